@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# How everything here is compiled: language level, target machine, sanitizers, coverage, compiler cache.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(PEERLANE_CCACHE ccache)
+if(PEERLANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers need the relaxed checks; the headers themselves stay part of the hash.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      env CCACHE_SLOPPINESS=pch_defines,time_macros ${PEERLANE_CCACHE})
+endif()
+
+# Our own targets link this; it never reaches whoever links the installed library.
+add_library(peerlane_strict INTERFACE)
+target_compile_options(peerlane_strict INTERFACE -march=x86-64-v2 -Wall -Wextra -Wshadow -Werror)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  # libstdc++ 12 hides std::source_location from clang 14; this folder has a stand-in.
+  target_include_directories(peerlane_strict SYSTEM BEFORE INTERFACE
+                             ${CMAKE_CURRENT_LIST_DIR}/clang14)
+elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(peerlane_strict INTERFACE -fno-plt)
+endif()
+
+if(PEERLANE_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(PEERLANE_SANITIZE STREQUAL "thread")
+  # GCC warns about std::atomic_thread_fence under this sanitizer; the tests decide, not the warning.
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(peerlane_strict INTERFACE -Wno-tsan)
+  endif()
+elseif(PEERLANE_SANITIZE)
+  message(FATAL_ERROR "PEERLANE_SANITIZE is '${PEERLANE_SANITIZE}'; accepted: address, thread, or empty")
+endif()
+
+if(PEERLANE_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic -fprofile-abs-path)
+  add_link_options(--coverage)
+endif()
+
+if(PEERLANE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "PEERLANE_FUZZ needs clang (libFuzzer); the compiler is ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake --install: the library, its public headers, and what find_package and pkg-config read.
+
+include(CMakePackageConfigHelpers)
+
+install(TARGETS peerlane EXPORT peerlaneTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(header IN LISTS PEERLANE_PUBLIC_HEADERS)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+foreach(header IN LISTS PEERLANE_GENERATED_PUBLIC_HEADERS)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/${header}
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+if(TARGET peerlane_command)
+  install(TARGETS peerlane_command DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/peerlane)
+install(EXPORT peerlaneTargets NAMESPACE peerlane:: DESTINATION ${package_folder})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/peerlaneConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/peerlaneConfig.cmake INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/peerlaneConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/peerlaneConfig.cmake
+              ${PROJECT_BINARY_DIR}/peerlaneConfigVersion.cmake
+        DESTINATION ${package_folder})
+configure_file(cmake/peerlane.pc.in peerlane.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/peerlane.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Carries the precompiled header of all tests; has no code of its own.

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two functions that make every test of the tree.
+#
+#   peerlane_test(NAME memory_tests SOURCES region_test.cc ... [CONCURRENT] [SOAK] [TIMEOUT seconds]
+#                 [LIBRARIES ...])
+#     One GoogleTest binary, one ctest entry. CONCURRENT: threads or processes are its subject, so it runs
+#     under the thread sanitizer too. SOAK: minutes long; `make soak` runs it and `make test` does not.
+#   peerlane_fuzz(NAME ticket_fuzz SOURCES ticket_fuzz.cc CORPUS corpus/ticket [LIBRARIES ...])
+#     A source that defines LLVMFuzzerTestOneInput. Everywhere: a test that replays the corpus and a fixed
+#     number of mutations of it. With PEERLANE_FUZZ: the libFuzzer binary bin/<NAME> as well.
+
+set(PEERLANE_RESULTS ${PROJECT_BINARY_DIR}/test-results)
+file(MAKE_DIRECTORY ${PEERLANE_RESULTS})
+set_property(GLOBAL PROPERTY PEERLANE_FUZZ_TARGETS "")
+
+# GoogleTest and the standard headers every test includes, parsed once for all binaries.
+add_library(peerlane_test_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
+target_link_libraries(peerlane_test_headers PRIVATE GTest::gtest peerlane_strict)
+target_precompile_headers(peerlane_test_headers PRIVATE
+  <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)
+
+# `ninja tests` builds all of them, `ninja concurrent_tests` what the thread sanitizer needs.
+add_custom_target(tests)
+add_custom_target(concurrent_tests)
+add_custom_target(fuzz_targets)
+
+function(peerlane_test)
+  cmake_parse_arguments(arg "CONCURRENT;SOAK" "NAME;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME OR NOT arg_SOURCES)
+    message(FATAL_ERROR "peerlane_test(NAME x SOURCES ...): not understood: ${ARGV}")
+  endif()
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  target_link_libraries(${arg_NAME} PRIVATE
+    peerlane::peerlane peerlane_strict ${arg_LIBRARIES} GTest::gtest GTest::gtest_main)
+  target_precompile_headers(${arg_NAME} REUSE_FROM peerlane_test_headers)
+  add_test(NAME ${arg_NAME}
+    COMMAND ${arg_NAME} --gtest_output=json:${PEERLANE_RESULTS}/${arg_NAME}.json)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+    if(arg_SOAK)
+      set(arg_TIMEOUT 3600)
+    endif()
+  endif()
+  if(PEERLANE_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 3")
+  endif()
+  set(labels "")
+  if(arg_CONCURRENT)
+    list(APPEND labels concurrent)
+    add_dependencies(concurrent_tests ${arg_NAME})
+  endif()
+  if(arg_SOAK)
+    list(APPEND labels soak)
+  endif()
+  set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+  add_dependencies(tests ${arg_NAME})
+endfunction()
+
+function(peerlane_fuzz)
+  cmake_parse_arguments(arg "" "NAME;CORPUS" "SOURCES;LIBRARIES" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME OR NOT arg_SOURCES OR NOT arg_CORPUS)
+    message(FATAL_ERROR "peerlane_fuzz(NAME x SOURCES ... CORPUS dir): not understood: ${ARGV}")
+  endif()
+  set(corpus ${CMAKE_CURRENT_SOURCE_DIR}/${arg_CORPUS})
+  if(NOT IS_DIRECTORY ${corpus})
+    message(FATAL_ERROR "peerlane_fuzz ${arg_NAME}: the corpus folder ${corpus} does not exist")
+  endif()
+  add_executable(${arg_NAME}_replay ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/cmake/fuzz_replay.cc)
+  target_link_libraries(${arg_NAME}_replay PRIVATE
+    peerlane::peerlane peerlane_strict ${arg_LIBRARIES})
+  add_test(NAME ${arg_NAME}_replay COMMAND ${arg_NAME}_replay ${corpus})
+  set_tests_properties(${arg_NAME}_replay PROPERTIES TIMEOUT 120 LABELS fuzz)
+  add_dependencies(tests ${arg_NAME}_replay)
+  if(PEERLANE_FUZZ)
+    add_executable(${arg_NAME} ${arg_SOURCES})
+    target_link_libraries(${arg_NAME} PRIVATE
+      peerlane::peerlane peerlane_strict ${arg_LIBRARIES} -fsanitize=fuzzer)
+    add_dependencies(fuzz_targets ${arg_NAME})
+    # scripts/fuzz.sh reads this list: one line "binary corpus" each.
+    set_property(GLOBAL APPEND_STRING PROPERTY PEERLANE_FUZZ_TARGETS
+      "$<TARGET_FILE:${arg_NAME}> ${corpus}\n")
+  endif()
+endfunction()
