@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/mailbox.h"
+
+namespace peerlane {
+
+MailboxEntry* Mailbox::claim() {
+  if (claimed_ - completion_.load(std::memory_order_acquire) >= kSlots) return nullptr;
+  MailboxEntry* entry = &entries_[claimed_ % kSlots];
+  *entry = {};
+  ++claimed_;
+  return entry;
+}
+
+bool Mailbox::serve() {
+  bool moved = false;
+  // finish() may fail to take `serving_` while we hold it; then the finished work is ours to
+  // publish. Seen after we let go, because finish() sets `finished` before it tries (both
+  // sequentially consistent).
+  for (;;) {
+    if (serving_.exchange(true, std::memory_order_seq_cst)) return moved;
+    moved |= serveLocked();
+    const uint64_t head = completion_.load(std::memory_order_relaxed);
+    const bool handedOut = head < next_;
+    serving_.store(false, std::memory_order_seq_cst);
+    if (!handedOut || !works_[head % kSlots].finished.load(std::memory_order_seq_cst)) return moved;
+  }
+}
+
+bool Mailbox::serveLocked() {
+  bool moved = publish();
+  const uint64_t rung = doorbell_.load(std::memory_order_acquire);
+  while (next_ < rung) {
+    AgentWork& work = works_[next_ % kSlots];
+    if (work.entry == nullptr) {
+      work.entry = &entries_[next_ % kSlots];
+      work.mailbox = this;
+      work.piece = 0;
+      work.offset = 0;
+      work.scratch = {};
+      work.code.store(Code::kOk, std::memory_order_relaxed);
+      work.finished.store(false, std::memory_order_relaxed);
+    }
+    const Code aborted = abort_.load(std::memory_order_acquire);
+    if (aborted != Code::kOk) {
+      work.code.store(aborted, std::memory_order_relaxed);
+      work.finished.store(true, std::memory_order_release);
+    } else {
+      const Served served = agent_.serve(work);
+      if (served == Served::kAgain) break;
+      if (served == Served::kDone) work.finished.store(true, std::memory_order_release);
+    }
+    ++next_;
+    moved = true;
+    publish();
+  }
+  return moved;
+}
+
+bool Mailbox::publish() {
+  bool moved = false;
+  uint64_t head = completion_.load(std::memory_order_relaxed);
+  while (head < next_) {
+    AgentWork& work = works_[head % kSlots];
+    if (!work.finished.load(std::memory_order_acquire)) break;
+    const Code code = work.code.load(std::memory_order_relaxed);
+    if (code != Code::kOk && code_.load(std::memory_order_relaxed) == Code::kOk)
+      code_.store(code, std::memory_order_relaxed);
+    work.entry = nullptr;
+    ++head;
+    completion_.store(head, std::memory_order_release);
+    moved = true;
+  }
+  return moved;
+}
+
+void Mailbox::finish(AgentWork& work, Code code) {
+  Mailbox* mailbox = work.mailbox;
+  work.code.store(code, std::memory_order_relaxed);
+  work.finished.store(true, std::memory_order_seq_cst);
+  // After this the slot may be reused by a serving thread: only `mailbox` may be touched.
+  if (mailbox->serving_.exchange(true, std::memory_order_seq_cst)) return;
+  mailbox->publish();
+  const uint64_t head = mailbox->completion_.load(std::memory_order_relaxed);
+  const bool handedOut = head < mailbox->next_;
+  mailbox->serving_.store(false, std::memory_order_seq_cst);
+  if (handedOut && mailbox->works_[head % kSlots].finished.load(std::memory_order_seq_cst))
+    mailbox->serve();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Link: a wire to one peer, and the only thing that knows how bytes get there. A link is either
+// *mapped* (it gives addresses, and the program's own loads and stores are the transfer) or an
+// *agent* (it performs mailbox entries), and may be both, region by region.
+//
+// Two processes, one put: the owner registers memory, and its link says with grant() what a peer
+// must know to reach it. The importer's link turns that into a RemoteMemory with attach(). If that
+// is mapped, the executor copies; if not, the executor fills a mailbox entry and serve() performs
+// it. detach() ends it.
+//
+// Threads: grant, attach, detach, poll and close are called by the progress thread only (poll also
+// by a user thread that holds the progress turn; never two at once). serve() may be called by any
+// thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/memory/remote_memory.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/program/mailbox.h"
+
+namespace peerlane {
+
+struct LinkTraits {
+  std::string transport;  // "self", "shm", "tcp"
+  std::string
+      agentEngine;  // who performs mailbox entries here: "cma", "ring", "socket"; empty if nobody
+  std::string wordsBy;  // "mapped" or "agent": how counters of the peer are written
+  std::string
+      rightsEnforcedBy;  // "owner" or "initiator": what really guards a region's access rights
+  std::vector<std::string>
+      refused;  // alternatives not taken, each with the reason ("cma: EPERM (...)")
+};
+
+// What an owner gives out for one region; `fd` is set when the descriptor must travel beside the
+// grant.
+struct Grant {
+  RegionGrant region;
+  Fd fd;
+};
+
+class Link : public Agent {
+ public:
+  virtual const LinkTraits& traits() const = 0;
+
+  // Owner's side. What the peer needs to reach [base, base + bytes). `backing` is the descriptor
+  // behind the memory, or an invalid Fd for private memory; fdOffset says where the region starts
+  // in it.
+  virtual Result<Grant> grant(RegionGrant region, const Fd& backing) = 0;
+
+  // Importer's side. Checks and maps (or merely notes) a granted region. Nothing of the peer is
+  // touched yet.
+  virtual Result<RemoteMemory> attach(Grant grant) = 0;
+  // Nobody uses `memory` any more; its mapping goes.
+  virtual void detach(RemoteMemory& memory) = 0;
+
+  // Moves what arrived or waits to leave, without blocking. True when something moved.
+  virtual bool poll() = 0;
+
+  // OK while the wire works. The first failure is sticky.
+  virtual Status health() const = 0;
+
+  // Ends everything handed out with `code`, once each; later serve() calls fail with it.
+  // Idempotent.
+  virtual void close(Code code) = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transport: makes links of one kind. The two sides exchange one offer each over the authenticated
+// control connection; descriptors travel beside the offer where that connection is a Unix socket.
+// Confined to the progress thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "peerlane/core/config.h"
+#include "peerlane/memory/region_directory.h"
+#include "peerlane/os/event_loop.h"
+#include "peerlane/os/socket.h"
+#include "peerlane/os/unix_peer.h"
+#include "peerlane/program/waker.h"
+#include "peerlane/transport/link.h"
+
+namespace peerlane {
+
+// What a transport may know about the other side before it makes an offer or a link. All of it
+// comes from the operating system or the authenticated handshake, nothing from a message of the
+// peer.
+struct PeerFacts {
+  bool sameProcess = false;
+  bool unixSocket =
+      false;  // the control connection is a Unix socket: credentials hold, descriptors travel
+  bool initiator = false;       // this side dialled
+  PeerCredentials credentials;  // valid if unixSocket
+  int pidFd = -1;               // of the peer's process, -1 if none; borrowed, outlives the link
+  SocketAddress localAddress;   // of the control connection, this end
+  SocketAddress remoteAddress;  // and the other
+};
+
+// What every link gets from the context that makes it. All references outlive the link.
+struct LinkSurroundings {
+  const Config& config;
+  EventLoop& loop;
+  RegionDirectory& regions;           // for agents that serve the peer's requests
+  std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
+};
+
+struct Offer {
+  std::vector<std::byte> blob;  // at most 4 KiB, opaque to everybody else
+  std::vector<Fd> fds;          // at most 4
+};
+
+// One side of a link under construction: it has made its offer and waits for the peer's.
+class PendingLink {
+ public:
+  virtual ~PendingLink() = default;
+  virtual Offer takeOffer() = 0;
+  // Requires: called once. The error says why this transport cannot be used between the two.
+  virtual Result<std::unique_ptr<Link>> complete(Offer peerOffer) = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  // kNotSupported with the reason when the facts alone exclude it ("shm: peer is on another host").
+  virtual Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
+                                                       const LinkSurroundings& surroundings) = 0;
+};
+
+}  // namespace peerlane
