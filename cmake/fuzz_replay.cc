@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target without libFuzzer: every file of the corpus folder as it is, then a fixed number of
-// mutations of each (the generator starts from a constant, so a failure repeats). One thread.
-// Not a search: it keeps found crashes fixed and shakes each parser a little on every machine.
+// Runs a fuzz target without libFuzzer: every file of the corpus folder as it is, then a fixed
+// number of mutations of each (the generator starts from a constant, so a failure repeats). One
+// thread. Not a search: it keeps found crashes fixed and shakes each parser a little on every
+// machine.
 
 #include <algorithm>
 #include <cstddef>
@@ -31,7 +32,9 @@ constexpr uint64_t kInteresting[] = {0,          1,          0x7f,       0x80,  
                                      0x7fff,     0xffff,     0x7fffffff, 0x80000000, 0xffffffff,
                                      1ull << 62, 1ull << 63, ~0ull};
 
-size_t below(Random& random, size_t bound) { return bound == 0 ? 0 : random() % bound; }
+size_t below(Random& random, size_t bound) {
+  return bound == 0 ? 0 : random() % bound;
+}
 
 void mutateOnce(Bytes& bytes, Random& random) {
   const size_t at = below(random, bytes.size());
@@ -66,7 +69,8 @@ void mutateOnce(Bytes& bytes, Random& random) {
   }
 }
 
-// The input is copied to a heap block of exactly its size, so that the address sanitizer sees each overrun.
+// The input is copied to a heap block of exactly its size, so that the address sanitizer sees each
+// overrun.
 void runOne(const Bytes& bytes) {
   const Bytes exact(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(exact.data(), exact.size());

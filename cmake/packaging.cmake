@@ -13,7 +13,10 @@ foreach(header IN LISTS PEERLANE_GENERATED_PUBLIC_HEADERS)
   install(FILES ${PROJECT_BINARY_DIR}/generated/${header}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
+# What `make build` builds: no tests, no benchmarks.
+add_custom_target(command_line DEPENDS peerlane)
 if(TARGET peerlane_command)
+  add_dependencies(command_line peerlane_command)
   install(TARGETS peerlane_command DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two functions that make every test of the tree.
 #
-#   peerlane_test(NAME memory_tests SOURCES region_test.cc ... [CONCURRENT] [SOAK] [TIMEOUT seconds]
-#                 [LIBRARIES ...])
-#     One GoogleTest binary, one ctest entry. CONCURRENT: threads or processes are its subject, so it runs
-#     under the thread sanitizer too. SOAK: minutes long; `make soak` runs it and `make test` does not.
+#   peerlane_test(NAME memory_tests SOURCES region_test.cc ... [CONCURRENT] [SERIAL] [SOAK]
+#                 [TIMEOUT seconds] [LIBRARIES ...])
+#     One GoogleTest binary, one ctest entry. CONCURRENT: threads are its subject, so it runs under the
+#     thread sanitizer too. SERIAL: it measures time or memory, nothing else runs beside it.
+#     SOAK: minutes long; `make soak` runs it and `make test` does not.
 #   peerlane_fuzz(NAME ticket_fuzz SOURCES ticket_fuzz.cc CORPUS corpus/ticket [LIBRARIES ...])
 #     A source that defines LLVMFuzzerTestOneInput. Everywhere: a test that replays the corpus and a fixed
 #     number of mutations of it. With PEERLANE_FUZZ: the libFuzzer binary bin/<NAME> as well.
@@ -25,7 +26,7 @@ add_custom_target(concurrent_tests)
 add_custom_target(fuzz_targets)
 
 function(peerlane_test)
-  cmake_parse_arguments(arg "CONCURRENT;SOAK" "NAME;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "CONCURRENT;SERIAL;SOAK" "NAME;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME OR NOT arg_SOURCES)
     message(FATAL_ERROR "peerlane_test(NAME x SOURCES ...): not understood: ${ARGV}")
   endif()
@@ -52,7 +53,8 @@ function(peerlane_test)
   if(arg_SOAK)
     list(APPEND labels soak)
   endif()
-  set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}")
+  set_tests_properties(${arg_NAME} PROPERTIES
+    TIMEOUT ${arg_TIMEOUT} LABELS "${labels}" RUN_SERIAL ${arg_SERIAL})
   add_dependencies(tests ${arg_NAME})
 endfunction()
 

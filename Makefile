@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Each command installs the Debian packages it lacks (PACKAGES=skip leaves that out), then
+# configures and builds with CMake presets and Ninja. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help build demo test soak bench bundle format lint clean packages-build packages-test release
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: release  ## the library and the command line: build/bin/peerlane
+
+demo: release  ## move real data between two processes, and prove that every byte arrived
+	@build/bin/peerlane demo
+
+test: packages-test  ## every check and every test (stages by name: scripts/test.sh STAGE...)
+	@scripts/test.sh
+
+soak: packages-test  ## the long versions of the tests, a good hour
+	@scripts/soak.sh
+
+bench: release  ## the library against the raw limit of this machine, in the same run
+	@scripts/bench.sh
+
+bundle: packages-build  ## build/bundle: programs, tests and libraries that run on another machine
+	@scripts/bundle.sh
+
+format: packages-test  ## rewrite every source in the house format
+	@scripts/format.sh --fix
+
+lint: packages-test  ## format, layers, headers alone, clang-tidy
+	@scripts/test.sh format layers configure headers tidy
+
+clean:  ## remove everything that was built
+	rm -rf build build-*/
+
+packages-build:
+	@[ "$(PACKAGES)" = skip ] || scripts/install_packages.sh build
+
+packages-test:
+	@[ "$(PACKAGES)" = skip ] || scripts/install_packages.sh build test
+
+release: packages-build
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build --preset release --target command_line

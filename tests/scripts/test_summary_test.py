@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/test_summary.py: every way a run can go wrong is counted as a failure, and nothing else is."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCRIPT = os.path.join(ROOT, "scripts", "test_summary.py")
+
+PASSED = {"name": "Good", "status": "RUN", "result": "COMPLETED"}
+FAILED = {"name": "Bad", "status": "RUN", "result": "COMPLETED", "failures": [{"failure": "x"}]}
+SKIPPED = {"name": "Away", "status": "RUN", "result": "SKIPPED"}
+DISABLED = {"name": "DISABLED_Off", "status": "NOTRUN", "result": "SUPPRESSED"}
+
+
+def summarise(cases, reports=None, allowed=""):
+    """cases: {ctest name: status}; reports: {ctest name: {suite: [test, ...]}}. Returns (status, lines)."""
+    with tempfile.TemporaryDirectory() as folder:
+        junit = os.path.join(folder, "junit.xml")
+        with open(junit, "w", encoding="utf-8") as stream:
+            inner = "".join(f'<testcase name="{name}" status="{status}"/>' for name, status in cases.items())
+            stream.write(f"<testsuite>{inner}</testsuite>")
+        for name, suites in (reports or {}).items():
+            with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as stream:
+                json.dump({"testsuites": [{"name": s, "testsuite": t} for s, t in suites.items()]}, stream)
+        skips = os.path.join(folder, "allowed")
+        with open(skips, "w", encoding="utf-8") as stream:
+            stream.write(allowed)
+        answer = subprocess.run([sys.executable, SCRIPT, junit, folder, skips],
+                                capture_output=True, text=True, check=False)
+        return answer.returncode, (answer.stdout + answer.stderr).splitlines()
+
+
+class TestSummary(unittest.TestCase):
+    def expect(self, last, status, *arguments, **more):
+        code, lines = summarise(*arguments, **more)
+        self.assertEqual((lines[-1], code), (last, status), lines)
+        return lines
+
+    def test_counts_what_is_inside_a_binary(self):
+        self.expect("3 0 0", 0, {"a": "run", "script": "run"}, {"a": {"S": [PASSED, PASSED]}})
+
+    def test_failure_inside_a_binary(self):
+        lines = self.expect("1 1 0", 1, {"a": "fail"}, {"a": {"S": [PASSED, FAILED]}})
+        self.assertEqual(lines[0], "FAILED: a: S.Bad")
+
+    def test_crash_leaves_no_report(self):
+        self.expect("0 1 0", 1, {"a": "fail"})
+
+    def test_failure_after_the_last_test(self):
+        self.expect("1 1 0", 1, {"a": "fail"}, {"a": {"S": [PASSED]}})
+
+    def test_binary_without_tests(self):
+        self.expect("0 1 0", 1, {"a": "run"}, {"a": {}})
+
+    def test_nothing_ran(self):
+        self.expect("0 1 0", 1, {})
+
+    def test_skips_and_disabled_tests_fail(self):
+        self.expect("1 2 0", 1, {"a": "run"}, {"a": {"S": [PASSED, SKIPPED, DISABLED]}})
+        self.expect("0 1 0", 1, {"script": "disabled"})
+
+    def test_allowed_skip(self):
+        self.expect("1 0 1", 0, {"a": "run"}, {"a": {"GpuCopy": [PASSED, SKIPPED]}},
+                    allowed="# comment\n\nGpuCopy.Away: needs a GPU\n")
+
+    def test_allowed_skips_are_for_gpu_tests_with_a_reason(self):
+        for line in ("Copy.Away: slow", "GpuCopy.Away", "GpuCopy.Away:"):
+            code, lines = summarise({"script": "run"}, allowed=line)
+            self.assertEqual(code, 1)
+            self.assertIn("is not 'GpuSuite.Test: reason'", lines[-1])
+
+
+if __name__ == "__main__":
+    unittest.main()
