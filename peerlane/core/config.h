@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every setting that comes from the environment, in one table: names, defaults, reading and
+// documentation agree because they are the same rows. The result is a plain value, so a caller may
+// overwrite any field before making a context with it. Reads no file. Thread-safe as long as nobody
+// calls setenv meanwhile.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "peerlane/core/log_level.h"
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+// Who copies on the shm link; kAuto takes the first that works: mapped, cma, ring.
+enum class ShmEngine { kAuto, kMapped, kCma, kRing };
+
+enum class HugePages { kAuto, kOn, kOff };
+
+// Which network interfaces may be used, as in NCCL and HCCL: "eth,ib" are name prefixes, "=eth0"
+// exact names,
+// "^docker" everything but these, "^=lo" everything but these exact names. No names at all: any
+// interface.
+struct InterfaceFilter {
+  bool exclude = false;
+  bool exact = false;
+  std::vector<std::string> names;
+
+  bool allows(std::string_view interface) const;
+};
+
+// TCP ports to listen on, both ends included; 0 to 0 lets the system choose.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+};
+
+struct Config {
+  LogLevel logLevel = LogLevel::kWarn;
+  std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  bool strict = false;
+  std::string socketDirectory;  // empty: abstract sockets
+  std::chrono::nanoseconds peerTimeout = std::chrono::seconds(30);
+  std::chrono::nanoseconds heartbeat{};  // zero: heartbeatInterval() derives it
+  std::chrono::nanoseconds connectTimeout = std::chrono::seconds(10);
+  std::string interfaceAddress;  // empty: chosen; otherwise it wins over `interfaces`
+  InterfaceFilter interfaces;
+  PortRange ports;
+  std::vector<std::string> links;  // empty: all; see allowsLink()
+  ShmEngine shmEngine = ShmEngine::kAuto;
+  uint64_t stagingBytes = 16ull << 20;
+  std::string ticket;  // secret: never logged, never in an error
+  std::string tuneFile;
+  uint32_t eagerBytes = 4096;
+  HugePages hugePages = HugePages::kAuto;
+
+  // Sentences about what was read but not understood, such as unknown PEERLANE_* names.
+  std::vector<std::string> warnings;
+
+  bool allowsLink(std::string_view link) const;
+  // `heartbeat`, or a sixth of `peerTimeout` when it is zero.
+  std::chrono::nanoseconds heartbeatInterval() const;
+
+  // Reads the environment of the process, sets the log level when PEERLANE_LOG is there, and logs
+  // the warnings. Returns kInvalidArgument naming the variable, its value and what would be
+  // accepted.
+  static Result<Config> fromEnvironment();
+  // The same from `variables`; touches nothing outside of its result. An empty value counts as not
+  // set.
+  static Result<Config> fromVariables(const std::map<std::string, std::string>& variables);
+};
+
+// The table as a Markdown table: the text of docs/configuration.md.
+std::string configMarkdown();
+
+}  // namespace peerlane

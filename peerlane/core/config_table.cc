@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/core/config_table.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "peerlane/core/text.h"
+
+namespace peerlane {
+namespace {
+
+using std::chrono::nanoseconds;
+
+template <typename T, std::size_t N>
+bool readChoice(std::string_view text, const std::array<std::pair<std::string_view, T>, N>& choices,
+                T& out) {
+  for (const auto& [name, value] : choices) {
+    if (text == name) {
+      out = value;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool readDuration(std::string_view text, nanoseconds low, nanoseconds high, nanoseconds& out) {
+  auto value = parseDuration(text);
+  if (!value || *value < low || *value > high) return false;
+  out = *value;
+  return true;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t from = 0;;) {
+    const std::size_t end = text.find(separator, from);
+    parts.emplace_back(text.substr(from, end == std::string_view::npos ? end : end - from));
+    if (end == std::string_view::npos) return parts;
+    from = end + 1;
+  }
+}
+
+bool readAddress(std::string_view text, Config& config) {
+  // A link-local IPv6 address may name its interface: fe80::1%eth0.
+  const std::string address(text.substr(0, text.find('%')));
+  in6_addr parsed;
+  const bool isV4 =
+      address.size() == text.size() && ::inet_pton(AF_INET, address.c_str(), &parsed) == 1;
+  if (!isV4 && ::inet_pton(AF_INET6, address.c_str(), &parsed) != 1) return false;
+  config.interfaceAddress = text;
+  return true;
+}
+
+bool readInterfaces(std::string_view text, Config& config) {
+  InterfaceFilter filter;
+  if (text.starts_with('^')) {
+    filter.exclude = true;
+    text.remove_prefix(1);
+  }
+  if (text.starts_with('=')) {
+    filter.exact = true;
+    text.remove_prefix(1);
+  }
+  filter.names = split(text, ',');
+  for (const std::string& name : filter.names) {
+    if (name.empty() || name.find_first_of("^= \t/") != std::string::npos) return false;
+  }
+  config.interfaces = std::move(filter);
+  return true;
+}
+
+bool readPorts(std::string_view text, Config& config) {
+  if (text == "0") {
+    config.ports = {};
+    return true;
+  }
+  const std::size_t dash = text.find('-');
+  const std::string_view last = dash == std::string_view::npos ? text : text.substr(dash + 1);
+  auto low = parseInteger(text.substr(0, dash), 1, 65535);
+  if (!low) return false;
+  auto high = parseInteger(last, *low, 65535);
+  if (!high) return false;
+  config.ports = {static_cast<uint16_t>(*low), static_cast<uint16_t>(*high)};
+  return true;
+}
+
+bool readLinks(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 3> kLinks{"self", "shm", "tcp"};
+  std::vector<std::string> links = split(text, ',');
+  for (const std::string& link : links) {
+    if (std::find(kLinks.begin(), kLinks.end(), link) == kLinks.end()) return false;
+  }
+  config.links = std::move(links);
+  return true;
+}
+
+bool readShmEngine(std::string_view text, Config& config) {
+  constexpr std::array<std::pair<std::string_view, ShmEngine>, 4> kEngines{
+      {{"auto", ShmEngine::kAuto},
+       {"mapped", ShmEngine::kMapped},
+       {"cma", ShmEngine::kCma},
+       {"ring", ShmEngine::kRing}}};
+  return readChoice(text, kEngines, config.shmEngine);
+}
+
+bool readLogLevel(std::string_view text, Config& config) {
+  for (int i = 0; i <= static_cast<int>(LogLevel::kTrace); ++i) {
+    if (text != logLevelName(static_cast<LogLevel>(i))) continue;
+    config.logLevel = static_cast<LogLevel>(i);
+    return true;
+  }
+  return false;
+}
+
+bool readSpin(std::string_view text, Config& config) {
+  auto value = parseInteger(text, 0, 1'000'000);
+  if (!value) return false;
+  config.spin = std::chrono::microseconds(*value);
+  return true;
+}
+
+bool readStaging(std::string_view text, Config& config) {
+  auto value = parseByteSize(text);
+  if (!value || *value < (64ull << 10) || *value > (4ull << 30)) return false;
+  config.stagingBytes = *value;
+  return true;
+}
+
+bool readEager(std::string_view text, Config& config) {
+  auto value = parseByteSize(text);
+  if (!value || *value > 4096) return false;
+  config.eagerBytes = static_cast<uint32_t>(*value);
+  return true;
+}
+
+constexpr nanoseconds kShortestTimeout = std::chrono::milliseconds(10);
+constexpr nanoseconds kLongestTimeout = std::chrono::hours(24);
+
+}  // namespace
+
+const std::vector<internal::ConfigRow>& internal::configTable() {
+  static const auto* const rows = new std::vector<ConfigRow>{
+      {"PEERLANE_LOG",
+       {},
+       "choice",
+       "warn",
+       "error, warn, info, debug, trace",
+       "How much is logged to standard error.",
+       readLogLevel},
+      {"PEERLANE_SPIN_US",
+       {},
+       "microseconds",
+       "50",
+       "0 to 1000000",
+       "How long a thread polls after work before it sleeps; more is faster and burns a core.",
+       readSpin},
+      {"PEERLANE_STRICT",
+       {},
+       "switch",
+       "0",
+       "0, 1",
+       "1 turns every fallback to a slower path into an error.",
+       [](std::string_view text, Config& config) {
+         return readChoice<bool, 2>(text, {{{"0", false}, {"1", true}}}, config.strict);
+       }},
+      {"PEERLANE_SOCKET_DIR",
+       {},
+       "directory",
+       "",
+       "an absolute path of at most 80 bytes; empty for abstract sockets",
+       "Where Unix sockets are made; share it between containers that have separate network "
+       "namespaces.",
+       [](std::string_view text, Config& config) {
+         // A socket's whole path has at most 107 bytes; its own name needs some of them.
+         if (!text.starts_with('/') || text.size() > 80) return false;
+         config.socketDirectory = text;
+         return true;
+       }},
+      {"PEERLANE_PEER_TIMEOUT",
+       {},
+       "duration",
+       "30s",
+       "10ms to 24h (500ms, 30s, 2m; a plain number is seconds)",
+       "How long a peer may be silent before it is reported as PeerSilent. A dead process is "
+       "noticed at once.",
+       [](std::string_view text, Config& config) {
+         return readDuration(text, kShortestTimeout, kLongestTimeout, config.peerTimeout);
+       }},
+      {"PEERLANE_HEARTBEAT",
+       {},
+       "duration",
+       "a sixth of PEERLANE_PEER_TIMEOUT",
+       "1ms to half of PEERLANE_PEER_TIMEOUT",
+       "How often an idle connection shows that it is alive.",
+       [](std::string_view text, Config& config) {
+         return readDuration(text, std::chrono::milliseconds(1), kLongestTimeout / 2,
+                             config.heartbeat);
+       }},
+      {"PEERLANE_CONNECT_TIMEOUT",
+       {},
+       "duration",
+       "10s",
+       "10ms to 24h (500ms, 30s, 2m; a plain number is seconds)",
+       "How long one attempt to connect to a peer may take.",
+       [](std::string_view text, Config& config) {
+         return readDuration(text, kShortestTimeout, kLongestTimeout, config.connectTimeout);
+       }},
+      {"PEERLANE_IF_IP",
+       {"P2P_IF_IP", "IF_IP_DEFAULT", "HCCL_IF_IP"},
+       "address",
+       "",
+       "an IPv4 or IPv6 address of this host",
+       "The address to listen on and to put into tickets.",
+       readAddress},
+      {"PEERLANE_SOCKET_IFNAME",
+       {"P2P_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"},
+       "interfaces",
+       "",
+       "comma-separated name prefixes (eth,ib); a leading = makes the names exact, a leading ^ "
+       "excludes them",
+       "Which network interfaces may be used; PEERLANE_IF_IP wins.",
+       readInterfaces},
+      {"PEERLANE_PORT_RANGE",
+       {"P2P_PORT_RANGE"},
+       "ports",
+       "0",
+       "first-last or one port, each from 1 to 65535; 0 for any free port",
+       "The TCP ports to listen on.",
+       readPorts},
+      {"PEERLANE_LINKS",
+       {},
+       "list",
+       "self,shm,tcp",
+       "a comma-separated list of self, shm, tcp",
+       "The links that may be used.",
+       readLinks},
+      {"PEERLANE_SHM_ENGINE",
+       {},
+       "choice",
+       "auto",
+       "auto, mapped, cma, ring",
+       "Who copies between processes of one host; anything but auto forbids the others.",
+       readShmEngine},
+      {"PEERLANE_STAGING_BYTES",
+       {},
+       "size",
+       "16MiB",
+       "64KiB to 4GiB (powers of 1024: 512K, 16MiB, 1G)",
+       "The staging memory of a context, where a path needs any.",
+       readStaging},
+      {"PEERLANE_TICKET",
+       {},
+       "ticket",
+       "",
+       "a ticket as printed by the listening side",
+       "The peer to connect to. It holds a secret; the value is never printed.",
+       [](std::string_view text, Config& config) {
+         config.ticket = text;
+         return true;
+       },
+       true},
+      {"PEERLANE_TUNE",
+       {},
+       "file",
+       "",
+       "a path",
+       "A file of thresholds that replaces the built-in ones.",
+       [](std::string_view text, Config& config) {
+         config.tuneFile = text;
+         return true;
+       }},
+      {"PEERLANE_EAGER_BYTES",
+       {},
+       "size",
+       "4096",
+       "0 to 4096",
+       "Messages up to this size are sent without asking first.",
+       readEager},
+      {"PEERLANE_HUGEPAGES",
+       {},
+       "choice",
+       "auto",
+       "auto, on, off",
+       "Huge pages for memory that the library allocates; on makes their absence an error.",
+       [](std::string_view text, Config& config) {
+         return readChoice<HugePages, 3>(
+             text, {{{"auto", HugePages::kAuto}, {"on", HugePages::kOn}, {"off", HugePages::kOff}}},
+             config.hugePages);
+       }},
+  };
+  return *rows;
+}
+
+}  // namespace peerlane
