@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What two sessions say to each other over the secure channel, as plain values. The bytes
+// (FlatBuffers, schema in control.fbs, specified in docs/wire.md) stay inside the source file.
+// Decoding trusts nothing: structure, lengths and counts are checked before a value is made. No
+// state, no I/O. Thread-safe: functions of their arguments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+namespace control {
+
+inline constexpr size_t kMaxTextBytes = 1024;     // every string
+inline constexpr size_t kMaxBlobBytes = 4096;     // every byte vector
+inline constexpr size_t kMaxLinks = 16;           // offers, and refused alternatives
+inline constexpr uint32_t kMaxDescriptors = 253;  // what one SCM_RIGHTS message can carry
+
+// One wire that the sender can speak. Descriptors follow beside the stream where a Unix socket
+// carries it.
+struct LinkOffer {
+  std::string transport;        // its name, e.g. "shm"
+  std::vector<std::byte> blob;  // read by the same transport of the other side only
+  uint32_t fdCount = 0;         // descriptors that belong to this offer, in order
+  friend bool operator==(const LinkOffer&, const LinkOffer&) = default;
+};
+
+// First message of each side, best link first.
+struct Offers {
+  std::vector<LinkOffer> links;
+  friend bool operator==(const Offers&, const Offers&) = default;
+};
+
+// Why one alternative was not taken, in words for a route report.
+struct Refusal {
+  std::string transport;
+  std::string reason;
+  friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
+// The sender's choice among the links that both offered.
+struct Accepted {
+  std::string transport;
+  std::vector<std::byte> blob;
+  std::vector<Refusal> refused;
+  friend bool operator==(const Accepted&, const Accepted&) = default;
+};
+
+// The sender's half of the link is up.
+struct Ready {
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+
+// A question, or the answer that repeats the question's sequence.
+struct Heartbeat {
+  uint64_t sequence = 0;
+  bool reply = false;
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+// The sender closes on purpose and sends nothing after this; kOk: it is simply done.
+struct Bye {
+  Code code = Code::kOk;
+  std::string reason;
+  friend bool operator==(const Bye&, const Bye&) = default;
+};
+
+// Asks for the memory behind an allocation of the receiver. Access bits are those of a region.
+struct ImportRequest {
+  uint64_t request = 0;  // chosen by the sender, repeated by the reply
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  uint8_t wantedAccess = 0;
+  friend bool operator==(const ImportRequest&, const ImportRequest&) = default;
+};
+
+// When `code` is not kOk, the fields behind `reason` mean nothing.
+struct ImportReply {
+  uint64_t request = 0;
+  Code code = Code::kOk;
+  std::string reason;
+  uint8_t memoryKind = 0;
+  uint64_t base = 0;      // address in the owner's process
+  uint64_t bytes = 0;     //
+  uint64_t fdOffset = 0;  // where the allocation begins in the descriptor's file, in bytes
+  uint32_t fdCount = 0;
+  uint8_t access = 0;  // what is granted, which may be less than was wanted
+  friend bool operator==(const ImportReply&, const ImportReply&) = default;
+};
+
+// The importer has unmapped and will not use the allocation again. Has no reply.
+struct Release {
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  friend bool operator==(const Release&, const Release&) = default;
+};
+
+// The owner wants the memory back; RevokeDone follows when the importer has let go.
+struct Revoke {
+  uint64_t request = 0;
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  friend bool operator==(const Revoke&, const Revoke&) = default;
+};
+
+struct RevokeDone {
+  uint64_t request = 0;
+  Code code = Code::kOk;
+  friend bool operator==(const RevokeDone&, const RevokeDone&) = default;
+};
+
+// A small message of the user's own, in order with other control messages and with no transfer.
+struct UserMessage {
+  uint32_t channel = 0;
+  std::vector<std::byte> content;  // at most kMaxBlobBytes
+  friend bool operator==(const UserMessage&, const UserMessage&) = default;
+};
+
+// A transfer on `lane` cannot go on at the sender; `code` is never kOk.
+struct TransferFault {
+  uint64_t lane = 0;
+  Code code = Code::kInternal;
+  std::string reason;
+  friend bool operator==(const TransferFault&, const TransferFault&) = default;
+};
+
+// A well-formed message of a later minor version: to be skipped.
+struct UnknownMessage {
+  uint8_t type = 0;
+  friend bool operator==(const UnknownMessage&, const UnknownMessage&) = default;
+};
+
+}  // namespace control
+
+using ControlMessage =
+    std::variant<control::Offers, control::Accepted, control::Ready, control::Heartbeat,
+                 control::Bye, control::ImportRequest, control::ImportReply, control::Release,
+                 control::Revoke, control::RevokeDone, control::UserMessage, control::TransferFault,
+                 control::UnknownMessage>;
+
+// The message's name as logs and dumps show it, e.g. "ImportReply". Lifetime: for ever.
+std::string_view controlName(const ControlMessage& message);
+
+// The bytes of one record. A `reason` is a sentence for people: one that is too long is cut, and
+// its control characters become '?'. Errors: kInvalidArgument naming any other field outside the
+// limits above, a whole message too long for one record, or an UnknownMessage.
+Result<std::vector<std::byte>> encodeControl(const ControlMessage& message);
+
+// Errors: kCorrupt naming the field that breaks a limit, or the message when its structure does not
+// verify. A code that this build does not know reads as kInternal. Allocates no more than the
+// input's size and the limits above allow.
+Result<ControlMessage> decodeControl(std::span<const std::byte> bytes);
+
+}  // namespace peerlane
