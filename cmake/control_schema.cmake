@@ -2,6 +2,7 @@
 # The control messages: C++ accessors generated from the schema; include "peerlane/session/control_generated.h".
 # Only sources inside the library may include the result: FlatBuffers is not part of the public interface.
 
+add_custom_target(generated)  # all sources that the build makes; what reads the tree needs them
 set(schema ${PROJECT_SOURCE_DIR}/peerlane/session/control.fbs)
 if(EXISTS ${schema})
   set(folder ${PROJECT_BINARY_DIR}/generated/peerlane/session)
@@ -14,4 +15,5 @@ if(EXISTS ${schema})
   target_sources(peerlane PRIVATE ${folder}/control_generated.h)
   add_custom_target(peerlane_control_schema DEPENDS ${folder}/control_generated.h)
   add_dependencies(peerlane peerlane_control_schema)
+  add_dependencies(generated peerlane_control_schema)
 endif()

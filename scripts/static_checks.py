@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that need a compiler but no program. Usage: static_checks.py tidy|headers BUILD_FOLDER
+
+tidy     clang-tidy, warnings as errors, over every source in BUILD_FOLDER/compile_commands.json.
+headers  each header without a source of the same name compiles alone. (One with a source does: the source
+         includes it first, which check_layers.py holds, and the build compiled the source.)
+
+What passed is remembered in BUILD_FOLDER/checks by the content of the file, of all our headers it reaches,
+of the flags and of the configuration, so a second run looks at changes only.
+
+clang-tidy spends most of its time in the standard library's headers. So files of one folder are first
+checked as one translation unit; when that unit has anything to say (also that the files do not go together)
+it decides nothing: it is halved, down to single files, and only those are reported.
+"""
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+FOLDERS = ("peerlane", "tools", "bench", "examples", "tests", "cmake")
+BATCH = 8
+
+
+class Contents:
+    """Our own headers reached from a file, and the hash over all of them."""
+
+    def __init__(self, generated):
+        self.roots = [ROOT, generated]
+        self.memory = {}
+
+    def includes(self, path):
+        if path not in self.memory:
+            with open(path, "rb") as stream:
+                text = stream.read()
+            found = []
+            for name in INCLUDE.findall(text):
+                candidates = (os.path.join(root, name.decode()) for root in self.roots)
+                found += [c for c in candidates if os.path.exists(c)][:1]
+            self.memory[path] = (hashlib.sha256(text).digest(), found)
+        return self.memory[path]
+
+    def hash(self, path, *context):
+        seen, queue = set(), [path]
+        while queue:
+            current = queue.pop()
+            if current not in seen:
+                seen.add(current)
+                queue += self.includes(current)[1]
+        digest = hashlib.sha256("\0".join(context).encode())
+        for name in sorted(seen):
+            digest.update(os.path.relpath(name, ROOT).encode())
+            digest.update(self.includes(name)[0])
+        return digest.hexdigest()
+
+
+class Passed:
+    """The set of hashes that passed before; one empty file each."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+
+    def __contains__(self, key):
+        return os.path.exists(os.path.join(self.folder, key))
+
+    def add(self, key):
+        with open(os.path.join(self.folder, key), "w", encoding="utf-8"):
+            pass
+
+
+def load_commands(build):
+    """{source: (folder, flags)} without output, input, precompiled header and what only g++ knows."""
+    commands = {}
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as stream:
+        entries = json.load(stream)
+    for entry in entries:
+        source = os.path.normpath(os.path.join(entry["directory"], entry["file"]))
+        inside = os.path.relpath(source, ROOT)
+        if not inside.startswith(tuple(f + "/" for f in FOLDERS)):
+            continue
+        words = iter(shlex.split(entry["command"]))
+        flags = []
+        for word in words:
+            if word in ("-o", "-c", "-x"):
+                next(words)
+            elif word == "-include" or word == "-Xclang":
+                next(words)
+            elif word.startswith("-I") and not word[2:].startswith("/"):
+                flags.append("-I" + os.path.join(entry["directory"], word[2:]))
+            elif word == "-isystem":
+                flags += [word, next(words)]
+            elif word.startswith(("-I", "-D", "-std", "-m", "-W", "-pthread")) and word != "-Winvalid-pch":
+                flags.append(word)
+        commands[source] = (entry["directory"], tuple(flags))
+    return commands
+
+
+def run_parallel(jobs):
+    """Runs the calls on all cores; yields what each returned, in order of completion."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(job) for job in jobs]):
+            yield future.result()
+
+
+class Tidy:
+    def __init__(self, build):
+        self.build = build
+        self.scratch = os.path.join(build, "checks", "tidy-units")
+        os.makedirs(self.scratch, exist_ok=True)
+        self.stand_ins = os.path.join(ROOT, "cmake", "clang14")
+        version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True, check=True).stdout
+        with open(os.path.join(ROOT, ".clang-tidy"), encoding="utf-8") as stream:
+            self.context = version + stream.read()
+        folders = "|".join(FOLDERS)
+        self.filter = f"^{re.escape(ROOT)}/({folders})/"
+
+    def command(self, source, flags):
+        return ["clang-tidy", "--quiet", "--config-file=" + os.path.join(ROOT, ".clang-tidy"),
+                "--header-filter=" + self.filter, source, "--",
+                "-isystem", self.stand_ins, *flags, "-Wno-unknown-warning-option"]
+
+    def check(self, sources, folder, flags):
+        """[(source, "" or what is wrong)]"""
+        if len(sources) == 1:
+            answer = subprocess.run(self.command(sources[0], flags), cwd=folder, capture_output=True,
+                                    text=True, check=False)
+            return [(sources[0], answer.stdout + answer.stderr if answer.returncode else "")]
+        name = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
+        unit = os.path.join(self.scratch, name + ".cc")
+        with open(unit, "w", encoding="utf-8") as stream:
+            stream.writelines(f'#include "{source}"\n' for source in sources)
+        answer = subprocess.run(self.command(unit, flags), cwd=folder, capture_output=True, check=False)
+        if answer.returncode == 0:
+            return [(source, "") for source in sources]
+        half = len(sources) // 2
+        return self.check(sources[:half], folder, flags) + self.check(sources[half:], folder, flags)
+
+
+def check_tidy(build):
+    tidy = Tidy(build)
+    contents = Contents(os.path.join(build, "generated"))
+    passed = Passed(os.path.join(build, "checks", "tidy"))
+    commands = load_commands(build)
+    keys, batches = {}, {}
+    for source, (folder, flags) in sorted(commands.items()):
+        keys[source] = contents.hash(source, tidy.context, *flags)
+        if keys[source] not in passed:
+            batches.setdefault((os.path.dirname(source), folder, flags), []).append(source)
+    jobs = []
+    for (_, folder, flags), sources in batches.items():
+        for start in range(0, len(sources), BATCH):
+            part = sources[start:start + BATCH]
+            jobs.append(lambda part=part, folder=folder, flags=flags: tidy.check(part, folder, flags))
+    fresh, wrong = 0, 0
+    for results in run_parallel(jobs):
+        for source, text in results:
+            fresh += 1
+            if text:
+                wrong += 1
+                print(text)
+            else:
+                passed.add(keys[source])
+    print(f"clang-tidy: {len(commands)} sources, {fresh} looked at now, {wrong} with warnings")
+    return 1 if wrong or not commands else 0
+
+
+def check_headers(build):
+    contents = Contents(os.path.join(build, "generated"))
+    passed = Passed(os.path.join(build, "checks", "headers"))
+    commands = load_commands(build)
+    headers = []
+    for top in FOLDERS:
+        for folder, _, files in os.walk(os.path.join(ROOT, top)):
+            headers += [os.path.join(folder, f) for f in files
+                        if f.endswith(".h") and f[:-2] + ".cc" not in files]
+    if not commands:
+        print(f"{build}/compile_commands.json names no source of ours")
+        return 1
+
+    def flags_for(header):
+        """The flags of the source nearest to the header."""
+        nearest = max(commands, key=lambda source: (len(os.path.commonpath([source, header])), source))
+        return commands[nearest][1]
+
+    def check(header):
+        name = os.path.relpath(header, ROOT)
+        flags = flags_for(header)
+        key = contents.hash(header, *flags)
+        if key in passed:
+            return name, ""
+        answer = subprocess.run(["g++", "-fsyntax-only", *flags, "-I", ROOT, "-x", "c++", "-"],
+                                input=f'#include "{name}"\n', capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            passed.add(key)
+            return name, ""
+        return name, answer.stderr or "g++ failed without a word"
+
+    wrong = 0
+    for name, text in run_parallel([lambda h=h: check(h) for h in headers]):
+        if text:
+            wrong += 1
+            print(f"{name} does not compile alone:\n{text}")
+    print(f"{len(headers)} headers without a source of their own, {wrong} do not compile alone")
+    return 1 if wrong else 0
+
+
+def main():
+    modes = {"tidy": check_tidy, "headers": check_headers}
+    if len(sys.argv) != 3 or sys.argv[1] not in modes:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return modes[sys.argv[1]](os.path.abspath(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

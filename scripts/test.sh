@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Every check and every test, in stages, cheap ones first; stops at the first stage that fails and names it.
+# Usage: test.sh [STAGE...] (default: all, in the order below). The last line is always "N passed, N failed":
+# tests of each run, and one for each stage that holds no tests. PEERLANE_* variables of the caller are dropped.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly root=$PWD
+readonly fuzz_seconds=${FUZZ_SECONDS:-5}
+for name in "${!PEERLANE_@}"; do unset "$name"; done
+
+readonly all_stages=(scripts format layers configure headers build suite install tidy
+                     asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz)
+passed=0
+failed=0
+skipped=0
+times=()
+coverage=""
+
+finish() {
+  echo
+  echo "where the time went"
+  printf '%s\n' "${times[@]}"
+  echo "total $((SECONDS / 60)) min $((SECONDS % 60)) s"
+  [ -z "$coverage" ] || echo "coverage: $coverage"
+  [ "$skipped" -eq 0 ] || echo "$skipped tests skipped themselves (allowed by .ci/allowed_skips)"
+  [ -z "${broken:-}" ] || echo "FAILED in stage '$broken'; again: scripts/test.sh $broken"
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ]
+  exit
+}
+
+# Only what was said last matters when a build or check goes well.
+quietly() {
+  local log
+  log=$(mktemp)
+  if "$@" >"$log" 2>&1; then
+    tail -n 1 "$log"
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 300 "$log"
+  rm -f "$log"
+  return 1
+}
+
+build() {  # PRESET TARGET...
+  local preset=$1
+  shift
+  quietly cmake --preset "$preset" && quietly cmake --build --preset "$preset" --target "$@"
+}
+
+# Runs ctest in a build folder and adds up what the tests said. Arguments after the folder go to ctest.
+suite() {
+  local folder=$1 counts status
+  shift
+  rm -rf "$folder/test-results" "$folder/junit.xml"
+  # Sanitized programs want a predictable address space; not every container lets us ask for one.
+  local fixed=()
+  if [ "$folder" = build-tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
+  "${fixed[@]}" ctest --test-dir "$folder" -j "$(nproc)" -LE soak --no-tests=error --output-on-failure \
+    --output-junit "$root/$folder/junit.xml" "$@" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
+  status=${PIPESTATUS[0]}
+  counts=$(scripts/test_summary.py "$folder/junit.xml" "$folder/test-results" .ci/allowed_skips) || status=1
+  sed '$d' <<<"$counts"
+  local good=0 bad=1 away=0
+  read -r good bad away < <(tail -n 1 <<<"$counts") || status=1
+  if ! [[ "$good $bad $away" =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]]; then
+    good=0 bad=1 away=0 status=1
+  fi
+  [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+  echo "$good passed, $bad failed, $away skipped in $folder"
+  passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + away))
+  counted=yes
+  return "$status"
+}
+
+stage_scripts() {
+  local script
+  for script in scripts/*.sh .ci/run; do bash -n "$script" || return 1; done
+  quietly python3 -m py_compile scripts/*.py
+}
+stage_format() { scripts/format.sh; }
+stage_layers() { quietly scripts/check_layers.py; }
+# The generated sources have to be there before anything parses the tree.
+stage_configure() { quietly cmake --preset release && quietly cmake --build --preset release --target generated; }
+stage_headers() { scripts/static_checks.py headers build; }
+stage_tidy() { scripts/static_checks.py tidy build; }
+stage_build() { build release all; }
+stage_suite() { suite build; }
+stage_install() { quietly scripts/check_install.sh; }
+stage_asan-build() { build asan-coverage tests; }
+stage_asan-suite() {
+  find build-asan -name '*.gcda' -delete
+  ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 \
+    UBSAN_OPTIONS=print_stacktrace=1 suite build-asan
+}
+stage_coverage() {
+  local report
+  report=$(gcovr -j "$(nproc)" --root . --object-directory build-asan --filter peerlane/ \
+    --txt build-asan/coverage.txt --print-summary) || return 1
+  coverage=$(grep -E '^lines|^branches' <<<"$report" | paste -sd' ')
+  echo "$coverage (each file: build-asan/coverage.txt)"
+}
+stage_tsan-build() { build tsan concurrent_tests; }
+stage_tsan-suite() {
+  TSAN_OPTIONS=second_deadlock_stack=1:die_after_fork=0:history_size=4 suite build-tsan -L concurrent
+}
+stage_fuzz-build() { build fuzz fuzz_targets; }
+stage_fuzz() { scripts/fuzz.sh "$fuzz_seconds"; }
+
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
+for stage in "${stages[@]}"; do
+  if ! declare -F "stage_$stage" >/dev/null; then
+    echo "there is no stage '$stage'; there are: ${all_stages[*]}" >&2
+    exit 2
+  fi
+done
+
+trap 'broken=interrupted; failed=$((failed + 1)); finish' INT TERM
+for stage in "${stages[@]}"; do
+  echo "== $stage"
+  begin=$SECONDS
+  counted=""
+  status=0
+  "stage_$stage" || status=1
+  times+=("$(printf '%6d s  %s' $((SECONDS - begin)) "$stage")")
+  if [ -z "$counted" ]; then
+    if [ "$status" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  fi
+  if [ "$status" -ne 0 ]; then
+    broken=$stage
+    break
+  fi
+done
+finish
