@@ -14,8 +14,9 @@ set(PEERLANE_RESULTS ${PROJECT_BINARY_DIR}/test-results)
 file(MAKE_DIRECTORY ${PEERLANE_RESULTS})
 set_property(GLOBAL PROPERTY PEERLANE_FUZZ_TARGETS "")
 
-# GoogleTest and the standard headers every test includes, parsed once for all binaries.
-add_library(peerlane_test_headers OBJECT ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
+# GoogleTest and the standard headers every test includes, parsed once for all binaries. A program, because a
+# precompiled header must be made with the same -fPIE as those who use it.
+add_executable(peerlane_test_headers ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
 target_link_libraries(peerlane_test_headers PRIVATE GTest::gtest peerlane_strict)
 target_precompile_headers(peerlane_test_headers PRIVATE
   <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)
