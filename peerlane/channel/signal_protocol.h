@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signal: one counter at the waiter's side. Puts may carry the addition: it is visible only after
+// their bytes. Several sides may add. Thread-safe: no state.
+#pragma once
+
+#include "peerlane/program/program.h"
+
+namespace peerlane {
+
+// What a put moves: its own targets and the layout over them. The layout names targets by their
+// index in `targets` plus the protocol's first data target.
+struct PutPayload {
+  std::vector<Target> targets;
+  CopyLayout layout;
+};
+
+enum SignalSenderTarget : TargetId {
+  kSignalSenderCounter,   // remote counter
+  kSignalSenderFirstData  // PutPayload::targets from here on
+};
+enum SignalReceiverTarget : TargetId { kSignalReceiverCounter /* local counter */ };
+
+// Adds `value`. Ordered after what the same executor ran before for the same peer.
+Program signalSender(uint64_t value);
+// Moves the payload, then adds `value`.
+Program putSignal(const PutPayload& payload, uint64_t value);
+// Takes `value`: waits until the counter has grown by it since the last execution. The cursor is
+// what was taken before.
+Program signalReceiver(uint32_t value);
+
+// Declares the payload's targets. For the protocols.
+void declarePayload(ProgramBuilder& program, const PutPayload& payload);
+// One op: a plain copy where the layout is one segment, else a list.
+void movePayload(ProgramBuilder& program, const PutPayload& payload);
+
+}  // namespace peerlane
