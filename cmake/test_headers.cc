@@ -2,4 +2,6 @@
 //
 // Carries the precompiled header of all tests; has nothing to do of its own.
 
-int main() { return 0; }
+int main() {
+  return 0;
+}
