@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/adopted_mapping.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "peerlane/os/file.h"
+#include "peerlane/os/shm_segment.h"
+
+namespace peerlane {
+namespace {
+
+// One line of /proc/self/maps.
+struct Line {
+  uint64_t start = 0;
+  uint64_t end = 0;
+  char rights[5] = "";
+  uint64_t offset = 0;
+  unsigned major = 0;
+  unsigned minor = 0;
+  uint64_t inode = 0;
+  std::string path;
+};
+
+std::string hex(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%" PRIx64, value);
+  return text;
+}
+
+bool parseLine(const std::string& text, Line& line) {
+  int pathAt = 0;
+  int fields = std::sscanf(
+      text.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &line.start,
+      &line.end, line.rights, &line.offset, &line.major, &line.minor, &line.inode, &pathAt);
+  if (fields < 7) return false;
+  line.path = text.substr(static_cast<size_t>(pathAt));
+  return true;
+}
+
+// The lines that overlap [start, end), in address order.
+Result<std::vector<Line>> linesOf(uint64_t start, uint64_t end) {
+  PEERLANE_ASSIGN(std::string maps, readWhole("/proc/self/maps", 256 << 20));
+  std::vector<Line> lines;
+  for (size_t at = 0; at < maps.size();) {
+    size_t next = maps.find('\n', at);
+    if (next == std::string::npos) next = maps.size();
+    Line line;
+    bool good = parseLine(maps.substr(at, next - at), line);
+    at = next + 1;
+    if (!good || line.end <= start) continue;
+    if (line.start >= end) break;
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+bool startsWith(const std::string& text, std::string_view prefix) {
+  return std::string_view(text).starts_with(prefix);
+}
+
+// By the path alone; files of an unknown tmpfs are put right once their descriptor is known.
+MappingKind kindOf(const Line& line) {
+  bool shared = line.rights[3] == 's';
+  if (line.inode == 0) return shared ? MappingKind::kSharedMemory : MappingKind::kPrivateMemory;
+  bool memory = startsWith(line.path, "/memfd:") || startsWith(line.path, "/dev/shm/") ||
+                startsWith(line.path, "/SYSV") || startsWith(line.path, "/dev/zero") ||
+                startsWith(line.path, "/anon_hugepage");
+  if (shared) return memory ? MappingKind::kSharedMemory : MappingKind::kSharedFile;
+  // A private view of anonymous huge pages is plain private memory.
+  if (startsWith(line.path, "/anon_hugepage")) return MappingKind::kPrivateMemory;
+  return MappingKind::kPrivateFile;
+}
+
+Status refuse(uint64_t address, const std::string& why) {
+  return Status(Code::kInvalidArgument, "the memory at " + hex(address) + " " + why);
+}
+
+// Checks that `lines` cover [start, end) without a hole and belong together.
+Status checkTogether(const std::vector<Line>& lines, uint64_t start, uint64_t end) {
+  uint64_t covered = start;
+  for (const Line& line : lines) {
+    if (line.start > covered) return refuse(covered, "is not mapped");
+    if (line.rights[0] != 'r')
+      return refuse(line.start, "cannot be read (rights " + std::string(line.rights, 4) + ")");
+    if (line.path == "[vvar]" || line.path == "[vdso]" || line.path == "[vsyscall]" ||
+        startsWith(line.path, "[vvar")) {
+      return Status(Code::kNotSupported,
+                    "the memory at " + hex(line.start) + " is a kernel page (" + line.path + ")");
+    }
+    const Line& first = lines.front();
+    MappingKind kind = kindOf(line);
+    if (kind != kindOf(first)) {
+      return refuse(line.start, std::string("is ") + mappingKindName(kind) +
+                                    " while the range begins in " + mappingKindName(kindOf(first)));
+    }
+    bool sameFile =
+        line.inode == first.inode && line.major == first.major && line.minor == first.minor;
+    bool inLine = line.offset - first.offset == line.start - first.start;
+    if (kind != MappingKind::kPrivateMemory && (!sameFile || !inLine)) {
+      return refuse(line.start,
+                    "is another file, or another place of the file, than " + hex(first.start));
+    }
+    covered = line.end;
+  }
+  if (covered < end) return refuse(covered, "is not mapped");
+  return Status::ok();
+}
+
+bool isFileOf(int fd, const Line& line) {
+  struct stat file {};
+  return ::fstat(fd, &file) == 0 && file.st_ino == line.inode && major(file.st_dev) == line.major &&
+         minor(file.st_dev) == line.minor;
+}
+
+bool canWrite(int fd) {
+  int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_ACCMODE) == O_RDWR && (flags & O_PATH) == 0;
+}
+
+// A duplicate of any descriptor of this process that is the file of `line`; one open for writing
+// wins.
+Fd searchOpenFiles(const Line& line) {
+  std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
+  Fd found;
+  if (folder == nullptr) return found;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    char* end = nullptr;
+    long number = std::strtol(entry->d_name, &end, 10);
+    if (end == entry->d_name || *end != '\0') continue;
+    int fd = static_cast<int>(number);
+    if (!isFileOf(fd, line) || (found && !canWrite(fd))) continue;
+    int flags = ::fcntl(fd, F_GETFL);
+    if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) continue;
+    auto copy = duplicateFd(fd);
+    // Another thread may have closed and reused the number in between.
+    if (!copy.isOk() || !isFileOf(copy->get(), line)) continue;
+    found = std::move(copy).value();
+    if (canWrite(found.get())) break;
+  }
+  return found;
+}
+
+// Opens `path` when it is the regular file of `line`. Devices are left alone: opening one can do
+// things.
+Fd openMatching(const std::string& path, const Line& line) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return Fd();
+  for (int mode : {O_RDWR, O_RDONLY}) {
+    Fd fd(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (fd && isFileOf(fd.get(), line)) return fd;
+  }
+  return Fd();
+}
+
+// Where reserved huge pages are mapped without a file, only smaps tells their size.
+size_t pageBytesFromSmaps(uint64_t start) {
+  auto smaps = readWhole("/proc/self/smaps", 1 << 30);
+  if (!smaps.isOk()) return 0;
+  char head[24];
+  std::snprintf(head, sizeof head, "%08" PRIx64 "-", start);
+  size_t at = smaps->find(head);
+  if (at == std::string::npos) return 0;
+  at = smaps->find("KernelPageSize:", at);
+  if (at == std::string::npos) return 0;
+  return std::strtoull(smaps->c_str() + at + 15, nullptr, 10) * 1024;
+}
+
+bool isDevice(const Line& line) {
+  struct stat file {};
+  return ::stat(line.path.c_str(), &file) == 0 && S_ISCHR(file.st_mode) && line.path != "/dev/zero";
+}
+
+void findFile(const Line& line, AdoptedMapping& mapping) {
+  mapping.file = searchOpenFiles(line);
+  if (!mapping.file) {
+    char name[80];
+    std::snprintf(name, sizeof name, "/proc/self/map_files/%" PRIx64 "-%" PRIx64, line.start,
+                  line.end);
+    mapping.file = openMatching(name, line);
+  }
+  if (!mapping.file && !startsWith(line.path, "/memfd:")) {
+    mapping.file = openMatching(line.path, line);
+  }
+  if (!mapping.file) {
+    mapping.whyNoFile =
+        "no open descriptor of this process is " + line.path +
+        ", and /proc/self/map_files may not be opened (needs CAP_CHECKPOINT_RESTORE)";
+    return;
+  }
+  mapping.fileWritable = canWrite(mapping.file.get());
+}
+
+}  // namespace
+
+const char* mappingKindName(MappingKind kind) {
+  switch (kind) {
+    case MappingKind::kPrivateMemory: return "private memory";
+    case MappingKind::kSharedMemory: return "shared memory";
+    case MappingKind::kPrivateFile: return "a private file mapping";
+    case MappingKind::kSharedFile: return "a shared file mapping";
+  }
+  return "unknown memory";
+}
+
+Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
+  auto start = reinterpret_cast<uint64_t>(p);
+  if (bytes == 0 || start + bytes < start) {
+    return Status(Code::kInvalidArgument, "the range at " + hex(start) + " of " +
+                                              std::to_string(bytes) +
+                                              " bytes is empty or wraps around");
+  }
+  PEERLANE_ASSIGN(std::vector<Line> lines, linesOf(start, start + bytes));
+  if (lines.empty()) return refuse(start, "is not mapped");
+  PEERLANE_RETURN_IF_ERROR(checkTogether(lines, start, start + bytes));
+  const Line& first = lines.front();
+  AdoptedMapping mapping;
+  mapping.kind = kindOf(first);
+  mapping.path = first.path;
+  mapping.pageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  mapping.writable = true;
+  for (const Line& line : lines) mapping.writable = mapping.writable && line.rights[1] == 'w';
+  if (mapping.kind == MappingKind::kPrivateMemory) {
+    mapping.hugetlb = startsWith(first.path, "/anon_hugepage");
+    if (mapping.hugetlb) mapping.pageBytes = pageBytesFromSmaps(first.start);
+    return mapping;
+  }
+  if (isDevice(first)) {
+    return Status(Code::kNotSupported,
+                  "the memory at " + hex(start) + " belongs to the device " + first.path);
+  }
+  mapping.fileOffset = first.offset + (start - first.start);
+  if (mapping.kind == MappingKind::kPrivateFile) return mapping;
+  findFile(first, mapping);
+  if (!mapping.file) return mapping;
+  auto pageBytes = sharedMemoryPageBytes(mapping.file.get());
+  if (!pageBytes.isOk()) {
+    mapping.kind = MappingKind::kSharedFile;
+    mapping.file.reset();
+    return mapping;
+  }
+  mapping.kind = MappingKind::kSharedMemory;
+  mapping.hugetlb = *pageBytes != mapping.pageBytes;
+  mapping.pageBytes = *pageBytes;
+  return mapping;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Looks at memory that somebody else mapped: what backs a pointer of this process, and through
+// which descriptor another process could map the same bytes. A snapshot: whoever unmaps meanwhile
+// makes it stale. Set-up path (it reads /proc/self/maps). Thread: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/fd.h"
+
+namespace peerlane {
+
+enum class MappingKind : uint8_t {
+  kPrivateMemory,  // heap, stack, private anonymous mmap: nobody else can map it
+  kSharedMemory,   // memfd, file below /dev/shm or in another tmpfs, hugetlb, shared anonymous mmap
+  kPrivateFile,    // copy-on-write view of a file (program text and data)
+  kSharedFile,     // file of a disk file system
+};
+
+// "private memory", "shared memory", ...
+const char* mappingKindName(MappingKind kind);
+
+struct AdoptedMapping {
+  MappingKind kind = MappingKind::kPrivateMemory;
+  // kSharedMemory only: a descriptor of the backing file of its own. Empty when none could be had,
+  // then `whyNoFile` says why.
+  Fd file;
+  bool fileWritable = false;  // `file` can be mapped for writing
+  uint64_t fileOffset = 0;    // of the first byte asked for; 0 for private memory
+  std::string whyNoFile;
+  size_t pageBytes = 0;  // the system's page size, or that of reserved huge pages
+  bool hugetlb = false;
+  bool writable = false;  // every page of the range
+  std::string path;       // as in /proc/self/maps; empty for plain anonymous memory
+};
+
+// Classifies [p, p + bytes). The range must be mapped and readable completely; it may span several
+// mappings of the same kind that lie side by side, for files at continuous offsets of one file.
+// Errors: kInvalidArgument naming the first address that is not mapped, not readable or of another
+// kind; kNotSupported for device and kernel pages.
+Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes);
+
+}  // namespace peerlane

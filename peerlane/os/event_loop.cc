@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Asio supplies the reactor and the timer queue. Two of its habits are corrected here: its waits
+// are one-shot and its poll() goes on while handlers make new work. Therefore everything is armed
+// at the start of a turn, and what functions register or post during a turn belongs to the next.
+#include "peerlane/os/event_loop.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace peerlane {
+namespace internal {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::microseconds kLookInterval{20};
+
+struct WatchRecord : std::enable_shared_from_this<WatchRecord> {
+  LoopCore* loop = nullptr;
+  std::optional<asio::posix::stream_descriptor> descriptor;  // none once the watch ended
+  std::function<void()> fn;
+  bool wantRead = false;
+  bool wantWrite = false;
+  bool armedRead = false;
+  bool armedWrite = false;
+  bool queued = false;   // in LoopCore::toArm
+  bool running = false;  // fn is on the stack and must not be destroyed
+};
+
+struct TimerRecord : std::enable_shared_from_this<TimerRecord> {
+  LoopCore* loop = nullptr;
+  std::optional<asio::steady_timer> timer;  // none once run or cancelled
+  std::function<void()> fn;
+};
+
+struct LoopCore {
+  LoopCore() : io(1), work(io.get_executor()), deadline(io) {}
+  ~LoopCore();
+
+  void arm();
+  void armWatch(const std::shared_ptr<WatchRecord>& record);
+  void armTimer(const std::shared_ptr<TimerRecord>& record);
+  void onReady(const std::shared_ptr<WatchRecord>& record, const asio::error_code& error,
+               bool wanted);
+  void runPosted();
+  size_t turn();
+  void blockUntil(EventLoop::Duration timeout);
+  void kick();
+
+  asio::io_context io;
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  asio::steady_timer deadline;
+  std::unordered_set<WatchRecord*> watches;
+  std::unordered_set<TimerRecord*> timers;
+  std::vector<std::shared_ptr<WatchRecord>> toArm;
+  std::vector<std::shared_ptr<TimerRecord>> toStart;
+  std::vector<std::function<void()>> running;  // the posted functions of this turn
+  size_t ran = 0;                              // user functions in this turn
+  uint64_t deadlineRound = 0;
+  bool expired = false;
+  bool inTurn = false;
+  Clock::time_point lastLook{};
+
+  std::mutex mutex;  // guards the four below; never held while a user function runs
+  std::vector<std::function<void()>> posted;
+  bool blocked = false;
+  bool kicked = false;
+  bool wakeRequested = false;
+  // Release by post(), read with acquire by spin(); a hint only, `posted` is read under the mutex.
+  std::atomic<bool> hasPosted{false};
+};
+
+namespace {
+
+// Escaping exceptions would leave the loop half-way: end the process where the mistake is.
+void callUser(const std::function<void()>& fn) noexcept {
+  fn();
+}
+
+void endWatch(const std::shared_ptr<WatchRecord>& record) {
+  if (!record->descriptor) return;
+  record->loop->watches.erase(record.get());
+  (void)record->descriptor->release();
+  record->descriptor.reset();
+  record->loop = nullptr;
+  if (!record->running) record->fn = nullptr;
+}
+
+void endTimer(const std::shared_ptr<TimerRecord>& record) {
+  if (!record->timer) return;
+  record->loop->timers.erase(record.get());
+  record->timer.reset();
+  record->loop = nullptr;
+  record->fn = nullptr;
+}
+
+void queueArm(const std::shared_ptr<WatchRecord>& record) {
+  bool needed =
+      (record->wantRead && !record->armedRead) || (record->wantWrite && !record->armedWrite);
+  if (!needed || record->queued) return;
+  record->queued = true;
+  record->loop->toArm.push_back(record);
+}
+
+// Marks a turn; a nested one would run functions out of their caller's expectations.
+class TurnScope {
+ public:
+  explicit TurnScope(LoopCore& core) : core_(core) {
+    PEERLANE_CHECK(!core_.inTurn);
+    core_.inTurn = true;
+    core_.ran = 0;
+  }
+  ~TurnScope() { core_.inTurn = false; }
+  TurnScope(const TurnScope&) = delete;
+  TurnScope& operator=(const TurnScope&) = delete;
+
+ private:
+  LoopCore& core_;
+};
+
+}  // namespace
+
+LoopCore::~LoopCore() {
+  PEERLANE_CHECK(!inTurn);
+  // Destroying a function may destroy other handles: take one record at a time.
+  while (!watches.empty()) endWatch((*watches.begin())->shared_from_this());
+  while (!timers.empty()) endTimer((*timers.begin())->shared_from_this());
+  toArm.clear();
+  toStart.clear();
+}
+
+void LoopCore::onReady(const std::shared_ptr<WatchRecord>& record, const asio::error_code& error,
+                       bool wanted) {
+  if (!record->descriptor || error == asio::error::operation_aborted) return;
+  if (wanted) {
+    ++ran;
+    record->running = true;
+    callUser(record->fn);
+    record->running = false;
+    if (!record->descriptor) {
+      record->fn = nullptr;
+      return;
+    }
+  }
+  queueArm(record);
+}
+
+void LoopCore::armWatch(const std::shared_ptr<WatchRecord>& record) {
+  if (!record->descriptor) return;
+  if (record->wantRead && !record->armedRead) {
+    record->armedRead = true;
+    record->descriptor->async_wait(asio::posix::stream_descriptor::wait_read,
+                                   [this, record](const asio::error_code& error) {
+                                     record->armedRead = false;
+                                     onReady(record, error, record->wantRead);
+                                   });
+  }
+  if (record->wantWrite && !record->armedWrite) {
+    record->armedWrite = true;
+    record->descriptor->async_wait(asio::posix::stream_descriptor::wait_write,
+                                   [this, record](const asio::error_code& error) {
+                                     record->armedWrite = false;
+                                     onReady(record, error, record->wantWrite);
+                                   });
+  }
+}
+
+void LoopCore::armTimer(const std::shared_ptr<TimerRecord>& record) {
+  if (!record->timer) return;
+  record->timer->async_wait([this, record](const asio::error_code& error) {
+    if (error || !record->timer) return;
+    std::function<void()> fn = std::move(record->fn);
+    endTimer(record);
+    ++ran;
+    callUser(fn);
+  });
+}
+
+void LoopCore::arm() {
+  // Arming calls no user function, so the lists do not grow meanwhile.
+  for (const auto& record : toArm) {
+    record->queued = false;
+    armWatch(record);
+  }
+  toArm.clear();
+  for (const auto& record : toStart) armTimer(record);
+  toStart.clear();
+}
+
+void LoopCore::runPosted() {
+  if (!hasPosted.load(std::memory_order_acquire)) return;
+  {
+    std::lock_guard lock(mutex);
+    hasPosted.store(false, std::memory_order_relaxed);
+    running.swap(posted);
+  }
+  for (const auto& fn : running) {
+    ++ran;
+    callUser(fn);
+  }
+  running.clear();
+}
+
+size_t LoopCore::turn() {
+  lastLook = Clock::now();
+  arm();
+  io.poll();
+  runPosted();
+  return ran;
+}
+
+// Requires: `mutex` held.
+void LoopCore::kick() {
+  if (!blocked || kicked) return;
+  kicked = true;
+  asio::post(io, [] {});
+}
+
+// Runs reactor handlers one by one until a user function ran, somebody kicked, or time is up.
+void LoopCore::blockUntil(EventLoop::Duration timeout) {
+  uint64_t round = ++deadlineRound;
+  expired = false;
+  auto now = Clock::now();
+  auto limit = std::min<EventLoop::Duration>(timeout, std::chrono::hours(24));
+  deadline.expires_at(now + limit);
+  deadline.async_wait([this, round](const asio::error_code& error) {
+    if (!error && round == deadlineRound) expired = true;
+  });
+  while (ran == 0 && !expired) {
+    io.run_one();
+    std::lock_guard lock(mutex);
+    if (kicked) break;
+  }
+  deadline.cancel();
+}
+
+}  // namespace internal
+
+using internal::LoopCore;
+
+Watch::Watch() = default;
+Watch::Watch(std::shared_ptr<internal::WatchRecord> record) : record_(std::move(record)) {}
+Watch::Watch(Watch&&) noexcept = default;
+Watch::~Watch() {
+  end();
+}
+Watch& Watch::operator=(Watch&& other) noexcept {
+  if (this != &other) {
+    end();
+    record_ = std::move(other.record_);
+  }
+  return *this;
+}
+Watch::operator bool() const {
+  return record_ != nullptr && record_->descriptor.has_value();
+}
+
+void Watch::end() {
+  if (auto record = std::move(record_)) internal::endWatch(record);
+}
+
+void Watch::setInterest(bool readable, bool writable) {
+  if (record_ == nullptr || !record_->descriptor) return;
+  record_->wantRead = readable;
+  record_->wantWrite = writable;
+  internal::queueArm(record_);
+}
+
+Timer::Timer() = default;
+Timer::Timer(std::shared_ptr<internal::TimerRecord> record) : record_(std::move(record)) {}
+Timer::Timer(Timer&&) noexcept = default;
+Timer::~Timer() {
+  cancel();
+}
+Timer& Timer::operator=(Timer&& other) noexcept {
+  if (this != &other) {
+    cancel();
+    record_ = std::move(other.record_);
+  }
+  return *this;
+}
+bool Timer::pending() const {
+  return record_ != nullptr && record_->timer.has_value();
+}
+
+void Timer::cancel() {
+  if (auto record = std::move(record_)) internal::endTimer(record);
+}
+
+EventLoop::EventLoop(std::unique_ptr<LoopCore> core) : core_(std::move(core)) {}
+EventLoop::~EventLoop() = default;
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+  try {
+    return std::unique_ptr<EventLoop>(new EventLoop(std::make_unique<LoopCore>()));
+  } catch (const std::exception& error) {
+    return Status(Code::kUnavailable, std::string("the event loop has no descriptors: ") +
+                                          error.what() + "; raise `ulimit -n`");
+  }
+}
+
+Result<Watch> EventLoop::watch(int fd, bool readable, bool writable, std::function<void()> fn) {
+  struct stat file {};
+  bool pollable = ::fstat(fd, &file) == 0 && !S_ISREG(file.st_mode) && !S_ISDIR(file.st_mode);
+  if (!pollable || !fn) {
+    return Status(Code::kInvalidArgument,
+                  "cannot watch descriptor " + std::to_string(fd) +
+                      "; accepted are open sockets, pipes and event, timer and process "
+                      "descriptors, with a function to call");
+  }
+  auto record = std::make_shared<internal::WatchRecord>();
+  asio::posix::stream_descriptor descriptor(core_->io);
+  asio::error_code error;
+  descriptor.assign(fd, error);
+  if (error) {
+    Status plain = Status::system(error.value(), "watch descriptor " + std::to_string(fd));
+    return Status(Code::kInvalidArgument,
+                  std::string(plain.message()) + "; one watch per descriptor");
+  }
+  record->loop = core_.get();
+  record->descriptor.emplace(std::move(descriptor));
+  record->fn = std::move(fn);
+  record->wantRead = readable;
+  record->wantWrite = writable;
+  core_->watches.insert(record.get());
+  internal::queueArm(record);
+  return Watch(record);
+}
+
+Timer EventLoop::after(Duration delay, std::function<void()> fn) {
+  auto record = std::make_shared<internal::TimerRecord>();
+  record->loop = core_.get();
+  auto limit = std::min<Duration>(delay, std::chrono::hours(24 * 365));
+  record->timer.emplace(core_->io, internal::Clock::now() + limit);
+  record->fn = std::move(fn);
+  core_->timers.insert(record.get());
+  core_->toStart.push_back(record);
+  return Timer(record);
+}
+
+void EventLoop::post(std::function<void()> fn) {
+  std::lock_guard lock(core_->mutex);
+  core_->posted.push_back(std::move(fn));
+  core_->hasPosted.store(true, std::memory_order_release);
+  core_->kick();
+}
+
+void EventLoop::wake() {
+  std::lock_guard lock(core_->mutex);
+  core_->wakeRequested = true;
+  core_->kick();
+}
+
+size_t EventLoop::poll() {
+  internal::TurnScope scope(*core_);
+  return core_->turn();
+}
+
+size_t EventLoop::spin() {
+  bool posted = core_->hasPosted.load(std::memory_order_acquire);
+  if (!posted && internal::Clock::now() - core_->lastLook < internal::kLookInterval) return 0;
+  return poll();
+}
+
+size_t EventLoop::waitOnce(Duration timeout) {
+  internal::TurnScope scope(*core_);
+  size_t ran = core_->turn();
+  {
+    std::lock_guard lock(core_->mutex);
+    bool wake = std::exchange(core_->wakeRequested, false);
+    if (ran > 0 || wake || timeout <= Duration::zero()) return ran;
+    core_->blocked = core_->posted.empty();
+  }
+  if (core_->blocked) {
+    core_->arm();
+    core_->blockUntil(timeout);
+    std::lock_guard lock(core_->mutex);
+    core_->blocked = false;
+    core_->kicked = false;
+    core_->wakeRequested = false;
+  }
+  // What else is ready by now; nothing is armed again, so no watch runs twice in this turn.
+  core_->io.poll();
+  core_->runPosted();
+  core_->lastLook = internal::Clock::now();
+  return core_->ran;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/host_identity.h"
+
+#include <sys/stat.h>
+
+#include "peerlane/os/file.h"
+
+namespace peerlane {
+namespace {
+
+uint64_t namespaceInode(const std::string& name) {
+  struct stat file {};
+  return ::stat(("/proc/self/ns/" + name).c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+}  // namespace
+
+Result<std::string> bootId() {
+  PEERLANE_ASSIGN(std::string text, readWhole("/proc/sys/kernel/random/boot_id", 4096));
+  std::string id = text.substr(0, text.find('\n'));
+  if (id.size() != 36) {
+    return Status(Code::kSystem, "/proc/sys/kernel/random/boot_id has " +
+                                     std::to_string(id.size()) + " characters instead of 36");
+  }
+  return id;
+}
+
+Result<HostIdentity> HostIdentity::ofThisProcess() {
+  HostIdentity identity;
+  PEERLANE_ASSIGN(identity.bootId, peerlane::bootId());
+  identity.pidNamespace = namespaceInode("pid");
+  identity.ipcNamespace = namespaceInode("ipc");
+  identity.netNamespace = namespaceInode("net");
+  identity.userNamespace = namespaceInode("user");
+  return identity;
+}
+
+}  // namespace peerlane

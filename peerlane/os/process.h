@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Other processes: is one alive, and reading and writing its memory directly. Not a child-process
+// starter. Thread: any; a ProcessHandle is immutable.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/io_slice.h"
+
+namespace peerlane {
+
+// One process for ever: unlike a pid it never comes to mean another one.
+class ProcessHandle {
+ public:
+  // Of a running process. Errors: kPeerLost (no such process), kNotSupported (before Linux 5.3).
+  static Result<ProcessHandle> open(pid_t pid);
+  // Takes a pidfd, e.g. of peerPidFd. Errors: kInvalidArgument (not a pidfd), kPeerLost (ended and
+  // collected), kUnavailable (a process of another pid namespace).
+  static Result<ProcessHandle> fromPidFd(Fd pidFd);
+
+  // False once the process ended, even while its parent has not collected it. One system call.
+  bool alive() const;
+  pid_t pid() const { return pid_; }
+  // Readable once the process ended: to be watched. Lifetime: this object.
+  int fd() const { return pidFd_.get(); }
+
+ private:
+  ProcessHandle(Fd pidFd, pid_t pid) : pidFd_(std::move(pidFd)), pid_(pid) {}
+  Fd pidFd_;
+  pid_t pid_ = 0;
+};
+
+// Copies from `remote` addresses of process `pid` to `local` memory (readProcess) or back
+// (writeProcess): both lists are one byte stream each, cut differently. Returns the bytes moved,
+// which may be fewer than asked for: the copy stops at the first page that cannot be reached.
+// Requires: at most kMaxIoSlices on each side. Errors, when nothing was moved: kPeerLost (no such
+// process), kPermissionDenied (ptrace rules), kInvalidArgument (too many slices; or an address that
+// is not mapped, saying on which side), kOutOfMemory, kNotSupported. A pid may be reused: check
+// ProcessHandle::alive() around the call.
+Result<size_t> readProcess(pid_t pid, std::span<const IoSlice> local,
+                           std::span<const IoSlice> remote);
+Result<size_t> writeProcess(pid_t pid, std::span<const IoSlice> local,
+                            std::span<const IoSlice> remote);
+
+// Lets `pid` and its descendants use readProcess on this process where the Yama module restricts
+// that; fine where it does not. Yama keeps one such pid per process: a later call replaces the
+// earlier one. 0 takes the permission back. Errors: kPeerLost (no such process).
+Status allowPtraceBy(pid_t pid);
+// Yama's ptrace_scope (0: same user suffices, 1: allowPtraceBy needed, 2: administrators, 3:
+// nobody). Nothing when Yama is absent.
+std::optional<int> ptraceScope();
+// Whether processes of the same user may look into this one (PR_SET_DUMPABLE).
+bool isDumpable();
+
+// When the process started, in clock ticks since boot: with the pid it names the process uniquely
+// on this boot. Errors: kPeerLost.
+Result<uint64_t> processStartTime(pid_t pid);
+
+// Counts the forks between the first call in an ancestor and this process: a changed number means
+// that this process is a forked child of the one that saw the old number. Costs one load after the
+// first call.
+uint64_t forkGeneration();
+
+// Unpredictable bytes from the kernel.
+Status fillRandom(std::span<std::byte> space);
+
+// Physical memory of this process now, in bytes.
+Result<uint64_t> residentBytes();
+// Descriptors this process has open now.
+Result<size_t> openFileCount();
+
+}  // namespace peerlane

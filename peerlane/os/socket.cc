@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/socket.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <string>
+
+#include "peerlane/os/transfer_status.h"
+
+namespace peerlane {
+namespace {
+
+static_assert(sizeof(IoSlice) == sizeof(iovec));
+static_assert(offsetof(IoSlice, base) == offsetof(iovec, iov_base));
+static_assert(offsetof(IoSlice, bytes) == offsetof(iovec, iov_len));
+
+Result<Fd> makeSocket(const SocketAddress& address) {
+  if (address.family() == SocketAddress::Family::kNone) {
+    return Status(Code::kInvalidArgument, "the socket address is empty");
+  }
+  int domain = address.raw()->sa_family;
+  Fd fd(::socket(domain, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return Status::system(errno, "socket for " + address.toString());
+  return fd;
+}
+
+// What an address-related errno means for the caller.
+Status addressStatus(int error, const std::string& what) {
+  Status plain = Status::system(error, what);
+  std::string text(plain.message());
+  switch (error) {
+    case EADDRINUSE:
+    case EADDRNOTAVAIL:
+    case ECONNREFUSED:
+    case ENOENT:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ECONNRESET: return Status(Code::kUnavailable, text);
+    case EACCES:
+    case EPERM: return Status(Code::kPermissionDenied, text);
+    case ETIMEDOUT: return Status(Code::kPeerSilent, text);
+    default: return plain;
+  }
+}
+
+Status bindAndListen(int fd, const SocketAddress& address, int backlog) {
+  if (::bind(fd, address.raw(), static_cast<socklen_t>(address.rawBytes())) < 0) {
+    return addressStatus(errno, "bind to " + address.toString());
+  }
+  if (::listen(fd, backlog) < 0) return addressStatus(errno, "listen on " + address.toString());
+  return Status::ok();
+}
+
+// Removes the socket file at `address` when nobody listens on it; refuses everything else.
+Status removeStaleSocket(const SocketAddress& address) {
+  std::string path = address.unixName();
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) < 0) {
+    return errno == ENOENT ? Status::ok() : addressStatus(errno, "look at " + path);
+  }
+  if (!S_ISSOCK(found.st_mode)) {
+    return Status(Code::kInvalidArgument, "cannot listen on " + address.toString() +
+                                              ": the file exists and is not a socket; it is kept");
+  }
+  PEERLANE_ASSIGN(Fd probe, makeSocket(address));
+  int rc = ::connect(probe.get(), address.raw(), static_cast<socklen_t>(address.rawBytes()));
+  if (rc == 0 || errno != ECONNREFUSED) {
+    return Status(Code::kUnavailable,
+                  "cannot listen on " + address.toString() + ": another process listens there");
+  }
+  if (::unlink(path.c_str()) < 0 && errno != ENOENT) {
+    return addressStatus(errno, "remove the stale socket " + path);
+  }
+  return Status::ok();
+}
+
+Status listenOnPath(int fd, const SocketAddress& address, int backlog) {
+  Status first = bindAndListen(fd, address, backlog);
+  if (first.isOk() || first.code() != Code::kUnavailable) return first;
+  // Two processes that find the same stale file must not delete each other's fresh one: the lock on
+  // the directory leaves nothing behind. A stranger holding it only delays the take-over.
+  std::string path = address.unixName();
+  size_t slash = path.rfind('/');
+  std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  Fd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock) return addressStatus(errno, "open the folder " + folder);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0) {
+    return Status(Code::kUnavailable, "cannot replace " + address.toString() +
+                                          ": another process holds the lock of its folder");
+  }
+  PEERLANE_RETURN_IF_ERROR(removeStaleSocket(address));
+  return bindAndListen(fd, address, backlog);
+}
+
+using NameCall = int (*)(int, sockaddr*, socklen_t*);
+
+Result<SocketAddress> askName(int fd, NameCall call, const char* what) {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  auto* raw = reinterpret_cast<sockaddr*>(&storage);
+  if (call(fd, raw, &bytes) < 0) {
+    if (errno == ENOTCONN) return Status(Code::kPeerLost, std::string(what) + ": not connected");
+    return Status::system(errno, what);
+  }
+  return SocketAddress::fromRaw(raw, bytes);
+}
+
+Status checkSliceCount(size_t count) {
+  if (count <= kMaxIoSlices) return Status::ok();
+  return Status(Code::kInvalidArgument, std::to_string(count) + " slices in one call; at most " +
+                                            std::to_string(kMaxIoSlices) + " are accepted");
+}
+
+}  // namespace
+
+namespace internal {
+
+Status transferStatus(int error, const char* what) {
+  // Back-pressure happens all the time: one shared record instead of an allocation per call.
+  static const Status kWouldBlock(Code::kTryAgain, "the socket would block");
+  if (error == EAGAIN || error == EWOULDBLOCK) return kWouldBlock;
+  Status plain = Status::system(error, what);
+  std::string text(plain.message());
+  switch (error) {
+    case EPIPE:
+    case ECONNRESET:
+    case ENOTCONN:
+    case ECONNABORTED: return Status(Code::kPeerLost, text);
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case ENETUNREACH: return Status(Code::kPeerSilent, text);
+    default: return plain;
+  }
+}
+
+}  // namespace internal
+
+Result<Fd> listenOn(const SocketAddress& address, int backlog) {
+  PEERLANE_ASSIGN(Fd fd, makeSocket(address));
+  if (address.isIp()) {
+    int on = 1;
+    if (::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0) {
+      return Status::system(errno, "SO_REUSEADDR");
+    }
+  }
+  bool isPath = address.family() == SocketAddress::Family::kUnixPath;
+  PEERLANE_RETURN_IF_ERROR(isPath ? listenOnPath(fd.get(), address, backlog)
+                                  : bindAndListen(fd.get(), address, backlog));
+  return fd;
+}
+
+Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_t highPort,
+                         int backlog) {
+  std::string range = std::to_string(lowPort) + "-" + std::to_string(highPort);
+  if (!address.isIp() || lowPort == 0 || lowPort > highPort) {
+    return Status(Code::kInvalidArgument, "cannot listen on " + address.toString() +
+                                              " in the port range " + range +
+                                              ": needs an IP address and 1 <= low <= high");
+  }
+  for (uint32_t port = lowPort; port <= highPort; ++port) {
+    auto fd = listenOn(address.withPort(static_cast<uint16_t>(port)), backlog);
+    bool inUse = !fd.isOk() && fd.status().code() == Code::kUnavailable;
+    bool privileged = !fd.isOk() && fd.status().code() == Code::kPermissionDenied;
+    if (!inUse && !privileged) return fd;
+    if (port == highPort) {
+      return fd.status().withContext("no port of the range " + range + " is free at " +
+                                     address.ip());
+    }
+  }
+  return Status(Code::kInternal, "unreachable: the port range " + range + " was empty");
+}
+
+void removeUnixPath(const SocketAddress& address) {
+  if (address.family() != SocketAddress::Family::kUnixPath) return;
+  std::string path = address.unixName();
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) ::unlink(path.c_str());
+}
+
+Result<SocketAddress> localAddress(int fd) {
+  return askName(
+      fd, [](int s, sockaddr* a, socklen_t* n) { return ::getsockname(s, a, n); }, "getsockname");
+}
+
+Result<SocketAddress> peerAddress(int fd) {
+  return askName(
+      fd, [](int s, sockaddr* a, socklen_t* n) { return ::getpeername(s, a, n); }, "getpeername");
+}
+
+Result<Fd> connectStart(const SocketAddress& address) {
+  PEERLANE_ASSIGN(Fd fd, makeSocket(address));
+  int rc = ::connect(fd.get(), address.raw(), static_cast<socklen_t>(address.rawBytes()));
+  if (rc == 0 || errno == EINPROGRESS || errno == EINTR) return fd;
+  if (errno == EAGAIN) {
+    return Status(Code::kTryAgain, "the queue of the listener " + address.toString() + " is full");
+  }
+  return addressStatus(errno, "connect to " + address.toString());
+}
+
+Status connectResult(int fd) {
+  pollfd entry{fd, POLLOUT, 0};
+  int rc = ::poll(&entry, 1, 0);
+  if (rc < 0 && errno != EINTR) return Status::system(errno, "poll of a connecting socket");
+  if (rc <= 0) return Status(Code::kTryAgain, "the connection is not established yet");
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) < 0) {
+    return Status::system(errno, "SO_ERROR");
+  }
+  if (error != 0) return addressStatus(error, "connect");
+  return Status::ok();
+}
+
+Result<Fd> acceptOne(int listener) {
+  while (true) {
+    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) return fd;
+    // A connection that was aborted in the queue is not the listener's failure: take the next one.
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EMFILE || errno == ENFILE) {
+      Status full = Status::system(errno, "accept");
+      return Status(Code::kUnavailable, std::string(full.message()) + "; raise `ulimit -n`");
+    }
+    return internal::transferStatus(errno, "accept");
+  }
+}
+
+Status setNoDelay(int fd) {
+  int on = 1;
+  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 && errno != EOPNOTSUPP &&
+      errno != ENOPROTOOPT) {
+    return Status::system(errno, "TCP_NODELAY");
+  }
+  return Status::ok();
+}
+
+Result<size_t> sendSome(int fd, std::span<const std::byte> bytes) {
+  ssize_t sent;
+  do {
+    sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return internal::transferStatus(errno, "send");
+  return static_cast<size_t>(sent);
+}
+
+Result<size_t> recvSome(int fd, std::span<std::byte> space) {
+  ssize_t got;
+  do {
+    got = ::recv(fd, space.data(), space.size(), MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return internal::transferStatus(errno, "receive");
+  return static_cast<size_t>(got);
+}
+
+Result<size_t> sendVec(int fd, std::span<const IoSlice> slices) {
+  PEERLANE_RETURN_IF_ERROR(checkSliceCount(slices.size()));
+  msghdr message{};
+  // The kernel only reads the list; msghdr serves both directions and so has no const.
+  message.msg_iov = const_cast<iovec*>(reinterpret_cast<const iovec*>(slices.data()));
+  message.msg_iovlen = slices.size();
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return internal::transferStatus(errno, "send");
+  return static_cast<size_t>(sent);
+}
+
+Result<size_t> recvVec(int fd, std::span<const IoSlice> slices) {
+  PEERLANE_RETURN_IF_ERROR(checkSliceCount(slices.size()));
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(reinterpret_cast<const iovec*>(slices.data()));
+  message.msg_iovlen = slices.size();
+  ssize_t got;
+  do {
+    got = ::recvmsg(fd, &message, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return internal::transferStatus(errno, "receive");
+  return static_cast<size_t>(got);
+}
+
+Result<std::pair<Fd, Fd>> socketPair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) {
+    return Status::system(errno, "socketpair");
+  }
+  return std::pair<Fd, Fd>(Fd(fds[0]), Fd(fds[1]));
+}
+
+}  // namespace peerlane

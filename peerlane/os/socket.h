@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stream sockets, IP and Unix: listen, connect, accept, and transfers that never block. Not a
+// connection: no buffers, no framing. Every function may be called by any thread; one socket needs
+// external synchronization per direction. Every socket made here is non-blocking and close-on-exec.
+//
+// Codes shared by the transfers: kTryAgain when the call would block (nothing was moved, nothing is
+// allocated); kPeerLost when the other end is closed or reset; kPeerSilent when the kernel gave up
+// waiting.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/io_slice.h"
+#include "peerlane/os/socket_address.h"
+
+namespace peerlane {
+
+// Binds and listens; localAddress tells the port when it was 0. A Unix path that is a socket nobody
+// listens on is replaced; any other existing file is refused and kept. Errors: kUnavailable (in
+// use), kPermissionDenied, kInvalidArgument. The path stays when the descriptor closes: see
+// removeUnixPath.
+Result<Fd> listenOn(const SocketAddress& address, int backlog = 128);
+// Listens on the first free port of lowPort..highPort (both included) at the IP of `address`; its
+// own port is ignored. Errors: kUnavailable naming the range.
+Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_t highPort,
+                         int backlog = 128);
+// Deletes the file of a Unix path address; nothing for other families or when it is gone or no
+// socket.
+void removeUnixPath(const SocketAddress& address);
+
+Result<SocketAddress> localAddress(int fd);
+Result<SocketAddress> peerAddress(int fd);
+
+// Starts to connect; when the descriptor is writable, connectResult tells the outcome. Errors:
+// kUnavailable (nobody listens there), kPermissionDenied, kTryAgain (the Unix listener's queue is
+// full).
+Result<Fd> connectStart(const SocketAddress& address);
+// kTryAgain while connecting; OK once connected; else the reason (kUnavailable, kPeerSilent, ...).
+Status connectResult(int fd);
+// One connection from a listener's queue; kTryAgain when there is none.
+Result<Fd> acceptOne(int listener);
+
+// Sends small segments at once. Nothing for Unix sockets.
+Status setNoDelay(int fd);
+
+// Sends a prefix of `bytes`. Returns how many went out, at least 1 unless `bytes` is empty.
+Result<size_t> sendSome(int fd, std::span<const std::byte> bytes);
+// Receives up to `space`. Returns the count; 0 is the orderly end of the stream.
+Result<size_t> recvSome(int fd, std::span<std::byte> space);
+// The same over several slices, in order. At most kMaxIoSlices, else kInvalidArgument.
+Result<size_t> sendVec(int fd, std::span<const IoSlice> slices);
+Result<size_t> recvVec(int fd, std::span<const IoSlice> slices);
+
+// Two connected Unix stream sockets.
+Result<std::pair<Fd, Fd>> socketPair();
+
+}  // namespace peerlane
