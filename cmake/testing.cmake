@@ -18,6 +18,9 @@ set_property(GLOBAL PROPERTY PEERLANE_FUZZ_TARGETS "")
 # precompiled header must be made with the same -fPIE as those who use it.
 add_executable(peerlane_test_headers ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
 target_link_libraries(peerlane_test_headers PRIVATE GTest::gtest peerlane_strict)
+# What is tested is the library as it ships; optimising the tests themselves only costs time.
+set(PEERLANE_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+target_compile_options(peerlane_test_headers PRIVATE ${PEERLANE_TEST_OPTIONS})
 target_precompile_headers(peerlane_test_headers PRIVATE
   <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)
 
@@ -34,6 +37,7 @@ function(peerlane_test)
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_link_libraries(${arg_NAME} PRIVATE
     peerlane::peerlane peerlane_strict ${arg_LIBRARIES} GTest::gtest GTest::gtest_main)
+  target_compile_options(${arg_NAME} PRIVATE ${PEERLANE_TEST_OPTIONS})
   target_precompile_headers(${arg_NAME} REUSE_FROM peerlane_test_headers)
   add_test(NAME ${arg_NAME}
     COMMAND ${arg_NAME} --gtest_output=json:${PEERLANE_RESULTS}/${arg_NAME}.json)
