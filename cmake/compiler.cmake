@@ -20,11 +20,7 @@ endif()
 # Our own targets link this; it never reaches whoever links the installed library.
 add_library(peerlane_strict INTERFACE)
 target_compile_options(peerlane_strict INTERFACE -march=x86-64-v2 -Wall -Wextra -Wshadow -Werror)
-if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  # libstdc++ 12 hides std::source_location from clang 14; this folder has a stand-in.
-  target_include_directories(peerlane_strict SYSTEM BEFORE INTERFACE
-                             ${CMAKE_CURRENT_LIST_DIR}/clang14)
-else()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 sees these in its own std::string once it is inlined; the address sanitizer finds the real ones.
   target_compile_options(peerlane_strict INTERFACE
     -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread

@@ -29,5 +29,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/peerlaneConfigVersion.cma
 install(FILES ${PROJECT_BINARY_DIR}/peerlaneConfig.cmake
               ${PROJECT_BINARY_DIR}/peerlaneConfigVersion.cmake
         DESTINATION ${package_folder})
+# Relative to the file itself, so that `cmake --install --prefix` may choose any place.
+file(RELATIVE_PATH pc_to_prefix /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)
 configure_file(cmake/peerlane.pc.in peerlane.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/peerlane.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

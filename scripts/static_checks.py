@@ -115,17 +115,16 @@ class Tidy:
         self.build = build
         self.scratch = os.path.join(build, "checks", "tidy-units")
         os.makedirs(self.scratch, exist_ok=True)
-        self.stand_ins = os.path.join(ROOT, "cmake", "clang14")
-        version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True, check=True).stdout
+        version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, text=True, check=True).stdout
         with open(os.path.join(ROOT, ".clang-tidy"), encoding="utf-8") as stream:
             self.context = version + stream.read()
         folders = "|".join(FOLDERS)
         self.filter = f"^{re.escape(ROOT)}/({folders})/"
 
     def command(self, source, flags):
-        return ["clang-tidy", "--quiet", "--config-file=" + os.path.join(ROOT, ".clang-tidy"),
+        return ["clang-tidy-16", "--quiet", "--config-file=" + os.path.join(ROOT, ".clang-tidy"),
                 "--header-filter=" + self.filter, source, "--",
-                "-isystem", self.stand_ins, *flags, "-Wno-unknown-warning-option"]
+                *flags, "-Wno-unknown-warning-option"]
 
     def check(self, sources, folder, flags):
         """[(source, "" or what is wrong)]"""
