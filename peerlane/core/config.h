@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "peerlane/core/huge_pages.h"
 #include "peerlane/core/log_level.h"
 #include "peerlane/core/status.h"
 
@@ -20,8 +21,6 @@ namespace peerlane {
 
 // Who copies on the shm link; kAuto takes the first that works: mapped, cma, ring.
 enum class ShmEngine { kAuto, kMapped, kCma, kRing };
-
-enum class HugePages { kAuto, kOn, kOff };
 
 // Which network interfaces may be used, as in NCCL and HCCL: "eth,ib" are name prefixes, "=eth0"
 // exact names,
