@@ -47,6 +47,8 @@ bool Mailbox::serveLocked() {
     } else {
       const Served served = agent_.serve(work);
       if (served == Served::kAgain) break;
+      moved = true;
+      if (served == Served::kMore) continue;
       if (served == Served::kDone) work.finished.store(true, std::memory_order_release);
     }
     ++next_;

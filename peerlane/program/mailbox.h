@@ -56,6 +56,7 @@ struct AgentWork {
 
 enum class Served : uint8_t {
   kDone,   // performed (or failed: work.code); nothing more will touch its memory
+  kMore,   // moved something and can go on at once; cancellation is looked at in between
   kAgain,  // no or partial progress; call serve() again later with the same work
   kSent,   // handed to the wire; the link calls Mailbox::finish(work) exactly once
 };

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "peerlane/os/event_fd.h"
+#include "peerlane/os/fd.h"
 
 namespace peerlane {
 

@@ -22,6 +22,7 @@
 #include "peerlane/memory/remote_memory.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/program/mailbox.h"
+#include "peerlane/program/waker.h"
 
 namespace peerlane {
 
@@ -34,6 +35,7 @@ struct LinkTraits {
       rightsEnforcedBy;  // "owner" or "initiator": what really guards a region's access rights
   std::vector<std::string>
       refused;  // alternatives not taken, each with the reason ("cma: EPERM (...)")
+  Waker waker;  // of the peer: to be rung after a mapped word was stored there; may be empty
 };
 
 // What an owner gives out for one region; `fd` is set when the descriptor must travel beside the

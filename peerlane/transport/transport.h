@@ -16,7 +16,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/os/unix_peer.h"
-#include "peerlane/program/waker.h"
+#include "peerlane/program/bell.h"
 #include "peerlane/transport/link.h"
 
 namespace peerlane {
@@ -39,6 +39,7 @@ struct PeerFacts {
 struct LinkSurroundings {
   const Config& config;
   EventLoop& loop;
+  const Bell& bell;                   // of this context: what peers ring
   RegionDirectory& regions;           // for agents that serve the peer's requests
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
 };

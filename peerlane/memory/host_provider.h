@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HostProvider: heap, mmap, memfd, /dev/shm and hugepages of this process. Knows which of it
+// another process can map. Thread-safe.
+#pragma once
+
+#include "peerlane/memory/memory_provider.h"
+
+namespace peerlane {
+
+class HostProvider final : public MemoryProvider {
+ public:
+  std::string_view name() const override { return "host"; }
+  Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) override;
+  Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
+                                               const AllocateOptions& options) override;
+};
+
+}  // namespace peerlane

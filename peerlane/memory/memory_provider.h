@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MemoryProvider: whoever knows one kind of memory: what a pointer is, whether another process can
+// map it, how to make more of it. MemoryProviders: the providers of one context, asked in order.
+// Set-up path. Thread-safe after the last add().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/remote_memory.h"
+#include "peerlane/os/shm_segment.h"
+
+namespace peerlane {
+
+struct MemoryDescription {
+  Device device;
+  MemoryKind kind = MemoryKind::kPrivate;
+  Fd backing;  // kShared: the descriptor another process may map, sealed against shrinking
+  uint64_t fdOffset = 0;  // of the first byte described
+  bool writable = true;
+  std::string
+      text;  // for people: "shared memory (/memfd:pool)", "private memory; not shared because ..."
+};
+
+// Memory made by a provider. Owns it.
+class Allocation {
+ public:
+  virtual ~Allocation() = default;
+  virtual std::byte* data() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+struct AllocateOptions {
+  Device device;
+  HugePages hugePages = HugePages::kAuto;
+  std::optional<int> numaNode;
+};
+
+class MemoryProvider {
+ public:
+  virtual ~MemoryProvider() = default;
+  virtual std::string_view name() const = 0;
+  // Nothing when the memory is not of this provider's kind; an error when it is, but cannot be used
+  // (not mapped, read-only mixed with writable, freed).
+  virtual Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) = 0;
+  // kNotSupported when the device is not of this provider's kind.
+  virtual Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
+                                                       const AllocateOptions& options) = 0;
+};
+
+class MemoryProviders {
+ public:
+  void add(std::unique_ptr<MemoryProvider> provider) { providers_.push_back(std::move(provider)); }
+  // Asks the providers in the order they were added. kInvalidArgument when none owns the range.
+  Result<MemoryDescription> classify(const void* pointer, size_t bytes);
+  Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& options);
+
+ private:
+  std::vector<std::unique_ptr<MemoryProvider>> providers_;
+};
+
+}  // namespace peerlane

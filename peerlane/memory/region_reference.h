@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegionReference: the bytes by which a region is named outside its process. Opaque, bounded (64
+// bytes), versioned; they may travel by any channel. They grant nothing by themselves: using them
+// needs an authenticated connection to the owner, which checks allocation and generation when it is
+// first asked. Plain value.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/device.h"
+
+namespace peerlane {
+
+struct RegionReference {
+  static constexpr size_t kEncodedBytes = 64;
+  using Encoded = std::array<std::byte, kEncodedBytes>;
+
+  std::array<uint8_t, 16> owner{};  // the context that registered the memory
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  uint64_t bytes = 0;
+  Access access = Access::kLocal;
+  Device device;
+
+  Encoded encode() const;
+  // kCorrupt naming what is wrong: length, magic, version, unknown enum values.
+  static Result<RegionReference> decode(std::span<const std::byte> bytes);
+};
+
+}  // namespace peerlane

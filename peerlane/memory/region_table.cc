@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/region_table.h"
+
+#include "peerlane/os/process.h"
+
+namespace peerlane {
+namespace {
+
+std::string regionName(uint64_t allocation) {
+  return "region " + std::to_string(allocation);
+}
+
+}  // namespace
+
+const char* regionStateName(RegionState state) {
+  switch (state) {
+    case RegionState::kLive: return "live";
+    case RegionState::kClosing: return "closing";
+    case RegionState::kQuarantined: return "quarantined";
+  }
+  return "?";
+}
+
+Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t bytes,
+                                                       Access access, MemoryDescription memory,
+                                                       std::unique_ptr<Allocation> owned) {
+  if (allows(access, Access::kRemoteWrite) && !memory.writable)
+    return Status(Code::kPermissionDenied,
+                  "registering read-only memory with remote write access; use Access::kRemoteRead");
+  auto record = std::make_shared<RegionRecord>();
+  record->base = base;
+  record->bytes = bytes;
+  record->access = access;
+  record->memory = std::move(memory);
+  record->owned = std::move(owned);
+  PEERLANE_RETURN_IF_ERROR(
+      fillRandom(std::as_writable_bytes(std::span<uint64_t, 1>(&record->generation, 1))));
+  const std::lock_guard lock(mutex_);
+  record->allocation = nextAllocation_++;
+  entries_[record->allocation].record = record;
+  return record;
+}
+
+Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
+                                                        uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  auto found = entries_.find(allocation);
+  if (found == entries_.end())
+    return Status(Code::kInvalidArgument,
+                  regionName(allocation) + " is not registered here (any more)");
+  if (found->second.record->generation != generation)
+    return Status(Code::kInvalidArgument,
+                  regionName(allocation) + " is referred to by a stale or forged generation");
+  if (found->second.state != RegionState::kLive)
+    return Status(Code::kClosed, regionName(allocation) + " is being unregistered");
+  return found->second.record;
+}
+
+Result<std::byte*> RegionTable::pin(uint64_t allocation, uint64_t generation, uint64_t offset,
+                                    uint64_t bytes, Access wanted) {
+  PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, find(allocation, generation));
+  if (!allows(record->access, wanted))
+    return Status(Code::kPermissionDenied, regionName(allocation) + " grants " +
+                                               accessName(record->access) + ", not " +
+                                               accessName(wanted));
+  if (bytes > record->bytes || offset > record->bytes - bytes)
+    return Status(Code::kInvalidArgument, regionName(allocation) + ": range [" +
+                                              std::to_string(offset) + ", +" +
+                                              std::to_string(bytes) + ") lies outside its " +
+                                              std::to_string(record->bytes) + " bytes");
+  if (!record->gate.enter())
+    return Status(Code::kClosed, regionName(allocation) + " is being unregistered");
+  return record->base + offset;
+}
+
+void RegionTable::unpin(uint64_t allocation) {
+  const std::lock_guard lock(mutex_);
+  auto found = entries_.find(allocation);
+  PEERLANE_CHECK(found != entries_.end());
+  found->second.record->gate.leave();
+}
+
+void RegionTable::addImporter(uint64_t allocation, PeerNumber peer) {
+  const std::lock_guard lock(mutex_);
+  if (auto found = entries_.find(allocation); found != entries_.end())
+    found->second.importers.insert(peer);
+}
+
+void RegionTable::removeImporter(uint64_t allocation, PeerNumber peer) {
+  const std::lock_guard lock(mutex_);
+  if (auto found = entries_.find(allocation); found != entries_.end())
+    found->second.importers.erase(peer);
+}
+
+std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation) const {
+  const std::lock_guard lock(mutex_);
+  auto found = entries_.find(allocation);
+  if (found == entries_.end()) return {};
+  return {found->second.importers.begin(), found->second.importers.end()};
+}
+
+void RegionTable::setState(uint64_t allocation, RegionState state) {
+  const std::lock_guard lock(mutex_);
+  if (auto found = entries_.find(allocation); found != entries_.end()) found->second.state = state;
+}
+
+void RegionTable::remove(uint64_t allocation) {
+  const std::lock_guard lock(mutex_);
+  entries_.erase(allocation);
+}
+
+std::vector<RegionView> RegionTable::view() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RegionView> views;
+  for (const auto& [allocation, entry] : entries_)
+    views.push_back({allocation, entry.record->bytes, entry.state, entry.record->gate.pins(),
+                     entry.importers.size(), entry.record->memory.text});
+  return views;
+}
+
+size_t RegionTable::quarantined() const {
+  const std::lock_guard lock(mutex_);
+  size_t count = 0;
+  for (const auto& [allocation, entry] : entries_)
+    count += entry.state == RegionState::kQuarantined ? 1 : 0;
+  return count;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegionTable: the registered memory of one context: who may touch it, who imported it, whether it
+// may be given back. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "peerlane/memory/memory_provider.h"
+#include "peerlane/memory/region_directory.h"
+#include "peerlane/memory/use_gate.h"
+
+namespace peerlane {
+
+// One registered range. Immutable but for the gate and what the table guards.
+struct RegionRecord {
+  uint64_t allocation = 0;  // never used twice in one context
+  uint64_t generation = 0;  // random: a forged or stale reference does not match
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+  Access access = Access::kLocal;
+  MemoryDescription memory;
+  std::unique_ptr<Allocation> owned;  // memory from Context::allocate
+  UseGate gate;
+};
+
+enum class RegionState : uint8_t { kLive, kClosing, kQuarantined };
+const char* regionStateName(RegionState state);
+
+struct RegionView {  // for dumps
+  uint64_t allocation = 0;
+  uint64_t bytes = 0;
+  RegionState state = RegionState::kLive;
+  uint64_t pins = 0;
+  size_t importers = 0;
+  std::string memory;
+};
+
+class RegionTable final : public RegionDirectory {
+ public:
+  using PeerNumber = uint64_t;
+
+  // Errors: kPermissionDenied for remote write on read-only memory.
+  Result<std::shared_ptr<RegionRecord>> add(std::byte* base, uint64_t bytes, Access access,
+                                            MemoryDescription memory,
+                                            std::unique_ptr<Allocation> owned);
+
+  // A live region that `generation` still names; kInvalidArgument, kClosed else.
+  Result<std::shared_ptr<RegionRecord>> find(uint64_t allocation, uint64_t generation) const;
+
+  // RegionDirectory: for agents that serve peers.
+  Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset, uint64_t bytes,
+                         Access wanted) override;
+  void unpin(uint64_t allocation) override;
+
+  // Who holds an import, and may therefore touch the memory without asking again.
+  void addImporter(uint64_t allocation, PeerNumber peer);
+  void removeImporter(uint64_t allocation, PeerNumber peer);
+  std::vector<PeerNumber> importers(uint64_t allocation) const;
+
+  void setState(uint64_t allocation, RegionState state);
+  // Forgets the region. Requires: its gate is closed and drained, and nobody imports it.
+  void remove(uint64_t allocation);
+
+  std::vector<RegionView> view() const;
+  size_t quarantined() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<RegionRecord> record;
+    RegionState state = RegionState::kLive;
+    std::set<PeerNumber> importers;
+  };
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Entry> entries_;
+  uint64_t nextAllocation_ = 1;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// UseGate: lets transfers use a piece of memory until its owner closes the gate, and tells the
+// owner when the last one has left. Two ways in: enter() costs an atomic increment; prepared posts
+// instead raise a flag of their own that they enrolled before, and the closer pays for that with a
+// process-wide barrier (asymmetric_fence.h). Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "peerlane/core/asymmetric_fence.h"
+
+namespace peerlane {
+
+// Raised while a prepared post runs. The poster stores it, calls lightFence(), then reads
+// UseGate::open().
+struct BusyFlag {
+  std::atomic<uint32_t> raised{0};  // poster relaxed, lowered with release -> closer acquire
+};
+
+class UseGate {
+ public:
+  // True: the memory may be used until leave(). False: closed.
+  bool enter() {
+    pins_.fetch_add(1, std::memory_order_seq_cst);  // partner: closed_ in close()
+    if (!closed_.load(std::memory_order_seq_cst)) return true;
+    pins_.fetch_sub(1, std::memory_order_release);
+    return false;
+  }
+  void leave() { pins_.fetch_sub(1, std::memory_order_release); }
+
+  // For posters behind a raised BusyFlag.
+  bool open() const { return !closed_.load(std::memory_order_relaxed); }
+
+  void enroll(const BusyFlag& flag) {
+    const std::lock_guard lock(mutex_);
+    flags_.push_back(&flag);
+  }
+  void withdraw(const BusyFlag& flag) {
+    const std::lock_guard lock(mutex_);
+    std::erase(flags_, &flag);
+  }
+
+  // From now on nobody gets in. Who is in may stay: ask drained().
+  void close() {
+    closed_.store(true, std::memory_order_seq_cst);
+    heavyFence();  // every poster that saw the gate open has its flag up by now
+  }
+  // Opens again (an unregistration that was refused).
+  void reopen() { closed_.store(false, std::memory_order_seq_cst); }
+
+  // After close(): true when nobody uses the memory any more.
+  bool drained() const {
+    if (pins_.load(std::memory_order_acquire) != 0) return false;
+    const std::lock_guard lock(mutex_);
+    for (const BusyFlag* flag : flags_)
+      if (flag->raised.load(std::memory_order_acquire) != 0) return false;
+    return true;
+  }
+  uint64_t pins() const { return pins_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> pins_{0};
+  mutable std::mutex mutex_;
+  std::vector<const BusyFlag*> flags_;
+};
+
+}  // namespace peerlane

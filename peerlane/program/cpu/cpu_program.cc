@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/cpu/cpu_program.h"
+
+#include <string>
+#include <utility>
+
+namespace peerlane::cpu {
+namespace {
+
+bool isCopy(const Op& op) {
+  return op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
+}
+
+}  // namespace
+
+void CpuProgram::clear() {
+  program_ = {};
+  binding_ = {};
+  extents_.clear();
+  mapped_.clear();
+  pieces_.clear();
+  isDirect_ = false;
+}
+
+bool CpuProgram::isFixed(TargetId target) const {
+  return !program_.targets[target].late && program_.targets[target].slots == 0;
+}
+
+Status CpuProgram::checkRange(TargetId id, uint64_t offset, uint64_t bytes) const {
+  const Target& target = program_.targets[id];
+  if (target.late) return Status::ok();
+  const BoundTarget& bound = binding_.targets[id];
+  if (bound.address == nullptr && bound.remote == nullptr)
+    return Status(Code::kInvalidArgument, "program '" + std::string(program_.name) + "': target '" +
+                                              target.name + "' is not bound");
+  if (bound.address == nullptr && binding_.mailbox == nullptr)
+    return Status(Code::kNotSupported, "program '" + std::string(program_.name) + "': target '" +
+                                           target.name +
+                                           "' is reached by an agent and there is no mailbox");
+  const uint64_t room = target.slots > 0 ? target.strideBytes : bound.bytes;
+  const uint64_t needed = target.slots > 0 ? uint64_t{target.slots} * target.strideBytes : 0;
+  if (bytes > room || offset > room - bytes || needed > bound.bytes)
+    return Status(Code::kInvalidArgument, "target '" + std::string(target.name) + "': range [" +
+                                              std::to_string(offset) + ", +" +
+                                              std::to_string(bytes) + ") lies outside its " +
+                                              std::to_string(room) + " bytes");
+  return Status::ok();
+}
+
+Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
+  PEERLANE_RETURN_IF_ERROR(checkRange(segment.to, segment.toOffset, segment.bytes));
+  PEERLANE_RETURN_IF_ERROR(checkRange(segment.from, segment.fromOffset, segment.bytes));
+  const BoundTarget& to = binding_.targets[segment.to];
+  const BoundTarget& from = binding_.targets[segment.from];
+  if (to.address != nullptr && from.address != nullptr) {
+    if (extent.agent)
+      return Status(Code::kNotSupported,
+                    "one list mixes targets that are mapped and targets that an agent reaches");
+    mapped_.push_back(
+        {to.address + segment.toOffset, from.address + segment.fromOffset, segment.bytes});
+    return Status::ok();
+  }
+  const bool isPut = to.address == nullptr;
+  if ((isPut && from.address == nullptr) ||
+      (extent.count > 0 && (!extent.agent || extent.isPut != isPut)))
+    return Status(Code::kNotSupported,
+                  "one list mixes directions, or both of its sides are reached by an agent");
+  extent.agent = true;
+  extent.isPut = isPut;
+  const BoundTarget& remote = isPut ? to : from;
+  pieces_.push_back(
+      {isPut ? from.address + segment.fromOffset : to.address + segment.toOffset, remote.remote,
+       remote.remoteOffset + (isPut ? segment.toOffset : segment.fromOffset), segment.bytes});
+  return Status::ok();
+}
+
+Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
+  if (op.code == OpCode::kFence || op.code == OpCode::kFlush) return Status::ok();
+  if (!isCopy(op)) return checkRange(op.to.target, op.to.offset, static_cast<uint64_t>(op.width));
+  if (op.code == OpCode::kCopy) {
+    const Segment whole{op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes};
+    if (isFixed(op.to.target) && isFixed(op.from.target)) {
+      PEERLANE_RETURN_IF_ERROR(addPiece(whole, extent));
+      ++extent.count;
+      return Status::ok();
+    }
+    extent.deferred = true;
+    PEERLANE_RETURN_IF_ERROR(checkRange(op.to.target, op.to.offset, op.bytes));
+    return checkRange(op.from.target, op.from.offset, op.bytes);
+  }
+  const CopyLayout& list = program_.lists[op.list];
+  if (list.kind == CopyLayout::Kind::kIndexed) {
+    extent.deferred = true;
+    const Segment& first = list.first;
+    const uint64_t toEnd = list.toLimit == 0 ? 0 : (list.toLimit - 1) * list.toStride + first.bytes;
+    const uint64_t fromEnd =
+        list.fromLimit == 0 ? 0 : (list.fromLimit - 1) * list.fromStride + first.bytes;
+    PEERLANE_RETURN_IF_ERROR(checkRange(first.to, first.toOffset, toEnd));
+    return checkRange(first.from, first.fromOffset, fromEnd);
+  }
+  const uint64_t count =
+      list.kind == CopyLayout::Kind::kStrided ? list.count : list.segments.size();
+  for (uint64_t i = 0; i < count; ++i) {
+    Segment segment = list.kind == CopyLayout::Kind::kStrided ? list.first : list.segments[i];
+    if (list.kind == CopyLayout::Kind::kStrided) {
+      segment.toOffset += i * list.toStride;
+      segment.fromOffset += i * list.fromStride;
+    }
+    PEERLANE_RETURN_IF_ERROR(addPiece(segment, extent));
+    ++extent.count;
+  }
+  return Status::ok();
+}
+
+Status CpuProgram::prepare(Program program, Binding binding) {
+  clear();
+  program_ = std::move(program);
+  binding_ = std::move(binding);
+  PEERLANE_RETURN_IF_ERROR(program_.check());
+  if (binding_.targets.size() != program_.targets.size())
+    return Status(Code::kInvalidArgument,
+                  "program '" + std::string(program_.name) + "' has " +
+                      std::to_string(program_.targets.size()) + " targets, " +
+                      std::to_string(binding_.targets.size()) + " are bound");
+  if (program_.targets.size() > CpuRun::kMaxTargets ||
+      program_.laneAdvance.size() > CpuRun::kMaxLanes)
+    return Status(Code::kNotSupported, "the CPU executor runs programs of at most " +
+                                           std::to_string(CpuRun::kMaxTargets) + " targets and " +
+                                           std::to_string(CpuRun::kMaxLanes) + " lanes");
+  bool onlyMappedCopies = true;
+  for (const Op& op : program_.ops) {
+    Extent extent;
+    const size_t mappedBefore = mapped_.size();
+    const size_t piecesBefore = pieces_.size();
+    PEERLANE_RETURN_IF_ERROR(prepareOp(op, extent));
+    extent.first = static_cast<uint32_t>(extent.agent ? piecesBefore : mappedBefore);
+    onlyMappedCopies = onlyMappedCopies && isCopy(op) && !extent.agent && !extent.deferred;
+    extents_.push_back(extent);
+  }
+  isDirect_ = onlyMappedCopies;
+  return Status::ok();
+}
+
+}  // namespace peerlane::cpu

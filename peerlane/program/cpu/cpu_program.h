@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CpuProgram: a program made ready for CPU threads; CpuRun: one execution of it, resumable. The
+// reference executor: whatever it does is what a program means. Posting path: a run of a prepared
+// program allocates nothing, takes no lock and enters the kernel only to wake a sleeper.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/program/binding.h"
+#include "peerlane/program/program.h"
+
+namespace peerlane::cpu {
+
+struct MappedPiece {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Block numbers for the program's one indexed list; both spans have the same length.
+struct Indices {
+  std::span<const uint32_t> to;
+  std::span<const uint32_t> from;
+};
+
+// Immutable after prepare(), but for reset().
+class CpuProgram {
+ public:
+  CpuProgram() = default;
+
+  // Checks the program against the binding: every op inside its target, every target reachable, a
+  // mailbox where an agent is needed. Keeps capacity when used again, so that a pooled object stops
+  // allocating.
+  Status prepare(Program program, Binding binding);
+  void clear();
+
+  const Program& program() const { return program_; }
+  const Binding& binding() const { return binding_; }
+
+  // True when the whole program is copies between mapped places: then `direct()` is all there is to
+  // do.
+  bool isDirect() const { return isDirect_; }
+  std::span<const MappedPiece> direct() const { return mapped_; }
+
+ private:
+  friend class CpuRun;
+  // The pieces of one op: in `mapped_` or in `pieces_`, never in both.
+  struct Extent {
+    uint32_t first = 0;
+    uint32_t count = 0;
+    bool agent = false;
+    bool isPut = false;
+    bool deferred = false;  // late or ring places, indexed lists: made when reached
+  };
+  Status prepareOp(const Op& op, Extent& extent);
+  Status addPiece(const Segment& segment, Extent& extent);
+  Status checkRange(TargetId target, uint64_t offset, uint64_t bytes) const;
+  bool isFixed(TargetId target) const;
+
+  Program program_;
+  Binding binding_;
+  std::vector<Extent> extents_;  // one per op
+  std::vector<MappedPiece> mapped_;
+  std::vector<Piece> pieces_;
+  bool isDirect_ = false;
+};
+
+enum class Step : uint8_t {
+  kEnded,    // passed its last op, or ended early: see CpuRun::code()
+  kBlocked,  // waits for a word or an agent
+  kMore,     // the byte budget is used up
+};
+
+// External synchronization: one thread at a time calls advance(). cancel() may come from anywhere.
+class CpuRun {
+ public:
+  static constexpr uint32_t kMaxTargets = 12;
+  static constexpr uint32_t kMaxLanes = 4;
+
+  // Requires: prepared outlives the run. `cursors`: one per lane of the program, claimed by the
+  // caller.
+  void start(const CpuProgram& prepared, std::span<const uint64_t> cursors, Indices indices = {},
+             LateBinder* late = nullptr);
+
+  // Runs ops until blocked, ended, or about `budgetBytes` were copied.
+  Step advance(uint64_t budgetBytes);
+
+  // Asks the run to end with `code` at the next op or slice. An entry that an agent already sent is
+  // waited for first: its memory is in use until then.
+  void cancel(Code code) { cancel_.store(code, std::memory_order_release); }
+
+  bool ended() const { return ended_; }
+  Code code() const { return code_; }
+  // Where it stands, for dumps: the op's index; the program's size when ended.
+  size_t opIndex() const { return pc_; }
+  // The word of the current Wait and what it must reach; false when not at a Wait.
+  bool awaited(const std::byte*& word, uint64_t& operand) const;
+  uint64_t bytesMoved() const { return bytesMoved_; }
+  // The late binder's error, OK else.
+  const Status& lateStatus() const { return lateStatus_; }
+
+ private:
+  enum class OpStep : uint8_t { kNext, kBlocked, kMore, kEnd };
+  OpStep runOp(const Op& op, uint64_t& budget);
+  OpStep runWait(const Op& op);
+  OpStep runWord(const Op& op);
+  OpStep runCopy(const Op& op, uint64_t& budget);
+  OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t& budget);
+  OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
+  OpStep sendPieces(std::span<const Piece> pieces, bool isPut);
+  bool drained();
+  bool isAgentOp(const Op& op) const;
+  Status resolve(TargetId id);
+  const BoundTarget& bound(TargetId id) const;
+  BoundTarget placed(const Place& place) const;
+  uint64_t operandValue(const Operand& operand) const;
+  MailboxEntry* claimEntry();
+  Step settle();
+  void makeIndexedPieces(const CopyLayout& list, bool isPut);
+
+  const CpuProgram* prepared_ = nullptr;
+  LateBinder* late_ = nullptr;
+  Indices indices_;
+  std::array<uint64_t, kMaxLanes> cursors_{};
+  std::array<BoundTarget, kMaxTargets> lateTargets_{};  // resolved late targets only
+  uint32_t lateResolved_ = 0;                           // bit per target
+  size_t pc_ = 0;
+  size_t piece_ = 0;  // inside the current op
+  uint64_t pieceOffset_ = 0;
+  bool posted_ = false;  // entries rung and not yet seen complete
+  bool ended_ = true;
+  Code code_ = Code::kOk;
+  uint64_t bytesMoved_ = 0;
+  bool ending_ = false;  // has its end code; waits for the mailbox to drain
+  uint32_t runPieceCount_ = 0;
+  std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies made when reached, until drained
+  std::vector<Piece> indexedPieces_;  // agent pieces of an indexed list; capacity is kept
+  std::atomic<Code> cancel_{Code::kOk};
+  Status lateStatus_;
+};
+
+}  // namespace peerlane::cpu

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/progress/progress.h"
+
+#include <algorithm>
+#include <future>
+
+#include "peerlane/core/device_code.h"
+
+namespace peerlane {
+namespace {
+
+// Turns of the whole context between looks at the awaited word would cost latency; none would starve the rest.
+constexpr uint32_t kLooksPerTurn = 64;
+// A wait spins politely after this many looks: on a machine with few cores the other side may need ours.
+constexpr uint32_t kLooksPerYield = 4096;
+// How long a context counts as polling after the last wait: also the longest an unattended store can go unseen.
+constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
+
+}  // namespace
+
+Progress::Progress(Duration spin, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell)
+    : spin_(spin), loop_(std::move(loop)), bell_(std::move(bell)) {}
+
+Result<std::unique_ptr<Progress>> Progress::create(Duration spin) {
+  PEERLANE_ASSIGN(auto loop, EventLoop::create());
+  PEERLANE_ASSIGN(auto bell, Bell::create());
+  std::unique_ptr<Progress> progress(new Progress(spin, std::move(loop), std::move(bell)));
+  Progress* self = progress.get();
+  PEERLANE_ASSIGN(self->bellWatch_, self->loop_->watch(self->bell_->eventFd(), true, false, [self] {
+    drainEventFd(self->bell_->eventFd());
+    self->wakeups_.fetch_add(1, std::memory_order_relaxed);
+  }));
+  self->thread_ = std::thread([self] { self->run(); });
+  return progress;
+}
+
+Progress::~Progress() {
+  stop_.store(true, std::memory_order_seq_cst);
+  loop_->wake();
+  if (thread_.joinable()) thread_.join();
+  takePending();
+  for (auto& task : tasks_) task->keepAlive_.reset();
+}
+
+void Progress::run() {
+  uint64_t activitySeen = 0;
+  while (!stop_.load(std::memory_order_acquire)) {
+    bell_->enter();
+    Clock::time_point lastMove = Clock::now();
+    while (!stop_.load(std::memory_order_acquire)) {
+      const bool moved = (loop_->spin() > 0) | turn();
+      const Clock::time_point now = Clock::now();
+      if (moved) lastMove = now;
+      else if (now - lastMove >= spin_) break;
+      cpuRelax();
+    }
+    asleep_.store(true, std::memory_order_seq_cst);  // partner: wakeLoopIfAsleep
+    bell_->leave();
+    Duration nap = std::chrono::hours(1);
+    if (burst_.load(std::memory_order_seq_cst)) {
+      const uint64_t activity = activity_.load(std::memory_order_relaxed);
+      if (activity != activitySeen) {
+        nap = kBurstLinger;
+        activitySeen = activity;
+      } else {
+        burst_.store(false, std::memory_order_seq_cst);
+        bell_->leave();
+      }
+    }
+    // The look after leaving: what was stored or added before the count fell rang nobody.
+    const bool late = turn() || pending_.load(std::memory_order_seq_cst) != nullptr;
+    if (!late && !stop_.load(std::memory_order_seq_cst)) loop_->waitOnce(nap);
+    asleep_.store(false, std::memory_order_seq_cst);
+  }
+}
+
+void Progress::wakeLoopIfAsleep() {
+  if (asleep_.load(std::memory_order_seq_cst)) loop_->wake();
+}
+
+void Progress::add(std::shared_ptr<Task> task) {
+  Task* raw = task.get();
+  PEERLANE_CHECK(raw->keepAlive_ == nullptr);
+  raw->keepAlive_ = std::move(task);
+  Task* head = pending_.load(std::memory_order_relaxed);
+  do {
+    raw->nextPending_ = head;
+  } while (!pending_.compare_exchange_weak(head, raw, std::memory_order_seq_cst));
+  wakeLoopIfAsleep();
+}
+
+void Progress::takePending() {
+  // Pushed last comes first; tasks are independent, but starting them in the order of posting is kinder.
+  if (pending_.load(std::memory_order_relaxed) == nullptr) return;
+  Task* task = pending_.exchange(nullptr, std::memory_order_acquire);
+  const size_t before = tasks_.size();
+  for (; task != nullptr; task = task->nextPending_) tasks_.push_back(task->keepAlive_);
+  std::reverse(tasks_.begin() + static_cast<std::ptrdiff_t>(before), tasks_.end());
+}
+
+Status Progress::call(std::function<void()> fn) {
+  if (onLoopThread())
+    return Status(Code::kInvalidArgument, "a blocking call was made from a callback on the progress thread");
+  std::promise<void> done;
+  loop_->post([&] {
+    fn();
+    done.set_value();
+  });
+  done.get_future().wait();
+  return Status::ok();
+}
+
+bool Progress::turnTasks() {
+  takePending();
+  bool moved = false;
+  // By index: a task's turn may add others only to pending_.
+  for (size_t i = 0; i < tasks_.size();) {
+    const Task::Turn result = tasks_[i]->turn();
+    moved |= result != Task::Turn::kIdle;
+    if (result == Task::Turn::kFinished) {
+      std::shared_ptr<Task> finished = std::move(tasks_[i]);
+      tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
+      finished->keepAlive_.reset();
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+bool Progress::turn() {
+  if (turning_.exchange(true, std::memory_order_acquire)) return false;
+  const bool moved = turnTasks();
+  turning_.store(false, std::memory_order_release);
+  notifyWaiters();
+  return moved;
+}
+
+void Progress::notifyWaiters() {
+  if (waiterCount_.load(std::memory_order_seq_cst) == 0) return;
+  const std::lock_guard lock(waitMutex_);
+  bool anyDue = false;
+  for (Waiter* waiter : waiters_) {
+    if (!waiter->due && (*waiter->ready)()) waiter->due = true;
+    anyDue |= waiter->due;
+  }
+  if (anyDue) waitChanged_.notify_all();
+}
+
+// While threads wait every now and then, the context counts as polling ("burst") and producers ring nobody: a wait
+// that is satisfied at once costs a load and a store. The loop thread ends the burst, and looks at everything then.
+void Progress::keepAwake() {
+  activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (burst_.load(std::memory_order_relaxed) || burst_.exchange(true, std::memory_order_seq_cst)) return;
+  bell_->enter();
+  loop_->wake();
+}
+
+Status Progress::wait(const std::function<bool()>& ready, Clock::time_point deadline) {
+  if (ready()) return Status::ok();
+  if (onLoopThread())
+    return Status(Code::kInvalidArgument, "a blocking wait was made from a callback on the progress thread");
+  keepAwake();
+  Clock::time_point spinEnd{};
+  for (uint32_t looks = 1;; ++looks) {
+    if (ready()) return Status::ok();
+    cpuRelax();
+    if (looks % kLooksPerTurn != 0) continue;
+    turn();
+    if (looks % kLooksPerYield == 0) std::this_thread::yield();
+    const Clock::time_point now = Clock::now();
+    if (spinEnd == Clock::time_point{}) spinEnd = std::min(deadline, now + spin_);
+    if (now >= spinEnd) break;
+  }
+  return sleepUntil(ready, deadline);
+}
+
+Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline) {
+  Waiter waiter{&ready, false};
+  std::unique_lock lock(waitMutex_);
+  waiters_.push_back(&waiter);
+  // Sequentially consistent: whoever takes itself off the bell afterwards sees this waiter, or this thread sees
+  // in ready() what was stored before.
+  waiterCount_.fetch_add(1, std::memory_order_seq_cst);
+  waiter.due = ready();
+  waitChanged_.wait_until(lock, deadline, [&] { return waiter.due; });
+  waiters_.remove(&waiter);
+  waiterCount_.fetch_sub(1, std::memory_order_relaxed);
+  lock.unlock();
+  if (waiter.due || ready()) return Status::ok();
+  return Status(Code::kTimeout, "not done within the given time");
+}
+
+}  // namespace peerlane

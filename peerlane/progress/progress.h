@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress: who turns the crank. One per context: a thread that owns the event loop, and turns that any waiting thread
+// may take over, so that a spinning user waits for nobody. Idle it sleeps and uses no CPU; whoever stores a word
+// for it rings the bell (bell.h has the rule).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/event_loop.h"
+#include "peerlane/program/bell.h"
+
+namespace peerlane {
+
+// Something that is advanced by turns until it is finished. Threads: turn() is called by one thread at a time.
+class Task {
+ public:
+  enum class Turn : uint8_t { kIdle, kMoved, kFinished };
+  virtual ~Task() = default;
+  virtual Turn turn() = 0;
+
+ private:
+  friend class Progress;
+  Task* nextPending_ = nullptr;     // in Progress::pending_
+  std::shared_ptr<Task> keepAlive_;  // held from add() until finished
+};
+
+class Progress {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Duration = std::chrono::nanoseconds;
+
+  // `spin`: how long to poll after work before sleeping.
+  static Result<std::unique_ptr<Progress>> create(Duration spin);
+  ~Progress();  // stops the thread; tasks still there are dropped
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  EventLoop& loop() { return *loop_; }
+  Bell& bell() { return *bell_; }
+  bool onLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+  // Advances `task` by turns from now on. Takes no lock. Requires: the task is not with a Progress already.
+  void add(std::shared_ptr<Task> task);
+
+  // Runs `fn` on the progress thread. Order: posts of one thread keep theirs.
+  void post(std::function<void()> fn) { loop_->post(std::move(fn)); }
+  // The same and waits for it. kInvalidArgument on the progress thread itself.
+  Status call(std::function<void()> fn);
+
+  // Returns when `ready` is true (kTimeout at the deadline): spins with turns of its own first, then sleeps.
+  // `ready` is also called by other threads, while this call lasts.
+  Status wait(const std::function<bool()>& ready, Clock::time_point deadline);
+
+  // One pass over all tasks, if no other thread is at it. True when something moved.
+  bool turn();
+
+  // Something changed that waiting threads may wait for.
+  void notifyWaiters();
+
+  // For metrics.
+  uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Waiter {
+    const std::function<bool()>* ready = nullptr;
+    bool due = false;  // under waitMutex_
+  };
+
+  Progress(Duration spin, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell);
+  void run();
+  void takePending();
+  bool turnTasks();
+  void wakeLoopIfAsleep();
+  void keepAwake();
+  Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
+
+  const Duration spin_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Bell> bell_;
+  Watch bellWatch_;
+
+  std::atomic<Task*> pending_{nullptr};    // pushed by add(), taken whole by the turning thread
+  std::atomic<bool> turning_{false};       // exclusive right to a turn
+  std::vector<std::shared_ptr<Task>> tasks_;  // under turning_
+
+  std::atomic<bool> asleep_{false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
+  std::atomic<bool> burst_{false};     // the bell is held for threads that wait now and then
+  std::atomic<uint64_t> activity_{0};  // waits begun; approximate, only its change counts
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> wakeups_{0};
+
+  std::atomic<uint32_t> waiterCount_{0};
+  std::mutex waitMutex_;
+  std::condition_variable waitChanged_;
+  std::list<Waiter*> waiters_;  // under waitMutex_
+
+  std::thread thread_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/self/self_transport.h"
+
+#include <bit>
+
+#include "peerlane/core/wire.h"
+
+namespace peerlane {
+namespace {
+
+class SelfLink final : public Link {
+ public:
+  explicit SelfLink(Waker peerWaker) {
+    traits_.transport = "self";
+    traits_.wordsBy = "mapped";
+    traits_.rightsEnforcedBy = "initiator";
+    traits_.waker = peerWaker;
+  }
+
+  const LinkTraits& traits() const override { return traits_; }
+  Result<Grant> grant(RegionGrant region, const Fd& /*backing*/) override { return Grant{region, Fd()}; }
+  Result<RemoteMemory> attach(Grant grant) override {
+    RemoteMemory memory;
+    memory.grant = grant.region;
+    memory.mapped = std::bit_cast<std::byte*>(grant.region.base);
+    memory.engine = "mapped";
+    return memory;
+  }
+  void detach(RemoteMemory& /*memory*/) override {}
+  bool poll() override { return false; }
+  Status health() const override { return Status::ok(); }
+  void close(Code /*code*/) override {}
+  Served serve(AgentWork& work) override {
+    work.code = Code::kInternal;  // nothing on this link needs an agent
+    return Served::kDone;
+  }
+
+ private:
+  LinkTraits traits_;
+};
+
+// The offer: where the other context's poller count is and which eventfd it sleeps on. Addresses are meaningful
+// because both contexts share this address space.
+class PendingSelf final : public PendingLink {
+ public:
+  explicit PendingSelf(const Bell& bell) : bell_(bell) {}
+
+  Offer takeOffer() override {
+    Offer offer;
+    ByteWriter writer(offer.blob);
+    const Waker waker = bell_.localWaker();
+    writer.u64(std::bit_cast<uint64_t>(waker.pollers));
+    writer.u32(static_cast<uint32_t>(waker.eventFd));
+    return offer;
+  }
+
+  Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
+    ByteReader reader(peerOffer.blob);
+    Waker waker;
+    waker.pollers = std::bit_cast<const std::atomic<uint32_t>*>(reader.u64());
+    waker.eventFd = static_cast<int>(reader.u32());
+    PEERLANE_RETURN_IF_ERROR(reader.finish("self link offer"));
+    return std::unique_ptr<Link>(std::make_unique<SelfLink>(waker));
+  }
+
+ private:
+  const Bell& bell_;
+};
+
+class SelfTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "self"; }
+  Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
+                                               const LinkSurroundings& surroundings) override {
+    if (!facts.sameProcess) return Status(Code::kNotSupported, "self: the peer is another process");
+    return std::unique_ptr<PendingLink>(std::make_unique<PendingSelf>(surroundings.bell));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> makeSelfTransport() { return std::make_unique<SelfTransport>(); }
+
+}  // namespace peerlane

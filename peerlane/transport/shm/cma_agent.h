@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid comes from the
+// socket's credentials; a pidfd looked at around each call makes sure that it still means the peer.
+// serve() is thread-safe: it keeps no state between calls.
+#pragma once
+
+#include <memory>
+
+#include "peerlane/os/process.h"
+#include "peerlane/program/mailbox.h"
+
+namespace peerlane {
+
+class CmaAgent final : public Agent {
+ public:
+  // Bytes between two looks at the peer and at cancellation.
+  static constexpr uint64_t kSliceBytes = 4 << 20;
+
+  // Proves that this process may read the peer's memory, by fetching a nonce the peer told us over the
+  // authenticated connection. Errors say why not (kPermissionDenied, kPeerLost, kCorrupt: another process).
+  static Result<std::unique_ptr<CmaAgent>> probe(ProcessHandle peer, uint64_t nonceAddress,
+                                                 std::span<const std::byte> nonce);
+
+  Served serve(AgentWork& work) override;
+
+ private:
+  explicit CmaAgent(ProcessHandle peer) : peer_(std::move(peer)) {}
+  Code moveSlice(AgentWork& work);
+
+  ProcessHandle peer_;
+};
+
+}  // namespace peerlane
