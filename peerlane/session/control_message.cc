@@ -131,7 +131,8 @@ Built build(Encoder& to, const control::ImportReply& message) {
   return {schema::Message::ImportReply,
           schema::CreateImportReply(to.builder, message.request, number(message.code), reason,
                                     message.memoryKind, message.base, message.bytes,
-                                    message.fdOffset, message.fdCount, message.access)
+                                    message.fdOffset, message.fdCount, message.access,
+                                    message.allocation, message.generation)
               .Union()};
 }
 
@@ -264,6 +265,8 @@ control::ImportReply read(Decoder& from, const schema::ImportReply& table) {
   message.fdOffset = table.fd_offset();
   message.fdCount = from.descriptors("ImportReply.fdCount", table.fd_count());
   message.access = table.access();
+  message.allocation = table.allocation();
+  message.generation = table.generation();
   return message;
 }
 

@@ -53,6 +53,12 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+// libsodium 1.0.18 takes the byte 0x80 for the base64url digit '_'.
+bool isAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
 // Decodes exactly `out.size()` bytes or nothing. libsodium's decoders take the same time for every
 // digit.
 bool decodeHex(std::string_view text, std::span<std::byte> out) {
@@ -68,7 +74,8 @@ bool decodeHex(std::string_view text, std::span<std::byte> out) {
 std::optional<size_t> decodeBase64(std::string_view text, std::span<std::byte> out) {
   size_t size = 0;
   const char* end = nullptr;
-  if (sodium_base642bin(raw(out.data()), out.size(), text.data(), text.size(), nullptr, &size, &end,
+  if (!isAscii(text) ||
+      sodium_base642bin(raw(out.data()), out.size(), text.data(), text.size(), nullptr, &size, &end,
                         sodium_base64_VARIANT_URLSAFE_NO_PADDING) != 0 ||
       end != text.data() + text.size()) {
     return std::nullopt;
