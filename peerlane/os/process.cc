@@ -4,9 +4,9 @@
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -88,7 +88,7 @@ std::atomic<uint64_t> forkCount{0};
 }  // namespace
 
 Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
-  Fd fd(pid > 0 ? ::pidfd_open(pid, 0) : -1);
+  Fd fd(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
   if (!fd) {
     int error = pid > 0 ? errno : ESRCH;
     if (error == ESRCH) return Status(Code::kPeerLost, "there is no " + processName(pid));

@@ -12,22 +12,17 @@
 #include <optional>
 #include <string>
 
+#include "peerlane/core/huge_pages.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
 
 namespace peerlane {
 
-enum class HugePages : uint8_t {
-  kAuto,  // transparent huge pages where the system grants them
-  kOn,    // reserved huge pages (hugetlb) or an error
-  kOff,
-};
-
 struct SegmentOptions {
   HugePages hugePages = HugePages::kAuto;
   // Where pages should come from; the node must exist, but a full node or a refused policy is no
   // error.
-  std::optional<int> numaNode;
+  std::optional<int> numaNode = std::nullopt;
   // Touch every page now: later accesses do not fault, and lack of memory is an error here.
   bool populate = false;
   // Shown as /memfd:<name> in /proc/<pid>/maps; at most 200 bytes, no '/'.

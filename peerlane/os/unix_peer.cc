@@ -2,9 +2,10 @@
 #include "peerlane/os/unix_peer.h"
 
 #include <poll.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -48,7 +49,7 @@ Result<Fd> pidFdFromCredentials(int fd) {
     return Status(Code::kUnavailable,
                   "the peer's process is in another pid namespace and cannot be named here");
   }
-  Fd pidFd(::pidfd_open(who.pid, 0));
+  Fd pidFd(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
   if (!pidFd) {
     int error = errno;
     std::string what = "pidfd_open of process " + std::to_string(who.pid);

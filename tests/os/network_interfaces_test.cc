@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/network_interfaces.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace peerlane {
+namespace {
+
+NetworkInterface makeInterface(const std::string& name, std::vector<std::string> ips,
+                               bool up = true) {
+  NetworkInterface one;
+  one.name = name;
+  one.up = up;
+  one.loopback = name == "lo";
+  for (const auto& ip : ips) one.addresses.push_back(SocketAddress::fromIp(ip, 0).value());
+  return one;
+}
+
+std::vector<NetworkInterface> sampleHost() {
+  return {makeInterface("lo", {"127.0.0.1", "::1"}),
+          makeInterface("eth0", {"10.0.0.1", "2001:db8::1", "fe80::1"}),
+          makeInterface("eth01", {"10.0.1.1"}), makeInterface("docker0", {"172.17.0.1"}),
+          makeInterface("ib0", {"10.9.0.1"}, false)};
+}
+
+std::vector<std::string> choose(std::string_view ip, std::string_view spec) {
+  auto chosen = selectAddresses(sampleHost(), ip, spec);
+  std::vector<std::string> texts;
+  if (!chosen.isOk()) return {std::string(chosen.status().message())};
+  for (const auto& address : *chosen) texts.push_back(address.ip());
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(SelectAddresses, EverythingThatIsUpWithLoopbackLast) {
+  EXPECT_EQ(choose("", ""), (Texts{"10.0.0.1", "10.0.1.1", "172.17.0.1", "2001:db8::1", "fe80::1",
+                                   "127.0.0.1", "::1"}));
+}
+
+TEST(SelectAddresses, NameRules) {
+  EXPECT_EQ(choose("", "eth"), (Texts{"10.0.0.1", "10.0.1.1", "2001:db8::1", "fe80::1"}));
+  EXPECT_EQ(choose("", "=eth0"), (Texts{"10.0.0.1", "2001:db8::1", "fe80::1"}));
+  EXPECT_EQ(choose("", "^docker,lo,eth01"), (Texts{"10.0.0.1", "2001:db8::1", "fe80::1"}));
+  EXPECT_EQ(choose("", "^=eth0,lo"), (Texts{"10.0.1.1", "172.17.0.1"}));
+  EXPECT_EQ(choose("", "lo,docker"), (Texts{"172.17.0.1", "127.0.0.1", "::1"}));
+}
+
+TEST(SelectAddresses, OneAddress) {
+  EXPECT_EQ(choose("10.0.1.1", ""), (Texts{"10.0.1.1"}));
+  EXPECT_EQ(choose("::1", "lo"), (Texts{"::1"}));
+}
+
+TEST(SelectAddresses, ErrorsListWhatThereIs) {
+  for (auto [ip, spec] : std::vector<std::pair<std::string, std::string>>{
+           {"", "wlan"}, {"10.1.1.1", ""}, {"10.0.0.1", "docker"}, {"", "ib"}}) {
+    auto none = selectAddresses(sampleHost(), ip, spec);
+    ASSERT_EQ(none.status().code(), Code::kInvalidArgument) << ip << spec;
+    std::string text(none.status().message());
+    EXPECT_NE(text.find("docker0 172.17.0.1"), std::string::npos) << text;
+    EXPECT_NE(text.find("ib0 (down) 10.9.0.1"), std::string::npos) << text;
+    EXPECT_NE(text.find(spec), std::string::npos) << text;
+  }
+}
+
+TEST(SelectAddresses, MisspeltRulesAreRefused) {
+  for (const char* spec : {"^", "=", "eth0,,ib", "eth0,", ",eth0", "eth0,^lo", "^^lo", "eth 0"}) {
+    EXPECT_EQ(selectAddresses(sampleHost(), "", spec).status().code(), Code::kInvalidArgument)
+        << spec;
+  }
+  EXPECT_EQ(selectAddresses(sampleHost(), "10.0.0", "").status().code(), Code::kInvalidArgument);
+}
+
+TEST(ListInterfaces, ThisHostHasALoopback) {
+  auto interfaces = listInterfaces();
+  ASSERT_TRUE(interfaces.isOk());
+  size_t loopbacks = 0;
+  for (const auto& one : *interfaces) {
+    if (!one.loopback) continue;
+    ++loopbacks;
+    EXPECT_TRUE(one.up);
+    ASSERT_FALSE(one.addresses.empty());
+    EXPECT_TRUE(one.addresses.front().isLoopback());
+    auto chosen = selectAddresses(one.addresses.front().ip(), "=" + one.name);
+    ASSERT_TRUE(chosen.isOk());
+    EXPECT_EQ(chosen->size(), 1u);
+  }
+  EXPECT_EQ(loopbacks, 1u);
+}
+
+}  // namespace
+}  // namespace peerlane
