@@ -77,7 +77,8 @@ TEST(Status, CodeNumbersAndNamesAreFixed) {
 }
 
 TEST(StatusDeathTest, ErrorWithoutAnErrorCodeAborts) {
-  EXPECT_DEATH(Status(Code::kOk, "nothing"), "check failed: code != Code::kOk at .*status.cc");
+  EXPECT_DEATH((void)Status(Code::kOk, "nothing"),
+               "check failed: code != Code::kOk at .*status.cc");
 }
 
 Result<int> half(int value) {
@@ -129,7 +130,7 @@ TEST(Result, MacrosReturnTheFirstError) {
 
 TEST(ResultDeathTest, MisuseAborts) {
   EXPECT_DEATH((void)half(3).value(), "Result misused: InvalidArgument: odd value 3");
-  EXPECT_DEATH(Result<int>{Status{}}, "OK status without a value");
+  EXPECT_DEATH((void)Result<int>{Status{}}, "OK status without a value");
 }
 
 TEST(CheckDeathTest, NamesConditionAndPlace) {
