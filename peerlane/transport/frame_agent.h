@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FrameAgent: performs mailbox entries by frames over a byte pipe, and performs the peer's. It is
+// what a link without a faster way is made of (tcp, the ring of shm). Not a link: it exports and
+// imports nothing.
+//
+// Order: entries of one mailbox take effect in order; puts, stores, adds and flushes take effect in
+// the order in which they began, over the whole agent. A put, store, add or flush ends when the
+// peer said that it is applied and visible; a get when its bytes are here. A work that began cannot
+// be abandoned (the pipe may be in the middle of its memory): it ends by its answer or with the
+// link.
+//
+// Threads: any. A poll() that meets another does nothing; close() waits for the one in progress.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "peerlane/memory/region_directory.h"
+#include "peerlane/program/mailbox.h"
+#include "peerlane/transport/frame_pipe.h"
+#include "peerlane/transport/frame_receiver.h"
+#include "peerlane/transport/frame_sender.h"
+
+namespace peerlane {
+
+class FrameAgent final : public Agent {
+ public:
+  // `name` is for log lines ("tcp link to 10.0.0.2:4711"). `workArrived` may be empty; it is called
+  // by whoever calls poll(), serve() or close(), under no lock. `regions` outlives the agent.
+  FrameAgent(std::string name, std::unique_ptr<FramePipe> pipe, RegionDirectory& regions,
+             std::function<void()> workArrived);
+  // Requires: closed, or nothing in flight.
+  ~FrameAgent() override;
+  FrameAgent(const FrameAgent&) = delete;
+  FrameAgent& operator=(const FrameAgent&) = delete;
+
+  // kAgain: nothing of the work was taken. kDone only with the code of an ended link.
+  Served serve(AgentWork& work) override;
+
+  // Reads, performs and writes for a bounded time. True when bytes moved. An error of the pipe or a
+  // violation by the peer is logged once and ends everything taken.
+  bool poll();
+
+  Status health() const;
+
+  // Ends everything taken with `code`, once each, and the pipe. Idempotent.
+  void close(Code code);
+
+ private:
+  // Per call and direction: other links and mailboxes have their turn in between.
+  static constexpr size_t kTurnBytes = 1024 * 1024;
+
+  Served serveLocked(AgentWork& work, FrameEffects& effects);
+  Status pollLocked(FrameEffects& effects, bool& moved);
+  void end(const Status& why, FrameEffects& effects);
+  void settle(FrameEffects& effects);
+
+  const std::string name_;
+  const std::unique_ptr<FramePipe> pipe_;
+  RegionDirectory& regions_;
+  const std::function<void()> workArrived_;
+
+  std::mutex pollLock_;     // taken before lock_
+  FrameReceiver receiver_;  // under pollLock_
+
+  mutable std::mutex lock_;
+  FrameSender sender_;        // under lock_
+  Status failure_;            // under lock_; the first error, sticky
+  bool ended_ = false;        // under lock_
+  bool pipeRefused_ = false;  // under lock_; a work was sent away because the pipe was full
+};
+
+}  // namespace peerlane

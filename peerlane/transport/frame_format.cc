@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/frame_format.h"
+
+#include <limits>
+#include <string>
+
+#include "peerlane/core/wire.h"
+
+namespace peerlane {
+namespace {
+
+constexpr uint16_t kMagic = 0x4c50;  // "PL" as it lies in memory
+constexpr uint8_t kLastFlag = 1;
+
+// Which fields a kind uses; what it does not use must be zero. `sequence` is used by all.
+struct KindRule {
+  bool place;     // allocation, generation, offset
+  bool payload;   // bytes follow, and `last` has a meaning
+  uint64_t most;  // the largest `value`
+};
+
+constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kMostCode = static_cast<uint64_t>(Code::kInternal);
+
+// Indexed by kind; the first row is no kind.
+constexpr KindRule kRules[] = {
+    {false, false, 0},
+    {true, true, 0},                                      // kPut
+    {true, false, std::numeric_limits<uint32_t>::max()},  // kStore32
+    {true, false, kAny},                                  // kStore64
+    {true, false, kAny},                                  // kAdd64
+    {false, false, 0},                                    // kFlush
+    {true, false, kAny},                                  // kGetRequest
+    {false, false, kMostCode},                            // kAck
+    {false, true, 0},                                     // kGetData
+    {false, false, kMostCode},                            // kGetRefused
+};
+constexpr uint8_t kMostKind = std::size(kRules) - 1;
+
+Status corrupt(const char* field, uint64_t value, const std::string& accepted) {
+  return Status(Code::kCorrupt, std::string("frame ") + field + " is " + std::to_string(value) +
+                                    "; accepted: " + accepted);
+}
+
+// What a single field cannot tell.
+Status checkMeaning(const Frame& frame) {
+  const char* kind = frameKindName(frame.kind);
+  const KindRule& rule = kRules[static_cast<uint8_t>(frame.kind)];
+  if (frame.sequence == 0) return corrupt("sequence", 0, "1 or more");
+  const uint32_t mostPayload = rule.payload ? kFrameMaxPayload : 0;
+  if (frame.payload > mostPayload)
+    return corrupt("payload", frame.payload,
+                   "at most " + std::to_string(mostPayload) + " in a " + kind + " frame");
+  if (frame.last && !rule.payload)
+    return corrupt("flags", kLastFlag, std::string("0 in a ") + kind + " frame");
+  const bool mayBeEmpty = frame.kind == FrameKind::kPut && frame.last;
+  if (rule.payload && frame.payload == 0 && !mayBeEmpty)
+    return corrupt("payload", 0, std::string("1 or more in a ") + kind + " frame");
+  if (!rule.place && (frame.allocation | frame.generation) != 0)
+    return corrupt("allocation or generation", frame.allocation | frame.generation,
+                   std::string("0 in a ") + kind + " frame");
+  if (!rule.place && frame.kind != FrameKind::kGetData && frame.offset != 0)
+    return corrupt("offset", frame.offset, std::string("0 in a ") + kind + " frame");
+  if (frame.value > rule.most)
+    return corrupt("value", frame.value,
+                   "at most " + std::to_string(rule.most) + " in a " + kind + " frame");
+  const bool needsValue =
+      frame.kind == FrameKind::kGetRequest || frame.kind == FrameKind::kGetRefused;
+  if (needsValue && frame.value == 0)
+    return corrupt("value", 0, std::string("1 or more in a ") + kind + " frame");
+  return {};
+}
+
+}  // namespace
+
+void encodeFrame(const Frame& frame, std::span<std::byte, kFrameHeaderBytes> out) {
+  ByteWriter writer(out);
+  writer.u16(kMagic);
+  writer.u8(static_cast<uint8_t>(frame.kind));
+  writer.u8(frame.last ? kLastFlag : 0);
+  writer.u32(frame.payload);
+  writer.u64(frame.sequence);
+  writer.u64(frame.allocation);
+  writer.u64(frame.generation);
+  writer.u64(frame.offset);
+  writer.u64(frame.value);
+  PEERLANE_CHECK(writer.ok() && writer.size() == kFrameHeaderBytes);
+}
+
+Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes) {
+  ByteReader reader(bytes);
+  const uint16_t magic = reader.u16();
+  const uint8_t kind = reader.u8();
+  const uint8_t flags = reader.u8();
+  if (magic != kMagic) return corrupt("magic", magic, std::to_string(kMagic));
+  if (kind == 0 || kind > kMostKind)
+    return corrupt("kind", kind, "1 to " + std::to_string(kMostKind));
+  if (flags > kLastFlag) return corrupt("flags", flags, "0 or 1");
+  Frame frame;
+  frame.kind = static_cast<FrameKind>(kind);
+  frame.last = flags == kLastFlag;
+  frame.payload = reader.u32();
+  frame.sequence = reader.u64();
+  frame.allocation = reader.u64();
+  frame.generation = reader.u64();
+  frame.offset = reader.u64();
+  frame.value = reader.u64();
+  PEERLANE_RETURN_IF_ERROR(reader.finish("frame"));
+  PEERLANE_RETURN_IF_ERROR(checkMeaning(frame));
+  return frame;
+}
+
+const char* frameKindName(FrameKind kind) {
+  switch (kind) {
+    case FrameKind::kPut: return "put";
+    case FrameKind::kStore32: return "store32";
+    case FrameKind::kStore64: return "store64";
+    case FrameKind::kAdd64: return "add64";
+    case FrameKind::kFlush: return "flush";
+    case FrameKind::kGetRequest: return "get request";
+    case FrameKind::kAck: return "ack";
+    case FrameKind::kGetData: return "get data";
+    case FrameKind::kGetRefused: return "get refused";
+  }
+  return "unknown";
+}
+
+}  // namespace peerlane

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bytes of frames: how one side of an agent link asks the other to put, get and write words.
+// Plain values and two pure functions; who sends what when is frame_sender and frame_receiver.
+// docs/wire.md, section Frames, is the specification.
+//
+// A frame is a header of 48 bytes, little endian, and `payload` bytes behind it:
+//
+//    0  u16  magic 0x4c50
+//    2  u8   kind
+//    3  u8   flags: bit 0 = last
+//    4  u32  payload
+//    8  u64  sequence
+//   16  u64  allocation
+//   24  u64  generation
+//   32  u64  offset
+//   40  u64  value
+//
+// A field that a kind does not use is zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+// Numbers are wire format.
+enum class FrameKind : uint8_t {
+  kPut = 1,         // payload -> region + offset; `last` ends entry `sequence`
+  kStore32 = 2,     // region + offset = value
+  kStore64 = 3,     //
+  kAdd64 = 4,       // region + offset += value
+  kFlush = 5,       // nothing but an entry that is answered in order
+  kGetRequest = 6,  // `value` bytes of region + offset are wanted; `sequence` counts requests
+  kAck = 7,         // entry `sequence` ended with code `value`, unanswered ones before it with OK
+  kGetData = 8,     // payload = bytes at `offset` of request `sequence`; `last` ends it
+  kGetRefused = 9,  // request `sequence` ended with code `value`
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::kFlush;
+  bool last = false;
+  uint32_t payload = 0;
+  uint64_t sequence = 0;
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  uint64_t offset = 0;
+  uint64_t value = 0;
+
+  friend bool operator==(const Frame&, const Frame&) = default;
+};
+
+inline constexpr size_t kFrameHeaderBytes = 48;
+// A longer payload is a violation. Small enough that other frames do not wait long behind one.
+inline constexpr uint32_t kFrameMaxPayload = 256 * 1024;
+// The most entries (put, store, add, flush) and the most get requests that one side may have sent
+// without an answer; they bound what the other side must remember.
+inline constexpr size_t kFrameMaxEntries = 1024;
+inline constexpr size_t kFrameMaxRequests = 1024;
+
+void encodeFrame(const Frame& frame, std::span<std::byte, kFrameHeaderBytes> out);
+
+// Requires nothing of the bytes. Errors: kCorrupt naming the field, its value and what is accepted.
+Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes);
+
+// "put", "ack", ...; for log lines.
+const char* frameKindName(FrameKind kind);
+
+}  // namespace peerlane

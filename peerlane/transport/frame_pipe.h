@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FramePipe: a stream of bytes in both directions that never blocks. Knows nothing of frames.
+//
+// Threads: writable() and write() may be called by any thread, one at a time (the agent's lock);
+// readable(), read(), refresh() and close() by the thread that polls the link. The two groups may
+// run at once, except close(), which has the pipe for itself.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/io_slice.h"
+
+namespace peerlane {
+
+class FramePipe {
+ public:
+  virtual ~FramePipe() = default;
+
+  // False when a write would certainly take nothing: not connected yet, or full when last tried.
+  virtual bool writable() = 0;
+  // Takes a prefix of `slices` and returns its bytes; 0 when nothing fits now. At most
+  // kMaxIoSlices. Errors are sticky: kPeerLost (the other end is gone), kCorrupt, kSystem, ...
+  virtual Result<size_t> write(std::span<const IoSlice> slices) = 0;
+
+  // False when a read would certainly find neither bytes nor an error.
+  virtual bool readable() = 0;
+  // Fills a prefix of `slices` and returns its bytes; 0 when nothing is there now. Errors as above;
+  // the orderly end of the stream is kPeerLost, after every byte that came before it.
+  virtual Result<size_t> read(std::span<const IoSlice> slices) = 0;
+
+  // At the end of every poll: asks to be woken for what the last calls could not do. Whoever drives
+  // the link polls again after such a wake.
+  virtual void refresh() = 0;
+
+  // Ends the stream; the other side sees its end. No call but destruction follows.
+  virtual void close() = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FrameReceiver: the incoming half of a frame agent. Reads frames, performs the peer's entries on
+// this side's regions, and puts the bytes this side asked for where they belong. Trusts no number:
+// what the format or the protocol forbids ends the link, what the regions forbid is refused to the
+// peer by its code and the link goes on. External synchronization required (one poll at a time);
+// what it shares with senders it touches under their lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "peerlane/memory/region_directory.h"
+#include "peerlane/transport/frame_format.h"
+#include "peerlane/transport/frame_pipe.h"
+#include "peerlane/transport/frame_sender.h"
+
+namespace peerlane {
+
+class FrameReceiver {
+ public:
+  // `lock` guards `sender`. All three outlive the receiver.
+  FrameReceiver(RegionDirectory& regions, std::mutex& lock, FrameSender& sender)
+      : regions_(regions), lock_(lock), sender_(sender) {}
+
+  // Reads at most about `budget` bytes; `moved` tells how many, also after an error. Errors: the
+  // pipe's, and kCorrupt for what a correct peer never sends. After an error only reset() follows.
+  Status pump(FramePipe& pipe, size_t budget, FrameEffects& effects, size_t& moved);
+
+  // Lets go of a half-received payload.
+  void reset(FrameEffects& effects);
+
+ private:
+  // Bytes read ahead: many small frames come with one read. Payloads larger than this mostly go
+  // straight to their place.
+  static constexpr size_t kReadAhead = 16 * 1024;
+
+  size_t buffered() const { return end_ - begin_; }
+  Status useBuffered(FrameEffects& effects);
+  Result<size_t> readMore(FramePipe& pipe);
+  Status beginFrame(const Frame& frame, FrameEffects& effects);
+  Status endPayload(FrameEffects& effects);
+  Status beginPut(const Frame& frame, FrameEffects& effects);
+  Status beginEntry(const Frame& frame);
+  Status endEntry();
+  Status performWord(const Frame& frame, FrameEffects& effects);
+  Status serveRequest(const Frame& frame, FrameEffects& effects);
+  Result<std::byte*> pin(const Frame& frame, uint64_t bytes, Access wanted, FrameEffects& effects);
+
+  RegionDirectory& regions_;
+  std::mutex& lock_;
+  FrameSender& sender_;
+
+  Frame frame_;  // whose payload is being received
+  bool inPayload_ = false;
+  uint32_t payloadLeft_ = 0;
+  std::byte* to_ = nullptr;  // where it goes; null: nowhere (refused)
+  bool pinned_ = false;      // frame_.allocation, for this payload
+
+  bool entryOpen_ = false;      // a put whose last frame has not come
+  uint64_t entry_ = 0;          // the open entry, or the last one
+  Code entryCode_ = Code::kOk;  // its first refusal
+  uint64_t request_ = 0;        // the last get request
+
+  std::array<std::byte, kReadAhead> buffer_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A work's `scratch` here: [0] is its entry number, or for a get the parts that have not ended (one
+// per request, and one while it is still being cut); [1] is a get's first failure.
+#include "peerlane/transport/frame_sender.h"
+
+#include <algorithm>
+#include <string>
+
+namespace peerlane {
+namespace {
+
+// Moves past pieces that are done or empty. Returns the piece that goes on, null at the end.
+const Piece* nextPiece(AgentWork& work) {
+  const MailboxEntry& entry = *work.entry;
+  while (work.piece < entry.pieceCount && work.offset >= entry.pieces[work.piece].bytes) {
+    ++work.piece;
+    work.offset = 0;
+  }
+  return work.piece < entry.pieceCount ? &entry.pieces[work.piece] : nullptr;
+}
+
+Frame placeFrame(FrameKind kind, const RemoteMemory& memory, uint64_t offset) {
+  Frame frame;
+  frame.kind = kind;
+  frame.allocation = memory.grant.allocation;
+  frame.generation = memory.grant.generation;
+  frame.offset = offset;
+  return frame;
+}
+
+IoSlice sliceOf(const std::byte* from, size_t bytes) {
+  return {const_cast<std::byte*>(from), bytes};  // the pipe only reads
+}
+
+}  // namespace
+
+bool FrameSender::mayBegin(const AgentWork& work) {
+  const bool overtakes = work.entry->verb != Verb::kGet && gets_.count(work.mailbox) != 0;
+  const bool may = current_ == nullptr && !overtakes && entries_.size() < kFrameMaxEntries &&
+                   requests_.size() < kFrameMaxRequests;
+  if (!may) refused_ = true;
+  return may;
+}
+
+void FrameSender::begin(AgentWork& work) {
+  work.piece = 0;
+  work.offset = 0;
+  work.scratch = {};
+  if (work.entry->verb == Verb::kGet) {
+    work.scratch[0] = 1;
+    ++gets_[work.mailbox];
+  } else {
+    work.scratch[0] = nextEntry_++;
+  }
+  current_ = &work;
+}
+
+Status FrameSender::acknowledge(uint64_t entry, Code code) {
+  // A success says the same about every unanswered entry before it.
+  if (code == Code::kOk && !acks_.empty() && acks_.back().code == Code::kOk) {
+    acks_.back().entry = entry;
+    return {};
+  }
+  if (acks_.size() >= kFrameMaxEntries)
+    return Status(Code::kCorrupt, "entry " + std::to_string(entry) + " is one more than the " +
+                                      std::to_string(kFrameMaxEntries) + " that may be open");
+  acks_.push_back({entry, code});
+  return {};
+}
+
+Status FrameSender::reply(const GetReply& reply) {
+  if (replies_.size() >= kFrameMaxRequests)
+    return Status(Code::kCorrupt, "get request " + std::to_string(reply.request) +
+                                      " is one more than the " + std::to_string(kFrameMaxRequests) +
+                                      " that may be open");
+  replies_.push_back(reply);
+  return {};
+}
+
+Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& effects) {
+  size_t moved = 0;
+  while (moved < budget && pipe.writable()) {
+    if (batchAt_ == batchCount_) fill(effects);
+    if (batchAt_ == batchCount_) break;
+    std::array<IoSlice, 2 * kBatchFrames> slices;
+    size_t count = 0;
+    size_t skip = batchOffset_;
+    for (size_t i = batchAt_; i < batchCount_; ++i, skip = 0) {
+      const Outgoing& frame = batch_[i];
+      const size_t header = std::min(skip, kFrameHeaderBytes);
+      if (header < kFrameHeaderBytes)
+        slices[count++] = sliceOf(frame.header.data() + header, kFrameHeaderBytes - header);
+      skip -= header;
+      if (skip < frame.payloadBytes)
+        slices[count++] = sliceOf(frame.payload + skip, frame.payloadBytes - skip);
+    }
+    Result<size_t> written = pipe.write(std::span(slices.data(), count));
+    if (!written) return written.status();
+    if (*written == 0) break;
+    moved += *written;
+    advance(*written, effects);
+  }
+  return moved;
+}
+
+void FrameSender::advance(size_t bytes, FrameEffects& effects) {
+  while (batchAt_ < batchCount_) {
+    const Outgoing& frame = batch_[batchAt_];
+    const size_t left = kFrameHeaderBytes + frame.payloadBytes - batchOffset_;
+    if (bytes < left) {
+      batchOffset_ += bytes;
+      return;
+    }
+    bytes -= left;
+    if (frame.unpins) effects.unpinned.push_back(frame.allocation);
+    ++batchAt_;
+    batchOffset_ = 0;
+  }
+}
+
+void FrameSender::fill(FrameEffects& effects) {
+  batchCount_ = batchAt_ = batchOffset_ = batchBytes_ = 0;
+  while (batchCount_ < kBatchFrames && batchBytes_ < kBatchBytes) {
+    if (addAckFrame()) continue;
+    const bool added = replyNext_ ? addReplyFrame() || addWorkFrame(effects)
+                                  : addWorkFrame(effects) || addReplyFrame();
+    if (!added) break;
+    replyNext_ = !replyNext_;
+  }
+}
+
+void FrameSender::add(const Frame& frame, const std::byte* payload) {
+  Outgoing& out = batch_[batchCount_++];
+  encodeFrame(frame, out.header);
+  out.payload = payload;
+  out.payloadBytes = frame.payload;
+  out.unpins = false;
+  batchBytes_ += frame.payload;
+}
+
+bool FrameSender::addAckFrame() {
+  if (acks_.empty()) return false;
+  Frame frame;
+  frame.kind = FrameKind::kAck;
+  frame.sequence = acks_.front().entry;
+  frame.value = static_cast<uint64_t>(acks_.front().code);
+  acks_.pop_front();
+  add(frame, nullptr);
+  return true;
+}
+
+bool FrameSender::addReplyFrame() {
+  if (replies_.empty()) return false;
+  GetReply& reply = replies_.front();
+  Frame frame;
+  frame.sequence = reply.request;
+  if (reply.refusal != Code::kOk) {
+    frame.kind = FrameKind::kGetRefused;
+    frame.value = static_cast<uint64_t>(reply.refusal);
+    add(frame, nullptr);
+    replies_.pop_front();
+    return true;
+  }
+  frame.kind = FrameKind::kGetData;
+  frame.offset = reply.sent;
+  frame.payload =
+      static_cast<uint32_t>(std::min<uint64_t>(reply.bytes - reply.sent, kFrameMaxPayload));
+  frame.last = reply.sent + frame.payload == reply.bytes;
+  add(frame, reply.from + reply.sent);
+  reply.sent += frame.payload;
+  if (frame.last) {
+    batch_[batchCount_ - 1].unpins = true;
+    batch_[batchCount_ - 1].allocation = reply.allocation;
+    replies_.pop_front();
+  }
+  return true;
+}
+
+bool FrameSender::addWorkFrame(FrameEffects& effects) {
+  if (current_ == nullptr) return false;
+  AgentWork& work = *current_;
+  switch (work.entry->verb) {
+    case Verb::kPut: addPutFrame(work); break;
+    case Verb::kGet: return addRequestFrame(work, effects);
+    case Verb::kStore:
+    case Verb::kAdd64:
+    case Verb::kFlush: addWordFrame(work); break;
+  }
+  // The answer of a put in pieces comes after its last frame only.
+  if (current_ == nullptr) noteRoom(effects);
+  return true;
+}
+
+void FrameSender::addPutFrame(AgentWork& work) {
+  Frame frame;
+  const std::byte* payload = nullptr;
+  if (const Piece* piece = nextPiece(work)) {
+    frame = placeFrame(FrameKind::kPut, *piece->remote, piece->remoteOffset + work.offset);
+    payload = piece->local + work.offset;
+    frame.payload =
+        static_cast<uint32_t>(std::min<uint64_t>(piece->bytes - work.offset, kFrameMaxPayload));
+    work.offset += frame.payload;
+  }
+  frame.kind = FrameKind::kPut;
+  frame.sequence = work.scratch[0];
+  frame.last = nextPiece(work) == nullptr;
+  add(frame, payload);
+  if (frame.last) entryCut(work);
+}
+
+void FrameSender::addWordFrame(AgentWork& work) {
+  const MailboxEntry& entry = *work.entry;
+  Frame frame;
+  if (entry.verb != Verb::kFlush) {
+    FrameKind kind = FrameKind::kAdd64;
+    if (entry.verb == Verb::kStore)
+      kind = entry.width == Width::k32 ? FrameKind::kStore32 : FrameKind::kStore64;
+    frame = placeFrame(kind, *entry.remote, entry.remoteOffset);
+    frame.value =
+        kind == FrameKind::kStore32 ? static_cast<uint32_t>(entry.operand) : entry.operand;
+  }
+  frame.sequence = work.scratch[0];
+  add(frame, nullptr);
+  entryCut(work);
+}
+
+bool FrameSender::addRequestFrame(AgentWork& work, FrameEffects& effects) {
+  const Piece* piece = nextPiece(work);
+  if (piece != nullptr) {
+    if (requests_.size() >= kFrameMaxRequests) return false;
+    Frame frame = placeFrame(FrameKind::kGetRequest, *piece->remote, piece->remoteOffset);
+    frame.sequence = nextRequest_++;
+    frame.value = piece->bytes;
+    requests_.push_back({frame.sequence, &work, piece->local, piece->bytes, 0});
+    ++work.scratch[0];
+    work.offset = piece->bytes;
+    add(frame, nullptr);
+  }
+  if (nextPiece(work) == nullptr) {
+    current_ = nullptr;
+    noteRoom(effects);
+    getPartEnded(work, Code::kOk, effects);
+  }
+  return piece != nullptr;
+}
+
+void FrameSender::entryCut(AgentWork& work) {
+  entries_.push_back({work.scratch[0], &work});
+  current_ = nullptr;
+}
+
+Status FrameSender::answered(uint64_t entry, Code code, FrameEffects& effects) {
+  while (!entries_.empty() && entries_.front().sequence <= entry) {
+    const Entry front = entries_.front();
+    entries_.pop_front();
+    const bool named = front.sequence == entry;
+    effects.finished.emplace_back(front.work, named ? code : Code::kOk);
+    if (named) {
+      noteRoom(effects);
+      return {};
+    }
+  }
+  return Status(Code::kCorrupt,
+                "ack of entry " + std::to_string(entry) + ", which waits for no answer");
+}
+
+Result<std::byte*> FrameSender::destination(const Frame& frame) {
+  if (requests_.empty() || requests_.front().sequence != frame.sequence)
+    return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
+                                      ", which is not the oldest open one");
+  Request& request = requests_.front();
+  if (frame.offset != request.arrived || frame.payload > request.bytes - request.arrived)
+    return Status(Code::kCorrupt, "get data at offset " + std::to_string(frame.offset) + ", " +
+                                      std::to_string(frame.payload) + " bytes; accepted: offset " +
+                                      std::to_string(request.arrived) + ", at most " +
+                                      std::to_string(request.bytes - request.arrived) + " bytes");
+  if (frame.last != (request.arrived + frame.payload == request.bytes))
+    return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
+                                      " says last at the wrong place");
+  std::byte* to = request.to + request.arrived;
+  request.arrived += frame.payload;
+  return to;
+}
+
+Status FrameSender::requestEnded(uint64_t request, Code code, FrameEffects& effects) {
+  if (requests_.empty() || requests_.front().sequence != request)
+    return Status(Code::kCorrupt, "answer to get request " + std::to_string(request) +
+                                      ", which is not the oldest open one");
+  AgentWork& work = *requests_.front().work;
+  requests_.pop_front();
+  noteRoom(effects);
+  getPartEnded(work, code, effects);
+  return {};
+}
+
+void FrameSender::getPartEnded(AgentWork& work, Code code, FrameEffects& effects) {
+  if (code != Code::kOk && work.scratch[1] == 0) work.scratch[1] = static_cast<uint64_t>(code);
+  if (--work.scratch[0] != 0) return;
+  auto gets = gets_.find(work.mailbox);
+  if (--gets->second == 0) gets_.erase(gets);
+  effects.finished.emplace_back(&work, static_cast<Code>(work.scratch[1]));
+  noteRoom(effects);
+}
+
+void FrameSender::noteRoom(FrameEffects& effects) {
+  effects.wake |= refused_;
+  refused_ = false;
+}
+
+void FrameSender::endAll(Code code, FrameEffects& effects) {
+  for (const Entry& entry : entries_) effects.finished.emplace_back(entry.work, code);
+  // A get has several requests but ends once; the one being cut is not yet among its requests, or
+  // still counts itself.
+  AgentWork* last = nullptr;
+  for (const Request& request : requests_) {
+    if (request.work == last || request.work == current_) continue;
+    last = request.work;  // the requests of one work are neighbours
+    effects.finished.emplace_back(last, code);
+  }
+  if (current_ != nullptr) effects.finished.emplace_back(current_, code);
+  for (size_t i = batchAt_; i < batchCount_; ++i)
+    if (batch_[i].unpins) effects.unpinned.push_back(batch_[i].allocation);
+  for (const GetReply& reply : replies_)
+    if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
+  entries_.clear();
+  requests_.clear();
+  replies_.clear();
+  acks_.clear();
+  gets_.clear();
+  current_ = nullptr;
+  batchCount_ = batchAt_ = batchOffset_ = 0;
+  effects.wake = true;
+}
+
+}  // namespace peerlane

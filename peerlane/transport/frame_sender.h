@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FrameSender: the outgoing half of a frame agent. Turns works, acknowledgements and the peer's get
+// requests into frames, and keeps what waits for an answer. Payloads are never copied: the pipe
+// reads them where they lie. External synchronization required (the agent's lock).
+//
+// One work is cut into frames at a time, from its first frame to its last. Other works wait with
+// their mailboxes, where they can still be cancelled; a work that began cannot be, because the pipe
+// may be in the middle of its memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "peerlane/program/mailbox.h"
+#include "peerlane/transport/frame_format.h"
+#include "peerlane/transport/frame_pipe.h"
+
+namespace peerlane {
+
+// What is to be done once the agent's lock is let go, because it calls out.
+struct FrameEffects {
+  std::vector<std::pair<AgentWork*, Code>> finished;
+  std::vector<uint64_t> unpinned;    // allocations, one unpin each
+  std::vector<std::string> refused;  // for the log: what of the peer was refused, and why
+  bool wake = false;                 // somebody who waits may go on
+};
+
+// A get request of the peer on its way out. `bytes` at `from` are pinned unless it is refused.
+struct GetReply {
+  uint64_t request = 0;
+  uint64_t allocation = 0;
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+  uint64_t sent = 0;
+  Code refusal = Code::kOk;
+};
+
+class FrameSender {
+ public:
+  // False while another work is being cut, the peer owes too many answers, or `work` must not
+  // overtake a get of its own mailbox (the peer answers gets when it finds the time, but applies
+  // the rest at once). Then change() tells later that it is worth another try.
+  bool mayBegin(const AgentWork& work);
+  // Takes the work until it is in FrameEffects::finished. Requires: mayBegin(work).
+  void begin(AgentWork& work);
+
+  // Entry `entry` of the peer ended here. In order of the entries. Errors: kCorrupt when the peer
+  // reads no answers and yet goes on.
+  Status acknowledge(uint64_t entry, Code code);
+  // Serves a request, after those before it. Errors: kCorrupt when the peer asks for too much.
+  Status reply(const GetReply& reply);
+
+  // Writes at most about `budget` bytes; returns how many. Errors: the pipe's.
+  Result<size_t> pump(FramePipe& pipe, size_t budget, FrameEffects& effects);
+  // True when there is something to write.
+  bool busy() const {
+    return batchAt_ < batchCount_ || current_ != nullptr || !acks_.empty() || !replies_.empty();
+  }
+
+  // The peer's answers. Errors: kCorrupt when nothing was asked.
+  Status answered(uint64_t entry, Code code, FrameEffects& effects);
+  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on.
+  Result<std::byte*> destination(const Frame& frame);
+  // The oldest request ended: its last byte is there, or it was refused.
+  Status requestEnded(uint64_t request, Code code, FrameEffects& effects);
+
+  // Everything taken ends with `code`, every pin is let go. Nothing is written any more.
+  void endAll(Code code, FrameEffects& effects);
+
+ private:
+  static constexpr size_t kBatchFrames = 32;
+  // A batch takes no further frame beyond this, so that an acknowledgement does not wait long.
+  static constexpr size_t kBatchBytes = 2 * kFrameMaxPayload;
+
+  struct Outgoing {
+    std::array<std::byte, kFrameHeaderBytes> header;
+    const std::byte* payload = nullptr;
+    size_t payloadBytes = 0;
+    bool unpins = false;  // the last frame of a reply
+    uint64_t allocation = 0;
+  };
+  struct Ack {
+    uint64_t entry = 0;
+    Code code = Code::kOk;
+  };
+  struct Entry {
+    uint64_t sequence = 0;
+    AgentWork* work = nullptr;
+  };
+  struct Request {
+    uint64_t sequence = 0;
+    AgentWork* work = nullptr;
+    std::byte* to = nullptr;
+    uint64_t bytes = 0;
+    uint64_t arrived = 0;
+  };
+
+  void fill(FrameEffects& effects);
+  bool addAckFrame();
+  bool addReplyFrame();
+  bool addWorkFrame(FrameEffects& effects);
+  void addPutFrame(AgentWork& work);
+  void addWordFrame(AgentWork& work);
+  bool addRequestFrame(AgentWork& work, FrameEffects& effects);
+  void add(const Frame& frame, const std::byte* payload);
+  void entryCut(AgentWork& work);
+  void getPartEnded(AgentWork& work, Code code, FrameEffects& effects);
+  void advance(size_t bytes, FrameEffects& effects);
+  void noteRoom(FrameEffects& effects);
+
+  // Frames that the pipe takes next; the pipe may be in the middle of one.
+  std::array<Outgoing, kBatchFrames> batch_;
+  size_t batchCount_ = 0;
+  size_t batchAt_ = 0;      // the frame that goes on
+  size_t batchOffset_ = 0;  // bytes of it already taken
+  size_t batchBytes_ = 0;   // payload of the whole batch
+
+  AgentWork* current_ = nullptr;
+  bool replyNext_ = false;  // replies and the current work take turns
+  bool refused_ = false;    // somebody was told to come back
+  std::deque<Ack> acks_;
+  std::deque<GetReply> replies_;
+  std::deque<Entry> entries_;                          // cut, not answered
+  std::deque<Request> requests_;                       // cut, not ended
+  std::unordered_map<const Mailbox*, uint32_t> gets_;  // works with verb kGet by mailbox
+  uint64_t nextEntry_ = 1;
+  uint64_t nextRequest_ = 1;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TcpLink: an agent link over one data socket. Until that socket is there, serve() answers kAgain;
+// if it never comes, the link ends with the reason. Threads as for Link.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "peerlane/transport/frame_agent.h"
+#include "peerlane/transport/link.h"
+#include "peerlane/transport/tcp/tcp_dialer.h"
+#include "peerlane/transport/tcp/tcp_listener.h"
+#include "peerlane/transport/tcp/tcp_pipe.h"
+#include "peerlane/transport/transport.h"
+
+namespace peerlane {
+
+class TcpLink final : public Link {
+ public:
+  // `name` is for log lines.
+  TcpLink(const LinkSurroundings& surroundings, std::string name);
+
+  // Exactly one of the two brings the socket.
+  void dial(TcpDialer::Order order);
+  // `socket`, if it is valid, arrived already; else `expectation` brings it to socketArrived().
+  // `present` is the token from the dialler's offer.
+  void await(Fd socket, std::unique_ptr<TcpListener::Expectation> expectation,
+             const TcpToken& present);
+  void socketArrived(Fd socket);
+
+  const LinkTraits& traits() const override { return traits_; }
+  Result<Grant> grant(RegionGrant region, const Fd& backing) override;
+  Result<RemoteMemory> attach(Grant grant) override;
+  void detach(RemoteMemory& memory) override;
+  bool poll() override { return agent_.poll(); }
+  Served serve(AgentWork& work) override { return agent_.serve(work); }
+  Status health() const override { return agent_.health(); }
+  void close(Code code) override;
+
+ private:
+  void settle(Result<Fd> socket);
+
+  const LinkTraits traits_;
+  EventLoop& loop_;
+  const std::chrono::nanoseconds patience_;
+  const std::function<void()> workArrived_;
+  TcpPipe* pipe_;  // agent_'s
+  FrameAgent agent_;
+  TcpToken present_{};
+  std::unique_ptr<TcpListener::Expectation> expectation_;
+  std::unique_ptr<TcpDialer> dialer_;
+  Timer limit_;
+};
+
+}  // namespace peerlane

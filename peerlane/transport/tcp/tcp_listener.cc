@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/tcp/tcp_listener.h"
+
+#include <span>
+#include <string>
+#include <utility>
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/socket.h"
+
+namespace peerlane {
+
+TcpListener::Expectation::Expectation(std::shared_ptr<TcpListener> listener, TcpToken token,
+                                      Arrived arrived)
+    : listener_(std::move(listener)), token_(token), arrived_(std::move(arrived)) {
+  listener_->expectations_.push_back(this);
+}
+
+TcpListener::Expectation::~Expectation() {
+  listener_->expectations_.remove(this);
+}
+
+TcpListener::TcpListener(EventLoop& loop, Fd socket, SocketAddress address,
+                         std::chrono::nanoseconds patience)
+    : loop_(loop), socket_(std::move(socket)), address_(address), patience_(patience) {}
+
+TcpListener::~TcpListener() = default;
+
+Result<std::shared_ptr<TcpListener>> TcpListener::create(EventLoop& loop,
+                                                         const SocketAddress& address,
+                                                         PortRange ports,
+                                                         std::chrono::nanoseconds patience) {
+  Result<Fd> socket = ports.last != 0 ? listenInRange(address, ports.first, ports.last)
+                                      : listenOn(address.withPort(0));
+  if (!socket) return socket.status().withContext("tcp data listener");
+  PEERLANE_ASSIGN(const SocketAddress bound, localAddress(socket->get()));
+  std::shared_ptr<TcpListener> listener(
+      new TcpListener(loop, std::move(socket).value(), bound, patience));
+  TcpListener* self = listener.get();
+  PEERLANE_ASSIGN(listener->watch_, loop.watch(listener->socket_.get(), true, false,
+                                               [self] { self->onConnection(); }));
+  return listener;
+}
+
+std::unique_ptr<TcpListener::Expectation> TcpListener::expect(const TcpToken& token,
+                                                              Arrived arrived) {
+  return std::make_unique<Expectation>(shared_from_this(), token, std::move(arrived));
+}
+
+void TcpListener::onConnection() {
+  Result<Fd> socket = acceptOne(socket_.get());
+  if (socket) {
+    welcome(std::move(socket).value());
+  } else if (socket.status().code() != Code::kTryAgain) {
+    // Mostly out of descriptors: the queue stays ready, so look again later and not at once.
+    PEERLANE_LOG_WARN("tcp data listener {}: {}", address_.toString(), socket.status().message());
+    watch_.setInterest(false, false);
+    pause_ = loop_.after(kAcceptPause, [this] { watch_.setInterest(true, false); });
+  }
+}
+
+void TcpListener::welcome(Fd socket) {
+  Result<SocketAddress> from = peerAddress(socket.get());
+  const std::string name = from ? from->toString() : "somebody";
+  if (guests_.size() >= kMaxGuests) {
+    PEERLANE_LOG_WARN("tcp data listener {}: turned {} away, {} connections wait already",
+                      address_.toString(), name, guests_.size());
+    return;
+  }
+  const GuestAt guest = guests_.emplace(guests_.end());
+  guest->socket = std::move(socket);
+  guest->from = name;
+  Result<Watch> watch =
+      loop_.watch(guest->socket.get(), true, false, [this, guest] { onGuest(guest); });
+  if (!watch) return dismiss(guest, std::string(watch.status().message()));
+  guest->watch = std::move(watch).value();
+  guest->timer =
+      loop_.after(patience_, [this, guest] { dismiss(guest, "no token in the time given"); });
+}
+
+void TcpListener::onGuest(GuestAt guest) {
+  const std::span<std::byte> space = std::span(guest->greeting).subspan(guest->received);
+  Result<size_t> bytes = recvSome(guest->socket.get(), space);
+  if (!bytes) {
+    if (bytes.status().code() != Code::kTryAgain)
+      dismiss(guest, std::string(bytes.status().message()));
+    return;
+  }
+  if (*bytes == 0) return dismiss(guest, "it closed before it presented a token");
+  guest->received += *bytes;
+  if (guest->received == guest->greeting.size()) identify(guest);
+}
+
+void TcpListener::identify(GuestAt guest) {
+  Result<TcpToken> token = parseTcpGreeting(guest->greeting);
+  if (!token) return dismiss(guest, std::string(token.status().message()));
+  // Every waiting link is compared, so the time does not tell which one was close.
+  Expectation* match = nullptr;
+  for (Expectation* expectation : expectations_)
+    if (sameToken(expectation->token_, *token)) match = expectation;
+  if (match == nullptr) return dismiss(guest, "its token is not that of a waiting link");
+  expectations_.remove(match);  // a token is good once
+  guest->watch = Watch();
+  Fd socket = std::move(guest->socket);
+  guests_.erase(guest);
+  const Arrived arrived = match->arrived_;  // may destroy the expectation, and with it us
+  arrived(std::move(socket));
+}
+
+void TcpListener::dismiss(GuestAt guest, const std::string& why) {
+  PEERLANE_LOG_WARN("tcp data listener {}: closed a connection from {}: {}", address_.toString(),
+                    guest->from, why);
+  guests_.erase(guest);
+}
+
+}  // namespace peerlane

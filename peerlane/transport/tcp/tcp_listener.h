@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TcpListener: one listening socket of the tcp transport, shared by every link that waits for its
+// data connection there. A connection that does not present the token of a waiting link within the
+// time limit is closed; that disturbs nobody else. Confined to the loop's thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+
+#include "peerlane/core/config.h"
+#include "peerlane/os/event_loop.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/socket_address.h"
+#include "peerlane/transport/tcp/tcp_offer.h"
+
+namespace peerlane {
+
+class TcpListener : public std::enable_shared_from_this<TcpListener> {
+ public:
+  using Arrived = std::function<void(Fd)>;
+
+  // Waits for one connection. Ends with its destruction; keeps the listener alive.
+  class Expectation {
+   public:
+    Expectation(std::shared_ptr<TcpListener> listener, TcpToken token, Arrived arrived);
+    ~Expectation();
+    Expectation(const Expectation&) = delete;
+    Expectation& operator=(const Expectation&) = delete;
+
+   private:
+    friend class TcpListener;
+    std::shared_ptr<TcpListener> listener_;
+    TcpToken token_;
+    Arrived arrived_;
+  };
+
+  // Listens at the IP of `address`, on a port of `ports`. `loop` outlives the listener. A guest has
+  // `patience` to present its token.
+  static Result<std::shared_ptr<TcpListener>> create(EventLoop& loop, const SocketAddress& address,
+                                                     PortRange ports,
+                                                     std::chrono::nanoseconds patience);
+  ~TcpListener();
+
+  const SocketAddress& address() const { return address_; }
+
+  // `arrived` gets the connected socket once, after its token was verified.
+  std::unique_ptr<Expectation> expect(const TcpToken& token, Arrived arrived);
+
+ private:
+  // Connections that have not presented a token yet. More than this many are turned away.
+  static constexpr size_t kMaxGuests = 64;
+  static constexpr std::chrono::milliseconds kAcceptPause{100};
+
+  struct Guest {
+    Fd socket;
+    std::string from;
+    TcpGreeting greeting{};
+    size_t received = 0;
+    Watch watch;
+    Timer timer;
+  };
+  using GuestAt = std::list<Guest>::iterator;
+
+  TcpListener(EventLoop& loop, Fd socket, SocketAddress address, std::chrono::nanoseconds patience);
+  void onConnection();
+  void welcome(Fd socket);
+  void onGuest(GuestAt guest);
+  void identify(GuestAt guest);
+  void dismiss(GuestAt guest, const std::string& why);
+
+  EventLoop& loop_;
+  Fd socket_;
+  SocketAddress address_;
+  std::chrono::nanoseconds patience_;
+  std::list<Expectation*> expectations_;
+  std::list<Guest> guests_;
+  Timer pause_;
+  Watch watch_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/tcp/tcp_offer.h"
+
+#include <sodium.h>
+
+#include "peerlane/core/wire.h"
+
+namespace peerlane {
+namespace {
+
+constexpr uint32_t kOfferMagic = 0x4f544c50;     // "PLTO" as it lies in memory
+constexpr uint32_t kGreetingMagic = 0x47544c50;  // "PLTG"
+constexpr uint16_t kVersion = 1;
+
+Status checkHead(ByteReader& reader, uint32_t magic, const char* what) {
+  reader.require(reader.u32() == magic, "wrong magic");
+  const uint16_t version = reader.u16();
+  reader.require(reader.u16() == 0, "reserved bytes are not zero");
+  PEERLANE_RETURN_IF_ERROR(reader.finish(what, Trailing::kAllow));
+  if (version != kVersion)
+    return Status(Code::kNotSupported, std::string(what) + " has version " +
+                                           std::to_string(version) + "; this build speaks " +
+                                           std::to_string(kVersion));
+  return {};
+}
+
+}  // namespace
+
+TcpToken makeTcpToken() {
+  PEERLANE_CHECK(sodium_init() >= 0);  // without randomness there is nothing safe to do
+  TcpToken token;
+  randombytes_buf(token.data(), token.size());
+  return token;
+}
+
+bool sameToken(const TcpToken& a, const TcpToken& b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::vector<std::byte> encodeTcpOffer(const TcpOffer& offer) {
+  std::vector<std::byte> bytes;
+  ByteWriter writer(bytes);
+  writer.u32(kOfferMagic);
+  writer.u16(kVersion);
+  writer.u16(0);
+  writer.raw(offer.token);
+  writer.u16(offer.port);
+  writer.u8(static_cast<uint8_t>(offer.addresses.size()));
+  for (const std::string& address : offer.addresses)
+    writer.string(address, TcpOffer::kMaxAddressBytes);
+  PEERLANE_CHECK(writer.ok() && offer.addresses.size() <= TcpOffer::kMaxAddresses);
+  return bytes;
+}
+
+Result<TcpOffer> parseTcpOffer(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  PEERLANE_RETURN_IF_ERROR(checkHead(reader, kOfferMagic, "tcp offer"));
+  TcpOffer offer;
+  reader.rawInto(offer.token);
+  offer.port = reader.u16();
+  const size_t count = reader.u8();
+  reader.require(count <= TcpOffer::kMaxAddresses, "too many addresses");
+  for (size_t i = 0; i < count && reader.ok(); ++i)
+    offer.addresses.emplace_back(reader.string(TcpOffer::kMaxAddressBytes));
+  // Later versions of the same format append fields.
+  PEERLANE_RETURN_IF_ERROR(reader.finish("tcp offer", Trailing::kAllow));
+  return offer;
+}
+
+TcpGreeting encodeTcpGreeting(const TcpToken& token) {
+  TcpGreeting greeting;
+  ByteWriter writer(greeting);
+  writer.u32(kGreetingMagic);
+  writer.u16(kVersion);
+  writer.u16(0);
+  writer.raw(token);
+  PEERLANE_CHECK(writer.ok() && writer.size() == kTcpGreetingBytes);
+  return greeting;
+}
+
+Result<TcpToken> parseTcpGreeting(const TcpGreeting& greeting) {
+  ByteReader reader(greeting);
+  PEERLANE_RETURN_IF_ERROR(checkHead(reader, kGreetingMagic, "tcp greeting"));
+  TcpToken token;
+  reader.rawInto(token);
+  PEERLANE_RETURN_IF_ERROR(reader.finish("tcp greeting"));
+  return token;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the two sides of a tcp link tell each other before its first frame: the offer (through the
+// authenticated control connection) and the greeting (the first bytes on the data socket, both
+// ways). Plain values and their byte formats; docs/wire.md, section Frames, is the specification.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+inline constexpr size_t kTcpTokenBytes = 32;
+using TcpToken = std::array<std::byte, kTcpTokenBytes>;
+
+// From the system's generator; good for one connection.
+TcpToken makeTcpToken();
+// Takes the same time wherever they differ.
+bool sameToken(const TcpToken& a, const TcpToken& b);
+
+struct TcpOffer {
+  static constexpr size_t kMaxAddresses = 8;
+  static constexpr uint32_t kMaxAddressBytes = 64;
+
+  TcpToken token{};                    // the other side presents it on the data socket
+  uint16_t port = 0;                   // of a listener; 0: this side dials
+  std::vector<std::string> addresses;  // where that listener is reached, without port
+};
+
+std::vector<std::byte> encodeTcpOffer(const TcpOffer& offer);
+// Errors: kCorrupt (not an offer), kNotSupported (another version, naming both).
+Result<TcpOffer> parseTcpOffer(std::span<const std::byte> bytes);
+
+inline constexpr size_t kTcpGreetingBytes = 40;
+using TcpGreeting = std::array<std::byte, kTcpGreetingBytes>;
+
+// Presents a token that the other side gave out.
+TcpGreeting encodeTcpGreeting(const TcpToken& token);
+// The token that is presented. Errors: kCorrupt, kNotSupported as above.
+Result<TcpToken> parseTcpGreeting(const TcpGreeting& greeting);
+
+}  // namespace peerlane
