@@ -13,8 +13,8 @@ build: release  ## the library and the command line: build/bin/peerlane
 demo: release  ## move real data between two processes, and prove that every byte arrived
 	@build/bin/peerlane demo
 
-test: packages-test  ## every check and every test (stages by name: scripts/test.sh STAGE...)
-	@scripts/test.sh
+test:  ## every check and every test (stages by name: scripts/test.sh STAGE...)
+	@PACKAGES=$(PACKAGES) scripts/test.sh
 
 soak: packages-test  ## the long versions of the tests, a good hour
 	@scripts/soak.sh

@@ -10,6 +10,11 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# Programs look for shared libraries in ../lib first, also for what those need in turn (hence the old tag): in
+# the build folder there is no such place, in a bundle there is.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)
+
 find_program(PEERLANE_CCACHE ccache)
 if(PEERLANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers need the relaxed checks; the headers themselves stay part of the hash.

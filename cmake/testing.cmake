@@ -12,11 +12,15 @@
 
 set(PEERLANE_RESULTS ${PROJECT_BINARY_DIR}/test-results)
 file(MAKE_DIRECTORY ${PEERLANE_RESULTS})
+# Lines "program corpus", written by tests/CMakeLists.txt for scripts/fuzz.sh and scripts/bundle.sh.
 set_property(GLOBAL PROPERTY PEERLANE_FUZZ_TARGETS "")
+set_property(GLOBAL PROPERTY PEERLANE_REPLAY_TARGETS "")
 
 # GoogleTest and the standard headers every test includes, parsed once for all binaries. A program, because a
 # precompiled header must be made with the same -fPIE as those who use it.
 add_executable(peerlane_test_headers ${CMAKE_CURRENT_LIST_DIR}/test_headers.cc)
+set_target_properties(peerlane_test_headers PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test-headers)
 target_link_libraries(peerlane_test_headers PRIVATE GTest::gtest peerlane_strict)
 # What is tested is the library as it ships; optimising the tests themselves only costs time.
 set(PEERLANE_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
@@ -78,12 +82,13 @@ function(peerlane_fuzz)
   add_test(NAME ${arg_NAME}_replay COMMAND ${arg_NAME}_replay ${corpus})
   set_tests_properties(${arg_NAME}_replay PROPERTIES TIMEOUT 120 LABELS fuzz)
   add_dependencies(tests ${arg_NAME}_replay)
+  set_property(GLOBAL APPEND_STRING PROPERTY PEERLANE_REPLAY_TARGETS
+    "$<TARGET_FILE:${arg_NAME}_replay> ${corpus}\n")
   if(PEERLANE_FUZZ)
     add_executable(${arg_NAME} ${arg_SOURCES})
     target_link_libraries(${arg_NAME} PRIVATE
       peerlane::peerlane peerlane_strict ${arg_LIBRARIES} -fsanitize=fuzzer)
     add_dependencies(fuzz_targets ${arg_NAME})
-    # scripts/fuzz.sh reads this list: one line "binary corpus" each.
     set_property(GLOBAL APPEND_STRING PROPERTY PEERLANE_FUZZ_TARGETS
       "$<TARGET_FILE:${arg_NAME}> ${corpus}\n")
   endif()

@@ -34,7 +34,8 @@ SOUND = {
     "peerlane/session/context.cc": source('"peerlane/transport/all_transports.h"'),
     "tools/show.h": source("<CLI/CLI.hpp>"),
     "tools/show.cc": source('"tools/show.h"', '"peerlane/peerlane.h"'),
-    "tests/core/status_test.cc": source("<gtest/gtest.h>", '"peerlane/transport/shm/ring.h"'),
+    "tests/core/place.h.in": SPDX,
+    "tests/core/status_test.cc": source("<gtest/gtest.h>", '"place.h"', '"peerlane/transport/shm/ring.h"'),
     "scripts/run.sh": "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n",
 }
 
