@@ -9,11 +9,14 @@
 namespace peerlane {
 namespace {
 
-// Turns of the whole context between looks at the awaited word would cost latency; none would starve the rest.
+// Turns of the whole context between looks at the awaited word would cost latency; none would
+// starve the rest.
 constexpr uint32_t kLooksPerTurn = 64;
-// A wait spins politely after this many looks: on a machine with few cores the other side may need ours.
+// A wait spins politely after this many looks: on a machine with few cores the other side may need
+// ours.
 constexpr uint32_t kLooksPerYield = 4096;
-// How long a context counts as polling after the last wait: also the longest an unattended store can go unseen.
+// How long a context counts as polling after the last wait: also the longest an unattended store
+// can go unseen.
 constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
 
 }  // namespace
@@ -48,10 +51,13 @@ void Progress::run() {
     bell_->enter();
     Clock::time_point lastMove = Clock::now();
     while (!stop_.load(std::memory_order_acquire)) {
-      const bool moved = (loop_->spin() > 0) | turn();
+      const bool ran = loop_->spin() > 0;
+      const bool moved = turn() || ran;
       const Clock::time_point now = Clock::now();
-      if (moved) lastMove = now;
-      else if (now - lastMove >= spin_) break;
+      if (moved)
+        lastMove = now;
+      else if (now - lastMove >= spin_)
+        break;
       cpuRelax();
     }
     asleep_.store(true, std::memory_order_seq_cst);  // partner: wakeLoopIfAsleep
@@ -90,7 +96,8 @@ void Progress::add(std::shared_ptr<Task> task) {
 }
 
 void Progress::takePending() {
-  // Pushed last comes first; tasks are independent, but starting them in the order of posting is kinder.
+  // Pushed last comes first; tasks are independent, but starting them in the order of posting is
+  // kinder.
   if (pending_.load(std::memory_order_relaxed) == nullptr) return;
   Task* task = pending_.exchange(nullptr, std::memory_order_acquire);
   const size_t before = tasks_.size();
@@ -100,7 +107,8 @@ void Progress::takePending() {
 
 Status Progress::call(std::function<void()> fn) {
   if (onLoopThread())
-    return Status(Code::kInvalidArgument, "a blocking call was made from a callback on the progress thread");
+    return Status(Code::kInvalidArgument,
+                  "a blocking call was made from a callback on the progress thread");
   std::promise<void> done;
   loop_->post([&] {
     fn();
@@ -136,6 +144,15 @@ bool Progress::turn() {
   return moved;
 }
 
+std::vector<std::string> Progress::describeTasks() {
+  while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  std::vector<std::string> lines;
+  for (const auto& task : tasks_)
+    if (std::string line = task->describe(); !line.empty()) lines.push_back(std::move(line));
+  turning_.store(false, std::memory_order_release);
+  return lines;
+}
+
 void Progress::notifyWaiters() {
   if (waiterCount_.load(std::memory_order_seq_cst) == 0) return;
   const std::lock_guard lock(waitMutex_);
@@ -147,11 +164,13 @@ void Progress::notifyWaiters() {
   if (anyDue) waitChanged_.notify_all();
 }
 
-// While threads wait every now and then, the context counts as polling ("burst") and producers ring nobody: a wait
-// that is satisfied at once costs a load and a store. The loop thread ends the burst, and looks at everything then.
+// While threads wait every now and then, the context counts as polling ("burst") and producers ring
+// nobody: a wait that is satisfied at once costs a load and a store. The loop thread ends the
+// burst, and looks at everything then.
 void Progress::keepAwake() {
   activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (burst_.load(std::memory_order_relaxed) || burst_.exchange(true, std::memory_order_seq_cst)) return;
+  if (burst_.load(std::memory_order_relaxed) || burst_.exchange(true, std::memory_order_seq_cst))
+    return;
   bell_->enter();
   loop_->wake();
 }
@@ -159,7 +178,8 @@ void Progress::keepAwake() {
 Status Progress::wait(const std::function<bool()>& ready, Clock::time_point deadline) {
   if (ready()) return Status::ok();
   if (onLoopThread())
-    return Status(Code::kInvalidArgument, "a blocking wait was made from a callback on the progress thread");
+    return Status(Code::kInvalidArgument,
+                  "a blocking wait was made from a callback on the progress thread");
   keepAwake();
   Clock::time_point spinEnd{};
   for (uint32_t looks = 1;; ++looks) {
@@ -179,8 +199,8 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_poin
   Waiter waiter{&ready, false};
   std::unique_lock lock(waitMutex_);
   waiters_.push_back(&waiter);
-  // Sequentially consistent: whoever takes itself off the bell afterwards sees this waiter, or this thread sees
-  // in ready() what was stored before.
+  // Sequentially consistent: whoever takes itself off the bell afterwards sees this waiter, or this
+  // thread sees in ready() what was stored before.
   waiterCount_.fetch_add(1, std::memory_order_seq_cst);
   waiter.due = ready();
   waitChanged_.wait_until(lock, deadline, [&] { return waiter.due; });

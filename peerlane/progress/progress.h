@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: who turns the crank. One per context: a thread that owns the event loop, and turns that any waiting thread
-// may take over, so that a spinning user waits for nobody. Idle it sleeps and uses no CPU; whoever stores a word
-// for it rings the bell (bell.h has the rule).
+// Progress: who turns the crank. One per context: a thread that owns the event loop, and turns that
+// any waiting thread may take over, so that a spinning user waits for nobody. Idle it sleeps and
+// uses no CPU; whoever stores a word for it rings the bell (bell.h has the rule).
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -21,16 +22,19 @@
 
 namespace peerlane {
 
-// Something that is advanced by turns until it is finished. Threads: turn() is called by one thread at a time.
+// Something that is advanced by turns until it is finished. Threads: turn() is called by one thread
+// at a time.
 class Task {
  public:
   enum class Turn : uint8_t { kIdle, kMoved, kFinished };
   virtual ~Task() = default;
   virtual Turn turn() = 0;
+  // What it does and waits for, one line, for dumps. Called by the thread that turns.
+  virtual std::string describe() const { return {}; }
 
  private:
   friend class Progress;
-  Task* nextPending_ = nullptr;     // in Progress::pending_
+  Task* nextPending_ = nullptr;      // in Progress::pending_
   std::shared_ptr<Task> keepAlive_;  // held from add() until finished
 };
 
@@ -49,7 +53,8 @@ class Progress {
   Bell& bell() { return *bell_; }
   bool onLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // Advances `task` by turns from now on. Takes no lock. Requires: the task is not with a Progress already.
+  // Advances `task` by turns from now on. Takes no lock. Requires: the task is not with a Progress
+  // already.
   void add(std::shared_ptr<Task> task);
 
   // Runs `fn` on the progress thread. Order: posts of one thread keep theirs.
@@ -57,12 +62,15 @@ class Progress {
   // The same and waits for it. kInvalidArgument on the progress thread itself.
   Status call(std::function<void()> fn);
 
-  // Returns when `ready` is true (kTimeout at the deadline): spins with turns of its own first, then sleeps.
-  // `ready` is also called by other threads, while this call lasts.
+  // Returns when `ready` is true (kTimeout at the deadline): spins with turns of its own first,
+  // then sleeps. `ready` is also called by other threads, while this call lasts.
   Status wait(const std::function<bool()>& ready, Clock::time_point deadline);
 
   // One pass over all tasks, if no other thread is at it. True when something moved.
   bool turn();
+
+  // What describe() of every task says, for dumps. Waits for a turn in progress.
+  std::vector<std::string> describeTasks();
 
   // Something changed that waiting threads may wait for.
   void notifyWaiters();
@@ -89,11 +97,12 @@ class Progress {
   std::unique_ptr<Bell> bell_;
   Watch bellWatch_;
 
-  std::atomic<Task*> pending_{nullptr};    // pushed by add(), taken whole by the turning thread
-  std::atomic<bool> turning_{false};       // exclusive right to a turn
+  std::atomic<Task*> pending_{nullptr};       // pushed by add(), taken whole by the turning thread
+  std::atomic<bool> turning_{false};          // exclusive right to a turn
   std::vector<std::shared_ptr<Task>> tasks_;  // under turning_
 
-  std::atomic<bool> asleep_{false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
+  std::atomic<bool> asleep_{
+      false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
   std::atomic<bool> burst_{false};     // the bell is held for threads that wait now and then
   std::atomic<uint64_t> activity_{0};  // waits begun; approximate, only its change counts
   std::atomic<bool> stop_{false};

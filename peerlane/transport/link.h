@@ -27,7 +27,8 @@
 namespace peerlane {
 
 struct LinkTraits {
-  std::string transport;  // "self", "shm", "tcp"
+  bool mapsRegions = false;  // memory that can be shared is mapped, and no agent is needed for it
+  std::string transport;     // "self", "shm", "tcp"
   std::string
       agentEngine;  // who performs mailbox entries here: "cma", "ring", "socket"; empty if nobody
   std::string wordsBy;  // "mapped" or "agent": how counters of the peer are written

@@ -12,6 +12,7 @@ class SelfLink final : public Link {
  public:
   explicit SelfLink(Waker peerWaker) {
     traits_.transport = "self";
+    traits_.mapsRegions = true;
     traits_.wordsBy = "mapped";
     traits_.rightsEnforcedBy = "initiator";
     traits_.waker = peerWaker;

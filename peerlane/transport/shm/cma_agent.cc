@@ -17,9 +17,11 @@ Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t n
   const IoSlice remote{std::bit_cast<void*>(nonceAddress), seen.size()};
   PEERLANE_ASSIGN(const size_t moved, readProcess(peer.pid(), {&local, 1}, {&remote, 1}));
   if (moved != seen.size() || !std::equal(seen.begin(), seen.end(), nonce.begin()))
-    return Status(Code::kCorrupt, "process " + std::to_string(peer.pid()) +
-                                      " does not hold the nonce: the pid means another process here");
-  if (!peer.alive()) return Status(Code::kPeerLost, "process " + std::to_string(peer.pid()) + " ended");
+    return Status(Code::kCorrupt,
+                  "process " + std::to_string(peer.pid()) +
+                      " does not hold the nonce: the pid means another process here");
+  if (!peer.alive())
+    return Status(Code::kPeerLost, "process " + std::to_string(peer.pid()) + " ended");
   return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer)));
 }
 
@@ -33,18 +35,21 @@ Served CmaAgent::serve(AgentWork& work) {
 }
 
 Code CmaAgent::moveSlice(AgentWork& work) {
-  // 256 vectors on the stack are enough to make the call's fixed cost vanish, below the kernel's 1024.
+  // 256 vectors on the stack are enough to make the call's fixed cost vanish, below the kernel's
+  // 1024.
   constexpr size_t kVectors = 256;
   std::array<IoSlice, kVectors> local;
   std::array<IoSlice, kVectors> remote;
   size_t count = 0;
   uint64_t wanted = 0;
   uint64_t offset = work.offset;
-  for (uint32_t i = work.piece; i < work.entry->pieceCount && count < kVectors && wanted < kSliceBytes; ++i) {
+  for (uint32_t i = work.piece;
+       i < work.entry->pieceCount && count < kVectors && wanted < kSliceBytes; ++i) {
     const Piece& piece = work.entry->pieces[i];
     const uint64_t bytes = std::min(piece.bytes - offset, kSliceBytes - wanted);
     local[count] = {piece.local + offset, bytes};
-    remote[count] = {std::bit_cast<std::byte*>(piece.remote->grant.base) + piece.remoteOffset + offset, bytes};
+    remote[count] = {
+        std::bit_cast<std::byte*>(piece.remote->grant.base) + piece.remoteOffset + offset, bytes};
     ++count;
     wanted += bytes;
     offset = 0;
@@ -54,7 +59,8 @@ Code CmaAgent::moveSlice(AgentWork& work) {
   const std::span<const IoSlice> remotes(remote.data(), count);
   const auto moved = work.entry->verb == Verb::kPut ? writeProcess(peer_.pid(), locals, remotes)
                                                     : readProcess(peer_.pid(), locals, remotes);
-  // Had the peer died in between, the pid might have meant somebody else: then nothing that came back counts.
+  // Had the peer died in between, the pid might have meant somebody else: then nothing that came
+  // back counts.
   if (!peer_.alive()) return Code::kPeerLost;
   if (!moved.isOk()) {
     PEERLANE_LOG_WARN("cma: {}", moved.status().toString());

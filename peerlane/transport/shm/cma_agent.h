@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid comes from the
-// socket's credentials; a pidfd looked at around each call makes sure that it still means the peer.
-// serve() is thread-safe: it keeps no state between calls.
+// CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid
+// comes from the socket's credentials; a pidfd looked at around each call makes sure that it still
+// means the peer. serve() is thread-safe: it keeps no state between calls.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,9 @@ class CmaAgent final : public Agent {
   // Bytes between two looks at the peer and at cancellation.
   static constexpr uint64_t kSliceBytes = 4 << 20;
 
-  // Proves that this process may read the peer's memory, by fetching a nonce the peer told us over the
-  // authenticated connection. Errors say why not (kPermissionDenied, kPeerLost, kCorrupt: another process).
+  // Proves that this process may read the peer's memory, by fetching a nonce the peer told us over
+  // the authenticated connection. Errors say why not (kPermissionDenied, kPeerLost, kCorrupt:
+  // another process).
   static Result<std::unique_ptr<CmaAgent>> probe(ProcessHandle peer, uint64_t nonceAddress,
                                                  std::span<const std::byte> nonce);
 

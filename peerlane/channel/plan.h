@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plan: a transfer prepared once and posted many times. Posting allocates nothing, takes no lock
+// and enters the kernel only to wake a sleeping peer. One thread at a time posts a plan.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "peerlane/channel/transfer.h"
+
+namespace peerlane {
+
+class PlanCore;
+
+// Blocks that are named by number with every post: block i lies at offset + i * stride.
+struct IndexedBlocks {
+  const Region* local = nullptr;
+  uint64_t localOffset = 0;
+  uint64_t localStride = 0;  // 0: blocks touch
+  uint64_t localCount = 0;   // blocks in the region: numbers below this are accepted
+  const RemoteRegion* remote = nullptr;
+  uint64_t remoteOffset = 0;
+  uint64_t remoteStride = 0;  // 0: blocks touch
+  uint64_t remoteCount = 0;
+  uint64_t blockBytes = 0;
+  uint64_t maxBlocksPerPost = 0;
+};
+
+enum class Direction : uint8_t { kPut, kGet };
+
+struct PlanOptions {
+  // Added to the peer's signal once the bytes of a post are visible (puts only).
+  std::optional<uint32_t> signal;
+  uint64_t signalAdd = 1;
+  // How long create() may wait for regions that are not imported yet.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(10);
+};
+
+class Plan {
+ public:
+  Plan() = default;
+
+  // Checks, imports and lowers everything. Errors as for put/get.
+  static Result<Plan> create(const Peer& peer, Direction direction, std::span<const Block> blocks,
+                             const PlanOptions& options = {});
+  static Result<Plan> create(const Peer& peer, Direction direction, const StridedBlocks& blocks,
+                             const PlanOptions& options = {});
+  static Result<Plan> create(const Peer& peer, Direction direction, const IndexedBlocks& blocks,
+                             const PlanOptions& options = {});
+
+  // Posts everything. kTryAgain while the last post still runs. Errors as for put/get.
+  Result<Transfer> post();
+  // Posts block localIndex[i] against remoteIndex[i]; adjacent runs become one copy. Errors before
+  // anything moves: kInvalidArgument (lengths differ, 0 or too many blocks, a number out of range
+  // or twice at the destination).
+  Result<Transfer> post(std::span<const uint32_t> localIndex,
+                        std::span<const uint32_t> remoteIndex);
+
+  explicit operator bool() const { return core_ != nullptr; }
+
+ private:
+  std::shared_ptr<PlanCore> core_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signal: a 64-bit counter at this side that one peer adds to (Notify::signal, Plan, addSignal). It
+// only grows; 64 per connection, numbered alike on both sides. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "peerlane/channel/transfer.h"
+#include "peerlane/session/peer.h"
+
+namespace peerlane {
+
+class Signal {
+ public:
+  static constexpr uint32_t kCount = 64;
+
+  // kInvalidArgument when `number` is not below kCount.
+  static Result<Signal> create(const Peer& peer, uint32_t number);
+
+  // What the peer added so far. Acquire: the bytes of every put whose addition is in it are
+  // visible.
+  uint64_t value() const;
+  // Until value() >= `value`. kTimeout, kPeerLost, kPeerSilent.
+  Status wait(uint64_t value, std::chrono::nanoseconds timeout) const;
+
+ private:
+  Signal(Peer peer, const std::byte* word) : peer_(std::move(peer)), word_(word) {}
+  Peer peer_;
+  const std::byte* word_;
+};
+
+// Adds to the peer's signal, after everything of this peer that had ended before.
+Result<Transfer> addSignal(const Peer& peer, uint32_t number, uint64_t value = 1);
+
+}  // namespace peerlane

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfer: one posted operation, and put/get, which post one. Bytes go straight between the
+// registered memory of this process and a peer's. Thread-safe.
+//
+//   auto transfer = peerlane::put(peer, blocks);          // posted, perhaps ended already
+//   if (!transfer.isOk()) ...                             // refused: nothing moved
+//   PEERLANE_RETURN_IF_ERROR(transfer->wait(timeout));    // ended: every byte is at the peer
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/region.h"
+#include "peerlane/session/peer.h"
+
+namespace peerlane {
+
+class HostStream;
+class TransferCore;
+
+// One contiguous piece of a put or get. The handles are read during the call only.
+struct Block {
+  const Region* local = nullptr;
+  uint64_t localOffset = 0;
+  const RemoteRegion* remote = nullptr;
+  uint64_t remoteOffset = 0;
+  uint64_t bytes = 0;
+};
+
+// `count` blocks of `blockBytes` at fixed distances on both sides.
+struct StridedBlocks {
+  const Region* local = nullptr;
+  uint64_t localOffset = 0;
+  uint64_t localStride = 0;
+  const RemoteRegion* remote = nullptr;
+  uint64_t remoteOffset = 0;
+  uint64_t remoteStride = 0;
+  uint64_t blockBytes = 0;
+  uint64_t count = 0;
+};
+
+// What a put tells the peer once all its bytes are visible there. Both parts may be given.
+struct Notify {
+  // Up to 4096 bytes, delivered to the peer's notification queue with `tag`; may be empty.
+  std::optional<std::span<const std::byte>> message;
+  uint32_t tag = 0;
+  // Adds `signalAdd` to the peer's signal number `signal` (0 to 63).
+  std::optional<uint32_t> signal;
+  uint64_t signalAdd = 1;
+};
+
+struct PostOptions {
+  Notify notify;  // puts only
+  HostStream* stream =
+      nullptr;  // ordered after everything posted to it before; null: on the calling thread
+};
+
+// The outcome of a post. Copies name the same operation. It goes on when all handles are gone.
+class Transfer {
+ public:
+  Transfer() = default;
+  // An operation that already ended.
+  explicit Transfer(Status ended) : ended_(std::move(ended)) {}
+  explicit Transfer(std::shared_ptr<TransferCore> core) : core_(std::move(core)) {}
+
+  // Ended, well or badly: nothing of this operation touches either side's memory any more.
+  bool done() const;
+  // kTryAgain while it runs; then how it ended: OK (all bytes are at their place and, for a put,
+  // visible to the peer), kCancelled, kPeerLost, kPeerSilent, ... After an error the destination's
+  // bytes are undefined.
+  Status status() const;
+  // Blocks until it ended; kTimeout leaves it running.
+  Status wait(std::chrono::nanoseconds timeout) const;
+  // Asks it to end early. It has ended when done() says so: what an agent already sent is waited
+  // for.
+  void cancel() const;
+  // A descriptor that becomes readable when the transfer has ended. Lifetime: as long as a handle
+  // on the transfer.
+  Result<int> fd() const;
+  // Calls `fn` once it ended, on the progress thread (or at once, if it has). One callback per
+  // transfer.
+  void onEnd(std::function<void(const Status&)> fn) const;
+
+ private:
+  std::shared_ptr<TransferCore> core_;
+  Status ended_;
+};
+
+// Posts a put (local to remote) or get (remote to local) of all blocks. On links that map memory or
+// use cma the calling thread copies before it returns; on others the progress thread does the rest.
+// Never waits for the peer: regions not yet imported are asked for and the transfer starts when the
+// answer is there. Blocks of one call may not overlap at their destination. Errors, before anything
+// moves: kInvalidArgument (empty list, 0 bytes, out of range, overlap), kPermissionDenied (rights
+// of a region), kClosed (unregistered), kPeerLost, kPeerSilent, kNotSupported (blocks of another
+// peer). Order: transfers are unordered among each other; what one put's notification announces is
+// its own bytes and those of transfers that had ended before it was posted.
+Result<Transfer> put(const Peer& peer, std::span<const Block> blocks,
+                     const PostOptions& options = {});
+Result<Transfer> get(const Peer& peer, std::span<const Block> blocks,
+                     const PostOptions& options = {});
+Result<Transfer> put(const Peer& peer, const StridedBlocks& blocks,
+                     const PostOptions& options = {});
+Result<Transfer> get(const Peer& peer, const StridedBlocks& blocks,
+                     const PostOptions& options = {});
+// A notification without bytes.
+Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream = nullptr);
+
+// Returns when everything posted to the peer before is visible there.
+Status flush(const Peer& peer, std::chrono::nanoseconds timeout = std::chrono::seconds(30));
+
+}  // namespace peerlane

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/context.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "peerlane/core/asymmetric_fence.h"
+#include "peerlane/core/log.h"
+#include "peerlane/core/metrics.h"
+#include "peerlane/memory/host_provider.h"
+#include "peerlane/session/inspection.h"
+#include "peerlane/session/listeners.h"
+#include "peerlane/session/peer_core.h"
+#include "peerlane/transport/all_transports.h"
+
+namespace peerlane {
+namespace {
+
+std::array<uint8_t, 16> rawId(const ContextId& id) {
+  std::array<uint8_t, 16> raw{};
+  std::transform(id.bytes().begin(), id.bytes().end(), raw.begin(),
+                 [](std::byte b) { return static_cast<uint8_t>(b); });
+  return raw;
+}
+
+}  // namespace
+
+// Everything of a context. Peers hold references into it, so it goes after the last of them;
+// closures of the progress thread hold it by shared pointer.
+class Context::State : public std::enable_shared_from_this<Context::State> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  State(Config config, ContextId id, Secret secret)
+      : config_(std::move(config)), id_(id), secret_(std::move(secret)), forks_(forkGeneration()) {}
+
+  Status start(const std::vector<std::string>& listen);
+  void stop();
+  bool forked() const { return forkGeneration() != forks_; }
+  Status usable() const {
+    if (!forked()) return Status::ok();
+    return Status(Code::kNotSupported,
+                  "this context was made before fork(); make a new one in the child");
+  }
+
+  Result<Peer> connectTo(const Ticket& ticket, const std::optional<ContextId>& expected,
+                         Clock::time_point deadline);
+  Result<Peer> connectOnce(const SocketAddress& address, const Secret& secret,
+                           const std::optional<ContextId>& expected, Clock::time_point deadline);
+  Result<Peer> accept(Duration timeout);
+  void onPeer(std::function<void(Peer)> callback);
+  std::vector<Peer> peers() const;
+
+  Result<Region> add(std::byte* base, size_t bytes, Access access,
+                     std::unique_ptr<Allocation> owned);
+  Result<Region> allocate(size_t bytes, const MemoryOptions& options);
+  Status unregister(const Region& region, Duration timeout);
+  std::string dump();
+  std::string ticketText() const;
+
+  const Config config_;
+  const ContextId id_;
+  const Secret secret_;
+  Metrics metrics_;
+
+ private:
+  // A region on its way out, shared by the calls that wait for it.
+  struct Leaving {
+    std::shared_ptr<RegionRecord> record;
+    std::atomic<size_t> holders{0};  // peers that have not confirmed; progress thread writes
+    std::atomic<bool> gone{false};
+    bool quarantined = false;  // progress thread
+  };
+
+  std::shared_ptr<PeerCore> makePeer(
+      bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done);
+  HandshakeOptions handshakeOptions(const Secret& secret,
+                                    const std::optional<ContextId>& expected) const;
+  void onConnection(Fd socket);
+  void admit(const std::shared_ptr<PeerCore>& peer);
+  void tryFinish(const std::shared_ptr<Leaving>& leaving);
+  void quarantine(const std::shared_ptr<Leaving>& leaving);
+
+  const uint64_t forks_;
+  MemoryProviders providers_;
+  RegionTable regions_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Listeners> listeners_;
+  std::unique_ptr<Inspection> inspection_;
+
+  mutable std::mutex mutex_;
+  uint64_t nextPeer_ = 1;  // under mutex_, as all below
+  std::map<uint64_t, std::shared_ptr<PeerCore>> peers_;
+  std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
+  std::function<void(Peer)> onPeer_;
+  std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
+};
+
+Status Context::State::start(const std::vector<std::string>& listen) {
+  PEERLANE_RETURN_IF_ERROR(prepareAsymmetricFence());
+  providers_.add(std::make_unique<HostProvider>());
+  transports_ = makeAllTransports();
+  PEERLANE_ASSIGN(progress_, Progress::create(config_.spin));
+  Status status;
+  PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
+    auto listeners = Listeners::create(progress_->loop(), config_, id_, listen,
+                                       [this](Fd socket) { onConnection(std::move(socket)); });
+    if (!listeners.isOk()) {
+      status = listeners.status();
+      return;
+    }
+    listeners_ = std::move(*listeners);
+    auto inspection = Inspection::create(progress_->loop(), config_.socketDirectory, id_.toText(),
+                                         [this] { return dump() + "\n" + metrics_.text(); });
+    // Being looked at is a service, not a need.
+    if (inspection.isOk())
+      inspection_ = std::move(*inspection);
+    else
+      PEERLANE_LOG_WARN("no inspection socket: {}", inspection.status().toString());
+  }));
+  return status;
+}
+
+void Context::State::stop() {
+  if (forked()) {
+    // The threads are not in this process; their locks may be held for ever. Everything is left as
+    // it is.
+    (void)new std::shared_ptr<State>(shared_from_this());
+    return;
+  }
+  (void)progress_->call([this] {
+    listeners_.reset();
+    inspection_.reset();
+    std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
+    {
+      const std::lock_guard lock(mutex_);
+      peers = peers_;
+      accepted_.clear();
+      onPeer_ = nullptr;
+    }
+    for (auto& [number, peer] : peers) peer->close();
+  });
+  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
+  (void)progress_->call([this] { progress_->turn(); });
+  progress_.reset();
+}
+
+HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
+                                                  const std::optional<ContextId>& expected) const {
+  HandshakeOptions options;
+  options.secret = secret;
+  options.self = id_;
+  options.hostIdentity = localHostIdentity();
+  options.processHint = static_cast<uint32_t>(getpid());
+  options.expectedPeer = expected;
+  return options;
+}
+
+std::shared_ptr<PeerCore> Context::State::makePeer(
+    bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
+  const PeerSurroundings around{config_, *progress_, regions_, providers_, metrics_, transports_};
+  const std::lock_guard lock(mutex_);
+  const uint64_t number = nextPeer_++;
+  auto& slot = peers_[number];
+  slot = std::make_shared<PeerCore>(
+      number, around, initiator,
+      PeerCore::Events{.connected =
+                           [this, number, done = std::move(done)](Status status) {
+                             std::shared_ptr<PeerCore> peer;
+                             {
+                               const std::lock_guard inner(mutex_);
+                               if (auto found = peers_.find(number); found != peers_.end())
+                                 peer = found->second;
+                             }
+                             if (peer) done(peer, std::move(status));
+                           },
+                       .gone =
+                           [this, number](const std::shared_ptr<PeerCore>& peer) {
+                             {
+                               const std::lock_guard inner(mutex_);
+                               peers_.erase(number);
+                               std::erase(accepted_, peer);
+                             }
+                             // The peer may be inside one of its own callbacks: its last reference
+                             // goes later, on this thread.
+                             progress_->post([peer] {});
+                           }});
+  return slot;
+}
+
+void Context::State::onConnection(Fd socket) {
+  auto peer =
+      makePeer(false, [this](const std::shared_ptr<PeerCore>& connected, const Status& status) {
+        if (status.isOk()) admit(connected);
+      });
+  if (Status status =
+          peer->start(std::move(socket), false, handshakeOptions(secret_, std::nullopt));
+      !status.isOk()) {
+    PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
+    const std::lock_guard lock(mutex_);
+    peers_.erase(peer->number());
+  }
+}
+
+void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
+  std::function<void(Peer)> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    if (onPeer_)
+      callback = onPeer_;
+    else
+      accepted_.push_back(peer);
+  }
+  if (callback) callback(Peer(peer));
+  progress_->notifyWaiters();
+}
+
+Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Secret& secret,
+                                         const std::optional<ContextId>& expected,
+                                         Clock::time_point deadline) {
+  PEERLANE_ASSIGN(Fd socket, connectStart(address));
+  struct Outcome {
+    std::atomic<bool> done{false};  // release after the two below
+    Status status;
+    std::shared_ptr<PeerCore> peer;
+  };
+  auto outcome = std::make_shared<Outcome>();
+  const auto finish = [this, outcome](std::shared_ptr<PeerCore> peer, Status status) {
+    outcome->status = std::move(status);
+    outcome->peer = std::move(peer);
+    outcome->done.store(true, std::memory_order_release);
+    progress_->notifyWaiters();
+  };
+  auto shared = std::make_shared<Fd>(std::move(socket));
+  progress_->post([this, shared, finish, options = handshakeOptions(secret, expected)] {
+    auto peer = makePeer(true, finish);
+    Status started = peer->start(std::move(*shared), true, options);
+    if (started.isOk()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      peers_.erase(peer->number());
+    }
+    finish(nullptr, std::move(started));
+  });
+  PEERLANE_RETURN_IF_ERROR(progress_->wait(
+      [outcome] { return outcome->done.load(std::memory_order_acquire); }, deadline));
+  if (!outcome->status.isOk()) return outcome->status;
+  return Peer(outcome->peer);
+}
+
+Result<Peer> Context::State::connectTo(const Ticket& ticket,
+                                       const std::optional<ContextId>& expected,
+                                       Clock::time_point deadline) {
+  if (ticket.addresses.empty())
+    return Status(Code::kInvalidArgument, "the ticket carries no address");
+  const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
+  std::string tried;
+  for (const std::string& text : ticket.addresses) {
+    PEERLANE_ASSIGN(const auto addresses, SocketAddress::resolve(text));
+    for (const SocketAddress& address : addresses) {
+      // Abstract names end at the host; paths may be shared with containers, so they are simply
+      // tried.
+      if (address.family() == SocketAddress::Family::kUnixAbstract && !sameHost &&
+          ticket.hostIdentity != 0) {
+        tried += "; " + text + ": on another host";
+        continue;
+      }
+      auto peer = connectOnce(address, ticket.secret, expected, deadline);
+      if (peer.isOk()) return peer;
+      const Code code = peer.status().code();
+      // These will not get better at another address of the same context.
+      if (code == Code::kPermissionDenied || code == Code::kNotSupported || code == Code::kTimeout)
+        return peer.status().withContext(text);
+      tried += "; " + text + ": " + std::string(peer.status().message());
+    }
+  }
+  return Status(Code::kUnavailable, "no address of the peer could be reached" + tried);
+}
+
+Result<Peer> Context::State::accept(Duration timeout) {
+  std::shared_ptr<PeerCore> taken;
+  const auto ready = [this] {
+    const std::lock_guard lock(mutex_);
+    return !accepted_.empty();
+  };
+  const auto deadline = Clock::now() + timeout;
+  for (;;) {
+    PEERLANE_RETURN_IF_ERROR(progress_->wait(ready, deadline).withContext("no peer connected"));
+    const std::lock_guard lock(mutex_);
+    if (accepted_.empty()) continue;  // another thread was faster
+    taken = accepted_.front();
+    accepted_.erase(accepted_.begin());
+    return Peer(taken);
+  }
+}
+
+void Context::State::onPeer(std::function<void(Peer)> callback) {
+  const std::lock_guard lock(mutex_);
+  onPeer_ = std::move(callback);
+}
+
+std::vector<Peer> Context::State::peers() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Peer> all;
+  for (const auto& [number, peer] : peers_)
+    if (peer->state() != PeerState::kConnecting) all.emplace_back(peer);
+  return all;
+}
+
+Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access,
+                                   std::unique_ptr<Allocation> owned) {
+  PEERLANE_ASSIGN(MemoryDescription memory, providers_.classify(base, bytes));
+  PEERLANE_ASSIGN(auto record,
+                  regions_.add(base, bytes, access, std::move(memory), std::move(owned)));
+  return Region(std::move(record), rawId(id_));
+}
+
+Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& options) {
+  const HugePages huge =
+      options.hugePages == HugePages::kAuto ? config_.hugePages : options.hugePages;
+  PEERLANE_ASSIGN(auto memory, providers_.allocate(bytes, {.device = options.device,
+                                                           .hugePages = huge,
+                                                           .numaNode = options.numaNode}));
+  std::byte* base = memory->data();
+  return add(base, bytes, options.access, std::move(memory));
+}
+
+Status Context::State::unregister(const Region& region, Duration timeout) {
+  const std::shared_ptr<RegionRecord>& record = region.record();
+  if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
+  std::shared_ptr<Leaving> leaving;
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    auto found = leaving_.find(record->allocation);
+    if (found != leaving_.end()) {
+      leaving = found->second;
+    } else {
+      if (!regions_.find(record->allocation, record->generation).isOk())
+        return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
+                                                  " is not registered here (any more)");
+      leaving = std::make_shared<Leaving>();
+      leaving->record = record;
+      leaving_[record->allocation] = leaving;
+      first = true;
+    }
+  }
+  if (first) {
+    regions_.setState(record->allocation, RegionState::kClosing);
+    record->gate.close();
+    // Revocations are sent by the progress thread. The extra holder keeps the region from being
+    // finished halfway.
+    leaving->holders.store(1, std::memory_order_release);
+    progress_->post([self = shared_from_this(), leaving] {
+      for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
+        std::shared_ptr<PeerCore> peer;
+        {
+          const std::lock_guard lock(self->mutex_);
+          if (auto found = self->peers_.find(number); found != self->peers_.end())
+            peer = found->second;
+        }
+        if (!peer) continue;
+        leaving->holders.fetch_add(1);
+        peer->revoke(leaving->record->allocation, leaving->record->generation,
+                     [weak = self->weak_from_this(), leaving] {
+                       leaving->holders.fetch_sub(1);
+                       if (auto alive = weak.lock()) alive->tryFinish(leaving);
+                     });
+      }
+      leaving->holders.fetch_sub(1);
+      self->tryFinish(leaving);
+    });
+  }
+  const auto free = [leaving] {
+    return leaving->holders.load(std::memory_order_acquire) == 0 && leaving->record->gate.drained();
+  };
+  const auto done = [leaving, free] {
+    return leaving->gone.load(std::memory_order_acquire) || free();
+  };
+  const Status waited = progress_->wait(done, Clock::now() + timeout);
+  // Whatever the wait said: the progress thread alone takes the region out, and knows who is
+  // silent.
+  Status result = waited;
+  PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
+    tryFinish(leaving);
+    if (leaving->gone.load(std::memory_order_acquire)) {
+      result = Status::ok();
+      return;
+    }
+    quarantine(leaving);
+    if (leaving->quarantined)
+      result =
+          Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
+                                        " is quarantined: a silent peer may still write to it");
+    else
+      result = Status(Code::kTimeout, "region " + std::to_string(record->allocation) +
+                                          " is still in use by " +
+                                          std::to_string(record->gate.pins()) + " transfers and " +
+                                          std::to_string(leaving->holders.load()) + " peers");
+  }));
+  return result;
+}
+
+// Progress thread.
+void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
+  if (leaving->gone.load(std::memory_order_acquire)) return;
+  if (leaving->holders.load(std::memory_order_acquire) != 0 || !leaving->record->gate.drained())
+    return;
+  if (leaving->quarantined) metrics_.quarantinedRegions().add(-1);
+  regions_.remove(leaving->record->allocation);
+  leaving->record->owned.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_.erase(leaving->record->allocation);
+  }
+  leaving->gone.store(true, std::memory_order_release);
+  progress_->notifyWaiters();
+}
+
+// Progress thread. Only silence quarantines; a slow peer is merely waited for.
+void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
+  if (leaving->quarantined) return;
+  for (const uint64_t number : regions_.importers(leaving->record->allocation)) {
+    const std::lock_guard lock(mutex_);
+    auto found = peers_.find(number);
+    if (found == peers_.end() || found->second->state() != PeerState::kSilent) continue;
+    leaving->quarantined = true;
+    metrics_.quarantinedRegions().add(1);
+    regions_.setState(leaving->record->allocation, RegionState::kQuarantined);
+    PEERLANE_LOG_WARN("region {} is quarantined: peer {} is silent and may still write to it",
+                      leaving->record->allocation, number);
+    return;
+  }
+}
+
+std::string Context::State::ticketText() const {
+  Ticket ticket;
+  ticket.context = id_;
+  ticket.secret = secret_;
+  ticket.hostIdentity = localHostIdentity();
+  ticket.addresses = listeners_->addresses();
+  if (ticket.addresses.size() > Ticket::kMaxAddresses)
+    ticket.addresses.resize(Ticket::kMaxAddresses);
+  auto text = ticket.encode();
+  PEERLANE_CHECK(text.isOk());
+  return *text;
+}
+
+std::string Context::State::dump() {
+  std::string text = "context " + id_.toText() + "\n";
+  for (const std::string& address : listeners_->addresses())
+    text += "  listens on " + address + "\n";
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, peer] : peers_) text += "  " + peer->summary() + "\n";
+  }
+  for (const RegionView& region : regions_.view())
+    text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
+            " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
+            " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
+            "\n";
+  const auto tasks = progress_->describeTasks();
+  text += "  pending: " + std::to_string(tasks.size()) + "\n";
+  for (const std::string& task : tasks) text += "    " + task + "\n";
+  return text;
+}
+
+Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
+  if (!options.config) {
+    PEERLANE_ASSIGN(options.config, Config::fromEnvironment());
+  }
+  Secret secret = Secret::random();
+  if (!options.secret.empty()) {
+    PEERLANE_ASSIGN(secret, Secret::fromText(options.secret));
+  }
+  auto state =
+      std::make_shared<State>(std::move(*options.config), ContextId::random(), std::move(secret));
+  if (Status status = state->start(options.listen); !status.isOk()) return status;
+  return std::unique_ptr<Context>(new Context(std::move(state)));
+}
+
+Context::~Context() {
+  state_->stop();
+}
+
+std::string Context::id() const {
+  return state_->id_.toText();
+}
+std::string Context::ticket() const {
+  return state_->ticketText();
+}
+std::string Context::secretText() const {
+  return state_->secret_.revealText();
+}
+const Config& Context::config() const {
+  return state_->config_;
+}
+std::string Context::metrics() const {
+  return state_->metrics_.text();
+}
+std::string Context::dump() const {
+  if (Status status = state_->usable(); !status.isOk()) return status.toString();
+  return state_->dump();
+}
+std::vector<Peer> Context::peers() const {
+  return state_->peers();
+}
+
+std::vector<std::string> Context::addresses() const {
+  auto ticket = Ticket::decode(state_->ticketText());
+  return ticket.isOk() ? ticket->addresses : std::vector<std::string>();
+}
+
+Result<Peer> Context::connect(std::string_view text, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  PEERLANE_ASSIGN(const Ticket ticket, readTicket(text));
+  return state_->connectTo(ticket, ticket.context, State::Clock::now() + timeout);
+}
+
+Result<Peer> Context::connect(const std::string& address, std::string_view secret,
+                              Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  Ticket ticket;
+  PEERLANE_ASSIGN(ticket.secret, Secret::fromText(secret));
+  ticket.addresses = {address};
+  const auto deadline = State::Clock::now() + timeout;
+  PEERLANE_ASSIGN(Peer peer, state_->connectTo(ticket, std::nullopt, deadline));
+  // The address reached a context of this very host: its Unix socket carries descriptors and proves
+  // the process, so the better links become possible. Where that fails, the first connection is
+  // good enough.
+  if (peer.core()->sameHostByClaim() && !peer.core()->overUnix()) {
+    ticket.addresses = {"unix:@peerlane-" + peer.contextId()};
+    ticket.hostIdentity = localHostIdentity();
+    auto nearer = state_->connectTo(ticket, peer.core()->context(), deadline);
+    if (nearer.isOk()) {
+      peer.close();
+      return nearer;
+    }
+  }
+  return peer;
+}
+
+Result<Peer> Context::accept(Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->accept(timeout);
+}
+
+void Context::onPeer(std::function<void(Peer)> callback) {
+  state_->onPeer(std::move(callback));
+}
+
+Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->add(static_cast<std::byte*>(pointer), bytes, access, nullptr);
+}
+
+Result<Region> Context::allocate(size_t bytes, const MemoryOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->allocate(bytes, options);
+}
+
+Status Context::unregister(const Region& region, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->unregister(region, timeout);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Context: this process as a participant: its memory, its peers, its progress thread. The
+// composition root; several per process are normal. There is no world to join: peers connect
+// pairwise, come and go. Thread-safe. In a forked child every call but the destructor fails with
+// kNotSupported.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "peerlane/core/config.h"
+#include "peerlane/core/status.h"
+#include "peerlane/memory/device.h"
+#include "peerlane/memory/region.h"
+#include "peerlane/session/peer.h"
+
+namespace peerlane {
+
+struct ContextOptions {
+  // Taken from the environment when absent.
+  std::optional<Config> config;
+  // Where to listen besides the Unix socket that every context has: "auto" (all chosen interfaces,
+  // both IP versions, PEERLANE_PORT_RANGE), "10.0.0.1:4000", "[::1]:0". Empty: only processes of
+  // this host can connect.
+  std::vector<std::string> listen;
+  // 64 hexadecimal digits or 43 characters of base64url, to meet by address + secret. Empty: a
+  // random one.
+  std::string secret;
+};
+
+struct MemoryOptions {
+  Device device;
+  HugePages hugePages = HugePages::kAuto;
+  std::optional<int> numaNode;
+  Access access = Access::kRemoteReadWrite;
+};
+
+class Context {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  // Errors: kInvalidArgument (environment, addresses, secret), kSystem.
+  static Result<std::unique_ptr<Context>> create(ContextOptions options = {});
+  // Closes every peer. Regions of this context are gone afterwards; memory made by allocate() is
+  // freed.
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // 32 hexadecimal digits, unique.
+  std::string id() const;
+  // One printable word with which another process connects here. Contains the secret: whoever has
+  // it may connect.
+  std::string ticket() const;
+  // The secret alone, for meeting by address.
+  std::string secretText() const;
+  // Addresses this context listens on.
+  std::vector<std::string> addresses() const;
+
+  // `ticket`: the word itself, "@file", "env:NAME", or "-" (standard input). Blocks until the peer
+  // can be used. Errors: kInvalidArgument, kCorrupt (not a ticket), kPermissionDenied (wrong
+  // secret), kNotSupported (versions, both named), kUnavailable (nobody there; each address with
+  // its reason), kTimeout.
+  Result<Peer> connect(std::string_view ticket, Duration timeout = std::chrono::seconds(10));
+  // By address ("10.0.0.1:4000", "host:4000", "unix:@name") and secret.
+  Result<Peer> connect(const std::string& address, std::string_view secret,
+                       Duration timeout = std::chrono::seconds(10));
+  // The next peer that connected here. kTimeout.
+  Result<Peer> accept(Duration timeout = std::chrono::seconds(10));
+  // Instead of accept(): called on the progress thread for each peer that connects from now on.
+  void onPeer(std::function<void(Peer)> callback);
+  std::vector<Peer> peers() const;
+
+  // Registers memory that stays the caller's. Errors: kInvalidArgument (not mapped, 0 bytes),
+  // kPermissionDenied (remote write on read-only memory).
+  Result<Region> registerRegion(void* pointer, size_t bytes, Access access);
+  // Makes and registers memory of the kind peers reach best. Zeroed. Freed by unregister().
+  Result<Region> allocate(size_t bytes, const MemoryOptions& options = {});
+  // New transfers are refused from now on; waits until running ones ended and every peer that
+  // imported the region let go of it. OK: the memory is the caller's alone. kTimeout: somebody
+  // still uses it; call again. kPeerSilent: a silent peer may still write to it; the region is
+  // quarantined (dump() shows it) until that peer is heard again or proven dead; call again to
+  // learn. Memory of allocate() is freed when that happens.
+  Status unregister(const Region& region, Duration timeout = std::chrono::seconds(10));
+
+  // Everything pending, every peer and region, for people.
+  std::string dump() const;
+  // Counters in Prometheus' text format.
+  std::string metrics() const;
+  const Config& config() const;
+
+ private:
+  class State;
+  explicit Context(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace peerlane

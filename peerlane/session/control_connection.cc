@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/control_connection.h"
+
+#include <array>
+
+namespace peerlane {
+
+ControlConnection::ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
+                                     Events events)
+    : socket_(std::move(socket)),
+      isUnix_(isUnix),
+      handshake_(std::move(handshake)),
+      events_(std::move(events)),
+      lastHeard_(std::chrono::steady_clock::now()),
+      alive_(std::make_shared<bool>(true)) {}
+
+Result<std::unique_ptr<ControlConnection>> ControlConnection::create(EventLoop& loop, Fd socket,
+                                                                     bool connecting,
+                                                                     Handshake::Role role,
+                                                                     HandshakeOptions options,
+                                                                     Events events) {
+  PEERLANE_ASSIGN(auto handshake, Handshake::create(role, std::move(options)));
+  PEERLANE_ASSIGN(const SocketAddress local, localAddress(socket.get()));
+  const bool isUnix = local.isUnix() || local.family() == SocketAddress::Family::kNone;
+  if (!isUnix) PEERLANE_RETURN_IF_ERROR(setNoDelay(socket.get()));
+  std::unique_ptr<ControlConnection> connection(
+      new ControlConnection(std::move(socket), isUnix, std::move(handshake), std::move(events)));
+  ControlConnection* self = connection.get();
+  self->connecting_ = connecting;
+  PEERLANE_ASSIGN(self->watch_,
+                  loop.watch(self->socket_.get(), true, connecting, [self] { self->onReady(); }));
+  PEERLANE_RETURN_IF_ERROR(self->queue(self->handshake_->start(), {}));
+  if (!connecting) PEERLANE_RETURN_IF_ERROR(self->flush());
+  return connection;
+}
+
+void ControlConnection::close() {
+  *alive_ = false;
+  watch_ = Watch();
+  socket_.reset();
+}
+
+void ControlConnection::end(Status status) {
+  if (!*alive_) return;
+  close();
+  // Moved out: the handler may destroy this object.
+  auto ended = std::move(events_.ended);
+  ended(std::move(status));
+}
+
+void ControlConnection::onReady() {
+  const std::shared_ptr<bool> alive = alive_;
+  if (connecting_) {
+    if (Status status = connectResult(socket_.get()); !status.isOk()) {
+      if (status.code() != Code::kTryAgain) end(std::move(status));
+      return;
+    }
+    connecting_ = false;
+  }
+  Status status = flush();
+  if (status.isOk()) status = readSome();
+  if (!*alive) return;
+  if (!status.isOk()) end(std::move(status));
+}
+
+Status ControlConnection::readSome() {
+  const std::shared_ptr<bool> alive = alive_;
+  std::array<std::byte, 16 * 1024> space;
+  // Bounded, so that one talkative peer does not starve the others of this loop.
+  for (int round = 0; round < 8; ++round) {
+    std::vector<Fd> fds;
+    auto got = isUnix_ ? recvWithFds(socket_.get(), space, fds) : recvSome(socket_.get(), space);
+    if (!got.isOk()) return got.status().code() == Code::kTryAgain ? Status::ok() : got.status();
+    if (*got == 0) {
+      if (channel_) PEERLANE_RETURN_IF_ERROR(channel_->finish());
+      return Status(Code::kPeerLost, "the peer closed the control connection");
+    }
+    lastHeard_ = std::chrono::steady_clock::now();
+    if (arrivedFds_.size() + fds.size() > kMaxWaitingFds)
+      return Status(Code::kCorrupt,
+                    "more than " + std::to_string(kMaxWaitingFds) + " descriptors wait unclaimed");
+    for (Fd& fd : fds) arrivedFds_.push_back(std::move(fd));
+    const Status status = handle(std::span(space).first(*got));
+    if (!*alive || !status.isOk()) return status;
+  }
+  return Status::ok();
+}
+
+Status ControlConnection::handle(std::span<const std::byte> bytes) {
+  if (!channel_) PEERLANE_RETURN_IF_ERROR(handshakeBytes(bytes));
+  return bytes.empty() ? Status::ok() : records(bytes);
+}
+
+Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
+  auto progress = handshake_->feed(bytes);
+  if (!progress.isOk()) {
+    // Tell the peer why, as far as the socket takes it at once; then this connection ends.
+    if (!handshake_->rejection().empty()) {
+      (void)queue(handshake_->rejection(), {});
+      (void)flush();
+    }
+    return progress.status();
+  }
+  bytes = bytes.subspan(progress->consumed);
+  PEERLANE_RETURN_IF_ERROR(queue(std::move(progress->send), {}));
+  if (progress->done) {
+    PEERLANE_ASSIGN(channel_, SecureChannel::create(handshake_->keys()));
+    const PeerIdentity identity = handshake_->peer();
+    handshake_.reset();
+    const std::shared_ptr<bool> alive = alive_;
+    events_.authenticated(identity);
+    if (!*alive) {
+      bytes = {};
+      return Status::ok();
+    }
+  }
+  return flush();
+}
+
+Status ControlConnection::records(std::span<const std::byte> bytes) {
+  const std::shared_ptr<bool> alive = alive_;
+  while (!bytes.empty()) {
+    PEERLANE_ASSIGN(const size_t taken, channel_->feed(bytes));
+    bytes = bytes.subspan(taken);
+    for (;;) {
+      PEERLANE_ASSIGN(auto record, channel_->next());
+      if (!record) break;
+      PEERLANE_ASSIGN(ControlMessage message, decodeControl(*record));
+      events_.message(std::move(message));
+      if (!*alive) return Status::ok();
+    }
+  }
+  return Status::ok();
+}
+
+Status ControlConnection::queue(std::vector<std::byte> bytes, std::span<const int> fds) {
+  if (bytes.empty()) return Status::ok();
+  Chunk chunk;
+  chunk.bytes = std::move(bytes);
+  for (const int fd : fds) {
+    PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
+    chunk.fds.push_back(std::move(copy));
+  }
+  outgoing_.push_back(std::move(chunk));
+  return Status::ok();
+}
+
+Status ControlConnection::send(const ControlMessage& message, std::span<const int> fds) {
+  if (!*alive_) return Status(Code::kClosed, "the control connection ended");
+  PEERLANE_CHECK(channel_ != nullptr);
+  PEERLANE_CHECK(isUnix_ || fds.empty());
+  PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message));
+  PEERLANE_ASSIGN(std::vector<std::byte> sealed, channel_->seal(plain));
+  PEERLANE_RETURN_IF_ERROR(queue(std::move(sealed), fds));
+  // A failing write is left for the loop: ending here could destroy the caller.
+  (void)flush();
+  return Status::ok();
+}
+
+Status ControlConnection::flush() {
+  if (connecting_) return Status::ok();
+  while (!outgoing_.empty()) {
+    Chunk& chunk = outgoing_.front();
+    const std::span<const std::byte> rest = std::span(chunk.bytes).subspan(chunk.sent);
+    std::vector<int> fds;
+    for (const Fd& fd : chunk.fds) fds.push_back(fd.get());
+    auto sent = fds.empty() ? sendSome(socket_.get(), rest) : sendWithFds(socket_.get(), rest, fds);
+    if (!sent.isOk()) {
+      if (sent.status().code() != Code::kTryAgain) return sent.status();
+      break;
+    }
+    chunk.fds.clear();
+    chunk.sent += *sent;
+    if (chunk.sent == chunk.bytes.size()) outgoing_.pop_front();
+  }
+  watch_.setInterest(true, !outgoing_.empty());
+  return Status::ok();
+}
+
+Result<std::vector<Fd>> ControlConnection::takeFds(size_t count) {
+  if (count > arrivedFds_.size())
+    return Status(Code::kCorrupt, "a message announces " + std::to_string(count) +
+                                      " descriptors, " + std::to_string(arrivedFds_.size()) +
+                                      " came");
+  std::vector<Fd> fds;
+  for (size_t i = 0; i < count; ++i) {
+    fds.push_back(std::move(arrivedFds_.front()));
+    arrivedFds_.pop_front();
+  }
+  return fds;
+}
+
+}  // namespace peerlane

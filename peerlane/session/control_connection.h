@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ControlConnection: one authenticated, encrypted stream of control messages with a peer, and the
+// descriptors that travel beside them on Unix sockets. Nothing of the peer is parsed before the
+// handshake is done. Confined to the progress thread.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "peerlane/os/event_loop.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/socket.h"
+#include "peerlane/os/unix_peer.h"
+#include "peerlane/session/control_message.h"
+#include "peerlane/session/handshake.h"
+#include "peerlane/session/secure_channel.h"
+
+namespace peerlane {
+
+class ControlConnection {
+ public:
+  // Descriptors received and not yet taken, in the order of sending. More than this is an attack or
+  // a defect.
+  static constexpr size_t kMaxWaitingFds = 64;
+
+  // Called from the event loop. After `ended` nothing is called any more. close() may be called
+  // inside any of them; destruction must wait until they returned.
+  struct Events {
+    std::function<void(const PeerIdentity&)> authenticated;
+    std::function<void(ControlMessage)> message;
+    std::function<void(Status)> ended;
+  };
+
+  // Takes a connected socket, or one whose connect is in progress (`connecting`).
+  static Result<std::unique_ptr<ControlConnection>> create(EventLoop& loop, Fd socket,
+                                                           bool connecting, Handshake::Role role,
+                                                           HandshakeOptions options, Events events);
+
+  // Queues a message and writes what the socket takes. The descriptors are duplicated. Errors are
+  // those of encoding; a broken socket is told by `ended`.
+  Status send(const ControlMessage& message, std::span<const int> fds = {});
+  // The same for a connection that may not be authenticated yet or have ended: then nothing is
+  // sent.
+  Status sendIfOpen(const ControlMessage& message) {
+    return *alive_ && channel_ ? send(message)
+                               : Status(Code::kClosed, "the control connection is not open");
+  }
+  // The next `count` descriptors that came in; kCorrupt when fewer are there.
+  Result<std::vector<Fd>> takeFds(size_t count);
+
+  bool isUnix() const { return isUnix_; }
+  int socket() const { return socket_.get(); }
+  // When bytes last came in.
+  std::chrono::steady_clock::time_point lastHeard() const { return lastHeard_; }
+  // Everything queued is on the wire.
+  bool flushed() const { return outgoing_.empty(); }
+  // No events after this call.
+  void close();
+
+  ~ControlConnection() { *alive_ = false; }
+
+ private:
+  struct Chunk {
+    std::vector<std::byte> bytes;
+    size_t sent = 0;
+    std::vector<Fd> fds;  // travel with the first byte
+  };
+
+  ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake, Events events);
+  void onReady();
+  Status readSome();
+  Status handle(std::span<const std::byte> bytes);
+  Status handshakeBytes(std::span<const std::byte>& bytes);
+  Status records(std::span<const std::byte> bytes);
+  Status flush();
+  Status queue(std::vector<std::byte> bytes, std::span<const int> fds);
+  void end(Status status);
+
+  Fd socket_;
+  const bool isUnix_;
+  bool connecting_ = false;
+  std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<SecureChannel> channel_;
+  Events events_;
+  Watch watch_;
+  std::deque<Chunk> outgoing_;
+  std::deque<Fd> arrivedFds_;
+  std::chrono::steady_clock::time_point lastHeard_;
+  std::shared_ptr<bool>
+      alive_;  // false once destroyed or closed: events may end us in the middle of a loop
+};
+
+}  // namespace peerlane

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inspection: a Unix socket per context on which its dump can be read by the same user or an
+// administrator; and the reading side, for `doctor --pid`. One text per connection, then end of
+// stream. Inspection is confined to the progress thread; inspectProcess blocks, any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/os/event_loop.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/socket_address.h"
+
+namespace peerlane {
+
+class Inspection {
+ public:
+  // `text` is called for each reader.
+  static Result<std::unique_ptr<Inspection>> create(EventLoop& loop,
+                                                    const std::string& socketDirectory,
+                                                    const std::string& contextId,
+                                                    std::function<std::string()> text);
+  ~Inspection();
+
+ private:
+  Inspection(Fd socket, SocketAddress address, std::function<std::string()> text)
+      : socket_(std::move(socket)), address_(std::move(address)), text_(std::move(text)) {}
+  void serve();
+
+  Fd socket_;
+  SocketAddress address_;
+  std::function<std::string()> text_;
+  Watch watch_;
+};
+
+// The texts of all contexts of process `pid`. kUnavailable when it has none that can be found (no
+// Peerlane, another user's, another network namespace).
+Result<std::vector<std::string>> inspectProcess(int pid, const std::string& socketDirectory);
+
+}  // namespace peerlane

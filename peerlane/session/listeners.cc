@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/listeners.h"
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/network_interfaces.h"
+
+namespace peerlane {
+
+Result<std::unique_ptr<Listeners>> Listeners::create(EventLoop& loop, const Config& config,
+                                                     const ContextId& id,
+                                                     const std::vector<std::string>& wanted,
+                                                     OnConnection onConnection) {
+  std::unique_ptr<Listeners> listeners(new Listeners(loop, std::move(onConnection)));
+  PEERLANE_RETURN_IF_ERROR(listeners->addUnix(config, id));
+  for (const std::string& text : wanted) PEERLANE_RETURN_IF_ERROR(listeners->addTcp(config, text));
+  return listeners;
+}
+
+Listeners::~Listeners() {
+  for (const auto& listener : listeners_)
+    if (listener->address.family() == SocketAddress::Family::kUnixPath)
+      removeUnixPath(listener->address);
+}
+
+Status Listeners::addUnix(const Config& config, const ContextId& id) {
+  const std::string name =
+      config.socketDirectory.empty()
+          ? "unix:@peerlane-" + id.toText()
+          : "unix:" + config.socketDirectory + "/peerlane-" + id.toText() + ".sock";
+  PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(name));
+  PEERLANE_ASSIGN(Fd socket, listenOn(address));
+  return add(std::move(socket));
+}
+
+Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const {
+  if (!config.interfaceAddress.empty()) return selectAddresses(config.interfaceAddress, "");
+  PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+  std::vector<SocketAddress> addresses;
+  std::string seen;
+  for (const bool loopback : {false, true}) {
+    for (const NetworkInterface& interface : interfaces) {
+      if (interface.loopback != loopback || !interface.up) continue;
+      seen += " " + interface.name;
+      if (!config.interfaces.allows(interface.name)) continue;
+      for (const SocketAddress& address : interface.addresses)
+        if (!address.isLinkLocal()) addresses.push_back(address);
+    }
+  }
+  if (addresses.empty())
+    return Status(Code::kUnavailable,
+                  "PEERLANE_SOCKET_IFNAME leaves no interface to listen on; there are:" + seen);
+  return addresses;
+}
+
+Status Listeners::addTcp(const Config& config, const std::string& wanted) {
+  std::vector<SocketAddress> addresses;
+  if (wanted == "auto") {
+    PEERLANE_ASSIGN(addresses, chosen(config));
+  } else {
+    PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(wanted));
+    addresses.push_back(address);
+  }
+  for (const SocketAddress& address : addresses) {
+    const bool anyPort = address.isIp() && address.port() == 0;
+    auto socket = anyPort && config.ports.last != 0
+                      ? listenInRange(address, config.ports.first, config.ports.last)
+                      : listenOn(address);
+    // One of several interfaces may be unusable; the one the user named may not.
+    if (!socket.isOk() && wanted == "auto") {
+      PEERLANE_LOG_WARN("not listening on {}: {}", address.toString(), socket.status().toString());
+      continue;
+    }
+    if (!socket.isOk()) return socket.status().withContext("listen on " + wanted);
+    PEERLANE_RETURN_IF_ERROR(add(std::move(*socket)));
+  }
+  return Status::ok();
+}
+
+Status Listeners::add(Fd socket) {
+  auto listener = std::make_unique<Listener>();
+  PEERLANE_ASSIGN(listener->address, localAddress(socket.get()));
+  listener->socket = std::move(socket);
+  Listener* raw = listener.get();
+  PEERLANE_ASSIGN(listener->watch, loop_.watch(raw->socket.get(), true, false, [this, raw] {
+    auto connection = acceptOne(raw->socket.get());
+    if (connection.isOk())
+      onConnection_(std::move(*connection));
+    else if (connection.status().code() != Code::kTryAgain)
+      PEERLANE_LOG_WARN("accept on {}: {}", raw->address.toString(),
+                        connection.status().toString());
+  }));
+  // A wildcard says nothing to others: name the addresses behind it.
+  if (listener->address.isWildcard()) {
+    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+    const bool ipv4 = listener->address.family() == SocketAddress::Family::kIpv4;
+    for (const bool loopback : {false, true})
+      for (const NetworkInterface& interface : interfaces)
+        for (const SocketAddress& address : interface.addresses)
+          if (interface.up && interface.loopback == loopback && !address.isLinkLocal() &&
+              (!ipv4 || address.family() == SocketAddress::Family::kIpv4))
+            addresses_.push_back(address.withPort(listener->address.port()).toString());
+  } else {
+    addresses_.push_back(listener->address.toString());
+  }
+  listeners_.push_back(std::move(listener));
+  return Status::ok();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/peer.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+namespace {
+
+// Messages of the user's channels, kept until somebody takes them.
+class MessageQueues final : public Task {
+ public:
+  Turn turn() override { return Turn::kIdle; }
+  void push(uint32_t channel, std::vector<std::byte> content) {
+    const std::lock_guard lock(mutex_);
+    queues_[channel].push_back(std::move(content));
+  }
+  bool pop(uint32_t channel, std::vector<std::byte>& content) {
+    const std::lock_guard lock(mutex_);
+    auto found = queues_.find(channel);
+    if (found == queues_.end() || found->second.empty()) return false;
+    content = std::move(found->second.front());
+    found->second.pop_front();
+    return true;
+  }
+  bool has(uint32_t channel) const {
+    const std::lock_guard lock(mutex_);
+    auto found = queues_.find(channel);
+    return found != queues_.end() && !found->second.empty();
+  }
+  // True for the first caller: it subscribes.
+  bool subscribe(uint32_t channel) {
+    const std::lock_guard lock(mutex_);
+    return subscribed_.emplace(channel, true).second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint32_t, std::deque<std::vector<std::byte>>> queues_;
+  std::map<uint32_t, bool> subscribed_;
+};
+
+}  // namespace
+
+std::string Route::toString() const {
+  std::string text = "link " + link + "\n";
+  text += "  memory that peers can map: " + sharedEngine + "\n";
+  text += "  other memory:              " + privateEngine + "\n";
+  text += "  counters written by:       " + wordsBy + "\n";
+  text += "  region rights enforced by: " + rightsEnforcedBy + "\n";
+  for (const std::string& why : refused) text += "  not taken: " + why + "\n";
+  return text;
+}
+
+Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
+  if (!slot_)
+    return Status(Code::kInvalidArgument,
+                  "an empty RemoteRegion; take one from Peer::importRegion");
+  peer_->requestImport(reference_, slot_);
+  const auto done = [this] {
+    const auto state = slot_->state.load(std::memory_order_acquire);
+    return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
+  };
+  PEERLANE_RETURN_IF_ERROR(peer_->progress().wait(done, PeerCore::Clock::now() + timeout));
+  if (slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
+    return slot_->failure;
+  return Status::ok();
+}
+
+std::string RemoteRegion::engine() const {
+  if (!slot_ || slot_->state.load(std::memory_order_acquire) != ImportSlot::State::kReady)
+    return {};
+  return slot_->region->memory.engine;
+}
+
+std::string Peer::contextId() const {
+  return core_->context().toText();
+}
+std::string Peer::state() const {
+  return peerStateName(core_->state());
+}
+Status Peer::status() const {
+  return core_->failure();
+}
+int Peer::processId() const {
+  return core_->processId();
+}
+void Peer::close() const {
+  core_->close();
+}
+
+Route Peer::route() const {
+  const LinkTraits& traits = core_->link().traits();
+  Route route;
+  route.link = traits.transport;
+  route.sharedEngine =
+      traits.wordsBy == "mapped" && traits.mapsRegions ? "mapped" : traits.agentEngine;
+  route.privateEngine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine;
+  route.wordsBy = traits.wordsBy;
+  route.rightsEnforcedBy = traits.rightsEnforcedBy;
+  for (const auto& refusal : core_->refusedTransports())
+    route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);
+  for (const std::string& why : traits.refused) route.refused.push_back("engine " + why);
+  return route;
+}
+
+Result<RemoteRegion> Peer::importRegion(std::span<const std::byte> reference) const {
+  PEERLANE_ASSIGN(const RegionReference decoded, RegionReference::decode(reference));
+  const auto own = core_->context().bytes();
+  const auto owner = std::as_bytes(std::span(decoded.owner));
+  if (!std::equal(owner.begin(), owner.end(), own.begin()))
+    return Status(Code::kInvalidArgument,
+                  "the region belongs to another context than this peer (" + contextId() + ")");
+  RemoteRegion region;
+  region.reference_ = decoded;
+  region.peer_ = core_;
+  region.slot_ = std::make_shared<ImportSlot>();
+  return region;
+}
+
+Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content) const {
+  if (channel >= 0x8000'0000u)
+    return Status(Code::kInvalidArgument,
+                  "message channel " + std::to_string(channel) + "; need a number below 2^31");
+  return core_->sendUserMessage(channel, {content.begin(), content.end()});
+}
+
+Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
+                                                    std::chrono::nanoseconds timeout) const {
+  auto queues = core_->attachment<MessageQueues>([] { return std::make_shared<MessageQueues>(); });
+  if (queues->subscribe(channel)) {
+    std::weak_ptr<MessageQueues> weak = queues;
+    core_->onUserMessage(
+        channel, [weak, channel, &progress = core_->progress()](std::vector<std::byte> content) {
+          if (auto alive = weak.lock()) alive->push(channel, std::move(content));
+          progress.notifyWaiters();
+        });
+  }
+  const auto ready = [&] { return queues->has(channel) || core_->failureCode() != Code::kOk; };
+  PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, PeerCore::Clock::now() + timeout));
+  std::vector<std::byte> content;
+  if (queues->pop(channel, content)) return content;
+  PEERLANE_RETURN_IF_ERROR(core_->failure());
+  return Status(Code::kTryAgain, "another thread took the message");
+}
+
+}  // namespace peerlane

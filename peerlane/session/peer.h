@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peer: one other context, connected. A cheap handle; copies name the same connection, which lasts
+// until close(), the peer's end, or the end of the context. RemoteRegion: one region of a peer.
+// Thread-safe. put, get, plans and signals on peers are in peerlane/channel.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/region_reference.h"
+#include "peerlane/session/route.h"
+
+namespace peerlane {
+
+class PeerCore;
+struct ImportSlot;
+
+// What a RegionReference (Region::share) becomes on the other side. Nothing is asked of the owner
+// before first use or prepare(); then the region is imported once, however many handles name it,
+// and released with the last one.
+class RemoteRegion {
+ public:
+  RemoteRegion() = default;
+
+  explicit operator bool() const { return slot_ != nullptr; }
+  uint64_t bytes() const { return reference_.bytes; }
+  Access access() const { return reference_.access; }
+
+  // Imports now, so that no later post has to wait for it. Errors: kInvalidArgument (the owner does
+  // not know the region any more), kPermissionDenied, kPeerLost, kTimeout.
+  Status prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) const;
+  // "mapped", "cma", "ring", "socket": who copies; empty before it is imported.
+  std::string engine() const;
+
+  const RegionReference& reference() const { return reference_; }
+  const std::shared_ptr<PeerCore>& peer() const { return peer_; }
+  const std::shared_ptr<ImportSlot>& slot() const { return slot_; }
+
+ private:
+  friend class Peer;
+  RegionReference reference_;
+  std::shared_ptr<PeerCore> peer_;
+  std::shared_ptr<ImportSlot> slot_;
+};
+
+class Peer {
+ public:
+  Peer() = default;
+  explicit Peer(std::shared_ptr<PeerCore> core) : core_(std::move(core)) {}
+
+  explicit operator bool() const { return core_ != nullptr; }
+  // 32 hexadecimal digits; the same in every process.
+  std::string contextId() const;
+  // "connecting", "ready", "silent", "lost" or "closed".
+  std::string state() const;
+  // OK while transfers can be posted; else kPeerLost, kPeerSilent or kClosed with the reason.
+  Status status() const;
+  // The process at the other end, 0 when it is on another host or in an unrelated PID namespace.
+  int processId() const;
+  Route route() const;
+
+  // Checks `reference` (the 64 bytes of Region::share) and that this peer owns the region.
+  // kCorrupt, kInvalidArgument. Asks nothing of the peer yet.
+  Result<RemoteRegion> importRegion(std::span<const std::byte> reference) const;
+
+  // Small messages between the two programs, for set-up (region references and the like): at most 4
+  // KiB, ordered per channel, numbers below 2^31 are the user's. They pass through the progress
+  // threads: not a data path.
+  Status sendMessage(uint32_t channel, std::span<const std::byte> content) const;
+  Result<std::vector<std::byte>> receiveMessage(uint32_t channel,
+                                                std::chrono::nanoseconds timeout) const;
+
+  // Ends the connection; everything pending ends with kClosed, at the peer with kPeerLost.
+  void close() const;
+
+  const std::shared_ptr<PeerCore>& core() const { return core_; }
+
+ private:
+  std::shared_ptr<PeerCore> core_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerCore's life: handshake, offers, link, slabs, heartbeat, end. Imports and revocations are in
+// peer_imports.cc.
+#include "peerlane/session/peer_core.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "peerlane/core/log.h"
+
+namespace peerlane {
+namespace {
+
+constexpr size_t kMaxEarlyMessages = 64;
+
+}  // namespace
+
+const char* peerStateName(PeerState state) {
+  switch (state) {
+    case PeerState::kConnecting: return "connecting";
+    case PeerState::kReady: return "ready";
+    case PeerState::kSilent: return "silent";
+    case PeerState::kLost: return "lost";
+    case PeerState::kClosed: return "closed";
+  }
+  return "?";
+}
+
+PeerCore::PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiator, Events events)
+    : number_(number),
+      around_(surroundings),
+      initiator_(initiator),
+      events_(std::move(events)),
+      failure_(Code::kUnavailable, "the peer is still connecting") {}
+
+PeerCore::~PeerCore() {
+  if (slab_) around_.regions.remove(slab_->allocation);
+  // The mapping of the peer's slab goes before the link that made it.
+  if (peerSlab_ && link_) link_->detach(peerSlab_->memory);
+}
+
+Status PeerCore::failure() const {
+  if (failureCode() == Code::kOk) return Status::ok();
+  const std::lock_guard lock(failureMutex_);
+  return failure_;
+}
+
+Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options) {
+  facts_.initiator = initiator_;
+  // The handshake may run to its end inside create() only for events of the loop, so `this` is
+  // complete by then.
+  PEERLANE_ASSIGN(
+      connection_,
+      ControlConnection::create(
+          around_.progress.loop(), std::move(socket), connecting,
+          initiator_ ? Handshake::Role::kInitiator : Handshake::Role::kAcceptor, std::move(options),
+          {.authenticated = [this](const PeerIdentity& identity) { onAuthenticated(identity); },
+           .message = [this](ControlMessage message) { onMessage(std::move(message)); },
+           .ended = [this](Status status) { onEnded(std::move(status)); }}));
+  setupTimer_ = around_.progress.loop().after(around_.config.connectTimeout, [this] {
+    fail(PeerState::kLost, Status(Code::kTimeout, "the peer did not finish connecting in time"));
+  });
+  return Status::ok();
+}
+
+void PeerCore::onAuthenticated(const PeerIdentity& identity) {
+  identity_ = identity;
+  facts_.unixSocket = connection_->isUnix();
+  if (auto address = localAddress(connection_->socket()); address.isOk())
+    facts_.localAddress = *address;
+  if (auto address = peerAddress(connection_->socket()); address.isOk())
+    facts_.remoteAddress = *address;
+  if (facts_.unixSocket) {
+    auto credentials = peerCredentials(connection_->socket());
+    if (!credentials.isOk()) return fail(PeerState::kLost, credentials.status());
+    facts_.credentials = *credentials;
+    // The secret proves who may connect; on one host the user must be the same as well, or an
+    // administrator.
+    const uid_t own = geteuid();
+    if (facts_.credentials.uid != own && facts_.credentials.uid != 0 && own != 0)
+      return fail(PeerState::kLost,
+                  Status(Code::kPermissionDenied,
+                         "the process at the other end of the Unix socket belongs to user " +
+                             std::to_string(facts_.credentials.uid) + ", this one to " +
+                             std::to_string(own)));
+    facts_.sameProcess = facts_.credentials.pid == getpid();
+    if (auto pidFd = peerPidFd(connection_->socket()); pidFd.isOk()) {
+      if (auto process = ProcessHandle::fromPidFd(std::move(*pidFd)); process.isOk())
+        process_ = std::move(*process);
+    }
+    if (process_) facts_.pidFd = process_->fd();
+    if (process_ && !facts_.sameProcess) {
+      auto watch = around_.progress.loop().watch(process_->fd(), true, false, [this] {
+        processWatch_ = Watch();
+        fail(PeerState::kLost,
+             Status(Code::kPeerLost,
+                    "process " + std::to_string(facts_.credentials.pid) + " ended"));
+      });
+      if (watch.isOk()) processWatch_ = std::move(*watch);
+    }
+  }
+  if (Status status = sendOffers(); !status.isOk()) fail(PeerState::kLost, std::move(status));
+}
+
+Status PeerCore::sendOffers() {
+  const LinkSurroundings surroundings{around_.config, around_.progress.loop(),
+                                      around_.progress.bell(), around_.regions,
+                                      [this] { around_.progress.notifyWaiters(); }};
+  control::Offers offers;
+  std::vector<Fd> fds;
+  for (const auto& transport : around_.transports) {
+    const std::string name(transport->name());
+    if (!around_.config.allowsLink(name)) {
+      refused_.push_back({name, "not among PEERLANE_LINKS"});
+      continue;
+    }
+    auto pending = transport->prepare(facts_, surroundings);
+    if (!pending.isOk()) {
+      refused_.push_back({name, std::string(pending.status().message())});
+      continue;
+    }
+    Offer offer = (*pending)->takeOffer();
+    offers.links.push_back({name, std::move(offer.blob), static_cast<uint32_t>(offer.fds.size())});
+    for (Fd& fd : offer.fds) fds.push_back(std::move(fd));
+    pendingLinks_[name] = std::move(*pending);
+  }
+  std::vector<int> numbers;
+  for (const Fd& fd : fds) numbers.push_back(fd.get());
+  return connection_->send(std::move(offers), numbers);
+}
+
+Status PeerCore::handle(control::Offers& message) {
+  if (link_ || pendingLinks_.empty())
+    return Status(Code::kCorrupt, "link offers came twice or nothing is offered here");
+  std::map<std::string, Offer> offered;
+  for (control::LinkOffer& offer : message.links) {
+    PEERLANE_ASSIGN(auto fds, connection_->takeFds(offer.fdCount));
+    offered[offer.transport] = {std::move(offer.blob), std::move(fds)};
+  }
+  if (!initiator_) {
+    offers_ = std::move(offered);
+    return Status::ok();
+  }
+  for (const auto& transport : around_.transports) {
+    const std::string name(transport->name());
+    auto mine = pendingLinks_.find(name);
+    auto theirs = offered.find(name);
+    if (mine == pendingLinks_.end()) continue;
+    if (theirs == offered.end()) {
+      refused_.push_back({name, "not offered by the peer"});
+      continue;
+    }
+    auto link = mine->second->complete(std::move(theirs->second));
+    if (!link.isOk()) {
+      refused_.push_back({name, std::string(link.status().message())});
+      PEERLANE_LOG_WARN("peer {}: link {} refused: {}", number_, name, link.status().toString());
+      metrics().fallbacks().add();
+      if (around_.config.strict) return link.status().withContext("PEERLANE_STRICT: link " + name);
+      continue;
+    }
+    link_ = std::move(*link);
+    PEERLANE_RETURN_IF_ERROR(connection_->send(control::Accepted{name, {}, refused_}));
+    return sendSlab();
+  }
+  std::string why = "no link works between the two";
+  for (const control::Refusal& refusal : refused_)
+    why += "; " + refusal.transport + ": " + refusal.reason;
+  return Status(Code::kUnavailable, why);
+}
+
+Status PeerCore::handle(control::Accepted& message) {
+  auto mine = pendingLinks_.find(message.transport);
+  auto theirs = offers_.find(message.transport);
+  if (initiator_ || link_ || mine == pendingLinks_.end() || theirs == offers_.end())
+    return Status(Code::kCorrupt,
+                  "the peer accepted link '" + message.transport + "', which was not offered");
+  PEERLANE_ASSIGN(link_, mine->second->complete(std::move(theirs->second)));
+  for (control::Refusal& refusal : message.refused) {
+    const auto same = [&](const control::Refusal& own) {
+      return own.transport == refusal.transport;
+    };
+    if (std::none_of(refused_.begin(), refused_.end(), same))
+      refused_.push_back(std::move(refusal));
+  }
+  PEERLANE_RETURN_IF_ERROR(sendSlab());
+  maybeReady();
+  return Status::ok();
+}
+
+Status PeerCore::sendSlab() {
+  pendingLinks_.clear();
+  offers_.clear();
+  imported_ = std::make_unique<ImportCache>(
+      [weak = weak_from_this()](std::unique_ptr<ImportedRegion> region) {
+        auto self = weak.lock();
+        if (!self) return;  // the link went with the peer
+        auto shared = std::make_shared<std::unique_ptr<ImportedRegion>>(std::move(region));
+        self->progress().post([self, shared] { self->dropImported(std::move(*shared)); });
+      });
+  PEERLANE_ASSIGN(
+      auto memory,
+      around_.providers.allocate(
+          slab::kBytes, {.device = {}, .hugePages = HugePages::kOff, .numaNode = std::nullopt}));
+  PEERLANE_ASSIGN(MemoryDescription description,
+                  around_.providers.classify(memory->data(), slab::kBytes));
+  std::byte* base = memory->data();
+  PEERLANE_ASSIGN(slab_, around_.regions.add(base, slab::kBytes, Access::kRemoteReadWrite,
+                                             std::move(description), std::move(memory)));
+  return sendGrant(0, *slab_);
+}
+
+Status PeerCore::adoptSlab(control::ImportReply& message) {
+  if (peerSlab_ || !link_) return Status(Code::kCorrupt, "the peer's slab came out of turn");
+  if (message.bytes < slab::kBytes)
+    return Status(Code::kCorrupt, "the peer's slab has " + std::to_string(message.bytes) +
+                                      " bytes; need " + std::to_string(slab::kBytes));
+  PEERLANE_ASSIGN(Grant grant, grantOf(message));
+  PEERLANE_ASSIGN(RemoteMemory memory, link_->attach(std::move(grant)));
+  peerSlab_ = std::make_shared<ImportedRegion>();
+  peerSlab_->memory = std::move(memory);
+  maybeReady();
+  return Status::ok();
+}
+
+void PeerCore::maybeReady() {
+  if (!link_ || !slab_ || !peerSlab_ || state() != PeerState::kConnecting) return;
+  setupTimer_.cancel();
+  startHeartbeat();
+  around_.progress.add(shared_from_this());
+  failureCode_.store(Code::kOk, std::memory_order_release);
+  state_.store(PeerState::kReady, std::memory_order_release);
+  PEERLANE_LOG_INFO("peer {} connected over {}", number_, link_->traits().transport);
+  if (auto connected = std::move(events_.connected)) connected(Status::ok());
+}
+
+void PeerCore::onMessage(ControlMessage message) {
+  setHeard();
+  Status status = std::visit(
+      [this](auto& body) -> Status {
+        using Body = std::decay_t<decltype(body)>;
+        if constexpr (std::is_same_v<Body, control::UnknownMessage>) {
+          PEERLANE_LOG_DEBUG("peer {}: message type {} is of a newer version, skipped", number_,
+                             body.type);
+          return Status::ok();
+        } else if constexpr (std::is_same_v<Body, control::Ready> ||
+                             std::is_same_v<Body, control::TransferFault>) {
+          return Status::ok();
+        } else {
+          return handle(body);
+        }
+      },
+      message);
+  if (!status.isOk()) fail(PeerState::kLost, std::move(status));
+}
+
+void PeerCore::onEnded(Status status) {
+  if (state() == PeerState::kReady || state() == PeerState::kSilent) {
+    status =
+        Status(Code::kPeerLost, "the control connection ended: " + std::string(status.message()));
+  }
+  fail(PeerState::kLost, std::move(status));
+}
+
+Status PeerCore::handle(control::Bye& message) {
+  if (state() == PeerState::kConnecting && message.code != Code::kOk)
+    return Status(message.code, "the peer refused: " + message.reason);
+  return Status(Code::kPeerLost, "the peer closed the connection: " + message.reason);
+}
+
+void PeerCore::fail(PeerState state, Status status) {
+  const PeerState before = state_.load(std::memory_order_acquire);
+  if (before == PeerState::kLost || before == PeerState::kClosed) return;
+  if (state == PeerState::kLost && before != PeerState::kConnecting &&
+      status.code() != Code::kPeerLost)
+    PEERLANE_LOG_ERROR("peer {}: {}", number_, status.toString());
+  else
+    PEERLANE_LOG_INFO("peer {}: {}", number_, status.toString());
+  {
+    const std::lock_guard lock(failureMutex_);
+    failure_ = before == PeerState::kConnecting || state == PeerState::kClosed ||
+                       status.code() == Code::kPeerLost
+                   ? status
+                   : Status(Code::kPeerLost, std::string(status.message()));
+    failureCode_.store(failure_.code(), std::memory_order_release);
+  }
+  state_.store(state, std::memory_order_release);
+  // The reason travels if the socket still takes it.
+  (void)connection_->sendIfOpen(
+      control::Bye{status.code() == Code::kPeerLost ? Code::kOk : status.code(),
+                   std::string(status.message()).substr(0, control::kMaxTextBytes)});
+  connection_->close();
+  heartbeatTimer_.cancel();
+  setupTimer_.cancel();
+  processWatch_ = Watch();
+  if (link_) link_->close(failureCode());
+  if (imported_)
+    for (const auto& region : imported_->all()) region->gate.close();
+  for (auto& [request, import] : imports_)
+    for (const auto& slot : import.slots) importDone(slot, failure());
+  imports_.clear();
+  for (auto& [request, done] : std::exchange(revocations_, {})) done();
+  const auto self = shared_from_this();
+  if (auto connected = std::move(events_.connected)) connected(status);
+  if (events_.gone) events_.gone(self);
+  // Waiters look at the state; runs of this peer are cancelled by their next turn.
+  around_.progress.notifyWaiters();
+}
+
+void PeerCore::close() {
+  const auto self = shared_from_this();
+  const auto act = [self] {
+    self->fail(PeerState::kClosed, Status(Code::kClosed, "closed by this side"));
+  };
+  if (around_.progress.onLoopThread())
+    act();
+  else
+    (void)around_.progress.call(act);
+}
+
+void PeerCore::startHeartbeat() {
+  heartbeatTimer_ = around_.progress.loop().after(around_.config.heartbeatInterval(), [this] {
+    heartbeat();
+    if (state() == PeerState::kReady || state() == PeerState::kSilent) startHeartbeat();
+  });
+}
+
+void PeerCore::heartbeat() {
+  const auto quiet = Clock::now() - connection_->lastHeard();
+  if (quiet < around_.config.heartbeatInterval() / 2) return;
+  if (quiet >= around_.config.peerTimeout) setSilent();
+  (void)connection_->send(control::Heartbeat{++heartbeatSequence_, false});
+}
+
+Status PeerCore::handle(control::Heartbeat& message) {
+  if (message.reply) return Status::ok();
+  return connection_->send(control::Heartbeat{message.sequence, true});
+}
+
+void PeerCore::setSilent() {
+  if (state() != PeerState::kReady) return;
+  const auto seconds = std::chrono::duration<double>(around_.config.peerTimeout).count();
+  {
+    const std::lock_guard lock(failureMutex_);
+    failure_ =
+        Status(Code::kPeerSilent, "nothing heard from peer " + std::to_string(number_) + " for " +
+                                      std::to_string(seconds) + " s; it may still be alive");
+  }
+  PEERLANE_LOG_WARN("{}", failure().toString());
+  failureCode_.store(Code::kPeerSilent, std::memory_order_release);
+  state_.store(PeerState::kSilent, std::memory_order_release);
+  around_.progress.notifyWaiters();
+}
+
+void PeerCore::setHeard() {
+  if (state() != PeerState::kSilent) return;
+  PEERLANE_LOG_WARN("peer {} is heard again", number_);
+  failureCode_.store(Code::kOk, std::memory_order_release);
+  state_.store(PeerState::kReady, std::memory_order_release);
+}
+
+Task::Turn PeerCore::turn() {
+  bool moved = false;
+  const bool over = state() == PeerState::kLost || state() == PeerState::kClosed;
+  if (!over) moved = link_->poll();
+  {
+    const std::lock_guard lock(attachmentMutex_);
+    for (auto& [type, task] : attachments_) moved |= task->turn() == Turn::kMoved;
+  }
+  if (mailboxesPending_.load(std::memory_order_relaxed) != 0) moved |= serveMailboxes();
+  moved |= turnRevocations();
+  if (over) return Turn::kFinished;
+  return moved ? Turn::kMoved : Turn::kIdle;
+}
+
+bool PeerCore::serveMailboxes() {
+  const std::lock_guard lock(mailboxMutex_);
+  bool moved = false;
+  for (const auto& mailbox : mailboxes_)
+    if (mailbox->pending()) moved |= mailbox->serve();
+  return moved;
+}
+
+Mailbox* PeerCore::borrowMailbox() {
+  const std::lock_guard lock(mailboxMutex_);
+  if (freeMailboxes_.empty()) {
+    mailboxes_.push_back(std::make_unique<Mailbox>(*link_));
+    freeMailboxes_.push_back(mailboxes_.back().get());
+  }
+  Mailbox* mailbox = freeMailboxes_.back();
+  freeMailboxes_.pop_back();
+  mailboxesPending_.fetch_add(1, std::memory_order_relaxed);
+  return mailbox;
+}
+
+void PeerCore::returnMailbox(Mailbox* mailbox) {
+  PEERLANE_CHECK(mailbox->idle());
+  const std::lock_guard lock(mailboxMutex_);
+  freeMailboxes_.push_back(mailbox);
+  mailboxesPending_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::shared_ptr<Task> PeerCore::attachmentFor(std::type_index type,
+                                              const std::function<std::shared_ptr<Task>()>& make) {
+  const std::lock_guard lock(attachmentMutex_);
+  std::shared_ptr<Task>& attachment = attachments_[type];
+  if (!attachment) attachment = make();
+  return attachment;
+}
+
+Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> content) {
+  if (content.size() > control::kMaxBlobBytes)
+    return Status(Code::kInvalidArgument, "user message of " + std::to_string(content.size()) +
+                                              " bytes; at most " +
+                                              std::to_string(control::kMaxBlobBytes));
+  PEERLANE_RETURN_IF_ERROR(failure());
+  progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
+    (void)self->connection_->sendIfOpen(control::UserMessage{channel, std::move(content)});
+  });
+  return Status::ok();
+}
+
+void PeerCore::onUserMessage(uint32_t channel,
+                             std::function<void(std::vector<std::byte>)> receive) {
+  progress().post([self = shared_from_this(), channel, receive = std::move(receive)] {
+    auto early = std::exchange(self->earlyMessages_, {});
+    for (auto& [number, content] : early) {
+      if (number == channel && receive)
+        receive(std::move(content));
+      else
+        self->earlyMessages_.emplace_back(number, std::move(content));
+    }
+    if (receive)
+      self->userReceivers_[channel] = receive;
+    else
+      self->userReceivers_.erase(channel);
+  });
+}
+
+Status PeerCore::handle(control::UserMessage& message) {
+  auto found = userReceivers_.find(message.channel);
+  if (found != userReceivers_.end()) {
+    auto receive = found->second;  // it may replace itself
+    receive(std::move(message.content));
+    return Status::ok();
+  }
+  if (earlyMessages_.size() >= kMaxEarlyMessages)
+    return Status(Code::kCorrupt,
+                  "more than " + std::to_string(kMaxEarlyMessages) + " messages nobody waits for");
+  earlyMessages_.emplace_back(message.channel, std::move(message.content));
+  return Status::ok();
+}
+
+std::string PeerCore::summary() const {
+  std::string line = "peer " + std::to_string(number_) + " context " + identity_.context.toText() +
+                     " " + peerStateName(state());
+  if (facts_.credentials.pid != 0) line += " pid " + std::to_string(facts_.credentials.pid);
+  if (link_) line += " link " + link_->traits().transport;
+  return line;
+}
+
+}  // namespace peerlane

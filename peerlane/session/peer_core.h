@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerCore: one connected peer, as the floors above see it: its link, what of it is imported,
+// whether it lives. Not public; Peer is its handle. State changes happen on the progress thread;
+// what the posting path reads is atomic or immutable once the peer is ready.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <typeindex>
+#include <vector>
+
+#include "peerlane/core/config.h"
+#include "peerlane/core/metrics.h"
+#include "peerlane/memory/import_cache.h"
+#include "peerlane/memory/memory_provider.h"
+#include "peerlane/memory/region_reference.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/os/process.h"
+#include "peerlane/progress/progress.h"
+#include "peerlane/session/control_connection.h"
+#include "peerlane/session/peer_slab.h"
+#include "peerlane/session/ticket.h"
+#include "peerlane/transport/transport.h"
+
+namespace peerlane {
+
+enum class PeerState : uint8_t {
+  kConnecting,
+  kReady,
+  kSilent,  // nothing heard for the peer timeout; may come back
+  kLost,    // its end is proven
+  kClosed,  // closed by this side
+};
+const char* peerStateName(PeerState state);
+
+// What a context gives to each of its peers. Outlives them.
+struct PeerSurroundings {
+  const Config& config;
+  Progress& progress;
+  RegionTable& regions;
+  MemoryProviders& providers;
+  Metrics& metrics;
+  std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
+};
+
+// The place where an import ends up, shared by all handles on one remote region.
+struct ImportSlot {
+  enum class State : uint8_t { kNone, kPending, kReady, kFailed };
+  std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
+  std::shared_ptr<ImportedRegion> region;  // written before kReady
+  Status failure;                          // written before kFailed
+};
+
+class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore> {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Events {
+    std::function<void(Status)> connected;  // OK once, or the reason why it will never be
+    std::function<void(const std::shared_ptr<PeerCore>&)>
+        gone;  // lost or closed: the context forgets it
+  };
+
+  PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiator, Events events);
+  ~PeerCore() override;
+
+  // --- Set-up, progress thread ---
+  Status start(Fd socket, bool connecting, HandshakeOptions options);
+
+  // --- Any thread ---
+  uint64_t number() const { return number_; }
+  PeerState state() const { return state_.load(std::memory_order_acquire); }
+  // OK while ready; else why nothing can be posted.
+  Status failure() const;
+  Code failureCode() const { return failureCode_.load(std::memory_order_acquire); }
+  // The next three are constant once the peer is ready.
+  const ContextId& context() const { return identity_.context; }
+  Link& link() const { return *link_; }
+  const std::vector<control::Refusal>& refusedTransports() const { return refused_; }
+  pid_t processId() const { return facts_.credentials.pid; }
+  bool overUnix() const { return facts_.unixSocket; }
+  // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
+  bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
+
+  Progress& progress() const { return around_.progress; }
+  const Config& config() const { return around_.config; }
+  Metrics& metrics() const { return around_.metrics; }
+  RegionTable& regions() const { return around_.regions; }
+
+  // The slab this side keeps for the peer, and the one the peer keeps for this side.
+  std::byte* slab() const { return slab_->base; }
+  const std::shared_ptr<ImportedRegion>& peerSlab() const { return peerSlab_; }
+
+  // Brings `slot` from kNone to kReady or kFailed, sooner or later. One call per slot does the
+  // work.
+  void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
+
+  // A mailbox to this peer's link, for one run at a time. Never freed before the peer, because an
+  // agent may still be leaving it when its last entry is complete.
+  Mailbox* borrowMailbox();
+  void returnMailbox(Mailbox* mailbox);
+
+  // Objects of higher floors that live as long as the peer, one per type; turned with it.
+  template <typename T>
+  std::shared_ptr<T> attachment(const std::function<std::shared_ptr<T>()>& make) {
+    return std::static_pointer_cast<T>(attachmentFor(typeid(T), [&] { return make(); }));
+  }
+
+  Status sendUserMessage(uint32_t channel, std::vector<std::byte> content);
+  // Messages of `channel` go to `receive`, on the progress thread; those that came before are kept
+  // (64 at most).
+  void onUserMessage(uint32_t channel, std::function<void(std::vector<std::byte>)> receive);
+
+  // Says goodbye and ends everything with kClosed.
+  void close();
+
+  // One line for dumps.
+  std::string summary() const;
+
+  // --- Progress thread ---
+  Turn turn() override;
+  // The owner takes a region back; `done` is called when the peer has confirmed or is proven dead.
+  void revoke(uint64_t allocation, uint64_t generation, std::function<void()> done);
+
+ private:
+  void onAuthenticated(const PeerIdentity& identity);
+  void onMessage(ControlMessage message);
+  void onEnded(Status status);
+  void fail(PeerState state, Status status);
+  Status sendOffers();
+  Status sendSlab();
+  void maybeReady();
+  Status handle(control::Offers& message);
+  Status handle(control::Accepted& message);
+  Status handle(control::Bye& message);
+  Status handle(control::Heartbeat& message);
+  Status handle(control::ImportRequest& message);
+  Status handle(control::ImportReply& message);
+  Status handle(control::Release& message);
+  Status handle(control::Revoke& message);
+  Status handle(control::RevokeDone& message);
+  Status handle(control::UserMessage& message);
+  Status sendGrant(uint64_t request, const RegionRecord& record);
+  Result<Grant> grantOf(const control::ImportReply& message);
+  Status adoptSlab(control::ImportReply& message);
+  void startHeartbeat();
+  void heartbeat();
+  void setSilent();
+  void setHeard();
+  void importDone(const std::shared_ptr<ImportSlot>& slot,
+                  Result<std::shared_ptr<ImportedRegion>> result);
+  void dropImported(std::unique_ptr<ImportedRegion> region);
+  bool turnRevocations();
+  bool serveMailboxes();
+  std::shared_ptr<Task> attachmentFor(std::type_index type,
+                                      const std::function<std::shared_ptr<Task>()>& make);
+
+  const uint64_t number_;
+  const PeerSurroundings around_;
+  const bool initiator_;
+  Events events_;
+
+  std::atomic<PeerState> state_{PeerState::kConnecting};
+  std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
+  mutable std::mutex failureMutex_;
+  Status failure_;
+
+  // Progress thread only, from here to the next comment.
+  std::unique_ptr<ControlConnection> connection_;
+  PeerIdentity identity_;
+  PeerFacts facts_;
+  std::optional<ProcessHandle> process_;
+  Watch processWatch_;
+  std::map<std::string, std::unique_ptr<PendingLink>> pendingLinks_;
+  std::map<std::string, Offer>
+      offers_;  // the peer's, kept by the acceptor until the initiator chose
+  std::vector<control::Refusal> refused_;
+  Timer heartbeatTimer_;
+  Timer setupTimer_;
+  uint64_t heartbeatSequence_ = 0;
+  uint64_t nextRequest_ = 1;
+  struct Import {
+    RegionReference reference;
+    std::vector<std::shared_ptr<ImportSlot>> slots;
+  };
+  std::map<uint64_t, Import> imports_;                     // by request
+  std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
+  std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
+  std::vector<std::pair<uint32_t, std::vector<std::byte>>> earlyMessages_;
+
+  // Constant once ready.
+  std::unique_ptr<Link> link_;
+  std::shared_ptr<RegionRecord> slab_;
+  std::shared_ptr<ImportedRegion> peerSlab_;
+  std::unique_ptr<ImportCache> imported_;
+
+  struct Revoked {
+    uint64_t request;
+    std::shared_ptr<ImportedRegion> region;
+  };
+  std::mutex revokedMutex_;
+  std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
+  std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
+
+  std::atomic<uint32_t> mailboxesPending_{0};  // borrowed ones: worth taking the lock
+  std::mutex mailboxMutex_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  std::vector<Mailbox*> freeMailboxes_;
+
+  mutable std::mutex attachmentMutex_;
+  std::map<std::type_index, std::shared_ptr<Task>> attachments_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerCore's half of importing and revoking regions. An import is asked for once over the control
+// connection; the owner notes who holds one. To take a region back the owner asks every holder, who
+// lets running transfers end first; only a confirmed or proven-dead holder sets the memory free.
+#include "peerlane/core/log.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+void PeerCore::requestImport(const RegionReference& reference,
+                             const std::shared_ptr<ImportSlot>& slot) {
+  auto expected = ImportSlot::State::kNone;
+  if (!slot->state.compare_exchange_strong(expected, ImportSlot::State::kPending)) return;
+  progress().post([self = shared_from_this(), reference, slot] {
+    if (Status failure = self->failure(); !failure.isOk()) return self->importDone(slot, failure);
+    if (auto known = self->imported_->find(reference.allocation, reference.generation))
+      return self->importDone(slot, known);
+    for (auto& [request, import] : self->imports_) {
+      if (import.reference.allocation != reference.allocation ||
+          import.reference.generation != reference.generation)
+        continue;
+      import.slots.push_back(slot);
+      return;
+    }
+    const uint64_t request = self->nextRequest_++;
+    self->imports_[request] = {reference, {slot}};
+    const Status sent = self->connection_->send(
+        control::ImportRequest{request, reference.allocation, reference.generation,
+                               static_cast<uint8_t>(reference.access)});
+    if (!sent.isOk()) {
+      self->imports_.erase(request);
+      self->importDone(slot, sent);
+    }
+  });
+}
+
+void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
+                          Result<std::shared_ptr<ImportedRegion>> result) {
+  if (result.isOk()) {
+    slot->region = std::move(*result);
+    slot->state.store(ImportSlot::State::kReady, std::memory_order_release);
+  } else {
+    slot->failure = result.status();
+    slot->state.store(ImportSlot::State::kFailed, std::memory_order_release);
+  }
+  around_.progress.notifyWaiters();
+}
+
+Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record) {
+  RegionGrant region;
+  region.allocation = record.allocation;
+  region.generation = record.generation;
+  region.base = reinterpret_cast<uint64_t>(record.base);
+  region.bytes = record.bytes;
+  region.fdOffset = record.memory.fdOffset;
+  region.kind = record.memory.kind;
+  region.access = record.access;
+  region.device = record.memory.device;
+  PEERLANE_ASSIGN(Grant grant, link_->grant(region, record.memory.backing));
+  control::ImportReply reply;
+  reply.request = request;
+  reply.memoryKind = static_cast<uint8_t>(grant.region.kind);
+  reply.base = grant.region.base;
+  reply.bytes = grant.region.bytes;
+  reply.fdOffset = grant.region.fdOffset;
+  reply.fdCount = grant.fd ? 1 : 0;
+  reply.access = static_cast<uint8_t>(grant.region.access);
+  reply.allocation = grant.region.allocation;
+  reply.generation = grant.region.generation;
+  const int fd = grant.fd.get();
+  return connection_->send(reply, grant.fd ? std::span<const int>(&fd, 1) : std::span<const int>());
+}
+
+Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
+  if (message.memoryKind > 1 || message.access > 3 || message.fdCount > 1)
+    return Status(Code::kCorrupt, "a grant with memory kind " + std::to_string(message.memoryKind) +
+                                      ", access " + std::to_string(message.access) + ", " +
+                                      std::to_string(message.fdCount) + " descriptors");
+  Grant grant;
+  grant.region.allocation = message.allocation;
+  grant.region.generation = message.generation;
+  grant.region.base = message.base;
+  grant.region.bytes = message.bytes;
+  grant.region.fdOffset = message.fdOffset;
+  grant.region.kind = static_cast<MemoryKind>(message.memoryKind);
+  grant.region.access = static_cast<Access>(message.access);
+  PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
+  if (!fds.empty()) grant.fd = std::move(fds.front());
+  return grant;
+}
+
+Status PeerCore::handle(control::ImportRequest& message) {
+  if (!link_) return Status(Code::kCorrupt, "an import before the link is made");
+  auto record = around_.regions.find(message.allocation, message.generation);
+  Status refused = record.status();
+  if (record.isOk() && (*record)->access == Access::kLocal)
+    refused = Status(Code::kPermissionDenied, "region " + std::to_string(message.allocation) +
+                                                  " is registered for local use only");
+  if (refused.isOk()) {
+    around_.regions.addImporter(message.allocation, number_);
+    refused = sendGrant(message.request, **record);
+    if (refused.isOk()) return Status::ok();
+    around_.regions.removeImporter(message.allocation, number_);
+  }
+  control::ImportReply reply;
+  reply.request = message.request;
+  reply.code = refused.code();
+  reply.reason = std::string(refused.message()).substr(0, control::kMaxTextBytes);
+  return connection_->send(reply);
+}
+
+Status PeerCore::handle(control::ImportReply& message) {
+  if (message.request == 0) return adoptSlab(message);
+  auto found = imports_.find(message.request);
+  if (found == imports_.end())
+    return Status(Code::kCorrupt, "an answer to import " + std::to_string(message.request) +
+                                      ", which nobody asked");
+  Import import = std::move(found->second);
+  imports_.erase(found);
+  Result<std::shared_ptr<ImportedRegion>> result = Status(Code::kInternal, "import");
+  if (message.code != Code::kOk) {
+    result = Status(message.code, "the owner refused: " + message.reason);
+  } else {
+    PEERLANE_ASSIGN(Grant grant, grantOf(message));
+    if (grant.region.allocation != import.reference.allocation ||
+        grant.region.bytes != import.reference.bytes)
+      return Status(Code::kCorrupt, "an import was answered with another region");
+    auto memory = link_->attach(std::move(grant));
+    if (memory.isOk()) {
+      result = imported_->insert(std::move(*memory));
+    } else {
+      result = memory.status();
+      (void)connection_->send(
+          control::Release{import.reference.allocation, import.reference.generation});
+    }
+  }
+  for (const auto& slot : import.slots) importDone(slot, result);
+  return Status::ok();
+}
+
+// The last user of an imported region is gone.
+void PeerCore::dropImported(std::unique_ptr<ImportedRegion> region) {
+  link_->detach(region->memory);
+  if (state() == PeerState::kReady || state() == PeerState::kSilent)
+    (void)connection_->sendIfOpen(
+        control::Release{region->memory.grant.allocation, region->memory.grant.generation});
+}
+
+Status PeerCore::handle(control::Release& message) {
+  around_.regions.removeImporter(message.allocation, number_);
+  return Status::ok();
+}
+
+void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<void()> done) {
+  if (state() == PeerState::kLost || state() == PeerState::kClosed) {
+    around_.regions.removeImporter(allocation, number_);
+    return done();
+  }
+  const uint64_t request = nextRequest_++;
+  revocations_[request] = [this, allocation, done = std::move(done)] {
+    around_.regions.removeImporter(allocation, number_);
+    done();
+  };
+  (void)connection_->send(control::Revoke{request, allocation, generation});
+}
+
+Status PeerCore::handle(control::Revoke& message) {
+  if (!imported_) return Status(Code::kCorrupt, "a revocation before the link is made");
+  auto region = imported_->find(message.allocation, message.generation);
+  if (!region) return connection_->send(control::RevokeDone{message.request, Code::kOk});
+  region->gate.close();
+  {
+    const std::lock_guard lock(revokedMutex_);
+    revoked_.push_back({message.request, std::move(region)});
+    revokedCount_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
+  }
+  turnRevocations();
+  return Status::ok();
+}
+
+bool PeerCore::turnRevocations() {
+  if (revokedCount_.load(std::memory_order_relaxed) == 0) return false;
+  const std::lock_guard lock(revokedMutex_);
+  const size_t before = revoked_.size();
+  std::erase_if(revoked_, [this](const Revoked& revoked) {
+    if (!revoked.region->gate.drained()) return false;
+    progress().post([self = shared_from_this(), request = revoked.request] {
+      (void)self->connection_->sendIfOpen(control::RevokeDone{request, Code::kOk});
+    });
+    return true;
+  });
+  revokedCount_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
+  return revoked_.size() != before;
+}
+
+Status PeerCore::handle(control::RevokeDone& message) {
+  auto found = revocations_.find(message.request);
+  if (found == revocations_.end())
+    return Status(Code::kCorrupt, "a confirmation of revocation " +
+                                      std::to_string(message.request) + ", which nobody asked");
+  auto done = std::move(found->second);
+  revocations_.erase(found);
+  done();
+  return Status::ok();
+}
+
+}  // namespace peerlane

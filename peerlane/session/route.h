@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Route: how bytes get to a peer and why not otherwise. What `peerlane explain` prints. Plain
+// value.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace peerlane {
+
+struct Route {
+  std::string link;  // "self", "shm", "tcp"
+  std::string
+      sharedEngine;  // who copies to and from memory that peers can map: "mapped", "cma", ...
+  std::string privateEngine;         // and to and from other memory
+  std::string wordsBy;               // who writes counters: "mapped" or "agent"
+  std::string rightsEnforcedBy;      // "owner" or "initiator"
+  std::vector<std::string> refused;  // every alternative that was not taken, each with the reason
+
+  // Several lines for people.
+  std::string toString() const;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every transport of this build, best first. The only file that names them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "peerlane/transport/transport.h"
+
+namespace peerlane {
+
+std::vector<std::unique_ptr<Transport>> makeAllTransports();
+
+}  // namespace peerlane

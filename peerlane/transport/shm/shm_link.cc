@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/shm/shm_link.h"
+
+#include "peerlane/program/bell.h"
+
+namespace peerlane {
+
+ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
+  traits_.transport = "shm";
+  traits_.mapsRegions = parts_.engine == ShmEngine::kAuto || parts_.engine == ShmEngine::kMapped;
+  traits_.agentEngine = parts_.cma ? "cma" : "ring";
+  traits_.wordsBy = "mapped";
+  traits_.rightsEnforcedBy = "initiator (mapped, cma), owner (ring)";
+  traits_.refused = parts_.refused;
+  traits_.waker = {Bell::pollersIn(parts_.peerBell->data()), parts_.peerEvent.get()};
+}
+
+ShmLink::~ShmLink() {
+  close(Code::kClosed);
+}
+
+Result<Grant> ShmLink::grant(RegionGrant region, const Fd& backing) {
+  Grant grant;
+  grant.region = region;
+  // The descriptor travels even where the importer might choose another engine: it decides, not we.
+  if (region.kind == MemoryKind::kShared) {
+    PEERLANE_ASSIGN(grant.fd, backing.dup());
+  }
+  return grant;
+}
+
+Result<RemoteMemory> ShmLink::attachMapped(Grant grant) {
+  const bool writable = allows(grant.region.access, Access::kRemoteWrite);
+  PEERLANE_ASSIGN(auto segment, SharedSegment::import(std::move(grant.fd), grant.region.bytes,
+                                                      grant.region.fdOffset, writable));
+  RemoteMemory memory;
+  memory.grant = grant.region;
+  memory.mapped = segment->data();
+  memory.engine = "mapped";
+  const std::lock_guard lock(segmentsMutex_);
+  memory.linkKey = nextKey_++;
+  segments_[memory.linkKey] = std::move(segment);
+  return memory;
+}
+
+Result<RemoteMemory> ShmLink::attach(Grant grant) {
+  // The slab (write access, mapped words) is mapped whatever engine the user chose for payloads:
+  // `engine` decides for regions, and words need loads and stores.
+  const bool shared = grant.region.kind == MemoryKind::kShared && grant.fd;
+  if (shared && (traits_.mapsRegions || segments_.empty())) return attachMapped(std::move(grant));
+  if (parts_.engine == ShmEngine::kMapped)
+    return Status(Code::kNotSupported,
+                  "PEERLANE_SHM_ENGINE=mapped, and the region's memory cannot be mapped; use auto, "
+                  "cma or ring");
+  RemoteMemory memory;
+  memory.grant = grant.region;
+  if (parts_.cma && parts_.engine != ShmEngine::kRing) {
+    memory.engine = "cma";
+    return memory;
+  }
+  if (parts_.strict && parts_.engine == ShmEngine::kAuto && !parts_.refused.empty())
+    return Status(Code::kNotSupported, "PEERLANE_STRICT: private memory would be staged, because " +
+                                           parts_.refused.front());
+  memory.engine = "ring";
+  return memory;
+}
+
+void ShmLink::detach(RemoteMemory& memory) {
+  memory.mapped = nullptr;
+  const std::lock_guard lock(segmentsMutex_);
+  segments_.erase(memory.linkKey);
+}
+
+Served ShmLink::serve(AgentWork& work) {
+  if (const Code closed = closed_.load(std::memory_order_acquire); closed != Code::kOk) {
+    work.code.store(closed, std::memory_order_relaxed);
+    return Served::kDone;
+  }
+  const MailboxEntry& entry = *work.entry;
+  const bool copies = entry.verb == Verb::kPut || entry.verb == Verb::kGet;
+  const bool staged = !copies || std::string_view(entry.pieces[0].remote->engine) == "ring";
+  if (!staged) return parts_.cma->serve(work);
+  return parts_.staged->serve(work);
+}
+
+void ShmLink::close(Code code) {
+  closed_.store(code, std::memory_order_release);
+  parts_.staged->close(code);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ShmLink: see shm_transport.h. Threads as in link.h.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "peerlane/core/config.h"
+#include "peerlane/os/shm_segment.h"
+#include "peerlane/transport/frame_agent.h"
+#include "peerlane/transport/link.h"
+#include "peerlane/transport/shm/cma_agent.h"
+
+namespace peerlane {
+
+class ShmLink final : public Link {
+ public:
+  struct Parts {
+    std::unique_ptr<SharedSegment> peerBell;  // the peer's poller count
+    Fd peerEvent;
+    std::shared_ptr<SharedSegment> ring;
+    std::unique_ptr<FrameAgent> staged;  // on the ring
+    std::unique_ptr<CmaAgent> cma;       // null where it is not permitted
+    std::vector<std::string> refused;    // engines not available, with reasons
+    ShmEngine engine = ShmEngine::kAuto;
+    bool strict = false;
+  };
+  explicit ShmLink(Parts parts);
+  // Something the peer may still read in this process; it lives as long as the link.
+  void keep(std::shared_ptr<const void> nonce) { nonce_ = std::move(nonce); }
+  ~ShmLink() override;
+
+  const LinkTraits& traits() const override { return traits_; }
+  Result<Grant> grant(RegionGrant region, const Fd& backing) override;
+  Result<RemoteMemory> attach(Grant grant) override;
+  void detach(RemoteMemory& memory) override;
+  bool poll() override { return parts_.staged->poll(); }
+  Status health() const override { return parts_.staged->health(); }
+  void close(Code code) override;
+  Served serve(AgentWork& work) override;
+
+ private:
+  Result<RemoteMemory> attachMapped(Grant grant);
+
+  Parts parts_;
+  LinkTraits traits_;
+  std::shared_ptr<const void> nonce_;
+  std::atomic<Code> closed_{Code::kOk};  // progress thread -> serving threads
+  std::mutex segmentsMutex_;
+  std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_;  // by RemoteMemory::linkKey
+  uint64_t nextKey_ = 1;
+};
+
+}  // namespace peerlane

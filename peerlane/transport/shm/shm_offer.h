@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What two shm transports tell each other. docs/wire.md, "shm offer". Plain values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+inline constexpr size_t kShmNonceBytes = 32;
+// Of the staging ring, one direction. Touched, and thereby paid for, only when something is staged.
+inline constexpr size_t kShmRingBytes = size_t{1} << 20;
+
+struct ShmOffer {
+  uint64_t nonceAddress =
+      0;  // where `nonce` lies in the offerer's memory: reading it proves that cma works
+  std::array<std::byte, kShmNonceBytes> nonce{};
+  uint64_t ringBytes =
+      0;  // of the ring segment in the offer's descriptors; 0 from the side that offers none
+
+  std::vector<std::byte> encode() const;
+  static Result<ShmOffer> decode(std::span<const std::byte> blob);
+};
+
+}  // namespace peerlane

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/shm/shm_transport.h"
+
+#include <bit>
+
+#include "peerlane/core/log.h"
+#include "peerlane/program/bell.h"
+#include "peerlane/transport/shm/ring_pipe.h"
+#include "peerlane/transport/shm/shm_link.h"
+#include "peerlane/transport/shm/shm_offer.h"
+
+namespace peerlane {
+namespace {
+
+// Order of the descriptors in an offer: bell page, bell event, and, from the initiator, the staging
+// ring.
+class PendingShm final : public PendingLink {
+ public:
+  PendingShm(PeerFacts facts, const LinkSurroundings& surroundings,
+             std::weak_ptr<const ShmOffer>& readerLetIn)
+      : facts_(std::move(facts)), around_(surroundings), readerLetIn_(readerLetIn) {}
+
+  Status prepare();
+  Offer takeOffer() override;
+  Result<std::unique_ptr<Link>> complete(Offer peerOffer) override;
+
+ private:
+  Result<std::unique_ptr<CmaAgent>> probeCma(const ShmOffer& peer) const;
+
+  const PeerFacts facts_;
+  const LinkSurroundings around_;
+  std::shared_ptr<ShmOffer> mine_;  // its nonce stays at one address: the peer reads it there
+  std::shared_ptr<SharedSegment> ring_;
+  std::weak_ptr<const ShmOffer>& readerLetIn_;  // of the transport: alive while that peer's link is
+};
+
+Status PendingShm::prepare() {
+  mine_ = std::make_shared<ShmOffer>();
+  PEERLANE_RETURN_IF_ERROR(fillRandom(mine_->nonce));
+  mine_->nonceAddress = std::bit_cast<uint64_t>(mine_->nonce.data());
+  if (facts_.initiator) {
+    PEERLANE_ASSIGN(ring_, SharedSegment::create(2 * RingPipe::bytesFor(kShmRingBytes),
+                                                 {.hugePages = HugePages::kOff,
+                                                  .numaNode = std::nullopt,
+                                                  .populate = false,
+                                                  .name = "peerlane-ring"}));
+    mine_->ringBytes = kShmRingBytes;
+  }
+  // Where Yama restricts reading, this peer alone is let in. Yama knows one such process at a time,
+  // and who is in is not pushed out: a later peer takes the ring, and its route says why.
+  if (ptraceScope().value_or(0) == 1 && readerLetIn_.expired()) {
+    PEERLANE_RETURN_IF_ERROR(allowPtraceBy(facts_.credentials.pid));
+    readerLetIn_ = mine_;
+  }
+  return Status::ok();
+}
+
+Offer PendingShm::takeOffer() {
+  Offer offer;
+  offer.blob = mine_->encode();
+  const auto give = [&offer](int fd) {
+    if (auto copy = duplicateFd(fd); copy.isOk()) offer.fds.push_back(std::move(*copy));
+  };
+  give(around_.bell.page().fd());
+  give(around_.bell.eventFd());
+  if (ring_) give(ring_->fd());
+  return offer;
+}
+
+Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) const {
+  if (facts_.credentials.pid <= 0)
+    return Status(Code::kNotSupported, "the peer's process is not visible from this PID namespace");
+  PEERLANE_ASSIGN(Fd pidFd, duplicateFd(facts_.pidFd));
+  PEERLANE_ASSIGN(ProcessHandle process, ProcessHandle::fromPidFd(std::move(pidFd)));
+  return CmaAgent::probe(std::move(process), peer.nonceAddress, peer.nonce);
+}
+
+Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
+  PEERLANE_ASSIGN(const ShmOffer peer, ShmOffer::decode(peerOffer.blob));
+  const size_t expected = facts_.initiator ? 2 : 3;
+  if (peerOffer.fds.size() != expected)
+    return Status(Code::kCorrupt, "shm offer with " + std::to_string(peerOffer.fds.size()) +
+                                      " descriptors; expected " + std::to_string(expected));
+  ShmLink::Parts parts;
+  parts.engine = around_.config.shmEngine;
+  parts.strict = around_.config.strict;
+  PEERLANE_ASSIGN(parts.peerBell, SharedSegment::import(std::move(peerOffer.fds[0]),
+                                                        Bell::kPageBytes, 0, /*writable=*/false));
+  parts.peerEvent = std::move(peerOffer.fds[1]);
+  const size_t direction = RingPipe::bytesFor(kShmRingBytes);
+  if (!facts_.initiator) {
+    PEERLANE_ASSIGN(ring_, SharedSegment::import(std::move(peerOffer.fds[2]), 2 * direction, 0,
+                                                 /*writable=*/true));
+  }
+  parts.ring = ring_;
+  const std::span<std::byte> first(parts.ring->data(), direction);
+  const std::span<std::byte> second(parts.ring->data() + direction, direction);
+  const Waker waker{Bell::pollersIn(parts.peerBell->data()), parts.peerEvent.get()};
+  PEERLANE_ASSIGN(auto pipe, facts_.initiator ? RingPipe::create(first, second, waker)
+                                              : RingPipe::create(second, first, waker));
+  parts.staged =
+      std::make_unique<FrameAgent>("shm ring to process " + std::to_string(facts_.credentials.pid),
+                                   std::move(pipe), around_.regions, around_.workArrived);
+  if (parts.engine == ShmEngine::kRing) {
+    parts.refused.emplace_back("cma: PEERLANE_SHM_ENGINE=ring");
+  } else if (auto cma = probeCma(peer); cma.isOk()) {
+    parts.cma = std::move(*cma);
+  } else {
+    if (parts.engine == ShmEngine::kCma) return cma.status().withContext("PEERLANE_SHM_ENGINE=cma");
+    parts.refused.push_back("cma: " + std::string(cma.status().message()));
+    PEERLANE_LOG_INFO("shm: private memory takes the staged ring; {}", parts.refused.back());
+  }
+  auto link = std::make_unique<ShmLink>(std::move(parts));
+  // The nonce must stay readable until the peer has probed: it lives as long as the link.
+  link->keep(std::move(mine_));
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+class ShmTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "shm"; }
+  Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
+                                               const LinkSurroundings& surroundings) override {
+    if (!facts.unixSocket)
+      return Status(Code::kNotSupported,
+                    "shm: the peer was not reached by a Unix socket (another host, or by TCP)");
+    auto pending = std::make_unique<PendingShm>(facts, surroundings, readerLetIn_);
+    PEERLANE_RETURN_IF_ERROR(pending->prepare());
+    return std::unique_ptr<PendingLink>(std::move(pending));
+  }
+
+ private:
+  std::weak_ptr<const ShmOffer> readerLetIn_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> makeShmTransport() {
+  return std::make_unique<ShmTransport>();
+}
+
+}  // namespace peerlane
