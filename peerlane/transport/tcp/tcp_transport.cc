@@ -2,10 +2,13 @@
 #include "peerlane/transport/tcp/tcp_transport.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "peerlane/transport/tcp/tcp_link.h"
+#include "peerlane/transport/tcp/tcp_listener.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
 
 namespace peerlane {
@@ -112,7 +115,16 @@ class AwaitingLink final : public PendingLink {
   std::unique_ptr<TcpListener::Expectation> expectation_;
 };
 
-}  // namespace
+class TcpTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "tcp"; }
+  Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
+                                               const LinkSurroundings& surroundings) override;
+
+ private:
+  // By the local IP of control connections: data comes in where control does, and nowhere else.
+  std::map<std::string, std::shared_ptr<TcpListener>> listeners_;
+};
 
 Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& facts,
                                                            const LinkSurroundings& surroundings) {
@@ -128,6 +140,12 @@ Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& fact
                                         surroundings.config.connectTimeout));
   }
   return std::unique_ptr<PendingLink>(std::make_unique<AwaitingLink>(listener, surroundings));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> makeTcpTransport() {
+  return std::make_unique<TcpTransport>();
 }
 
 }  // namespace peerlane
