@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the suite drives a pair of links; the tests are in link_contract_test.cc.
+#include "tests/contract/link_contract.h"
+
+#include <chrono>
+#include <cstring>
+#include <new>
+
+#include "peerlane/program/word.h"
+
+namespace peerlane {
+
+LinkMemory LinkPair::allocate(int /*side*/, size_t bytes) {
+  const auto alignment = std::align_val_t{64};
+  auto* data = static_cast<std::byte*>(::operator new(bytes, alignment));
+  std::memset(data, 0, bytes);
+  LinkMemory memory;
+  memory.bytes = {data, bytes};
+  memory.owner =
+      std::shared_ptr<void>(data, [alignment](void* p) { ::operator delete(p, alignment); });
+  return memory;
+}
+
+MailboxEntry& Poster::claim() {
+  MailboxEntry* entry = mailbox_.claim();
+  PEERLANE_CHECK(entry != nullptr);  // more than kSlots entries in flight: a defect of the test
+  return *entry;
+}
+
+void Poster::copy(Verb verb, std::vector<Piece> pieces) {
+  if (!pieces.empty() && pieces.front().remote->mapped != nullptr) {
+    for (const Piece& piece : pieces) {
+      std::byte* there = piece.remote->mapped + piece.remoteOffset;
+      const bool put = verb == Verb::kPut;
+      std::memcpy(put ? there : piece.local, put ? piece.local : there, piece.bytes);
+    }
+    return;
+  }
+  pieces_.push_back(std::move(pieces));
+  MailboxEntry& entry = claim();
+  entry.verb = verb;
+  entry.pieces = pieces_.back().data();
+  entry.pieceCount = static_cast<uint32_t>(pieces_.back().size());
+  mailbox_.ring();
+}
+
+void Poster::store(const RemoteMemory& memory, uint64_t offset, uint64_t value, Width width) {
+  if (memory.mapped != nullptr)
+    return storeWord(memory.mapped + offset, width, value, std::memory_order_release);
+  MailboxEntry& entry = claim();
+  entry.verb = Verb::kStore;
+  entry.width = width;
+  entry.order = Order::kRelease;
+  entry.remote = &memory;
+  entry.remoteOffset = offset;
+  entry.operand = value;
+  mailbox_.ring();
+}
+
+void Poster::add64(const RemoteMemory& memory, uint64_t offset, uint64_t value) {
+  if (memory.mapped != nullptr) return addWord(memory.mapped + offset, value);
+  MailboxEntry& entry = claim();
+  entry.verb = Verb::kAdd64;
+  entry.remote = &memory;
+  entry.remoteOffset = offset;
+  entry.operand = value;
+  mailbox_.ring();
+}
+
+void Poster::flush(const RemoteMemory& memory) {
+  if (memory.mapped != nullptr) return;
+  MailboxEntry& entry = claim();
+  entry.verb = Verb::kFlush;
+  entry.remote = &memory;
+  mailbox_.ring();
+}
+
+bool Poster::idle() {
+  const bool idle = mailbox_.idle();
+  if (idle) pieces_.clear();
+  return idle;
+}
+
+Code Poster::takeCode() {
+  const Code code = mailbox_.code();
+  mailbox_.resetCode();
+  return code;
+}
+
+LinkContract::Exported LinkContract::exportMemory(int owner, size_t bytes, Access access) {
+  Exported exported;
+  exported.memory = pair_->allocate(owner, bytes);
+  RegionGrant region = pair_->regions(owner).add(exported.memory.bytes, access);
+  region.kind = exported.memory.kind;
+  region.fdOffset = exported.memory.fdOffset;
+  Result<Grant> grant = pair_->link(owner).grant(region, exported.memory.backing);
+  EXPECT_TRUE(grant.isOk()) << grant.status().toString();
+  Result<RemoteMemory> remote = pair_->link(1 - owner).attach(std::move(grant).value());
+  EXPECT_TRUE(remote.isOk()) << remote.status().toString();
+  exported.remote = std::move(remote).value();
+  return exported;
+}
+
+void LinkContract::turn() {
+  for (int side = 0; side < (killed_ ? 1 : 2); ++side) {
+    pair_->turn(side);
+    (void)pair_->link(side).poll();
+  }
+}
+
+void LinkContract::killSide1() {
+  pair_->kill();
+  killed_ = true;
+}
+
+LinkThreads::LinkThreads(LinkPair& pair) {
+  for (int side : {0, 1}) {
+    threads_.emplace_back([this, side, &pair] {
+      while (!stop_.load(std::memory_order_relaxed)) {
+        pair.turn(side);
+        if (!pair.link(side).poll()) std::this_thread::yield();
+      }
+    });
+  }
+}
+
+LinkThreads::~LinkThreads() {
+  stop_.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void LinkContract::until(const std::function<bool()>& done, std::vector<Poster*> posters) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (uint64_t i = 0; !done(); ++i) {
+    for (Poster* poster : posters) poster->serve();
+    turn();
+    if (i % 1024 == 1023 && std::chrono::steady_clock::now() > deadline) {
+      FAIL() << "not done within a minute; side 0: " << pair_->link(0).health().toString();
+    }
+  }
+}
+
+Code LinkContract::settle(Poster& poster) {
+  until([&] { return poster.idle(); }, {&poster});
+  return poster.takeCode();
+}
+
+void fillPattern(std::span<std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + seed * 101 + 7) & 0xff);
+}
+
+size_t firstWrong(std::span<const std::byte> bytes, uint64_t seed) {
+  for (size_t i = 0; i < bytes.size(); ++i)
+    if (bytes[i] != static_cast<std::byte>((i * 31 + i / 251 + seed * 101 + 7) & 0xff)) return i;
+  return bytes.size();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/contract/tcp_pair.h"
+
+namespace peerlane {
+namespace {
+
+const MakeLinkPair kTcp = [] { return std::make_unique<TcpPair>(); };
+
+INSTANTIATE_TEST_SUITE_P(Tcp, LinkContract, testing::Values(kTcp));
+INSTANTIATE_TEST_SUITE_P(Tcp, AgentLinkContract, testing::Values(kTcp));
+INSTANTIATE_TEST_SUITE_P(Tcp, OwnerLinkContract, testing::Values(kTcp));
+INSTANTIATE_TEST_SUITE_P(Tcp, WireLinkContract, testing::Values(kTcp));
+
+}  // namespace
+}  // namespace peerlane

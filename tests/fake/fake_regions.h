@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FakeRegions: a RegionDirectory for tests: a few regions, their rights, and how often each is
+// pinned. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+
+#include "peerlane/memory/region_directory.h"
+#include "peerlane/memory/remote_memory.h"
+
+namespace peerlane {
+
+class FakeRegions final : public RegionDirectory {
+ public:
+  // Registers `memory` under the next allocation id. The grant is the honest one.
+  RegionGrant add(std::span<std::byte> memory, Access access);
+  // Another registration of the same allocation id: grants made before are stale.
+  void renew(uint64_t allocation);
+  // As if unregistering had begun: what comes now is refused with kClosed.
+  void beginClosing(uint64_t allocation);
+
+  // Pins that were not let go.
+  uint64_t pins() const;
+  // Pins ever made.
+  uint64_t pinsEver() const;
+
+  Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset, uint64_t bytes,
+                         Access wanted) override;
+  void unpin(uint64_t allocation) override;
+
+ private:
+  struct Region {
+    std::span<std::byte> memory;
+    Access access = Access::kLocal;
+    uint64_t generation = 1;
+    bool closing = false;
+    uint64_t pins = 0;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Region> regions_;
+  uint64_t next_ = 100;
+  uint64_t pinsEver_ = 0;
+};
+
+}  // namespace peerlane

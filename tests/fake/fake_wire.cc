@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fake/fake_wire.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <random>
+
+namespace peerlane {
+
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+
+struct FakeWire::Shared {
+  struct Direction {
+    std::deque<std::byte> bytes;
+    uint64_t written = 0;
+    uint64_t arrived = 0;
+    uint64_t mayArrive = kNoLimit;  // of all bytes ever written
+    uint64_t loseAt = kNoLimit;     // when that many have arrived
+    bool ended = false;             // its writer closed
+  };
+
+  size_t ready(int from) const {
+    const Direction& way = ways[from];
+    const uint64_t limit = std::min(way.mayArrive, way.loseAt);
+    return std::min<uint64_t>(way.bytes.size(), limit - std::min(limit, way.arrived));
+  }
+  bool lost() const {
+    return std::any_of(std::begin(ways), std::end(ways),
+                       [](const Direction& way) { return way.arrived >= way.loseAt; });
+  }
+  size_t portion(size_t bytes) {
+    return most == 0 ? bytes : std::min<size_t>(bytes, 1 + random() % most);
+  }
+
+  std::mutex mutex;
+  Direction ways[2];  // by writer
+  bool frozen[2] = {};
+  size_t capacity = 0;
+  size_t most = 0;
+  std::mt19937_64 random;
+};
+
+namespace {
+
+class FakePipe final : public FramePipe {
+ public:
+  FakePipe(std::shared_ptr<FakeWire::Shared> shared, int side)
+      : shared_(std::move(shared)), side_(side) {}
+  ~FakePipe() override { close(); }
+
+  bool writable() override {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->frozen[side_]) return false;
+    return shared_->lost() || out().bytes.size() < shared_->capacity;
+  }
+  Result<size_t> write(std::span<const IoSlice> slices) override {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->frozen[side_]) return size_t{0};
+    if (shared_->lost() || in().ended) return Status(Code::kPeerLost, "the fake wire was cut");
+    size_t room = shared_->portion(shared_->capacity - out().bytes.size());
+    size_t taken = 0;
+    for (const IoSlice& slice : slices) {
+      const auto* from = static_cast<const std::byte*>(slice.base);
+      const size_t bytes = std::min(slice.bytes, room);
+      out().bytes.insert(out().bytes.end(), from, from + bytes);
+      taken += bytes;
+      room -= bytes;
+    }
+    out().written += taken;
+    return taken;
+  }
+
+  bool readable() override {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->frozen[side_]) return false;
+    return shared_->lost() || in().ended || shared_->ready(1 - side_) != 0;
+  }
+  Result<size_t> read(std::span<const IoSlice> slices) override {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->frozen[side_]) return size_t{0};
+    size_t there = shared_->portion(shared_->ready(1 - side_));
+    if (there == 0 && shared_->lost()) return Status(Code::kPeerLost, "the fake wire was cut");
+    if (in().bytes.empty() && in().ended) return Status(Code::kPeerLost, "the fake peer closed");
+    size_t given = 0;
+    for (const IoSlice& slice : slices) {
+      const size_t bytes = std::min(slice.bytes, there);
+      std::copy_n(in().bytes.begin(), bytes, static_cast<std::byte*>(slice.base));
+      in().bytes.erase(in().bytes.begin(), in().bytes.begin() + static_cast<ptrdiff_t>(bytes));
+      given += bytes;
+      there -= bytes;
+    }
+    in().arrived += given;
+    return given;
+  }
+
+  void refresh() override {}
+  void close() override {
+    const std::lock_guard lock(shared_->mutex);
+    out().ended = true;
+  }
+
+ private:
+  FakeWire::Shared::Direction& out() { return shared_->ways[side_]; }
+  FakeWire::Shared::Direction& in() { return shared_->ways[1 - side_]; }
+
+  const std::shared_ptr<FakeWire::Shared> shared_;
+  const int side_;
+};
+
+}  // namespace
+
+FakeWire::FakeWire(uint64_t seed, size_t capacity) : shared_(std::make_shared<Shared>()) {
+  shared_->capacity = capacity;
+  shared_->random.seed(seed);
+}
+
+FakeWire::~FakeWire() = default;
+
+std::unique_ptr<FramePipe> FakeWire::end(int side) {
+  return std::make_unique<FakePipe>(shared_, side);
+}
+
+void FakeWire::setPartial(size_t most) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->most = most;
+}
+
+void FakeWire::hold(int from) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->ways[from].mayArrive = shared_->ways[from].arrived;
+}
+
+void FakeWire::release(int from, size_t bytes) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->ways[from].mayArrive += bytes;
+}
+
+void FakeWire::releaseAll(int from) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->ways[from].mayArrive = kNoLimit;
+}
+
+void FakeWire::freeze(int side) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->frozen[side] = true;
+}
+
+void FakeWire::thaw(int side) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->frozen[side] = false;
+}
+
+void FakeWire::loseAfter(int from, uint64_t bytes) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->ways[from].loseAt = shared_->ways[from].arrived + bytes;
+}
+
+uint64_t FakeWire::written(int from) const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->ways[from].written;
+}
+
+}  // namespace peerlane
