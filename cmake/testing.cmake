@@ -28,6 +28,9 @@ target_compile_options(peerlane_test_headers PRIVATE ${PEERLANE_TEST_OPTIONS})
 target_precompile_headers(peerlane_test_headers PRIVATE
   <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)
 
+add_library(peerlane_fuzz_replay STATIC EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/fuzz_replay.cc)
+target_link_libraries(peerlane_fuzz_replay PRIVATE peerlane_strict)
+
 # `ninja tests` builds all of them, `ninja concurrent_tests` what the thread sanitizer needs.
 add_custom_target(tests)
 add_custom_target(concurrent_tests)
@@ -76,9 +79,9 @@ function(peerlane_fuzz)
   if(NOT IS_DIRECTORY ${corpus})
     message(FATAL_ERROR "peerlane_fuzz ${arg_NAME}: the corpus folder ${corpus} does not exist")
   endif()
-  add_executable(${arg_NAME}_replay ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/cmake/fuzz_replay.cc)
+  add_executable(${arg_NAME}_replay ${arg_SOURCES})
   target_link_libraries(${arg_NAME}_replay PRIVATE
-    peerlane::peerlane peerlane_strict ${arg_LIBRARIES})
+    peerlane_fuzz_replay peerlane::peerlane peerlane_strict ${arg_LIBRARIES})
   add_test(NAME ${arg_NAME}_replay COMMAND ${arg_NAME}_replay ${corpus})
   set_tests_properties(${arg_NAME}_replay PROPERTIES TIMEOUT 120 LABELS fuzz)
   add_dependencies(tests ${arg_NAME}_replay)
