@@ -92,7 +92,7 @@ struct ImportReply {
   uint64_t bytes = 0;     //
   uint64_t fdOffset = 0;  // where the allocation begins in the descriptor's file, in bytes
   uint32_t fdCount = 0;
-  uint8_t access = 0;  // what is granted, which may be less than was wanted
+  uint8_t access = 0;       // what is granted, which may be less than was wanted
   uint64_t allocation = 0;  // repeated from the request; new information where nobody asked
   uint64_t generation = 0;  // (request 0: the slab of a new connection)
   friend bool operator==(const ImportReply&, const ImportReply&) = default;

@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   while (!wire.empty()) {
     auto progress = side->feed(wire.first(std::min(piece, wire.size())));
     if (!progress.isOk()) {
-      if (side->rejection().size() != 0 && side->rejection().size() != kRejectBytes) std::abort();
+      if (!side->rejection().empty() && side->rejection().size() != kRejectBytes) std::abort();
       if (side->feed({}).status().code() != progress.status().code()) std::abort();
       return 0;
     }

@@ -198,6 +198,7 @@ TEST(Handshake, OtherMajorIsRefusedNamingBothOnBothSides) {
   EXPECT_EQ(refused.status().code(), Code::kNotSupported);
   EXPECT_TRUE(contains(refused.status(),
                        "other side speaks Peerlane protocol version 9, this side version 1"));
+  EXPECT_EQ(b->feed({}).status().code(), Code::kNotSupported) << "the first error is final";
   ASSERT_EQ(b->rejection().size(), kRejectBytes);
   auto told = a->feed(std::span(b->rejection()).first(kPrefaceBytes));
   EXPECT_EQ(told.status().code(), Code::kNotSupported);
