@@ -23,7 +23,7 @@
 namespace peerlane {
 
 class HostStream;
-class TransferCore;
+class Pending;
 
 // One contiguous piece of a put or get. The handles are read during the call only.
 struct Block {
@@ -68,7 +68,9 @@ class Transfer {
   Transfer() = default;
   // An operation that already ended.
   explicit Transfer(Status ended) : ended_(std::move(ended)) {}
-  explicit Transfer(std::shared_ptr<TransferCore> core) : core_(std::move(core)) {}
+  // Library's own: operation `number` of `core`.
+  explicit Transfer(std::shared_ptr<Pending> core, uint64_t number = 1)
+      : core_(std::move(core)), number_(number) {}
 
   // Ended, well or badly: nothing of this operation touches either side's memory any more.
   bool done() const;
@@ -89,7 +91,8 @@ class Transfer {
   void onEnd(std::function<void(const Status&)> fn) const;
 
  private:
-  std::shared_ptr<TransferCore> core_;
+  std::shared_ptr<Pending> core_;
+  uint64_t number_ = 0;
   Status ended_;
 };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The explorer: runs every interleaving of the programs of two (or more) sides in a model of memory
-// that is as weak as any device we know, and says whether a protocol can go wrong. A tool for tests;
-// nothing at run time uses it. Thread-safe: no state.
+// that is as weak as any device we know, and says whether a protocol can go wrong. A tool for
+// tests; nothing at run time uses it. Thread-safe: no state.
 //
 // The model. Every copy falls into pieces. A piece is read and written at any time between its op
 // and the next fence or release of the same actor; relaxed stores likewise; so later ops overtake
 // them in any order, but for two accesses of one actor to the same bytes. A release store becomes
-// visible after everything issued before it, and may be overtaken by what comes after it. A wait has
-// acquire meaning: nothing after it happens before. The user refills a source as soon as the
+// visible after everything issued before it, and may be overtaken by what comes after it. A wait
+// has acquire meaning: nothing after it happens before. The user refills a source as soon as the
 // execution that sent it has ended, reads a destination then, and once more before using it again.
 // Every 8-byte word that an op stores, adds to or waits for is a counter: it may not go back.
 #pragma once
@@ -50,12 +50,13 @@ struct LateSource {
 
 // One run of a program.
 struct Execution {
-  const Program* program = nullptr;   // outlives the exploration
-  std::vector<uint64_t> cursors;      // one per lane
-  std::vector<Range> targets;         // where each target begins (`bytes` is ignored)
-  std::vector<Tagged> fills;          // what the user writes before it
-  std::vector<LateSource> lates;      //
-  std::vector<Tagged> expects;        // what the user must find after it
+  const Program* program = nullptr;  // outlives the exploration
+  std::vector<uint64_t> cursors{};   // one per lane
+  std::vector<Range> targets{};      // where each target begins (`bytes` is ignored)
+  std::vector<Tagged> fills{};       // what the user writes before it
+  std::vector<LateSource> lates{};
+  std::vector<Tagged> expects{};  // what the user must find after it
+  bool keepsBuffers = false;      // the user does not write its buffers again right after it
 };
 
 // A thread, stream or agent: runs its executions one after the other. Several may share a side.
@@ -66,13 +67,16 @@ struct Actor {
 };
 
 // A waiter may sleep: it announces that, looks once more, then sleeps until an event; a producer
-// stores, then looks for the announcement and raises the event. The four parts of the rule can be
-// left out, to see what that breaks.
+// stores, then looks for the announcement and raises the event. The parts of the rule can be left
+// out, to see what that breaks.
 struct WakeRule {
   bool announceFence = true;  // between the announcement and the second look
   bool secondLook = true;
   bool producerFence = true;  // between the store and the look for the announcement
   bool producerLooks = true;
+  // Every sleeper has an event of its own. Shared by the actors of a side, the wrong one may take
+  // it.
+  bool ownEvents = true;
 };
 
 // Poison may fall on all counters of the lane at any moment. It releases every wait; an execution
@@ -92,6 +96,9 @@ struct Scenario {
   std::optional<WakeRule> sleeping;
   Poisoning poisoning = Poisoning::kNever;
   uint64_t maxStates = 4'000'000;
+  // Steps that no other actor can notice or hinder are taken at once instead of at every possible
+  // moment. Changes no verdict (a test compares), only the number of states.
+  bool reduce = true;
 };
 
 enum class Violation : uint8_t {

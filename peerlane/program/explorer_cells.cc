@@ -48,8 +48,7 @@ void Cells::close() {
 std::vector<uint32_t> Cells::of(const Range& range) const {
   const std::set<uint64_t>& cuts = cuts_[range.area];
   auto at = cuts.find(range.offset);
-  uint32_t cell =
-      first_[range.area] + static_cast<uint32_t>(std::distance(cuts.begin(), at));
+  uint32_t cell = first_[range.area] + static_cast<uint32_t>(std::distance(cuts.begin(), at));
   std::vector<uint32_t> cells;
   for (; *at < range.offset + range.bytes; ++at) cells.push_back(cell++);
   return cells;

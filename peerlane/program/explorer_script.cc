@@ -44,8 +44,8 @@ class Compiler {
       scripts_.cellNames.push_back(cells_.nameOf(cell));
     for (const Actor& actor : scenario_.actors) scripts_.actors.push_back(scriptOf(actor));
     for (const ExpectedWord& final : scenario_.finals)
-      scripts_.finals.push_back(
-          {cells_.of(final.word).front(), static_cast<Value>(final.value)});
+      scripts_.finals.push_back({cells_.of(final.word).front(), static_cast<Value>(final.value)});
+    if (scenario_.reduce) findPrivateCells();
     return std::move(scripts_);
   }
 
@@ -78,9 +78,10 @@ class Compiler {
   // In at least two pieces, because no device copies a message at once.
   static void addPieces(const Range& to, const Range& from, std::vector<PlacedCopy>& out) {
     const uint64_t half = to.bytes / 2;
-    for (const auto [offset, bytes] : {std::pair{uint64_t{0}, half}, {half, to.bytes - half}}) {
+    for (const auto& [offset, bytes] : {std::pair{uint64_t{0}, half}, {half, to.bytes - half}}) {
       if (bytes > 0)
-        out.push_back({{to.area, to.offset + offset, bytes}, {from.area, from.offset + offset, bytes}});
+        out.push_back(
+            {{to.area, to.offset + offset, bytes}, {from.area, from.offset + offset, bytes}});
     }
   }
   std::vector<PlacedCopy> piecesOf(const Execution& execution, const Op& op) const {
@@ -166,8 +167,7 @@ class Compiler {
     Effect effect;
     effect.to = cells_.of(fill.range);
     for (const uint32_t cell : effect.to)
-      effect.values.push_back(
-          pieceOf(fill.message, cells_.offsetOf(cell) - fill.range.offset));
+      effect.values.push_back(pieceOf(fill.message, cells_.offsetOf(cell) - fill.range.offset));
     effect.text = "user writes " + cells_.nameOf(effect.to.front()) + " of message " +
                   std::to_string(fill.message);
     return effect;
@@ -188,7 +188,7 @@ class Compiler {
       std::vector<Effect> fills;
       for (const Tagged& fill : execution.fills) fills.push_back(fillOf(fill));
       issue(script, std::move(fills), "user fills");
-      runOps(script, actor, execution);
+      runOps(script, execution);
       look(script, execution.expects, "user reads the result");
       const Execution* next = i + 1 < actor.executions.size() ? &actor.executions[i + 1] : nullptr;
       issue(script, reuse(execution, next), "user writes its buffers again");
@@ -202,26 +202,26 @@ class Compiler {
     std::vector<Effect> effects;
     for (Tagged fill : execution.fills) {
       const bool refilled =
-          next != nullptr && std::any_of(next->fills.begin(), next->fills.end(),
-                                         [&](const Tagged& other) {
-                                           return sameRange(other.range, fill.range);
-                                         });
-      if (fill.message == 0 || refilled) continue;
+          next != nullptr &&
+          std::any_of(next->fills.begin(), next->fills.end(),
+                      [&](const Tagged& other) { return sameRange(other.range, fill.range); });
+      if (fill.message == 0 || refilled || execution.keepsBuffers) continue;
       fill.message = kLastMessage;
       effects.push_back(fillOf(fill));
     }
     return effects;
   }
-  void runOps(Script& script, const Actor& actor, const Execution& execution) {
+  void runOps(Script& script, const Execution& execution) {
     const Program& program = *execution.program;
     const std::vector<std::string> texts = opTexts(program);
     std::vector<bool> bound(program.targets.size());
     std::string place = std::string(program.name);
-    if (!execution.cursors.empty()) place += "(" + std::to_string(execution.cursors[0]) + ") ";
+    if (!execution.cursors.empty()) place += "(" + std::to_string(execution.cursors[0]) + ")";
+    place += " ";
     for (size_t i = 0; i < program.ops.size(); ++i) {
       const Op& op = program.ops[i];
       for (const TargetId id : targetsOf(program, op)) bindLate(script, execution, id, bound);
-      runOp(script, actor, execution, op, place + texts[i]);
+      runOp(script, execution, op, place + texts[i]);
     }
   }
   static std::vector<TargetId> targetsOf(const Program& program, const Op& op) {
@@ -239,8 +239,7 @@ class Compiler {
         look(script, {late.read},
              std::string("binds ") + execution.program->targets[id].name + " by what it reads");
   }
-  void runOp(Script& script, const Actor& actor, const Execution& execution, const Op& op,
-             const std::string& text) {
+  void runOp(Script& script, const Execution& execution, const Op& op, const std::string& text) {
     switch (op.code) {
       case OpCode::kCopy:
       case OpCode::kCopyList: {
@@ -255,7 +254,7 @@ class Compiler {
         return issue(script, std::move(effects), text);
       }
       case OpCode::kStore:
-      case OpCode::kAdd64: return runWord(script, actor, execution, op, text);
+      case OpCode::kAdd64: return runWord(script, execution, op, text);
       case OpCode::kWait: {
         const uint32_t cell = cells_.of(wordOf(execution, op)).front();
         scripts_.isCounter[cell] = true;
@@ -274,8 +273,7 @@ class Compiler {
         return;
     }
   }
-  void runWord(Script& script, const Actor& actor, const Execution& execution, const Op& op,
-               const std::string& text) {
+  void runWord(Script& script, const Execution& execution, const Op& op, const std::string& text) {
     Effect effect{.kind = op.code == OpCode::kStore ? Effect::Kind::kSet : Effect::Kind::kAdd};
     const Range word = wordOf(execution, op);
     effect.release = op.order == Order::kRelease;
@@ -285,11 +283,45 @@ class Compiler {
     effect.text = text;
     scripts_.isCounter[effect.to.front()] = true;
     issue(script, {std::move(effect)}, text);
-    const int side = scenario_.areas[word.area].side;
-    if (scenario_.sleeping && side != actor.side)
-      script.instructions.push_back({.kind = Instruction::Kind::kWake,
-                                     .first = static_cast<uint32_t>(side),
-                                     .text = "looks who sleeps"});
+    // Words of one's own side as well: others of that side may sleep on them.
+    if (scenario_.sleeping)
+      script.instructions.push_back(
+          {.kind = Instruction::Kind::kWake,
+           .first = static_cast<uint32_t>(scenario_.areas[word.area].side),
+           .text = "looks who sleeps"});
+  }
+
+  // --- Third pass: what only one actor touches ---
+  void findPrivateCells() {
+    constexpr int kNobody = -1;
+    constexpr int kSeveral = -2;
+    std::vector<int> owner(scripts_.cellCount, kNobody);
+    const auto touch = [&](uint32_t cell, int actor) {
+      if (owner[cell] == kNobody) owner[cell] = actor;
+      if (owner[cell] != actor || scripts_.isCounter[cell]) owner[cell] = kSeveral;
+    };
+    const auto isOwned = [&](const std::vector<uint32_t>& cells) {
+      return std::none_of(cells.begin(), cells.end(),
+                          [&](uint32_t cell) { return owner[cell] == kSeveral; });
+    };
+    for (size_t i = 0; i < scripts_.actors.size(); ++i) {
+      const int actor = static_cast<int>(i);
+      for (const Effect& effect : scripts_.actors[i].effects) {
+        for (const uint32_t cell : effect.to) touch(cell, actor);
+        for (const uint32_t cell : effect.from) touch(cell, actor);
+      }
+      for (const Instruction& instruction : scripts_.actors[i].instructions)
+        for (const Expected& expected : instruction.expected) touch(expected.cell, actor);
+    }
+    for (Script& script : scripts_.actors) {
+      for (Effect& effect : script.effects)
+        effect.isPrivate = isOwned(effect.to) && isOwned(effect.from);
+      for (Instruction& instruction : script.instructions) {
+        std::vector<uint32_t> cells;
+        for (const Expected& expected : instruction.expected) cells.push_back(expected.cell);
+        instruction.isPrivate = isOwned(cells);
+      }
+    }
   }
 
   const Scenario& scenario_;
@@ -300,6 +332,8 @@ class Compiler {
 
 }  // namespace
 
-Scripts compile(const Scenario& scenario) { return Compiler(scenario).run(); }
+Scripts compile(const Scenario& scenario) {
+  return Compiler(scenario).run();
+}
 
 }  // namespace peerlane::explorer

@@ -21,7 +21,9 @@ inline constexpr Value kPoisoned = Value{1} << 30;
 inline Value pieceOf(uint32_t message, uint64_t offset) {
   return message == 0 ? 0 : (message << 16) + static_cast<Value>(offset & 0xffff) + 1;
 }
-inline uint32_t messageOf(Value value) { return value == 0 ? 0 : (value - 1) >> 16; }
+inline uint32_t messageOf(Value value) {
+  return value == 0 ? 0 : (value - 1) >> 16;
+}
 
 // Something that becomes visible to everybody at one moment: a piece of a copy, a store, a fill.
 struct Effect {
@@ -29,10 +31,11 @@ struct Effect {
   Kind kind = Kind::kSet;
   bool release = false;
   bool isCounter = false;
-  std::vector<uint32_t> to;
-  std::vector<uint32_t> from;  // kCopy
-  std::vector<Value> values;   // kSet, kAdd
-  std::string text;
+  bool isPrivate = false;  // no other actor touches these cells: when it happens, nobody can tell
+  std::vector<uint32_t> to{};
+  std::vector<uint32_t> from{};  // kCopy
+  std::vector<Value> values{};   // kSet, kAdd
+  std::string text{};
 };
 
 struct Expected {
@@ -42,21 +45,22 @@ struct Expected {
 
 struct Instruction {
   enum class Kind : uint8_t {
-    kIssue,   // effects [first, first+count) may happen from now on
-    kLook,    // reads `expected`; wrong values are a finding
-    kWait,    // for `cell`
-    kFence,   // all effects issued so far have happened
-    kWake,    // look who sleeps on side `first`
+    kIssue,  // effects [first, first+count) may happen from now on
+    kLook,   // reads `expected`; wrong values are a finding
+    kWait,   // for `cell`
+    kFence,  // all effects issued so far have happened
+    kWake,   // look who sleeps on side `first`
     kDone,   // the last one; where poison leads
   };
   Kind kind = Kind::kDone;
   Compare compare = Compare::kGreaterEqual;
+  bool isPrivate = false;  // kLook: as for effects
   uint32_t first = 0;
   uint32_t count = 0;
   uint32_t cell = 0;
   int64_t operand = 0;
-  std::vector<Expected> expected;
-  std::string text;
+  std::vector<Expected> expected{};
+  std::string text{};
 };
 
 struct Script {

@@ -38,11 +38,16 @@ Result<std::unique_ptr<Progress>> Progress::create(Duration spin) {
 }
 
 Progress::~Progress() {
+  stop();
+}
+
+void Progress::stop() {
   stop_.store(true, std::memory_order_seq_cst);
   loop_->wake();
   if (thread_.joinable()) thread_.join();
   takePending();
   for (auto& task : tasks_) task->keepAlive_.reset();
+  tasks_.clear();
 }
 
 void Progress::run() {
@@ -109,6 +114,7 @@ Status Progress::call(std::function<void()> fn) {
   if (onLoopThread())
     return Status(Code::kInvalidArgument,
                   "a blocking call was made from a callback on the progress thread");
+  if (stop_.load(std::memory_order_acquire)) return Status(Code::kClosed, "the context has ended");
   std::promise<void> done;
   loop_->post([&] {
     fn();

@@ -45,7 +45,10 @@ class Progress {
 
   // `spin`: how long to poll after work before sleeping.
   static Result<std::unique_ptr<Progress>> create(Duration spin);
-  ~Progress();  // stops the thread; tasks still there are dropped
+  ~Progress();
+  // Ends the thread; tasks still there are dropped. Afterwards posts are kept but not run, and
+  // call() fails. Idempotent; not on the progress thread.
+  void stop();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 

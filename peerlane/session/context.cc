@@ -146,7 +146,7 @@ void Context::State::stop() {
   });
   // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
   (void)progress_->call([this] { progress_->turn(); });
-  progress_.reset();
+  progress_->stop();
 }
 
 HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
@@ -162,7 +162,8 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
 
 std::shared_ptr<PeerCore> Context::State::makePeer(
     bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
-  const PeerSurroundings around{config_, *progress_, regions_, providers_, metrics_, transports_};
+  const PeerSurroundings around{shared_from_this(), config_,  *progress_, regions_,
+                                providers_,         metrics_, transports_};
   const std::lock_guard lock(mutex_);
   const uint64_t number = nextPeer_++;
   auto& slot = peers_[number];

@@ -196,6 +196,8 @@ Status PeerCore::sendSlab() {
       [weak = weak_from_this()](std::unique_ptr<ImportedRegion> region) {
         auto self = weak.lock();
         if (!self) return;  // the link went with the peer
+        if (self->state() == PeerState::kLost || self->state() == PeerState::kClosed)
+          return self->link_->detach(region->memory);
         auto shared = std::make_shared<std::unique_ptr<ImportedRegion>>(std::move(region));
         self->progress().post([self, shared] { self->dropImported(std::move(*shared)); });
       });

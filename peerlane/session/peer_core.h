@@ -41,8 +41,10 @@ enum class PeerState : uint8_t {
 };
 const char* peerStateName(PeerState state);
 
-// What a context gives to each of its peers. Outlives them.
+// What a context gives to each of its peers.
 struct PeerSurroundings {
+  std::shared_ptr<void>
+      keepAlive;  // what the references point into: handles may outlive the context
   const Config& config;
   Progress& progress;
   RegionTable& regions;
@@ -106,6 +108,18 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // agent may still be leaving it when its last entry is complete.
   Mailbox* borrowMailbox();
   void returnMailbox(Mailbox* mailbox);
+  bool hasBorrowedMailboxes() const {
+    return mailboxesPending_.load(std::memory_order_relaxed) != 0;
+  }
+
+  // OK when something can be posted: ready, and not in a forked child.
+  Status usable() const {
+    if (forkGeneration() != forks_)
+      return Status(Code::kNotSupported,
+                    "this peer belongs to a context made before fork(); make a new one");
+    return failure();
+  }
+  bool forked() const { return forkGeneration() != forks_; }
 
   // Objects of higher floors that live as long as the peer, one per type; turned with it.
   template <typename T>
@@ -165,6 +179,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   const uint64_t number_;
   const PeerSurroundings around_;
   const bool initiator_;
+  const uint64_t forks_ = forkGeneration();
   Events events_;
 
   std::atomic<PeerState> state_{PeerState::kConnecting};

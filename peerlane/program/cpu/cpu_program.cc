@@ -122,10 +122,12 @@ Status CpuProgram::prepare(Program program, Binding binding) {
                   "program '" + std::string(program_.name) + "' has " +
                       std::to_string(program_.targets.size()) + " targets, " +
                       std::to_string(binding_.targets.size()) + " are bound");
-  if (program_.targets.size() > CpuRun::kMaxTargets ||
-      program_.laneAdvance.size() > CpuRun::kMaxLanes)
+  for (size_t id = CpuRun::kMaxLateTargets; id < program_.targets.size(); ++id)
+    if (program_.targets[id].late)
+      return Status(Code::kNotSupported, "the CPU executor binds late targets only below number " +
+                                             std::to_string(CpuRun::kMaxLateTargets));
+  if (program_.laneAdvance.size() > CpuRun::kMaxLanes)
     return Status(Code::kNotSupported, "the CPU executor runs programs of at most " +
-                                           std::to_string(CpuRun::kMaxTargets) + " targets and " +
                                            std::to_string(CpuRun::kMaxLanes) + " lanes");
   bool onlyMappedCopies = true;
   for (const Op& op : program_.ops) {

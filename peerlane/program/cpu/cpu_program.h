@@ -81,7 +81,7 @@ enum class Step : uint8_t {
 // External synchronization: one thread at a time calls advance(). cancel() may come from anywhere.
 class CpuRun {
  public:
-  static constexpr uint32_t kMaxTargets = 12;
+  static constexpr uint32_t kMaxLateTargets = 12;
   static constexpr uint32_t kMaxLanes = 4;
 
   // Requires: prepared outlives the run. `cursors`: one per lane of the program, claimed by the
@@ -129,8 +129,8 @@ class CpuRun {
   LateBinder* late_ = nullptr;
   Indices indices_;
   std::array<uint64_t, kMaxLanes> cursors_{};
-  std::array<BoundTarget, kMaxTargets> lateTargets_{};  // resolved late targets only
-  uint32_t lateResolved_ = 0;                           // bit per target
+  std::array<BoundTarget, kMaxLateTargets> lateTargets_{};  // resolved late targets only
+  uint32_t lateResolved_ = 0;                               // bit per target
   size_t pc_ = 0;
   size_t piece_ = 0;  // inside the current op
   uint64_t pieceOffset_ = 0;

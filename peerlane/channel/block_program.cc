@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/block_program.h"
+
+#include <algorithm>
+#include <string>
+
+#include "peerlane/channel/notify_protocol.h"
+#include "peerlane/channel/signal_protocol.h"
+
+namespace peerlane {
+namespace {
+
+constexpr size_t kMaxRegions = 0x3f00;
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+Status checkRange(const char* side, uint64_t regionBytes, uint64_t offset, uint64_t bytes,
+                  size_t index) {
+  if (bytes == 0)
+    return invalid("block " + std::to_string(index) + " has 0 bytes; need at least 1");
+  if (bytes <= regionBytes && offset <= regionBytes - bytes) return Status::ok();
+  return invalid("block " + std::to_string(index) + ": " + side + " range [" +
+                 std::to_string(offset) + ", +" + std::to_string(bytes) +
+                 ") lies outside the region's " + std::to_string(regionBytes) + " bytes");
+}
+
+// offset + (count - 1) * stride + bytes, or nothing when that is no 64-bit number.
+std::optional<uint64_t> extentOf(uint64_t stride, uint64_t count, uint64_t bytes) {
+  uint64_t span = 0;
+  uint64_t end = 0;
+  if (__builtin_mul_overflow(stride, count - 1, &span) || __builtin_add_overflow(span, bytes, &end))
+    return {};
+  return end;
+}
+
+Status checkStrided(const char* side, uint64_t regionBytes, uint64_t offset, uint64_t stride,
+                    uint64_t count, uint64_t bytes) {
+  const auto extent = extentOf(stride, count, bytes);
+  if (extent && *extent <= regionBytes && offset <= regionBytes - *extent) return Status::ok();
+  return invalid(std::string(side) + " blocks: " + std::to_string(count) + " x " +
+                 std::to_string(bytes) + " bytes, stride " + std::to_string(stride) +
+                 ", from offset " + std::to_string(offset) + " lie outside the region's " +
+                 std::to_string(regionBytes) + " bytes");
+}
+
+}  // namespace
+
+Result<OwnedNotify> ownNotify(const Notify& notify) {
+  OwnedNotify owned;
+  if (notify.message) {
+    if (notify.message->size() > kNotifyMaxMessageBytes)
+      return invalid("notification message of " + std::to_string(notify.message->size()) +
+                     " bytes; at most " + std::to_string(kNotifyMaxMessageBytes));
+    owned.hasMessage = true;
+    owned.message.assign(notify.message->begin(), notify.message->end());
+    owned.header[0] = static_cast<uint32_t>(owned.message.size());
+    owned.header[1] = notify.tag;
+  }
+  if (notify.signal) {
+    if (*notify.signal >= slab::kSignals)
+      return invalid("signal " + std::to_string(*notify.signal) + "; there are 0 to " +
+                     std::to_string(slab::kSignals - 1));
+    if (notify.signalAdd >= kPoison)
+      return invalid("signal addition " + std::to_string(notify.signalAdd) +
+                     "; counters stay below 2^62");
+    owned.signal = notify.signal;
+    owned.signalAdd = notify.signalAdd;
+  }
+  return owned;
+}
+
+Status BlockProgram::begin(Direction direction) {
+  direction_ = direction;
+  bytes_ = 0;
+  locals_.clear();
+  remotes_.clear();
+  layout_.segments.clear();
+  layout_.kind = CopyLayout::Kind::kScattered;
+  return Status::ok();
+}
+
+Result<TargetId> BlockProgram::localTarget(const Region* region) {
+  if (region == nullptr || !*region) return invalid("a block names no local region");
+  // Blocks of a list mostly share the region of the one before: look from the back.
+  for (size_t i = locals_.size(); i-- > 0;)
+    if (locals_[i] == region->record()) return static_cast<TargetId>(i);
+  if (locals_.size() >= kMaxRegions)
+    return invalid("one post names more than " + std::to_string(kMaxRegions) + " local regions");
+  locals_.push_back(region->record());
+  return static_cast<TargetId>(locals_.size() - 1);
+}
+
+Result<TargetId> BlockProgram::remoteTarget(const PeerCore& peer, const RemoteRegion* region) {
+  if (region == nullptr || !*region) return invalid("a block names no remote region");
+  for (size_t i = remotes_.size(); i-- > 0;)
+    if (remotes_[i].slot() == region->slot()) return static_cast<TargetId>(kRemoteBit + i);
+  if (region->peer().get() != &peer)
+    return invalid(
+        "a block names a region of another peer (or of an earlier connection to this one)");
+  const Access wanted = direction_ == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
+  if (!allows(region->access(), wanted))
+    return Status(Code::kPermissionDenied, std::string("the remote region grants ") +
+                                               accessName(region->access()) + ", this needs " +
+                                               accessName(wanted));
+  if (remotes_.size() >= kMaxRegions)
+    return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
+  remotes_.push_back(*region);
+  return static_cast<TargetId>(kRemoteBit + remotes_.size() - 1);
+}
+
+Status BlockProgram::take(const PeerCore& peer, Direction direction,
+                          std::span<const Block> blocks) {
+  PEERLANE_RETURN_IF_ERROR(begin(direction));
+  if (blocks.empty()) return invalid("a list without blocks; need at least one");
+  layout_.segments.reserve(blocks.size());
+  const Region* lastLocal = nullptr;
+  const RemoteRegion* lastRemote = nullptr;
+  TargetId local = 0;
+  TargetId remote = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    if (block.local != lastLocal || i == 0) {
+      PEERLANE_ASSIGN(local, localTarget(block.local));
+      lastLocal = block.local;
+    }
+    if (block.remote != lastRemote || i == 0) {
+      PEERLANE_ASSIGN(remote, remoteTarget(peer, block.remote));
+      lastRemote = block.remote;
+    }
+    PEERLANE_RETURN_IF_ERROR(
+        checkRange("local", locals_[local]->bytes, block.localOffset, block.bytes, i));
+    PEERLANE_RETURN_IF_ERROR(
+        checkRange("remote", block.remote->bytes(), block.remoteOffset, block.bytes, i));
+    layout_.segments.push_back(
+        direction == Direction::kPut
+            ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
+            : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes});
+    bytes_ += block.bytes;
+  }
+  return checkOverlap();
+}
+
+Status BlockProgram::take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks) {
+  PEERLANE_RETURN_IF_ERROR(begin(direction));
+  if (blocks.count == 0 || blocks.blockBytes == 0)
+    return invalid("strided blocks: " + std::to_string(blocks.count) + " x " +
+                   std::to_string(blocks.blockBytes) +
+                   " bytes; need at least one of at least 1 byte");
+  PEERLANE_ASSIGN(const TargetId local, localTarget(blocks.local));
+  PEERLANE_ASSIGN(const TargetId remote, remoteTarget(peer, blocks.remote));
+  PEERLANE_RETURN_IF_ERROR(checkStrided("local", locals_[0]->bytes, blocks.localOffset,
+                                        blocks.localStride, blocks.count, blocks.blockBytes));
+  PEERLANE_RETURN_IF_ERROR(checkStrided("remote", blocks.remote->bytes(), blocks.remoteOffset,
+                                        blocks.remoteStride, blocks.count, blocks.blockBytes));
+  const bool isPut = direction == Direction::kPut;
+  const uint64_t toStride = isPut ? blocks.remoteStride : blocks.localStride;
+  if (blocks.count > 1 && toStride < blocks.blockBytes)
+    return invalid("strided blocks overlap at their destination: stride " +
+                   std::to_string(toStride) + " is below the block size " +
+                   std::to_string(blocks.blockBytes));
+  layout_.kind = CopyLayout::Kind::kStrided;
+  layout_.first =
+      isPut ? Segment{remote, local, blocks.remoteOffset, blocks.localOffset, blocks.blockBytes}
+            : Segment{local, remote, blocks.localOffset, blocks.remoteOffset, blocks.blockBytes};
+  layout_.toStride = toStride;
+  layout_.fromStride = isPut ? blocks.localStride : blocks.remoteStride;
+  layout_.count = blocks.count;
+  bytes_ = blocks.count * blocks.blockBytes;
+  return Status::ok();
+}
+
+Status BlockProgram::take(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks) {
+  PEERLANE_RETURN_IF_ERROR(begin(direction));
+  if (blocks.blockBytes == 0 || blocks.localCount == 0 || blocks.remoteCount == 0 ||
+      blocks.maxBlocksPerPost == 0)
+    return invalid(
+        "indexed blocks need blockBytes, localCount, remoteCount and maxBlocksPerPost above 0");
+  if (blocks.localCount > UINT32_MAX || blocks.remoteCount > UINT32_MAX ||
+      blocks.maxBlocksPerPost > UINT32_MAX)
+    return invalid("indexed blocks are numbered by 32 bits; a count is above that");
+  const uint64_t localStride = blocks.localStride == 0 ? blocks.blockBytes : blocks.localStride;
+  const uint64_t remoteStride = blocks.remoteStride == 0 ? blocks.blockBytes : blocks.remoteStride;
+  if (localStride < blocks.blockBytes || remoteStride < blocks.blockBytes)
+    return invalid("indexed blocks overlap: a stride is below the block size " +
+                   std::to_string(blocks.blockBytes));
+  PEERLANE_ASSIGN(const TargetId local, localTarget(blocks.local));
+  PEERLANE_ASSIGN(const TargetId remote, remoteTarget(peer, blocks.remote));
+  PEERLANE_RETURN_IF_ERROR(checkStrided("local", locals_[0]->bytes, blocks.localOffset, localStride,
+                                        blocks.localCount, blocks.blockBytes));
+  PEERLANE_RETURN_IF_ERROR(checkStrided("remote", blocks.remote->bytes(), blocks.remoteOffset,
+                                        remoteStride, blocks.remoteCount, blocks.blockBytes));
+  const bool isPut = direction == Direction::kPut;
+  layout_.kind = CopyLayout::Kind::kIndexed;
+  layout_.first =
+      isPut ? Segment{remote, local, blocks.remoteOffset, blocks.localOffset, blocks.blockBytes}
+            : Segment{local, remote, blocks.localOffset, blocks.remoteOffset, blocks.blockBytes};
+  layout_.toStride = isPut ? remoteStride : localStride;
+  layout_.fromStride = isPut ? localStride : remoteStride;
+  layout_.toLimit = isPut ? blocks.remoteCount : blocks.localCount;
+  layout_.fromLimit = isPut ? blocks.localCount : blocks.remoteCount;
+  layout_.count = blocks.maxBlocksPerPost;
+  bytes_ = blocks.blockBytes;
+  return Status::ok();
+}
+
+// Two blocks that write the same bytes leave it to chance who wins: refused. Lists mostly come in
+// order, so that a look at the neighbours suffices; else the ranges are sorted.
+Status BlockProgram::checkOverlap() const {
+  const auto before = [](const Segment& a, const Segment& b) {
+    return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
+  };
+  const auto apart = [](const Segment& a, const Segment& b) {
+    return a.to != b.to || a.toOffset + a.bytes <= b.toOffset;
+  };
+  const auto firstBad = [&](const std::vector<Segment>& ordered) -> Status {
+    for (size_t i = 1; i < ordered.size(); ++i)
+      if (!apart(ordered[i - 1], ordered[i]))
+        return invalid("two blocks overlap at their destination, at offset " +
+                       std::to_string(ordered[i].toOffset));
+    return Status::ok();
+  };
+  if (std::is_sorted(layout_.segments.begin(), layout_.segments.end(), before))
+    return firstBad(layout_.segments);
+  std::vector<Segment> sorted = layout_.segments;
+  std::sort(sorted.begin(), sorted.end(), before);
+  return firstBad(sorted);
+}
+
+bool BlockProgram::imported(PeerCore& peer) const {
+  bool all = true;
+  for (const RemoteRegion& remote : remotes_) {
+    const auto state = remote.slot()->state.load(std::memory_order_acquire);
+    if (state == ImportSlot::State::kNone) peer.requestImport(remote.reference(), remote.slot());
+    all = all && state == ImportSlot::State::kReady;
+  }
+  return all;
+}
+
+Status BlockProgram::importFailure() const {
+  for (const RemoteRegion& remote : remotes_)
+    if (remote.slot()->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
+      return remote.slot()->failure;
+  return Status::ok();
+}
+
+Status BlockProgram::enter() {
+  const auto back = [this](size_t locals, size_t remotes, const char* which) {
+    for (size_t i = 0; i < locals; ++i) locals_[i]->gate.leave();
+    for (size_t i = 0; i < remotes; ++i) remotes_[i].slot()->region->gate.leave();
+    return Status(Code::kClosed,
+                  std::string("a ") + which + " region of this transfer is being unregistered");
+  };
+  for (size_t i = 0; i < locals_.size(); ++i)
+    if (!locals_[i]->gate.enter()) return back(i, 0, "local");
+  for (size_t i = 0; i < remotes_.size(); ++i)
+    if (!remotes_[i].slot()->region->gate.enter()) return back(locals_.size(), i, "remote");
+  return Status::ok();
+}
+
+void BlockProgram::leave() {
+  for (const auto& local : locals_) local->gate.leave();
+  for (const RemoteRegion& remote : remotes_) remote.slot()->region->gate.leave();
+}
+
+const char* BlockProgram::engine() const {
+  if (remotes_.empty()) return "mapped";
+  const auto& region = remotes_.front().slot()->region;
+  return region ? region->memory.engine : "";
+}
+
+// In one process source and destination may be the same memory; memcpy must not see that.
+Status BlockProgram::checkOverlapWithSource() const {
+  if (layout_.kind != CopyLayout::Kind::kScattered) return Status::ok();
+  const auto baseOf = [this](TargetId target) -> const std::byte* {
+    return target >= kRemoteBit ? remotes_[target - kRemoteBit].slot()->region->memory.mapped
+                                : locals_[target]->base;
+  };
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+    bool isSource;
+  };
+  std::vector<Range> ranges;
+  for (const Segment& segment : layout_.segments) {
+    const std::byte* to = baseOf(segment.to) + segment.toOffset;
+    const std::byte* from = baseOf(segment.from) + segment.fromOffset;
+    ranges.push_back({to, to + segment.bytes, false});
+    ranges.push_back({from, from + segment.bytes, true});
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const std::byte* sourceEnd = nullptr;
+  const std::byte* destinationEnd = nullptr;
+  for (const Range& range : ranges) {
+    const std::byte* otherEnd = range.isSource ? destinationEnd : sourceEnd;
+    if (otherEnd != nullptr && range.begin < otherEnd)
+      return invalid("source and destination of this transfer are the same memory in part");
+    (range.isSource ? sourceEnd : destinationEnd) =
+        std::max(range.isSource ? sourceEnd : destinationEnd, range.end);
+  }
+  return Status::ok();
+}
+
+Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& program,
+                           Binding& binding) const {
+  const LinkTraits& traits = peer.link().traits();
+  if (traits.transport == "self") PEERLANE_RETURN_IF_ERROR(checkOverlapWithSource());
+  const Access wanted = direction_ == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
+  PutPayload payload;
+  const TargetId base = notify.hasMessage ? TargetId{kNotifySenderFirstData}
+                        : notify.signal   ? TargetId{kSignalSenderFirstData}
+                                          : TargetId{0};
+  std::vector<BoundTarget> data;
+  for (const auto& local : locals_) {
+    payload.targets.push_back({.name = "local", .side = Side::kLocal});
+    data.push_back({.address = local->base, .bytes = local->bytes});
+  }
+  for (const RemoteRegion& remote : remotes_) {
+    const RemoteMemory& memory = remote.slot()->region->memory;
+    if (!allows(memory.grant.access, wanted))
+      return Status(Code::kPermissionDenied, std::string("the owner grants ") +
+                                                 accessName(memory.grant.access) + ", this needs " +
+                                                 accessName(wanted));
+    payload.targets.push_back({.name = "remote", .side = Side::kRemote});
+    data.push_back({.address = memory.mapped, .bytes = memory.grant.bytes, .remote = &memory});
+  }
+  if (!locals_.empty()) {
+    payload.layout = layout_;
+    const auto numbered = [&](TargetId target) {
+      return static_cast<TargetId>(
+          base + (target >= kRemoteBit ? locals_.size() + (target - kRemoteBit) : target));
+    };
+    const auto renumber = [&](Segment& segment) {
+      segment.to = numbered(segment.to);
+      segment.from = numbered(segment.from);
+    };
+    if (layout_.kind == CopyLayout::Kind::kScattered)
+      std::for_each(payload.layout.segments.begin(), payload.layout.segments.end(), renumber);
+    else
+      renumber(payload.layout.first);
+  }
+
+  const std::shared_ptr<ImportedRegion>& peerSlab = peer.peerSlab();
+  const auto slabTarget = [&](uint64_t offset, uint64_t bytes) {
+    const RemoteMemory& memory = peerSlab->memory;
+    return BoundTarget{.address = memory.mapped != nullptr ? memory.mapped + offset : nullptr,
+                       .bytes = bytes,
+                       .remote = &memory,
+                       .remoteOffset = offset,
+                       .waker = memory.mapped != nullptr ? &traits.waker : nullptr};
+  };
+  binding.targets.clear();
+  const auto signalTarget = [&] {
+    return slabTarget(slab::kSignalsOffset + uint64_t{*notify.signal} * slab::kWordStrideBytes,
+                      sizeof(uint64_t));
+  };
+  if (notify.hasMessage) {
+    const bool isVoid = notify.header[0] == OwnedNotify::kVoid;
+    const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes,
+                            isVoid ? 0 : notify.header[0]};
+    program = notifySender(shape, payload);
+    binding.targets.push_back(
+        {.address = reinterpret_cast<std::byte*>(notify.header), .bytes = sizeof(notify.header)});
+    // An empty message still needs an address to be bound to.
+    binding.targets.push_back({.address = notify.message.empty()
+                                              ? reinterpret_cast<std::byte*>(notify.header)
+                                              : notify.message.data(),
+                               .bytes = notify.message.size()});
+    binding.targets.push_back(
+        slabTarget(slab::kInboxOffset, uint64_t{slab::kNotifySlots} * slab::kInboxStrideBytes));
+    binding.targets.push_back({.address = peer.slab() + slab::kCreditsOffset,
+                               .bytes = uint64_t{slab::kNotifySlots} * slab::kWordStrideBytes});
+    binding.targets.insert(binding.targets.end(), data.begin(), data.end());
+    if (notify.signal) {
+      program.targets.push_back({.name = "counter", .side = Side::kRemote});
+      binding.targets.push_back(signalTarget());
+      program.ops.push_back({.code = OpCode::kAdd64,
+                             .order = Order::kRelease,
+                             .to = {.target = static_cast<TargetId>(program.targets.size() - 1)},
+                             .operand = {.delta = static_cast<int64_t>(notify.signalAdd)}});
+    }
+    return Status::ok();
+  }
+  if (notify.signal) {
+    program = empty() ? signalSender(notify.signalAdd) : putSignal(payload, notify.signalAdd);
+    binding.targets.push_back(signalTarget());
+    binding.targets.insert(binding.targets.end(), data.begin(), data.end());
+    return Status::ok();
+  }
+  ProgramBuilder plain(direction_ == Direction::kPut ? "put" : "get");
+  if (!empty()) {
+    declarePayload(plain, payload);
+    movePayload(plain, payload);
+    binding.targets = std::move(data);
+  } else {
+    // Nothing to move: only the order of what went before matters.
+    plain.flush(plain.remote("slab"));
+    binding.targets.push_back(slabTarget(0, slab::kBytes));
+  }
+  program = plain.build();
+  return Status::ok();
+}
+
+}  // namespace peerlane

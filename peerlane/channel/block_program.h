@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BlockProgram: what a user asked to move, checked, and made into a program with its binding.
+// Shared by put/get and plans. External synchronization required.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "peerlane/channel/plan.h"
+#include "peerlane/channel/transfer.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/program/binding.h"
+#include "peerlane/program/program.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+// A Notify that owns its message.
+struct OwnedNotify {
+  // What the header says instead of a length when a claimed slot is given up: the receiver skips
+  // it.
+  static constexpr uint32_t kVoid = 0xffff'ffffu;
+
+  bool hasMessage = false;
+  uint32_t header[2] = {0, 0};  // bytes or kVoid, tag
+  std::vector<std::byte> message;
+  std::optional<uint32_t> signal;
+  uint64_t signalAdd = 0;
+};
+// kInvalidArgument for a message that is too long or a signal that does not exist.
+Result<OwnedNotify> ownNotify(const Notify& notify);
+
+class BlockProgram {
+ public:
+  // Takes the blocks of one post: rights, ranges, overlaps and owners are checked, nothing is
+  // imported.
+  Status take(const PeerCore& peer, Direction direction, std::span<const Block> blocks);
+  Status take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks);
+  Status take(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks);
+
+  // Asks for what is not imported. True when all is, so that enter() may be called.
+  bool imported(PeerCore& peer) const;
+  // The first import that failed; OK else.
+  Status importFailure() const;
+
+  // Goes through the gates of every region. Balanced by leave() if it returned OK.
+  Status enter();
+  void leave();
+
+  // The program with its binding. Requires: imported. `headerless`: see OwnedNotify; it must
+  // outlive the run.
+  Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding) const;
+
+  Direction direction() const { return direction_; }
+  uint64_t bytes() const { return bytes_; }
+  const CopyLayout& layout() const { return layout_; }
+  bool empty() const { return locals_.empty(); }
+  const char* engine() const;
+  const std::vector<std::shared_ptr<RegionRecord>>& locals() const { return locals_; }
+  const std::vector<RemoteRegion>& remotes() const { return remotes_; }
+
+ private:
+  Result<TargetId> localTarget(const Region* region);
+  Result<TargetId> remoteTarget(const PeerCore& peer, const RemoteRegion* region);
+  Status checkOverlap() const;
+  Status checkOverlapWithSource() const;
+  Status begin(Direction direction);
+
+  Direction direction_ = Direction::kPut;
+  uint64_t bytes_ = 0;
+  // Targets before numbering: local i is i, remote j is kRemoteBit + j.
+  static constexpr TargetId kRemoteBit = 0x4000;
+  std::vector<std::shared_ptr<RegionRecord>> locals_;
+  std::vector<RemoteRegion> remotes_;
+  CopyLayout layout_;
+};
+
+}  // namespace peerlane

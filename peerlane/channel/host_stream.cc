@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/host_stream.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "peerlane/channel/transfer_core.h"
+
+namespace peerlane {
+
+struct HostStream::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<TransferCore>> queue;  // under mutex
+  bool stop = false;                                // under mutex
+  std::thread thread;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return stop || !queue.empty(); });
+      if (queue.empty()) return;
+      std::shared_ptr<TransferCore> next = std::move(queue.front());
+      queue.pop_front();
+      lock.unlock();
+      next->runToEnd();
+      next.reset();
+      lock.lock();
+    }
+  }
+};
+
+HostStream::HostStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<HostStream>> HostStream::create() {
+  auto state = std::make_unique<State>();
+  State* raw = state.get();
+  raw->thread = std::thread([raw] { raw->run(); });
+  return std::unique_ptr<HostStream>(new HostStream(std::move(state)));
+}
+
+HostStream::~HostStream() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->changed.notify_one();
+  state_->thread.join();
+}
+
+void HostStream::enqueue(std::shared_ptr<TransferCore> transfer) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->queue.push_back(std::move(transfer));
+  }
+  state_->changed.notify_one();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/notification_inbox.h"
+
+#include <cstring>
+
+#include "peerlane/channel/block_program.h"
+#include "peerlane/channel/notify_protocol.h"
+#include "peerlane/core/log.h"
+
+namespace peerlane {
+
+std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
+  return peer.attachment<NotificationInbox>(
+      [&] { return std::make_shared<NotificationInbox>(peer); });
+}
+
+NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer) {
+  static_assert(slab::kNotifyMaxMessageBytes == kNotifyMaxMessageBytes);
+  static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
+  static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
+  buffer_.resize(kNotifyHeaderBytes + kNotifyMaxMessageBytes);
+  const RemoteMemory& memory = peer.peerSlab()->memory;
+  Binding binding;
+  binding.targets.push_back({.address = peer.slab() + slab::kInboxOffset,
+                             .bytes = uint64_t{slab::kNotifySlots} * slab::kInboxStrideBytes});
+  binding.targets.push_back({});
+  binding.targets.push_back(
+      {.address = memory.mapped != nullptr ? memory.mapped + slab::kCreditsOffset : nullptr,
+       .bytes = uint64_t{slab::kNotifySlots} * slab::kWordStrideBytes,
+       .remote = &memory,
+       .remoteOffset = slab::kCreditsOffset,
+       .waker = memory.mapped != nullptr ? &peer.link().traits().waker : nullptr});
+  if (memory.mapped == nullptr) binding.mailbox = peer.borrowMailbox();
+  const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes, kNotifyMaxMessageBytes};
+  broken_ = program_.prepare(notifyReceiver(shape), std::move(binding));
+  PEERLANE_CHECK(broken_.isOk());
+}
+
+// The slot is complete: its header says how much to take.
+Status NotificationInbox::bind(TargetId /*target*/, BoundTarget& out) {
+  const std::byte* header = peer_.slab() + slab::kInboxOffset +
+                            cursor_ % slab::kNotifySlots * slab::kInboxStrideBytes +
+                            kNotifyHeaderOffset;
+  uint32_t fields[2];
+  std::memcpy(fields, header, sizeof(fields));
+  void_ = fields[0] == OwnedNotify::kVoid;
+  if (!void_ && fields[0] > kNotifyMaxMessageBytes) {
+    PEERLANE_LOG_WARN("peer {}: a notification claims {} bytes; at most {}: dropped",
+                      peer_.number(), fields[0], kNotifyMaxMessageBytes);
+    void_ = true;
+  }
+  current_.tag = fields[1];
+  out.address = buffer_.data();
+  out.bytes = kNotifyHeaderBytes + (void_ ? 0 : fields[0]);
+  return Status::ok();
+}
+
+bool NotificationInbox::takeLocked() {
+  bool moved = false;
+  while (waiting_.size() < kMaxWaiting) {
+    if (!running_) {
+      run_.start(program_, {&cursor_, 1}, {}, this);
+      running_ = true;
+    }
+    if (run_.advance(UINT64_MAX) != cpu::Step::kEnded) break;
+    running_ = false;
+    if (run_.code() != Code::kOk) break;  // the peer is gone; what it sent before was taken
+    if (!void_) {
+      current_.message.assign(buffer_.begin() + kNotifyHeaderBytes,
+                              buffer_.begin() + static_cast<std::ptrdiff_t>(run_.bytesMoved()));
+      waiting_.push_back(std::move(current_));
+    }
+    ++cursor_;
+    moved = true;
+  }
+  return moved;
+}
+
+void NotificationInbox::tell() {
+  if (event_ && (!waiting_.empty() || peer_.failureCode() != Code::kOk))
+    signalEventFd(event_.get());
+}
+
+Task::Turn NotificationInbox::turn() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return Turn::kIdle;  // its holder takes
+  const bool moved = takeLocked();
+  if (moved || peer_.failureCode() != Code::kOk) tell();
+  return moved ? Turn::kMoved : Turn::kIdle;
+}
+
+bool NotificationInbox::has() const {
+  const std::lock_guard lock(mutex_);
+  return !waiting_.empty();
+}
+
+bool NotificationInbox::pop(Notification& notification) {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty()) takeLocked();
+  if (waiting_.empty()) return false;
+  notification = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk) drainEventFd(event_.get());
+  return true;
+}
+
+Result<int> NotificationInbox::fd() {
+  const std::lock_guard lock(mutex_);
+  if (!event_) {
+    PEERLANE_ASSIGN(event_, makeEventFd());
+    takeLocked();
+    tell();
+  }
+  return event_.get();
+}
+
+namespace {
+
+Status checkPeer(const Peer& peer) {
+  if (!peer)
+    return Status(Code::kInvalidArgument,
+                  "an empty Peer; take one from Context::connect or accept");
+  if (peer.core()->forked()) return peer.core()->usable();
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Notification> pollNotification(const Peer& peer) {
+  PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
+  Notification notification;
+  if (NotificationInbox::of(*peer.core())->pop(notification)) return notification;
+  PEERLANE_RETURN_IF_ERROR(peer.core()->failure());
+  return Status(Code::kTryAgain, "no notification waits");
+}
+
+Result<Notification> waitNotification(const Peer& peer, std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
+  auto inbox = NotificationInbox::of(*peer.core());
+  const auto deadline = PeerCore::Clock::now() + timeout;
+  Notification notification;
+  while (!inbox->pop(notification)) {
+    PEERLANE_RETURN_IF_ERROR(peer.core()->failure());
+    const auto ready = [&] { return inbox->has() || peer.core()->failureCode() != Code::kOk; };
+    PEERLANE_RETURN_IF_ERROR(peer.core()->progress().wait(ready, deadline));
+  }
+  return notification;
+}
+
+Result<int> notificationFd(const Peer& peer) {
+  PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
+  return NotificationInbox::of(*peer.core())->fd();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Posting path: Plan::post of a prepared plan allocates nothing, takes no lock and enters the
+// kernel only to wake a sleeper. Keep it that way; tests/channel/posting_path_test.cc counts.
+#include "peerlane/channel/plan.h"
+
+#include <cstring>
+#include <limits>
+
+#include "peerlane/channel/block_program.h"
+#include "peerlane/channel/pending.h"
+#include "peerlane/channel/transfer_core.h"
+#include "peerlane/core/asymmetric_fence.h"
+#include "peerlane/memory/use_gate.h"
+#include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+// One post at a time. `busy_` says to whoever takes a region back that a post may be using it.
+class PlanCore final : public Pending, public std::enable_shared_from_this<PlanCore> {
+ public:
+  PlanCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks)
+      : Pending(peer->progress()), peer_(std::move(peer)), blocks_(std::move(blocks)) {}
+  ~PlanCore() override;
+
+  Status prepare(const PlanOptions& options, std::chrono::nanoseconds timeout);
+  Result<Transfer> post();
+  Result<Transfer> post(std::span<const uint32_t> local, std::span<const uint32_t> remote);
+
+  void cancel() override { run_.cancel(Code::kCancelled); }
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  // Raises the flag; on a refusal it is down again.
+  Status raise();
+  void lower() { busy_.raised.store(0, std::memory_order_release); }
+  Result<Transfer> run(cpu::Indices indices);
+  Status refusal() const;
+  Status checkIndices(std::span<const uint32_t> to, std::span<const uint32_t> from);
+  void count(uint64_t bytes);
+  void finish(Code code);
+
+  const std::shared_ptr<PeerCore> peer_;
+  BlockProgram blocks_;
+  OwnedNotify notify_;
+  cpu::CpuProgram program_;
+  cpu::CpuRun run_;
+  Mailbox* mailbox_ = nullptr;
+  std::vector<UseGate*> gates_;
+  BusyFlag busy_;
+  uint64_t number_ = 0;  // of the last post
+  // Indexed plans: the post in which a destination block was last named, so that a number given
+  // twice is seen.
+  std::vector<uint64_t> namedIn_;
+  uint64_t indexedPosts_ = 0;
+  std::vector<uint32_t> toIndex_;  // copies, for posts that go on after the call returned
+  std::vector<uint32_t> fromIndex_;
+  Counter* bytesCounter_ = nullptr;
+  Counter* endedCounter_ = nullptr;
+};
+
+PlanCore::~PlanCore() {
+  for (UseGate* gate : gates_) gate->withdraw(busy_);
+  if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
+}
+
+Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds timeout) {
+  if (options.signal) {
+    Notify notify;
+    notify.signal = options.signal;
+    notify.signalAdd = options.signalAdd;
+    PEERLANE_ASSIGN(notify_, ownNotify(notify));
+    if (blocks_.direction() == Direction::kGet)
+      return Status(Code::kInvalidArgument,
+                    "a get cannot carry a signal: the peer's memory is only read");
+  }
+  const auto deadline = Progress::Clock::now() + timeout;
+  for (const RemoteRegion& remote : blocks_.remotes())
+    PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
+  Program program;
+  Binding binding;
+  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
+  for (const BoundTarget& target : binding.targets)
+    if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->borrowMailbox();
+  binding.mailbox = mailbox_;
+  PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
+  if (blocks_.layout().kind == CopyLayout::Kind::kIndexed) {
+    namedIn_.assign(blocks_.layout().toLimit, 0);
+    toIndex_.reserve(blocks_.layout().count);
+    fromIndex_.reserve(blocks_.layout().count);
+  }
+  for (const auto& local : blocks_.locals()) gates_.push_back(&local->gate);
+  for (const RemoteRegion& remote : blocks_.remotes())
+    gates_.push_back(&remote.slot()->region->gate);
+  for (UseGate* gate : gates_) gate->enroll(busy_);
+  bytesCounter_ = &peer_->metrics().bytes(peer_->link().traits().transport, blocks_.engine(),
+                                          blocks_.direction() == Direction::kPut ? "put" : "get");
+  endedCounter_ = &peer_->metrics().ended(Code::kOk);
+  return Status::ok();
+}
+
+Status PlanCore::refusal() const {
+  if (peer_->forked()) return peer_->usable();
+  for (const UseGate* gate : gates_)
+    if (!gate->open() && peer_->failureCode() == Code::kOk)
+      return Status(Code::kClosed, "a region of this plan is being unregistered");
+  return peer_->failure();
+}
+
+Status PlanCore::raise() {
+  if (busy_.raised.load(std::memory_order_acquire) != 0)
+    return Status(Code::kTryAgain, "the plan's last post still runs");
+  busy_.raised.store(1, std::memory_order_relaxed);
+  lightFence();  // partner: UseGate::close
+  bool open = peer_->failureCode() == Code::kOk && !peer_->forked();
+  for (const UseGate* gate : gates_) open = open && gate->open();
+  if (open) [[likely]]
+    return Status::ok();
+  lower();
+  Status why = refusal();
+  return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
+}
+
+void PlanCore::count(uint64_t bytes) {
+  bytesCounter_->add(bytes);
+  endedCounter_->add();
+}
+
+Result<Transfer> PlanCore::post() {
+  if (blocks_.layout().kind == CopyLayout::Kind::kIndexed)
+    return Status(Code::kInvalidArgument, "an indexed plan is posted with block numbers");
+  PEERLANE_RETURN_IF_ERROR(raise());
+  if (program_.isDirect()) {
+    for (const cpu::MappedPiece& piece : program_.direct())
+      std::memcpy(piece.to, piece.from, piece.bytes);
+    lower();
+    count(blocks_.bytes());
+    return Transfer(Status::ok());
+  }
+  return run({});
+}
+
+Status PlanCore::checkIndices(std::span<const uint32_t> to, std::span<const uint32_t> from) {
+  const CopyLayout& layout = blocks_.layout();
+  ++indexedPosts_;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] >= layout.toLimit || from[i] >= layout.fromLimit)
+      return Status(Code::kInvalidArgument,
+                    "block " + std::to_string(i) + ": numbers " + std::to_string(to[i]) +
+                        " (destination) and " + std::to_string(from[i]) +
+                        " (source); they must be below " + std::to_string(layout.toLimit) +
+                        " and " + std::to_string(layout.fromLimit));
+    if (namedIn_[to[i]] == indexedPosts_)
+      return Status(Code::kInvalidArgument,
+                    "destination block " + std::to_string(to[i]) + " is named twice in one post");
+    namedIn_[to[i]] = indexedPosts_;
+  }
+  return Status::ok();
+}
+
+Result<Transfer> PlanCore::post(std::span<const uint32_t> local, std::span<const uint32_t> remote) {
+  const CopyLayout& layout = blocks_.layout();
+  if (layout.kind != CopyLayout::Kind::kIndexed)
+    return Status(Code::kInvalidArgument,
+                  "this plan has fixed blocks; it is posted without block numbers");
+  if (local.size() != remote.size() || local.empty() || local.size() > layout.count)
+    return Status(Code::kInvalidArgument, std::to_string(local.size()) + " local and " +
+                                              std::to_string(remote.size()) +
+                                              " remote block numbers; need as many of each, 1 to " +
+                                              std::to_string(layout.count));
+  const bool isPut = blocks_.direction() == Direction::kPut;
+  PEERLANE_RETURN_IF_ERROR(raise());
+  const auto to = isPut ? remote : local;
+  const auto from = isPut ? local : remote;
+  if (Status bad = checkIndices(to, from); !bad.isOk()) {
+    lower();
+    return bad;
+  }
+  if (mailbox_ == nullptr) return run({to, from});
+  toIndex_.assign(to.begin(), to.end());
+  fromIndex_.assign(from.begin(), from.end());
+  return run({toIndex_, fromIndex_});
+}
+
+Result<Transfer> PlanCore::run(cpu::Indices indices) {
+  const uint64_t cursor = 0;  // plans have no lanes: their words only grow by additions
+  run_.start(program_, {&cursor, program_.program().laneAdvance.size()}, indices);
+  ++number_;
+  if (run_.advance(std::numeric_limits<uint64_t>::max()) == cpu::Step::kEnded &&
+      run_.code() == Code::kOk) {
+    const uint64_t moved = run_.bytesMoved();
+    markEndedUnseen(number_);
+    lower();
+    count(moved);
+    return Transfer(Status::ok());
+  }
+  if (run_.ended()) {
+    finish(run_.code());
+  } else {
+    progress_.add(shared_from_this());
+  }
+  return Transfer(shared_from_this(), number_);
+}
+
+Task::Turn PlanCore::turn() {
+  if (const Code failed = peer_->failureCode(); failed != Code::kOk) run_.cancel(failed);
+  const uint64_t before = run_.bytesMoved();
+  if (run_.advance(uint64_t{8} << 20) != cpu::Step::kEnded)
+    return run_.bytesMoved() != before ? Turn::kMoved : Turn::kIdle;
+  finish(run_.code());
+  return Turn::kFinished;
+}
+
+void PlanCore::finish(Code code) {
+  Status status;
+  if (code == Code::kOk) {
+    count(run_.bytesMoved());
+  } else {
+    peer_->metrics().ended(code).add();
+    status = code == Code::kCancelled || peer_->failure().isOk()
+                 ? Status(code, "the post failed at " + describeRun(program_, run_))
+                 : peer_->failure();
+  }
+  const uint64_t number = number_;
+  lower();  // from here on the poster may post again
+  markEnded(number, status);
+}
+
+std::string PlanCore::describe() const {
+  if (run_.ended()) return {};
+  return "plan to peer " + std::to_string(peer_->number()) + ", " +
+         std::to_string(blocks_.bytes()) + " bytes: " + describeRun(program_, run_);
+}
+
+Result<Transfer> Plan::post() {
+  return core_->post();
+}
+Result<Transfer> Plan::post(std::span<const uint32_t> localIndex,
+                            std::span<const uint32_t> remoteIndex) {
+  return core_->post(localIndex, remoteIndex);
+}
+
+namespace {
+
+template <typename Blocks>
+Result<std::shared_ptr<PlanCore>> make(const Peer& peer, Direction direction, const Blocks& blocks,
+                                       const PlanOptions& options) {
+  if (!peer)
+    return Status(Code::kInvalidArgument,
+                  "an empty Peer; take one from Context::connect or accept");
+  PEERLANE_RETURN_IF_ERROR(peer.core()->usable());
+  BlockProgram program;
+  PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
+  auto core = std::make_shared<PlanCore>(peer.core(), std::move(program));
+  PEERLANE_RETURN_IF_ERROR(core->prepare(options, options.timeout));
+  return core;
+}
+
+}  // namespace
+
+Result<Plan> Plan::create(const Peer& peer, Direction direction, std::span<const Block> blocks,
+                          const PlanOptions& options) {
+  Plan plan;
+  PEERLANE_ASSIGN(plan.core_, make(peer, direction, blocks, options));
+  return plan;
+}
+Result<Plan> Plan::create(const Peer& peer, Direction direction, const StridedBlocks& blocks,
+                          const PlanOptions& options) {
+  Plan plan;
+  PEERLANE_ASSIGN(plan.core_, make(peer, direction, blocks, options));
+  return plan;
+}
+Result<Plan> Plan::create(const Peer& peer, Direction direction, const IndexedBlocks& blocks,
+                          const PlanOptions& options) {
+  Plan plan;
+  PEERLANE_ASSIGN(plan.core_, make(peer, direction, blocks, options));
+  return plan;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/transfer.h"
+
+#include "peerlane/channel/block_program.h"
+#include "peerlane/channel/transfer_core.h"
+#include "peerlane/os/process.h"
+
+namespace peerlane {
+namespace {
+
+Status usable(const Peer& peer) {
+  if (!peer)
+    return Status(Code::kInvalidArgument,
+                  "an empty Peer; take one from Context::connect or accept");
+  return peer.core()->usable();
+}
+
+template <typename Blocks>
+Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& blocks,
+                      const PostOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(usable(peer));
+  if (direction == Direction::kGet && (options.notify.message || options.notify.signal))
+    return Status(Code::kInvalidArgument,
+                  "a get cannot carry a notification: the peer's memory is only read");
+  PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(options.notify));
+  BlockProgram program;
+  PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
+  for (const auto& local : program.locals())
+    if (!local->gate.open())
+      return Status(Code::kClosed,
+                    "region " + std::to_string(local->allocation) + " is being unregistered");
+  auto core = std::make_shared<TransferCore>(peer.core(), std::move(program), std::move(owned));
+  TransferCore::begin(core, options.stream);
+  // Errors of a post that could not even begin are the post's own.
+  if (core->refused()) return core->status(1);
+  return Transfer(std::move(core));
+}
+
+}  // namespace
+
+bool Transfer::done() const {
+  return core_ == nullptr || core_->done(number_);
+}
+Status Transfer::status() const {
+  return core_ == nullptr ? ended_ : core_->status(number_);
+}
+Status Transfer::wait(std::chrono::nanoseconds timeout) const {
+  return core_ == nullptr ? ended_ : core_->wait(number_, timeout);
+}
+void Transfer::cancel() const {
+  if (core_ != nullptr && !core_->done(number_)) core_->cancel();
+}
+Result<int> Transfer::fd() const {
+  if (core_ != nullptr) return core_->fd(number_);
+  return Status(Code::kUnavailable,
+                "the transfer had ended before it was returned; ask done() first");
+}
+void Transfer::onEnd(std::function<void(const Status&)> fn) const {
+  if (core_ != nullptr)
+    core_->onEnd(number_, std::move(fn));
+  else
+    fn(ended_);
+}
+
+Result<Transfer> put(const Peer& peer, std::span<const Block> blocks, const PostOptions& options) {
+  return post(peer, Direction::kPut, blocks, options);
+}
+Result<Transfer> get(const Peer& peer, std::span<const Block> blocks, const PostOptions& options) {
+  return post(peer, Direction::kGet, blocks, options);
+}
+Result<Transfer> put(const Peer& peer, const StridedBlocks& blocks, const PostOptions& options) {
+  return post(peer, Direction::kPut, blocks, options);
+}
+Result<Transfer> get(const Peer& peer, const StridedBlocks& blocks, const PostOptions& options) {
+  return post(peer, Direction::kGet, blocks, options);
+}
+
+Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream) {
+  PEERLANE_RETURN_IF_ERROR(usable(peer));
+  if (!what.message && !what.signal)
+    return Status(Code::kInvalidArgument, "a notification without message and signal");
+  PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(what));
+  auto core = std::make_shared<TransferCore>(peer.core(), BlockProgram(), std::move(owned));
+  TransferCore::begin(core, stream);
+  if (core->refused()) return core->status(1);
+  return Transfer(std::move(core));
+}
+
+Status flush(const Peer& peer, std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(usable(peer));
+  // Mapped stores are visible when the call that made them returned; agents end a transfer when the
+  // peer has it.
+  if (peer.core()->link().traits().agentEngine.empty() || !peer.core()->hasBorrowedMailboxes())
+    return Status::ok();
+  auto core = std::make_shared<TransferCore>(peer.core(), BlockProgram(), OwnedNotify());
+  TransferCore::begin(core, nullptr);
+  return core->wait(1, timeout);
+}
+
+}  // namespace peerlane

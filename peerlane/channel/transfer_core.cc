@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/transfer_core.h"
+
+#include <limits>
+
+#include "peerlane/channel/host_stream.h"
+#include "peerlane/program/word.h"
+
+namespace peerlane {
+namespace {
+
+// What one turn moves before others have theirs, and before cancellation is looked at.
+constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
+
+}  // namespace
+
+std::shared_ptr<NotifyNumbers> NotifyNumbers::of(PeerCore& peer) {
+  return peer.attachment<NotifyNumbers>([] { return std::make_shared<NotifyNumbers>(); });
+}
+
+std::string describeRun(const cpu::CpuProgram& program, const cpu::CpuRun& run) {
+  std::string text = std::string(program.program().name) + " op " +
+                     std::to_string(run.opIndex() + 1) + " of " +
+                     std::to_string(program.program().ops.size());
+  const std::byte* word = nullptr;
+  uint64_t operand = 0;
+  if (run.awaited(word, operand))
+    text += ", waits for a word that is " + std::to_string(loadWord(word, Width::k64)) +
+            " to reach " + std::to_string(operand);
+  return text;
+}
+
+TransferCore::TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify)
+    : Pending(peer->progress()),
+      peer_(std::move(peer)),
+      blocks_(std::move(blocks)),
+      notify_(std::move(notify)) {}
+
+TransferCore::~TransferCore() {
+  // Dropped by an engine that stopped: nothing runs any more.
+  if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
+  if (entered_) blocks_.leave();
+}
+
+void TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream) {
+  if (transfer->notify_.hasMessage && !transfer->notifyNumber_)
+    transfer->notifyNumber_ = NotifyNumbers::of(*transfer->peer_)->claim();
+  if (stream != nullptr) return stream->enqueue(transfer);
+  transfer->advance(std::numeric_limits<uint64_t>::max());
+  if (!transfer->done(1)) transfer->progress_.add(transfer);
+}
+
+void TransferCore::beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t number) {
+  OwnedNotify nothing;
+  nothing.hasMessage = true;
+  nothing.header[0] = OwnedNotify::kVoid;
+  auto filler = std::make_shared<TransferCore>(peer, BlockProgram(), std::move(nothing));
+  filler->notifyNumber_ = number;
+  begin(filler, nullptr);
+}
+
+void TransferCore::cancel() {
+  Code expected = Code::kOk;
+  cancel_.compare_exchange_strong(expected, Code::kCancelled);
+  progress_.notifyWaiters();
+}
+
+Task::Turn TransferCore::turn() {
+  const bool moved = advance(kSliceBytes);
+  if (state_ == State::kEnded) return Turn::kFinished;
+  return moved ? Turn::kMoved : Turn::kIdle;
+}
+
+bool TransferCore::advance(uint64_t budgetBytes) {
+  if (state_ == State::kEnded) return false;
+  Code stop = cancel_.load(std::memory_order_acquire);
+  if (stop == Code::kOk) stop = peer_->failureCode();
+  if (state_ == State::kImporting) {
+    if (stop != Code::kOk) {
+      refused_ = true;
+      end(endStatus());
+      return true;
+    }
+    if (!blocks_.imported(*peer_)) {
+      Status failed = blocks_.importFailure();
+      if (failed.isOk()) return false;
+      end(std::move(failed));
+      return true;
+    }
+    if (Status prepared = prepare(); !prepared.isOk()) {
+      refused_ = true;
+      end(std::move(prepared));
+      return true;
+    }
+    state_ = State::kRunning;
+  }
+  if (stop != Code::kOk) run_.cancel(stop);
+  const uint64_t before = run_.bytesMoved();
+  const size_t opBefore = run_.opIndex();
+  if (run_.advance(budgetBytes) != cpu::Step::kEnded)
+    return run_.bytesMoved() != before || run_.opIndex() != opBefore;
+  end(run_.code() == Code::kOk ? Status::ok() : endStatus());
+  return true;
+}
+
+Status TransferCore::prepare() {
+  PEERLANE_RETURN_IF_ERROR(blocks_.enter());
+  entered_ = true;
+  Program program;
+  Binding binding;
+  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
+  for (const BoundTarget& target : binding.targets)
+    if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->borrowMailbox();
+  binding.mailbox = mailbox_;
+  PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
+  const uint64_t cursor = notifyNumber_.value_or(0);
+  run_.start(program_, {&cursor, program_.program().laneAdvance.size()});
+  return Status::ok();
+}
+
+// Why the run ended early, with the sentence that belongs to it.
+Status TransferCore::endStatus() const {
+  if (const Code asked = cancel_.load(std::memory_order_acquire); asked != Code::kOk)
+    return Status(asked, "the transfer was cancelled; its destination bytes are undefined");
+  if (Status failure = peer_->failure(); !failure.isOk()) return failure;
+  const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();
+  return Status(code, std::string(peer_->link().traits().transport) +
+                          " link: the transfer failed at " + describeRun(program_, run_));
+}
+
+void TransferCore::end(Status status) {
+  state_ = State::kEnded;
+  if (entered_) blocks_.leave();
+  entered_ = false;
+  if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);
+  mailbox_ = nullptr;
+  Metrics& metrics = peer_->metrics();
+  metrics.ended(status.code()).add();
+  if (status.isOk() && blocks_.bytes() > 0)
+    metrics
+        .bytes(peer_->link().traits().transport, blocks_.engine(),
+               blocks_.direction() == Direction::kPut ? "put" : "get")
+        .add(blocks_.bytes());
+  if (!status.isOk() && notifyNumber_ && peer_->failureCode() == Code::kOk)
+    beginVoid(peer_, *notifyNumber_);
+  markEnded(1, status);
+}
+
+void TransferCore::runToEnd() {
+  while (!done(1)) {
+    if (advance(kSliceBytes) || done(1)) continue;
+    // Blocked: on an import, the peer's words, or an agent. Every one of them notifies; the look
+    // itself is free of side effects, so that other threads may take it.
+    const auto changed = [this] {
+      if (cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk)
+        return true;
+      if (state_ == State::kImporting)
+        return blocks_.imported(*peer_) || !blocks_.importFailure().isOk();
+      const std::byte* word = nullptr;
+      uint64_t operand = 0;
+      if (run_.awaited(word, operand))
+        return satisfies(loadWord(word, Width::k64), Compare::kGreaterEqual, operand, Width::k64);
+      return mailbox_ != nullptr && mailbox_->idle();
+    };
+    // A lapse only means another look.
+    (void)progress_.wait(changed, Progress::Clock::now() + std::chrono::milliseconds(100));
+  }
+}
+
+std::string TransferCore::describe() const {
+  if (state_ == State::kEnded) return {};
+  const auto age =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Progress::Clock::now() - since_);
+  std::string text = "transfer to peer " + std::to_string(peer_->number()) + ", " +
+                     std::to_string(blocks_.bytes()) + " bytes, since " +
+                     std::to_string(age.count()) + " ms: ";
+  if (state_ == State::kImporting) return text + "waits for the import of a region";
+  return text + describeRun(program_, run_);
+}
+
+}  // namespace peerlane

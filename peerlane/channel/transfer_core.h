@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TransferCore: the life of one put or get: waits for imports, runs its program by turns, ends
+// once. Advanced by one thread at a time: the poster first, then the progress engine's turns or one
+// host stream.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "peerlane/channel/block_program.h"
+#include "peerlane/channel/pending.h"
+#include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+// Numbers for notifications to one peer: each post that carries one takes the next.
+class NotifyNumbers final : public Task {
+ public:
+  Turn turn() override { return Turn::kIdle; }
+  uint64_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  static std::shared_ptr<NotifyNumbers> of(PeerCore& peer);
+
+ private:
+  std::atomic<uint64_t> next_{0};
+};
+
+class TransferCore final : public Pending {
+ public:
+  // A put or get of `blocks` (which may be empty where a notification says something).
+  TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify);
+  ~TransferCore() override;
+
+  // Begins, on this thread or on `stream`; what is left goes to the progress engine.
+  static void begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream);
+  // Publishes the given notification slot as void: its owner gave up, the ones behind it must not
+  // wait for ever.
+  static void beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t number);
+
+  // Ended before anything moved, because of what was asked: the post itself fails.
+  bool refused() const { return refused_; }
+
+  void cancel() override;
+  Turn turn() override;
+  std::string describe() const override;
+
+  // For host streams: runs until it ended, sleeping where it must wait.
+  void runToEnd();
+
+ private:
+  enum class State : uint8_t { kImporting, kRunning, kEnded };
+
+  // One step; true when it moved or ended.
+  bool advance(uint64_t budgetBytes);
+  Status prepare();
+  void end(Status status);
+  Status endStatus() const;
+
+  const std::shared_ptr<PeerCore> peer_;
+  BlockProgram blocks_;
+  OwnedNotify notify_;
+  std::optional<uint64_t> notifyNumber_;  // claimed; published by the program's end, or as void
+  State state_ = State::kImporting;
+  bool entered_ = false;
+  bool refused_ = false;
+  Mailbox* mailbox_ = nullptr;
+  cpu::CpuProgram program_;
+  cpu::CpuRun run_;
+  std::atomic<Code> cancel_{Code::kOk};
+  const Progress::Clock::time_point since_ = Progress::Clock::now();
+};
+
+// "op 2 of 5: wait word 41 >= 42": where a run stands, for dumps.
+std::string describeRun(const cpu::CpuProgram& program, const cpu::CpuRun& run);
+
+}  // namespace peerlane
