@@ -146,15 +146,4 @@ Code LinkContract::settle(Poster& poster) {
   return poster.takeCode();
 }
 
-void fillPattern(std::span<std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + seed * 101 + 7) & 0xff);
-}
-
-size_t firstWrong(std::span<const std::byte> bytes, uint64_t seed) {
-  for (size_t i = 0; i < bytes.size(); ++i)
-    if (bytes[i] != static_cast<std::byte>((i * 31 + i / 251 + seed * 101 + 7) & 0xff)) return i;
-  return bytes.size();
-}
-
 }  // namespace peerlane

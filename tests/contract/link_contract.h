@@ -126,9 +126,4 @@ class OwnerLinkContract : public LinkContract {};
 // Where works are handed to a wire and answered later.
 class WireLinkContract : public LinkContract {};
 
-// Bytes that tell their place, different for every seed.
-void fillPattern(std::span<std::byte> bytes, uint64_t seed);
-// The first index that does not carry the pattern, or the size.
-size_t firstWrong(std::span<const std::byte> bytes, uint64_t seed);
-
 }  // namespace peerlane

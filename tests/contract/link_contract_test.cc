@@ -6,6 +6,7 @@
 
 #include "peerlane/program/word.h"
 #include "tests/contract/link_contract.h"
+#include "tests/fake/byte_pattern.h"
 
 namespace peerlane {
 namespace {

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The frame agent against a correct peer on a faulty wire. What a hostile peer can do is in
+// frame_violation_test.cc, what every link does in the contract suite.
+#include "peerlane/transport/frame_agent.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/log_level.h"
+#include "tests/fake/byte_pattern.h"
+#include "tests/fake/fake_regions.h"
+#include "tests/fake/fake_wire.h"
+
+namespace peerlane {
+namespace {
+
+// Two agents on one wire, one region each, turned by hand.
+class FrameAgentTest : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = 600'000;
+
+  FrameAgentTest() {
+    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // ends are its subject
+    for (int side : {0, 1}) {
+      memory_[side].resize(kBytes);
+      RemoteMemory& remote = remote_[side];
+      remote.grant = regions_[side].add(words(side), Access::kRemoteReadWrite);
+      agents_[side] =
+          std::make_unique<FrameAgent>("side " + std::to_string(side), wire_.end(side),
+                                       regions_[side], [this, side] { ++wakes_[side]; });
+    }
+    local_.resize(kBytes);
+  }
+
+  ~FrameAgentTest() override { setLogSink({}); }
+
+  // The region of `side`, 8-aligned because operator new is.
+  std::span<std::byte> words(int side) { return memory_[side]; }
+  Piece all(int owner) { return {local_.data(), &remote_[owner], 0, kBytes}; }
+  void turn(int times = 1) {
+    for (int i = 0; i < times; ++i)
+      for (auto& agent : agents_) (void)agent->poll();
+  }
+
+  FakeWire wire_{1};
+  FakeRegions regions_[2];
+  std::vector<std::byte> memory_[2];
+  RemoteMemory remote_[2];
+  int wakes_[2] = {};
+  std::unique_ptr<FrameAgent> agents_[2];
+  std::vector<std::byte> local_;
+};
+
+// post() of a Poster for an agent that is no Link.
+class Box {
+ public:
+  explicit Box(Agent& agent) : mailbox(agent) {}
+  void post(Verb verb, std::vector<Piece> list, const RemoteMemory* word = nullptr,
+            uint64_t operand = 0) {
+    pieces.push_back(std::move(list));
+    MailboxEntry* entry = mailbox.claim();
+    ASSERT_NE(entry, nullptr);
+    entry->verb = verb;
+    entry->pieces = pieces.back().data();
+    entry->pieceCount = static_cast<uint32_t>(pieces.back().size());
+    entry->remote = word;
+    entry->operand = operand;
+    mailbox.ring();
+  }
+  Mailbox mailbox;
+  std::deque<std::vector<Piece>> pieces;
+};
+
+TEST_F(FrameAgentTest, APutEndsOnlyWhenThePeerAnswered) {
+  fillPattern(local_, 1);
+  Box box(*agents_[0]);
+  wire_.hold(1);  // nothing of the peer's answers arrives
+  box.post(Verb::kPut, {all(1)});
+  for (int i = 0; i < 50; ++i) {
+    box.mailbox.serve();
+    turn();
+  }
+  EXPECT_EQ(firstWrong(memory_[1], 1), kBytes);  // applied
+  EXPECT_FALSE(box.mailbox.idle());              // but this side cannot know
+  wire_.release(1, kFrameHeaderBytes - 1);
+  turn(3);
+  EXPECT_FALSE(box.mailbox.idle());
+  wire_.releaseAll(1);
+  turn(2);
+  EXPECT_TRUE(box.mailbox.idle());
+  EXPECT_EQ(box.mailbox.code(), Code::kOk);
+}
+
+TEST_F(FrameAgentTest, AFrozenPeerLeavesWaitingWorksCancellable) {
+  Box begun(*agents_[0]);
+  Box waiting(*agents_[0]);
+  wire_.freeze(1);
+  begun.post(Verb::kPut, {all(1)});
+  waiting.post(Verb::kPut, {all(1)});
+  for (int i = 0; i < 10; ++i) {
+    begun.mailbox.serve();
+    waiting.mailbox.serve();
+    turn();
+  }
+  EXPECT_FALSE(begun.mailbox.idle());
+  EXPECT_FALSE(waiting.mailbox.idle());
+  waiting.mailbox.abort(Code::kCancelled);
+  begun.mailbox.abort(Code::kCancelled);
+  waiting.mailbox.serve();
+  begun.mailbox.serve();
+  EXPECT_TRUE(waiting.mailbox.idle());  // it never began
+  EXPECT_EQ(waiting.mailbox.code(), Code::kCancelled);
+  EXPECT_FALSE(begun.mailbox.idle());  // its memory may be read in the middle of a frame
+  wire_.thaw(1);
+  fillPattern(local_, 4);
+  turn(50);
+  EXPECT_TRUE(begun.mailbox.idle());
+  EXPECT_EQ(begun.mailbox.code(), Code::kOk);
+  EXPECT_TRUE(agents_[1]->health().isOk());
+}
+
+TEST_F(FrameAgentTest, WhoWasSentAwayIsToldToComeBack) {
+  Box first(*agents_[0]);
+  Box second(*agents_[0]);
+  first.post(Verb::kPut, {all(1)});  // more than the wire holds
+  second.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 8}});
+  first.mailbox.serve();
+  second.mailbox.serve();
+  const int before = wakes_[0];
+  for (int i = 0; i < 50 && wakes_[0] == before; ++i) turn();
+  EXPECT_GT(wakes_[0], before);
+  second.mailbox.serve();
+  turn(20);
+  EXPECT_TRUE(first.mailbox.idle() && second.mailbox.idle());
+}
+
+TEST_F(FrameAgentTest, AWordWakesTheSideItIsWrittenTo) {
+  Box box(*agents_[0]);
+  turn();
+  EXPECT_EQ(wakes_[1], 0);
+  box.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 100}});
+  box.mailbox.serve();
+  turn(3);
+  EXPECT_EQ(wakes_[1], 0);  // nobody waits for bytes
+  box.post(Verb::kAdd64, {}, &remote_[1], 3);
+  box.mailbox.serve();
+  turn(3);
+  EXPECT_GT(wakes_[1], 0);
+}
+
+TEST_F(FrameAgentTest, AnswersAreBatched) {
+  std::vector<std::unique_ptr<Box>> boxes;
+  for (int i = 0; i < 100; ++i) {
+    boxes.push_back(std::make_unique<Box>(*agents_[0]));
+    boxes.back()->post(Verb::kAdd64, {}, &remote_[1], 1);
+    boxes.back()->mailbox.serve();
+  }
+  const uint64_t before = wire_.written(1);
+  turn(2);
+  for (auto& box : boxes) EXPECT_TRUE(box->mailbox.idle());
+  EXPECT_EQ(wire_.written(1) - before, kFrameHeaderBytes);
+}
+
+// The wire ends after every possible number of bytes, in either direction: everything ends once,
+// and nothing stays pinned.
+TEST_F(FrameAgentTest, TheWireMayEndAnywhere) {
+  constexpr size_t kSmall = 300;
+  for (int direction : {0, 1}) {
+    size_t lost = 0;
+    for (uint64_t cut = 0; cut < 1200; ++cut) {
+      FakeWire wire(cut);
+      wire.setPartial(97);
+      FrameAgent here("here", wire.end(0), regions_[0], nullptr);
+      FrameAgent there("there", wire.end(1), regions_[1], nullptr);
+      wire.loseAfter(direction, cut);
+      Box box(here);
+      Box other(there);
+      box.post(Verb::kPut, {{local_.data(), &remote_[1], 0, kSmall}});
+      box.post(Verb::kGet, {{local_.data(), &remote_[1], 0, kSmall}});
+      box.post(Verb::kAdd64, {}, &remote_[1], 1);
+      other.post(Verb::kGet, {{local_.data(), &remote_[0], 0, kSmall}});
+      for (int i = 0; i < 400 && !(box.mailbox.idle() && other.mailbox.idle()); ++i) {
+        box.mailbox.serve();
+        other.mailbox.serve();
+        (void)here.poll();
+        (void)there.poll();
+      }
+      ASSERT_TRUE(box.mailbox.idle() && other.mailbox.idle()) << "cut after " << cut;
+      if (!here.health().isOk()) ++lost;
+      ASSERT_TRUE(box.mailbox.code() == Code::kOk || box.mailbox.code() == Code::kPeerLost);
+      here.close(Code::kClosed);
+      there.close(Code::kClosed);
+      ASSERT_EQ(regions_[0].pins() + regions_[1].pins(), 0u) << "cut after " << cut;
+    }
+    EXPECT_GT(lost, 300u);
+    EXPECT_LT(lost, 1200u) << "no run went through: cut later";
+  }
+}
+
+// A pipe that remembers where the bytes were read from, and takes everything.
+class RecordingPipe final : public FramePipe {
+ public:
+  explicit RecordingPipe(std::vector<IoSlice>& slices) : slices_(slices) {}
+  bool writable() override { return true; }
+  Result<size_t> write(std::span<const IoSlice> slices) override {
+    size_t bytes = 0;
+    for (const IoSlice& slice : slices) {
+      slices_.push_back(slice);
+      bytes += slice.bytes;
+    }
+    return bytes;
+  }
+  bool readable() override { return false; }
+  Result<size_t> read(std::span<const IoSlice>) override { return size_t{0}; }
+  void refresh() override {}
+  void close() override {}
+
+ private:
+  std::vector<IoSlice>& slices_;
+};
+
+TEST_F(FrameAgentTest, PayloadsAreWrittenFromWhereTheyLie) {
+  std::vector<IoSlice> slices;
+  FrameAgent agent("recorded", std::make_unique<RecordingPipe>(slices), regions_[0], nullptr);
+  Box box(agent);
+  box.post(Verb::kPut, {all(1)});
+  box.mailbox.serve();
+  const std::byte* next = local_.data();
+  for (const IoSlice& slice : slices) {
+    if (slice.bytes == kFrameHeaderBytes) continue;
+    EXPECT_EQ(slice.base, next);
+    EXPECT_LE(slice.bytes, kFrameMaxPayload);
+    next += slice.bytes;
+  }
+  EXPECT_EQ(next, local_.data() + kBytes);
+  agent.close(Code::kClosed);
+  EXPECT_EQ(box.mailbox.code(), Code::kClosed);
+}
+
+TEST_F(FrameAgentTest, AHalfReceivedPutKeepsItsRegionPinnedUntilTheLinkEnds) {
+  Box box(*agents_[0]);
+  wire_.hold(0);
+  box.post(Verb::kPut, {all(1)});
+  box.mailbox.serve();
+  wire_.release(0, kFrameHeaderBytes + 100);
+  turn();
+  EXPECT_EQ(regions_[1].pins(), 1u);
+  agents_[1]->close(Code::kClosed);
+  EXPECT_EQ(regions_[1].pins(), 0u);
+  wire_.releaseAll(0);
+  turn(3);
+  EXPECT_EQ(box.mailbox.code(), Code::kPeerLost);
+}
+
+}  // namespace
+}  // namespace peerlane

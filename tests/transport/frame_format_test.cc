@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/frame_format.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+namespace peerlane {
+namespace {
+
+using Header = std::array<std::byte, kFrameHeaderBytes>;
+
+std::string hexOf(const Frame& frame) {
+  Header header;
+  encodeFrame(frame, header);
+  std::string text;
+  for (size_t i = 0; i < header.size(); ++i) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    if (i != 0 && i % 8 == 0) text += ' ';
+    text += kDigits[std::to_integer<int>(header[i] >> 4)];
+    text += kDigits[std::to_integer<int>(header[i] & std::byte{15})];
+  }
+  return text;
+}
+
+Frame place(FrameKind kind) {
+  Frame frame;
+  frame.kind = kind;
+  frame.sequence = 0x0102030405060708;
+  frame.allocation = 0x1112131415161718;
+  frame.generation = 0x2122232425262728;
+  frame.offset = 0x3132333435363738;
+  return frame;
+}
+
+Frame answer(FrameKind kind, uint64_t value) {
+  Frame frame;
+  frame.kind = kind;
+  frame.sequence = 7;
+  frame.value = value;
+  return frame;
+}
+
+// The bytes of docs/wire.md. They never change within a version.
+TEST(FrameFormat, GoldenBytes) {
+  Frame put = place(FrameKind::kPut);
+  put.payload = 0x00030201;
+  put.last = true;
+  EXPECT_EQ(hexOf(put),
+            "504c010101020300 0807060504030201 1817161514131211 2827262524232221 3837363534333231 "
+            "0000000000000000");
+  Frame add = place(FrameKind::kAdd64);
+  add.value = 0x4142434445464748;
+  EXPECT_EQ(hexOf(add),
+            "504c040000000000 0807060504030201 1817161514131211 2827262524232221 3837363534333231 "
+            "4847464544434241");
+  Frame store = place(FrameKind::kStore32);
+  store.value = 0x41424344;
+  EXPECT_EQ(hexOf(store).substr(0, 17), "504c020000000000 ");
+  EXPECT_EQ(hexOf(store).substr(85), "4443424100000000");
+  EXPECT_EQ(hexOf(answer(FrameKind::kAck, 11)),
+            "504c070000000000 0700000000000000 0000000000000000 0000000000000000 0000000000000000 "
+            "0b00000000000000");
+  Frame data = answer(FrameKind::kGetData, 0);
+  data.payload = 5;
+  data.offset = 9;
+  EXPECT_EQ(hexOf(data),
+            "504c080005000000 0700000000000000 0000000000000000 0000000000000000 0900000000000000 "
+            "0000000000000000");
+  EXPECT_EQ(hexOf(answer(FrameKind::kGetRefused, 9)).substr(0, 16), "504c090000000000");
+  EXPECT_EQ(hexOf(place(FrameKind::kGetRequest)).substr(0, 16), "504c060000000000");
+  EXPECT_EQ(hexOf(answer(FrameKind::kFlush, 0)).substr(0, 16), "504c050000000000");
+  EXPECT_EQ(hexOf(place(FrameKind::kStore64)).substr(0, 16), "504c030000000000");
+}
+
+TEST(FrameFormat, WhatIsWrittenIsRead) {
+  Frame put = place(FrameKind::kPut);
+  put.payload = kFrameMaxPayload;
+  Frame emptyPut = answer(FrameKind::kPut, 0);
+  emptyPut.last = true;
+  Frame store = place(FrameKind::kStore64);
+  store.value = ~uint64_t{0};
+  Frame request = place(FrameKind::kGetRequest);
+  request.value = 1;
+  Frame data = answer(FrameKind::kGetData, 0);
+  data.payload = 1;
+  data.offset = ~uint64_t{0};
+  data.last = true;
+  for (const Frame& frame : {put, emptyPut, store, place(FrameKind::kAdd64), request, data,
+                             answer(FrameKind::kAck, 0), answer(FrameKind::kAck, 16),
+                             answer(FrameKind::kGetRefused, 16), answer(FrameKind::kFlush, 0)}) {
+    Header header;
+    encodeFrame(frame, header);
+    const Result<Frame> parsed = parseFrame(header);
+    ASSERT_TRUE(parsed.isOk()) << parsed.status().toString();
+    EXPECT_EQ(*parsed, frame) << frameKindName(frame.kind);
+  }
+}
+
+struct Violation {
+  const char* what;
+  Frame frame;
+  const char* names;  // in the message
+};
+
+TEST(FrameFormat, EveryViolationIsNamed) {
+  const auto changed = [](Frame frame, auto change) {
+    change(frame);
+    return frame;
+  };
+  const Frame put = changed(place(FrameKind::kPut), [](Frame& f) { f.payload = 1; });
+  const Frame ack = answer(FrameKind::kAck, 0);
+  const Violation violations[] = {
+      {"payload too long", changed(put, [](Frame& f) { f.payload = kFrameMaxPayload + 1; }),
+       "payload is 262145"},
+      {"payload huge", changed(put, [](Frame& f) { f.payload = ~0u; }), "payload is 4294967295"},
+      {"empty put that goes on", changed(put, [](Frame& f) { f.payload = 0; }), "payload is 0"},
+      {"sequence 0", changed(put, [](Frame& f) { f.sequence = 0; }), "sequence is 0"},
+      {"value in a put", changed(put, [](Frame& f) { f.value = 1; }), "value is 1"},
+      {"payload in an ack", changed(ack, [](Frame& f) { f.payload = 1; }), "payload is 1"},
+      {"last in an ack", changed(ack, [](Frame& f) { f.last = true; }), "flags is 1"},
+      {"place in an ack", changed(ack, [](Frame& f) { f.allocation = 3; }), "allocation"},
+      {"generation in an ack", changed(ack, [](Frame& f) { f.generation = 3; }), "generation"},
+      {"offset in an ack", changed(ack, [](Frame& f) { f.offset = 3; }), "offset is 3"},
+      {"unknown code", changed(ack, [](Frame& f) { f.value = 17; }), "value is 17"},
+      {"refused with OK", answer(FrameKind::kGetRefused, 0), "value is 0"},
+      {"request of nothing", place(FrameKind::kGetRequest), "value is 0"},
+      {"data of nothing", answer(FrameKind::kGetData, 0), "payload is 0"},
+      {"wide store32",
+       changed(place(FrameKind::kStore32), [](Frame& f) { f.value = uint64_t{1} << 32; }),
+       "value is 4294967296"},
+      {"flush with a value", answer(FrameKind::kFlush, 1), "value is 1"},
+      {"kind 0", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(0); }), "kind is 0"},
+      {"kind 10", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(10); }),
+       "kind is 10"},
+  };
+  for (const Violation& violation : violations) {
+    Header header;
+    encodeFrame(violation.frame, header);
+    const Result<Frame> parsed = parseFrame(header);
+    ASSERT_FALSE(parsed.isOk()) << violation.what;
+    EXPECT_EQ(parsed.status().code(), Code::kCorrupt) << violation.what;
+    EXPECT_NE(parsed.status().message().find(violation.names), std::string_view::npos)
+        << violation.what << ": " << parsed.status().message();
+  }
+  Header header;
+  encodeFrame(ack, header);
+  header[0] = std::byte{0};
+  EXPECT_NE(parseFrame(header).status().message().find("magic"), std::string_view::npos);
+  encodeFrame(ack, header);
+  header[3] = std::byte{2};
+  EXPECT_NE(parseFrame(header).status().message().find("flags is 2"), std::string_view::npos);
+}
+
+}  // namespace
+}  // namespace peerlane

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a tcp link comes up, and what strangers can do to its listener. What it does once it is up is
+// in the contract suite.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/socket.h"
+#include "peerlane/transport/tcp/tcp_offer.h"
+#include "peerlane/transport/tcp/tcp_transport.h"
+#include "tests/fake/fake_regions.h"
+
+namespace peerlane {
+namespace {
+
+using namespace std::chrono_literals;
+
+TcpToken numberedToken() {
+  TcpToken token;
+  for (size_t i = 0; i < token.size(); ++i) token[i] = static_cast<std::byte>(i);
+  return token;
+}
+
+std::string hexOf(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += kDigits[std::to_integer<int>(byte >> 4)];
+    text += kDigits[std::to_integer<int>(byte & std::byte{15})];
+  }
+  return text;
+}
+
+constexpr const char* kNumbers = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+TEST(TcpOffer, GoldenBytes) {
+  TcpOffer offer{.token = numberedToken(), .port = 0x1234, .addresses = {"10.0.0.1"}};
+  EXPECT_EQ(hexOf(encodeTcpOffer(offer)), std::string("504c544f01000000") + kNumbers + "3412" +
+                                              "01" + "0800000031302e302e302e31");
+  EXPECT_EQ(hexOf(encodeTcpGreeting(numberedToken())), std::string("504c544701000000") + kNumbers);
+}
+
+TEST(TcpOffer, BadOffersAreNamed) {
+  const TcpOffer offer{.token = numberedToken(), .port = 1, .addresses = {"10.0.0.1"}};
+  const std::vector<std::byte> good = encodeTcpOffer(offer);
+  EXPECT_EQ(parseTcpOffer(good).value().addresses, offer.addresses);
+  for (size_t cut = 0; cut < good.size(); ++cut)
+    EXPECT_EQ(parseTcpOffer(std::span(good).first(cut)).status().code(), Code::kCorrupt) << cut;
+  std::vector<std::byte> later = good;
+  later.resize(good.size() + 5);  // fields of a later minor version
+  EXPECT_TRUE(parseTcpOffer(later).isOk());
+  std::vector<std::byte> version = good;
+  version[4] = std::byte{9};
+  EXPECT_EQ(parseTcpOffer(version).status().code(), Code::kNotSupported);
+  EXPECT_NE(parseTcpOffer(version).status().message().find("version 9; this build speaks 1"),
+            std::string_view::npos);
+  std::vector<std::byte> many = good;
+  many[42] = std::byte{9};
+  EXPECT_EQ(parseTcpOffer(many).status().code(), Code::kCorrupt);
+  std::vector<std::byte> magic = good;
+  magic[0] = std::byte{0};
+  EXPECT_EQ(parseTcpOffer(magic).status().code(), Code::kCorrupt);
+}
+
+TEST(TcpOffer, TokensAreCompared) {
+  TcpToken a = makeTcpToken();
+  EXPECT_FALSE(sameToken(a, makeTcpToken()));
+  TcpToken b = a;
+  EXPECT_TRUE(sameToken(a, b));
+  b[31] ^= std::byte{1};
+  EXPECT_FALSE(sameToken(a, b));
+}
+
+// One side with an event loop of its own.
+struct Party {
+  LinkSurroundings surroundings() {
+    return {config, *loop, *bell, regions, [this] { ++wakes; }};
+  }
+  std::unique_ptr<PendingLink> prepare(bool initiator) {
+    PeerFacts facts;
+    facts.unixSocket = true;
+    facts.initiator = initiator;
+    return transport->prepare(facts, surroundings()).value();
+  }
+
+  Config config;
+  std::unique_ptr<EventLoop> loop = EventLoop::create().value();
+  std::unique_ptr<Bell> bell = Bell::create().value();
+  FakeRegions regions;
+  int wakes = 0;
+  std::unique_ptr<Transport> transport = makeTcpTransport();
+  std::unique_ptr<Link> link;
+};
+
+class TcpLinkTest : public testing::Test {
+ protected:
+  TcpLinkTest() {
+    setLogSink([this](LogLevel, std::string_view, std::string_view text) {
+      log_ += std::string(text) + "\n";
+    });
+  }
+  ~TcpLinkTest() override { setLogSink({}); }
+
+  void turn() {
+    for (Party* party : {&listener_, &dialler_}) {
+      party->loop->waitOnce(1ms);
+      if (party->link) (void)party->link->poll();
+    }
+  }
+  // Whether it became true within half a minute.
+  bool until(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + 30s;
+    while (!done() && std::chrono::steady_clock::now() < deadline) turn();
+    return done();
+  }
+  // A flush from the dialler comes through: the link works.
+  void expectWorks() {
+    Mailbox mailbox(*dialler_.link);
+    RemoteMemory nowhere;
+    MailboxEntry* entry = mailbox.claim();
+    entry->verb = Verb::kFlush;
+    entry->remote = &nowhere;
+    mailbox.ring();
+    EXPECT_TRUE(until([&] {
+      mailbox.serve();
+      return mailbox.idle();
+    }));
+    EXPECT_EQ(mailbox.code(), Code::kOk);
+  }
+  void connectWell() {
+    auto awaiting = listener_.prepare(false);
+    auto dialling = dialler_.prepare(true);
+    Offer theirs = awaiting->takeOffer();
+    Offer ours = dialling->takeOffer();
+    listener_.link = awaiting->complete(std::move(ours)).value();
+    dialler_.link = dialling->complete(std::move(theirs)).value();
+    expectWorks();
+  }
+  Fd stranger(uint16_t port) {
+    return connectStart(SocketAddress::fromIp("127.0.0.1", port).value()).value();
+  }
+  // The listener's end of `socket` is closed.
+  bool closed(const Fd& socket) {
+    std::byte byte;
+    const Result<size_t> got = recvSome(socket.get(), std::span(&byte, 1));
+    return got ? *got == 0 : got.status().code() != Code::kTryAgain;
+  }
+  uint16_t portOf(const Offer& offer) { return parseTcpOffer(offer.blob).value().port; }
+
+  std::string log_;
+  Party listener_;
+  Party dialler_;
+};
+
+TEST_F(TcpLinkTest, TheDataConnectionMayComeBeforeThePeersOffer) {
+  auto awaiting = listener_.prepare(false);
+  auto dialling = dialler_.prepare(true);
+  Offer ours = dialling->takeOffer();
+  dialler_.link = dialling->complete(awaiting->takeOffer()).value();
+  for (int i = 0; i < 20; ++i) turn();  // dialled, presented, waiting
+  EXPECT_TRUE(dialler_.link->health().isOk());
+  listener_.link = awaiting->complete(std::move(ours)).value();
+  expectWorks();
+  EXPECT_GT(dialler_.wakes, 0);
+}
+
+TEST_F(TcpLinkTest, SeveralLinksShareAListener) {
+  auto first = listener_.prepare(false);
+  auto second = listener_.prepare(false);
+  EXPECT_EQ(portOf(first->takeOffer()), portOf(second->takeOffer()));
+}
+
+TEST_F(TcpLinkTest, ThePortRangeHolds) {
+  // Find a free port first, then allow only that one.
+  Fd probe = listenOn(SocketAddress::fromIp("127.0.0.1", 0).value()).value();
+  const uint16_t port = localAddress(probe.get())->port();
+  listener_.config.ports = {port, port};
+  PeerFacts facts;
+  facts.unixSocket = true;
+  const auto refused = listener_.transport->prepare(facts, listener_.surroundings());
+  EXPECT_EQ(refused.status().code(), Code::kUnavailable) << refused.status().toString();
+  probe.reset();
+  EXPECT_EQ(portOf(listener_.prepare(false)->takeOffer()), port);
+}
+
+TEST_F(TcpLinkTest, AWrongTokenIsClosedAndTheListenerStays) {
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  Fd intruder = stranger(portOf(offer));
+  TcpToken wrong = parseTcpOffer(offer.blob)->token;
+  wrong[5] ^= std::byte{1};
+  ASSERT_TRUE(until([&] { return connectResult(intruder.get()).isOk(); }));
+  ASSERT_TRUE(sendSome(intruder.get(), encodeTcpGreeting(wrong)).isOk());
+  EXPECT_TRUE(until([&] { return closed(intruder); }));
+  EXPECT_NE(log_.find("its token is not that of a waiting link"), std::string::npos) << log_;
+  Fd noise = stranger(portOf(offer));
+  ASSERT_TRUE(until([&] { return connectResult(noise.get()).isOk(); }));
+  const std::vector<std::byte> bytes(100, std::byte{7});
+  ASSERT_TRUE(sendSome(noise.get(), bytes).isOk());
+  EXPECT_TRUE(until([&] { return closed(noise); }));
+  EXPECT_NE(log_.find("wrong magic"), std::string::npos) << log_;
+  connectWell();
+}
+
+TEST_F(TcpLinkTest, ATokenIsGoodOnce) {
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  const TcpGreeting greeting = encodeTcpGreeting(parseTcpOffer(offer.blob)->token);
+  Fd sockets[2] = {stranger(portOf(offer)), stranger(portOf(offer))};
+  for (const Fd& socket : sockets) {
+    ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
+    ASSERT_TRUE(sendSome(socket.get(), greeting).isOk());
+    for (int i = 0; i < 10; ++i) turn();
+  }
+  EXPECT_TRUE(until([&] { return closed(sockets[1]); }));
+  EXPECT_FALSE(closed(sockets[0]));
+}
+
+TEST_F(TcpLinkTest, SilentGuestsAreSentHomeAndTooManyTurnedAway) {
+  listener_.config.connectTimeout = 300ms;
+  auto awaiting = listener_.prepare(false);
+  const uint16_t port = portOf(awaiting->takeOffer());
+  std::vector<Fd> guests;
+  for (int i = 0; i < 70; ++i) {
+    guests.push_back(stranger(port));
+    turn();
+  }
+  EXPECT_TRUE(until([&] { return log_.find("connections wait already") != std::string::npos; }));
+  EXPECT_TRUE(until([&] {
+    return std::all_of(guests.begin(), guests.end(), [&](const Fd& fd) { return closed(fd); });
+  }));
+  EXPECT_NE(log_.find("no token in the time given"), std::string::npos) << log_;
+  listener_.config.connectTimeout = 10s;
+  connectWell();
+}
+
+TEST_F(TcpLinkTest, NoDataConnectionEndsTheLinkInBoundedTime) {
+  listener_.config.connectTimeout = 50ms;
+  auto awaiting = listener_.prepare(false);
+  TcpOffer silent;
+  Offer offer;
+  offer.blob = encodeTcpOffer(silent);
+  (void)awaiting->takeOffer();
+  listener_.link = awaiting->complete(std::move(offer)).value();
+  EXPECT_TRUE(until([&] { return !listener_.link->health().isOk(); }));
+  EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
+  EXPECT_GT(listener_.wakes, 0);
+}
+
+TEST_F(TcpLinkTest, NobodyListensThere) {
+  Fd probe = listenOn(SocketAddress::fromIp("127.0.0.1", 0).value()).value();
+  TcpOffer empty;
+  empty.port = localAddress(probe.get())->port();
+  probe.reset();
+  auto dialling = dialler_.prepare(true);
+  (void)dialling->takeOffer();
+  Offer offer;
+  offer.blob = encodeTcpOffer(empty);
+  dialler_.link = dialling->complete(std::move(offer)).value();
+  EXPECT_TRUE(until([&] { return !dialler_.link->health().isOk(); }));
+  EXPECT_EQ(dialler_.link->health().code(), Code::kUnavailable);
+  EXPECT_NE(log_.find("127.0.0.1:" + std::to_string(empty.port)), std::string::npos) << log_;
+}
+
+// A listener that answers with another token, with noise, with the end, or not at all.
+TEST_F(TcpLinkTest, TheDiallerVerifiesTheListener) {
+  struct Case {
+    std::vector<std::byte> answer;
+    bool close;
+    Code code;
+  };
+  const TcpGreeting wrong = encodeTcpGreeting(makeTcpToken());
+  const Case cases[] = {{{wrong.begin(), wrong.end()}, false, Code::kPermissionDenied},
+                        {std::vector<std::byte>(40, std::byte{1}), false, Code::kCorrupt},
+                        {{wrong.begin(), wrong.begin() + 39}, true, Code::kPeerLost},
+                        {{}, true, Code::kPeerLost},
+                        {{}, false, Code::kTimeout}};
+  dialler_.config.connectTimeout = 200ms;
+  for (const Case& test : cases) {
+    Fd listener = listenOn(SocketAddress::fromIp("127.0.0.1", 0).value()).value();
+    auto dialling = dialler_.prepare(true);
+    (void)dialling->takeOffer();
+    TcpOffer theirs;
+    theirs.port = localAddress(listener.get())->port();
+    Offer offer;
+    offer.blob = encodeTcpOffer(theirs);
+    dialler_.link = dialling->complete(std::move(offer)).value();
+    Fd accepted;
+    ASSERT_TRUE(until([&] {
+      Result<Fd> socket = acceptOne(listener.get());
+      if (socket) accepted = std::move(socket).value();
+      return static_cast<bool>(accepted);
+    }));
+    std::vector<std::byte> greeting(kTcpGreetingBytes);
+    size_t received = 0;
+    ASSERT_TRUE(until([&] {
+      Result<size_t> got = recvSome(accepted.get(), std::span(greeting).subspan(received));
+      if (got) received += *got;
+      return received == greeting.size();
+    }));
+    if (!test.answer.empty()) {
+      ASSERT_TRUE(sendSome(accepted.get(), test.answer).isOk());
+    }
+    if (test.close) accepted.reset();
+    EXPECT_TRUE(until([&] { return !dialler_.link->health().isOk(); }));
+    EXPECT_EQ(dialler_.link->health().code(), test.code) << dialler_.link->health().toString();
+  }
+}
+
+TEST_F(TcpLinkTest, AnOfferThatCannotBeDialledIsRefused) {
+  auto dialling = dialler_.prepare(true);
+  Offer offer;
+  offer.blob = encodeTcpOffer(TcpOffer());
+  EXPECT_EQ(dialling->complete(std::move(offer)).status().code(), Code::kCorrupt);
+  auto again = dialler_.prepare(true);
+  EXPECT_EQ(again->complete(Offer()).status().code(), Code::kCorrupt);
+}
+
+TEST_F(TcpLinkTest, GrantsTellNoAddress) {
+  connectWell();
+  RegionGrant region;
+  region.allocation = 5;
+  region.base = 0x1234;
+  region.bytes = 64;
+  region.kind = MemoryKind::kShared;
+  const Result<Grant> grant = dialler_.link->grant(region, Fd());
+  EXPECT_EQ(grant->region.base, 0u);
+  EXPECT_EQ(grant->region.kind, MemoryKind::kPrivate);
+  EXPECT_FALSE(grant->fd);
+  const RemoteMemory memory = dialler_.link->attach(Grant{region, Fd()}).value();
+  EXPECT_EQ(memory.mapped, nullptr);
+  EXPECT_STREQ(memory.engine, "socket");
+}
+
+// Two threads per side: the loop's, and one that polls and serves as a waiting user does.
+TEST_F(TcpLinkTest, TheLoopMayRunWhileOthersPoll) {
+  connectWell();
+  constexpr size_t kBytes = 4 << 20;
+  std::vector<std::byte> target(kBytes);
+  std::vector<std::byte> source(kBytes, std::byte{3});
+  RemoteMemory remote;
+  remote.grant = listener_.regions.add(target, Access::kRemoteReadWrite);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (Party* party : {&listener_, &dialler_}) {
+    threads.emplace_back([&stop, party] {
+      while (!stop.load()) {
+        party->loop->spin();
+        (void)party->link->poll();
+      }
+    });
+    threads.emplace_back([&stop, party] {
+      while (!stop.load()) (void)party->link->poll();
+    });
+  }
+  Mailbox mailbox(*dialler_.link);
+  const Piece piece{source.data(), &remote, 0, kBytes};
+  for (int round = 0; round < 10; ++round) {
+    MailboxEntry* entry = mailbox.claim();
+    entry->verb = round % 2 == 0 ? Verb::kPut : Verb::kGet;
+    entry->pieces = &piece;
+    entry->pieceCount = 1;
+    mailbox.ring();
+    while (!mailbox.idle()) {
+      mailbox.serve();
+      std::this_thread::yield();
+    }
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(mailbox.code(), Code::kOk);
+  EXPECT_EQ(target, source);
+}
+
+}  // namespace
+}  // namespace peerlane
