@@ -9,7 +9,7 @@
 namespace peerlane {
 namespace {
 
-NetworkInterface makeInterface(const std::string& name, std::vector<std::string> ips,
+NetworkInterface makeInterface(const std::string& name, const std::vector<std::string>& ips,
                                bool up = true) {
   NetworkInterface one;
   one.name = name;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-std::unique_ptr<SharedSegment> makeSegment(size_t bytes, SegmentOptions options = {}) {
+std::unique_ptr<SharedSegment> makeSegment(size_t bytes, const SegmentOptions& options = {}) {
   auto segment = SharedSegment::create(bytes, options);
   EXPECT_TRUE(segment.isOk()) << segment.status().toString();
   return std::move(segment).value();
@@ -64,7 +64,7 @@ TEST(SharedSegment, MappingGoesAwayWithTheObject) {
 }
 
 TEST(SharedSegment, BadOptionsAreRefused) {
-  auto code = [](size_t bytes, SegmentOptions options) {
+  auto code = [](size_t bytes, const SegmentOptions& options) {
     return SharedSegment::create(bytes, options).status().code();
   };
   EXPECT_EQ(code(0, {}), Code::kInvalidArgument);
