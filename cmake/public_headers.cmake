@@ -3,7 +3,24 @@
 # only the standard library and other public headers (scripts/check_layers.py holds that).
 
 set(PEERLANE_PUBLIC_HEADERS
-  peerlane/core/status.h)
+  peerlane/peerlane.h
+  peerlane/channel/host_stream.h
+  peerlane/channel/notification.h
+  peerlane/channel/plan.h
+  peerlane/channel/signal.h
+  peerlane/channel/transfer.h
+  peerlane/core/config.h
+  peerlane/core/huge_pages.h
+  peerlane/core/log_level.h
+  peerlane/core/status.h
+  peerlane/core/text.h
+  peerlane/memory/device.h
+  peerlane/memory/region.h
+  peerlane/memory/region_reference.h
+  peerlane/os/topology.h
+  peerlane/session/context.h
+  peerlane/session/peer.h
+  peerlane/session/route.h)
 # Made at configure time, installed beside the others.
 set(PEERLANE_GENERATED_PUBLIC_HEADERS
   peerlane/core/version.h)
