@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the release build into a folder of its own and uses it as a stranger would: once through
-# find_package and once through pkg-config. The program must print the version that the build has.
+# find_package and once through pkg-config. The program must print the version that the build has. The first
+# C++ example of README.md has to compile and link the same way.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly prefix=$PWD/build/installed consumer=$PWD/build/consumer
@@ -27,4 +28,13 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs peerlane)
 # shellcheck disable=SC2086  # a list of flags
 g++ tests/consumer/consumer.cc -o "$consumer/by_pkg_config" $flags
 expect_version "$consumer/by_pkg_config"
+if [ -e README.md ]; then
+  awk '/^```cpp/ { inside = 1; next } /^```/ && inside { exit } inside' README.md >"$consumer/readme.cc"
+  if [ ! -s "$consumer/readme.cc" ]; then
+    echo "README.md has no example that begins with \`\`\`cpp" >&2
+    exit 1
+  fi
+  # shellcheck disable=SC2086
+  g++ -Wall -Wextra "$consumer/readme.cc" -o "$consumer/readme" $flags
+fi
 echo "installed, found by find_package and by pkg-config, version $version"

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints the version of the installed library, and links against it by one real call.
+// Prints the version of the installed library. Opens a context before, so that whatever the library needs at
+// the link is proven to be named by the package files.
 
 #include <cstdio>
 
-#include "peerlane/core/status.h"
 #include "peerlane/core/version.h"
+#include "peerlane/peerlane.h"
 
 int main() {
-  const peerlane::Status status(peerlane::Code::kTimeout, "nothing happened");
-  if (status.code() != peerlane::Code::kTimeout) return 1;
+  auto context = peerlane::Context::create();
+  if (!context.isOk()) {
+    std::puts(context.status().toString().c_str());
+    return 1;
+  }
+  if ((*context)->ticket().empty()) return 1;
   std::puts(PEERLANE_VERSION);
   return 0;
 }
