@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints the version of the installed library. Opens a context before, so that whatever the library needs at
-// the link is proven to be named by the package files.
+// Prints the version of the installed library. Opens a context before, so that whatever the library
+// needs at the link is proven to be named by the package files.
 
 #include <cstdio>
 
