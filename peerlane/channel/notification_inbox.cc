@@ -69,6 +69,7 @@ bool NotificationInbox::takeLocked() {
       current_.message.assign(buffer_.begin() + kNotifyHeaderBytes,
                               buffer_.begin() + static_cast<std::ptrdiff_t>(run_.bytesMoved()));
       waiting_.push_back(std::move(current_));
+      count_.store(waiting_.size(), std::memory_order_release);
     }
     ++cursor_;
     moved = true;
@@ -89,17 +90,13 @@ Task::Turn NotificationInbox::turn() {
   return moved ? Turn::kMoved : Turn::kIdle;
 }
 
-bool NotificationInbox::has() const {
-  const std::lock_guard lock(mutex_);
-  return !waiting_.empty();
-}
-
 bool NotificationInbox::pop(Notification& notification) {
   const std::lock_guard lock(mutex_);
   if (waiting_.empty()) takeLocked();
   if (waiting_.empty()) return false;
   notification = std::move(waiting_.front());
   waiting_.pop_front();
+  count_.store(waiting_.size(), std::memory_order_release);
   if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk) drainEventFd(event_.get());
   return true;
 }

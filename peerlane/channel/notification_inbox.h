@@ -4,6 +4,7 @@
 // the receiver's program of notify_protocol.h; one per peer. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -25,7 +26,8 @@ class NotificationInbox final : public Task, private LateBinder {
   static std::shared_ptr<NotificationInbox> of(PeerCore& peer);
 
   Turn turn() override;
-  bool has() const;
+  // Takes no lock: it is asked under the locks of others.
+  bool has() const { return count_.load(std::memory_order_acquire) != 0; }
   // False when there is none.
   bool pop(Notification& notification);
   Result<int> fd();
@@ -46,6 +48,7 @@ class NotificationInbox final : public Task, private LateBinder {
   Notification current_;
   std::vector<std::byte> buffer_;
   std::deque<Notification> waiting_;
+  std::atomic<size_t> count_{0};  // of waiting_; written under mutex_
   Fd event_;
 };
 

@@ -26,6 +26,10 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
   return raw;
 }
 
+// How long the end of a context waits for the goodbyes of its peers: a frozen one must not freeze
+// this process.
+constexpr std::chrono::seconds kGoodbyePatience{2};
+
 }  // namespace
 
 // Everything of a context. Peers hold references into it, so it goes after the last of them;
@@ -144,6 +148,13 @@ void Context::State::stop() {
     }
     for (auto& [number, peer] : peers) peer->close();
   });
+  // A peer is gone when the last copy to or from it has ended.
+  (void)progress_->wait(
+      [this] {
+        const std::lock_guard lock(mutex_);
+        return peers_.empty();
+      },
+      Clock::now() + std::min<Duration>(config_.peerTimeout, kGoodbyePatience));
   // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
   (void)progress_->call([this] { progress_->turn(); });
   progress_->stop();

@@ -54,6 +54,8 @@ class ControlConnection {
   // The next `count` descriptors that came in; kCorrupt when fewer are there.
   Result<std::vector<Fd>> takeFds(size_t count);
 
+  // Neither side ended it yet.
+  bool open() const { return *alive_; }
   bool isUnix() const { return isUnix_; }
   int socket() const { return socket_.get(); }
   // When bytes last came in.

@@ -14,6 +14,8 @@ namespace peerlane {
 namespace {
 
 constexpr size_t kMaxEarlyMessages = 64;
+// Between looks whether the last copy of a closing connection has ended.
+constexpr std::chrono::milliseconds kLeavePoll{1};
 
 }  // namespace
 
@@ -196,8 +198,7 @@ Status PeerCore::sendSlab() {
       [weak = weak_from_this()](std::unique_ptr<ImportedRegion> region) {
         auto self = weak.lock();
         if (!self) return;  // the link went with the peer
-        if (self->state() == PeerState::kLost || self->state() == PeerState::kClosed)
-          return self->link_->detach(region->memory);
+        if (self->over()) return self->link_->detach(region->memory);
         auto shared = std::make_shared<std::unique_ptr<ImportedRegion>>(std::move(region));
         self->progress().post([self, shared] { self->dropImported(std::move(*shared)); });
       });
@@ -238,6 +239,13 @@ void PeerCore::maybeReady() {
 }
 
 void PeerCore::onMessage(ControlMessage message) {
+  if (over()) {
+    // Only the other side's goodbye matters now.
+    if (!std::holds_alternative<control::Bye>(message)) return;
+    peerLeft_ = true;
+    if (!leaveTimer_.pending()) forget();
+    return;
+  }
   setHeard();
   Status status = std::visit(
       [this](auto& body) -> Status {
@@ -258,6 +266,11 @@ void PeerCore::onMessage(ControlMessage message) {
 }
 
 void PeerCore::onEnded(Status status) {
+  peerLeft_ = true;
+  if (over()) {
+    if (!leaveTimer_.pending()) forget();
+    return;
+  }
   if (state() == PeerState::kReady || state() == PeerState::kSilent) {
     status =
         Status(Code::kPeerLost, "the control connection ended: " + std::string(status.message()));
@@ -266,6 +279,7 @@ void PeerCore::onEnded(Status status) {
 }
 
 Status PeerCore::handle(control::Bye& message) {
+  peerLeft_ = true;
   if (state() == PeerState::kConnecting && message.code != Code::kOk)
     return Status(message.code, "the peer refused: " + message.reason);
   return Status(Code::kPeerLost, "the peer closed the connection: " + message.reason);
@@ -288,11 +302,6 @@ void PeerCore::fail(PeerState state, Status status) {
     failureCode_.store(failure_.code(), std::memory_order_release);
   }
   state_.store(state, std::memory_order_release);
-  // The reason travels if the socket still takes it.
-  (void)connection_->sendIfOpen(
-      control::Bye{status.code() == Code::kPeerLost ? Code::kOk : status.code(),
-                   std::string(status.message()).substr(0, control::kMaxTextBytes)});
-  connection_->close();
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
   processWatch_ = Watch();
@@ -302,12 +311,39 @@ void PeerCore::fail(PeerState state, Status status) {
   for (auto& [request, import] : imports_)
     for (const auto& slot : import.slots) importDone(slot, failure());
   imports_.clear();
-  for (auto& [request, done] : std::exchange(revocations_, {})) done();
-  const auto self = shared_from_this();
   if (auto connected = std::move(events_.connected)) connected(status);
-  if (events_.gone) events_.gone(self);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
   around_.progress.notifyWaiters();
+  leave(status);
+}
+
+// A goodbye says: nothing of this side touches your memory any more. So a copy that another thread
+// is in the middle of delays it, and the regions that the peer imported are free only when its own
+// goodbye, or its end, has come.
+void PeerCore::leave(const Status& reason) {
+  if (connection_->open() && imported_) {
+    const auto regions = imported_->all();
+    const auto busy = [](const std::shared_ptr<ImportedRegion>& region) {
+      return !region->gate.drained();
+    };
+    if (std::any_of(regions.begin(), regions.end(), busy)) {
+      leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });
+      return;
+    }
+  }
+  const Code code = reason.code() == Code::kPeerLost ? Code::kOk : reason.code();
+  (void)connection_->sendIfOpen(
+      control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
+  // Before the link was made there is nothing to wait for.
+  if (!link_ || peerLeft_) connection_->close();
+  if (!connection_->open()) forget();
+}
+
+void PeerCore::forget() {
+  connection_->close();
+  leaveTimer_.cancel();
+  for (auto& [request, done] : std::exchange(revocations_, {})) done();
+  if (auto gone = std::move(events_.gone)) gone(shared_from_this());
 }
 
 void PeerCore::close() {
@@ -364,7 +400,7 @@ void PeerCore::setHeard() {
 
 Task::Turn PeerCore::turn() {
   bool moved = false;
-  const bool over = state() == PeerState::kLost || state() == PeerState::kClosed;
+  const bool over = this->over();
   if (!over) moved = link_->poll();
   {
     const std::lock_guard lock(attachmentMutex_);

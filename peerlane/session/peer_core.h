@@ -79,6 +79,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // --- Any thread ---
   uint64_t number() const { return number_; }
   PeerState state() const { return state_.load(std::memory_order_acquire); }
+  bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
   // OK while ready; else why nothing can be posted.
   Status failure() const;
   Code failureCode() const { return failureCode_.load(std::memory_order_acquire); }
@@ -148,6 +149,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void onMessage(ControlMessage message);
   void onEnded(Status status);
   void fail(PeerState state, Status status);
+  void leave(const Status& reason);
+  void forget();
   Status sendOffers();
   Status sendSlab();
   void maybeReady();
@@ -199,6 +202,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::vector<control::Refusal> refused_;
   Timer heartbeatTimer_;
   Timer setupTimer_;
+  Timer leaveTimer_;
+  bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
   uint64_t heartbeatSequence_ = 0;
   uint64_t nextRequest_ = 1;
   struct Import {

@@ -153,7 +153,7 @@ Status PeerCore::handle(control::Release& message) {
 }
 
 void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<void()> done) {
-  if (state() == PeerState::kLost || state() == PeerState::kClosed) {
+  if (!connection_->open()) {
     around_.regions.removeImporter(allocation, number_);
     return done();
   }
@@ -162,6 +162,7 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<vo
     around_.regions.removeImporter(allocation, number_);
     done();
   };
+  if (over()) return;  // its goodbye will confirm
   (void)connection_->send(control::Revoke{request, allocation, generation});
 }
 
