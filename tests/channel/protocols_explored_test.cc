@@ -6,7 +6,7 @@
 
 #include "peerlane/channel/eager_protocol.h"
 #include "peerlane/channel/zcopy_protocol.h"
-#include "protocols_scenario.h"
+#include "tests/channel/protocols_scenario.h"
 
 namespace peerlane {
 namespace {

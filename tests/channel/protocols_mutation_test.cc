@@ -8,7 +8,7 @@
 #include <set>
 
 #include "peerlane/program/explorer_mutants.h"
-#include "protocols_scenario.h"
+#include "tests/channel/protocols_scenario.h"
 
 namespace peerlane {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "protocols_scenario.h"
+#include "tests/channel/protocols_scenario.h"
 
 #include <cstdlib>
 
