@@ -96,6 +96,7 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     if (process_ && !facts_.sameProcess) {
       auto watch = around_.progress.loop().watch(process_->fd(), true, false, [this] {
         processWatch_ = Watch();
+        peerLeft_ = true;
         fail(PeerState::kLost,
              Status(Code::kPeerLost,
                     "process " + std::to_string(facts_.credentials.pid) + " ended"));
