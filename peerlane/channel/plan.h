@@ -32,7 +32,7 @@ enum class Direction : uint8_t { kPut, kGet };
 
 struct PlanOptions {
   // Added to the peer's signal once the bytes of a post are visible (puts only).
-  std::optional<uint32_t> signal;
+  std::optional<uint32_t> signal{};
   uint64_t signalAdd = 1;
   // How long create() may wait for regions that are not imported yet.
   std::chrono::nanoseconds timeout = std::chrono::seconds(10);

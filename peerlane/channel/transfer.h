@@ -49,15 +49,15 @@ struct StridedBlocks {
 // What a put tells the peer once all its bytes are visible there. Both parts may be given.
 struct Notify {
   // Up to 4096 bytes, delivered to the peer's notification queue with `tag`; may be empty.
-  std::optional<std::span<const std::byte>> message;
+  std::optional<std::span<const std::byte>> message{};
   uint32_t tag = 0;
   // Adds `signalAdd` to the peer's signal number `signal` (0 to 63).
-  std::optional<uint32_t> signal;
+  std::optional<uint32_t> signal{};
   uint64_t signalAdd = 1;
 };
 
 struct PostOptions {
-  Notify notify;  // puts only
+  Notify notify{};  // puts only
   HostStream* stream =
       nullptr;  // ordered after everything posted to it before; null: on the calling thread
 };

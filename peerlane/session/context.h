@@ -24,20 +24,20 @@ namespace peerlane {
 
 struct ContextOptions {
   // Taken from the environment when absent.
-  std::optional<Config> config;
+  std::optional<Config> config{};
   // Where to listen besides the Unix socket that every context has: "auto" (all chosen interfaces,
   // both IP versions, PEERLANE_PORT_RANGE), "10.0.0.1:4000", "[::1]:0". Empty: only processes of
   // this host can connect.
-  std::vector<std::string> listen;
+  std::vector<std::string> listen{};
   // 64 hexadecimal digits or 43 characters of base64url, to meet by address + secret. Empty: a
   // random one.
-  std::string secret;
+  std::string secret{};
 };
 
 struct MemoryOptions {
-  Device device;
+  Device device{};
   HugePages hugePages = HugePages::kAuto;
-  std::optional<int> numaNode;
+  std::optional<int> numaNode{};
   Access access = Access::kRemoteReadWrite;
 };
 
