@@ -19,6 +19,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region_reference.h
   peerlane/os/topology.h
   peerlane/session/context.h
+  peerlane/session/inspect_process.h
   peerlane/session/peer.h
   peerlane/session/route.h)
 # Made at configure time, installed beside the others.

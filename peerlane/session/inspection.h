@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Inspection: a Unix socket per context on which its dump can be read by the same user or an
-// administrator; and the reading side, for `doctor --pid`. One text per connection, then end of
-// stream. Inspection is confined to the progress thread; inspectProcess blocks, any thread.
+// administrator (inspect_process.h is the reading side). One text per connection, then end of
+// stream. Confined to the progress thread.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/os/socket_address.h"
+#include "peerlane/session/inspect_process.h"  // IWYU pragma: export
 
 namespace peerlane {
 
@@ -35,9 +36,5 @@ class Inspection {
   std::function<std::string()> text_;
   Watch watch_;
 };
-
-// The texts of all contexts of process `pid`. kUnavailable when it has none that can be found (no
-// Peerlane, another user's, another network namespace).
-Result<std::vector<std::string>> inspectProcess(int pid, const std::string& socketDirectory);
 
 }  // namespace peerlane
