@@ -12,6 +12,7 @@ namespace {
 // Turns of the whole context between looks at the awaited word would cost latency; none would
 // starve the rest.
 constexpr uint32_t kLooksPerTurn = 64;
+constexpr uint32_t kLooksPerPause = 8;
 // A wait spins politely after this many looks: on a machine with few cores the other side may need
 // ours.
 constexpr uint32_t kLooksPerYield = 4096;
@@ -181,24 +182,24 @@ void Progress::keepAwake() {
   loop_->wake();
 }
 
-Status Progress::wait(const std::function<bool()>& ready, Clock::time_point deadline) {
-  if (ready()) return Status::ok();
+Status Progress::beginWait() {
   if (onLoopThread())
     return Status(Code::kInvalidArgument,
                   "a blocking wait was made from a callback on the progress thread");
   keepAwake();
-  Clock::time_point spinEnd{};
-  for (uint32_t looks = 1;; ++looks) {
-    if (ready()) return Status::ok();
-    cpuRelax();
-    if (looks % kLooksPerTurn != 0) continue;
-    turn();
-    if (looks % kLooksPerYield == 0) std::this_thread::yield();
-    const Clock::time_point now = Clock::now();
-    if (spinEnd == Clock::time_point{}) spinEnd = std::min(deadline, now + spin_);
-    if (now >= spinEnd) break;
-  }
-  return sleepUntil(ready, deadline);
+  return Status::ok();
+}
+
+bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
+  ++pace.looks;
+  // A pause costs as much as the word takes to cross: mostly look again at once.
+  if (pace.looks % kLooksPerPause == 0) cpuRelax();
+  if (pace.looks % kLooksPerTurn != 0) return true;
+  turn();
+  if (pace.looks % kLooksPerYield == 0) std::this_thread::yield();
+  const Clock::time_point now = Clock::now();
+  if (pace.end == Clock::time_point{}) pace.end = std::min(deadline, now + spin_);
+  return now < pace.end;
 }
 
 Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline) {

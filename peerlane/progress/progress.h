@@ -65,9 +65,19 @@ class Progress {
   // The same and waits for it. kInvalidArgument on the progress thread itself.
   Status call(std::function<void()> fn);
 
-  // Returns when `ready` is true (kTimeout at the deadline): spins with turns of its own first,
-  // then sleeps. `ready` is also called by other threads, while this call lasts.
-  Status wait(const std::function<bool()>& ready, Clock::time_point deadline);
+  // Returns when `ready()` is true (kTimeout at the deadline): spins with turns of its own first,
+  // then sleeps. `ready` is also called by other threads while this call lasts, under a lock: it is
+  // short and takes none itself.
+  template <typename Ready>
+  Status wait(const Ready& ready, Clock::time_point deadline) {
+    if (ready()) return Status::ok();
+    if (Status status = beginWait(); !status.isOk()) return status;
+    Pace pace;
+    do {
+      if (ready()) return Status::ok();
+    } while (keepSpinning(pace, deadline));
+    return sleepUntil(std::cref(ready), deadline);
+  }
 
   // One pass over all tasks, if no other thread is at it. True when something moved.
   bool turn();
@@ -92,6 +102,12 @@ class Progress {
   void takePending();
   bool turnTasks();
   void wakeLoopIfAsleep();
+  struct Pace {
+    uint32_t looks = 0;
+    Clock::time_point end{};
+  };
+  Status beginWait();
+  bool keepSpinning(Pace& pace, Clock::time_point deadline);
   void keepAwake();
   Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
 
