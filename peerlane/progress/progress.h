@@ -88,6 +88,13 @@ class Progress {
   // Something changed that waiting threads may wait for.
   void notifyWaiters();
 
+  // Work for a turn has appeared: waiters look, and a sleeping progress thread takes a turn. Any
+  // thread.
+  void nudge() {
+    notifyWaiters();
+    wakeLoopIfAsleep();
+  }
+
   // For metrics.
   uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
 

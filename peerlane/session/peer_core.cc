@@ -110,7 +110,7 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
 Status PeerCore::sendOffers() {
   const LinkSurroundings surroundings{around_.config, around_.progress.loop(),
                                       around_.progress.bell(), around_.regions,
-                                      [this] { around_.progress.notifyWaiters(); }};
+                                      [this] { around_.progress.nudge(); }};
   control::Offers offers;
   std::vector<Fd> fds;
   for (const auto& transport : around_.transports) {
