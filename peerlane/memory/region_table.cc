@@ -83,20 +83,36 @@ void RegionTable::unpin(uint64_t allocation) {
 void RegionTable::addImporter(uint64_t allocation, PeerNumber peer) {
   const std::lock_guard lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end())
-    found->second.importers.insert(peer);
+    ++found->second.importers[peer];
 }
 
 void RegionTable::removeImporter(uint64_t allocation, PeerNumber peer) {
   const std::lock_guard lock(mutex_);
+  auto found = entries_.find(allocation);
+  if (found == entries_.end()) return;
+  auto held = found->second.importers.find(peer);
+  if (held != found->second.importers.end() && --held->second == 0)
+    found->second.importers.erase(held);
+}
+
+void RegionTable::forgetImporter(uint64_t allocation, PeerNumber peer) {
+  const std::lock_guard lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end())
     found->second.importers.erase(peer);
+}
+
+void RegionTable::forgetPeer(PeerNumber peer) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [allocation, entry] : entries_) entry.importers.erase(peer);
 }
 
 std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation) const {
   const std::lock_guard lock(mutex_);
   auto found = entries_.find(allocation);
   if (found == entries_.end()) return {};
-  return {found->second.importers.begin(), found->second.importers.end()};
+  std::vector<PeerNumber> peers;
+  for (const auto& [peer, count] : found->second.importers) peers.push_back(peer);
+  return peers;
 }
 
 void RegionTable::setState(uint64_t allocation, RegionState state) {

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -58,9 +57,14 @@ class RegionTable final : public RegionDirectory {
                          Access wanted) override;
   void unpin(uint64_t allocation) override;
 
-  // Who holds an import, and may therefore touch the memory without asking again.
+  // Who holds an import, and may therefore touch the memory without asking again. Counted: a peer
+  // may ask again while its release of an earlier import is on its way.
   void addImporter(uint64_t allocation, PeerNumber peer);
   void removeImporter(uint64_t allocation, PeerNumber peer);
+  // The peer confirmed that it holds none of this region any more.
+  void forgetImporter(uint64_t allocation, PeerNumber peer);
+  // The peer is gone: it holds nothing.
+  void forgetPeer(PeerNumber peer);
   std::vector<PeerNumber> importers(uint64_t allocation) const;
 
   void setState(uint64_t allocation, RegionState state);
@@ -74,7 +78,7 @@ class RegionTable final : public RegionDirectory {
   struct Entry {
     std::shared_ptr<RegionRecord> record;
     RegionState state = RegionState::kLive;
-    std::set<PeerNumber> importers;
+    std::map<PeerNumber, uint64_t> importers;  // and how many imports
   };
   mutable std::mutex mutex_;
   std::map<uint64_t, Entry> entries_;

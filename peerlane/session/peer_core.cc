@@ -343,6 +343,7 @@ void PeerCore::leave(const Status& reason) {
 void PeerCore::forget() {
   connection_->close();
   leaveTimer_.cancel();
+  around_.regions.forgetPeer(number_);
   for (auto& [request, done] : std::exchange(revocations_, {})) done();
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
 }

@@ -154,12 +154,12 @@ Status PeerCore::handle(control::Release& message) {
 
 void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<void()> done) {
   if (!connection_->open()) {
-    around_.regions.removeImporter(allocation, number_);
+    around_.regions.forgetImporter(allocation, number_);
     return done();
   }
   const uint64_t request = nextRequest_++;
   revocations_[request] = [this, allocation, done = std::move(done)] {
-    around_.regions.removeImporter(allocation, number_);
+    around_.regions.forgetImporter(allocation, number_);
     done();
   };
   if (over()) return;  // its goodbye will confirm

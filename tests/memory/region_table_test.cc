@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/region_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "peerlane/memory/region.h"
+
+namespace peerlane {
+namespace {
+
+class RegionTableTest : public testing::Test {
+ protected:
+  std::shared_ptr<RegionRecord> add(Access access = Access::kRemoteReadWrite) {
+    MemoryDescription memory;
+    memory.text = "test memory";
+    return table_.add(bytes_.data(), bytes_.size(), access, std::move(memory), nullptr).value();
+  }
+  Result<std::byte*> pin(const RegionRecord& record, uint64_t offset, uint64_t bytes,
+                         Access wanted = Access::kRemoteWrite) {
+    return table_.pin(record.allocation, record.generation, offset, bytes, wanted);
+  }
+  static void expectRefused(const Result<std::byte*>& result, Code code, const char* said) {
+    ASSERT_FALSE(result.isOk());
+    EXPECT_EQ(result.status().code(), code) << result.status().toString();
+    EXPECT_NE(result.status().message().find(said), std::string_view::npos)
+        << result.status().toString();
+  }
+
+  std::array<std::byte, 4096> bytes_{};
+  RegionTable table_;
+};
+
+TEST_F(RegionTableTest, NumbersAreNeverUsedTwiceAndGenerationsDiffer) {
+  std::set<uint64_t> allocations;
+  std::set<uint64_t> generations;
+  for (int i = 0; i < 100; ++i) {
+    const auto record = add();
+    allocations.insert(record->allocation);
+    generations.insert(record->generation);
+    record->gate.close();
+    table_.remove(record->allocation);
+  }
+  EXPECT_EQ(allocations.size(), 100u);
+  EXPECT_EQ(generations.size(), 100u);
+  EXPECT_TRUE(table_.view().empty());
+}
+
+TEST_F(RegionTableTest, ReadOnlyMemoryIsNotOfferedForWriting) {
+  for (const Access access : {Access::kRemoteWrite, Access::kRemoteReadWrite}) {
+    MemoryDescription memory;
+    memory.writable = false;
+    const auto refused = table_.add(bytes_.data(), 1, access, std::move(memory), nullptr);
+    ASSERT_FALSE(refused.isOk());
+    EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
+  }
+  MemoryDescription memory;
+  memory.writable = false;
+  EXPECT_TRUE(
+      table_.add(bytes_.data(), 1, Access::kRemoteRead, std::move(memory), nullptr).isOk());
+}
+
+TEST_F(RegionTableTest, PinsTheRangeAskedFor) {
+  const auto record = add();
+  const auto whole = pin(*record, 0, 4096);
+  ASSERT_TRUE(whole.isOk());
+  EXPECT_EQ(*whole, bytes_.data());
+  const auto last = pin(*record, 4095, 1);
+  ASSERT_TRUE(last.isOk());
+  EXPECT_EQ(*last, bytes_.data() + 4095);
+  EXPECT_EQ(table_.view().front().pins, 2u);
+  table_.unpin(record->allocation);
+  table_.unpin(record->allocation);
+  EXPECT_EQ(table_.view().front().pins, 0u);
+}
+
+TEST_F(RegionTableTest, RefusesRangesOutsideNamingTheNumbers) {
+  const auto record = add();
+  expectRefused(pin(*record, 0, 4097), Code::kInvalidArgument, "4097");
+  expectRefused(pin(*record, 4096, 1), Code::kInvalidArgument, "4096");
+  expectRefused(pin(*record, 1, 4096), Code::kInvalidArgument, "[1, +4096)");
+  expectRefused(pin(*record, UINT64_MAX, 1), Code::kInvalidArgument, "18446744073709551615");
+  expectRefused(pin(*record, UINT64_MAX - 10, 100), Code::kInvalidArgument, "lies outside");
+  expectRefused(pin(*record, 1, UINT64_MAX), Code::kInvalidArgument, "lies outside");
+  EXPECT_EQ(table_.view().front().pins, 0u);
+}
+
+TEST_F(RegionTableTest, RefusesUnknownStaleAndClosing) {
+  const auto record = add();
+  expectRefused(table_.pin(record->allocation + 1, record->generation, 0, 1, Access::kRemoteRead),
+                Code::kInvalidArgument, "not registered");
+  expectRefused(table_.pin(record->allocation, record->generation + 1, 0, 1, Access::kRemoteRead),
+                Code::kInvalidArgument, "generation");
+  table_.setState(record->allocation, RegionState::kClosing);
+  expectRefused(pin(*record, 0, 1), Code::kClosed, "unregistered");
+  table_.setState(record->allocation, RegionState::kLive);
+  record->gate.close();
+  expectRefused(pin(*record, 0, 1), Code::kClosed, "unregistered");
+  table_.remove(record->allocation);
+  expectRefused(pin(*record, 0, 1), Code::kInvalidArgument, "not registered");
+}
+
+TEST_F(RegionTableTest, GrantsExactlyTheRights) {
+  struct Row {
+    Access granted;
+    Access wanted;
+    bool allowed;
+  };
+  for (const Row& row : {Row{Access::kLocal, Access::kRemoteRead, false},
+                         Row{Access::kLocal, Access::kRemoteWrite, false},
+                         Row{Access::kRemoteRead, Access::kRemoteRead, true},
+                         Row{Access::kRemoteRead, Access::kRemoteWrite, false},
+                         Row{Access::kRemoteWrite, Access::kRemoteRead, false},
+                         Row{Access::kRemoteWrite, Access::kRemoteWrite, true},
+                         Row{Access::kRemoteReadWrite, Access::kRemoteRead, true},
+                         Row{Access::kRemoteReadWrite, Access::kRemoteWrite, true}}) {
+    const auto record = add(row.granted);
+    const auto result = pin(*record, 0, 1, row.wanted);
+    EXPECT_EQ(result.isOk(), row.allowed) << accessName(row.granted) << accessName(row.wanted);
+    if (!result.isOk()) {
+      expectRefused(result, Code::kPermissionDenied, accessName(row.granted));
+      expectRefused(result, Code::kPermissionDenied, accessName(row.wanted));
+    }
+  }
+}
+
+// A peer may hold the same region twice for a moment: it asked again while its release of the
+// first import was on its way.
+TEST_F(RegionTableTest, AnImporterThatAskedTwiceStaysUntilItLetGoTwice) {
+  const auto record = add();
+  table_.addImporter(record->allocation, 5);
+  table_.addImporter(record->allocation, 5);
+  table_.removeImporter(record->allocation, 5);
+  EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{5});
+  table_.removeImporter(record->allocation, 5);
+  EXPECT_TRUE(table_.importers(record->allocation).empty());
+}
+
+TEST_F(RegionTableTest, ForgetsAnImporterWhollyWhenItConfirmed) {
+  const auto record = add();
+  table_.addImporter(record->allocation, 5);
+  table_.addImporter(record->allocation, 5);
+  table_.addImporter(record->allocation, 6);
+  table_.forgetImporter(record->allocation, 5);
+  EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{6});
+  table_.removeImporter(record->allocation, 5);
+  table_.removeImporter(record->allocation, 7);
+  EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{6});
+  EXPECT_EQ(table_.view().front().importers, 1u);
+}
+
+TEST_F(RegionTableTest, CountsTheQuarantined) {
+  const auto first = add();
+  const auto second = add();
+  EXPECT_EQ(table_.quarantined(), 0u);
+  table_.setState(second->allocation, RegionState::kQuarantined);
+  EXPECT_EQ(table_.quarantined(), 1u);
+  EXPECT_STREQ(regionStateName(table_.view()[1].state), "quarantined");
+  EXPECT_STREQ(regionStateName(table_.view()[0].state), "live");
+  EXPECT_EQ(first->allocation, table_.view()[0].allocation);
+  table_.remove(second->allocation);
+  EXPECT_EQ(table_.quarantined(), 0u);
+}
+
+TEST_F(RegionTableTest, ARegionSharesWhatItsRecordSays) {
+  const auto record = add(Access::kRemoteRead);
+  std::array<uint8_t, 16> owner{};
+  owner[0] = 42;
+  const Region region(record, owner);
+  const auto reference = RegionReference::decode(region.share());
+  ASSERT_TRUE(reference.isOk());
+  EXPECT_EQ(reference->owner, owner);
+  EXPECT_EQ(reference->allocation, record->allocation);
+  EXPECT_EQ(reference->generation, record->generation);
+  EXPECT_EQ(reference->bytes, 4096u);
+  EXPECT_EQ(reference->access, Access::kRemoteRead);
+  EXPECT_FALSE(region.isShared());
+  EXPECT_EQ(region.description(), "test memory");
+  EXPECT_FALSE(Region());
+}
+
+TEST_F(RegionTableTest, ManyThreadsPinWhileOneTakesRegionsAway) {
+  std::atomic<uint64_t> current{0};
+  std::atomic<uint64_t> generation{0};
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> pinned{0};
+  auto record = add();
+  generation.store(record->generation);
+  current.store(record->allocation);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      while (!stop.load()) {
+        const uint64_t allocation = current.load();
+        if (table_.pin(allocation, generation.load(), 0, 4096, Access::kRemoteWrite).isOk()) {
+          pinned.fetch_add(1);
+          table_.unpin(allocation);
+        }
+      }
+    });
+  }
+  for (int i = 0; i < 200 || pinned.load() < 100; ++i) {
+    auto next = add();
+    generation.store(next->generation);
+    current.store(next->allocation);
+    table_.setState(record->allocation, RegionState::kClosing);
+    record->gate.close();
+    while (!record->gate.drained()) std::this_thread::yield();
+    table_.remove(record->allocation);
+    record = std::move(next);
+  }
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(table_.view().size(), 1u);
+  EXPECT_EQ(table_.view().front().pins, 0u);
+}
+
+}  // namespace
+}  // namespace peerlane
