@@ -6,7 +6,7 @@
 
 #include "peerlane/program/word.h"
 #include "tests/contract/link_contract.h"
-#include "tests/fake/byte_pattern.h"
+#include "tests/fake/patterned_bytes.h"
 
 namespace peerlane {
 namespace {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "peerlane/core/log_level.h"
-#include "tests/fake/byte_pattern.h"
 #include "tests/fake/fake_regions.h"
 #include "tests/fake/fake_wire.h"
+#include "tests/fake/patterned_bytes.h"
 
 namespace peerlane {
 namespace {
@@ -124,18 +124,43 @@ TEST_F(FrameAgentTest, AFrozenPeerLeavesWaitingWorksCancellable) {
   EXPECT_TRUE(agents_[1]->health().isOk());
 }
 
-TEST_F(FrameAgentTest, WhoWasSentAwayIsToldToComeBack) {
+// The peer's answers are held back, so that nothing but the room itself can be the reason to wake.
+TEST_F(FrameAgentTest, WhoWasSentAwayByAnotherWorkIsToldToComeBack) {
   Box first(*agents_[0]);
   Box second(*agents_[0]);
-  first.post(Verb::kPut, {all(1)});  // more than the wire holds
-  second.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 8}});
+  wire_.hold(1);
+  first.post(Verb::kPut, {all(1)});  // more than one batch: it is still being cut
   first.mailbox.serve();
+  EXPECT_EQ(wakes_[0], 1) << "whoever polls must hear that there is something to write";
+  second.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 8}});
   second.mailbox.serve();
+  for (int i = 0; i < 50; ++i) turn();
+  EXPECT_GT(wakes_[0], 1);
+  second.mailbox.serve();
+  wire_.releaseAll(1);
+  turn(3);
+  EXPECT_TRUE(first.mailbox.idle() && second.mailbox.idle());
+}
+
+TEST_F(FrameAgentTest, WhoWasSentAwayByAFullPipeIsToldToComeBack) {
+  Box first(*agents_[0]);
+  Box second(*agents_[0]);
+  wire_.hold(1);
+  wire_.freeze(1);
+  first.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 100'000}});  // one batch, half written
+  first.mailbox.serve();
+  turn();
   const int before = wakes_[0];
-  for (int i = 0; i < 50 && wakes_[0] == before; ++i) turn();
+  second.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 8}});
+  second.mailbox.serve();
+  turn(3);
+  EXPECT_EQ(wakes_[0], before);  // no room, no reason
+  wire_.thaw(1);
+  turn(5);
   EXPECT_GT(wakes_[0], before);
   second.mailbox.serve();
-  turn(20);
+  wire_.releaseAll(1);
+  turn(3);
   EXPECT_TRUE(first.mailbox.idle() && second.mailbox.idle());
 }
 
@@ -255,6 +280,56 @@ TEST_F(FrameAgentTest, AHalfReceivedPutKeepsItsRegionPinnedUntilTheLinkEnds) {
   wire_.releaseAll(0);
   turn(3);
   EXPECT_EQ(box.mailbox.code(), Code::kPeerLost);
+}
+
+TEST_F(FrameAgentTest, AnEndedLinkIsSilent) {
+  int lines = 0;
+  setLogSink([&](LogLevel, std::string_view, std::string_view) { ++lines; });
+  agents_[1].reset();
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(agents_[0]->poll());
+  EXPECT_EQ(lines, 1);
+  EXPECT_EQ(agents_[0]->health().code(), Code::kPeerLost);
+}
+
+// How often a sender ends what it took. A mailbox cannot tell that a slot was ended twice.
+TEST_F(FrameAgentTest, EveryWorkEndsOnce) {
+  struct Idle final : Agent {
+    Served serve(AgentWork&) override { return Served::kAgain; }
+  } idle;
+  Mailbox mailbox(idle);
+  // A get with several requests under way, one that is still being cut, a put of two frames.
+  const std::vector<Piece> few(3, Piece{local_.data(), &remote_[1], 0, 10});
+  const std::vector<Piece> many(2 * kFrameMaxRequests, few.front());
+  MailboxEntry entries[3];
+  entries[0].verb = Verb::kPut;
+  entries[0].pieces = few.data();
+  entries[0].pieceCount = 2;
+  entries[1].verb = entries[2].verb = Verb::kGet;
+  entries[1].pieces = few.data();
+  entries[1].pieceCount = 3;
+  entries[2].pieces = many.data();
+  entries[2].pieceCount = static_cast<uint32_t>(many.size());
+  AgentWork works[3];
+  FrameSender sender;
+  std::vector<IoSlice> slices;
+  RecordingPipe pipe(slices);
+  FrameEffects effects;
+  for (int i = 0; i < 3; ++i) {
+    works[i].entry = &entries[i];
+    works[i].mailbox = &mailbox;
+    ASSERT_TRUE(sender.mayBegin(works[i]));
+    sender.begin(works[i]);
+    ASSERT_TRUE(sender.pump(pipe, 1 << 30, effects).isOk());
+  }
+  EXPECT_TRUE(sender.busy());
+  EXPECT_TRUE(effects.finished.empty());
+  sender.endAll(Code::kPeerLost, effects);
+  ASSERT_EQ(effects.finished.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(effects.finished[i].first, &works[i]);
+    EXPECT_EQ(effects.finished[i].second, Code::kPeerLost);
+  }
+  EXPECT_FALSE(sender.busy());
 }
 
 }  // namespace

@@ -226,6 +226,31 @@ TEST_F(FrameViolation, MoreFailuresThanMayBeUnanswered) {
   expectEnded("one more than the 1024 that may be open");
 }
 
+// Not a violation: one answer for several entries says how the last one ended, and that the others
+// went well.
+TEST_F(FrameViolation, AnAnswerSpeaksForTheEntriesBeforeIt) {
+  remote_.grant = grant_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes;
+  for (int i = 0; i < 4; ++i) {
+    mailboxes.push_back(std::make_unique<Mailbox>(agent_));
+    MailboxEntry* entry = mailboxes.back()->claim();
+    entry->verb = Verb::kAdd64;
+    entry->remote = &remote_;
+    mailboxes.back()->ring();
+    mailboxes.back()->serve();
+  }
+  Frame ack = frame(FrameKind::kAck, 3);
+  ack.value = static_cast<uint64_t>(Code::kPermissionDenied);
+  send(ack);
+  expectAlive();
+  EXPECT_TRUE(mailboxes[0]->idle() && mailboxes[1]->idle() && mailboxes[2]->idle());
+  EXPECT_FALSE(mailboxes[3]->idle());
+  EXPECT_EQ(mailboxes[1]->code(), Code::kOk);
+  EXPECT_EQ(mailboxes[2]->code(), Code::kPermissionDenied);
+  agent_.close(Code::kClosed);
+  EXPECT_EQ(mailboxes[3]->code(), Code::kClosed);
+}
+
 TEST_F(FrameViolation, RefusalsAreAnsweredInOrderAndTheLinkGoesOn) {
   Frame word = frame(FrameKind::kAdd64, 1);
   word.value = 1;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "peerlane/os/fd.h"
-#include "tests/fake/byte_pattern.h"
+#include "tests/fake/patterned_bytes.h"
 
 namespace peerlane {
 namespace {

@@ -165,8 +165,9 @@ TEST_F(TcpLinkTest, TheDataConnectionMayComeBeforeThePeersOffer) {
   for (int i = 0; i < 20; ++i) turn();  // dialled, presented, waiting
   EXPECT_TRUE(dialler_.link->health().isOk());
   listener_.link = awaiting->complete(std::move(ours)).value();
+  EXPECT_TRUE(until([&] { return dialler_.wakes > 0 && listener_.wakes > 0; }))
+      << "mailboxes may be served now, and nobody was told";
   expectWorks();
-  EXPECT_GT(dialler_.wakes, 0);
 }
 
 TEST_F(TcpLinkTest, SeveralLinksShareAListener) {
@@ -335,6 +336,47 @@ TEST_F(TcpLinkTest, GrantsTellNoAddress) {
   const RemoteMemory memory = dialler_.link->attach(Grant{region, Fd()}).value();
   EXPECT_EQ(memory.mapped, nullptr);
   EXPECT_STREQ(memory.engine, "socket");
+}
+
+// Both sides sleep whenever there is nothing to do: a readiness that nobody asked the loop for
+// would be missed.
+TEST_F(TcpLinkTest, SleepersAreWoken) {
+  connectWell();
+  constexpr size_t kBytes = 24 << 20;
+  std::vector<std::byte> target(kBytes);
+  std::vector<std::byte> source(kBytes, std::byte{5});
+  RemoteMemory remote;
+  remote.grant = listener_.regions.add(target, Access::kRemoteReadWrite);
+  std::atomic<bool> stop{false};
+  std::atomic<bool> overslept{false};
+  Mailbox mailbox(*dialler_.link);
+  const Piece piece{source.data(), &remote, 0, kBytes};
+  for (const Verb verb : {Verb::kPut, Verb::kGet}) {
+    MailboxEntry* entry = mailbox.claim();
+    entry->verb = verb;
+    entry->pieces = &piece;
+    entry->pieceCount = 1;
+  }
+  mailbox.ring();
+  mailbox.serve();
+  while (dialler_.link->poll()) continue;  // until the socket is full
+  std::thread thread([&] {
+    while (!stop.load()) {
+      if (listener_.link->poll()) continue;
+      if (listener_.loop->waitOnce(20s) == 0 && !stop.load()) overslept = true;
+    }
+  });
+  while (!mailbox.idle() && !overslept.load()) {
+    const bool served = mailbox.serve();
+    if (dialler_.link->poll() || served) continue;
+    if (!mailbox.idle() && dialler_.loop->waitOnce(20s) == 0) overslept = true;
+  }
+  stop = true;
+  listener_.loop->wake();
+  thread.join();
+  EXPECT_FALSE(overslept.load());
+  EXPECT_EQ(mailbox.code(), Code::kOk);
+  EXPECT_EQ(target, source);
 }
 
 // Two threads per side: the loop's, and one that polls and serves as a waiting user does.
