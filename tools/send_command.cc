@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/send_command.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "tools/failure_report.h"
+#include "tools/file_sender.h"
+#include "tools/memory_option.h"
+
+namespace peerlane {
+namespace {
+
+struct SendOptions {
+  std::string file;
+  std::string to;
+  std::string memory = kDefaultRing;
+};
+
+Status runSend(const SendOptions& options) {
+  PEERLANE_ASSIGN(const uint64_t ringBytes, readRingBytes(options.memory));
+  // First what can be known without the receiver: it goes on waiting for a better try.
+  PEERLANE_ASSIGN(const auto file, InputFile::create(options.file));
+  PEERLANE_ASSIGN(const auto context, Context::create());
+  const std::string ticket = options.to.empty() ? context->config().ticket : options.to;
+  if (ticket.empty())
+    return Status(Code::kInvalidArgument,
+                  "no receiver; give the ticket that `peerlane recv` printed by --to or "
+                  "PEERLANE_TICKET");
+  PEERLANE_ASSIGN(const Peer peer, context->connect(ticket, context->config().connectTimeout));
+  const auto report = sendFile(*context, peer, *file, ringBytes);
+  if (report.isOk()) fmt::print("sent {}, verified\n", fileReportText(*report, peer));
+  peer.close();
+  return report.status();
+}
+
+}  // namespace
+
+void addSendCommand(CLI::App& app, int& exitCode) {
+  CLI::App* command = app.add_subcommand("send", "Send a file to a process that runs recv");
+  auto options = std::make_shared<SendOptions>();
+  command->add_option("FILE", options->file, "The file")->required();
+  command->add_option("--to", options->to,
+                      "The receiver's ticket: the word itself, @file, env:NAME, or - for standard "
+                      "input. Without it: PEERLANE_TICKET");
+  command->add_option("--memory", options->memory, "Staging memory, e.g. 32MiB")
+      ->capture_default_str();
+  command->callback([&exitCode, options] {
+    if (const Status status = runSend(*options); !status.isOk()) exitCode = reportFailure(status);
+  });
+}
+
+}  // namespace peerlane

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/trial.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "peerlane/channel/transfer.h"
+#include "tools/byte_pattern.h"
+#include "tools/content_hash.h"
+#include "tools/failure_report.h"
+#include "tools/trial_partner.h"
+#include "tools/trial_step.h"
+
+namespace peerlane {
+namespace {
+
+constexpr auto kTimeout = std::chrono::seconds(60);
+constexpr auto kConnectTimeout = std::chrono::seconds(10);
+
+std::vector<Block> blocksOf(const TrialShape& shape, const Region& local,
+                            const RemoteRegion& remote, bool put) {
+  std::vector<Block> blocks(shape.count);
+  for (uint64_t i = 0; i < shape.count; ++i) {
+    const uint64_t source = i * shape.stride();
+    const uint64_t target = shape.target(i) * shape.stride();
+    blocks[i] = {.local = &local,
+                 .localOffset = put ? source : target,
+                 .remote = &remote,
+                 .remoteOffset = put ? target : source,
+                 .bytes = shape.blockBytes};
+  }
+  return blocks;
+}
+
+std::chrono::nanoseconds median(std::vector<int64_t> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return std::chrono::nanoseconds(*middle);
+}
+
+// Runs `once` again and again; it returns the nanoseconds it took.
+template <typename Once>
+Result<TrialOutcome> repeat(unsigned times, TrialOutcome outcome, Once once) {
+  std::vector<int64_t> taken;
+  for (unsigned i = 0; i < times; ++i) {
+    PEERLANE_ASSIGN(const int64_t nanoseconds, once(outcome));
+    taken.push_back(nanoseconds);
+    ++outcome.transfers;
+  }
+  outcome.p50 = median(std::move(taken));
+  return outcome;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trial>> Trial::create(TrialOptions options) {
+  std::unique_ptr<Trial> trial(new Trial());
+  PEERLANE_ASSIGN(trial->context_, Context::create({.config = options.config}));
+  trial->regions_ = std::make_unique<TrialRegions>(*trial->context_);
+  PEERLANE_RETURN_IF_ERROR(options.oneProcess ? trial->startThread(options.config)
+                                              : trial->startProcess(options.environment));
+  return trial;
+}
+
+Trial::~Trial() {
+  if (thread_.joinable()) {
+    if (peer_) peer_.close();
+    thread_.join();
+  }
+}
+
+Status Trial::startProcess(const std::vector<std::string>& environment) {
+  PEERLANE_ASSIGN(process_, SpawnedProcess::create({"trial-partner"}, environment));
+  PEERLANE_RETURN_IF_ERROR(process_->writeLine(context_->ticket()));
+  const auto deadline = std::chrono::steady_clock::now() + kConnectTimeout;
+  for (;;) {
+    auto peer = context_->accept(std::chrono::milliseconds(50));
+    if (peer.isOk()) {
+      peer_ = *peer;
+      return Status::ok();
+    }
+    if (peer.status().code() != Code::kTimeout) return peer.status();
+    PEERLANE_RETURN_IF_ERROR(process_->running().withContext("it never connected"));
+    if (std::chrono::steady_clock::now() > deadline) return peer.status();
+  }
+}
+
+Status Trial::startThread(const Config& config) {
+  PEERLANE_ASSIGN(second_, Context::create({.config = config}));
+  PEERLANE_ASSIGN(const Peer there, second_->connect(context_->ticket(), kConnectTimeout));
+  PEERLANE_ASSIGN(peer_, context_->accept(kConnectTimeout));
+  // It ends when it is told to, or when the connection is closed.
+  thread_ = std::thread([this, there] { (void)serveTrial(*second_, there); });
+  return Status::ok();
+}
+
+Result<TrialReply> Trial::reply() {
+  PEERLANE_ASSIGN(TrialReply reply, receiveStruct<TrialReply>(peer_, kTrialReplyChannel, kTimeout));
+  if (reply.failed != 0)
+    return Status(Code::kUnavailable, "the second side: " + std::string(reply.failure.data()));
+  return reply;
+}
+
+Result<TrialReply> Trial::ask(const TrialStep& step) {
+  PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
+  return reply();
+}
+
+Result<Trial::Pair> Trial::pairFor(TrialMemory local, TrialMemory remote, uint64_t bytes) {
+  Pair pair;
+  PEERLANE_ASSIGN(pair.local, regions_->get(local, bytes));
+  PEERLANE_ASSIGN(const TrialReply made,
+                  ask({.verb = TrialVerb::kRegion, .memory = remote, .bytes = bytes}));
+  PEERLANE_ASSIGN(pair.remote, peer_.importRegion(made.reference));
+  PEERLANE_RETURN_IF_ERROR(pair.remote.prepare());
+  return pair;
+}
+
+Result<TrialOutcome> Trial::put(const TrialShape& shape, unsigned times) {
+  PEERLANE_ASSIGN(const Pair pair, pairFor(shape.local, shape.remote, shape.regionBytes()));
+  return repeat(times, {.bytes = shape.movedBytes(), .engine = pair.remote.engine()},
+                [&](TrialOutcome& outcome) { return putOnce(shape, pair, outcome); });
+}
+
+Result<int64_t> Trial::putOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome) {
+  const TrialStep step{.verb = TrialVerb::kReceive,
+                       .memory = shape.remote,
+                       .bytes = shape.regionBytes(),
+                       .shape = shape,
+                       .seed = seed_++,
+                       .old = seed_++,
+                       .signal = ++signals_};
+  PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
+  fillPattern(bytesOf(pair.local).first(step.bytes), step.seed);
+  const std::vector<Block> blocks = blocksOf(shape, pair.local, pair.remote, true);
+  PEERLANE_ASSIGN(const TrialReply ready, reply());
+  (void)ready;
+  const int64_t start = trialClock();
+  PEERLANE_ASSIGN(const Transfer transfer,
+                  peerlane::put(peer_, blocks, {.notify = {.signal = kTrialSignal}}));
+  PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
+  PEERLANE_ASSIGN(const TrialReply arrived, reply());
+  outcome.wrong += arrived.wrong;
+  return arrived.seenAt - start;
+}
+
+Result<TrialOutcome> Trial::get(const TrialShape& shape, unsigned times) {
+  PEERLANE_ASSIGN(const Pair pair, pairFor(shape.local, shape.remote, shape.regionBytes()));
+  return repeat(times, {.bytes = shape.movedBytes(), .engine = pair.remote.engine()},
+                [&](TrialOutcome& outcome) { return getOnce(shape, pair, outcome); });
+}
+
+Result<int64_t> Trial::getOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome) {
+  const TrialStep step{.verb = TrialVerb::kProvide,
+                       .memory = shape.remote,
+                       .bytes = shape.regionBytes(),
+                       .shape = shape,
+                       .seed = seed_++,
+                       .old = seed_++};
+  PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
+  const std::span<std::byte> bytes = bytesOf(pair.local).first(step.bytes);
+  fillPattern(bytes, step.old);
+  const std::vector<Block> blocks = blocksOf(shape, pair.local, pair.remote, false);
+  PEERLANE_ASSIGN(const TrialReply ready, reply());
+  (void)ready;
+  const int64_t start = trialClock();
+  PEERLANE_ASSIGN(const Transfer transfer, peerlane::get(peer_, blocks));
+  PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
+  const int64_t end = trialClock();
+  outcome.wrong += countWrongBlocks(bytes, shape, step.seed, step.old);
+  return end - start;
+}
+
+Result<TrialOutcome> Trial::putFile(const std::string& path, TrialMemory memory, unsigned times) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return Status::system(errno, "open " + path);
+  const auto bytes = static_cast<uint64_t>(file.tellg());
+  if (bytes == 0) return Status(Code::kInvalidArgument, path + " is empty; nothing to put");
+  PEERLANE_ASSIGN(const Pair pair, pairFor(memory, memory, bytes));
+  PEERLANE_ASSIGN(const ContentHash::Value expected, hashOfFile(path));
+  const TrialShape shape{.local = memory, .remote = memory, .blockBytes = bytes};
+  const std::vector<Block> blocks = blocksOf(shape, pair.local, pair.remote, true);
+  const auto once = [&](TrialOutcome& outcome) -> Result<int64_t> {
+    // Other bytes first, so that the file of the time before cannot pass for this one.
+    PEERLANE_ASSIGN(
+        const TrialReply cleared,
+        ask({.verb = TrialVerb::kProvide, .memory = memory, .bytes = bytes, .seed = seed_++}));
+    (void)cleared;
+    file.seekg(0);
+    if (!file.read(reinterpret_cast<char*>(pair.local.data()), static_cast<std::streamsize>(bytes)))
+      return Status::system(errno, "read " + path);
+    PEERLANE_RETURN_IF_ERROR(sendStruct(
+        peer_, kTrialStepChannel,
+        TrialStep{
+            .verb = TrialVerb::kHash, .memory = memory, .bytes = bytes, .signal = ++signals_}));
+    const int64_t start = trialClock();
+    PEERLANE_ASSIGN(const Transfer transfer,
+                    peerlane::put(peer_, blocks, {.notify = {.signal = kTrialSignal}}));
+    PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
+    PEERLANE_ASSIGN(const TrialReply arrived, reply());
+    if (arrived.hash != expected) outcome.wrong += bytes;
+    return arrived.seenAt - start;
+  };
+  return repeat(times, {.bytes = bytes, .engine = pair.remote.engine()}, once);
+}
+
+Result<std::string> Trial::engineFor(TrialMemory local, TrialMemory remote) {
+  PEERLANE_ASSIGN(const Pair pair, pairFor(local, remote, 4096));
+  return pair.remote.engine();
+}
+
+Status Trial::end() {
+  PEERLANE_ASSIGN(const TrialReply last, ask({}));
+  (void)last;
+  if (thread_.joinable()) thread_.join();
+  peer_.close();
+  return process_ ? process_->wait() : Status::ok();
+}
+
+int runTrialPartner() {
+  auto context = Context::create();
+  if (!context.isOk()) return reportFailure(context.status().withContext("second process"));
+  auto peer = (*context)->connect("-");
+  if (!peer.isOk()) return reportFailure(peer.status().withContext("second process"));
+  const Status status = serveTrial(**context, *peer);
+  if (status.isOk()) {
+    // The first side closes when it has read the last reply.
+    (void)peer->receiveMessage(kTrialStepChannel, std::chrono::seconds(5));
+    return 0;
+  }
+  // The first side tells the user what happened; its end is no news to add.
+  return status.code() == Code::kPeerLost ? kExitFailure : reportFailure(status);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/trial_shape.h"
+
+#include "tools/byte_pattern.h"
+
+namespace peerlane {
+
+uint64_t countWrongBlocks(std::span<const std::byte> destination, const TrialShape& shape,
+                          uint64_t seed, uint64_t old) {
+  uint64_t wrong = 0;
+  for (uint64_t block = 0; block < shape.count; ++block) {
+    const uint64_t from = block * shape.stride();
+    const uint64_t to = shape.target(block) * shape.stride();
+    wrong += countWrong(destination.subspan(to, shape.blockBytes), seed, from);
+    const uint64_t gap = to + shape.blockBytes;
+    wrong += countWrong(destination.subspan(gap, shape.gapBytes), old, gap);
+  }
+  return wrong;
+}
+
+}  // namespace peerlane
