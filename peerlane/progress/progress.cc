@@ -25,14 +25,15 @@ constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
 Progress::Progress(Duration spin, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell)
     : spin_(spin), loop_(std::move(loop)), bell_(std::move(bell)) {}
 
-Result<std::unique_ptr<Progress>> Progress::create(Duration spin) {
+Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups) {
   PEERLANE_ASSIGN(auto loop, EventLoop::create());
   PEERLANE_ASSIGN(auto bell, Bell::create());
   std::unique_ptr<Progress> progress(new Progress(spin, std::move(loop), std::move(bell)));
   Progress* self = progress.get();
+  self->wakeups_ = wakeups;
   PEERLANE_ASSIGN(self->bellWatch_, self->loop_->watch(self->bell_->eventFd(), true, false, [self] {
     drainEventFd(self->bell_->eventFd());
-    self->wakeups_.fetch_add(1, std::memory_order_relaxed);
+    if (self->wakeups_ != nullptr) self->wakeups_->add();
   }));
   self->thread_ = std::thread([self] { self->run(); });
   return progress;

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "peerlane/core/metrics.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/program/bell.h"
@@ -44,7 +45,8 @@ class Progress {
   using Duration = std::chrono::nanoseconds;
 
   // `spin`: how long to poll after work before sleeping.
-  static Result<std::unique_ptr<Progress>> create(Duration spin);
+  // `wakeups`: counts the rings that found the thread asleep; outlives the engine.
+  static Result<std::unique_ptr<Progress>> create(Duration spin, Counter* wakeups = nullptr);
   ~Progress();
   // Ends the thread; tasks still there are dropped. Afterwards posts are kept but not run, and
   // call() fails. Idempotent; not on the progress thread.
@@ -95,9 +97,6 @@ class Progress {
     wakeLoopIfAsleep();
   }
 
-  // For metrics.
-  uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
-
  private:
   struct Waiter {
     const std::function<bool()>* ready = nullptr;
@@ -132,7 +131,7 @@ class Progress {
   std::atomic<bool> burst_{false};     // the bell is held for threads that wait now and then
   std::atomic<uint64_t> activity_{0};  // waits begun; approximate, only its change counts
   std::atomic<bool> stop_{false};
-  std::atomic<uint64_t> wakeups_{0};
+  Counter* wakeups_ = nullptr;
 
   std::atomic<uint32_t> waiterCount_{0};
   std::mutex waitMutex_;

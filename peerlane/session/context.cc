@@ -108,7 +108,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   PEERLANE_RETURN_IF_ERROR(prepareAsymmetricFence());
   providers_.add(std::make_unique<HostProvider>());
   transports_ = makeAllTransports();
-  PEERLANE_ASSIGN(progress_, Progress::create(config_.spin));
+  PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
   Status status;
   PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
     auto listeners = Listeners::create(progress_->loop(), config_, id_, listen,
@@ -158,6 +158,15 @@ void Context::State::stop() {
   // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
   (void)progress_->call([this] { progress_->turn(); });
   progress_->stop();
+  // Who said no goodbye in time (a frozen process) is let go of without one.
+  std::map<uint64_t, std::shared_ptr<PeerCore>> rest;
+  {
+    const std::lock_guard lock(mutex_);
+    rest.swap(peers_);
+  }
+  for (const auto& [number, peer] : rest)
+    PEERLANE_LOG_WARN("peer {} did not say goodbye; what it imported may still be written by it",
+                      number);
 }
 
 HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
