@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# `peerlane bench`. A library of its own, so that its tests can link it.
+
+add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
+  bench_child.cc
+  bench_connect.cc
+  bench_copy.cc
+  bench_endpoint.cc
+  bench_memory.cc
+  bench_options.cc
+  bench_pair.cc
+  bench_pingpong.cc
+  bench_pipe.cc
+  bench_post.cc
+  bench_report.cc
+  bench_samples.cc
+  ceiling_copy.cc
+  ceiling_pingpong.cc
+  ceiling_socket.cc)
+target_include_directories(peerlane_bench_parts SYSTEM PRIVATE ${PEERLANE_JSON_INCLUDE})
+target_link_libraries(peerlane_bench_parts PUBLIC peerlane_command_parts
+  PRIVATE fmt::fmt peerlane_strict)
+
+target_sources(peerlane_command PRIVATE bench_command.cc)
+target_link_libraries(peerlane_command PRIVATE peerlane_bench_parts)

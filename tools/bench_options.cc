@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench_options.h"
+
+#include <algorithm>
+#include <array>
+
+namespace peerlane::bench {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
+
+struct Defaults {
+  std::string_view operation;
+  uint64_t begin;
+  uint64_t end;
+  uint64_t factor;
+};
+constexpr std::array<Defaults, 5> kDefaults{{{"put", 4096, 64 << 20, 4},
+                                             {"get", 4096, 64 << 20, 4},
+                                             {"pingpong", 8, 4096, 512},
+                                             {"connect", 8, 8, 2},
+                                             {"post", 8, 4096, 512}}};
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+Status oneOf(const char* option, const std::string& value, const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), value) != names.end()) return Status::ok();
+  return invalid(std::string(option) + " is \"" + value + "\"; accepted are " + list(names));
+}
+
+Status completeBlocks(BenchOptions& options) {
+  if ((options.blocks == 0) != (options.blockBytes == 0))
+    return invalid("--blocks and --block go together: a count and a size, both above 0");
+  if (options.indexed && !options.isScattered())
+    return invalid("--indexed needs a list: --blocks COUNT --block BYTES");
+  if (!options.isScattered()) return Status::ok();
+  if (options.operation != "put" && options.operation != "get")
+    return invalid("--blocks is for put and get, not for " + options.operation);
+  if (options.blocks > UINT32_MAX || options.blockBytes > kMaxBytes / options.blocks)
+    return invalid("--blocks " + std::to_string(options.blocks) + " x " +
+                   std::to_string(options.blockBytes) + " bytes; at most 1 TiB together");
+  return Status::ok();
+}
+
+}  // namespace
+
+const std::vector<std::string>& operations() {
+  static const std::vector<std::string> names = {"put", "get", "pingpong", "connect", "post"};
+  return names;
+}
+
+Status complete(BenchOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"mapped", "private"}));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "shm", "tcp"}));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "mapped", "cma", "ring"}));
+  PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
+  for (const Defaults& row : kDefaults) {
+    if (row.operation != options.operation) continue;
+    if (options.beginBytes == 0)
+      options.beginBytes =
+          options.endBytes == 0 ? row.begin : std::min(row.begin, options.endBytes);
+    if (options.endBytes == 0) options.endBytes = std::max(row.end, options.beginBytes);
+    if (options.factor == 0) options.factor = std::max<uint64_t>(row.factor, 2);
+  }
+  if (options.isScattered()) return Status::ok();
+  if (options.endBytes < options.beginBytes || options.endBytes > kMaxBytes)
+    return invalid("-e is " + std::to_string(options.endBytes) + "; accepted are " +
+                   std::to_string(options.beginBytes) + " (-b) to 1T");
+  if (options.factor < 2)
+    return invalid("-f is " + std::to_string(options.factor) + "; at least 2");
+  return Status::ok();
+}
+
+std::vector<uint64_t> sweep(const BenchOptions& options) {
+  if (options.isScattered()) return {options.blocks * options.blockBytes};
+  std::vector<uint64_t> sizes;
+  for (uint64_t bytes = options.beginBytes; bytes <= options.endBytes; bytes *= options.factor) {
+    sizes.push_back(bytes);
+    if (bytes > options.endBytes / options.factor) break;
+  }
+  return sizes;
+}
+
+uint64_t samplesFor(const BenchOptions& options, uint64_t bytes) {
+  if (options.samples > 0) return options.samples;
+  if (options.operation == "connect") return 200;
+  constexpr uint64_t kBudgetBytes = uint64_t{3} << 30;
+  return std::clamp<uint64_t>(kBudgetBytes / std::max<uint64_t>(bytes, 1), 31, 1001);
+}
+
+}  // namespace peerlane::bench

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BenchOptions: what to measure, as the command line says it, and its check. Plain value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane::bench {
+
+struct BenchOptions {
+  std::string operation;  // one of operations()
+  // The sweep: from `begin` to `end`, multiplied by `factor`. 0: the operation's own default.
+  uint64_t beginBytes = 0;
+  uint64_t endBytes = 0;
+  uint64_t factor = 0;
+  // Timed samples and untimed ones before them, per size. 0 samples: as many as fit about a second.
+  uint64_t samples = 0;
+  uint64_t warmup = 5;
+  // A scattered list of `blocks` x `blockBytes` per call instead of the sweep.
+  uint64_t blocks = 0;
+  uint64_t blockBytes = 0;
+  bool indexed = false;           // the list as fresh block numbers on a prepared layout
+  std::string memory = "mapped";  // or "private"
+  std::string link = "auto";      // or "shm", "tcp"
+  std::string engine = "auto";    // or "mapped", "cma", "ring"
+  std::vector<int> cpus;          // of the two processes; empty: the first two cores
+  bool ceiling = false;
+  bool check = false;  // verify every sample instead of eight per size
+  std::string jsonFile;
+  bool appendJson = false;  // keep the rows that the file already has
+
+  bool isScattered() const { return blocks > 0; }
+};
+
+// The names `peerlane bench` accepts.
+const std::vector<std::string>& operations();
+
+// Fills in the operation's defaults; kInvalidArgument naming the option, its value and what would
+// be accepted.
+Status complete(BenchOptions& options);
+
+// Bytes of one iteration, ascending. Requires: complete() succeeded.
+std::vector<uint64_t> sweep(const BenchOptions& options);
+
+// Timed samples for an iteration of `bytes`.
+uint64_t samplesFor(const BenchOptions& options, uint64_t bytes);
+
+}  // namespace peerlane::bench

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The raw limit of latency: two processes copy a message into each other's memory and raise a flag,
+// in turns. Thread-safe: no state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "tools/bench_samples.h"
+#include "tools/ceiling_copy.h"
+
+namespace peerlane::bench {
+
+struct RawGame {
+  RawPiece out;                             // my source to the other's destination
+  pid_t other = 0;                          // 0: mapped, else through the kernel
+  std::atomic<uint64_t>* mine = nullptr;    // the flag I wait for
+  std::atomic<uint64_t>* theirs = nullptr;  // the flag I raise
+  uint64_t base = 0;                        // both flags' value before the first round
+};
+
+// Rounds with a clock around every `perSample` of them: half a round trip per iteration. The first
+// `warmup` rounds are not kept.
+Status rawServe(const RawGame& game, uint64_t warmup, uint64_t samples, uint64_t perSample,
+                Samples& out);
+// The other side, for warmup + samples * perSample rounds.
+Status rawReturn(const RawGame& game, uint64_t rounds);
+
+}  // namespace peerlane::bench
