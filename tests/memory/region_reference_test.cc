@@ -24,15 +24,15 @@ RegionReference sample() {
 
 // docs/wire.md, "Region reference", written out by hand.
 constexpr std::array<uint8_t, 64> kGolden = {
-    'P',  'L',  'R',  'R',                            // magic
-    1,    3,    1,    0,                              // version, access, device kind, zero
-    7,    0,    0,    0,    0,    0,    0,    0,      // device index, zero
+    'P',  'L',  'R',  'R',                           // magic
+    1,    3,    1,    0,                             // version, access, device kind, zero
+    7,    0,    0,    0,    0,    0,    0,    0,     // device index, zero
     0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,  // owner
     0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,  //
     0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // allocation
     0x00, 0xff, 0xee, 0xdd, 0xcc, 0xbb, 0xaa, 0x99,  // generation
     0x89, 0x67, 0x45, 0x23, 0x01, 0x00, 0x00, 0x00,  // bytes
-    0,    0,    0,    0,    0,    0,    0,    0};     // zero
+    0,    0,    0,    0,    0,    0,    0,    0};    // zero
 
 TEST(RegionReference, HasTheGoldenBytes) {
   const RegionReference::Encoded encoded = sample().encode();
@@ -84,14 +84,12 @@ TEST_P(RefusedReference, NamesWhatIsWrong) {
       << decoded.status().toString();
 }
 
-INSTANTIATE_TEST_SUITE_P(Fields, RefusedReference,
-                         testing::Values(Wrong{"magic first", 0, 'Q', "PLRR"},
-                                         Wrong{"magic last", 3, 'S', "PLRR"},
-                                         Wrong{"version 0", 4, 0, "version 0"},
-                                         Wrong{"version 2", 4, 2, "version 2"},
-                                         Wrong{"access", 5, 4, "access 4"},
-                                         Wrong{"access high", 5, 255, "access 255"},
-                                         Wrong{"device kind", 6, 2, "device kind 2"}));
+INSTANTIATE_TEST_SUITE_P(
+    Fields, RefusedReference,
+    testing::Values(Wrong{"magic first", 0, 'Q', "PLRR"}, Wrong{"magic last", 3, 'S', "PLRR"},
+                    Wrong{"version 0", 4, 0, "version 0"}, Wrong{"version 2", 4, 2, "version 2"},
+                    Wrong{"access", 5, 4, "access 4"}, Wrong{"access high", 5, 255, "access 255"},
+                    Wrong{"device kind", 6, 2, "device kind 2"}));
 
 }  // namespace
 }  // namespace peerlane

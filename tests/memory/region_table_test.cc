@@ -62,8 +62,7 @@ TEST_F(RegionTableTest, ReadOnlyMemoryIsNotOfferedForWriting) {
   }
   MemoryDescription memory;
   memory.writable = false;
-  EXPECT_TRUE(
-      table_.add(bytes_.data(), 1, Access::kRemoteRead, std::move(memory), nullptr).isOk());
+  EXPECT_TRUE(table_.add(bytes_.data(), 1, Access::kRemoteRead, std::move(memory), nullptr).isOk());
 }
 
 TEST_F(RegionTableTest, PinsTheRangeAskedFor) {

@@ -74,8 +74,8 @@ void stress(int rounds, const Use& use) {
 }
 
 TEST(UseGateStress, NoPinSurvivesDraining) {
-  stress(200, [](UseGate& gate, std::atomic<bool>& mine, std::atomic<int>& violations,
-                 std::atomic<int>& started) {
+  stress(40, [](UseGate& gate, std::atomic<bool>& mine, std::atomic<int>& violations,
+                std::atomic<int>& started) {
     started.fetch_add(1);
     while (gate.enter()) {
       for (int i = 0; i < 20; ++i)
@@ -87,8 +87,8 @@ TEST(UseGateStress, NoPinSurvivesDraining) {
 
 TEST(UseGateStress, NoFlagSurvivesDraining) {
   (void)prepareAsymmetricFence();
-  stress(200, [](UseGate& gate, std::atomic<bool>& mine, std::atomic<int>& violations,
-                 std::atomic<int>& started) {
+  stress(40, [](UseGate& gate, std::atomic<bool>& mine, std::atomic<int>& violations,
+                std::atomic<int>& started) {
     BusyFlag flag;
     gate.enroll(flag);
     started.fetch_add(1);

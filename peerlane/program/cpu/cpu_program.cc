@@ -47,6 +47,16 @@ Status CpuProgram::checkRange(TargetId id, uint64_t offset, uint64_t bytes) cons
   return Status::ok();
 }
 
+// Lists are lowered once, so their targets must be where they are by then.
+Status CpuProgram::checkFixed(const Segment& segment) const {
+  for (const TargetId id : {segment.to, segment.from})
+    if (!isFixed(id))
+      return Status(Code::kNotSupported, "a list touches '" +
+                                             std::string(program_.targets[id].name) +
+                                             "', which is a ring or bound late");
+  return Status::ok();
+}
+
 Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
   PEERLANE_RETURN_IF_ERROR(checkRange(segment.to, segment.toOffset, segment.bytes));
   PEERLANE_RETURN_IF_ERROR(checkRange(segment.from, segment.fromOffset, segment.bytes));
@@ -76,7 +86,17 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
 
 Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   if (op.code == OpCode::kFence || op.code == OpCode::kFlush) return Status::ok();
-  if (!isCopy(op)) return checkRange(op.to.target, op.to.offset, static_cast<uint64_t>(op.width));
+  if (!isCopy(op)) {
+    PEERLANE_RETURN_IF_ERROR(
+        checkRange(op.to.target, op.to.offset, static_cast<uint64_t>(op.width)));
+    const Target& target = program_.targets[op.to.target];
+    if (op.code == OpCode::kWait && !target.late &&
+        binding_.targets[op.to.target].address == nullptr)
+      return Status(Code::kNotSupported, "program '" + std::string(program_.name) +
+                                             "' waits for '" + target.name +
+                                             "', which plain loads do not reach");
+    return Status::ok();
+  }
   if (op.code == OpCode::kCopy) {
     const Segment whole{op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes};
     if (isFixed(op.to.target) && isFixed(op.from.target)) {
@@ -92,6 +112,7 @@ Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   if (list.kind == CopyLayout::Kind::kIndexed) {
     extent.deferred = true;
     const Segment& first = list.first;
+    PEERLANE_RETURN_IF_ERROR(checkFixed(first));
     const uint64_t toEnd = list.toLimit == 0 ? 0 : (list.toLimit - 1) * list.toStride + first.bytes;
     const uint64_t fromEnd =
         list.fromLimit == 0 ? 0 : (list.fromLimit - 1) * list.fromStride + first.bytes;
@@ -106,6 +127,7 @@ Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
       segment.toOffset += i * list.toStride;
       segment.fromOffset += i * list.fromStride;
     }
+    PEERLANE_RETURN_IF_ERROR(checkFixed(segment));
     PEERLANE_RETURN_IF_ERROR(addPiece(segment, extent));
     ++extent.count;
   }

@@ -61,6 +61,7 @@ class CpuProgram {
   };
   Status prepareOp(const Op& op, Extent& extent);
   Status addPiece(const Segment& segment, Extent& extent);
+  Status checkFixed(const Segment& segment) const;
   Status checkRange(TargetId target, uint64_t offset, uint64_t bytes) const;
   bool isFixed(TargetId target) const;
 

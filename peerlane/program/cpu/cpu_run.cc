@@ -163,6 +163,8 @@ BoundTarget CpuRun::placed(const Place& place) const {
   }
   if (target.address != nullptr) target.address += offset;
   target.remoteOffset += offset;
+  // A late target may be shorter than the program's offset into it.
+  target.bytes -= std::min(target.bytes, offset);
   return target;
 }
 
@@ -173,6 +175,10 @@ uint64_t CpuRun::operandValue(const Operand& operand) const {
 
 CpuRun::OpStep CpuRun::runWait(const Op& op) {
   const BoundTarget at = placed(op.to);
+  if (at.address == nullptr) {  // a late target; others are refused when prepared
+    code_ = Code::kNotSupported;
+    return OpStep::kEnd;
+  }
   const uint64_t word = loadWord(at.address, op.width);
   if (!satisfies(word, op.compare, operandValue(op.operand), op.width)) return OpStep::kBlocked;
   if (op.width == Width::k64 && isPoison(word)) {

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/bell.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
+
+#include "peerlane/os/shm_segment.h"
+
+namespace peerlane {
+namespace {
+
+bool readable(int fd, int milliseconds = 0) {
+  pollfd wanted{fd, POLLIN, 0};
+  return poll(&wanted, 1, milliseconds) == 1;
+}
+
+TEST(Bell, IsRungOnlyWhenNobodyPolls) {
+  auto bell = Bell::create().value();
+  const Waker waker = bell->localWaker();
+  waker.ring();
+  EXPECT_TRUE(readable(bell->eventFd()));
+  drainEventFd(bell->eventFd());
+  bell->enter();
+  waker.ring();
+  EXPECT_FALSE(readable(bell->eventFd()));
+  bell->enter();
+  bell->leave();
+  waker.ring();
+  EXPECT_FALSE(readable(bell->eventFd())) << "one of two still polls";
+  bell->leave();
+  waker.ring();
+  EXPECT_TRUE(readable(bell->eventFd()));
+}
+
+TEST(Bell, AnEmptyWakerRingsNobody) {
+  Waker().ring();  // must not write to descriptor -1 or read a null count
+}
+
+TEST(Bell, ItsPageCanBeMappedReadOnlyByAnotherAndShowsTheCount) {
+  auto bell = Bell::create().value();
+  auto page =
+      SharedSegment::import(duplicateFd(bell->page().fd()).value(), Bell::kPageBytes, 0, false);
+  ASSERT_TRUE(page.isOk()) << page.status().toString();
+  const std::atomic<uint32_t>* pollers = Bell::pollersIn((*page)->data());
+  EXPECT_EQ(pollers->load(), 0u);
+  bell->enter();
+  EXPECT_EQ(pollers->load(), 1u);
+  const Waker far{pollers, bell->eventFd()};
+  far.ring();
+  EXPECT_FALSE(readable(bell->eventFd()));
+  bell->leave();
+  far.ring();
+  EXPECT_TRUE(readable(bell->eventFd()));
+}
+
+// The rule itself: the consumer takes itself off, looks once more, sleeps in the kernel; the
+// producer stores and rings. A lost wake-up shows as a poll that times out.
+TEST(Bell, NoWakeUpIsLost) {
+  auto bell = Bell::create().value();
+  std::atomic<uint64_t> word{0};
+  std::atomic<uint64_t> seen{0};
+  constexpr uint64_t kRounds = 20000;
+  std::thread producer([&] {
+    const Waker waker = bell->localWaker();
+    for (uint64_t i = 1; i <= kRounds; ++i) {
+      word.store(i, std::memory_order_seq_cst);
+      waker.ring();
+      while (seen.load(std::memory_order_acquire) < i) std::this_thread::yield();
+    }
+  });
+  bool lost = false;
+  for (uint64_t i = 1; i <= kRounds && !lost; ++i) {
+    bell->enter();
+    for (int spin = 0; spin < 10 && word.load(std::memory_order_seq_cst) < i; ++spin) {
+    }
+    bell->leave();
+    while (word.load(std::memory_order_seq_cst) < i && !lost) {
+      lost = !readable(bell->eventFd(), 10000);
+      drainEventFd(bell->eventFd());
+    }
+    seen.store(i, std::memory_order_release);
+  }
+  if (lost) seen.store(kRounds, std::memory_order_release);
+  producer.join();
+  EXPECT_FALSE(lost);
+}
+
+}  // namespace
+}  // namespace peerlane
