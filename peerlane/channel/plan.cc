@@ -28,7 +28,10 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   Result<Transfer> post();
   Result<Transfer> post(std::span<const uint32_t> local, std::span<const uint32_t> remote);
 
-  void cancel() override { run_.cancel(Code::kCancelled); }
+  void cancel() override {
+    run_.cancel(Code::kCancelled);
+    progress_.wake();
+  }
   Turn turn() override;
   std::string describe() const override;
 
@@ -110,7 +113,8 @@ Status PlanCore::refusal() const {
 }
 
 Status PlanCore::raise() {
-  if (busy_.raised.load(std::memory_order_acquire) != 0)
+  // The flag falls before the end is told, so that who was told may post: both must be over.
+  if (busy_.raised.load(std::memory_order_acquire) != 0 || !done(number_))
     return Status(Code::kTryAgain, "the plan's last post still runs");
   busy_.raised.store(1, std::memory_order_relaxed);
   lightFence();  // partner: UseGate::close
@@ -224,7 +228,7 @@ void PlanCore::finish(Code code) {
                  : peer_->failure();
   }
   const uint64_t number = number_;
-  lower();  // from here on the poster may post again
+  lower();
   markEnded(number, status);
 }
 

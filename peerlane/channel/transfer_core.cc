@@ -62,7 +62,9 @@ void TransferCore::beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t num
 void TransferCore::cancel() {
   Code expected = Code::kOk;
   cancel_.compare_exchange_strong(expected, Code::kCancelled);
+  // A host stream waits; the progress engine has to take a turn.
   progress_.notifyWaiters();
+  progress_.wake();
 }
 
 Task::Turn TransferCore::turn() {

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "peerlane/core/device_code.h"
+#include "peerlane/os/process.h"
 
 namespace peerlane {
 namespace {
@@ -23,7 +24,7 @@ constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
 }  // namespace
 
 Progress::Progress(Duration spin, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell)
-    : spin_(spin), loop_(std::move(loop)), bell_(std::move(bell)) {}
+    : spin_(spin), forks_(forkGeneration()), loop_(std::move(loop)), bell_(std::move(bell)) {}
 
 Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups) {
   PEERLANE_ASSIGN(auto loop, EventLoop::create());
@@ -47,9 +48,11 @@ void Progress::stop() {
   stop_.store(true, std::memory_order_seq_cst);
   loop_->wake();
   if (thread_.joinable()) thread_.join();
+  // Other threads may still wait, and turn meanwhile.
+  while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
   takePending();
-  for (auto& task : tasks_) task->keepAlive_.reset();
-  tasks_.clear();
+  const std::vector<std::shared_ptr<Task>> dropped = std::exchange(tasks_, {});
+  turning_.store(false, std::memory_order_release);
 }
 
 void Progress::run() {
@@ -80,8 +83,11 @@ void Progress::run() {
         bell_->leave();
       }
     }
-    // The look after leaving: what was stored or added before the count fell rang nobody.
-    const bool late = turn() || pending_.load(std::memory_order_seq_cst) != nullptr;
+    // The look after leaving: what was stored or added before the count fell rang nobody. A turn of
+    // another thread does not count: it may be past the task that matters.
+    bool taken = false;
+    const bool late =
+        turnUnlessTaken(taken) || taken || pending_.load(std::memory_order_seq_cst) != nullptr;
     if (!late && !stop_.load(std::memory_order_seq_cst)) loop_->waitOnce(nap);
     asleep_.store(false, std::memory_order_seq_cst);
   }
@@ -108,11 +114,24 @@ void Progress::takePending() {
   if (pending_.load(std::memory_order_relaxed) == nullptr) return;
   Task* task = pending_.exchange(nullptr, std::memory_order_acquire);
   const size_t before = tasks_.size();
-  for (; task != nullptr; task = task->nextPending_) tasks_.push_back(task->keepAlive_);
+  // Taken over whole: a task may be added again as soon as it knows that it is finished, which is
+  // before its turn returned.
+  while (task != nullptr) {
+    Task* next = task->nextPending_;
+    tasks_.push_back(std::move(task->keepAlive_));
+    task = next;
+  }
   std::reverse(tasks_.begin() + static_cast<std::ptrdiff_t>(before), tasks_.end());
 }
 
+Status Progress::usable() const {
+  if (forkGeneration() == forks_) return Status::ok();
+  return Status(Code::kNotSupported,
+                "the progress thread is not in this process: the context was made before fork()");
+}
+
 Status Progress::call(std::function<void()> fn) {
+  PEERLANE_RETURN_IF_ERROR(usable());
   if (onLoopThread())
     return Status(Code::kInvalidArgument,
                   "a blocking call was made from a callback on the progress thread");
@@ -136,7 +155,6 @@ bool Progress::turnTasks() {
     if (result == Task::Turn::kFinished) {
       std::shared_ptr<Task> finished = std::move(tasks_[i]);
       tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
-      finished->keepAlive_.reset();
     } else {
       ++i;
     }
@@ -145,7 +163,13 @@ bool Progress::turnTasks() {
 }
 
 bool Progress::turn() {
-  if (turning_.exchange(true, std::memory_order_acquire)) return false;
+  bool taken = false;
+  return turnUnlessTaken(taken);
+}
+
+bool Progress::turnUnlessTaken(bool& taken) {
+  taken = turning_.exchange(true, std::memory_order_acquire);
+  if (taken) return false;
   const bool moved = turnTasks();
   turning_.store(false, std::memory_order_release);
   notifyWaiters();
@@ -184,6 +208,7 @@ void Progress::keepAwake() {
 }
 
 Status Progress::beginWait() {
+  PEERLANE_RETURN_IF_ERROR(usable());
   if (onLoopThread())
     return Status(Code::kInvalidArgument,
                   "a blocking wait was made from a callback on the progress thread");

@@ -36,7 +36,7 @@ class Task {
  private:
   friend class Progress;
   Task* nextPending_ = nullptr;      // in Progress::pending_
-  std::shared_ptr<Task> keepAlive_;  // held from add() until finished
+  std::shared_ptr<Task> keepAlive_;  // held from add() until a turn takes it over
 };
 
 class Progress {
@@ -59,8 +59,10 @@ class Progress {
   bool onLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
   // Advances `task` by turns from now on. Takes no lock. Requires: the task is not with a Progress
-  // already.
+  // already, or its last turn is about to return kFinished.
   void add(std::shared_ptr<Task> task);
+  // Something changed that a task, not a waiter, looks at: the thread has a turn soon.
+  void wake() { wakeLoopIfAsleep(); }
 
   // Runs `fn` on the progress thread. Order: posts of one thread keep theirs.
   void post(std::function<void()> fn) { loop_->post(std::move(fn)); }
@@ -76,6 +78,20 @@ class Progress {
     if (Status status = beginWait(); !status.isOk()) return status;
     Pace pace;
     do {
+      if (ready()) return Status::ok();
+    } while (keepSpinning(pace, deadline));
+    return sleepUntil(std::cref(ready), deadline);
+  }
+
+  // The same for who can bring the end about: `advance()` is called by this thread alone, between
+  // looks, and returns true when something moved. It is not called while this thread sleeps.
+  template <typename Ready, typename Advance>
+  Status wait(const Ready& ready, const Advance& advance, Clock::time_point deadline) {
+    if (ready()) return Status::ok();
+    if (Status status = beginWait(); !status.isOk()) return status;
+    Pace pace;
+    do {
+      if (advance()) pace.end = {};
       if (ready()) return Status::ok();
     } while (keepSpinning(pace, deadline));
     return sleepUntil(std::cref(ready), deadline);
@@ -107,6 +123,8 @@ class Progress {
   void run();
   void takePending();
   bool turnTasks();
+  bool turnUnlessTaken(bool& taken);
+  Status usable() const;
   void wakeLoopIfAsleep();
   struct Pace {
     uint32_t looks = 0;
@@ -118,6 +136,7 @@ class Progress {
   Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
 
   const Duration spin_;
+  const uint64_t forks_;  // forkGeneration() of the process that has the thread
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Bell> bell_;
   Watch bellWatch_;

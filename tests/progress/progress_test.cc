@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tasks, posts, calls and waits of one progress engine. The wake rule has a file of its own.
+#include "peerlane/progress/progress.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace peerlane {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = Progress::Clock;
+
+std::unique_ptr<Progress> makeProgress(Progress::Duration spin = 50us) {
+  return Progress::create(spin).value();
+}
+
+// Finishes after `turns` turns; checks that no two threads turn it at once.
+class CountingTask final : public Task {
+ public:
+  explicit CountingTask(int turns) : turns_(turns) {}
+  Turn turn() override {
+    if (inside_.exchange(true)) overlapped.store(true);
+    const int now = taken.fetch_add(1) + 1;
+    inside_.store(false);
+    return now >= turns_ ? Turn::kFinished : Turn::kMoved;
+  }
+  std::string describe() const override { return "counts to " + std::to_string(turns_); }
+  std::atomic<int> taken{0};
+  std::atomic<bool> overlapped{false};
+
+ private:
+  const int turns_;
+  std::atomic<bool> inside_{false};
+};
+
+// Never finishes by itself.
+class IdleTask final : public Task {
+ public:
+  explicit IdleTask(std::atomic<int>& alive) : alive_(alive) { alive_.fetch_add(1); }
+  ~IdleTask() override { alive_.fetch_sub(1); }
+  Turn turn() override { return Turn::kIdle; }
+
+ private:
+  std::atomic<int>& alive_;
+};
+
+TEST(Progress, TurnsATaskUntilItIsFinishedAndLetsItGo) {
+  auto progress = makeProgress();
+  auto task = std::make_shared<CountingTask>(5);
+  const std::weak_ptr<CountingTask> weak = task;
+  progress->add(task);
+  ASSERT_TRUE(progress->wait([&] { return weak.lock()->taken.load() >= 5; }, Clock::now() + 10s));
+  task.reset();
+  ASSERT_TRUE(progress->wait([&] { return weak.expired(); }, Clock::now() + 10s).isOk());
+}
+
+TEST(Progress, NeverTurnsATaskInTwoThreadsAtOnce) {
+  auto progress = makeProgress();
+  auto task = std::make_shared<CountingTask>(20000);
+  progress->add(task);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      while (task->taken.load() < 20000)
+        if (!progress->turn()) std::this_thread::yield();
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(task->overlapped.load());
+}
+
+// A task that is added again by whoever learnt that it is finished, at once.
+class ReturningTask final : public Task {
+ public:
+  Turn turn() override {
+    rounds.fetch_add(1, std::memory_order_release);
+    return Turn::kFinished;
+  }
+  std::atomic<uint64_t> rounds{0};
+};
+
+TEST(Progress, AFinishedTaskMayComeBackAtOnce) {
+  auto progress = makeProgress();
+  auto task = std::make_shared<ReturningTask>();
+  for (uint64_t i = 0; i < 5000; ++i) {
+    progress->add(task);
+    while (task->rounds.load(std::memory_order_acquire) <= i) {
+      if (i % 2 == 0) (void)progress->turn();
+      std::this_thread::yield();
+    }
+  }
+  progress.reset();
+  EXPECT_EQ(task.use_count(), 1);
+}
+
+TEST(Progress, ManyThreadsAdd) {
+  auto progress = makeProgress();
+  std::atomic<uint64_t> finished{0};
+  struct Once final : Task {
+    explicit Once(std::atomic<uint64_t>& count) : count_(count) {}
+    Turn turn() override {
+      count_.fetch_add(1);
+      return Turn::kFinished;
+    }
+    std::atomic<uint64_t>& count_;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 3000; ++i) progress->add(std::make_shared<Once>(finished));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(progress->wait([&] { return finished.load() == 9000; }, Clock::now() + 30s).isOk());
+}
+
+TEST(Progress, PostsOfOneThreadKeepTheirOrderOnOneThread) {
+  auto progress = makeProgress();
+  std::vector<int> seen;
+  std::set<std::thread::id> ids;
+  for (int i = 0; i < 1000; ++i)
+    progress->post([&, i] {
+      seen.push_back(i);
+      ids.insert(std::this_thread::get_id());
+    });
+  ASSERT_TRUE(progress->call([] {}).isOk());
+  ASSERT_EQ(seen.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[static_cast<size_t>(i)], i);
+  EXPECT_EQ(ids.size(), 1u);
+  EXPECT_EQ(ids.count(std::this_thread::get_id()), 0u);
+}
+
+TEST(Progress, BlockingCallsOnItsOwnThreadAreErrorsNotDeadlocks) {
+  auto progress = makeProgress();
+  Status called;
+  Status waited;
+  ASSERT_TRUE(progress
+                  ->call([&] {
+                    EXPECT_TRUE(progress->onLoopThread());
+                    called = progress->call([] {});
+                    waited = progress->wait([] { return false; }, Clock::now() + 10s);
+                  })
+                  .isOk());
+  EXPECT_EQ(called.code(), Code::kInvalidArgument);
+  EXPECT_EQ(waited.code(), Code::kInvalidArgument);
+  EXPECT_FALSE(progress->onLoopThread());
+}
+
+TEST(Progress, WaitEndsAtItsDeadline) {
+  auto progress = makeProgress();
+  const auto begin = Clock::now();
+  const Status status = progress->wait([] { return false; }, begin + 30ms);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_GE(Clock::now() - begin, 30ms);
+  // One that is past already still looks once.
+  EXPECT_TRUE(progress->wait([] { return true; }, begin).isOk());
+  EXPECT_EQ(progress->wait([] { return false; }, begin).code(), Code::kTimeout);
+}
+
+TEST(Progress, DescribesWhatIsPending) {
+  auto progress = makeProgress();
+  std::atomic<int> alive{0};
+  progress->add(std::make_shared<IdleTask>(alive));
+  auto task = std::make_shared<CountingTask>(1 << 30);
+  progress->add(task);
+  ASSERT_TRUE(progress->wait([&] { return task->taken.load() > 0; }, Clock::now() + 10s).isOk());
+  EXPECT_EQ(progress->describeTasks(), std::vector<std::string>{"counts to 1073741824"});
+}
+
+TEST(Progress, StopDropsTasksAndRefusesCalls) {
+  auto progress = makeProgress();
+  std::atomic<int> alive{0};
+  progress->add(std::make_shared<IdleTask>(alive));
+  progress->add(std::make_shared<IdleTask>(alive));
+  progress->stop();
+  EXPECT_EQ(alive.load(), 0);
+  progress->stop();
+  EXPECT_EQ(progress->call([] {}).code(), Code::kClosed);
+  EXPECT_EQ(progress->wait([] { return false; }, Clock::now() + 1ms).code(), Code::kTimeout);
+}
+
+// Handles may outlive their context: a thread that waits while the engine stops must not meet its
+// last turn.
+TEST(Progress, StopsWhileOtherThreadsWaitAndTurn) {
+  for (int round = 0; round < 30; ++round) {
+    auto progress = makeProgress();
+    std::atomic<int> alive{0};
+    std::atomic<bool> stopped{false};
+    for (int i = 0; i < 20; ++i) progress->add(std::make_shared<IdleTask>(alive));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i)
+      threads.emplace_back([&] {
+        while (!stopped.load()) (void)progress->turn();
+      });
+    threads.emplace_back(
+        [&] { (void)progress->wait([&] { return stopped.load(); }, Clock::now() + 10s); });
+    progress->stop();
+    stopped.store(true);
+    progress->notifyWaiters();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(alive.load(), 0);
+  }
+}
+
+TEST(Progress, InAForkedChildBlockingCallsAreErrors) {
+  auto progress = makeProgress();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a hang ends the child by a signal
+    const bool wait =
+        progress->wait([] { return false; }, Clock::now() + 10s).code() == Code::kNotSupported;
+    const bool call = progress->call([] {}).code() == Code::kNotSupported;
+    _exit(wait && call ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+}  // namespace
+}  // namespace peerlane
