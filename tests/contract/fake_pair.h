@@ -15,8 +15,8 @@ namespace peerlane {
 class FakePair final : public LinkPair {
  public:
   // `keep` lives longer than the pipes: the memory they share, say.
-  FakePair(std::unique_ptr<FramePipe> a, std::unique_ptr<FramePipe> b, FakeLinkOptions options = {},
-           std::shared_ptr<void> keep = nullptr)
+  FakePair(std::unique_ptr<FramePipe> a, std::unique_ptr<FramePipe> b,
+           const FakeLinkOptions& options = {}, std::shared_ptr<void> keep = nullptr)
       : keep_(std::move(keep)),
         links_{std::make_unique<FakeLink>("side 0", std::move(a), regions_[0], nullptr, options),
                std::make_unique<FakeLink>("side 1", std::move(b), regions_[1], nullptr, options)} {}

@@ -12,13 +12,12 @@
 namespace peerlane {
 
 LinkMemory LinkPair::allocate(int /*side*/, size_t bytes) {
-  const auto alignment = std::align_val_t{64};
-  auto* data = static_cast<std::byte*>(::operator new(bytes, alignment));
+  constexpr auto kAlignment = std::align_val_t{64};
+  auto* data = static_cast<std::byte*>(::operator new(bytes, kAlignment));
   std::memset(data, 0, bytes);
   LinkMemory memory;
   memory.bytes = {data, bytes};
-  memory.owner =
-      std::shared_ptr<void>(data, [alignment](void* p) { ::operator delete(p, alignment); });
+  memory.owner = std::shared_ptr<void>(data, [](void* p) { ::operator delete(p, kAlignment); });
   return memory;
 }
 
@@ -130,7 +129,7 @@ LinkThreads::~LinkThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void LinkContract::until(const std::function<bool()>& done, std::vector<Poster*> posters) {
+void LinkContract::until(const std::function<bool()>& done, const std::vector<Poster*>& posters) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (uint64_t i = 0; !done(); ++i) {
     for (Poster* poster : posters) poster->serve();

@@ -96,7 +96,7 @@ class LinkContract : public testing::TestWithParam<MakeLinkPair> {
   void turn();
   void killSide1();
   // Turns, and serves `posters`, until `done`; fails the test after a minute.
-  void until(const std::function<bool()>& done, std::vector<Poster*> posters = {});
+  void until(const std::function<bool()>& done, const std::vector<Poster*>& posters = {});
   // Until the poster's entries ended; returns their code.
   Code settle(Poster& poster);
   // settle() with the expectation that all went well.
