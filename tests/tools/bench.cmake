@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# The tests of `peerlane bench`.
+
+peerlane_test(NAME bench_parts_tests
+  SOURCES bench_options_test.cc bench_pipe_test.cc bench_report_test.cc bench_samples_test.cc
+  LIBRARIES peerlane_bench_parts)
+peerlane_test(NAME bench_run_tests
+  SOURCES bench_run_test.cc LIBRARIES peerlane_bench_parts)

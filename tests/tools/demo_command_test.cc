@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/tools/command_run.h"
+
+namespace peerlane {
+namespace {
+
+TEST(DemoCommand, MovesAndVerifiesEverything) {
+  CommandRun demo({"demo"});
+  ASSERT_EQ(demo.wait(), 0) << demo.err();
+  const auto lines = linesOf(demo.out());
+  ASSERT_GT(lines.size(), 8u);
+  for (const char* column : {"operation", "link", "engine", "bytes", "GB/s", "p50 us"})
+    EXPECT_NE(lines[0].find(column), std::string::npos) << column;
+  std::smatch numbers;
+  ASSERT_TRUE(std::regex_match(lines.back(), numbers,
+                               std::regex("verified (\\d+) bytes in (\\d+) transfers, 0 wrong")))
+      << lines.back();
+  EXPECT_GT(std::stoull(numbers[1]), 1'000'000'000u);
+  EXPECT_GT(std::stoull(numbers[2]), 100u);
+}
+
+TEST(DemoCommand, NamesOperationsLinksAndEngines) {
+  CommandRun demo({"demo"}, {"PEERLANE_SHM_ENGINE=auto"});
+  ASSERT_EQ(demo.wait(), 0) << demo.err();
+  const std::string out = demo.out();
+  for (const char* row :
+       {"put, shared memory\\s+shm\\s+mapped\\s+33554432",
+        "get, private memory\\s+shm\\s+(cma|ring)\\s+33554432",
+        "put, 128 x 512 KiB scattered\\s+shm\\s+mapped\\s+67108864", "a file: this program\\s+shm"})
+    EXPECT_TRUE(std::regex_search(out, std::regex(row))) << row << " in\n" << out;
+}
+
+TEST(DemoCommand, SaysWhyItCannotRun) {
+  CommandRun demo({"demo"}, {"PEERLANE_LINKS=pigeon"});
+  EXPECT_EQ(demo.wait(), 1);
+  EXPECT_EQ(demo.out(), "");
+  ASSERT_EQ(linesOf(demo.err()).size(), 1u) << demo.err();
+  EXPECT_TRUE(demo.err().starts_with("peerlane: InvalidArgument: ")) << demo.err();
+  EXPECT_NE(demo.err().find("pigeon"), std::string::npos);
+}
+
+TEST(Command, TellsUsageErrorsFromFailures) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {}, {"fly"}, {"send"}, {"send", "file", "--wings"}, {"doctor", "--pid", "none"}}) {
+    CommandRun run(arguments);
+    EXPECT_EQ(run.wait(), 2);
+    ASSERT_EQ(linesOf(run.err()).size(), 1u) << run.err();
+    EXPECT_TRUE(run.err().starts_with("peerlane: ")) << run.err();
+  }
+}
+
+TEST(Command, ListsItsCommands) {
+  CommandRun help({"--help"});
+  EXPECT_EQ(help.wait(), 0);
+  const std::string out = help.out();
+  for (const char* name : {"demo", "send", "recv", "topo", "doctor", "explain"})
+    EXPECT_NE(out.find(std::string("\n  ") + name + " "), std::string::npos) << name;
+  EXPECT_EQ(out.find("trial-partner"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace peerlane

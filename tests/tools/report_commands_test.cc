@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// topo, doctor and explain, as processes.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/tools/command_run.h"
+#include "topology_fixture.h"
+
+namespace peerlane {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// A file with this content, for one test.
+class ScratchFile {
+ public:
+  explicit ScratchFile(const std::string& content) {
+    const int fd = ::mkstemp(path_.data());
+    ::close(fd);
+    std::ofstream(path_) << content;
+  }
+  ~ScratchFile() { std::remove(path_.c_str()); }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/peerlane-XXXXXX";
+};
+
+bool matches(const std::string& text, const std::string& pattern) {
+  return std::regex_search(text, std::regex(pattern));
+}
+
+TEST(TopoCommand, ShowsThisMachine) {
+  CommandRun topo({"topo"});
+  ASSERT_EQ(topo.wait(), 0) << topo.err();
+  const std::string out = topo.out();
+  EXPECT_TRUE(matches(out, "this machine: \\d+ package")) << out;
+  EXPECT_TRUE(matches(out, "node0 +\\d+\\.\\d GiB +0")) << out;
+  EXPECT_TRUE(matches(out, "distance +node0")) << out;
+}
+
+TEST(TopoCommand, ShowsARecordedMachine) {
+  const ScratchFile xml(kTwoSocketsXml);
+  const ScratchFile json("");
+  CommandRun topo({"topo", "--from", xml.path(), "--json", json.path()});
+  ASSERT_EQ(topo.wait(), 0) << topo.err();
+  EXPECT_NE(topo.out().find("node1"), std::string::npos) << topo.out();
+  std::ifstream file(json.path());
+  const auto report = nlohmann::json::parse(file);
+  EXPECT_EQ(report["source"], xml.path());
+  EXPECT_EQ(report["numa"].size(), 2u);
+  const size_t devices = report["devices"].size();
+  EXPECT_GE(devices, 2u);
+  EXPECT_EQ(report["paths"].size(), devices * devices);
+  EXPECT_EQ(report["paths"][0]["path"], "same");
+  // The matrix on paper has a row and a column per device.
+  for (const auto& device : report["devices"])
+    EXPECT_TRUE(matches(topo.out(), "\ndistance .*" + device["name"].get<std::string>()));
+}
+
+TEST(TopoCommand, RefusesWhatIsNoRecording) {
+  const ScratchFile text("no XML at all");
+  for (const std::string& path : {text.path(), std::string("/tmp/peerlane-absent.xml")}) {
+    CommandRun topo({"topo", "--from", path});
+    EXPECT_EQ(topo.wait(), 1);
+    EXPECT_EQ(topo.out(), "");
+    EXPECT_TRUE(linesOf(topo.err()).back().starts_with("peerlane: ")) << topo.err();
+    EXPECT_NE(topo.err().find(path), std::string::npos) << topo.err();
+  }
+}
+
+TEST(DoctorCommand, TriesEveryEngine) {
+  CommandRun doctor({"doctor"});
+  ASSERT_EQ(doctor.wait(), 0) << doctor.out() << doctor.err();
+  const std::string out = doctor.out();
+  for (const char* subject : {"kernel", "processors", "memfd", "pidfd", "reading peers",
+                              "huge pages, reserved", "huge pages, transparent", "locked memory",
+                              "descriptors", "unix sockets", "tcp", "membarrier", "gpu", "nic"})
+    EXPECT_TRUE(matches(out, std::string("\n +") + subject + " +(works|limited|absent) "))
+        << subject;
+  for (const char* test :
+       {"one process", "two processes, mapped", "two processes, ring", "two processes, tcp"})
+    EXPECT_TRUE(matches(out, std::string(test) + " +works +engine .*verified")) << test << out;
+  EXPECT_TRUE(matches(out, "two processes, cma +(works +engine cma|limited)")) << out;
+}
+
+TEST(DoctorCommand, ShowsTheEnvironmentButNoSecret) {
+  CommandRun doctor({"doctor"},
+                    {"PEERLANE_SPIN_US=7", "PEERLANE_TICKET=pl1secret", "PEERLANE_WINGS=2"});
+  EXPECT_EQ(doctor.wait(), 0) << doctor.err();
+  const std::string out = doctor.out();
+  EXPECT_TRUE(matches(out, "PEERLANE_SPIN_US +works +\"7\"")) << out;
+  EXPECT_TRUE(matches(out, "environment +limited .*PEERLANE_WINGS")) << out;
+  EXPECT_EQ((out + doctor.err()).find("pl1secret"), std::string::npos);
+}
+
+TEST(DoctorCommand, SaysThatTheEnvironmentIsWrong) {
+  CommandRun doctor({"doctor"}, {"PEERLANE_SPIN_US=long"});
+  EXPECT_EQ(doctor.wait(), 1);
+  EXPECT_TRUE(matches(doctor.out(), "environment +broken .*PEERLANE_SPIN_US")) << doctor.out();
+}
+
+TEST(DoctorCommand, ShowsWhatAnotherProcessDoes) {
+  CommandRun recv({"recv", "--listen", "none"}, {}, "/tmp");
+  ASSERT_FALSE(recv.firstLine().empty());
+  CommandRun doctor({"doctor", "--pid", std::to_string(recv.pid())});
+  EXPECT_EQ(doctor.wait(), 0) << doctor.err();
+  EXPECT_NE(doctor.out().find("context"), std::string::npos) << doctor.out();
+}
+
+TEST(DoctorCommand, SaysThatAProcessHasNoContext) {
+  CommandRun doctor({"doctor", "--pid", std::to_string(::getpid())});
+  EXPECT_EQ(doctor.wait(), 1);
+  EXPECT_NE(doctor.err().find(std::to_string(::getpid())), std::string::npos) << doctor.err();
+}
+
+TEST(ExplainCommand, ShowsEveryPairOfMemories) {
+  CommandRun explain({"explain"});
+  ASSERT_EQ(explain.wait(), 0) << explain.err();
+  const std::string out = explain.out();
+  EXPECT_NE(out.find("link shm"), std::string::npos) << out;
+  EXPECT_TRUE(matches(out, "not taken: link self")) << out;
+  EXPECT_TRUE(matches(out, "host:private -> host:shared: engine mapped")) << out;
+  EXPECT_TRUE(matches(out, "host:shared -> host:private: engine (cma|ring)")) << out;
+}
+
+TEST(ExplainCommand, SaysWhyAnEngineWasNotTaken) {
+  CommandRun explain({"explain", "host:private", "host:private"}, {"PEERLANE_SHM_ENGINE=ring"});
+  ASSERT_EQ(explain.wait(), 0) << explain.err();
+  const std::string out = explain.out();
+  EXPECT_TRUE(matches(out, "host:private -> host:private: engine ring")) << out;
+  EXPECT_TRUE(matches(out, "not taken: .*cma.*PEERLANE_SHM_ENGINE")) << out;
+  EXPECT_EQ(out.find("host:shared -> "), std::string::npos) << "only the pair asked for";
+}
+
+TEST(ExplainCommand, ShowsTheRouteToATicket) {
+  CommandRun recv({"recv", "--listen", "none"}, {}, "/tmp");
+  const std::string ticket = recv.firstLine();
+  CommandRun explain({"explain", ticket});
+  EXPECT_EQ(explain.wait(), 0) << explain.err();
+  EXPECT_TRUE(matches(explain.out(), "to context [0-9a-f]{32} \\(process " +
+                                         std::to_string(recv.pid()) + "\\)\nlink shm"))
+      << explain.out();
+}
+
+TEST(ExplainCommand, SaysWhatIsAvailable) {
+  CommandRun explain({"explain", "host:shared", "cuda:0"});
+  EXPECT_EQ(explain.wait(), 1);
+  EXPECT_NE(explain.err().find("'cuda:0'"), std::string::npos) << explain.err();
+  EXPECT_NE(explain.err().find("host:private"), std::string::npos) << explain.err();
+}
+
+}  // namespace
+}  // namespace peerlane
