@@ -13,6 +13,7 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench_pipe.cc
   bench_post.cc
   bench_report.cc
+  bench_run.cc
   bench_samples.cc
   ceiling_copy.cc
   ceiling_pingpong.cc

@@ -7,67 +7,11 @@
 
 #include "peerlane/core/text.h"
 #include "tools/bench_child.h"
-#include "tools/bench_connect.h"
-#include "tools/bench_copy.h"
 #include "tools/bench_pair.h"
-#include "tools/bench_pingpong.h"
-#include "tools/bench_post.h"
-#include "tools/bench_report.h"
+#include "tools/bench_run.h"
 #include "tools/failure_report.h"
 
 namespace peerlane {
-namespace bench {
-namespace {
-
-uint64_t regionBytesFor(const BenchOptions& options) {
-  constexpr uint64_t kLeast = 4096;
-  if (options.operation == "put" || options.operation == "get")
-    return std::max(kLeast, copyRegionBytes(options));
-  return std::max(kLeast, options.endBytes);
-}
-
-bool isLatency(const std::string& operation) {
-  return operation == "pingpong" || operation == "connect";
-}
-
-std::string titleOf(const BenchOptions& options, BenchPair& pair) {
-  std::string title = "# peerlane bench " + options.operation + ": " + options.memory +
-                      " memory, link " + pair.link() + ", engine " + pair.engine();
-  if (options.isScattered())
-    title += ", " + std::to_string(options.blocks) + " blocks of " +
-             formatByteSize(options.blockBytes) + " per call, places new every time" +
-             (options.indexed ? ", by block number" : "");
-  if (options.operation == "pingpong") title += ", half round trips, both sides spin";
-  if (options.operation == "post")
-    title += ", one plan, same buffers, one flush per 64 posts (as ucp_put_bw, window 64)";
-  return title;
-}
-
-Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& report) {
-  if (options.operation == "put" || options.operation == "get")
-    return benchCopy(pair, options, report);
-  if (options.operation == "pingpong") return benchPingpong(pair, options, report);
-  if (options.operation == "post") return benchPost(pair, options, report);
-  return benchConnect(pair, options, report);
-}
-
-}  // namespace
-
-Status runBench(BenchOptions options, std::ostream& out) {
-  PEERLANE_RETURN_IF_ERROR(complete(options));
-  BenchReport report(out);
-  {
-    PEERLANE_ASSIGN(auto pair, BenchPair::create(options, regionBytesFor(options)));
-    report.printHeader(titleOf(options, *pair), isLatency(options.operation));
-    PEERLANE_RETURN_IF_ERROR(dispatch(*pair, options, report));
-  }
-  if (!options.jsonFile.empty())
-    PEERLANE_RETURN_IF_ERROR(report.writeJson(options.jsonFile, options.appendJson));
-  return report.verdict();
-}
-
-}  // namespace bench
-
 namespace {
 
 // "-b" and the like: sizes as in the rest of the command line.
@@ -109,6 +53,8 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
   command->add_option("--cpus", options.cpus, "The cores of the two processes, such as 0,1")
       ->delimiter(',')
       ->expected(2);
+  command->add_flag("--poll", options.pollSignals,
+                    "pingpong: look at Signal::value() in a loop instead of Signal::wait()");
   command->add_flag("--ceiling", options.ceiling,
                     "Measure the machine's raw limit in turns with the library");
   command->add_flag("--check", options.check, "Verify every sample, not eight per size");

@@ -14,9 +14,10 @@ namespace {
 
 constexpr uint32_t kSignalNumber = 1;
 constexpr uint64_t kPerSample = 16;  // round trips between two looks at the clock
-constexpr uint64_t kWarmupRounds = 256;
+constexpr uint64_t kWarmupRounds = 64;
 constexpr uint64_t kSamplesPerTurn = 64;
 constexpr uint64_t kVerifiedRounds = 16;
+constexpr auto kPatience = std::chrono::seconds(20);
 
 Result<Plan> makePlan(BenchEndpoint& endpoint, uint64_t bytes) {
   const Block block{&endpoint.source(), 0, &endpoint.otherDestination().remote, 0, bytes};
@@ -47,6 +48,7 @@ class Player {
     return hitAgain();
   }
   Status await(uint64_t round) {
+    if (!request_.poll) return signal_.wait(base_ + round, kPatience);
     SpinLimit limit;
     while (signal_.value() < base_ + round)
       if (limit.over()) return spinOver();
@@ -122,10 +124,15 @@ struct Row {
   uint64_t samplesPerTurn;
   Plan plan;
   Signal signal;
+  bool poll = false;
   Seeds seeds;
 
   PingpongRequest request(uint64_t rounds, bool verify) {
-    return {.bytes = bytes, .rounds = rounds, .seed = seeds.next() << 20, .verify = verify};
+    return {.bytes = bytes,
+            .rounds = rounds,
+            .seed = seeds.next() << 20,
+            .verify = verify,
+            .poll = poll};
   }
 
   Status ours(Samples& samples) {
@@ -207,7 +214,7 @@ Status benchPingpong(BenchPair& pair, const BenchOptions& options, BenchReport& 
     PEERLANE_ASSIGN(Signal signal, Signal::create(pair.endpoint().peer(), kSignalNumber));
     const uint64_t samples = samplesFor(options, bytes * 1024);
     const uint64_t perTurn = std::min(samples, kSamplesPerTurn);
-    Row row{pair, bytes, perTurn, std::move(plan), std::move(signal), {}};
+    Row row{pair, bytes, perTurn, std::move(plan), std::move(signal), options.pollSignals, {}};
     Contest contest;
     contest.sample = [&row](Contender who, Samples& out) {
       return who == Contender::kOurs ? row.ours(out) : row.raw(out);

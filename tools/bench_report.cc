@@ -55,6 +55,7 @@ ordered_json rowJson(const BenchRow& row) {
                        {"blocks", row.blocks},
                        {"p50_us", rounded(row.p50())},
                        {"p99_us", rounded(row.p99())},
+                       {"mean_us", rounded(row.outcome.ours.mean())},
                        {"gbps", rounded(row.gbps())}};
   const auto ceiling = row.ceiling();
   const auto ratio = row.ratio();

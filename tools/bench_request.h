@@ -55,6 +55,7 @@ struct PingpongRequest {
   uint64_t rounds = 0;
   uint64_t seed = 0;    // of the first round when `verify`
   bool verify = false;  // every round moves new bytes, and the receiver looks at each
+  bool poll = false;    // see BenchOptions::pollSignals
 };
 
 struct SocketRequest {
