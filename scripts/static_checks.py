@@ -9,11 +9,12 @@ headers  each header without a source of the same name compiles alone. (One with
 What passed is remembered in BUILD_FOLDER/checks by the content of the file, of all our headers it reaches,
 of the flags and of the configuration, so a second run looks at changes only.
 
-clang-tidy spends most of its time in the standard library's headers. So files of one folder are first
-checked as one translation unit; when that unit has anything to say (also that the files do not go together)
-it decides nothing: it is halved, down to single files, and only those are reported.
+clang-tidy spends most of its time in the standard library's headers. So the files of one folder are checked
+as one translation unit, after those that do not go with the others were set aside. A unit acquits files but
+convicts none: whatever it points at is checked alone, and only that is reported.
 """
 
+import bisect
 import concurrent.futures
 import hashlib
 import json
@@ -27,6 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOLDERS = ("peerlane", "tools", "bench", "examples", "tests", "cmake")
 BATCH = 12
+CLANG = "clang++-16"
 
 
 class Contents:
@@ -110,9 +112,46 @@ def run_parallel(jobs):
             yield future.result()
 
 
+class Unit:
+    """Several sources as one file."""
+
+    def __init__(self, folder, sources):
+        self.sources = sources
+        name = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
+        self.path = os.path.join(folder, name + ".cc")
+        self.ends = []  # line after the last one of each source
+        lines = 1
+        with open(self.path, "w", encoding="utf-8") as stream:
+            for number, source in enumerate(sources):
+                text = self.as_part(source, number)
+                stream.write(text)
+                lines += text.count("\n")
+                self.ends.append(lines)
+
+    @staticmethod
+    def as_part(source, number):
+        """The text of a source whose unnamed namespaces have names, so that equal names in others do not clash."""
+        with open(source, encoding="utf-8") as stream:
+            text = stream.read()
+        part = f"part_{number}"
+        text = re.sub(r"^namespace \{", f"namespace {part} {{}} using namespace {part}; namespace {part} {{", text,
+                      flags=re.MULTILINE)
+        return f"// {source}\n{text}\n"
+
+    def blamed(self, answer):
+        """The sources that the errors of a compiler's answer point at; all of them if it points elsewhere."""
+        if answer.returncode == 0:
+            return []
+        places = re.findall(r"^(\S+?):(\d+):\d+: (?:fatal )?error:", answer.stdout + answer.stderr, re.MULTILINE)
+        if not places or any(path != self.path for path, _ in places):
+            return list(self.sources)
+        numbers = {bisect.bisect_right(self.ends, int(line)) for _, line in places}
+        return [self.sources[number] for number in sorted(numbers)]
+
+
 class Tidy:
     def __init__(self, build):
-        self.halved = 0
+        self.splits = 0
         self.scratch = os.path.join(build, "checks", "tidy-units")
         os.makedirs(self.scratch, exist_ok=True)
         version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, text=True, check=True).stdout
@@ -121,10 +160,15 @@ class Tidy:
         folders = "|".join(FOLDERS)
         self.filter = f"^{re.escape(ROOT)}/({folders})/"
 
-    def command(self, source, flags, *more):
+    @staticmethod
+    def without_warnings(flags):
+        """g++ warns already."""
+        return [flag for flag in flags if not flag.startswith("-W")] + ["-w"]
+
+    def command(self, source, flags):
         return ["clang-tidy-16", "--quiet", "--config-file=" + os.path.join(ROOT, ".clang-tidy"),
-                "--header-filter=" + self.filter, *more, source, "--",
-                *(flag for flag in flags if not flag.startswith("-W")), "-w"]  # g++ warns already
+                "--header-filter=" + self.filter, source, "--",
+                *self.without_warnings(flags)]
 
     def check(self, sources, folder, flags):
         """[(source, "" or what is wrong)]"""
@@ -132,17 +176,23 @@ class Tidy:
             answer = subprocess.run(self.command(sources[0], flags), cwd=folder, capture_output=True,
                                     text=True, check=False)
             return [(sources[0], answer.stdout + answer.stderr if answer.returncode else "")]
-        name = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
-        unit = os.path.join(self.scratch, name + ".cc")
-        with open(unit, "w", encoding="utf-8") as stream:
-            stream.writelines(f'#include "{source}"\n' for source in sources)
-        command = self.command(unit, flags, "--checks=-bugprone-suspicious-include")  # our own #include of a .cc
-        answer = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-        if answer.returncode == 0:
-            return [(source, "") for source in sources]
-        self.halved += 1
-        half = len(sources) // 2
-        return self.check(sources[:half], folder, flags) + self.check(sources[half:], folder, flags)
+        unit = Unit(self.scratch, sources)
+        syntax = [CLANG, "-fsyntax-only", "-ferror-limit=0", *self.without_warnings(flags), unit.path]
+        guilty = unit.blamed(subprocess.run(syntax, cwd=folder, capture_output=True, text=True, check=False))
+        if guilty:  # they do not go together
+            self.splits += 1
+            rest = [source for source in sources if source not in guilty]
+            if not rest:
+                half = len(sources) // 2
+                rest, guilty = sources[:half], sources[half:]
+            return self.check(rest, folder, flags) + self.check(guilty, folder, flags)
+        answer = subprocess.run(self.command(unit.path, flags), cwd=folder, capture_output=True, text=True,
+                                check=False)
+        guilty = unit.blamed(answer)
+        results = [(source, "") for source in sources if source not in guilty]
+        for source in guilty:
+            results += self.check([source], folder, flags)
+        return results
 
 
 def check_tidy(build):
@@ -170,7 +220,7 @@ def check_tidy(build):
             else:
                 passed.add(keys[source])
     print(f"clang-tidy: {len(commands)} sources, {fresh} looked at now, {wrong} with warnings"
-          f" ({tidy.halved} units halved)")
+          f" ({tidy.splits} units split)")
     return 1 if wrong or not commands else 0
 
 
