@@ -134,7 +134,7 @@ Result<Notification> pollNotification(const Peer& peer) {
 Result<Notification> waitNotification(const Peer& peer, std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
   auto inbox = NotificationInbox::of(*peer.core());
-  const auto deadline = PeerCore::Clock::now() + timeout;
+  const auto deadline = Progress::deadlineIn(timeout);
   Notification notification;
   while (!inbox->pop(notification)) {
     PEERLANE_RETURN_IF_ERROR(peer.core()->failure());

@@ -19,7 +19,7 @@ Status Pending::status(uint64_t number) const {
 
 Status Pending::wait(uint64_t number, std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(
-      progress_.wait([&] { return done(number); }, Progress::Clock::now() + timeout));
+      progress_.wait([&] { return done(number); }, Progress::deadlineIn(timeout)));
   return status(number);
 }
 

@@ -79,7 +79,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
       return Status(Code::kInvalidArgument,
                     "a get cannot carry a signal: the peer's memory is only read");
   }
-  const auto deadline = Progress::Clock::now() + timeout;
+  const auto deadline = Progress::deadlineIn(timeout);
   for (const RemoteRegion& remote : blocks_.remotes())
     PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
   Program program;
@@ -238,11 +238,23 @@ std::string PlanCore::describe() const {
          std::to_string(blocks_.bytes()) + " bytes: " + describeRun(program_, run_);
 }
 
+namespace {
+
+Status emptyPlan() {
+  return Status(Code::kInvalidArgument, "an empty Plan; take one from Plan::create");
+}
+
+}  // namespace
+
 Result<Transfer> Plan::post() {
+  if (!core_) [[unlikely]]
+    return emptyPlan();
   return core_->post();
 }
 Result<Transfer> Plan::post(std::span<const uint32_t> localIndex,
                             std::span<const uint32_t> remoteIndex) {
+  if (!core_) [[unlikely]]
+    return emptyPlan();
   return core_->post(localIndex, remoteIndex);
 }
 

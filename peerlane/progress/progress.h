@@ -5,6 +5,7 @@
 // uses no CPU; whoever stores a word for it rings the bell (bell.h has the rule).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -68,6 +69,11 @@ class Progress {
   void post(std::function<void()> fn) { loop_->post(std::move(fn)); }
   // The same and waits for it. kInvalidArgument on the progress thread itself.
   Status call(std::function<void()> fn);
+
+  // `timeout` from now; the largest durations mean "very long", not the past.
+  static Clock::time_point deadlineIn(Duration timeout) {
+    return Clock::now() + std::min<Duration>(timeout, std::chrono::hours(24 * 3650));
+  }
 
   // Returns when `ready()` is true (kTimeout at the deadline): spins with turns of its own first,
   // then sleeps. `ready` is also called by other threads while this call lasts, under a lock: it is

@@ -308,7 +308,7 @@ Result<Peer> Context::State::accept(Duration timeout) {
     const std::lock_guard lock(mutex_);
     return !accepted_.empty();
   };
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
     PEERLANE_RETURN_IF_ERROR(progress_->wait(ready, deadline).withContext("no peer connected"));
     const std::lock_guard lock(mutex_);
@@ -402,7 +402,7 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   const auto done = [leaving, free] {
     return leaving->gone.load(std::memory_order_acquire) || free();
   };
-  const Status waited = progress_->wait(done, Clock::now() + timeout);
+  const Status waited = progress_->wait(done, Progress::deadlineIn(timeout));
   // Whatever the wait said: the progress thread alone takes the region out, and knows who is
   // silent.
   Status result = waited;
@@ -539,7 +539,7 @@ std::vector<std::string> Context::addresses() const {
 Result<Peer> Context::connect(std::string_view text, Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   PEERLANE_ASSIGN(const Ticket ticket, readTicket(text));
-  return state_->connectTo(ticket, ticket.context, State::Clock::now() + timeout);
+  return state_->connectTo(ticket, ticket.context, Progress::deadlineIn(timeout));
 }
 
 Result<Peer> Context::connect(const std::string& address, std::string_view secret,
@@ -548,7 +548,7 @@ Result<Peer> Context::connect(const std::string& address, std::string_view secre
   Ticket ticket;
   PEERLANE_ASSIGN(ticket.secret, Secret::fromText(secret));
   ticket.addresses = {address};
-  const auto deadline = State::Clock::now() + timeout;
+  const auto deadline = Progress::deadlineIn(timeout);
   PEERLANE_ASSIGN(Peer peer, state_->connectTo(ticket, std::nullopt, deadline));
   // The address reached a context of this very host: its Unix socket carries descriptors and proves
   // the process, so the better links become possible. Where that fails, the first connection is

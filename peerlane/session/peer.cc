@@ -63,7 +63,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     const auto state = slot_->state.load(std::memory_order_acquire);
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
   };
-  PEERLANE_RETURN_IF_ERROR(peer_->progress().wait(done, PeerCore::Clock::now() + timeout));
+  PEERLANE_RETURN_IF_ERROR(peer_->progress().wait(done, Progress::deadlineIn(timeout)));
   if (slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
     return slot_->failure;
   return Status::ok();
@@ -139,7 +139,7 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
         });
   }
   const auto ready = [&] { return queues->has(channel) || core_->failureCode() != Code::kOk; };
-  PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, PeerCore::Clock::now() + timeout));
+  PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, Progress::deadlineIn(timeout)));
   std::vector<std::byte> content;
   if (queues->pop(channel, content)) return content;
   PEERLANE_RETURN_IF_ERROR(core_->failure());

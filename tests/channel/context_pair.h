@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ContextPair: two connected contexts of one process, over the route a test asks for; and memory
+// whose every byte is accounted for. External synchronization required.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "peerlane/peerlane.h"
+
+namespace peerlane {
+
+inline constexpr std::chrono::seconds kSoon{20};  // far above what anything takes; a bound, no pace
+
+// A link with one of its engines.
+struct RouteCase {
+  const char* name;
+  const char* link;
+  ShmEngine shmEngine;
+  bool shared;         // test memory is of the kind that peers can map
+  const char* engine;  // who copies then
+};
+inline std::ostream& operator<<(std::ostream& out, const RouteCase& route) {
+  return out << route.name;
+}
+inline std::string routeName(const testing::TestParamInfo<RouteCase>& info) {
+  return info.param.name;
+}
+inline constexpr RouteCase kSelf{"self", "self", ShmEngine::kAuto, false, "mapped"};
+inline constexpr RouteCase kMapped{"mapped", "shm", ShmEngine::kMapped, true, "mapped"};
+inline constexpr RouteCase kCma{"cma", "shm", ShmEngine::kCma, false, "cma"};
+inline constexpr RouteCase kRing{"ring", "shm", ShmEngine::kRing, false, "ring"};
+inline constexpr RouteCase kTcp{"tcp", "tcp", ShmEngine::kAuto, false, "socket"};
+inline auto everyRoute() {
+  return testing::Values(kSelf, kMapped, kCma, kRing, kTcp);
+}
+
+inline Config configFor(const RouteCase& route) {
+  Config config;
+  config.links = {route.link};
+  config.shmEngine = route.shmEngine;
+  return config;
+}
+
+// Unwraps, or ends the test program: for set-up that other tests check.
+template <typename T>
+T must(Result<T> result, const char* what) {
+  if (!result.isOk()) {
+    ADD_FAILURE() << what << ": " << result.status().toString();
+    std::abort();
+  }
+  return std::move(result).value();
+}
+#define MUST(expression) ::peerlane::must((expression), #expression)
+
+struct ContextPair {
+  explicit ContextPair(const Config& config) : ContextPair(config, config) {}
+  ContextPair(const Config& forA, const Config& forB) {
+    a = MUST(Context::create({forA, {}, ""}));
+    b = MUST(Context::create({forB, {}, ""}));
+    toB = MUST(a->connect(b->ticket(), kSoon));
+    toA = MUST(b->accept(kSoon));
+  }
+  std::unique_ptr<Context> a;
+  std::unique_ptr<Context> b;
+  Peer toB;  // a's handle
+  Peer toA;  // b's handle
+};
+
+// Registered memory between guard bytes, filled with a pattern of its own, and a shadow of what
+// should be in it. Its registration ends before its memory does.
+class TestMemory {
+ public:
+  static constexpr size_t kGuardBytes = 256;
+
+  TestMemory(Context& context, size_t bytes, bool shared, Access access = Access::kRemoteReadWrite,
+             uint64_t seed = 1)
+      : context_(context) {
+    const size_t all = bytes + 2 * kGuardBytes;
+    if (shared) {
+      holder_ = MUST(context.allocate(all));
+      base_ = holder_.data();
+    } else {
+      heap_.resize(all);
+      base_ = heap_.data();
+    }
+    shadow_.resize(all);
+    for (size_t i = 0; i < all; ++i)
+      shadow_[i] = static_cast<std::byte>((i * 31 + i / 253 + seed * 77) & 0xff);
+    std::memcpy(base_, shadow_.data(), all);
+    region_ = MUST(context.registerRegion(data(), bytes, access));
+  }
+  ~TestMemory() {
+    for (const Region& each : {region_, holder_}) {
+      if (!each) continue;
+      const Status freed = context_.unregister(each, kSoon);
+      EXPECT_TRUE(freed.isOk()) << freed.toString();
+    }
+  }
+  TestMemory(const TestMemory&) = delete;
+  TestMemory& operator=(const TestMemory&) = delete;
+
+  std::byte* data() const { return base_ + kGuardBytes; }
+  size_t bytes() const { return region_.bytes(); }
+  Region& region() { return region_; }
+  // As seen by `owner`'s peer.
+  RemoteRegion importedBy(const Peer& peer) const {
+    return MUST(peer.importRegion(region_.share()));
+  }
+  std::byte* shadow() { return shadow_.data() + kGuardBytes; }
+  // The registration is the test's own business from now on.
+  Region releaseRegion() { return std::exchange(region_, Region()); }
+  // The context goes, and takes its registrations with it.
+  void abandon() { region_ = holder_ = Region(); }
+
+  // Every byte, guards included, is what the shadow says.
+  testing::AssertionResult isAsExpected() const {
+    for (size_t i = 0; i < shadow_.size(); ++i)
+      if (base_[i] != shadow_[i])
+        return testing::AssertionFailure()
+               << "byte " << static_cast<int64_t>(i) - static_cast<int64_t>(kGuardBytes) << " is "
+               << static_cast<int>(base_[i]) << ", expected " << static_cast<int>(shadow_[i]);
+    return testing::AssertionSuccess();
+  }
+
+ private:
+  Context& context_;
+  std::vector<std::byte> heap_;
+  Region holder_;
+  std::byte* base_ = nullptr;
+  std::vector<std::byte> shadow_;
+  Region region_;
+};
+
+#define EXPECT_OK(expression)                                                         \
+  do {                                                                                \
+    const ::peerlane::Status expected_ok = (expression);                              \
+    EXPECT_TRUE(expected_ok.isOk()) << #expression << ": " << expected_ok.toString(); \
+  } while (false)
+#define ASSERT_OK(expression)                                                         \
+  do {                                                                                \
+    const ::peerlane::Status expected_ok = (expression);                              \
+    ASSERT_TRUE(expected_ok.isOk()) << #expression << ": " << expected_ok.toString(); \
+  } while (false)
+
+}  // namespace peerlane
