@@ -4,6 +4,8 @@
 
 set(PEERLANE_PUBLIC_HEADERS
   peerlane/peerlane.h
+  peerlane/channel/communicator.h
+  peerlane/channel/communicator.h
   peerlane/channel/host_stream.h
   peerlane/channel/notification.h
   peerlane/channel/plan.h

@@ -37,7 +37,7 @@ LAWS = {
     "stem": "file stems are unique; a .h/.cc pair in one folder is one stem",
     "name": "no file or folder says " + ", ".join(sorted(FORBIDDEN_WORDS)),
     "cycle": "headers do not include each other in a circle",
-    "path": "a quoted include is a path from the root that exists (or made from a .in file beside)",
+    "path": "a quoted include is a path from the root that exists (or made from a .in file)",
     "first": "a .cc file includes its own header first",
 }
 
@@ -161,8 +161,9 @@ class Checker:
                             f"'{target}' is not public (cmake/public_headers.cmake lists what is)")
 
     def is_made_from_template(self, path, target):
-        """A header that CMake makes from "<target>.in" in the folder of the file that includes it."""
-        return os.path.exists(os.path.join(self.root, os.path.dirname(path), target + ".in"))
+        """A header that CMake makes from a "<target>.in" of the same top folder (tests, say)."""
+        top = path.split("/")[0]
+        return any(f.startswith(top + "/") and os.path.basename(f) == target + ".in" for f in self.files)
 
     def check_floor(self, path, line, target, floor):
         other = floor_of(target)

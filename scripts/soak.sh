@@ -9,8 +9,8 @@ readonly minutes=${1:-10}
 for preset in release asan tsan fuzz; do
   cmake --preset "$preset" --log-level=WARNING >/dev/null
 done
-cmake --build --preset release --target tests
-cmake --build --preset asan --target tests
+cmake --build --preset release --target all
+cmake --build --preset asan --target all
 cmake --build --preset tsan --target concurrent_tests
 cmake --build --preset fuzz --target fuzz_targets
 

@@ -90,7 +90,7 @@ stage_tidy() { scripts/static_checks.py tidy build; }
 stage_build() { build release all; }
 stage_suite() { suite build; }
 stage_install() { quietly scripts/check_install.sh; }
-stage_asan-build() { build asan-coverage tests; }
+stage_asan-build() { build asan-coverage all; }
 stage_asan-suite() {
   find build-asan -name '*.gcda' -delete
   ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 \
