@@ -4,6 +4,7 @@
 // signals, and a communicator for those who count in ranks.
 #pragma once
 
+#include "peerlane/channel/communicator.h"  // IWYU pragma: export
 #include "peerlane/channel/host_stream.h"   // IWYU pragma: export
 #include "peerlane/channel/notification.h"  // IWYU pragma: export
 #include "peerlane/channel/plan.h"          // IWYU pragma: export

@@ -6,15 +6,15 @@
 #include <mutex>
 #include <thread>
 
-#include "peerlane/channel/transfer_core.h"
+#include "peerlane/channel/pending.h"
 
 namespace peerlane {
 
 struct HostStream::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::shared_ptr<TransferCore>> queue;  // under mutex
-  bool stop = false;                                // under mutex
+  std::deque<std::shared_ptr<Pending>> queue;  // under mutex
+  bool stop = false;                           // under mutex
   std::thread thread;
 
   void run() {
@@ -22,7 +22,7 @@ struct HostStream::State {
     for (;;) {
       changed.wait(lock, [this] { return stop || !queue.empty(); });
       if (queue.empty()) return;
-      std::shared_ptr<TransferCore> next = std::move(queue.front());
+      std::shared_ptr<Pending> next = std::move(queue.front());
       queue.pop_front();
       lock.unlock();
       next->runToEnd();
@@ -50,10 +50,10 @@ HostStream::~HostStream() {
   state_->thread.join();
 }
 
-void HostStream::enqueue(std::shared_ptr<TransferCore> transfer) {
+void HostStream::enqueue(std::shared_ptr<Pending> operation) {
   {
     const std::lock_guard lock(state_->mutex);
-    state_->queue.push_back(std::move(transfer));
+    state_->queue.push_back(std::move(operation));
   }
   state_->changed.notify_one();
 }

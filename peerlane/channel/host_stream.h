@@ -11,7 +11,7 @@
 
 namespace peerlane {
 
-class TransferCore;
+class Pending;
 
 class HostStream {
  public:
@@ -21,7 +21,7 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
 
   // Library's own: queues an operation.
-  void enqueue(std::shared_ptr<TransferCore> transfer);
+  void enqueue(std::shared_ptr<Pending> operation);
 
  private:
   struct State;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pending: what a Transfer handle points to while its operation runs: the end, and everybody who
-// wants to know of it. Base of TransferCore and PlanCore. Thread-safe.
+// wants to know of it. Base of TransferCore, PlanCore and MessageBatch.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,10 +26,12 @@ class Pending : public Task {
   // Operations of one object are numbered from 1; at most one runs at a time.
   bool done(uint64_t number) const { return ended_.load(std::memory_order_acquire) >= number; }
   Status status(uint64_t number) const;
-  Status wait(uint64_t number, std::chrono::nanoseconds timeout);
+  virtual Status wait(uint64_t number, std::chrono::nanoseconds timeout);
   Result<int> fd(uint64_t number);
   void onEnd(uint64_t number, std::function<void(const Status&)> fn);
   virtual void cancel() = 0;
+  // For host streams: begins now, and returns when the operation has ended.
+  virtual void runToEnd() {}
 
  protected:
   // Ends operation `number`, exactly once. Nothing of it touches memory any more.

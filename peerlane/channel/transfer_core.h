@@ -48,7 +48,7 @@ class TransferCore final : public Pending {
   std::string describe() const override;
 
   // For host streams: runs until it ended, sleeping where it must wait.
-  void runToEnd();
+  void runToEnd() override;
 
  private:
   enum class State : uint8_t { kImporting, kRunning, kEnded };

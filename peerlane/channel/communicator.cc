@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/communicator.h"
+
+#include <algorithm>
+
+#include "peerlane/channel/communicator_core.h"
+
+namespace peerlane {
+namespace {
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+// A peer belongs to the context that lists it.
+Status checkPeers(const Context& context, const std::vector<Peer>& peers, Rank own) {
+  if (peers.size() < 2 || own >= peers.size())
+    return invalid("rank " + std::to_string(own) + " of " + std::to_string(peers.size()) +
+                   "; need at least two ranks, and the own one among them");
+  const std::vector<Peer> known = context.peers();
+  for (Rank rank = 0; rank < peers.size(); ++rank) {
+    if (rank == own) continue;
+    const Peer& peer = peers[rank];
+    if (!peer)
+      return invalid("rank " + std::to_string(rank) +
+                     " is an empty Peer; take one from Context::connect or accept");
+    PEERLANE_RETURN_IF_ERROR(peer.core()->usable().withContext("rank " + std::to_string(rank)));
+    const auto same = [&](const Peer& other) { return other.core() == peer.core(); };
+    if (std::none_of(known.begin(), known.end(), same))
+      return invalid("rank " + std::to_string(rank) + " is a peer of another context");
+    if (std::count_if(peers.begin(), peers.end(), [&](const Peer& other) {
+          return &other != &peers[own] && other && other.core() == peer.core();
+        }) > 1)
+      return invalid("rank " + std::to_string(rank) + " is there twice");
+  }
+  return Status::ok();
+}
+
+Status checkOptions(const CommunicatorOptions& options) {
+  if (options.eagerBytes && *options.eagerBytes > LaneArea::kMaxEagerBytes)
+    return invalid("eagerBytes is " + std::to_string(*options.eagerBytes) + "; at most " +
+                   std::to_string(LaneArea::kMaxEagerBytes));
+  return Status::ok();
+}
+
+CommunicatorCore::Wanted wantedOf(Rank rank, bool isSend, const Region& region, uint64_t offset,
+                                  uint64_t bytes) {
+  return {.rank = rank, .isSend = isSend, .region = &region, .offset = offset, .bytes = bytes};
+}
+
+CommunicatorCore::Wanted wantedOf(Rank rank, bool isSend, std::span<const std::byte> bytes) {
+  return {.rank = rank,
+          .isSend = isSend,
+          .address = const_cast<std::byte*>(bytes.data()),  // a send only reads it
+          .bytes = bytes.size()};
+}
+
+std::vector<CommunicatorCore::Wanted> wantedOf(Rank rank, bool isSend,
+                                               std::span<const MessageBlock> blocks) {
+  static const Region kNone;
+  std::vector<CommunicatorCore::Wanted> wanted;
+  wanted.reserve(blocks.size());
+  for (const MessageBlock& block : blocks)
+    wanted.push_back(wantedOf(rank, isSend, block.region == nullptr ? kNone : *block.region,
+                              block.offset, block.bytes));
+  return wanted;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Context& context,
+                                                           const std::vector<Peer>& peers, Rank own,
+                                                           const CommunicatorOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(checkOptions(options));
+  PEERLANE_RETURN_IF_ERROR(checkPeers(context, peers, own));
+  auto core = std::make_shared<CommunicatorCore>(peers, own, options);
+  PEERLANE_RETURN_IF_ERROR(core->meet(options.timeout));
+  return std::unique_ptr<Communicator>(new Communicator(std::move(core)));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, const Peer& peer,
+                                                           const CommunicatorOptions& options) {
+  if (!peer) return invalid("an empty Peer; take one from Context::connect or accept");
+  if (peer.contextId() == context.id())
+    return invalid("the peer is this context itself; messages go to others");
+  const Rank own = context.id() < peer.contextId() ? 0 : 1;
+  std::vector<Peer> peers(2);
+  peers[1 - own] = peer;
+  return create(context, peers, own, options);
+}
+
+Communicator::~Communicator() {
+  core_->close();
+}
+
+Rank Communicator::rank() const {
+  return core_->own();
+}
+uint32_t Communicator::size() const {
+  return core_->size();
+}
+Peer Communicator::peer(Rank rank) const {
+  return core_->peer(rank);
+}
+std::string Communicator::explain(Rank rank) const {
+  return core_->explain(rank);
+}
+
+Result<Transfer> Communicator::send(Rank to, const Region& region, uint64_t offset, uint64_t bytes,
+                                    const MessageOptions& options) {
+  const auto wanted = wantedOf(to, true, region, offset, bytes);
+  return core_->post({&wanted, 1}, options);
+}
+Result<Transfer> Communicator::recv(Rank from, const Region& region, uint64_t offset,
+                                    uint64_t bytes, const MessageOptions& options) {
+  const auto wanted = wantedOf(from, false, region, offset, bytes);
+  return core_->post({&wanted, 1}, options);
+}
+Result<Transfer> Communicator::sendBatch(Rank to, std::span<const MessageBlock> blocks,
+                                         const MessageOptions& options) {
+  return core_->post(wantedOf(to, true, blocks), options);
+}
+Result<Transfer> Communicator::recvBatch(Rank from, std::span<const MessageBlock> blocks,
+                                         const MessageOptions& options) {
+  return core_->post(wantedOf(from, false, blocks), options);
+}
+Result<Transfer> Communicator::send(Rank to, std::span<const std::byte> bytes,
+                                    const MessageOptions& options) {
+  const auto wanted = wantedOf(to, true, bytes);
+  return core_->post({&wanted, 1}, options);
+}
+Result<Transfer> Communicator::recv(Rank from, std::span<std::byte> bytes,
+                                    const MessageOptions& options) {
+  const auto wanted = wantedOf(from, false, bytes);
+  return core_->post({&wanted, 1}, options);
+}
+
+Communicator::Group Communicator::group() {
+  return Group(core_);
+}
+
+Communicator::Group& Communicator::Group::send(Rank to, const Region& region, uint64_t offset,
+                                               uint64_t bytes) {
+  messages_.push_back({to, true, true, region, offset, nullptr, bytes});
+  return *this;
+}
+Communicator::Group& Communicator::Group::recv(Rank from, const Region& region, uint64_t offset,
+                                               uint64_t bytes) {
+  messages_.push_back({from, false, true, region, offset, nullptr, bytes});
+  return *this;
+}
+Communicator::Group& Communicator::Group::send(Rank to, std::span<const std::byte> bytes) {
+  messages_.push_back({to, true, false, {}, 0, const_cast<std::byte*>(bytes.data()), bytes.size()});
+  return *this;
+}
+Communicator::Group& Communicator::Group::recv(Rank from, std::span<std::byte> bytes) {
+  messages_.push_back({from, false, false, {}, 0, bytes.data(), bytes.size()});
+  return *this;
+}
+
+Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
+  const std::vector<Message> messages = std::move(messages_);
+  messages_.clear();
+  std::vector<CommunicatorCore::Wanted> wanted;
+  wanted.reserve(messages.size());
+  for (const Message& message : messages)
+    wanted.push_back({.rank = message.rank,
+                      .isSend = message.isSend,
+                      .region = message.registered ? &message.region : nullptr,
+                      .offset = message.offset,
+                      .address = message.address,
+                      .bytes = message.bytes});
+  return core_->post(wanted, options);
+}
+
+}  // namespace peerlane

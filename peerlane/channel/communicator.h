@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicator: ranks, for those who count in them: send and receive between the members of a fixed
+// group, matched in the order of posting. Sugar over connected peers: it needs no world, and peers
+// may have several. Thread-safe.
+//
+//   auto both = peerlane::Communicator::create(context, peer);      // two ranks
+//   auto transfer = (*both)->send(1, region, 0, region.bytes());    // posted
+//   PEERLANE_RETURN_IF_ERROR(transfer->wait(timeout));              // rank 1 has every byte
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/transfer.h"
+#include "peerlane/session/context.h"
+
+namespace peerlane {
+
+class CommunicatorCore;
+
+using Rank = uint32_t;
+
+// How a message travels.
+enum class Protocol : uint8_t {
+  kAuto,   // eager up to `eagerBytes`; else get, or the ring where the memory cannot be reached
+  kEager,  // the payload lies in the receiver's inbox: one copy more, no handshake
+  kGet,    // the receiver copies straight from the sender's memory; that must be readable by peers
+  kPut,    // the sender copies straight into the receiver's region; that must be writable by peers
+  kRing,   // in chunks through a ring at the receiver: any memory, two copies
+};
+
+struct CommunicatorOptions {
+  Protocol protocol = Protocol::kAuto;
+  // Room for an eager message, at most 4096; the configuration's when absent.
+  std::optional<uint32_t> eagerBytes{};
+  // How long create() may wait for the other ranks.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(10);
+};
+
+struct MessageOptions {
+  HostStream* stream = nullptr;        // begins after everything posted to it before; null: at once
+  std::optional<Protocol> protocol{};  // sends; instead of the communicator's
+};
+
+// One message of a batch.
+struct MessageBlock {
+  const Region* region = nullptr;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// How ranks of several processes find each other. Rank 0's context listens on `address`
+// (ContextOptions::listen) and was made with `secret`; the others need neither.
+struct Rendezvous {
+  Rank rank = 0;
+  uint32_t ranks = 0;
+  std::string address{};  // of rank 0, as for Context::connect; rank 0 itself ignores it
+  std::string secret{};   // of rank 0, as ContextOptions::secret
+};
+
+class Communicator {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  // Rank i is the context behind peers[i]; peers[own] is ignored (nobody sends to himself). All
+  // ranks call it with the same order. Communicators on the same two peers meet in the order in
+  // which they are created. Lifetime: the context outlives it. Errors: kInvalidArgument (fewer than
+  // two ranks, an empty Peer, a peer of another context, the other side counts differently),
+  // kTimeout, kPeerLost.
+  static Result<std::unique_ptr<Communicator>> create(Context& context,
+                                                      const std::vector<Peer>& peers, Rank own,
+                                                      const CommunicatorOptions& options = {});
+  // Two ranks: 0 is the context with the lower id (Context::id).
+  static Result<std::unique_ptr<Communicator>> create(Context& context, const Peer& peer,
+                                                      const CommunicatorOptions& options = {});
+  // Connects everybody with everybody, with the help of rank 0, and makes a communicator of it.
+  // Each rank accepts those above it, so meanwhile nobody else may call accept() on the context.
+  static Result<std::unique_ptr<Communicator>> create(Context& context,
+                                                      const Rendezvous& rendezvous,
+                                                      const CommunicatorOptions& options = {});
+  // Ends everything pending with kClosed, at the other ranks too. Waits until no message touches
+  // memory of this process any more (10 s at most). The peers stay connected.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  Rank rank() const;
+  uint32_t size() const;
+  // The connection to a rank; empty for the own one.
+  Peer peer(Rank rank) const;
+
+  // Posts a message. The n-th send to a rank meets its n-th receive from this one; up to 16 are
+  // under way at once and the rest queues, so that a post neither waits nor fails for lack of room.
+  // A send has ended when the receiver has every byte, a receive when they are all there. The
+  // calling thread copies what it can (a few MiB at most); the rest goes on in the background.
+  // 0 bytes are a message, too. The region may not be unregistered, nor the bytes be touched,
+  // before it has ended.
+  //
+  // Errors, before anything is posted: kInvalidArgument (rank, range, an empty region or one of
+  // another context, too long for kEager), kPermissionDenied (kGet from memory that peers may not
+  // read), kClosed, kPeerLost, kPeerSilent; after a peer was silent its lanes stay closed.
+  // The transfer ends with: OK; kSizeMismatch at both sides when the lengths differ (nothing is
+  // written); kCancelled at both sides when either cancels in time (a receive at once, if nothing
+  // was begun; a send when the receiver has agreed); kClosed when the other side closed its
+  // communicator. The next messages are not disturbed.
+  Result<Transfer> send(Rank to, const Region& region, uint64_t offset, uint64_t bytes,
+                        const MessageOptions& options = {});
+  Result<Transfer> recv(Rank from, const Region& region, uint64_t offset, uint64_t bytes,
+                        const MessageOptions& options = {});
+  // One message per block, in order; one transfer for all of them, with the first failure.
+  Result<Transfer> sendBatch(Rank to, std::span<const MessageBlock> blocks,
+                             const MessageOptions& options = {});
+  Result<Transfer> recvBatch(Rank from, std::span<const MessageBlock> blocks,
+                             const MessageOptions& options = {});
+  // Memory that is not registered; it stays the caller's until the transfer has ended. What is sent
+  // beyond the eager size is registered for the peers to read, and 32 such registrations are kept
+  // for the next time: memory that peers must not read is sent with kRing. kPut does not reach
+  // unregistered receive buffers.
+  Result<Transfer> send(Rank to, std::span<const std::byte> bytes,
+                        const MessageOptions& options = {});
+  Result<Transfer> recv(Rank from, std::span<std::byte> bytes, const MessageOptions& options = {});
+
+  // Messages with several ranks that are posted together and count as one transfer.
+  class Group {
+   public:
+    // Remembers; nothing is posted. Errors are reported by post().
+    Group& send(Rank to, const Region& region, uint64_t offset, uint64_t bytes);
+    Group& recv(Rank from, const Region& region, uint64_t offset, uint64_t bytes);
+    Group& send(Rank to, std::span<const std::byte> bytes);
+    Group& recv(Rank from, std::span<std::byte> bytes);
+    // Posts everything or, on an error, nothing. The group is empty afterwards. Thread: one at a
+    // time per group.
+    Result<Transfer> post(const MessageOptions& options = {});
+
+   private:
+    friend class Communicator;
+    friend class CommunicatorCore;
+    struct Message {
+      Rank rank = 0;
+      bool isSend = false;
+      bool registered = false;
+      Region region{};
+      uint64_t offset = 0;
+      std::byte* address = nullptr;  // unregistered
+      uint64_t bytes = 0;
+    };
+    explicit Group(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}
+    std::shared_ptr<CommunicatorCore> core_;
+    std::vector<Message> messages_;
+  };
+  // Lifetime: as the communicator.
+  Group group();
+
+  // How messages of any size travel to and from a rank, and what went so far. For people.
+  std::string explain(Rank rank) const;
+
+ private:
+  explicit Communicator(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}
+  std::shared_ptr<CommunicatorCore> core_;
+};
+
+}  // namespace peerlane

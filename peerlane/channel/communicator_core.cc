@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CommunicatorCore: turns, posts and the end. How ranks meet is in communicator_meeting.cc.
+#include "peerlane/channel/communicator_core.h"
+
+#include <algorithm>
+
+#include "peerlane/channel/host_stream.h"
+#include "peerlane/channel/lane_memory.h"
+
+namespace peerlane {
+namespace {
+
+// How long the end waits for copies under way.
+constexpr std::chrono::seconds kEndPatience{10};
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+Status checkRegion(const PeerCore& peer, const Region& region, uint64_t offset, uint64_t bytes) {
+  const auto& record = region.record();
+  if (!record) return invalid("an empty Region; take one from Context::registerRegion");
+  if (bytes > record->bytes || offset > record->bytes - bytes)
+    return invalid("range [" + std::to_string(offset) + ", +" + std::to_string(bytes) +
+                   ") lies outside the region's " + std::to_string(record->bytes) + " bytes");
+  auto known = peer.regions().find(record->allocation, record->generation);
+  if (!known.isOk() && known.status().code() == Code::kClosed) return known.status();
+  if (!known.isOk() || *known != record)
+    return invalid("the region is not registered with this communicator's context");
+  return Status::ok();
+}
+
+}  // namespace
+
+Peer CommunicatorCore::peer(Rank rank) const {
+  if (rank >= pairs_.size() || !pairs_[rank]) return Peer();
+  return Peer(pairs_[rank]->ground.peer);
+}
+
+std::vector<std::shared_ptr<PeerCore>> CommunicatorCore::peers() const {
+  std::vector<std::shared_ptr<PeerCore>> all;
+  for (const auto& pair : pairs_)
+    if (pair) all.push_back(pair->ground.peer);
+  return all;
+}
+
+Result<CommunicatorCore::Pair*> CommunicatorCore::pairOf(Rank rank) const {
+  if (rank >= pairs_.size())
+    return invalid("rank " + std::to_string(rank) + "; there are 0 to " +
+                   std::to_string(pairs_.size() - 1));
+  if (!pairs_[rank])
+    return invalid("rank " + std::to_string(rank) + " is this one; messages go to others");
+  return pairs_[rank].get();
+}
+
+Result<MessageKind> CommunicatorCore::kindOf(const Wanted& wanted, const Pair& pair,
+                                             Protocol protocol, MessageItem& item) const {
+  const uint32_t eager = std::min(eagerBytes_, pair.ground.peerEagerBytes);
+  if (wanted.bytes == 0) return MessageKind::kEager;
+  item.mayStage = protocol == Protocol::kAuto && !pair.ground.strict;
+  switch (protocol) {
+    case Protocol::kAuto:
+      if (wanted.bytes <= eager) return MessageKind::kEager;
+      if (wanted.region == nullptr || allows(wanted.region->access(), Access::kRemoteRead))
+        return MessageKind::kGet;
+      if (pair.ground.strict)
+        return Status(Code::kNotSupported,
+                      "PEERLANE_STRICT: the region grants no remote read, so the message would be "
+                      "staged");
+      return MessageKind::kRing;
+    case Protocol::kEager:
+      if (wanted.bytes <= eager) return MessageKind::kEager;
+      return invalid("an eager message of " + std::to_string(wanted.bytes) + " bytes; at most " +
+                     std::to_string(eager));
+    case Protocol::kGet:
+      if (wanted.region == nullptr || allows(wanted.region->access(), Access::kRemoteRead))
+        return MessageKind::kGet;
+      return Status(Code::kPermissionDenied, std::string("the region grants ") +
+                                                 accessName(wanted.region->access()) +
+                                                 ", a get needs remote read");
+    case Protocol::kPut: return MessageKind::kPut;
+    case Protocol::kRing: return MessageKind::kRing;
+  }
+  return invalid("protocol " + std::to_string(static_cast<int>(protocol)) + " is not known");
+}
+
+Status CommunicatorCore::addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair,
+                                 Protocol protocol) {
+  MessageItem item;
+  item.bytes = wanted.bytes;
+  item.address = wanted.address;
+  if (wanted.region != nullptr) {
+    PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
+    PEERLANE_RETURN_IF_ERROR(batch.hold(wanted.region->record()));
+    item.region = wanted.region->record().get();
+    item.address = item.region->base + wanted.offset;
+  } else if (wanted.address == nullptr && wanted.bytes > 0) {
+    return invalid("a null pointer with " + std::to_string(wanted.bytes) + " bytes");
+  }
+  if (wanted.isSend) {
+    PEERLANE_ASSIGN(item.kind, kindOf(wanted, pair, protocol, item));
+    if (item.kind == MessageKind::kGet && wanted.region == nullptr) {
+      PEERLANE_ASSIGN(auto record, spans_->find(wanted.address, wanted.bytes));
+      PEERLANE_RETURN_IF_ERROR(batch.hold(record));
+      item.region = record.get();
+    }
+  }
+  batch.add(item);
+  return Status::ok();
+}
+
+Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
+                                        const MessageOptions& options) {
+  if (messages.empty()) return invalid("a list without messages; need at least one");
+  if (closed_.load(std::memory_order_acquire))
+    return Status(Code::kClosed, "the communicator was closed by this side");
+  const Protocol protocol = options.protocol.value_or(options_.protocol);
+  auto batch =
+      std::make_shared<MessageBatch>(shared_from_this(), first_->progress(), first_->metrics());
+  for (const Wanted& wanted : messages) {
+    PEERLANE_ASSIGN(Pair * pair, pairOf(wanted.rank));
+    LaneEnd& lane = wanted.isSend ? static_cast<LaneEnd&>(*pair->sender) : *pair->receiver;
+    PEERLANE_RETURN_IF_ERROR(lane.health());
+    PEERLANE_RETURN_IF_ERROR(addItem(*batch, wanted, *pair, protocol));
+    batch->useLane(lane);
+  }
+  if (options.stream != nullptr) batch->holdBack();
+  // From here on everything ends by its transfer.
+  for (size_t first = 0; first < messages.size();) {
+    const Wanted& one = messages[first];
+    size_t end = first + 1;
+    while (end < messages.size() && messages[end].rank == one.rank &&
+           messages[end].isSend == one.isSend)
+      ++end;
+    Pair& pair = *pairs_[one.rank];
+    LaneEnd& lane = one.isSend ? static_cast<LaneEnd&>(*pair.sender) : *pair.receiver;
+    lane.post(batch, first, end - first);
+    first = end;
+  }
+  if (options.stream != nullptr) options.stream->enqueue(batch);
+  return Transfer(std::move(batch));
+}
+
+void CommunicatorCore::close() {
+  if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  const Status why(Code::kClosed, "the communicator was closed by this side");
+  for (const auto& pair : pairs_) {
+    if (!pair || !pair->ready.load(std::memory_order_acquire)) continue;
+    pair->sender->fail(why);
+    pair->receiver->fail(why);
+  }
+  const auto over = [this] {
+    return std::all_of(pairs_.begin(), pairs_.end(), [](const std::unique_ptr<Pair>& pair) {
+      return !pair || !pair->ready.load(std::memory_order_acquire) ||
+             (pair->sender->over() && pair->receiver->over());
+    });
+  };
+  const auto advance = [this] {
+    bool moved = false;
+    for (const auto& pair : pairs_)
+      if (pair && pair->ready.load(std::memory_order_acquire))
+        moved |= pair->sender->advanceIfFree(0) || pair->receiver->advanceIfFree(0);
+    return moved;
+  };
+  // On the progress thread nothing can be waited for: what is left ends by later turns.
+  (void)first_->progress().wait(over, advance, Progress::Clock::now() + kEndPatience);
+  first_->progress().nudge();
+}
+
+// Both lanes are over: nothing of this side touches the peer's memory any more, and it may know.
+void CommunicatorCore::finish(Pair& pair) {
+  pair.finished = true;
+  pair.ground.say({.kind = LaneNote::Kind::kBye, .code = Code::kClosed});
+  retireRegion(pair.ground.area, {pair.ground.peer});
+  if (pair.receiver->ring()) retireRegion(pair.receiver->ring(), {pair.ground.peer});
+}
+
+Task::Turn CommunicatorCore::turn() {
+  bool moved = false;
+  bool all = true;
+  for (const auto& pair : pairs_) {
+    if (!pair || pair->finished) continue;
+    all = false;
+    LaneSender& sender = *pair->sender;
+    LaneReceiver& receiver = *pair->receiver;
+    if (sender.busy()) moved |= sender.advance(LaneEnd::kSliceBytes);
+    if (receiver.busy()) moved |= receiver.advance(LaneEnd::kSliceBytes);
+    // One direction is of no use without the other: answers would go unread.
+    if (sender.failing() && !receiver.failing()) receiver.fail(sender.health());
+    if (receiver.failing() && !sender.failing()) sender.fail(receiver.health());
+    if (sender.over() && receiver.over()) {
+      finish(*pair);
+      moved = true;
+    }
+  }
+  if (all && closed_.load(std::memory_order_acquire)) {
+    spans_->clear();
+    return Turn::kFinished;
+  }
+  return moved ? Turn::kMoved : Turn::kIdle;
+}
+
+std::string CommunicatorCore::describe() const {
+  std::string text;
+  for (const auto& pair : pairs_) {
+    if (!pair) continue;
+    for (LaneEnd* lane :
+         {static_cast<LaneEnd*>(pair->sender.get()), static_cast<LaneEnd*>(pair->receiver.get())}) {
+      const std::string line = lane->describe();
+      if (line.empty()) continue;
+      text += (text.empty() ? "communicator, rank " + std::to_string(own_) + ": " : "; ") + line;
+    }
+  }
+  return text;
+}
+
+std::string CommunicatorCore::explain(Rank rank) const {
+  auto found = pairOf(rank);
+  if (!found.isOk()) return std::string(found.status().message());
+  const Pair& pair = **found;
+  const LinkTraits& traits = pair.ground.peer->link().traits();
+  const uint32_t eager = std::min(eagerBytes_, pair.ground.peerEagerBytes);
+  const auto line = [](const char* what, const std::string& how) {
+    return "  " + std::string(what) + how + "\n";
+  };
+  std::string text = "rank " + std::to_string(rank) + " over " + traits.transport + "\n";
+  text += line("up to ", std::to_string(eager) + " bytes: eager, through the inbox");
+  const char* const engine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine.c_str();
+  const char* const shared = traits.mapsRegions ? "mapped" : engine;
+  text += line("longer: ", std::string("get, the receiver copies (memory that peers can map: ") +
+                               shared + "; other: " + engine + ")");
+  text += line("memory that cannot be reached: ",
+               pair.ground.strict ? "refused (PEERLANE_STRICT)"
+                                  : "through a staging ring of at most " +
+                                        std::to_string(pair.ground.ringBytes) + " bytes");
+  text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
+  const auto counts = [](const auto& of) {
+    return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +
+           std::to_string(of(MessageKind::kGet)) + ", put " +
+           std::to_string(of(MessageKind::kPut)) + ", ring " +
+           std::to_string(of(MessageKind::kRing));
+  };
+  text += line("begun: ", counts([&](MessageKind kind) { return pair.sender->sent(kind); }));
+  text +=
+      line("received: ", counts([&](MessageKind kind) { return pair.receiver->received(kind); }));
+  return text;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CommunicatorCore: what a Communicator is while it lives: for each other rank two lane ends, the
+// area the peer writes, and the notes over the control connection. Turned by the progress engine
+// until it was closed and everything has ended. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/communicator.h"
+#include "peerlane/channel/message_receiver.h"
+#include "peerlane/channel/message_sender.h"
+#include "peerlane/channel/span_shelf.h"
+
+namespace peerlane {
+
+class CommunicatorCore final : public Task, public std::enable_shared_from_this<CommunicatorCore> {
+ public:
+  // One message of a post.
+  struct Wanted {
+    Rank rank = 0;
+    bool isSend = false;
+    const Region* region = nullptr;  // null: `address` is unregistered memory
+    uint64_t offset = 0;
+    std::byte* address = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  CommunicatorCore(const std::vector<Peer>& peers, Rank own, const CommunicatorOptions& options);
+
+  // Exchanges areas with every other rank. Once, before anything else.
+  Status meet(std::chrono::nanoseconds timeout);
+
+  Rank own() const { return own_; }
+  uint32_t size() const { return static_cast<uint32_t>(pairs_.size()); }
+  Peer peer(Rank rank) const;
+  Result<Transfer> post(std::span<const Wanted> messages, const MessageOptions& options);
+  std::string explain(Rank rank) const;
+  void close();
+
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  // What is shared with one other rank. Lanes refer to the ground, so they go first.
+  struct Pair {
+    LaneGround ground;
+    uint32_t channel = 0;  // of the notes
+    std::unique_ptr<LaneSender> sender;
+    std::unique_ptr<LaneReceiver> receiver;
+    bool finished = false;           // said goodbye; progress turns only
+    std::atomic<bool> ready{false};  // has lanes; release after them
+
+    std::mutex mutex;
+    std::optional<LaneNote> hello;  // under mutex, as all below
+    std::vector<LaneNote> early;    // came before the lanes were made
+    std::atomic<bool> heard{false};
+  };
+
+  void claim(Pair& pair);
+  Status open(Pair& pair);
+  void subscribe(Pair& pair);
+  Status reach(Pair& pair, Progress::Clock::time_point deadline);
+  void onNote(Rank rank, const std::vector<std::byte>& bytes);
+  void deliver(Pair& pair, const LaneNote& note);
+  void finish(Pair& pair);
+  Result<Pair*> pairOf(Rank rank) const;
+  Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
+  Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,
+                             MessageItem& item) const;
+  std::vector<std::shared_ptr<PeerCore>> peers() const;
+
+  const Rank own_;
+  const CommunicatorOptions options_;
+  uint32_t eagerBytes_ = 0;
+  std::vector<std::unique_ptr<Pair>> pairs_;  // by rank; null for the own one
+  PeerCore* first_ = nullptr;                 // any of the peers, for what belongs to the context
+  std::optional<SpanShelf> spans_;
+  std::atomic<bool> closed_{false};
+};
+
+// Numbers for communicators on one connection: both sides count alike.
+class CommunicatorNumbers final : public Task {
+ public:
+  Turn turn() override { return Turn::kIdle; }
+  uint32_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  static std::shared_ptr<CommunicatorNumbers> of(PeerCore& peer);
+
+ private:
+  std::atomic<uint32_t> next_{0};
+};
+
+// Message channels of the library's own, beyond those of users.
+inline constexpr uint32_t kCommunicatorChannels = 0x8000'0000u;
+inline constexpr uint32_t kRendezvousChannel = 0xffff'fffeu;
+
+}  // namespace peerlane

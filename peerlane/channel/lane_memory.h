@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that a communicator makes or registers for its peers, without asking the user: areas,
+// rings, unregistered buffers. Set-up path. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "peerlane/channel/message_format.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+// Makes and registers `bytes` of host memory that peers can map, read and write. Zeroed; pages are
+// taken when touched.
+Result<std::shared_ptr<RegionRecord>> makeLaneMemory(PeerCore& peer, uint64_t bytes);
+
+// Takes a region back in the background: new uses are refused from now on; the memory (if the
+// region owns it) is freed when every one of `peers` that imported it has let go or is gone.
+void retireRegion(const std::shared_ptr<RegionRecord>& record,
+                  const std::vector<std::shared_ptr<PeerCore>>& peers);
+
+inline RegionName nameOf(const RegionRecord& record) {
+  return {record.allocation, record.generation, record.bytes, record.access};
+}
+
+}  // namespace peerlane

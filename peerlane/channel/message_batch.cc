@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/message_batch.h"
+
+#include <algorithm>
+
+#include "peerlane/channel/message_lane.h"
+
+namespace peerlane {
+
+MessageBatch::~MessageBatch() {
+  for (const auto& region : regions_) region->gate.leave();
+}
+
+Status MessageBatch::hold(const std::shared_ptr<RegionRecord>& region) {
+  // Neighbours in a batch mostly share their region.
+  if (std::find(regions_.rbegin(), regions_.rend(), region) != regions_.rend()) return Status::ok();
+  if (!region->gate.enter())
+    return Status(Code::kClosed,
+                  "region " + std::to_string(region->allocation) + " is being unregistered");
+  regions_.push_back(region);
+  return Status::ok();
+}
+
+void MessageBatch::useLane(LaneEnd& lane) {
+  if (std::find(lanes_.begin(), lanes_.end(), &lane) == lanes_.end()) lanes_.push_back(&lane);
+}
+
+void MessageBatch::itemEnded(const Status& status) {
+  if (!status.isOk()) {
+    const std::lock_guard lock(failureMutex_);
+    if (failure_.isOk()) failure_ = status;
+  }
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  for (const auto& region : regions_) region->gate.leave();
+  regions_.clear();
+  metrics_.ended(failure_.code()).add();
+  markEnded(1, failure_);
+}
+
+bool MessageBatch::advanceLanes() {
+  bool moved = false;
+  for (LaneEnd* lane : lanes_) moved |= lane->advanceIfFree(LaneEnd::kSliceBytes);
+  return moved;
+}
+
+Status MessageBatch::wait(uint64_t number, std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(1); },
+                                          [this] { return advanceLanes(); },
+                                          Progress::Clock::now() + timeout));
+  return status(number);
+}
+
+void MessageBatch::cancel() {
+  cancelled_.store(true, std::memory_order_release);
+  for (LaneEnd* lane : lanes_) lane->stirCancelled();
+}
+
+void MessageBatch::runToEnd() {
+  held_.store(false, std::memory_order_release);
+  for (LaneEnd* lane : lanes_) lane->stir();
+  // A lapse only means another look.
+  while (!done(1)) (void)wait(1, std::chrono::seconds(1));
+}
+
+}  // namespace peerlane

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/message_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "peerlane/program/word.h"
+
+namespace peerlane {
+namespace {
+
+// Notes of withdrawal that are ahead of the window. An honest sender is never this far ahead.
+constexpr size_t kMaxWithdrawn = 2 * LaneArea::kSlots;
+
+bool overlap(const std::byte* a, const std::byte* b, uint64_t bytes) {
+  return a < b + bytes && b < a + bytes;
+}
+
+}  // namespace
+
+std::string LaneReceiver::nameOf(const Entry& entry) const {
+  return "receive " + std::to_string(entry.number) + " from rank " + std::to_string(ground_.rank);
+}
+
+void LaneReceiver::admit() {
+  while (next_ < head_ + kSlots) {
+    Posted posted;
+    if (!next(posted)) return;
+    Entry& entry = entryOf(next_);
+    entry.number = next_++;
+    entry.posted = true;
+    entry.wanted = std::move(posted);
+    if (entry.phase != Phase::kDone) continue;
+    // The sender withdrew it before.
+    if (entry.wanted.batch) entry.wanted.batch->itemEnded(entry.outcome);
+    entry.wanted = {};
+    closed();
+  }
+}
+
+void LaneReceiver::handle(const LaneNote& note) {
+  if (note.kind == LaneNote::Kind::kWithdraw) {
+    if (note.number < head_ || withdrawn_.size() >= kMaxWithdrawn) return;
+    if (withdrawn_.insert(note.number).second) opened();
+    return;
+  }
+  if (note.kind != LaneNote::Kind::kGaveUp) return;
+  if (note.number < head_ || note.number >= head_ + kSlots) return;
+  Entry& entry = entryOf(note.number);
+  if (entry.number == note.number && entry.phase == Phase::kLanding)
+    entry.run->cancel(note.code == Code::kOk ? Code::kPeerLost : note.code);
+}
+
+LanePrograms* LaneReceiver::programsFor(Entry& entry, bool agent) {
+  Result<LanePrograms*> made(static_cast<LanePrograms*>(nullptr));
+  const auto make = [this](Mailbox* mailbox) {
+    return LanePrograms::makeReceiver(ground_, mailbox);
+  };
+  if (agent || !ground_.peerAreaMapped()) {
+    made = entry.run->agentPrograms(make);
+  } else if (!programs_) {
+    auto shared = make(nullptr);
+    if (shared.isOk())
+      programs_ = std::move(*shared);
+    else
+      made = shared.status();
+  }
+  if (!made.isOk()) {
+    breakLane(made.status());
+    return nullptr;
+  }
+  return *made != nullptr ? *made : programs_.get();
+}
+
+bool LaneReceiver::step(uint64_t budgetBytes) {
+  bool moved = false;
+  uint64_t budget = budgetBytes;
+  do {
+    admit();
+    again_ = false;
+    moved |= lookAll(budget);
+    const uint64_t before = head_;
+    while (head_ < next_ && entryOf(head_).phase == Phase::kDone) {
+      Entry& entry = entryOf(head_++);
+      entry.phase = Phase::kWaiting;
+      entry.posted = false;
+      entry.outcome = Status::ok();
+    }
+    if (head_ != before && queued()) again_ = true;
+  } while (again_ && budget > 0 && failure().isOk());
+  if (again_) setHungry();
+  shelf_.sweep();
+  return moved;
+}
+
+bool LaneReceiver::lookAll(uint64_t& budget) {
+  bool moved = false;
+  for (uint64_t number = head_; number < next_ && failure().isOk(); ++number)
+    moved |= look(entryOf(number), budget);
+  // Messages that nobody has posted a receive for, and that their sender wants back.
+  if (withdrawn_.empty()) return moved;
+  while (!withdrawn_.empty() && *withdrawn_.begin() < head_) {
+    withdrawn_.erase(withdrawn_.begin());
+    closed();
+  }
+  const std::vector<uint64_t> numbers(withdrawn_.begin(), withdrawn_.end());  // look() erases
+  for (const uint64_t number : numbers) {
+    if (number < next_ || !failure().isOk()) continue;
+    if (number >= head_ + kSlots) break;
+    Entry& entry = entryOf(number);
+    entry.number = number;
+    moved |= look(entry, budget);
+  }
+  return moved;
+}
+
+bool LaneReceiver::arrived(const Entry& entry) const {
+  const std::byte* slot =
+      ground_.area->base + LaneArea::kInboxOffset +
+      entry.number % kSlots * uint64_t{LaneArea::strideBytes(ground_.eagerBytes)};
+  return satisfies(loadWord(slot, Width::k64), Compare::kGreaterEqual, entry.number + 1,
+                   Width::k64);
+}
+
+bool LaneReceiver::readEnvelope(Entry& entry) {
+  const std::byte* slot =
+      ground_.area->base + LaneArea::kInboxOffset +
+      entry.number % kSlots * uint64_t{LaneArea::strideBytes(ground_.eagerBytes)};
+  if (!entry.run) entry.run = std::make_unique<MessageRun>(*ground_.peer);
+  std::memcpy(&entry.run->envelope, slot + kSequenceBytes, sizeof(Envelope));
+  const Envelope& envelope = entry.run->envelope;
+  const bool sane = envelope.number == entry.number && envelope.kind >= MessageKind::kEager &&
+                    envelope.kind <= MessageKind::kVoid &&
+                    (envelope.kind != MessageKind::kEager || envelope.bytes <= ground_.eagerBytes);
+  if (!sane)
+    breakLane(Status(Code::kCorrupt,
+                     "rank " + std::to_string(ground_.rank) + " wrote an envelope that cannot be"));
+  return sane;
+}
+
+bool LaneReceiver::look(Entry& entry, uint64_t& budget) {
+  bool moved = false;
+  bool hungry = false;
+  MessageBatch* batch = entry.wanted.batch.get();
+  switch (entry.phase) {
+    case Phase::kDone: return false;
+    case Phase::kWaiting:
+      if (batch != nullptr && batch->cancelled()) {
+        batch->itemEnded(Status(Code::kCancelled, nameOf(entry) + " was cancelled"));
+        entry.wanted = {};
+        moved = true;
+      } else if (batch != nullptr && batch->held() && withdrawn_.count(entry.number) == 0) {
+        return false;
+      }
+      if (!arrived(entry)) return moved;
+      if (readEnvelope(entry)) judge(entry);
+      return true;
+    case Phase::kReaching:
+      if (batch->cancelled())
+        refuse(entry, Status(Code::kCancelled, nameOf(entry) + " was cancelled"));
+      else
+        beginGet(entry);
+      return entry.phase != Phase::kReaching;
+    case Phase::kStaging: moved = stage(entry, budget); break;
+    case Phase::kCopying:
+      if (batch->cancelled()) entry.run->cancel(Code::kCancelled);
+      [[fallthrough]];
+    case Phase::kLanding:
+    case Phase::kRefusing:
+    case Phase::kAgreeing: {
+      const uint64_t before = entry.run->bytesMoved();
+      const bool ended = entry.run->advance(budget, moved, hungry);
+      budget -= std::min(budget, entry.run->bytesMoved() - before);
+      if (ended) copied(entry);
+      break;
+    }
+  }
+  if (hungry) setHungry();
+  return moved;
+}
+
+// The envelope is there and read: what becomes of the message?
+void LaneReceiver::judge(Entry& entry) {
+  const Envelope& envelope = entry.run->envelope;
+  const bool isVoid = envelope.kind == MessageKind::kVoid;
+  if (!entry.wanted.batch || isVoid || withdrawn_.count(entry.number) != 0)
+    return refuse(entry, Status(Code::kCancelled,
+                                nameOf(entry) + " was cancelled" +
+                                    (entry.posted && !entry.wanted.batch ? "" : " by its sender")));
+  const MessageItem& item = itemOf(entry);
+  if (envelope.bytes != item.bytes)
+    return refuse(entry, Status(Code::kSizeMismatch,
+                                nameOf(entry) + " has room for " + std::to_string(item.bytes) +
+                                    " bytes, the message has " + std::to_string(envelope.bytes)));
+  switch (envelope.kind) {
+    case MessageKind::kEager: return beginEager(entry);
+    case MessageKind::kGet: return beginGet(entry);
+    case MessageKind::kPut: return beginPut(entry);
+    default: return beginStaging(entry);
+  }
+}
+
+void LaneReceiver::start(Entry& entry, const cpu::CpuProgram& program, Verdict verdict,
+                         Phase phase) {
+  MessageRun& run = *entry.run;
+  run.answer.verdict = verdict;
+  run.answer.number = entry.number;
+  run.answer.bytes = entry.wanted.batch ? itemOf(entry).bytes : 0;
+  run.targets[kReceiverAnswer] = run.answerTarget();
+  run.start(program, entry.number);
+  entry.phase = phase;
+  again_ = true;  // its first op can run at once
+}
+
+void LaneReceiver::beginEager(Entry& entry) {
+  LanePrograms* programs = programsFor(entry, false);
+  if (programs == nullptr) return;
+  const MessageItem& item = itemOf(entry);
+  entry.run->answer = {};
+  entry.run->targets[kReceiverBuffer] = {.address = item.address, .bytes = item.bytes};
+  start(entry, programs->eager, Verdict::kAccepted, Phase::kCopying);
+}
+
+void LaneReceiver::beginGet(Entry& entry) {
+  MessageRun& run = *entry.run;
+  const Envelope& envelope = run.envelope;
+  const MessageItem& item = itemOf(entry);
+  auto found = shelf_.find(
+      {envelope.allocation, envelope.generation, envelope.regionBytes, envelope.access});
+  if (!found.isOk()) return stageOrRefuse(entry, found.status());
+  if (*found == nullptr) {
+    entry.phase = Phase::kReaching;
+    return;
+  }
+  const RemoteMemory& memory = (*found)->memory;
+  if (!allows(memory.grant.access, Access::kRemoteRead))
+    return stageOrRefuse(entry,
+                         Status(Code::kPermissionDenied, "its region grants no remote read"));
+  if (item.bytes > memory.grant.bytes || envelope.offset > memory.grant.bytes - item.bytes)
+    return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(ground_.rank) +
+                                                " sent a place outside its region"));
+  const std::byte* from = memory.mapped == nullptr ? nullptr : memory.mapped + envelope.offset;
+  if (from != nullptr && overlap(from, item.address, item.bytes))
+    return refuse(
+        entry, Status(Code::kInvalidArgument, nameOf(entry) + " overlaps the memory that is sent"));
+  LanePrograms* programs = programsFor(entry, from == nullptr);
+  if (programs == nullptr) return;
+  if (Status used = run.use(*found); !used.isOk()) return refuse(entry, used);
+  run.answer = {};
+  run.targets[kReceiverBuffer] = {.address = item.address, .bytes = item.bytes};
+  run.targets[kReceiverPeerPayload] = {.address = const_cast<std::byte*>(from),
+                                       .bytes = item.bytes,
+                                       .remote = &memory,
+                                       .remoteOffset = envelope.offset};
+  start(entry, programs->get, Verdict::kAccepted, Phase::kCopying);
+}
+
+void LaneReceiver::beginPut(Entry& entry) {
+  const MessageItem& item = itemOf(entry);
+  if (item.region == nullptr || !allows(item.region->access, Access::kRemoteWrite))
+    return stageOrRefuse(entry, Status(Code::kPermissionDenied,
+                                       "the buffer grants no remote write, which put needs"));
+  LanePrograms* programs = programsFor(entry, false);
+  if (programs == nullptr) return;
+  Answer& answer = entry.run->answer;
+  answer = {};
+  answer.access = item.region->access;
+  answer.allocation = item.region->allocation;
+  answer.generation = item.region->generation;
+  answer.regionBytes = item.region->bytes;
+  answer.position = static_cast<uint64_t>(item.address - item.region->base);
+  start(entry, programs->put, Verdict::kAccepted, Phase::kLanding);
+}
+
+// The memory cannot be reached directly.
+void LaneReceiver::stageOrRefuse(Entry& entry, const Status& why) {
+  const Status full = why.withContext(nameOf(entry));
+  if (entry.run->envelope.mayStage == 0 || ground_.strict) return refuse(entry, full);
+  ground_.peer->metrics().fallbacks().add();
+  beginStaging(entry);
+}
+
+void LaneReceiver::beginStaging(Entry& entry) {
+  if (!staged_.isOpen()) {
+    if (Status made = staged_.openReceiver(StagedRing::within(ground_.ringBytes)); !made.isOk())
+      return refuse(entry, made.withContext("the staging ring"));
+  }
+  LanePrograms* programs = programsFor(entry, false);
+  if (programs == nullptr) return;
+  const RegionRecord& memory = staged_.ownMemory();
+  Answer& answer = entry.run->answer;
+  answer = {};
+  answer.access = memory.access;
+  answer.chunkBytes = staged_.ring().chunkBytes;
+  answer.allocation = memory.allocation;
+  answer.generation = memory.generation;
+  answer.regionBytes = memory.bytes;
+  answer.position = entry.firstChunk = chunksGiven_;
+  chunksGiven_ += staged_.ring().chunksOf(itemOf(entry).bytes);
+  entry.run->targets[kReceiverBuffer] = {};
+  start(entry, programs->eager, Verdict::kStaged, Phase::kAgreeing);
+}
+
+void LaneReceiver::refuse(Entry& entry, const Status& why) {
+  LanePrograms* programs = programsFor(entry, false);
+  if (programs == nullptr) return;
+  entry.outcome = why;
+  entry.run->answer = {};
+  entry.run->answer.code = why.code();
+  entry.run->targets[kReceiverBuffer] = {};
+  start(entry, programs->eager, Verdict::kRefused, Phase::kRefusing);
+}
+
+// The run of an entry has ended.
+void LaneReceiver::copied(Entry& entry) {
+  const Code code = entry.run->code();
+  const MessageKind kind = entry.run->envelope.kind;
+  if (entry.phase == Phase::kLanding) {
+    if (code != Code::kOk)
+      return settle(entry, Status(code, nameOf(entry) + ": its sender gave up"));
+    count(kind, "peer", itemOf(entry).bytes);
+    return settle(entry, Status::ok());
+  }
+  if (entry.phase == Phase::kCopying && code != Code::kOk)
+    return refuse(entry,
+                  Status(code, nameOf(entry) + (code == Code::kCancelled ? " was cancelled"
+                                                                         : ": the copy failed")));
+  if (code != Code::kOk) return breakLane(Status(code, nameOf(entry) + ": the link failed"));
+  if (entry.phase == Phase::kRefusing) return settle(entry, entry.outcome);
+  if (entry.phase == Phase::kAgreeing) {
+    entry.phase = Phase::kStaging;
+    again_ = true;
+    return;
+  }
+  count(kind, kind == MessageKind::kEager ? "inbox" : entry.run->engine(), itemOf(entry).bytes);
+  settle(entry, Status::ok());
+}
+
+bool LaneReceiver::stage(Entry& entry, uint64_t& budget) {
+  if (entry.firstChunk != stagedTurn_) return false;
+  const MessageItem& item = itemOf(entry);
+  if (!staged_.running()) staged_.begin(item.address, item.bytes, entry.firstChunk);
+  bool moved = false;
+  bool hungry = false;
+  if (Status status = staged_.advance(budget, moved, hungry); !status.isOk()) breakLane(status);
+  if (hungry) setHungry();
+  if (failure().isOk() && !staged_.running()) {
+    stagedTurn_ = staged_.nextChunk();
+    count(MessageKind::kRing, "staged", item.bytes);
+    settle(entry, Status::ok());
+    again_ = true;  // the next one may wait for its turn in the ring
+  }
+  return moved;
+}
+
+void LaneReceiver::settle(Entry& entry, const Status& status) {
+  const auto batch = std::move(entry.wanted.batch);
+  entry.wanted = {};
+  entry.phase = Phase::kDone;
+  entry.outcome = status;
+  if (withdrawn_.erase(entry.number) != 0) closed();
+  if (entry.posted) closed();
+  if (batch) batch->itemEnded(status);
+}
+
+void LaneReceiver::count(MessageKind kind, const char* engine, uint64_t bytes) {
+  const auto index = static_cast<size_t>(kind);
+  received_[index].store(received_[index].load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+  auto& [name, counter] = counters_[index];
+  if (name != engine) {
+    name = engine;
+    counter =
+        &ground_.peer->metrics().bytes(ground_.peer->link().traits().transport, engine, "recv");
+  }
+  counter->add(bytes);
+}
+
+bool LaneReceiver::abandon() {
+  bool all = staged_.abandon(failure().code());
+  for (Entry& entry : window_) {
+    if (entry.phase == Phase::kCopying || entry.phase == Phase::kLanding ||
+        entry.phase == Phase::kRefusing || entry.phase == Phase::kAgreeing) {
+      bool moved = false;
+      bool hungry = false;
+      entry.run->cancel(failure().code());
+      if (!entry.run->advance(0, moved, hungry)) {
+        all = false;
+        continue;
+      }
+    }
+    if (entry.phase == Phase::kStaging && !all) continue;
+    if (entry.phase != Phase::kDone && entry.posted) settle(entry, failure());
+  }
+  if (all) shelf_.clear();
+  return all;
+}
+
+std::string LaneReceiver::describeWindow() const {
+  std::string text = "from rank " + std::to_string(ground_.rank) + ": receives " +
+                     std::to_string(head_) + " to " + std::to_string(next_) + " under way";
+  if (head_ == next_) return text;
+  const Entry& oldest = window_[head_ % kSlots];
+  if (oldest.phase == Phase::kWaiting) return text + "; the oldest waits for its message";
+  if (oldest.phase == Phase::kReaching) return text + "; the oldest waits for an import";
+  return oldest.run ? text + "; oldest: " + oldest.run->describe() : text;
+}
+
+}  // namespace peerlane
