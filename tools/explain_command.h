@@ -3,7 +3,7 @@
 // `peerlane explain`: how bytes would get from one memory to another, and why not otherwise.
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is CLI11's
 class App;
 }
 

@@ -3,7 +3,7 @@
 // `peerlane recv`: prints a ticket and receives one file.
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is CLI11's
 class App;
 }
 

@@ -3,7 +3,7 @@
 // `peerlane send`: moves a file to the process that printed the ticket (`peerlane recv`).
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is CLI11's
 class App;
 }
 

@@ -3,7 +3,7 @@
 // `peerlane topo`: what this machine is made of and how far its devices are from each other.
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is CLI11's
 class App;
 }
 

@@ -65,7 +65,7 @@ class FileCommands : public testing::Test {
     Strings arguments{"recv", "--listen", "none"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     recv_.emplace(arguments, environment, in("there"));
-    const std::string ticket = recv_->firstLine();
+    std::string ticket = recv_->firstLine();
     EXPECT_FALSE(ticket.empty()) << recv_->err();
     return ticket;
   }
