@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly report=${1:-bench/results/host.json}
-readonly program=${PEERLANE_PROGRAM:-build/bin/peerlane}
+readonly program=${BENCH_PROGRAM:-build/bin/peerlane}
 mkdir -p "$(dirname "$report")"
 rm -f "$report"
 status=0
@@ -29,6 +29,8 @@ done
 measure pingpong -b 8 -e 4K -f 512
 measure post -b 8 -e 4K -f 512
 measure connect
+measure sendrecv
+measure batch --blocks 128 --block 512K
 # Further sizes, for the curve.
 measure put
 measure get

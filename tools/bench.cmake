@@ -7,6 +7,7 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench_copy.cc
   bench_endpoint.cc
   bench_memory.cc
+  bench_message.cc
   bench_options.cc
   bench_pair.cc
   bench_pingpong.cc

@@ -8,6 +8,7 @@
 
 #include "tools/bench_connect.h"
 #include "tools/bench_endpoint.h"
+#include "tools/bench_message.h"
 #include "tools/bench_pingpong.h"
 #include "tools/bench_request.h"
 #include "tools/byte_pattern.h"
@@ -45,6 +46,7 @@ class Child {
   std::unique_ptr<BenchEndpoint> endpoint_;
   std::optional<PingpongPartner> pingpong_;
   std::optional<ConnectPartner> connect_;
+  std::optional<MessagePartner> messages_;
   std::unique_ptr<RawSocket> socket_;
 };
 
@@ -62,6 +64,7 @@ Status Child::makeRegions() {
   PEERLANE_RETURN_IF_ERROR(endpoint_->importRegions(pipe_, peer));
   pingpong_.emplace(*endpoint_);
   connect_.emplace(*endpoint_);
+  messages_.emplace(*endpoint_);
   return pipe_.send(kReady, {});
 }
 
@@ -133,6 +136,14 @@ Status Child::answer(const BenchMessage& message) {
     case kAcceptPeer: {
       PEERLANE_ASSIGN(const ConnectCheck check, message.as<ConnectCheck>());
       return connect_->acceptPeer(pipe_, check);
+    }
+    case kOpenMessages: {
+      PEERLANE_ASSIGN(const MessageSetup setup, message.as<MessageSetup>());
+      return messages_->open(pipe_, setup, message.descriptors.at(0));
+    }
+    case kMessages: {
+      PEERLANE_ASSIGN(const MessagesRequest request, message.as<MessagesRequest>());
+      return messages_->serve(pipe_, request);
     }
     case kExtraPeers: return connectMore(message);
     default:

@@ -29,9 +29,11 @@ CLI::Option* addSize(CLI::App* command, const std::string& name, uint64_t& to,
 
 void describe(CLI::App* command, bench::BenchOptions& options) {
   command
-      ->add_option("operation", options.operation,
-                   "put, get: one-sided; pingpong: put + signal, half round trip; post: one plan "
-                   "again and again, one flush per 64; connect: a new peer to its first byte")
+      ->add_option(
+          "operation", options.operation,
+          "put, get: one-sided; sendrecv: a message and its answer; batch: many messages in one "
+          "call; pingpong: put + signal, half round trip; post: one plan "
+          "again and again, one flush per 64; connect: a new peer to its first byte")
       ->required()
       ->check(CLI::IsMember(bench::operations()));
   addSize(command, "-b,--begin", options.beginBytes, "Smallest size, such as 8 or 4K");
@@ -53,6 +55,9 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
   command->add_option("--cpus", options.cpus, "The cores of the two processes, such as 0,1")
       ->delimiter(',')
       ->expected(2);
+  command
+      ->add_option("--protocol", options.protocol, "sendrecv, batch: auto, eager, get, put or ring")
+      ->capture_default_str();
   command->add_flag("--poll", options.pollSignals,
                     "pingpong: look at Signal::value() in a loop instead of Signal::wait()");
   command->add_flag("--ceiling", options.ceiling,

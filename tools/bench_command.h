@@ -4,7 +4,7 @@
 // raw limit of the machine in the same run. Confined to one thread.
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is CLI11's
 class App;
 }
 

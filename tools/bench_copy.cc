@@ -171,8 +171,10 @@ Status CopyRow::prepare(Contender who, bool checked) {
   }
   if (who != Contender::kCeiling || socket_ == nullptr) return Status::ok();
   const bool stream = raw_ == Raw::kStream;
-  const SocketRequest request{isPut_, stream ? layout_.bytes * layout_.pieces : layout_.bytes,
-                              layout_.stride, stream ? 1 : layout_.pieces};
+  const SocketRequest request{.isPut = isPut_,
+                              .bytes = stream ? layout_.bytes * layout_.pieces : layout_.bytes,
+                              .stride = layout_.stride,
+                              .count = stream ? 1 : layout_.pieces};
   PEERLANE_RETURN_IF_ERROR(pair_.pipe().send(kServeSocket, request));
   return socket_->greet(true);
 }

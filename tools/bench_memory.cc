@@ -51,7 +51,7 @@ Result<std::unique_ptr<PrivateMemory>> PrivateMemory::create(size_t bytes) {
   if (memory == nullptr)
     return Status(Code::kOutOfMemory, std::to_string(bytes) + " bytes for the benchmark");
   ::madvise(memory, bytes, MADV_HUGEPAGE);
-  return std::unique_ptr<PrivateMemory>(new PrivateMemory(static_cast<std::byte*>(memory), bytes));
+  return std::unique_ptr<PrivateMemory>(new PrivateMemory(static_cast<std::byte*>(memory)));
 }
 
 PrivateMemory::~PrivateMemory() {

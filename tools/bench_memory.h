@@ -26,9 +26,8 @@ class PrivateMemory {
   std::byte* data() const { return data_; }
 
  private:
-  PrivateMemory(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  explicit PrivateMemory(std::byte* data) : data_(data) {}
   std::byte* data_;
-  size_t bytes_;
 };
 
 struct BackingFile {

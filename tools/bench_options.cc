@@ -15,8 +15,10 @@ struct Defaults {
   uint64_t end;
   uint64_t factor;
 };
-constexpr std::array<Defaults, 5> kDefaults{{{"put", 4096, 64 << 20, 4},
+constexpr std::array<Defaults, 7> kDefaults{{{"put", 4096, 64 << 20, 4},
                                              {"get", 4096, 64 << 20, 4},
+                                             {"sendrecv", 8, 16 << 20, 8},
+                                             {"batch", 0, 0, 0},
                                              {"pingpong", 8, 4096, 512},
                                              {"connect", 8, 8, 2},
                                              {"post", 8, 4096, 512}}};
@@ -37,13 +39,19 @@ Status oneOf(const char* option, const std::string& value, const std::vector<std
 }
 
 Status completeBlocks(BenchOptions& options) {
+  if (options.operation == "batch" && options.blocks == 0 && options.blockBytes == 0) {
+    options.blocks = 128;
+    options.blockBytes = 512 << 10;
+  }
   if ((options.blocks == 0) != (options.blockBytes == 0))
     return invalid("--blocks and --block go together: a count and a size, both above 0");
   if (options.indexed && !options.isScattered())
     return invalid("--indexed needs a list: --blocks COUNT --block BYTES");
   if (!options.isScattered()) return Status::ok();
-  if (options.operation != "put" && options.operation != "get")
-    return invalid("--blocks is for put and get, not for " + options.operation);
+  const bool isCopy = options.operation == "put" || options.operation == "get";
+  if (!isCopy && options.operation != "batch")
+    return invalid("--blocks is for put, get and batch, not for " + options.operation);
+  if (options.indexed && !isCopy) return invalid("--indexed is for put and get");
   if (options.blocks > UINT32_MAX || options.blockBytes > kMaxBytes / options.blocks)
     return invalid("--blocks " + std::to_string(options.blocks) + " x " +
                    std::to_string(options.blockBytes) + " bytes; at most 1 TiB together");
@@ -53,7 +61,8 @@ Status completeBlocks(BenchOptions& options) {
 }  // namespace
 
 const std::vector<std::string>& operations() {
-  static const std::vector<std::string> names = {"put", "get", "pingpong", "connect", "post"};
+  static const std::vector<std::string> names = {"put",  "get",      "sendrecv", "batch",
+                                                 "post", "pingpong", "connect"};
   return names;
 }
 
@@ -62,6 +71,8 @@ Status complete(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"mapped", "private"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "shm", "tcp"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "mapped", "cma", "ring"}));
+  PEERLANE_RETURN_IF_ERROR(
+      oneOf("--protocol", options.protocol, {"auto", "eager", "get", "put", "ring"}));
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   for (const Defaults& row : kDefaults) {
     if (row.operation != options.operation) continue;

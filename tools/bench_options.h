@@ -28,6 +28,7 @@ struct BenchOptions {
   std::string link = "auto";      // or "shm", "tcp"
   std::string engine = "auto";    // or "mapped", "cma", "ring"
   std::vector<int> cpus;          // of the two processes; empty: the first two cores
+  std::string protocol = "auto";  // sendrecv, batch; or "eager", "get", "put", "ring"
   bool pollSignals = false;       // pingpong: Signal::value() in a loop, not Signal::wait()
   bool ceiling = false;
   bool check = false;  // verify every sample instead of eight per size

@@ -109,8 +109,8 @@ RawGame rawGame(BenchEndpoint& endpoint, bool isParent, pid_t other, uint64_t by
   const bool throughKernel = to.remote.engine() == "cma" && other != 0;
   RawFlags& flags = endpoint.flags();
   RawGame raw;
-  raw.out = {endpoint.source().data(),
-             throughKernel || !to.mapping ? to.address : to.mapping->data(), bytes};
+  raw.out = {{endpoint.source().data(),
+              throughKernel || !to.mapping ? to.address : to.mapping->data(), bytes}};
   raw.other = throughKernel ? other : 0;
   raw.mine = isParent ? &flags.toParent : &flags.toChild;
   raw.theirs = isParent ? &flags.toChild : &flags.toParent;

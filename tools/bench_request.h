@@ -21,16 +21,18 @@ enum BenchKind : uint32_t {
   kFootprintIs,
   kPortIs,  // uint16_t
   // Requests
-  kSetup,        // EndpointSetup, descriptor of RawFlags; answered by kTicketIs
-  kMakeRegions,  // answered by kRegions, and expects the parent's kRegions
-  kFill,         // FillRequest
-  kVerify,       // VerifyRequest and VerifyPiece[]; answered by kWrongIs
-  kPingpong,     // PingpongRequest; kReady, the game, kWrongIs
-  kRawPingpong,  // PingpongRequest; kReady, the game, kWrongIs
-  kListen,       // answered by kPortIs
-  kServeSocket,  // SocketRequest; kReady, the transfers, kReady
-  kAcceptPeer,   // ConnectCheck; answered by kWrongIs
-  kExtraPeers,   // ExtraPeersRequest and the parent's ticket; answered by kFootprintIs
+  kSetup,         // EndpointSetup, descriptor of RawFlags; answered by kTicketIs
+  kMakeRegions,   // answered by kRegions, and expects the parent's kRegions
+  kFill,          // FillRequest
+  kVerify,        // VerifyRequest and VerifyPiece[]; answered by kWrongIs
+  kPingpong,      // PingpongRequest; kReady, the game, kWrongIs
+  kRawPingpong,   // PingpongRequest; kReady, the game, kWrongIs
+  kListen,        // answered by kPortIs
+  kServeSocket,   // SocketRequest; kReady, the transfers, kReady
+  kAcceptPeer,    // ConnectCheck; answered by kWrongIs
+  kOpenMessages,  // MessageSetup, descriptor of the stage; both make a communicator; kReady
+  kMessages,      // MessagesRequest; kReady, the messages, kReady
+  kExtraPeers,    // ExtraPeersRequest and the parent's ticket; answered by kFootprintIs
 };
 
 struct FillRequest {
@@ -60,8 +62,9 @@ struct PingpongRequest {
 
 struct SocketRequest {
   bool isPut = false;
-  uint64_t bytes = 0;   // per transfer
-  uint64_t stride = 0;  // between their places in the region
+  bool bothWays = false;  // as many bytes come back
+  uint64_t bytes = 0;     // per transfer
+  uint64_t stride = 0;    // between their places in the region
   uint64_t count = 0;
 };
 
@@ -75,6 +78,19 @@ struct ExtraPeersRequest {
 struct Footprint {
   uint64_t residentBytes = 0;
   uint64_t descriptors = 0;
+};
+
+struct MessageSetup {
+  uint8_t protocol = 0;  // peerlane::Protocol
+  uint64_t stageBytes = 0;
+};
+struct MessagesRequest {
+  uint64_t bytes = 0;   // of one message
+  uint64_t stride = 0;  // between their places in the regions
+  uint64_t count = 0;
+  bool isBatch = false;  // all in one call, one way; else each is answered by one of the same size
+  bool raw = false;      // copies and flags instead of messages
+  bool byKernel = false;
 };
 
 // The next message, which must be of `kind`; an error of the other process as its status.

@@ -6,6 +6,7 @@
 #include "peerlane/core/text.h"
 #include "tools/bench_connect.h"
 #include "tools/bench_copy.h"
+#include "tools/bench_message.h"
 #include "tools/bench_pair.h"
 #include "tools/bench_pingpong.h"
 #include "tools/bench_post.h"
@@ -18,6 +19,8 @@ uint64_t regionBytesFor(const BenchOptions& options) {
   constexpr uint64_t kLeast = 4096;
   if (options.operation == "put" || options.operation == "get")
     return std::max(kLeast, copyRegionBytes(options));
+  if (options.operation == "sendrecv" || options.operation == "batch")
+    return std::max(kLeast, messageRegionBytes(options));
   return std::max(kLeast, options.endBytes);
 }
 
@@ -30,8 +33,10 @@ std::string titleOf(const BenchOptions& options, BenchPair& pair) {
                       " memory, link " + pair.link() + ", engine " + pair.engine();
   if (options.isScattered())
     title += ", " + std::to_string(options.blocks) + " blocks of " +
-             formatByteSize(options.blockBytes) + " per call, places new every time" +
+             formatByteSize(options.blockBytes) + " per call" +
+             (options.operation == "batch" ? "" : ", places new every time") +
              (options.indexed ? ", by block number" : "");
+  if (options.operation == "sendrecv") title += ", half of a message and its answer";
   if (options.operation == "pingpong") title += ", half round trips, both sides spin";
   if (options.operation == "post")
     title += ", one plan, same buffers, one flush per 64 posts (as ucp_put_bw, window 64)";
@@ -41,6 +46,8 @@ std::string titleOf(const BenchOptions& options, BenchPair& pair) {
 Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& report) {
   if (options.operation == "put" || options.operation == "get")
     return benchCopy(pair, options, report);
+  if (options.operation == "sendrecv" || options.operation == "batch")
+    return benchMessages(pair, options, report);
   if (options.operation == "pingpong") return benchPingpong(pair, options, report);
   if (options.operation == "post") return benchPost(pair, options, report);
   return benchConnect(pair, options, report);

@@ -6,13 +6,14 @@
 namespace peerlane::bench {
 namespace {
 
-// The message says which round it belongs to, so the source changes with every one.
 Status hit(const RawGame& game, uint64_t round) {
-  std::memcpy(game.out.local, &round, std::min(sizeof(round), game.out.bytes));
+  const RawPiece& piece =
+      game.out.size() == 1 ? game.out[0] : game.out[(round - 1) % game.out.size()];
+  if (game.stamp) std::memcpy(piece.local, &round, std::min(sizeof(round), piece.bytes));
   if (game.other == 0)
-    std::memcpy(game.out.other, game.out.local, game.out.bytes);
+    std::memcpy(piece.other, piece.local, piece.bytes);
   else
-    PEERLANE_RETURN_IF_ERROR(kernelCopyPieces(game.other, {&game.out, 1}, true));
+    PEERLANE_RETURN_IF_ERROR(kernelCopyPieces(game.other, {&piece, 1}, true));
   game.theirs->store(game.base + round, std::memory_order_release);
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "tools/bench_samples.h"
 #include "tools/ceiling_copy.h"
@@ -13,8 +14,10 @@
 namespace peerlane::bench {
 
 struct RawGame {
-  RawPiece out;                             // my source to the other's destination
-  pid_t other = 0;                          // 0: mapped, else through the kernel
+  // My source to the other's destination; round after round the next one.
+  std::vector<RawPiece> out;
+  bool stamp = true;  // write the round's number into the source first, so that it changes
+  pid_t other = 0;    // 0: mapped, else through the kernel
   std::atomic<uint64_t>* mine = nullptr;    // the flag I wait for
   std::atomic<uint64_t>* theirs = nullptr;  // the flag I raise
   uint64_t base = 0;                        // both flags' value before the first round

@@ -95,11 +95,19 @@ Status RawSocket::get(std::byte* to, uint64_t bytes) {
   return receiveAll(to, bytes);
 }
 
+Status RawSocket::exchange(const std::byte* from, std::byte* to, uint64_t bytes) {
+  PEERLANE_RETURN_IF_ERROR(sendAll(from, bytes));
+  return receiveAll(to, bytes);
+}
+
 Status RawSocket::serve(const SocketRequest& request, const std::byte* source,
                         std::byte* destination) {
   for (uint64_t i = 0; i < request.count; ++i) {
     uint64_t word = 0;
-    if (request.isPut) {
+    if (request.bothWays) {
+      PEERLANE_RETURN_IF_ERROR(receiveAll(destination + i * request.stride, request.bytes));
+      PEERLANE_RETURN_IF_ERROR(sendAll(source + i * request.stride, request.bytes));
+    } else if (request.isPut) {
       PEERLANE_RETURN_IF_ERROR(receiveAll(destination + i * request.stride, request.bytes));
       PEERLANE_RETURN_IF_ERROR(sendAll(&word, sizeof(word)));
     } else {

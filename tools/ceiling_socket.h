@@ -29,6 +29,8 @@ class RawSocket {
   Status greet(bool first);
   Status put(const std::byte* from, uint64_t bytes);
   Status get(std::byte* to, uint64_t bytes);
+  // A put that is answered by as many bytes.
+  Status exchange(const std::byte* from, std::byte* to, uint64_t bytes);
   // The other side of `request.count` puts or gets.
   Status serve(const SocketRequest& request, const std::byte* source, std::byte* destination);
 

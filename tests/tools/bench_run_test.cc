@@ -113,6 +113,46 @@ TEST(BenchRun, PingpongPostAndConnect) {
   EXPECT_GT(connect["rows"][0]["fds_per_peer"], 0);
 }
 
+TEST(BenchRun, MessagesAndBatches) {
+  for (const char* memory : {"mapped", "private"}) {
+    BenchOptions each = tiny("sendrecv");
+    each.memory = memory;
+    each.endBytes = 1 << 20;
+    each.factor = 181;
+    each.ceiling = true;
+    expectRows(runTiny(each), 3, true);
+    BenchOptions batch = tiny("batch");
+    batch.memory = memory;
+    batch.blocks = 40;
+    batch.blockBytes = 10000;
+    batch.ceiling = true;
+    expectRows(runTiny(batch), 1, true);
+  }
+  for (const char* protocol : {"eager", "get", "put", "ring"}) {
+    BenchOptions options = tiny("sendrecv");
+    options.protocol = protocol;
+    options.beginBytes = 1000;
+    options.endBytes = 1000;
+    expectRows(runTiny(options), 1, false);
+  }
+}
+
+TEST(BenchRun, MessagesOverASocket) {
+  BenchOptions options = tiny("sendrecv");
+  options.link = "tcp";
+  options.beginBytes = 100;
+  options.endBytes = 100000;
+  options.factor = 1000;
+  options.ceiling = true;
+  expectRows(runTiny(options), 2, true);
+  BenchOptions batch = tiny("batch");
+  batch.link = "tcp";
+  batch.blocks = 10;
+  batch.blockBytes = 10000;
+  batch.ceiling = true;
+  expectRows(runTiny(batch), 1, true);
+}
+
 // A benchmark that cannot find wrong bytes would prove nothing.
 TEST(BenchRun, WrongBytesAndMissingSignalsAreFound) {
   BenchOptions options = tiny("put");
