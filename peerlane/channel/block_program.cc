@@ -104,6 +104,12 @@ Result<TargetId> BlockProgram::remoteTarget(const PeerCore& peer, const RemoteRe
     return Status(Code::kPermissionDenied, std::string("the remote region grants ") +
                                                accessName(region->access()) + ", this needs " +
                                                accessName(wanted));
+  // Another handle on the same region is the same target.
+  for (size_t i = remotes_.size(); i-- > 0;)
+    if (remotes_[i].reference().allocation == region->reference().allocation &&
+        remotes_[i].reference().generation == region->reference().generation &&
+        remotes_[i].bytes() == region->bytes())
+      return static_cast<TargetId>(kRemoteBit + i);
   if (remotes_.size() >= kMaxRegions)
     return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
   remotes_.push_back(*region);
@@ -205,24 +211,46 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction, const Index
   return Status::ok();
 }
 
+// Blocks of one size on a grid (pages), in any order: a bit per place tells whether two meet.
+// Nothing when the list is not of that kind.
+std::optional<bool> BlockProgram::overlapOnGrid() const {
+  const std::vector<Segment>& segments = layout_.segments;
+  const Segment& first = segments.front();
+  const uint64_t block = first.bytes;
+  const bool remote = first.to >= kRemoteBit;
+  const uint64_t regionBytes =
+      remote ? remotes_[first.to - kRemoteBit].bytes() : locals_[first.to]->bytes;
+  // The bits must be cheaper than sorting.
+  if (regionBytes / block > segments.size() * uint64_t{64}) return {};
+  std::vector<bool> taken(regionBytes / block + 1, false);
+  for (const Segment& segment : segments) {
+    if (segment.to != first.to || segment.bytes != block || segment.toOffset % block != 0)
+      return {};
+    if (taken[segment.toOffset / block]) return true;
+    taken[segment.toOffset / block] = true;
+  }
+  return false;
+}
+
 // Two blocks that write the same bytes leave it to chance who wins: refused. Lists mostly come in
-// order, so that a look at the neighbours suffices; else the ranges are sorted.
+// order, where a look at the neighbours suffices, or on a grid; else the ranges are sorted.
 Status BlockProgram::checkOverlap() const {
   const auto before = [](const Segment& a, const Segment& b) {
     return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
   };
-  const auto apart = [](const Segment& a, const Segment& b) {
-    return a.to != b.to || a.toOffset + a.bytes <= b.toOffset;
-  };
-  const auto firstBad = [&](const std::vector<Segment>& ordered) -> Status {
-    for (size_t i = 1; i < ordered.size(); ++i)
-      if (!apart(ordered[i - 1], ordered[i]))
+  const auto firstBad = [](const std::vector<Segment>& ordered) -> Status {
+    for (size_t i = 1; i < ordered.size(); ++i) {
+      const Segment& a = ordered[i - 1];
+      const Segment& b = ordered[i];
+      if (a.to == b.to && a.toOffset + a.bytes > b.toOffset)
         return invalid("two blocks overlap at their destination, at offset " +
-                       std::to_string(ordered[i].toOffset));
+                       std::to_string(b.toOffset));
+    }
     return Status::ok();
   };
   if (std::is_sorted(layout_.segments.begin(), layout_.segments.end(), before))
     return firstBad(layout_.segments);
+  if (overlapOnGrid() == false) return Status::ok();
   std::vector<Segment> sorted = layout_.segments;
   std::sort(sorted.begin(), sorted.end(), before);
   return firstBad(sorted);
@@ -270,9 +298,10 @@ const char* BlockProgram::engine() const {
   return region ? region->memory.engine : "";
 }
 
-// In one process source and destination may be the same memory; memcpy must not see that.
+// In one process source and destination may be the same memory; memcpy must not see that. Indexed
+// blocks are not looked at: their numbers come later, and equal strides keep them apart or equal.
 Status BlockProgram::checkOverlapWithSource() const {
-  if (layout_.kind != CopyLayout::Kind::kScattered) return Status::ok();
+  if (layout_.kind == CopyLayout::Kind::kIndexed) return Status::ok();
   const auto baseOf = [this](TargetId target) -> const std::byte* {
     return target >= kRemoteBit ? remotes_[target - kRemoteBit].slot()->region->memory.mapped
                                 : locals_[target]->base;
@@ -283,12 +312,16 @@ Status BlockProgram::checkOverlapWithSource() const {
     bool isSource;
   };
   std::vector<Range> ranges;
-  for (const Segment& segment : layout_.segments) {
-    const std::byte* to = baseOf(segment.to) + segment.toOffset;
-    const std::byte* from = baseOf(segment.from) + segment.fromOffset;
+  const auto add = [&](const Segment& segment, uint64_t toMore, uint64_t fromMore) {
+    const std::byte* to = baseOf(segment.to) + segment.toOffset + toMore;
+    const std::byte* from = baseOf(segment.from) + segment.fromOffset + fromMore;
     ranges.push_back({to, to + segment.bytes, false});
     ranges.push_back({from, from + segment.bytes, true});
-  }
+  };
+  for (const Segment& segment : layout_.segments) add(segment, 0, 0);
+  if (layout_.kind == CopyLayout::Kind::kStrided)
+    for (uint64_t i = 0; i < layout_.count; ++i)
+      add(layout_.first, i * layout_.toStride, i * layout_.fromStride);
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   const std::byte* sourceEnd = nullptr;

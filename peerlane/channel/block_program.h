@@ -67,6 +67,7 @@ class BlockProgram {
   Result<TargetId> localTarget(const Region* region);
   Result<TargetId> remoteTarget(const PeerCore& peer, const RemoteRegion* region);
   Status checkOverlap() const;
+  std::optional<bool> overlapOnGrid() const;
   Status checkOverlapWithSource() const;
   Status begin(Direction direction);
 

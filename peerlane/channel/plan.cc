@@ -4,6 +4,7 @@
 // kernel only to wake a sleeper. Keep it that way; tests/channel/posting_path_test.cc counts.
 #include "peerlane/channel/plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -43,6 +44,7 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   Status refusal() const;
   Status checkIndices(std::span<const uint32_t> to, std::span<const uint32_t> from);
   void count(uint64_t bytes);
+  void tellMetrics();
   void finish(Code code);
 
   const std::shared_ptr<PeerCore> peer_;
@@ -60,11 +62,15 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   uint64_t indexedPosts_ = 0;
   std::vector<uint32_t> toIndex_;  // copies, for posts that go on after the call returned
   std::vector<uint32_t> fromIndex_;
+  static constexpr uint64_t kPostsPerCount = 64;
+  uint64_t uncountedBytes_ = 0;
+  uint64_t uncountedPosts_ = 0;
   Counter* bytesCounter_ = nullptr;
   Counter* endedCounter_ = nullptr;
 };
 
 PlanCore::~PlanCore() {
+  tellMetrics();
   for (UseGate* gate : gates_) gate->withdraw(busy_);
   if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
 }
@@ -98,6 +104,8 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   for (const RemoteRegion& remote : blocks_.remotes())
     gates_.push_back(&remote.slot()->region->gate);
   for (UseGate* gate : gates_) gate->enroll(busy_);
+  if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
+    return Status(Code::kClosed, "a region of this plan is being unregistered");
   bytesCounter_ = &peer_->metrics().bytes(peer_->link().traits().transport, blocks_.engine(),
                                           blocks_.direction() == Direction::kPut ? "put" : "get");
   endedCounter_ = &peer_->metrics().ended(Code::kOk);
@@ -127,18 +135,25 @@ Status PlanCore::raise() {
   return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
 }
 
+// The metrics are shared by all threads; a plan adds to them once in a while, for a locked
+// instruction costs as much as moving a small block.
 void PlanCore::count(uint64_t bytes) {
-  bytesCounter_->add(bytes);
-  endedCounter_->add();
+  uncountedBytes_ += bytes;
+  if (++uncountedPosts_ >= kPostsPerCount) tellMetrics();
+}
+
+void PlanCore::tellMetrics() {
+  if (uncountedPosts_ == 0) return;
+  bytesCounter_->add(std::exchange(uncountedBytes_, 0));
+  endedCounter_->add(std::exchange(uncountedPosts_, 0));
 }
 
 Result<Transfer> PlanCore::post() {
   if (blocks_.layout().kind == CopyLayout::Kind::kIndexed)
     return Status(Code::kInvalidArgument, "an indexed plan is posted with block numbers");
   PEERLANE_RETURN_IF_ERROR(raise());
-  if (program_.isDirect()) {
-    for (const cpu::MappedPiece& piece : program_.direct())
-      std::memcpy(piece.to, piece.from, piece.bytes);
+  if (program_.isStraight()) {
+    program_.runStraight();
     lower();
     count(blocks_.bytes());
     return Transfer(Status::ok());

@@ -2,6 +2,7 @@
 //
 // Plan: a transfer prepared once and posted many times. Posting allocates nothing, takes no lock
 // and enters the kernel only to wake a sleeping peer. One thread at a time posts a plan.
+// Context::metrics() hears of posts in groups of up to 64.
 #pragma once
 
 #include <cstdint>

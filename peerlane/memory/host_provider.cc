@@ -11,6 +11,14 @@ class HostAllocation final : public Allocation {
   explicit HostAllocation(std::unique_ptr<SharedSegment> segment) : segment_(std::move(segment)) {}
   std::byte* data() const override { return segment_->data(); }
   size_t bytes() const override { return segment_->bytes(); }
+  Result<MemoryDescription> describe() const override {
+    MemoryDescription description;
+    description.kind = MemoryKind::kShared;
+    PEERLANE_ASSIGN(description.backing, duplicateFd(segment_->fd()));
+    description.fdOffset = segment_->offset();
+    description.text = "shared memory (allocated here)";
+    return description;
+  }
 
  private:
   std::unique_ptr<SharedSegment> segment_;

@@ -35,6 +35,8 @@ class Allocation {
   virtual ~Allocation() = default;
   virtual std::byte* data() const = 0;
   virtual size_t bytes() const = 0;
+  // What classify() would say of all of it, without looking.
+  virtual Result<MemoryDescription> describe() const = 0;
 };
 
 struct AllocateOptions {

@@ -5,12 +5,24 @@
 
 namespace peerlane {
 
-std::byte* Region::data() const { return record_->base; }
-uint64_t Region::bytes() const { return record_->bytes; }
-Access Region::access() const { return record_->access; }
-Device Region::device() const { return record_->memory.device; }
-bool Region::isShared() const { return record_->memory.kind == MemoryKind::kShared; }
-std::string Region::description() const { return record_->memory.text; }
+std::byte* Region::data() const {
+  return record_->base;
+}
+uint64_t Region::bytes() const {
+  return record_->bytes;
+}
+Access Region::access() const {
+  return record_->access;
+}
+Device Region::device() const {
+  return record_->memory.device;
+}
+bool Region::isShared() const {
+  return record_->memory.kind == MemoryKind::kShared;
+}
+std::string Region::description() const {
+  return record_->memory.text;
+}
 
 RegionReference::Encoded Region::share() const {
   RegionReference reference;

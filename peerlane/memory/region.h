@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Region: registered memory of this process, seen by its user. A cheap handle; copies name the same registration.
-// It does not unregister when it goes away: Context::unregister says when the memory may be freed.
+// Region: registered memory of this process, seen by its user. A cheap handle; copies name the same
+// registration. It does not unregister when it goes away: Context::unregister says when the memory
+// may be freed.
 #pragma once
 
 #include <array>
@@ -36,6 +37,8 @@ class Region {
   RegionReference::Encoded share() const;
 
   const std::shared_ptr<RegionRecord>& record() const { return record_; }
+  // The id of the context that registered it.
+  const std::array<uint8_t, 16>& owner() const { return owner_; }
 
  private:
   std::shared_ptr<RegionRecord> record_;

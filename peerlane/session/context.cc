@@ -58,8 +58,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
 
-  Result<Region> add(std::byte* base, size_t bytes, Access access,
-                     std::unique_ptr<Allocation> owned);
+  Result<Region> add(std::byte* base, size_t bytes, Access access);
   Result<Region> allocate(size_t bytes, const MemoryOptions& options);
   Status unregister(const Region& region, Duration timeout);
   std::string dump();
@@ -332,11 +331,9 @@ std::vector<Peer> Context::State::peers() const {
   return all;
 }
 
-Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access,
-                                   std::unique_ptr<Allocation> owned) {
+Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access) {
   PEERLANE_ASSIGN(MemoryDescription memory, providers_.classify(base, bytes));
-  PEERLANE_ASSIGN(auto record,
-                  regions_.add(base, bytes, access, std::move(memory), std::move(owned)));
+  PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, access, std::move(memory), nullptr));
   return Region(std::move(record), rawId(id_));
 }
 
@@ -346,13 +343,19 @@ Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& optio
   PEERLANE_ASSIGN(auto memory, providers_.allocate(bytes, {.device = options.device,
                                                            .hugePages = huge,
                                                            .numaNode = options.numaNode}));
+  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
   std::byte* base = memory->data();
-  return add(base, bytes, options.access, std::move(memory));
+  PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, options.access, std::move(description),
+                                            std::move(memory)));
+  return Region(std::move(record), rawId(id_));
 }
 
 Status Context::State::unregister(const Region& region, Duration timeout) {
   const std::shared_ptr<RegionRecord>& record = region.record();
   if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
+  if (region.owner() != rawId(id_))
+    return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
+                                              " is registered with another context");
   std::shared_ptr<Leaving> leaving;
   bool first = false;
   {
@@ -361,9 +364,8 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     if (found != leaving_.end()) {
       leaving = found->second;
     } else {
-      if (!regions_.find(record->allocation, record->generation).isOk())
-        return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
-                                                  " is not registered here (any more)");
+      // An earlier call timed out, and the rest happened since.
+      if (!regions_.find(record->allocation, record->generation).isOk()) return Status::ok();
       leaving = std::make_shared<Leaving>();
       leaving->record = record;
       leaving_[record->allocation] = leaving;
@@ -576,7 +578,7 @@ void Context::onPeer(std::function<void(Peer)> callback) {
 
 Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->add(static_cast<std::byte*>(pointer), bytes, access, nullptr);
+  return state_->add(static_cast<std::byte*>(pointer), bytes, access);
 }
 
 Result<Region> Context::allocate(size_t bytes, const MemoryOptions& options) {

@@ -75,6 +75,14 @@ std::string RemoteRegion::engine() const {
   return slot_->region->memory.engine;
 }
 
+namespace {
+
+Status emptyPeer() {
+  return Status(Code::kInvalidArgument, "an empty Peer; take one from Context::connect or accept");
+}
+
+}  // namespace
+
 std::string Peer::contextId() const {
   return core_->context().toText();
 }
@@ -82,13 +90,13 @@ std::string Peer::state() const {
   return peerStateName(core_->state());
 }
 Status Peer::status() const {
-  return core_->failure();
+  return core_ ? core_->failure() : emptyPeer();
 }
 int Peer::processId() const {
   return core_->processId();
 }
 void Peer::close() const {
-  core_->close();
+  if (core_) core_->close();
 }
 
 Route Peer::route() const {
@@ -107,6 +115,7 @@ Route Peer::route() const {
 }
 
 Result<RemoteRegion> Peer::importRegion(std::span<const std::byte> reference) const {
+  if (!core_) return emptyPeer();
   PEERLANE_ASSIGN(const RegionReference decoded, RegionReference::decode(reference));
   const auto own = core_->context().bytes();
   const auto owner = std::as_bytes(std::span(decoded.owner));
@@ -117,10 +126,13 @@ Result<RemoteRegion> Peer::importRegion(std::span<const std::byte> reference) co
   region.reference_ = decoded;
   region.peer_ = core_;
   region.slot_ = std::make_shared<ImportSlot>();
+  region.slot_->bytes = decoded.bytes;
   return region;
 }
 
 Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content) const {
+  if (!core_) return emptyPeer();
+  if (core_->forked()) return core_->usable();
   if (channel >= 0x8000'0000u)
     return Status(Code::kInvalidArgument,
                   "message channel " + std::to_string(channel) + "; need a number below 2^31");
@@ -129,6 +141,8 @@ Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content) c
 
 Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
                                                     std::chrono::nanoseconds timeout) const {
+  if (!core_) return emptyPeer();
+  if (core_->forked()) return core_->usable();
   auto queues = core_->attachment<MessageQueues>([] { return std::make_shared<MessageQueues>(); });
   if (queues->subscribe(channel)) {
     std::weak_ptr<MessageQueues> weak = queues;

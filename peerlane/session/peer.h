@@ -55,6 +55,7 @@ class Peer {
   Peer() = default;
   explicit Peer(std::shared_ptr<PeerCore> core) : core_(std::move(core)) {}
 
+  // An empty handle names nobody: calls that return a status refuse it, the rest requires a peer.
   explicit operator bool() const { return core_ != nullptr; }
   // 32 hexadecimal digits; the same in every process.
   std::string contextId() const;

@@ -207,8 +207,7 @@ Status PeerCore::sendSlab() {
       auto memory,
       around_.providers.allocate(
           slab::kBytes, {.device = {}, .hugePages = HugePages::kOff, .numaNode = std::nullopt}));
-  PEERLANE_ASSIGN(MemoryDescription description,
-                  around_.providers.classify(memory->data(), slab::kBytes));
+  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
   std::byte* base = memory->data();
   PEERLANE_ASSIGN(slab_, around_.regions.add(base, slab::kBytes, Access::kRemoteReadWrite,
                                              std::move(description), std::move(memory)));

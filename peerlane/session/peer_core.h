@@ -56,6 +56,7 @@ struct PeerSurroundings {
 // The place where an import ends up, shared by all handles on one remote region.
 struct ImportSlot {
   enum class State : uint8_t { kNone, kPending, kReady, kFailed };
+  uint64_t bytes = 0;  // what the reference says, 0: unknown; constant once shared
   std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
   std::shared_ptr<ImportedRegion> region;  // written before kReady
   Status failure;                          // written before kFailed

@@ -37,6 +37,11 @@ void PeerCore::requestImport(const RegionReference& reference,
 
 void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
                           Result<std::shared_ptr<ImportedRegion>> result) {
+  // The reference came through the user's hands: a wrong one is no fault of the peer.
+  if (result.isOk() && slot->bytes != 0 && (*result)->memory.grant.bytes != slot->bytes)
+    result = Status(Code::kInvalidArgument,
+                    "the reference names a region of " + std::to_string(slot->bytes) +
+                        " bytes; the owner's has " + std::to_string((*result)->memory.grant.bytes));
   if (result.isOk()) {
     slot->region = std::move(*result);
     slot->state.store(ImportSlot::State::kReady, std::memory_order_release);
@@ -124,7 +129,7 @@ Status PeerCore::handle(control::ImportReply& message) {
   } else {
     PEERLANE_ASSIGN(Grant grant, grantOf(message));
     if (grant.region.allocation != import.reference.allocation ||
-        grant.region.bytes != import.reference.bytes)
+        grant.region.generation != import.reference.generation)
       return Status(Code::kCorrupt, "an import was answered with another region");
     auto memory = link_->attach(std::move(grant));
     if (memory.isOk()) {
@@ -141,10 +146,10 @@ Status PeerCore::handle(control::ImportReply& message) {
 
 // The last user of an imported region is gone.
 void PeerCore::dropImported(std::unique_ptr<ImportedRegion> region) {
+  const RegionGrant grant = region->memory.grant;
   link_->detach(region->memory);
   if (state() == PeerState::kReady || state() == PeerState::kSilent)
-    (void)connection_->sendIfOpen(
-        control::Release{region->memory.grant.allocation, region->memory.grant.generation});
+    (void)connection_->sendIfOpen(control::Release{grant.allocation, grant.generation});
 }
 
 Status PeerCore::handle(control::Release& message) {

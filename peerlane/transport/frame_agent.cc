@@ -64,7 +64,11 @@ bool FrameAgent::poll() {
     failure = pollLocked(effects, moved);
   }
   // Found here or by a sender: either way this is the one line about it.
-  if (!failure.isOk()) PEERLANE_LOG_WARN("{} ended: {}", name_, failure.message());
+  // That the other end has gone is the session's to judge; anything else is a defect or an attack.
+  if (failure.code() == Code::kPeerLost)
+    PEERLANE_LOG_DEBUG("{} ended: {}", name_, failure.message());
+  else if (!failure.isOk())
+    PEERLANE_LOG_WARN("{} ended: {}", name_, failure.message());
   settle(effects);
   return moved;
 }

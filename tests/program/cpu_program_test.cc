@@ -2,6 +2,7 @@
 //
 // What the CPU executor refuses when a program is prepared, and what it lowers it to.
 #include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/program/word.h"
 
 #include <gtest/gtest.h>
 
@@ -58,26 +59,36 @@ class CpuProgramTest : public testing::Test {
   CpuProgram prepared_;
 };
 
-TEST_F(CpuProgramTest, CopiesBetweenMappedPlacesAreDirect) {
+TEST_F(CpuProgramTest, CopiesBetweenMappedPlacesAreStraight) {
   ASSERT_TRUE(prepare(copyOf(10, 20, 30), {near(), other()}).isOk());
-  EXPECT_TRUE(prepared_.isDirect());
-  ASSERT_EQ(prepared_.direct().size(), 1u);
-  EXPECT_EQ(prepared_.direct()[0].to, near_.data() + 10);
-  EXPECT_EQ(prepared_.direct()[0].from, other_.data() + 20);
-  EXPECT_EQ(prepared_.direct()[0].bytes, 30u);
+  EXPECT_TRUE(prepared_.isStraight());
+  ASSERT_EQ(prepared_.mappedPieces().size(), 1u);
+  EXPECT_EQ(prepared_.mappedPieces()[0].to, near_.data() + 10);
+  EXPECT_EQ(prepared_.mappedPieces()[0].from, other_.data() + 20);
+  EXPECT_EQ(prepared_.mappedPieces()[0].bytes, 30u);
 }
 
-TEST_F(CpuProgramTest, AWordOrAnAgentMakesItNotDirect) {
+TEST_F(CpuProgramTest, AWordIsStraightAWaitOrAnAgentIsNot) {
   ProgramBuilder builder("with-word");
   const TargetId to = builder.local("to");
   const TargetId from = builder.local("from");
   builder.copy({.target = to}, {.target = from}, 8)
       .add64({.target = to}, {.delta = 1}, Order::kRelease);
   ASSERT_TRUE(prepare(builder.build(), {near(), other()}).isOk());
-  EXPECT_FALSE(prepared_.isDirect());
+  ASSERT_TRUE(prepared_.isStraight());
+  const auto wordAt = [this] { return loadWord(near_.data(), Width::k64); };
+  const uint64_t copied = loadWord(other_.data(), Width::k64);
+  prepared_.runStraight();
+  EXPECT_EQ(wordAt(), copied + 1) << "the copy comes first";
+  ProgramBuilder waiting("with-wait");
+  const TargetId word = waiting.local("to");
+  waiting.copy({.target = word}, {.target = waiting.local("from")}, 8)
+      .wait({.target = word}, {.delta = 1});
+  ASSERT_TRUE(prepare(waiting.build(), {near(), other()}).isOk());
+  EXPECT_FALSE(prepared_.isStraight());
   ASSERT_TRUE(prepare(copyOf(0, 0, 8), {agent(), other()}).isOk());
-  EXPECT_FALSE(prepared_.isDirect());
-  EXPECT_TRUE(prepared_.direct().empty()) << "pieces for the agent are not pieces to copy";
+  EXPECT_FALSE(prepared_.isStraight());
+  EXPECT_TRUE(prepared_.mappedPieces().empty()) << "pieces for the agent are not pieces to copy";
 }
 
 TEST_F(CpuProgramTest, EveryRangeMustLieInsideItsTarget) {
@@ -108,9 +119,9 @@ TEST_F(CpuProgramTest, StridedBlocksAreCheckedToTheLast) {
     return builder.build();
   };
   EXPECT_TRUE(prepare(strided(64), {near(), other()}).isOk());
-  EXPECT_EQ(prepared_.direct().size(), 64u);
-  EXPECT_EQ(prepared_.direct()[63].to, near_.data() + 63 * 64);
-  EXPECT_EQ(prepared_.direct()[63].from, other_.data() + 63 * 32);
+  EXPECT_EQ(prepared_.mappedPieces().size(), 64u);
+  EXPECT_EQ(prepared_.mappedPieces()[63].to, near_.data() + 63 * 64);
+  EXPECT_EQ(prepared_.mappedPieces()[63].from, other_.data() + 63 * 32);
   expectRefused(prepare(strided(65), {near(), other()}), Code::kInvalidArgument, "[4096, +16)");
 }
 
@@ -129,7 +140,7 @@ TEST_F(CpuProgramTest, IndexedListsAreCheckedByTheirLimits) {
     return builder.build();
   };
   EXPECT_TRUE(prepare(indexed(64, 64), {near(), other()}).isOk());
-  EXPECT_FALSE(prepared_.isDirect());
+  EXPECT_FALSE(prepared_.isStraight());
   expectRefused(prepare(indexed(65, 64), {near(), other()}), Code::kInvalidArgument, "'to'");
   expectRefused(prepare(indexed(64, 65), {near(), other()}), Code::kInvalidArgument, "'from'");
 }
@@ -221,11 +232,11 @@ TEST_F(CpuProgramTest, LimitsOfThisExecutorAreSaid) {
 TEST_F(CpuProgramTest, CanBeUsedAgainForAnotherProgram) {
   ASSERT_TRUE(prepare(copyOf(0, 0, 8), {agent(), other()}).isOk());
   ASSERT_TRUE(prepare(copyOf(1, 2, 3), {near(), other()}).isOk());
-  EXPECT_TRUE(prepared_.isDirect());
-  EXPECT_EQ(prepared_.direct().size(), 1u);
+  EXPECT_TRUE(prepared_.isStraight());
+  EXPECT_EQ(prepared_.mappedPieces().size(), 1u);
   prepared_.clear();
   EXPECT_TRUE(prepared_.program().ops.empty());
-  EXPECT_TRUE(prepared_.direct().empty());
+  EXPECT_TRUE(prepared_.mappedPieces().empty());
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/cpu/cpu_program.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
+
+#include "peerlane/program/word.h"
 
 namespace peerlane::cpu {
 namespace {
@@ -19,7 +22,8 @@ void CpuProgram::clear() {
   extents_.clear();
   mapped_.clear();
   pieces_.clear();
-  isDirect_ = false;
+  straight_.clear();
+  isStraight_ = false;
 }
 
 bool CpuProgram::isFixed(TargetId target) const {
@@ -134,6 +138,61 @@ Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   return Status::ok();
 }
 
+// False when the op needs a CpuRun. Wakers make the order sequentially consistent: the store must
+// not sink below the load of the poller count that follows.
+bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
+  StraightStep step;
+  step.endPiece = static_cast<uint32_t>(mapped_.size());
+  switch (op.code) {
+    case OpCode::kCopy:
+    case OpCode::kCopyList:
+      if (extent.agent || extent.deferred) return false;
+      break;
+    case OpCode::kStore:
+    case OpCode::kAdd64: {
+      const BoundTarget& target = binding_.targets[op.to.target];
+      if (!isFixed(op.to.target) || target.address == nullptr || op.operand.lane != kNoLane)
+        return false;
+      const std::memory_order order = target.waker != nullptr       ? std::memory_order_seq_cst
+                                      : op.order == Order::kRelease ? std::memory_order_release
+                                                                    : std::memory_order_relaxed;
+      step.hasWord = true;
+      step.word = {op.code,
+                   op.width,
+                   order,
+                   target.address + op.to.offset,
+                   static_cast<uint64_t>(op.operand.delta),
+                   target.waker};
+      break;
+    }
+    case OpCode::kFence: return true;  // one thread's own stores, in order
+    case OpCode::kFlush: return binding_.targets[op.to.target].address != nullptr;
+    case OpCode::kWait: return false;
+  }
+  straight_.push_back(step);
+  return true;
+}
+
+void CpuProgram::runStraight() const {
+  uint32_t at = 0;
+  for (const StraightStep& step : straight_) {
+    for (; at < step.endPiece; ++at) {
+      const MappedPiece& piece = mapped_[at];
+      if (piece.bytes == 8)
+        std::memcpy(piece.to, piece.from, 8);  // inline: a flag or an index
+      else
+        std::memcpy(piece.to, piece.from, piece.bytes);
+    }
+    if (!step.hasWord) continue;
+    const StraightWord& word = step.word;
+    if (word.code == OpCode::kAdd64)
+      addWord(word.at, word.value);
+    else
+      storeWord(word.at, word.width, word.value, word.order);
+    if (word.waker != nullptr) word.waker->ring();
+  }
+}
+
 Status CpuProgram::prepare(Program program, Binding binding) {
   clear();
   program_ = std::move(program);
@@ -151,17 +210,18 @@ Status CpuProgram::prepare(Program program, Binding binding) {
   if (program_.laneAdvance.size() > CpuRun::kMaxLanes)
     return Status(Code::kNotSupported, "the CPU executor runs programs of at most " +
                                            std::to_string(CpuRun::kMaxLanes) + " lanes");
-  bool onlyMappedCopies = true;
+  bool straight = true;
   for (const Op& op : program_.ops) {
     Extent extent;
     const size_t mappedBefore = mapped_.size();
     const size_t piecesBefore = pieces_.size();
     PEERLANE_RETURN_IF_ERROR(prepareOp(op, extent));
     extent.first = static_cast<uint32_t>(extent.agent ? piecesBefore : mappedBefore);
-    onlyMappedCopies = onlyMappedCopies && isCopy(op) && !extent.agent && !extent.deferred;
+    straight = straight && addStraight(op, extent);
     extents_.push_back(extent);
   }
-  isDirect_ = onlyMappedCopies;
+  isStraight_ = straight;
+  if (!straight) straight_.clear();
   return Status::ok();
 }
 

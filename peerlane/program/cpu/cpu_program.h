@@ -44,10 +44,13 @@ class CpuProgram {
   const Program& program() const { return program_; }
   const Binding& binding() const { return binding_; }
 
-  // True when the whole program is copies between mapped places: then `direct()` is all there is to
-  // do.
-  bool isDirect() const { return isDirect_; }
-  std::span<const MappedPiece> direct() const { return mapped_; }
+  // True when the program never waits, needs no agent and has one form only: then runStraight() is
+  // all there is to do, and no CpuRun is needed.
+  bool isStraight() const { return isStraight_; }
+  // Requires: isStraight(). Thread-safe as far as the memory it touches is.
+  void runStraight() const;
+  // What runStraight() copies, for tests and dumps.
+  std::span<const MappedPiece> mappedPieces() const { return mapped_; }
 
  private:
   friend class CpuRun;
@@ -59,7 +62,23 @@ class CpuProgram {
     bool isPut = false;
     bool deferred = false;  // late or ring places, indexed lists: made when reached
   };
+  // A word op with its address, value and order found out.
+  struct StraightWord {
+    OpCode code = OpCode::kStore;
+    Width width = Width::k64;
+    std::memory_order order = std::memory_order_relaxed;
+    std::byte* at = nullptr;
+    uint64_t value = 0;
+    const Waker* waker = nullptr;
+  };
+  // The pieces up to `endPiece`, then the word, if there is one.
+  struct StraightStep {
+    uint32_t endPiece = 0;
+    bool hasWord = false;
+    StraightWord word;
+  };
   Status prepareOp(const Op& op, Extent& extent);
+  bool addStraight(const Op& op, const Extent& extent);
   Status addPiece(const Segment& segment, Extent& extent);
   Status checkFixed(const Segment& segment) const;
   Status checkRange(TargetId target, uint64_t offset, uint64_t bytes) const;
@@ -70,7 +89,8 @@ class CpuProgram {
   std::vector<Extent> extents_;  // one per op
   std::vector<MappedPiece> mapped_;
   std::vector<Piece> pieces_;
-  bool isDirect_ = false;
+  std::vector<StraightStep> straight_;
+  bool isStraight_ = false;
 };
 
 enum class Step : uint8_t {
