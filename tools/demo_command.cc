@@ -31,13 +31,15 @@ std::vector<DemoRow> demoRows() {
   using enum TrialMemory;
   const TrialShape scattered{.blockBytes = 512 * kKiB, .count = 128, .gapBytes = 64};
   return {
-      {"put, shared memory", [](Trial& t) { return t.put(whole(kShared, 32 * kMiB), 9); }},
-      {"get, shared memory", [](Trial& t) { return t.get(whole(kShared, 32 * kMiB), 9); }},
-      {"put, private memory", [](Trial& t) { return t.put(whole(kPrivate, 32 * kMiB), 9); }},
-      {"get, private memory", [](Trial& t) { return t.get(whole(kPrivate, 32 * kMiB), 9); }},
-      {"put, 128 x 512 KiB scattered", [=](Trial& t) { return t.put(scattered, 5); }},
-      {"put, 4 KiB", [](Trial& t) { return t.put(whole(kShared, 4 * kKiB), 301); }},
-      {"put, 8 bytes", [](Trial& t) { return t.put(whole(kShared, 8), 301); }},
+      {"put, shared memory", [](Trial& t) { return t.put(whole(kShared, 32 * kMiB), 7); }},
+      {"get, shared memory", [](Trial& t) { return t.get(whole(kShared, 32 * kMiB), 7); }},
+      {"put, private memory", [](Trial& t) { return t.put(whole(kPrivate, 32 * kMiB), 7); }},
+      {"get, private memory", [](Trial& t) { return t.get(whole(kPrivate, 32 * kMiB), 7); }},
+      {"send/recv", [](Trial& t) { return t.message(whole(kShared, 32 * kMiB), 7); }},
+      {"put, 128 x 512 KiB scattered", [=](Trial& t) { return t.put(scattered, 3); }},
+      {"put, 4 KiB", [](Trial& t) { return t.put(whole(kShared, 4 * kKiB), 201); }},
+      {"put, 8 bytes", [](Trial& t) { return t.put(whole(kShared, 8), 201); }},
+      {"send/recv, 8 bytes", [](Trial& t) { return t.message(whole(kShared, 8), 201); }},
       {"a file: this program", [](Trial& t) { return t.putFile("/proc/self/exe", kShared, 5); }},
   };
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "peerlane/channel/communicator.h"
 #include "peerlane/channel/transfer.h"
 #include "tools/byte_pattern.h"
 #include "tools/content_hash.h"
@@ -61,6 +62,8 @@ Result<std::unique_ptr<Trial>> Trial::create(TrialOptions options) {
                                               : trial->startProcess(options.environment));
   return trial;
 }
+
+Trial::Trial() = default;
 
 Trial::~Trial() {
   if (thread_.joinable()) {
@@ -171,6 +174,42 @@ Result<int64_t> Trial::getOnce(const TrialShape& shape, const Pair& pair, TrialO
   return end - start;
 }
 
+Status Trial::join() {
+  if (communicator_) return Status::ok();
+  PEERLANE_RETURN_IF_ERROR(
+      sendStruct(peer_, kTrialStepChannel, TrialStep{.verb = TrialVerb::kJoin}));
+  PEERLANE_ASSIGN(communicator_, Communicator::create(*context_, peer_));
+  return reply().status();
+}
+
+Result<TrialOutcome> Trial::message(const TrialShape& shape, unsigned times) {
+  PEERLANE_RETURN_IF_ERROR(join());
+  PEERLANE_ASSIGN(const Pair pair, pairFor(shape.local, shape.remote, shape.regionBytes()));
+  return repeat(times, {.bytes = shape.movedBytes(), .engine = pair.remote.engine()},
+                [&](TrialOutcome& outcome) { return messageOnce(shape, pair, outcome); });
+}
+
+Result<int64_t> Trial::messageOnce(const TrialShape& shape, const Pair& pair,
+                                   TrialOutcome& outcome) {
+  const TrialStep step{.verb = TrialVerb::kMessage,
+                       .memory = shape.remote,
+                       .bytes = shape.regionBytes(),
+                       .shape = shape,
+                       .seed = seed_++,
+                       .old = seed_++};
+  PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
+  fillPattern(bytesOf(pair.local).first(step.bytes), step.seed);
+  PEERLANE_ASSIGN(const TrialReply ready, reply());
+  (void)ready;
+  const int64_t start = trialClock();
+  PEERLANE_ASSIGN(const Transfer transfer,
+                  communicator_->send(1 - communicator_->rank(), pair.local, 0, shape.blockBytes));
+  PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
+  PEERLANE_ASSIGN(const TrialReply arrived, reply());
+  outcome.wrong += arrived.wrong;
+  return arrived.seenAt - start;
+}
+
 Result<TrialOutcome> Trial::putFile(const std::string& path, TrialMemory memory, unsigned times) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return Status::system(errno, "open " + path);
@@ -210,6 +249,7 @@ Result<std::string> Trial::engineFor(TrialMemory local, TrialMemory remote) {
 }
 
 Status Trial::end() {
+  communicator_.reset();
   PEERLANE_ASSIGN(const TrialReply last, ask({}));
   (void)last;
   if (thread_.joinable()) thread_.join();

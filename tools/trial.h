@@ -19,6 +19,7 @@
 
 namespace peerlane {
 
+class Communicator;
 struct TrialStep;
 struct TrialReply;
 
@@ -51,6 +52,8 @@ class Trial {
   // `times` transfers of `shape`, each checked.
   Result<TrialOutcome> put(const TrialShape& shape, unsigned times);
   Result<TrialOutcome> get(const TrialShape& shape, unsigned times);
+  // Two-sided: the communicator's send here, its receive at the other side. Requires: one block.
+  Result<TrialOutcome> message(const TrialShape& shape, unsigned times);
   // Puts the content of the file at `path` and compares the hash of what arrived with the file's.
   Result<TrialOutcome> putFile(const std::string& path, TrialMemory memory, unsigned times);
   // Who would copy between these two kinds of memory.
@@ -64,7 +67,7 @@ class Trial {
     Region local;
     RemoteRegion remote;
   };
-  Trial() = default;
+  Trial();
   Status startProcess(const std::vector<std::string>& environment);
   Status startThread(const Config& config);
   Result<TrialReply> reply();
@@ -72,6 +75,8 @@ class Trial {
   Result<Pair> pairFor(TrialMemory local, TrialMemory remote, uint64_t bytes);
   Result<int64_t> putOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);
   Result<int64_t> getOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);
+  Result<int64_t> messageOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);
+  Status join();
 
   // The second side's context (oneProcess) goes last, its thread before everything it uses.
   std::unique_ptr<Context> second_;
@@ -79,6 +84,7 @@ class Trial {
   std::unique_ptr<SpawnedProcess> process_;
   Peer peer_;
   std::unique_ptr<TrialRegions> regions_;
+  std::unique_ptr<Communicator> communicator_;  // made for the first message
   uint64_t seed_ = 1;
   uint64_t signals_ = 0;
   std::thread thread_;

@@ -27,6 +27,8 @@ enum class TrialVerb : uint32_t {
   kRegion,   // make memory of `memory` with at least `bytes`; the reply carries its reference
   kReceive,  // fill it with pattern `old`, reply, await the signal, check the bytes, reply again
   kProvide,  // fill it with pattern `seed`
+  kJoin,     // make a communicator of the two sides
+  kMessage,  // as kReceive, by one receive of the communicator
   kHash,     // await the signal, hash its first `bytes`
   kEnd,
 };

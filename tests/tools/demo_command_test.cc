@@ -27,10 +27,10 @@ TEST(DemoCommand, NamesOperationsLinksAndEngines) {
   CommandRun demo({"demo"}, {"PEERLANE_SHM_ENGINE=auto"});
   ASSERT_EQ(demo.wait(), 0) << demo.err();
   const std::string out = demo.out();
-  for (const char* row :
-       {"put, shared memory\\s+shm\\s+mapped\\s+33554432",
-        "get, private memory\\s+shm\\s+(cma|ring)\\s+33554432",
-        "put, 128 x 512 KiB scattered\\s+shm\\s+mapped\\s+67108864", "a file: this program\\s+shm"})
+  for (const char* row : {"put, shared memory\\s+shm\\s+mapped\\s+33554432",
+                          "get, private memory\\s+shm\\s+(cma|ring)\\s+33554432",
+                          "put, 128 x 512 KiB scattered\\s+shm\\s+mapped\\s+67108864",
+                          "send/recv\\s+shm\\s+mapped\\s+33554432", "a file: this program\\s+shm"})
     EXPECT_TRUE(std::regex_search(out, std::regex(row))) << row << " in\n" << out;
 }
 
