@@ -199,8 +199,10 @@ TEST_P(LinkContract, ManyMailboxesOfSeveralThreadsInBothDirections) {
 TEST_P(LinkContract, DetachedMemoryCanBeAttachedAgain) {
   Exported there = exportMemory(1, 4096);
   for (uint64_t round = 0; round < 3; ++round) {
-    Result<Grant> grant = pair_->link(1).grant(
-        pair_->regions(1).add(there.bytes(), Access::kRemoteReadWrite), there.memory.backing);
+    RegionGrant region = pair_->regions(1).add(there.bytes(), Access::kRemoteReadWrite);
+    region.kind = there.memory.kind;
+    region.fdOffset = there.memory.fdOffset;
+    Result<Grant> grant = pair_->link(1).grant(region, there.memory.backing);
     ASSERT_TRUE(grant.isOk());
     Result<RemoteMemory> again = pair_->link(0).attach(std::move(grant).value());
     ASSERT_TRUE(again.isOk()) << again.status().toString();

@@ -25,13 +25,25 @@ Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t n
   return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer)));
 }
 
+namespace {
+
+// True when nothing is left.
+bool skipEmpty(AgentWork& work) {
+  const MailboxEntry& entry = *work.entry;
+  while (work.piece < entry.pieceCount && entry.pieces[work.piece].bytes == 0) ++work.piece;
+  return work.piece == entry.pieceCount;
+}
+
+}  // namespace
+
 Served CmaAgent::serve(AgentWork& work) {
+  if (skipEmpty(work)) return Served::kDone;
   const Code code = moveSlice(work);
   if (code != Code::kOk) {
     work.code.store(code, std::memory_order_relaxed);
     return Served::kDone;
   }
-  return work.piece < work.entry->pieceCount ? Served::kMore : Served::kDone;
+  return skipEmpty(work) ? Served::kDone : Served::kMore;
 }
 
 Code CmaAgent::moveSlice(AgentWork& work) {
@@ -46,6 +58,7 @@ Code CmaAgent::moveSlice(AgentWork& work) {
   for (uint32_t i = work.piece;
        i < work.entry->pieceCount && count < kVectors && wanted < kSliceBytes; ++i) {
     const Piece& piece = work.entry->pieces[i];
+    if (piece.bytes == 0) continue;
     const uint64_t bytes = std::min(piece.bytes - offset, kSliceBytes - wanted);
     local[count] = {piece.local + offset, bytes};
     remote[count] = {

@@ -10,7 +10,8 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.mapsRegions = parts_.engine == ShmEngine::kAuto || parts_.engine == ShmEngine::kMapped;
   traits_.agentEngine = parts_.cma ? "cma" : "ring";
   traits_.wordsBy = "mapped";
-  traits_.rightsEnforcedBy = "initiator (mapped, cma), owner (ring)";
+  // The staged ring asks the owner; the other engines reach whatever they can address.
+  traits_.rightsEnforcedBy = traits_.mapsRegions || parts_.cma ? "initiator" : "owner";
   traits_.refused = parts_.refused;
   traits_.waker = {Bell::pollersIn(parts_.peerBell->data()), parts_.peerEvent.get()};
 }
@@ -78,13 +79,15 @@ Served ShmLink::serve(AgentWork& work) {
   }
   const MailboxEntry& entry = *work.entry;
   const bool copies = entry.verb == Verb::kPut || entry.verb == Verb::kGet;
-  const bool staged = !copies || std::string_view(entry.pieces[0].remote->engine) == "ring";
+  const bool staged = !copies || entry.pieceCount == 0 ||
+                      std::string_view(entry.pieces[0].remote->engine) == "ring";
   if (!staged) return parts_.cma->serve(work);
   return parts_.staged->serve(work);
 }
 
 void ShmLink::close(Code code) {
-  closed_.store(code, std::memory_order_release);
+  Code open = Code::kOk;
+  closed_.compare_exchange_strong(open, code, std::memory_order_release);
   parts_.staged->close(code);
 }
 
