@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "peerlane/channel/pending.h"
+#include "peerlane/os/process.h"
 
 namespace peerlane {
 
@@ -16,6 +17,7 @@ struct HostStream::State {
   std::deque<std::shared_ptr<Pending>> queue;  // under mutex
   bool stop = false;                           // under mutex
   std::thread thread;
+  const uint64_t forks = forkGeneration();
 
   void run() {
     std::unique_lock lock(mutex);
@@ -42,6 +44,11 @@ Result<std::unique_ptr<HostStream>> HostStream::create() {
 }
 
 HostStream::~HostStream() {
+  if (forkGeneration() != state_->forks) {
+    // The thread is not in this process, and its mutex may be held for ever.
+    (void)state_.release();
+    return;
+  }
   {
     const std::lock_guard lock(state_->mutex);
     state_->stop = true;

@@ -6,8 +6,15 @@
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/notify_protocol.h"
 #include "peerlane/core/log.h"
+#include "peerlane/program/word.h"
 
 namespace peerlane {
+namespace {
+
+// In the receiver's program: wait, copy, credit.
+constexpr size_t kCreditOp = 2;
+
+}  // namespace
 
 std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
   return peer.attachment<NotificationInbox>(
@@ -50,12 +57,48 @@ Status NotificationInbox::bind(TargetId /*target*/, BoundTarget& out) {
     void_ = true;
   }
   current_.tag = fields[1];
+  messageBytes_ = void_ ? 0 : fields[0];
   out.address = buffer_.data();
-  out.bytes = kNotifyHeaderBytes + (void_ ? 0 : fields[0]);
+  out.bytes = kNotifyHeaderBytes + messageBytes_;
   return Status::ok();
 }
 
+void NotificationInbox::deliver() {
+  if (!void_) {
+    const std::ptrdiff_t end = kNotifyHeaderBytes + static_cast<std::ptrdiff_t>(messageBytes_);
+    current_.message.assign(buffer_.begin() + kNotifyHeaderBytes, buffer_.begin() + end);
+    waiting_.push_back(std::move(current_));
+    count_.store(waiting_.size(), std::memory_order_release);
+  }
+  ++cursor_;
+}
+
+// The connection is over: what the peer sent before is still in our slab, and nobody needs credits
+// any more.
+bool NotificationInbox::takeRest() {
+  const uint64_t before = cursor_;
+  if (running_) {
+    run_.cancel(Code::kPeerLost);
+    if (run_.advance(0) != cpu::Step::kEnded) return false;
+    running_ = false;
+    if (run_.opIndex() >= kCreditOp) deliver();
+  }
+  while (waiting_.size() < kMaxWaiting) {
+    const std::byte* slot =
+        peer_.slab() + slab::kInboxOffset + cursor_ % slab::kNotifySlots * slab::kInboxStrideBytes;
+    if (loadWord(slot, Width::k64) != cursor_ + 1) break;
+    BoundTarget target;
+    (void)bind(kNotifyReceiverMessage, target);
+    std::memcpy(target.address, slot + kNotifyHeaderOffset, target.bytes);
+    deliver();
+  }
+  return cursor_ != before;
+}
+
 bool NotificationInbox::takeLocked() {
+  // Credits go into the peer's slab, which is there only while its gate is open.
+  UseGate& slabGate = peer_.peerSlab()->gate;
+  if (!slabGate.enter()) return takeRest();
   bool moved = false;
   while (waiting_.size() < kMaxWaiting) {
     if (!running_) {
@@ -64,16 +107,12 @@ bool NotificationInbox::takeLocked() {
     }
     if (run_.advance(UINT64_MAX) != cpu::Step::kEnded) break;
     running_ = false;
-    if (run_.code() != Code::kOk) break;  // the peer is gone; what it sent before was taken
-    if (!void_) {
-      current_.message.assign(buffer_.begin() + kNotifyHeaderBytes,
-                              buffer_.begin() + static_cast<std::ptrdiff_t>(run_.bytesMoved()));
-      waiting_.push_back(std::move(current_));
-      count_.store(waiting_.size(), std::memory_order_release);
-    }
-    ++cursor_;
+    // A credit that did not arrive is the peer's loss; the message is here.
+    if (run_.opIndex() < kCreditOp) break;
+    deliver();
     moved = true;
   }
+  slabGate.leave();
   return moved;
 }
 

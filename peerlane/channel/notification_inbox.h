@@ -35,6 +35,8 @@ class NotificationInbox final : public Task, private LateBinder {
  private:
   Status bind(TargetId target, BoundTarget& out) override;
   bool takeLocked();
+  bool takeRest();
+  void deliver();
   void tell();
 
   PeerCore& peer_;  // owns this object
@@ -44,6 +46,7 @@ class NotificationInbox final : public Task, private LateBinder {
   Status broken_;
   bool running_ = false;
   bool void_ = false;
+  uint64_t messageBytes_ = 0;
   uint64_t cursor_ = 0;
   Notification current_;
   std::vector<std::byte> buffer_;

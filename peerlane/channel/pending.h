@@ -30,6 +30,8 @@ class Pending : public Task {
   Result<int> fd(uint64_t number);
   void onEnd(uint64_t number, std::function<void(const Status&)> fn);
   virtual void cancel() = 0;
+  // The same for one operation of many: nothing happens when another one runs by now.
+  virtual void cancelOperation(uint64_t /*number*/) { cancel(); }
   // For host streams: begins now, and returns when the operation has ended.
   virtual void runToEnd() {}
 

@@ -29,8 +29,9 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   Result<Transfer> post();
   Result<Transfer> post(std::span<const uint32_t> local, std::span<const uint32_t> remote);
 
-  void cancel() override {
-    run_.cancel(Code::kCancelled);
+  void cancel() override {}
+  void cancelOperation(uint64_t number) override {
+    cancelled_.store(number, std::memory_order_release);
     progress_.wake();
   }
   Turn turn() override;
@@ -55,7 +56,8 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   Mailbox* mailbox_ = nullptr;
   std::vector<UseGate*> gates_;
   BusyFlag busy_;
-  uint64_t number_ = 0;  // of the last post
+  uint64_t number_ = 0;                 // of the last post
+  std::atomic<uint64_t> cancelled_{0};  // the post to be cancelled; canceller -> turning thread
   // Indexed plans: the post in which a destination block was last named, so that a number given
   // twice is seen.
   std::vector<uint64_t> namedIn_;
@@ -103,6 +105,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   for (const auto& local : blocks_.locals()) gates_.push_back(&local->gate);
   for (const RemoteRegion& remote : blocks_.remotes())
     gates_.push_back(&remote.slot()->region->gate);
+  if (notify_.signal) gates_.push_back(&peer_->peerSlab()->gate);
   for (UseGate* gate : gates_) gate->enroll(busy_);
   if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
     return Status(Code::kClosed, "a region of this plan is being unregistered");
@@ -218,16 +221,21 @@ Result<Transfer> PlanCore::run(cpu::Indices indices) {
   if (run_.ended()) {
     finish(run_.code());
   } else {
+    peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
+    const uint64_t number = number_;
     progress_.add(shared_from_this());
+    return Transfer(shared_from_this(), number);
   }
   return Transfer(shared_from_this(), number_);
 }
 
 Task::Turn PlanCore::turn() {
+  if (cancelled_.load(std::memory_order_acquire) == number_) run_.cancel(Code::kCancelled);
   if (const Code failed = peer_->failureCode(); failed != Code::kOk) run_.cancel(failed);
   const uint64_t before = run_.bytesMoved();
   if (run_.advance(uint64_t{8} << 20) != cpu::Step::kEnded)
     return run_.bytesMoved() != before ? Turn::kMoved : Turn::kIdle;
+  peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   finish(run_.code());
   return Turn::kFinished;
 }

@@ -30,9 +30,7 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
       return Status(Code::kClosed,
                     "region " + std::to_string(local->allocation) + " is being unregistered");
   auto core = std::make_shared<TransferCore>(peer.core(), std::move(program), std::move(owned));
-  TransferCore::begin(core, options.stream);
-  // Errors of a post that could not even begin are the post's own.
-  if (core->refused()) return core->status(1);
+  PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, options.stream));
   return Transfer(std::move(core));
 }
 
@@ -48,7 +46,7 @@ Status Transfer::wait(std::chrono::nanoseconds timeout) const {
   return core_ == nullptr ? ended_ : core_->wait(number_, timeout);
 }
 void Transfer::cancel() const {
-  if (core_ != nullptr && !core_->done(number_)) core_->cancel();
+  if (core_ != nullptr && !core_->done(number_)) core_->cancelOperation(number_);
 }
 Result<int> Transfer::fd() const {
   if (core_ != nullptr) return core_->fd(number_);
@@ -81,20 +79,20 @@ Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream
     return Status(Code::kInvalidArgument, "a notification without message and signal");
   PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(what));
   auto core = std::make_shared<TransferCore>(peer.core(), BlockProgram(), std::move(owned));
-  TransferCore::begin(core, stream);
-  if (core->refused()) return core->status(1);
+  PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, stream));
   return Transfer(std::move(core));
 }
 
 Status flush(const Peer& peer, std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(usable(peer));
-  // Mapped stores are visible when the call that made them returned; agents end a transfer when the
-  // peer has it.
-  if (peer.core()->link().traits().agentEngine.empty() || !peer.core()->hasBorrowedMailboxes())
-    return Status::ok();
-  auto core = std::make_shared<TransferCore>(peer.core(), BlockProgram(), OwnedNotify());
-  TransferCore::begin(core, nullptr);
-  return core->wait(1, timeout);
+  PeerCore& core = *peer.core();
+  const auto done = [&core] {
+    return core.pendingOperations().load(std::memory_order_acquire) == 0;
+  };
+  // Mapped stores are visible when the call that made them returned; an agent ends a transfer when
+  // the peer has it.
+  if (done()) return Status::ok();
+  return core.progress().wait(done, Progress::deadlineIn(timeout));
 }
 
 }  // namespace peerlane

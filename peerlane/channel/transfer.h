@@ -115,7 +115,8 @@ Result<Transfer> get(const Peer& peer, const StridedBlocks& blocks,
 // A notification without bytes.
 Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream = nullptr);
 
-// Returns when everything posted to the peer before is visible there.
+// Returns when every put, get and plan posted to the peer has ended, so that all puts are visible
+// there. Posting meanwhile prolongs it. How they ended is said by their transfers.
 Status flush(const Peer& peer, std::chrono::nanoseconds timeout = std::chrono::seconds(30));
 
 }  // namespace peerlane

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/transfer_core.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "peerlane/channel/host_stream.h"
 #include "peerlane/program/word.h"
@@ -39,15 +41,40 @@ TransferCore::TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, 
 TransferCore::~TransferCore() {
   // Dropped by an engine that stopped: nothing runs any more.
   if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
-  if (entered_) blocks_.leave();
+  leaveGates();
 }
 
-void TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream) {
-  if (transfer->notify_.hasMessage && !transfer->notifyNumber_)
-    transfer->notifyNumber_ = NotifyNumbers::of(*transfer->peer_)->claim();
-  if (stream != nullptr) return stream->enqueue(transfer);
+void TransferCore::leaveGates() {
+  if (std::exchange(entered_, false)) blocks_.leave();
+  if (std::exchange(slabEntered_, false)) peer_->peerSlab()->gate.leave();
+}
+
+Status TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream) {
+  if (stream != nullptr) {
+    transfer->countPending();
+    stream->enqueue(transfer);
+    return Status::ok();
+  }
+  transfer->claimNumber();
   transfer->advance(std::numeric_limits<uint64_t>::max());
-  if (!transfer->done(1)) transfer->progress_.add(transfer);
+  // Looked at before anybody else may advance it.
+  if (transfer->refused_) return transfer->status(1);
+  if (!transfer->done(1)) {
+    transfer->countPending();
+    transfer->progress_.add(transfer);
+  }
+  return Status::ok();
+}
+
+// A notification's number is claimed when it may begin: one that waits behind others on a stream
+// must not hold up those that are posted meanwhile.
+void TransferCore::claimNumber() {
+  if (notify_.hasMessage && !notifyNumber_) notifyNumber_ = NotifyNumbers::of(*peer_)->claim();
+}
+
+void TransferCore::countPending() {
+  counted_ = true;
+  peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
 }
 
 void TransferCore::beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t number) {
@@ -56,7 +83,8 @@ void TransferCore::beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t num
   nothing.header[0] = OwnedNotify::kVoid;
   auto filler = std::make_shared<TransferCore>(peer, BlockProgram(), std::move(nothing));
   filler->notifyNumber_ = number;
-  begin(filler, nullptr);
+  filler->isFiller_ = true;
+  (void)begin(filler, nullptr);
 }
 
 void TransferCore::cancel() {
@@ -77,6 +105,8 @@ bool TransferCore::advance(uint64_t budgetBytes) {
   if (state_ == State::kEnded) return false;
   Code stop = cancel_.load(std::memory_order_acquire);
   if (stop == Code::kOk) stop = peer_->failureCode();
+  // A silent peer may come back, and then waits for this slot.
+  if (isFiller_ && stop == Code::kPeerSilent) stop = Code::kOk;
   if (state_ == State::kImporting) {
     if (stop != Code::kOk) {
       refused_ = true;
@@ -108,6 +138,10 @@ bool TransferCore::advance(uint64_t budgetBytes) {
 Status TransferCore::prepare() {
   PEERLANE_RETURN_IF_ERROR(blocks_.enter());
   entered_ = true;
+  if (notify_.hasMessage || notify_.signal) {
+    slabEntered_ = peer_->peerSlab()->gate.enter();
+    if (!slabEntered_) return Status(Code::kClosed, "the connection to the peer is being closed");
+  }
   Program program;
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
@@ -131,9 +165,9 @@ Status TransferCore::endStatus() const {
 }
 
 void TransferCore::end(Status status) {
+  const bool wasPublished = published();
   state_ = State::kEnded;
-  if (entered_) blocks_.leave();
-  entered_ = false;
+  leaveGates();
   if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);
   mailbox_ = nullptr;
   Metrics& metrics = peer_->metrics();
@@ -143,19 +177,34 @@ void TransferCore::end(Status status) {
         .bytes(peer_->link().traits().transport, blocks_.engine(),
                blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
-  if (!status.isOk() && notifyNumber_ && peer_->failureCode() == Code::kOk)
+  if (!status.isOk() && notifyNumber_ && !wasPublished && !peer_->over())
     beginVoid(peer_, *notifyNumber_);
+  if (counted_) peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(1, status);
 }
 
+// The slot's number was stored in mapped memory before the run ended early.
+bool TransferCore::published() const {
+  if (!notifyNumber_ || state_ == State::kImporting || mailbox_ != nullptr) return false;
+  const std::vector<Op>& ops = program_.program().ops;
+  const auto isStore = [](const Op& op) { return op.code == OpCode::kStore; };
+  const auto store = std::find_if(ops.begin(), ops.end(), isStore);
+  return run_.opIndex() > static_cast<size_t>(store - ops.begin());
+}
+
 void TransferCore::runToEnd() {
+  claimNumber();
   while (!done(1)) {
+    const bool stopped =
+        cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk;
     if (advance(kSliceBytes) || done(1)) continue;
     // Blocked: on an import, the peer's words, or an agent. Every one of them notifies; the look
     // itself is free of side effects, so that other threads may take it.
-    const auto changed = [this] {
-      if (cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk)
-        return true;
+    const auto changed = [this, stopped] {
+      const bool stop =
+          cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk;
+      // Once the run knows, only what an agent still holds is waited for.
+      if (stop) return !stopped || (mailbox_ != nullptr && mailbox_->idle());
       if (state_ == State::kImporting)
         return blocks_.imported(*peer_) || !blocks_.importFailure().isOk();
       const std::byte* word = nullptr;

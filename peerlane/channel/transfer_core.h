@@ -34,14 +34,12 @@ class TransferCore final : public Pending {
   TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify);
   ~TransferCore() override;
 
-  // Begins, on this thread or on `stream`; what is left goes to the progress engine.
-  static void begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream);
+  // Begins, on this thread or on `stream`; what is left goes to the progress engine. An error means
+  // that nothing moved, because of what was asked: the post itself fails.
+  static Status begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream);
   // Publishes the given notification slot as void: its owner gave up, the ones behind it must not
   // wait for ever.
   static void beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t number);
-
-  // Ended before anything moved, because of what was asked: the post itself fails.
-  bool refused() const { return refused_; }
 
   void cancel() override;
   Turn turn() override;
@@ -57,6 +55,10 @@ class TransferCore final : public Pending {
   bool advance(uint64_t budgetBytes);
   Status prepare();
   void end(Status status);
+  void leaveGates();
+  void claimNumber();
+  void countPending();
+  bool published() const;
   Status endStatus() const;
 
   const std::shared_ptr<PeerCore> peer_;
@@ -65,7 +67,10 @@ class TransferCore final : public Pending {
   std::optional<uint64_t> notifyNumber_;  // claimed; published by the program's end, or as void
   State state_ = State::kImporting;
   bool entered_ = false;
-  bool refused_ = false;
+  bool slabEntered_ = false;
+  bool refused_ = false;   // written before anybody else may advance it, or never read
+  bool isFiller_ = false;  // publishes a slot that was given up
+  bool counted_ = false;   // among the peer's pending operations
   Mailbox* mailbox_ = nullptr;
   cpu::CpuProgram program_;
   cpu::CpuRun run_;

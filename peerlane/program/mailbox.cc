@@ -2,6 +2,12 @@
 #include "peerlane/program/mailbox.h"
 
 namespace peerlane {
+namespace {
+
+// What one call performs of an entry that can go on and on: turns serve others, too.
+constexpr uint32_t kSlicesPerServe = 8;
+
+}  // namespace
 
 MailboxEntry* Mailbox::claim() {
   if (claimed_ - completion_.load(std::memory_order_acquire) >= kSlots) return nullptr;
@@ -28,6 +34,7 @@ bool Mailbox::serve() {
 
 bool Mailbox::serveLocked() {
   bool moved = publish();
+  uint32_t slices = kSlicesPerServe;
   const uint64_t rung = doorbell_.load(std::memory_order_acquire);
   while (next_ < rung) {
     AgentWork& work = works_[next_ % kSlots];
@@ -48,7 +55,10 @@ bool Mailbox::serveLocked() {
       const Served served = agent_.serve(work);
       if (served == Served::kAgain) break;
       moved = true;
-      if (served == Served::kMore) continue;
+      if (served == Served::kMore) {
+        if (--slices == 0) break;
+        continue;
+      }
       if (served == Served::kDone) work.finished.store(true, std::memory_order_release);
     }
     ++next_;

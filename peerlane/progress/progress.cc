@@ -47,7 +47,13 @@ Progress::~Progress() {
 void Progress::stop() {
   stop_.store(true, std::memory_order_seq_cst);
   loop_->wake();
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+    // What was posted last runs here: closures hold what must not be kept for ever.
+    for (int rounds = 0; rounds < 16 && loop_->poll() > 0; ++rounds) {
+    }
+  }
+  stopped_.store(true, std::memory_order_release);
   // Other threads may still wait, and turn meanwhile.
   while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
   takePending();
@@ -136,12 +142,16 @@ Status Progress::call(std::function<void()> fn) {
     return Status(Code::kInvalidArgument,
                   "a blocking call was made from a callback on the progress thread");
   if (stop_.load(std::memory_order_acquire)) return Status(Code::kClosed, "the context has ended");
-  std::promise<void> done;
-  loop_->post([&] {
+  // Shared: a call that comes too late leaves the function behind, unrun.
+  auto done = std::make_shared<std::promise<void>>();
+  auto ended = done->get_future();
+  loop_->post([done = std::move(done), fn = std::move(fn)] {
     fn();
-    done.set_value();
+    done->set_value();
   });
-  done.get_future().wait();
+  while (ended.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+    if (stopped_.load(std::memory_order_acquire))
+      return Status(Code::kClosed, "the context has ended");
   return Status::ok();
 }
 

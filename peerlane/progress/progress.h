@@ -66,7 +66,10 @@ class Progress {
   void wake() { wakeLoopIfAsleep(); }
 
   // Runs `fn` on the progress thread. Order: posts of one thread keep theirs.
-  void post(std::function<void()> fn) { loop_->post(std::move(fn)); }
+  // After stop() it is dropped.
+  void post(std::function<void()> fn) {
+    if (!stopped_.load(std::memory_order_acquire)) loop_->post(std::move(fn));
+  }
   // The same and waits for it. kInvalidArgument on the progress thread itself.
   Status call(std::function<void()> fn);
 
@@ -156,6 +159,7 @@ class Progress {
   std::atomic<bool> burst_{false};     // the bell is held for threads that wait now and then
   std::atomic<uint64_t> activity_{0};  // waits begun; approximate, only its change counts
   std::atomic<bool> stop_{false};
+  std::atomic<bool> stopped_{false};  // the thread is gone, and what was posted has run
   Counter* wakeups_ = nullptr;
 
   std::atomic<uint32_t> waiterCount_{0};

@@ -243,16 +243,22 @@ Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Sec
                                          const std::optional<ContextId>& expected,
                                          Clock::time_point deadline) {
   PEERLANE_ASSIGN(Fd socket, connectStart(address));
+  if (progress_->onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "connect was called from a callback on the progress thread");
+  enum class Phase : uint8_t { kWaiting, kDone, kAbandoned };
   struct Outcome {
-    std::atomic<bool> done{false};  // release after the two below
+    std::atomic<Phase> phase{Phase::kWaiting};  // kDone: release after the two below
     Status status;
     std::shared_ptr<PeerCore> peer;
   };
   auto outcome = std::make_shared<Outcome>();
   const auto finish = [this, outcome](std::shared_ptr<PeerCore> peer, Status status) {
     outcome->status = std::move(status);
-    outcome->peer = std::move(peer);
-    outcome->done.store(true, std::memory_order_release);
+    outcome->peer = peer;
+    auto waiting = Phase::kWaiting;
+    // Whoever asked has given up: a peer that nobody holds would be a ghost at the other side.
+    if (!outcome->phase.compare_exchange_strong(waiting, Phase::kDone) && peer) peer->close();
     progress_->notifyWaiters();
   };
   auto shared = std::make_shared<Fd>(std::move(socket));
@@ -266,8 +272,13 @@ Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Sec
     }
     finish(nullptr, std::move(started));
   });
-  PEERLANE_RETURN_IF_ERROR(progress_->wait(
-      [outcome] { return outcome->done.load(std::memory_order_acquire); }, deadline));
+  const auto done = [outcome] {
+    return outcome->phase.load(std::memory_order_acquire) == Phase::kDone;
+  };
+  if (Status waited = progress_->wait(done, deadline); !waited.isOk()) {
+    auto waiting = Phase::kWaiting;
+    if (outcome->phase.compare_exchange_strong(waiting, Phase::kAbandoned)) return waited;
+  }
   if (!outcome->status.isOk()) return outcome->status;
   return Peer(outcome->peer);
 }
@@ -327,7 +338,7 @@ std::vector<Peer> Context::State::peers() const {
   const std::lock_guard lock(mutex_);
   std::vector<Peer> all;
   for (const auto& [number, peer] : peers_)
-    if (peer->state() != PeerState::kConnecting) all.emplace_back(peer);
+    if (peer->met()) all.emplace_back(peer);
   return all;
 }
 
@@ -404,7 +415,12 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   const auto done = [leaving, free] {
     return leaving->gone.load(std::memory_order_acquire) || free();
   };
-  const Status waited = progress_->wait(done, Progress::deadlineIn(timeout));
+  // In slices: a posting thread that lets go of the region tells nobody.
+  const auto deadline = Progress::deadlineIn(timeout);
+  Status waited;
+  do {
+    waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
+  } while (waited.code() == Code::kTimeout && Clock::now() < deadline);
   // Whatever the wait said: the progress thread alone takes the region out, and knows who is
   // silent.
   Status result = waited;
@@ -450,7 +466,9 @@ void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
   for (const uint64_t number : regions_.importers(leaving->record->allocation)) {
     const std::lock_guard lock(mutex_);
     auto found = peers_.find(number);
-    if (found == peers_.end() || found->second->state() != PeerState::kSilent) continue;
+    if (found == peers_.end() ||
+        (found->second->state() != PeerState::kSilent && !found->second->over()))
+      continue;
     leaving->quarantined = true;
     metrics_.quarantinedRegions().add(1);
     regions_.setState(leaving->record->allocation, RegionState::kQuarantined);

@@ -95,8 +95,12 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     if (process_) facts_.pidFd = process_->fd();
     if (process_ && !facts_.sameProcess) {
       auto watch = around_.progress.loop().watch(process_->fd(), true, false, [this] {
-        processWatch_ = Watch();
+        processWatch_.setInterest(false, false);
         peerLeft_ = true;
+        if (over()) {
+          if (!leaveTimer_.pending()) forget();
+          return;
+        }
         fail(PeerState::kLost,
              Status(Code::kPeerLost,
                     "process " + std::to_string(facts_.credentials.pid) + " ended"));
@@ -233,6 +237,7 @@ void PeerCore::maybeReady() {
   startHeartbeat();
   around_.progress.add(shared_from_this());
   failureCode_.store(Code::kOk, std::memory_order_release);
+  met_.store(true, std::memory_order_release);
   state_.store(PeerState::kReady, std::memory_order_release);
   PEERLANE_LOG_INFO("peer {} connected over {}", number_, link_->traits().transport);
   if (auto connected = std::move(events_.connected)) connected(Status::ok());
@@ -266,9 +271,9 @@ void PeerCore::onMessage(ControlMessage message) {
 }
 
 void PeerCore::onEnded(Status status) {
-  peerLeft_ = true;
+  peerLeft_ = peerLeft_ || endedForGood();
   if (over()) {
-    if (!leaveTimer_.pending()) forget();
+    if (peerLeft_ && !leaveTimer_.pending()) forget();
     return;
   }
   if (state() == PeerState::kReady || state() == PeerState::kSilent) {
@@ -304,10 +309,10 @@ void PeerCore::fail(PeerState state, Status status) {
   state_.store(state, std::memory_order_release);
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
-  processWatch_ = Watch();
   if (link_) link_->close(failureCode());
   if (imported_)
     for (const auto& region : imported_->all()) region->gate.close();
+  if (peerSlab_) peerSlab_->gate.close();
   for (auto& [request, import] : imports_)
     for (const auto& slot : import.slots) importDone(slot, failure());
   imports_.clear();
@@ -321,8 +326,9 @@ void PeerCore::fail(PeerState state, Status status) {
 // is in the middle of delays it, and the regions that the peer imported are free only when its own
 // goodbye, or its end, has come.
 void PeerCore::leave(const Status& reason) {
-  if (connection_->open() && imported_) {
-    const auto regions = imported_->all();
+  if (imported_) {
+    auto regions = imported_->all();
+    if (peerSlab_) regions.push_back(peerSlab_);
     const auto busy = [](const std::shared_ptr<ImportedRegion>& region) {
       return !region->gate.drained();
     };
@@ -335,13 +341,23 @@ void PeerCore::leave(const Status& reason) {
   (void)connection_->sendIfOpen(
       control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
   // Before the link was made there is nothing to wait for.
-  if (!link_ || peerLeft_) connection_->close();
-  if (!connection_->open()) forget();
+  if (!link_ || peerLeft_) forget();
+}
+
+// A connection that ended without a goodbye says nothing about a process that lives and writes by
+// itself.
+bool PeerCore::endedForGood() const {
+  if (!link_ || facts_.sameProcess || !process_) return true;
+  const LinkTraits& traits = link_->traits();
+  const bool writesDirectly = traits.mapsRegions || traits.agentEngine == "cma";
+  return !writesDirectly || !process_->alive();
 }
 
 void PeerCore::forget() {
   connection_->close();
+  processWatch_ = Watch();
   leaveTimer_.cancel();
+  revokedTimer_.cancel();
   around_.regions.forgetPeer(number_);
   for (auto& [request, done] : std::exchange(revocations_, {})) done();
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
@@ -402,7 +418,12 @@ void PeerCore::setHeard() {
 Task::Turn PeerCore::turn() {
   bool moved = false;
   const bool over = this->over();
-  if (!over) moved = link_->poll();
+  if (!over) {
+    moved = link_->poll();
+    if (!link_->health().isOk() && !linkFailed_.exchange(true))
+      progress().post(
+          [self = shared_from_this()] { self->fail(PeerState::kLost, self->link_->health()); });
+  }
   {
     const std::lock_guard lock(attachmentMutex_);
     for (auto& [type, task] : attachments_) moved |= task->turn() == Turn::kMoved;
@@ -492,6 +513,7 @@ Status PeerCore::handle(control::UserMessage& message) {
 }
 
 std::string PeerCore::summary() const {
+  if (!met()) return "peer " + std::to_string(number_) + " " + peerStateName(state());
   std::string line = "peer " + std::to_string(number_) + " context " + identity_.context.toText() +
                      " " + peerStateName(state());
   if (facts_.credentials.pid != 0) line += " pid " + std::to_string(facts_.credentials.pid);

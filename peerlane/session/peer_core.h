@@ -80,6 +80,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // --- Any thread ---
   uint64_t number() const { return number_; }
   PeerState state() const { return state_.load(std::memory_order_acquire); }
+  // Transfers posted to this peer that have not ended: what flush() waits for.
+  std::atomic<uint64_t>& pendingOperations() { return pendingOperations_; }
+  // It was ready once: link, slabs and identity are there.
+  bool met() const { return met_.load(std::memory_order_acquire); }
   bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
   // OK while ready; else why nothing can be posted.
   Status failure() const;
@@ -152,6 +156,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void fail(PeerState state, Status status);
   void leave(const Status& reason);
   void forget();
+  bool endedForGood() const;
   Status sendOffers();
   Status sendSlab();
   void maybeReady();
@@ -176,6 +181,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
                   Result<std::shared_ptr<ImportedRegion>> result);
   void dropImported(std::unique_ptr<ImportedRegion> region);
   bool turnRevocations();
+  void watchRevocations();
   bool serveMailboxes();
   std::shared_ptr<Task> attachmentFor(std::type_index type,
                                       const std::function<std::shared_ptr<Task>()>& make);
@@ -186,6 +192,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   const uint64_t forks_ = forkGeneration();
   Events events_;
 
+  std::atomic<uint64_t> pendingOperations_{0};
+  std::atomic<bool> met_{false};
+  std::atomic<bool> linkFailed_{false};  // told to the progress thread
   std::atomic<PeerState> state_{PeerState::kConnecting};
   std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
   mutable std::mutex failureMutex_;
@@ -204,6 +213,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer heartbeatTimer_;
   Timer setupTimer_;
   Timer leaveTimer_;
+  Timer revokedTimer_;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
   uint64_t heartbeatSequence_ = 0;
   uint64_t nextRequest_ = 1;

@@ -12,6 +12,8 @@ void PeerCore::requestImport(const RegionReference& reference,
                              const std::shared_ptr<ImportSlot>& slot) {
   auto expected = ImportSlot::State::kNone;
   if (!slot->state.compare_exchange_strong(expected, ImportSlot::State::kPending)) return;
+  // A handle may outlive the context: then nobody runs what is posted.
+  if (over()) return importDone(slot, failure());
   progress().post([self = shared_from_this(), reference, slot] {
     if (Status failure = self->failure(); !failure.isOk()) return self->importDone(slot, failure);
     if (auto known = self->imported_->find(reference.allocation, reference.generation))
@@ -127,11 +129,15 @@ Status PeerCore::handle(control::ImportReply& message) {
   if (message.code != Code::kOk) {
     result = Status(message.code, "the owner refused: " + message.reason);
   } else {
-    PEERLANE_ASSIGN(Grant grant, grantOf(message));
-    if (grant.region.allocation != import.reference.allocation ||
-        grant.region.generation != import.reference.generation)
-      return Status(Code::kCorrupt, "an import was answered with another region");
-    auto memory = link_->attach(std::move(grant));
+    auto grant = grantOf(message);
+    if (grant.isOk() && (grant->region.allocation != import.reference.allocation ||
+                         grant->region.generation != import.reference.generation))
+      grant = Status(Code::kCorrupt, "an import was answered with another region");
+    if (!grant.isOk()) {
+      for (const auto& slot : import.slots) importDone(slot, grant.status());
+      return grant.status();
+    }
+    auto memory = link_->attach(std::move(*grant));
     if (memory.isOk()) {
       result = imported_->insert(std::move(*memory));
     } else {
@@ -181,8 +187,17 @@ Status PeerCore::handle(control::Revoke& message) {
     revoked_.push_back({message.request, std::move(region)});
     revokedCount_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
   }
-  turnRevocations();
+  watchRevocations();
   return Status::ok();
+}
+
+// Posting threads that let go of a region tell nobody: that would cost each post. So it is looked
+// at.
+void PeerCore::watchRevocations() {
+  turnRevocations();
+  if (revokedCount_.load(std::memory_order_relaxed) == 0) return;
+  revokedTimer_ =
+      progress().loop().after(std::chrono::milliseconds(1), [this] { watchRevocations(); });
 }
 
 bool PeerCore::turnRevocations() {

@@ -159,7 +159,9 @@ class CpuRun {
   bool ended_ = true;
   Code code_ = Code::kOk;
   uint64_t bytesMoved_ = 0;
-  bool ending_ = false;  // has its end code; waits for the mailbox to drain
+  const RemoteMemory* postedTo_ = nullptr;  // where a put among them goes
+  bool patient_ = false;                    // the caller of advance() has no budget
+  bool ending_ = false;                     // has its end code; waits for the mailbox to drain
   uint32_t runPieceCount_ = 0;
   std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies made when reached, until drained
   std::vector<Piece> indexedPieces_;  // agent pieces of an indexed list; capacity is kept

@@ -22,6 +22,7 @@ void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors
   piece_ = 0;
   pieceOffset_ = 0;
   posted_ = false;
+  postedTo_ = nullptr;
   ending_ = false;
   ended_ = false;
   code_ = Code::kOk;
@@ -35,6 +36,7 @@ Step CpuRun::advance(uint64_t budgetBytes) {
   if (ended_) return Step::kEnded;
   const std::vector<Op>& ops = prepared_->program_.ops;
   uint64_t budget = budgetBytes;
+  patient_ = budgetBytes == UINT64_MAX;
   while (!ending_ && pc_ < ops.size()) {
     if (const Code cancelled = cancel_.load(std::memory_order_acquire); cancelled != Code::kOk) {
       code_ = cancelled;
@@ -59,9 +61,10 @@ Step CpuRun::settle() {
   ending_ = true;
   if (posted_) {
     Mailbox& mailbox = *prepared_->binding_.mailbox;
-    const Code cancelled = cancel_.load(std::memory_order_acquire);
-    if (code_ == Code::kOk && cancelled != Code::kOk) code_ = cancelled;
-    if (code_ != Code::kOk) mailbox.abort(code_);
+    // Entries not begun are dropped, and then say so; when all were performed, a late cancel
+    // changes nothing.
+    const Code stop = code_ != Code::kOk ? code_ : cancel_.load(std::memory_order_acquire);
+    if (stop != Code::kOk) mailbox.abort(stop);
     if (!drained()) return Step::kBlocked;
     mailbox.clearAbort();
   }
@@ -73,9 +76,13 @@ Step CpuRun::settle() {
 bool CpuRun::drained() {
   if (!posted_) return true;
   Mailbox& mailbox = *prepared_->binding_.mailbox;
-  mailbox.serve();
+  // A poster with all the time in the world lets an agent that works on this thread (cma) come to
+  // its end.
+  while (mailbox.serve() && patient_ && !mailbox.idle()) {
+  }
   if (!mailbox.idle()) return false;
   posted_ = false;
+  postedTo_ = nullptr;
   runPieceCount_ = 0;
   if (mailbox.code() != Code::kOk) {
     if (code_ == Code::kOk) code_ = mailbox.code();
@@ -215,6 +222,12 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
     if (at.waker != nullptr) at.waker->ring();
     return OpStep::kNext;
   }
+  // The owner may refuse the copy and still take the word, which would then speak of bytes that
+  // never came. Within one region both are refused.
+  if (op.order == Order::kRelease && postedTo_ != nullptr && postedTo_ != at.remote) {
+    if (!drained()) return OpStep::kBlocked;
+    if (code_ != Code::kOk) return OpStep::kEnd;
+  }
   MailboxEntry* entry = claimEntry();
   if (entry == nullptr) return OpStep::kBlocked;
   entry->verb = op.code == OpCode::kAdd64 ? Verb::kAdd64 : Verb::kStore;
@@ -269,6 +282,11 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut) {
   prepared_->binding_.mailbox->ring();
   posted_ = true;
   for (const Piece& piece : pieces) bytesMoved_ += piece.bytes;
+  if (isPut) {
+    static const RemoteMemory several;  // equal to no region
+    const RemoteMemory* to = pieces.front().remote;
+    postedTo_ = postedTo_ == nullptr || postedTo_ == to ? to : &several;
+  }
   return OpStep::kNext;
 }
 
