@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two contexts (here in one process; elsewhere in two, the ticket travels by any means) and one put.
+// Two contexts (here in one process; elsewhere in two, the ticket travels by any means) and one
+// put.
 #include <cstdio>
 #include <cstring>
 
@@ -27,6 +28,6 @@ int main() {
   // The receiver learns of it by a counter that moves only after the bytes.
   auto from = receiver->accept(1s).value();
   if (!peerlane::Signal::create(from, 0).value().wait(1, 1s).isOk()) return 1;
-  std::printf("the last byte is %d, over link %s\n", static_cast<int>(inbox.data()[inbox.bytes() - 1]),
-              peer.route().link.c_str());
+  std::printf("the last byte is %d, over link %s\n",
+              static_cast<int>(inbox.data()[inbox.bytes() - 1]), peer.route().link.c_str());
 }

@@ -17,8 +17,8 @@ inline constexpr uint64_t kSmallestRing = 64 << 10;
 inline Result<uint64_t> readRingBytes(const std::string& text) {
   const auto bytes = parseByteSize(text);
   if (bytes.isOk() && *bytes >= kSmallestRing && *bytes <= (64ull << 30)) return *bytes;
-  return Status(Code::kInvalidArgument,
-                "--memory " + peerlane::quoted(text) + "; accepted: 64KiB to 64GiB, such as 512K or 32MiB");
+  return Status(Code::kInvalidArgument, "--memory " + peerlane::quoted(text) +
+                                            "; accepted: 64KiB to 64GiB, such as 512K or 32MiB");
 }
 
 }  // namespace peerlane

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// docs/configuration.md is the configuration table: this test fails when one of the two was changed alone.
+// docs/configuration.md is the configuration table: this test fails when one of the two was changed
+// alone.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -19,7 +19,9 @@ class SelfLink final : public Link {
   }
 
   const LinkTraits& traits() const override { return traits_; }
-  Result<Grant> grant(RegionGrant region, const Fd& /*backing*/) override { return Grant{region, Fd()}; }
+  Result<Grant> grant(RegionGrant region, const Fd& /*backing*/) override {
+    return Grant{region, Fd()};
+  }
   Result<RemoteMemory> attach(Grant grant) override {
     RemoteMemory memory;
     memory.grant = grant.region;
@@ -40,8 +42,8 @@ class SelfLink final : public Link {
   LinkTraits traits_;
 };
 
-// The offer: where the other context's poller count is and which eventfd it sleeps on. Addresses are meaningful
-// because both contexts share this address space.
+// The offer: where the other context's poller count is and which eventfd it sleeps on. Addresses
+// are meaningful because both contexts share this address space.
 class PendingSelf final : public PendingLink {
  public:
   explicit PendingSelf(const Bell& bell) : bell_(bell) {}
@@ -80,6 +82,8 @@ class SelfTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> makeSelfTransport() { return std::make_unique<SelfTransport>(); }
+std::unique_ptr<Transport> makeSelfTransport() {
+  return std::make_unique<SelfTransport>();
+}
 
 }  // namespace peerlane
