@@ -65,8 +65,8 @@ struct Answer {
 };
 static_assert(sizeof(Answer) == kAnswerBytes && offsetof(Answer, bytes) == 8);
 
-// The area that one side keeps for one peer. Written by the peer but for nothing: all of it is the
-// peer's to write. `eagerBytes`: room behind each envelope.
+// The area that one side keeps for one peer, who alone writes it. `eagerBytes`: room behind each
+// envelope.
 //     0  u64  chunks the peer wrote into this side's ring
 //    64  u64  chunks the peer took out of its own ring, which this side fills
 //   128  answers to what this side sent, 64 bytes each
