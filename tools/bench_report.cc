@@ -18,6 +18,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr double kBusyLoad = 0.5;
+
 // Six significant digits: more is noise.
 double rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
@@ -65,6 +67,7 @@ ordered_json rowJson(const BenchRow& row) {
   if (ceiling) {
     json["ceiling_unit"] = row.isLatency ? "us" : "GB/s";
     json["ceiling_by"] = row.ceilingBy;
+    json["ratio_of_fastest"] = rounded(row.ratioOfFastest().value_or(0));
   }
   json["samples"] = row.outcome.ours.size();
   for (const auto& [key, value] : row.extras) json[key] = rounded(value);
@@ -93,6 +96,11 @@ std::optional<double> BenchRow::ratio() const {
   return outcome.ceiling.median() / p50();
 }
 
+std::optional<double> BenchRow::ratioOfFastest() const {
+  if (!ratio()) return {};
+  return outcome.ceiling.percentile(5) / outcome.ours.percentile(5);
+}
+
 double loadOfThisMachine() {
   std::ifstream file("/proc/loadavg");
   double load = 0;
@@ -102,7 +110,7 @@ double loadOfThisMachine() {
 
 void BenchReport::printHeader(const std::string& title, bool isLatency) {
   out_ << title << "\n";
-  if (const double load = loadOfThisMachine(); load > 0.5)
+  if (const double load = loadOfThisMachine(); load > kBusyLoad)
     out_ << fmt::format(
         "# this machine is busy (load {:.1f}): numbers of a busy machine are worth little\n", load);
   out_ << fmt::format("#{:>11} {:>8} {:>11} {:>9} {:>7} {:>11} {:>11} {:>10} {:>6}\n", "size",
@@ -117,6 +125,8 @@ void BenchReport::add(BenchRow row) {
   out_ << fmt::format("{:>12} {:>8} {:>11.3f} {:>9.3f} {:>7} {:>11.3f} {:>11.3f} {:>10} {:>6}",
                       row.bytes, row.blocks, row.outcome.ours.mean(), row.gbps(), row.outcome.wrong,
                       row.p50(), row.p99(), ordinary(row.ceiling(), 3), ordinary(row.ratio(), 3));
+  if (const auto fastest = row.ratioOfFastest(); fastest && loadOfThisMachine() > kBusyLoad)
+    out_ << fmt::format("  (fastest 5%: {:.3f})", *fastest);
   for (const auto& [key, value] : row.extras) out_ << fmt::format("  {} {:.5g}", key, value);
   out_ << "\n";
   out_.flush();

@@ -39,6 +39,9 @@ struct BenchRow {
   std::optional<double> ceiling() const;
   // 1 at the limit, below it when slower. Of medians.
   std::optional<double> ratio() const;
+  // The same of the fastest twentieth of both: what a busy machine lets through undisturbed. For
+  // finding out, not for the verdict.
+  std::optional<double> ratioOfFastest() const;
 };
 
 class BenchReport {

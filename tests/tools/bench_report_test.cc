@@ -42,6 +42,15 @@ TEST(BenchReport, TheRatioIsBelowOneWhenSlower) {
   EXPECT_FALSE(row(4, {}, true).ratio().has_value());
 }
 
+TEST(BenchReport, TheFastestAreComparedWithTheFastest) {
+  BenchRow noisy = row(10, 5, false);
+  for (int i = 0; i < 3; ++i) noisy.outcome.ours.add(20 + i);
+  noisy.outcome.ours.add(6);
+  noisy.outcome.ceiling.add(3);
+  EXPECT_DOUBLE_EQ(*noisy.ratioOfFastest(), 0.5);
+  EXPECT_FALSE(row(4, {}, false).ratioOfFastest().has_value());
+}
+
 TEST(BenchReport, ARatioAboveTheLimitFails) {
   std::ostringstream out;
   BenchReport report(out);
