@@ -19,16 +19,19 @@ MailboxEntry* Mailbox::claim() {
 
 bool Mailbox::serve() {
   bool moved = false;
-  // finish() may fail to take `serving_` while we hold it; then the finished work is ours to
-  // publish. Seen after we let go, because finish() sets `finished` before it tries (both
-  // sequentially consistent).
+  // Who finds `serving_` taken goes away and relies on us: a finisher for the work it finished, the
+  // poster for what it rung. Both did that before they tried (all sequentially consistent), so we
+  // see it after we let go.
   for (;;) {
     if (serving_.exchange(true, std::memory_order_seq_cst)) return moved;
+    const uint64_t seen = doorbell_.load(std::memory_order_seq_cst);
     moved |= serveLocked();
     const uint64_t head = completion_.load(std::memory_order_relaxed);
     const bool handedOut = head < next_;
     serving_.store(false, std::memory_order_seq_cst);
-    if (!handedOut || !works_[head % kSlots].finished.load(std::memory_order_seq_cst)) return moved;
+    const bool rung = doorbell_.load(std::memory_order_seq_cst) != seen;
+    const bool ended = handedOut && works_[head % kSlots].finished.load(std::memory_order_seq_cst);
+    if (!rung && !ended) return moved;
   }
 }
 
@@ -93,9 +96,11 @@ void Mailbox::finish(AgentWork& work, Code code) {
   if (mailbox->serving_.exchange(true, std::memory_order_seq_cst)) return;
   mailbox->publish();
   const uint64_t head = mailbox->completion_.load(std::memory_order_relaxed);
-  const bool handedOut = head < mailbox->next_;
+  const uint64_t next = mailbox->next_;
   mailbox->serving_.store(false, std::memory_order_seq_cst);
-  if (handedOut && mailbox->works_[head % kSlots].finished.load(std::memory_order_seq_cst))
+  const bool rung = mailbox->doorbell_.load(std::memory_order_seq_cst) > next;
+  if (rung ||
+      (head < next && mailbox->works_[head % kSlots].finished.load(std::memory_order_seq_cst)))
     mailbox->serve();
 }
 

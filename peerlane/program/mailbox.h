@@ -82,7 +82,7 @@ class Mailbox {
   // A free entry to fill, or null when all are in flight (serve first).
   MailboxEntry* claim();
   // Makes every claimed entry visible to the agent.
-  void ring() { doorbell_.store(claimed_, std::memory_order_release); }
+  void ring() { doorbell_.store(claimed_, std::memory_order_seq_cst); }
   bool idle() const { return completion_.load(std::memory_order_acquire) == claimed_; }
   // The first failure among the entries of this use; valid when idle().
   Code code() const { return code_.load(std::memory_order_acquire); }
