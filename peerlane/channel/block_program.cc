@@ -12,6 +12,13 @@ namespace {
 
 constexpr size_t kMaxRegions = 0x3f00;
 
+// Two handles may name one region: their blocks are in the same memory.
+bool sameRegion(const RemoteRegion& a, const RemoteRegion& b) {
+  return a.slot() == b.slot() ||
+         (a.peer() == b.peer() && a.reference().allocation == b.reference().allocation &&
+          a.reference().generation == b.reference().generation);
+}
+
 Status invalid(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
 }
@@ -95,7 +102,7 @@ Result<TargetId> BlockProgram::localTarget(const Region* region) {
 Result<TargetId> BlockProgram::remoteTarget(const PeerCore& peer, const RemoteRegion* region) {
   if (region == nullptr || !*region) return invalid("a block names no remote region");
   for (size_t i = remotes_.size(); i-- > 0;)
-    if (remotes_[i].slot() == region->slot()) return static_cast<TargetId>(kRemoteBit + i);
+    if (sameRegion(remotes_[i], *region)) return static_cast<TargetId>(kRemoteBit + i);
   if (region->peer().get() != &peer)
     return invalid(
         "a block names a region of another peer (or of an earlier connection to this one)");
