@@ -93,6 +93,8 @@ class Mailbox {
   // Performs what it can. Returns true when something moved. When another thread is serving it
   // returns false.
   bool serve();
+  // Some thread is inside serve() or finish() right now.
+  bool beingServed() const { return serving_.load(std::memory_order_acquire); }
   // From the link, for work that was kSent. Never blocks; publishes the completion, or leaves that
   // to the thread that serves right now.
   static void finish(AgentWork& work, Code code);

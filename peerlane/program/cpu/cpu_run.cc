@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "peerlane/core/device_code.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/program/word.h"
 
@@ -76,9 +77,12 @@ Step CpuRun::settle() {
 bool CpuRun::drained() {
   if (!posted_) return true;
   Mailbox& mailbox = *prepared_->binding_.mailbox;
-  // A poster with all the time in the world lets an agent that works on this thread (cma) come to
-  // its end.
-  while (mailbox.serve() && patient_ && !mailbox.idle()) {
+  // A poster with all the time in the world lets an agent that works at once (cma) come to its end,
+  // also when another thread happens to be serving it.
+  bool goesOn = mailbox.serve();
+  while (patient_ && !mailbox.idle() && (goesOn || mailbox.beingServed())) {
+    cpuRelax();
+    goesOn = mailbox.serve();
   }
   if (!mailbox.idle()) return false;
   posted_ = false;
