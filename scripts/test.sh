@@ -59,7 +59,7 @@ suite() {
   local fixed=()
   if [ "$folder" = build-tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
   "${fixed[@]}" ctest --test-dir "$folder" -j "$(nproc)" -LE soak --no-tests=error --output-on-failure \
-    --output-junit "$root/$folder/junit.xml" "$@" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
+    --output-junit "$root/$folder/junit.xml" ${CTEST_EXCLUDE:+-E "$CTEST_EXCLUDE"} "$@" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
   status=${PIPESTATUS[0]}
   counts=$(scripts/test_summary.py "$folder/junit.xml" "$folder/test-results" .ci/allowed_skips) || status=1
   sed '$d' <<<"$counts"
@@ -119,7 +119,7 @@ for stage in "${stages[@]}"; do
   fi
 done
 
-trap 'broken=interrupted; failed=$((failed + 1)); finish' INT TERM
+trap 'echo "interrupted"; broken=$stage; failed=$((failed + 1)); finish' INT TERM
 for stage in "${stages[@]}"; do
   echo "== $stage"
   begin=$SECONDS

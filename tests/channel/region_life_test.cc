@@ -41,7 +41,12 @@ class RegionLife : public testing::TestWithParam<RouteCase> {
     options.notify.message = std::span<const std::byte>();
     for (int i = 0; i < 16; ++i) EXPECT_OK(MUST(notify(pair_.toB, options.notify)).wait(kSoon));
     const Block block = whole();
-    return MUST(put(pair_.toB, {&block, 1}, options));
+    Transfer stuck = MUST(put(pair_.toB, {&block, 1}, options));
+    std::memcpy(far_->shadow(), near_->shadow(), kBytes);
+    const auto limit = std::chrono::steady_clock::now() + kSoon;
+    while (!far_->isAsExpected() && std::chrono::steady_clock::now() < limit)
+      std::this_thread::yield();
+    return stuck;
   }
   void takeNotifications(int count) {
     for (int i = 0; i < count; ++i) ASSERT_OK(waitNotification(pair_.toA, kSoon).status());
@@ -91,7 +96,6 @@ TEST_P(RegionLife, TheOwnerWaitsForThePeersRunningTransfers) {
   takeNotifications(17);
   EXPECT_OK(running.wait(kSoon));
   EXPECT_OK(pair_.b->unregister(region, kSoon));
-  std::memcpy(far_->shadow(), near_->shadow(), kBytes);
   EXPECT_TRUE(far_->isAsExpected());
 }
 
