@@ -36,8 +36,8 @@ class FileReceiver {
   FileReceiver(const FileReceiver&) = delete;
   FileReceiver& operator=(const FileReceiver&) = delete;
 
-  // Takes the sender's offer and tells it where to put the content, or why not.
-  Status agree();
+  // Tells the sender where to put the content, or why not.
+  Status agree(const FileOffer& offer);
   // Everything up to the file's name.
   Status receive();
   // Tells the sender how it ended, and waits until it knows.
@@ -77,9 +77,7 @@ Result<FileAnswer> FileReceiver::prepare(const FileOffer& offer) {
   return FileAnswer{.slotBytes = slotBytes_, .slots = slots_, .ring = ring_.share()};
 }
 
-Status FileReceiver::agree() {
-  PEERLANE_ASSIGN(const auto message, peer_.receiveMessage(kFileChannel, kOfferTimeout));
-  PEERLANE_ASSIGN(const FileOffer offer, FileOffer::decode(message));
+Status FileReceiver::agree(const FileOffer& offer) {
   auto answer = prepare(offer);
   if (answer.isOk()) return peer_.sendMessage(kFileChannel, answer->encode());
   file_.reset();
@@ -145,9 +143,15 @@ void FileReceiver::conclude(const Status& status) {
 
 }  // namespace
 
-Result<FileReport> receiveFile(Context& context, const Peer& peer, const ReceiveOptions& options) {
+Result<FileOffer> awaitOffer(const Peer& peer) {
+  PEERLANE_ASSIGN(const auto message, peer.receiveMessage(kFileChannel, kOfferTimeout));
+  return FileOffer::decode(message);
+}
+
+Result<FileReport> receiveFile(Context& context, const Peer& peer, const FileOffer& offer,
+                               const ReceiveOptions& options) {
   FileReceiver receiver(context, peer, options);
-  PEERLANE_RETURN_IF_ERROR(receiver.agree());
+  PEERLANE_RETURN_IF_ERROR(receiver.agree(offer));
   const auto start = std::chrono::steady_clock::now();
   const Status status = receiver.receive();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;

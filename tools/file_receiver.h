@@ -6,6 +6,7 @@
 #include <string>
 
 #include "peerlane/session/context.h"
+#include "tools/file_exchange.h"
 #include "tools/file_sender.h"
 #include "tools/output_file.h"
 
@@ -18,9 +19,14 @@ struct ReceiveOptions {
   uint64_t ringBytes = 0;  // at most this much staging memory
 };
 
-// Takes one file from `peer`. OK only when it stands under its name, on the disk, with the hash the
-// sender computed. After an error there is no such file, and the peer was told the reason, if it
-// still lives.
-Result<FileReport> receiveFile(Context& context, const Peer& peer, const ReceiveOptions& options);
+// What `peer` wants to send. Errors: kPeerLost (it left without a word), kTimeout, kCorrupt (it
+// wants something else).
+Result<FileOffer> awaitOffer(const Peer& peer);
+
+// Takes the offered file from `peer`. OK only when it stands under its name, on the disk, with the
+// hash the sender computed. After an error there is no such file, and the peer was told the reason,
+// if it still lives.
+Result<FileReport> receiveFile(Context& context, const Peer& peer, const FileOffer& offer,
+                               const ReceiveOptions& options);
 
 }  // namespace peerlane

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tools/failure_report.h"
 #include "tools/file_receiver.h"
@@ -51,6 +52,17 @@ Status checkOut(const RecvOptions& options, OutputFile::Existing existing) {
   return OutputFile::create(options.out, existing).status();
 }
 
+// The first peer that offers a file. Others (`peerlane explain TICKET` is one) come and go.
+Result<std::pair<Peer, FileOffer>> awaitSender(Context& context) {
+  for (;;) {
+    PEERLANE_ASSIGN(const Peer peer, context.accept(std::chrono::hours(24 * 365)));
+    auto offer = awaitOffer(peer);
+    if (offer.isOk()) return std::pair(peer, *std::move(offer));
+    fmt::print(stderr, "a peer offered no file: {}; still waiting\n", failureText(offer.status()));
+    peer.close();
+  }
+}
+
 Status runRecv(const RecvOptions& options) {
   const auto existing =
       options.force ? OutputFile::Existing::kReplace : OutputFile::Existing::kRefuse;
@@ -66,9 +78,10 @@ Status runRecv(const RecvOptions& options) {
     PEERLANE_RETURN_IF_ERROR(writeTicket(options.ticketFile, context->ticket()));
   }
   fmt::print(stderr, "waiting for: peerlane send FILE --to TICKET\n");
-  PEERLANE_ASSIGN(const Peer peer, context->accept(std::chrono::hours(24 * 365)));
+  PEERLANE_ASSIGN(const auto sender, awaitSender(*context));
+  const auto& [peer, offer] = sender;
   const auto report = receiveFile(
-      *context, peer, {.out = options.out, .existing = existing, .ringBytes = ringBytes});
+      *context, peer, offer, {.out = options.out, .existing = existing, .ringBytes = ringBytes});
   if (report.isOk()) fmt::print(stderr, "received {}, verified\n", fileReportText(*report, peer));
   return report.status();
 }

@@ -293,6 +293,16 @@ TEST_F(FileCommandsMidway, AnInterruptedReceiverLeavesNothing) {
   EXPECT_EQ(received(), Strings{});
 }
 
+TEST_F(FileCommands, WaitOnWhenAPeerOffersNothing) {
+  const std::string ticket = startRecv();
+  CommandRun explain({"explain", ticket});
+  EXPECT_EQ(explain.wait(), 0) << explain.err();
+  CommandRun send({"send", makeFile("in.bin", 10), "--to", ticket});
+  EXPECT_EQ(send.wait(), 0) << send.err();
+  EXPECT_EQ(recv_->wait(), 0) << recv_->err();
+  EXPECT_NE(recv_->err().find("still waiting"), std::string::npos) << recv_->err();
+}
+
 TEST_F(FileCommands, RefuseTicketsThatLeadNowhere) {
   const std::string file = makeFile("in.bin", 10);
   const std::string ticket = startRecv();

@@ -59,8 +59,10 @@ class LyingSender : public FileTransfer {
  protected:
   void SetUp() override {
     FileTransfer::SetUp();
-    result_ = std::async(std::launch::async, [this] {
-      return receiveFile(*receiving_, toSender_, {.out = folder_, .ringBytes = kRing}).status();
+    result_ = std::async(std::launch::async, [this]() -> Status {
+      PEERLANE_ASSIGN(const FileOffer offer, awaitOffer(toSender_));
+      return receiveFile(*receiving_, toSender_, offer, {.out = folder_, .ringBytes = kRing})
+          .status();
     });
   }
   void TearDown() override {
