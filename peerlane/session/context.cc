@@ -50,10 +50,14 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                   "this context was made before fork(); make a new one in the child");
   }
 
+  // `near`: set, and an error returned, when an IP address leads to a context of this host.
   Result<Peer> connectTo(const Ticket& ticket, const std::optional<ContextId>& expected,
-                         Clock::time_point deadline);
+                         Clock::time_point deadline, std::optional<ContextId>* near = nullptr);
   Result<Peer> connectOnce(const SocketAddress& address, const Secret& secret,
-                           const std::optional<ContextId>& expected, Clock::time_point deadline);
+                           const std::optional<ContextId>& expected, Clock::time_point deadline,
+                           std::optional<ContextId>* near);
+  Result<Peer> connectByAddress(const std::string& address, const Secret& secret,
+                                Clock::time_point deadline);
   Result<Peer> accept(Duration timeout);
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
@@ -241,11 +245,9 @@ void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
 
 Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Secret& secret,
                                          const std::optional<ContextId>& expected,
-                                         Clock::time_point deadline) {
+                                         Clock::time_point deadline,
+                                         std::optional<ContextId>* near) {
   PEERLANE_ASSIGN(Fd socket, connectStart(address));
-  if (progress_->onLoopThread())
-    return Status(Code::kInvalidArgument,
-                  "connect was called from a callback on the progress thread");
   enum class Phase : uint8_t { kWaiting, kDone, kAbandoned };
   struct Outcome {
     std::atomic<Phase> phase{Phase::kWaiting};  // kDone: release after the two below
@@ -262,9 +264,10 @@ Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Sec
     progress_->notifyWaiters();
   };
   auto shared = std::make_shared<Fd>(std::move(socket));
-  progress_->post([this, shared, finish, options = handshakeOptions(secret, expected)] {
+  const bool turnBack = near != nullptr;
+  progress_->post([this, shared, finish, turnBack, options = handshakeOptions(secret, expected)] {
     auto peer = makePeer(true, finish);
-    Status started = peer->start(std::move(*shared), true, options);
+    Status started = peer->start(std::move(*shared), true, options, turnBack);
     if (started.isOk()) return;
     {
       const std::lock_guard lock(mutex_);
@@ -279,13 +282,18 @@ Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Sec
     auto waiting = Phase::kWaiting;
     if (outcome->phase.compare_exchange_strong(waiting, Phase::kAbandoned)) return waited;
   }
-  if (!outcome->status.isOk()) return outcome->status;
-  return Peer(outcome->peer);
+  if (outcome->status.isOk()) return Peer(outcome->peer);
+  if (near != nullptr && outcome->peer && outcome->peer->turnedBack())
+    *near = outcome->peer->context();
+  return outcome->status;
 }
 
 Result<Peer> Context::State::connectTo(const Ticket& ticket,
                                        const std::optional<ContextId>& expected,
-                                       Clock::time_point deadline) {
+                                       Clock::time_point deadline, std::optional<ContextId>* near) {
+  if (progress_->onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "connect was called from a callback on the progress thread");
   if (ticket.addresses.empty())
     return Status(Code::kInvalidArgument, "the ticket carries no address");
   const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
@@ -300,8 +308,8 @@ Result<Peer> Context::State::connectTo(const Ticket& ticket,
         tried += "; " + text + ": on another host";
         continue;
       }
-      auto peer = connectOnce(address, ticket.secret, expected, deadline);
-      if (peer.isOk()) return peer;
+      auto peer = connectOnce(address, ticket.secret, expected, deadline, near);
+      if (peer.isOk() || (near != nullptr && *near)) return peer;
       const Code code = peer.status().code();
       // These will not get better at another address of the same context.
       if (code == Code::kPermissionDenied || code == Code::kNotSupported || code == Code::kTimeout)
@@ -310,6 +318,27 @@ Result<Peer> Context::State::connectTo(const Ticket& ticket,
     }
   }
   return Status(Code::kUnavailable, "no address of the peer could be reached" + tried);
+}
+
+// An address that leads to a context of this very host: its Unix socket carries descriptors and
+// proves the process, so the better links become possible. It is tried before anything is set up,
+// so that the other side sees one peer; where it cannot be reached, the address is good enough.
+Result<Peer> Context::State::connectByAddress(const std::string& address, const Secret& secret,
+                                              Clock::time_point deadline) {
+  Ticket ticket;
+  ticket.secret = secret;
+  ticket.addresses = {address};
+  std::optional<ContextId> near;
+  auto peer = connectTo(ticket, std::nullopt, deadline, &near);
+  if (peer.isOk() || !near) return peer;
+  Ticket nearer = ticket;
+  nearer.hostIdentity = localHostIdentity();
+  nearer.addresses = {"unix:@peerlane-" + near->toText()};
+  if (!config_.socketDirectory.empty())
+    nearer.addresses.insert(nearer.addresses.begin(), "unix:" + config_.socketDirectory +
+                                                          "/peerlane-" + near->toText() + ".sock");
+  peer = connectTo(nearer, near, deadline);
+  return peer.isOk() ? peer : connectTo(ticket, near, deadline);
 }
 
 Result<Peer> Context::State::accept(Duration timeout) {
@@ -548,6 +577,7 @@ std::string Context::dump() const {
   return state_->dump();
 }
 std::vector<Peer> Context::peers() const {
+  if (state_->forked()) return {};
   return state_->peers();
 }
 
@@ -565,24 +595,8 @@ Result<Peer> Context::connect(std::string_view text, Duration timeout) {
 Result<Peer> Context::connect(const std::string& address, std::string_view secret,
                               Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  Ticket ticket;
-  PEERLANE_ASSIGN(ticket.secret, Secret::fromText(secret));
-  ticket.addresses = {address};
-  const auto deadline = Progress::deadlineIn(timeout);
-  PEERLANE_ASSIGN(Peer peer, state_->connectTo(ticket, std::nullopt, deadline));
-  // The address reached a context of this very host: its Unix socket carries descriptors and proves
-  // the process, so the better links become possible. Where that fails, the first connection is
-  // good enough.
-  if (peer.core()->sameHostByClaim() && !peer.core()->overUnix()) {
-    ticket.addresses = {"unix:@peerlane-" + peer.contextId()};
-    ticket.hostIdentity = localHostIdentity();
-    auto nearer = state_->connectTo(ticket, peer.core()->context(), deadline);
-    if (nearer.isOk()) {
-      peer.close();
-      return nearer;
-    }
-  }
-  return peer;
+  PEERLANE_ASSIGN(const Secret known, Secret::fromText(secret));
+  return state_->connectByAddress(address, known, Progress::deadlineIn(timeout));
 }
 
 Result<Peer> Context::accept(Duration timeout) {
@@ -591,6 +605,7 @@ Result<Peer> Context::accept(Duration timeout) {
 }
 
 void Context::onPeer(std::function<void(Peer)> callback) {
+  if (state_->forked()) return;
   state_->onPeer(std::move(callback));
 }
 

@@ -51,7 +51,7 @@ Result<std::unique_ptr<Inspection>> Inspection::create(EventLoop& loop,
                                                    : "unix:" + socketDirectory + "/" + name));
   PEERLANE_ASSIGN(Fd socket, listenOn(address));
   std::unique_ptr<Inspection> inspection(
-      new Inspection(std::move(socket), std::move(address), std::move(text)));
+      new Inspection(loop, std::move(socket), std::move(address), std::move(text)));
   Inspection* self = inspection.get();
   PEERLANE_ASSIGN(self->watch_,
                   loop.watch(self->socket_.get(), true, false, [self] { self->serve(); }));
@@ -70,9 +70,26 @@ void Inspection::serve() {
     PEERLANE_LOG_WARN("inspection refused: the reader is neither this user nor an administrator");
     return;
   }
-  const std::string text = text_();
-  // What the socket's buffer does not take is cut: a stuck reader must not stop this thread.
-  (void)sendSome(reader->get(), std::as_bytes(std::span(text)));
+  // A reader that does not read must not cost more than this.
+  if (readers_.size() == kMaxReaders) readers_.pop_front();
+  Reader& taken = readers_.emplace_back();
+  taken.socket = std::move(*reader);
+  taken.text = text_();
+  auto watch = loop_.watch(taken.socket.get(), false, true, [this, &taken] { write(taken); });
+  if (watch.isOk()) taken.watch = std::move(*watch);
+  write(taken);
+}
+
+// What the socket's buffer does not take goes later. The end of the text ends the reader.
+void Inspection::write(Reader& reader) {
+  while (reader.sent < reader.text.size()) {
+    const auto rest = std::as_bytes(std::span(reader.text)).subspan(reader.sent);
+    const auto sent = sendSome(reader.socket.get(), rest);
+    if (!sent.isOk() && sent.status().code() == Code::kTryAgain) return;
+    if (!sent.isOk()) break;
+    reader.sent += *sent;
+  }
+  readers_.remove_if([&](const Reader& each) { return &each == &reader; });
 }
 
 Result<std::vector<std::string>> inspectProcess(int pid, const std::string& socketDirectory) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,14 +28,29 @@ class Inspection {
   ~Inspection();
 
  private:
-  Inspection(Fd socket, SocketAddress address, std::function<std::string()> text)
-      : socket_(std::move(socket)), address_(std::move(address)), text_(std::move(text)) {}
-  void serve();
+  // Somebody who takes more than one write.
+  struct Reader {
+    Fd socket;
+    std::string text;
+    size_t sent = 0;
+    Watch watch;
+  };
+  static constexpr size_t kMaxReaders = 8;
 
+  Inspection(EventLoop& loop, Fd socket, SocketAddress address, std::function<std::string()> text)
+      : loop_(loop),
+        socket_(std::move(socket)),
+        address_(std::move(address)),
+        text_(std::move(text)) {}
+  void serve();
+  void write(Reader& reader);
+
+  EventLoop& loop_;
   Fd socket_;
   SocketAddress address_;
   std::function<std::string()> text_;
   Watch watch_;
+  std::list<Reader> readers_;
 };
 
 }  // namespace peerlane

@@ -49,8 +49,9 @@ Status PeerCore::failure() const {
   return failure_;
 }
 
-Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options) {
+Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, bool turnBackIfNear) {
   facts_.initiator = initiator_;
+  turnBackIfNear_ = turnBackIfNear;
   // The handshake may run to its end inside create() only for events of the loop, so `this` is
   // complete by then.
   PEERLANE_ASSIGN(
@@ -74,6 +75,10 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     facts_.localAddress = *address;
   if (auto address = peerAddress(connection_->socket()); address.isOk())
     facts_.remoteAddress = *address;
+  if (turnBackIfNear_ && !facts_.unixSocket && sameHostByClaim()) {
+    turnedBack_ = true;
+    return fail(PeerState::kLost, Status(Code::kUnavailable, "the peer is on this host"));
+  }
   if (facts_.unixSocket) {
     auto credentials = peerCredentials(connection_->socket());
     if (!credentials.isOk()) return fail(PeerState::kLost, credentials.status());

@@ -75,7 +75,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   ~PeerCore() override;
 
   // --- Set-up, progress thread ---
-  Status start(Fd socket, bool connecting, HandshakeOptions options);
+  // `turnBackIfNear`: see turnedBack().
+  Status start(Fd socket, bool connecting, HandshakeOptions options, bool turnBackIfNear = false);
 
   // --- Any thread ---
   uint64_t number() const { return number_; }
@@ -94,6 +95,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   const std::vector<control::Refusal>& refusedTransports() const { return refused_; }
   pid_t processId() const { return facts_.credentials.pid; }
   bool overUnix() const { return facts_.unixSocket; }
+  // Dialled by IP, the peer said who it is, and that it is on this host: nothing was set up,
+  // because its Unix socket is the better way. Constant once connecting has failed.
+  bool turnedBack() const { return turnedBack_; }
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
   bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
 
@@ -214,6 +218,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer setupTimer_;
   Timer leaveTimer_;
   Timer revokedTimer_;
+  bool turnBackIfNear_ = false;
+  bool turnedBack_ = false;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
   uint64_t heartbeatSequence_ = 0;
   uint64_t nextRequest_ = 1;

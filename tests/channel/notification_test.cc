@@ -183,8 +183,8 @@ TEST_P(NotificationTest, IsSeenOnlyAfterTheBytesOfItsPut) {
       }
       uint32_t bytes = 0;
       std::memcpy(&bytes, taken->message.data(), 4);
-      for (uint64_t at = 0; at < bytes; ++at)
-        if (far.data()[at] != static_cast<std::byte>(i)) wrong.fetch_add(1);
+      const std::vector<std::byte> expected(bytes, static_cast<std::byte>(i));
+      if (firstDifference(far.data(), expected.data(), bytes) != bytes) wrong.fetch_add(1);
       Notify credit;
       credit.message = std::span<const std::byte>();
       if (const auto sent = notify(pair_.toA, credit); !sent.isOk() || !sent->wait(kSoon).isOk())

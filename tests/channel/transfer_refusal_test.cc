@@ -97,10 +97,6 @@ TEST_P(TransferRefusal, OverlapsThroughTwoHandlesAreOverlaps) {
   ASSERT_OK(again.prepare(kSoon));
   const std::vector<Block> blocks = {block(0, 100, 50), {&near_->region(), 1000, &again, 120, 50}};
   expectRefused(put(pair_.toB, blocks), Code::kInvalidArgument, {"overlap"});
-  const Region local = MUST(pair_.a->registerRegion(near_->data() + 50, 200, Access::kLocal));
-  const std::vector<Block> back = {block(100, 0, 50), {&local, 60, &remote_, 500, 10}};
-  expectRefused(get(pair_.toB, back), Code::kInvalidArgument, {"overlap"});
-  EXPECT_OK(pair_.a->unregister(local, kSoon));
 }
 
 TEST_P(TransferRefusal, RightsThatWereNotGiven) {
