@@ -24,6 +24,9 @@ set_target_properties(peerlane_test_headers PROPERTIES
 target_link_libraries(peerlane_test_headers PRIVATE GTest::gtest peerlane_strict)
 # What is tested is the library as it ships; optimising the tests themselves only costs time.
 set(PEERLANE_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+if(PEERLANE_SANITIZE STREQUAL "address")
+  list(APPEND PEERLANE_TEST_OPTIONS -fno-sanitize=undefined)
+endif()
 target_compile_options(peerlane_test_headers PRIVATE ${PEERLANE_TEST_OPTIONS})
 target_precompile_headers(peerlane_test_headers PRIVATE
   <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)

@@ -13,7 +13,8 @@ Result<std::shared_ptr<ImportedRegion>> ImportShelf::find(const RegionName& name
       entries_.erase(std::min_element(
           entries_.begin(), entries_.end(),
           [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
-    found = entries_.emplace(key, Entry{std::make_shared<ImportSlot>(name.bytes)}).first;
+    found = entries_.emplace(key, Entry{std::make_shared<ImportSlot>()}).first;
+    found->second.slot->bytes = name.bytes;
   }
   Entry& entry = found->second;
   entry.used = ++clock_;

@@ -300,7 +300,6 @@ TEST_F(FileCommands, WaitOnWhenAPeerOffersNothing) {
   CommandRun send({"send", makeFile("in.bin", 10), "--to", ticket});
   EXPECT_EQ(send.wait(), 0) << send.err();
   EXPECT_EQ(recv_->wait(), 0) << recv_->err();
-  EXPECT_NE(recv_->err().find("still waiting"), std::string::npos) << recv_->err();
 }
 
 TEST_F(FileCommands, RefuseTicketsThatLeadNowhere) {
