@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "peerlane/session/inspect_process.h"
+#include "peerlane/session/peer_slab.h"
 #include "tests/os/scratch_folder.h"
 #include "tests/session/session_pair.h"
 
@@ -31,18 +32,25 @@ TEST(Inspection, ShowsEveryContextOfAProcess) {
   EXPECT_FALSE(mentions(*texts, a->secretText()));
 }
 
+// Nobody takes notifications at the other side, so the one beyond its slots waits for its credit as
+// long as it is looked at. A report that is made before the first turn of what was just posted does
+// not show it: then the next one does.
 TEST(Inspection, ShowsWhatIsPendingAndWhy) {
   auto a = makeContext();
   auto b = makeContext();
   const Peer toB = MUST(a->connect(b->ticket(), kSoon));
   Notify what;
   what.message = std::span<const std::byte>();
-  std::vector<Transfer> sent;
-  for (int i = 0; i < 17; ++i) sent.push_back(MUST(notify(toB, what)));
-  const auto texts = inspectProcess(getpid(), "");
-  ASSERT_OK(texts.status());
-  EXPECT_TRUE(mentions(*texts, "transfer to peer")) << texts->front();
-  EXPECT_TRUE(mentions(*texts, "waits for a word that is 0 to reach 1"));
+  for (uint32_t i = 0; i < slab::kNotifySlots; ++i) EXPECT_OK(MUST(notify(toB, what)).wait(kSoon));
+  const Transfer last = MUST(notify(toB, what));
+  std::vector<std::string> texts;
+  EXPECT_TRUE(eventually([&] {
+    texts = MUST(inspectProcess(getpid(), ""));
+    return mentions(texts, "transfer to peer");
+  })) << texts.front();
+  EXPECT_TRUE(mentions(texts, "notify op ")) << texts.front();
+  EXPECT_TRUE(mentions(texts, "waits for a word that is 0 to reach 1")) << texts.front();
+  EXPECT_FALSE(last.done());
 }
 
 TEST(Inspection, LooksInTheFolderWhereThereIsOne) {
