@@ -177,7 +177,8 @@ void TransferCore::end(Status status) {
         .bytes(peer_->link().traits().transport, blocks_.engine(),
                blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
-  if (!status.isOk() && notifyNumber_ && !wasPublished && !peer_->over())
+  // A filler that fails has no successor: its link has failed, though the session may not know yet.
+  if (!status.isOk() && notifyNumber_ && !wasPublished && !isFiller_ && !peer_->over())
     beginVoid(peer_, *notifyNumber_);
   if (counted_) peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(1, status);

@@ -76,7 +76,11 @@ Code CmaAgent::moveSlice(AgentWork& work) {
   // back counts.
   if (!peer_.alive()) return Code::kPeerLost;
   if (!moved.isOk()) {
-    PEERLANE_LOG_WARN("cma: {}", moved.status().toString());
+    // That the other process has ended is the session's to judge, once for all transfers.
+    if (moved.status().code() == Code::kPeerLost)
+      PEERLANE_LOG_DEBUG("cma: {}", moved.status().toString());
+    else
+      PEERLANE_LOG_WARN("cma: {}", moved.status().toString());
     return moved.status().code();
   }
   uint64_t left = *moved;
