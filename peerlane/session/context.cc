@@ -570,6 +570,8 @@ const Config& Context::config() const {
   return state_->config_;
 }
 std::string Context::metrics() const {
+  // A comment, so that a reader of the format takes it.
+  if (Status status = state_->usable(); !status.isOk()) return "# " + status.toString() + "\n";
   return state_->metrics_.text();
 }
 std::string Context::dump() const {
