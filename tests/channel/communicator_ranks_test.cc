@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "peerlane/session/peer_core.h"
 #include "tests/channel/communicator_pair.h"
 
 namespace peerlane {
@@ -61,6 +62,64 @@ TEST(CommunicatorRanks, MeetByOneAddress) {
   for (Rank rank = 0; rank < kRanks; ++rank)
     for (Rank other = 0; other < kRanks; ++other)
       EXPECT_EQ(in[rank][other], other == rank ? 0 : 100 * other + rank);
+}
+
+// docs/wire.md, "Message lanes": what a rank says to one that it has just connected to.
+TEST(CommunicatorRanks, GoldenIntroduction) {
+  constexpr uint32_t kIntroductions = 0xfffffffe;
+  constexpr uint32_t kFirstCommunicator = 0x80000000;
+  const auto fromHex = [](const std::string& hex) {
+    std::vector<std::byte> bytes;
+    for (size_t i = 0; i < hex.size(); i += 2)
+      bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    return bytes;
+  };
+  auto zero = MUST(Context::create({Config(), {"127.0.0.1:0"}, ""}));
+  const std::string address = zero->addresses().back();
+  auto one = MUST(Context::create({Config(), {}, ""}));
+
+  // Written: rank 1 speaks to a rank 0 that never answers.
+  std::thread rank([&] {
+    CommunicatorOptions options;
+    options.timeout = 500ms;
+    const auto never =
+        Communicator::create(*one, Rendezvous{1, 2, address, zero->secretText()}, options);
+    EXPECT_EQ(never.status().code(), Code::kTimeout) << never.status().toString();
+  });
+  const Peer toOne = MUST(zero->accept(kSoon));
+  const auto said = MUST(toOne.receiveMessage(kIntroductions, kSoon));
+  const std::string ticket = one->ticket();
+  ASSERT_LT(ticket.size(), 256u) << "one piece, and its length in one byte";
+  std::vector<std::byte> golden = fromHex("010000000200000001");
+  golden.push_back(static_cast<std::byte>(ticket.size()));
+  golden.resize(golden.size() + 3);
+  const auto text = std::as_bytes(std::span(ticket));
+  golden.insert(golden.end(), text.begin(), text.end());
+  EXPECT_EQ(said, golden);
+  rank.join();
+  toOne.close();
+
+  // Read: rank 0 takes the same bytes (here in two pieces) for rank 1, and goes on with its hello.
+  const Peer toZero = MUST(one->connect(zero->ticket(), kSoon));
+  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("010000000200000000"
+                                                                   "02000000"
+                                                                   "706c")));
+  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("010000000200000001"
+                                                                   "01000000"
+                                                                   "31")));
+  std::thread other([&] {
+    CommunicatorOptions options;
+    options.timeout = 500ms;
+    EXPECT_FALSE(Communicator::create(*zero, Rendezvous{0, 2, "", ""}, options).isOk());
+  });
+  const auto hello = MUST(toZero.receiveMessage(kFirstCommunicator, kSoon));
+  ASSERT_EQ(hello.size(), 64u);
+  EXPECT_EQ(std::vector<std::byte>(hello.begin(), hello.begin() + 28), fromHex("504c434d01010003"
+                                                                               "0000000000000000"
+                                                                               "00000000"
+                                                                               "01000000"
+                                                                               "02000000"));
+  other.join();
 }
 
 // One transfer for messages of several ranks: it waits for all, and reports what failed.

@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 
+#include "peerlane/program/word.h"
+#include "peerlane/session/peer_core.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -141,6 +144,68 @@ TEST_P(PeerTest, ReceiversWakeWhenThePeerLeaves) {
   toB_.close();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(told.load(), 3);
+}
+
+// --- The slab: docs/wire.md, "Slab", written out by hand ---
+
+std::vector<std::byte> fromHex(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+std::vector<std::byte> slabAt(const Peer& peer, size_t offset, size_t bytes) {
+  const std::byte* from = peer.core()->slab() + offset;
+  return {from, from + bytes};
+}
+
+// From the front of the second slot: number, length, tag, message.
+constexpr const char* kSecondSlot =
+    "0200000000000000"
+    "05000000"
+    "04030201"
+    "68656c6c6f";
+
+TEST_P(PeerTest, WritesTheGoldenSlab) {
+  const auto first = bytesOf("");
+  const std::string hello = "hello";
+  ASSERT_OK(MUST(notify(toB_, {.message = first})).wait(kSoon));
+  ASSERT_OK(MUST(notify(toB_, {.message = bytesOf(hello), .tag = 0x01020304})).wait(kSoon));
+  ASSERT_OK(MUST(addSignal(toB_, 3, 0x1122)).wait(kSoon));
+  ASSERT_OK(MUST(Signal::create(toA_, 3)).wait(0x1122, kSoon));
+  EXPECT_EQ(slabAt(toA_, 192, 8), fromHex("2211000000000000")) << "counter 3";
+  MUST(waitNotification(toA_, kSoon));
+  MUST(waitNotification(toA_, kSoon));
+  EXPECT_EQ(slabAt(toA_, 5120, 12), fromHex("010000000000000000000000")) << "slot 0";
+  EXPECT_EQ(slabAt(toA_, 9280, 21), fromHex(kSecondSlot)) << "slot 1";
+  // What the receiver took is credited in the sender's slab.
+  const std::byte* credit = toB_.core()->slab() + 4160;
+  EXPECT_TRUE(eventually([&] { return loadWord(credit, Width::k64) != 0; }));
+  EXPECT_EQ(slabAt(toB_, 4096, 8), fromHex("0100000000000000")) << "credit of slot 0";
+  EXPECT_EQ(slabAt(toB_, 4160, 8), fromHex("0200000000000000")) << "credit of slot 1";
+}
+
+TEST_P(PeerTest, ReadsTheGoldenSlab) {
+  // As the peer would: the bytes, then the slot's number.
+  const auto arrives = [&](size_t offset, const std::string& hex) {
+    const std::vector<std::byte> bytes = fromHex(hex);
+    std::byte* to = toA_.core()->slab() + offset;
+    std::memcpy(to + 8, bytes.data() + 8, bytes.size() - 8);
+    storeWord(to, Width::k64, loadWord(bytes.data(), Width::k64), std::memory_order_seq_cst);
+  };
+  arrives(5120, "0100000000000000ffffffff00000000");  // given up by its sender: skipped
+  arrives(9280, kSecondSlot);
+  const auto hello = waitNotification(toA_, kSoon);
+  ASSERT_OK(hello.status());
+  EXPECT_EQ(hello->tag, 0x01020304u);
+  EXPECT_EQ(textOf(hello->message), "hello");
+  arrives(13440, "03000000000000000110000000000000");  // 4097 bytes: dropped
+  EXPECT_EQ(pollNotification(toA_).status().code(), Code::kTryAgain);
+  EXPECT_OK(toA_.status());
+  const std::byte* credit = toB_.core()->slab() + 4224;
+  EXPECT_TRUE(eventually([&] { return loadWord(credit, Width::k64) == 3; }));
+  storeWord(toA_.core()->slab() + 4032, Width::k64, 7, std::memory_order_seq_cst);
+  EXPECT_EQ(MUST(Signal::create(toA_, 63)).value(), 7u);
 }
 
 // --- The data connection of tcp, cut while the control connection lives ---

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -56,6 +57,43 @@ TEST_F(RingPipeTest, CreateRefusesWhatIsNoRing) {
     EXPECT_EQ(RingPipe::create(bad, down_->bytes, Waker()).status().code(), Code::kInvalidArgument);
     EXPECT_EQ(RingPipe::create(down_->bytes, bad, Waker()).status().code(), Code::kInvalidArgument);
   }
+}
+
+// docs/wire.md, "The ring of shm", written out by hand.
+TEST_F(RingPipeTest, GoldenBytes) {
+  const auto bytesAt = [](const Area& area, size_t at, size_t count) {
+    std::vector<int> bytes;
+    for (size_t i = 0; i < count; ++i) bytes.push_back(std::to_integer<int>(area.bytes[at + i]));
+    return bytes;
+  };
+  using Bytes = std::vector<int>;
+  std::vector<std::byte> out(0x0102);
+  fillPattern(out, 1);
+  ASSERT_EQ(write(*a_, out).value(), out.size());
+  EXPECT_EQ(bytesAt(*up_, 0, 8), (Bytes{0x02, 0x01, 0, 0, 0, 0, 0, 0})) << "head";
+  EXPECT_EQ(std::memcmp(&up_->bytes[128], out.data(), out.size()), 0);
+  ASSERT_EQ(read(*b_, std::span(out).first(3)).value(), 3u);
+  EXPECT_EQ(bytesAt(*up_, 64, 8), (Bytes{3, 0, 0, 0, 0, 0, 0, 0})) << "tail";
+  EXPECT_EQ(bytesAt(*up_, 8, 8), (Bytes{0, 0, 0, 0, 0, 0, 0, 0})) << "neither starved nor ended";
+  std::vector<std::byte> more(kCapacity);
+  (void)write(*a_, more);
+  EXPECT_FALSE(a_->writable());
+  EXPECT_EQ(bytesAt(*up_, 8, 4), (Bytes{1, 0, 0, 0})) << "starved";
+  a_->close();
+  EXPECT_EQ(bytesAt(*up_, 12, 4), (Bytes{1, 0, 0, 0})) << "ended";
+  EXPECT_EQ(bytesAt(*down_, 72, 4), (Bytes{1, 0, 0, 0})) << "left";
+
+  // And the other way round: what another implementation writes is read.
+  Area area[2];
+  auto reader = RingPipe::create(area[0].bytes, area[1].bytes, Waker()).value();
+  area[1].bytes[128] = std::byte{0x5a};
+  area[1].bytes[0] = std::byte{1};
+  ASSERT_EQ(read(*reader, std::span(out).first(9)).value(), 1u);
+  EXPECT_EQ(out[0], std::byte{0x5a});
+  area[1].bytes[12] = std::byte{1};
+  EXPECT_EQ(read(*reader, out).status().code(), Code::kPeerLost);
+  area[0].bytes[72] = std::byte{1};
+  EXPECT_EQ(write(*reader, out).status().code(), Code::kPeerLost);
 }
 
 TEST_F(RingPipeTest, BytesWrapAround) {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The golden bytes in docs/wire.md are those that the writers make: this test fails when the
+// document or a format was changed alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/memory/region_reference.h"
+#include "peerlane/session/control_message.h"
+#include "peerlane/transport/frame_format.h"
+#include "peerlane/transport/shm/shm_offer.h"
+#include "peerlane/transport/tcp/tcp_offer.h"
+
+namespace peerlane {
+namespace {
+
+std::string hexOf(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += kDigits[std::to_integer<int>(byte >> 4)];
+    text += kDigits[std::to_integer<int>(byte & std::byte{15})];
+  }
+  return text;
+}
+
+// The blocks of the document that hold nothing but hexadecimal digits, in order, without spaces and
+// ends of lines.
+std::vector<std::string> blocksOfDocument() {
+  std::ifstream file(PEERLANE_SOURCE_FOLDER "/docs/wire.md");
+  EXPECT_TRUE(file) << "docs/wire.md is missing";
+  std::vector<std::string> blocks;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+      if (inside) blocks.emplace_back();
+    } else if (inside) {
+      blocks.back() += line;
+    }
+  }
+  std::erase_if(blocks, [](const std::string& block) {
+    return block.find_first_not_of("0123456789abcdef ") != std::string::npos;
+  });
+  for (std::string& block : blocks) std::erase(block, ' ');
+  return blocks;
+}
+
+template <typename Bytes>
+void countFrom(int first, Bytes& bytes) {
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<typename Bytes::value_type>(static_cast<size_t>(first) + i);
+}
+
+std::string heartbeat() {
+  return hexOf(encodeControl(control::Heartbeat{0x1122334455667788, true}).value());
+}
+
+std::string reference() {
+  RegionReference reference;
+  countFrom(0xa0, reference.owner);
+  reference.allocation = 0x1122334455667788;
+  reference.generation = 0x99aabbccddeeff00;
+  reference.bytes = 0x123456789;
+  reference.access = Access::kRemoteReadWrite;
+  reference.device = {DeviceKind::kCuda, 7};
+  return hexOf(reference.encode());
+}
+
+std::string shmOffer() {
+  ShmOffer offer;
+  offer.nonceAddress = 0x1122334455667788;
+  countFrom(0, offer.nonce);
+  offer.ringBytes = kShmRingBytes;
+  return hexOf(offer.encode());
+}
+
+std::string tcpOfferAndGreeting() {
+  TcpOffer offer;
+  countFrom(0, offer.token);
+  offer.port = 0x1234;
+  offer.addresses = {"10.0.0.1"};
+  return hexOf(encodeTcpOffer(offer)) + hexOf(encodeTcpGreeting(offer.token));
+}
+
+std::string frames() {
+  const Frame put{.kind = FrameKind::kPut,
+                  .last = true,
+                  .payload = 0x30201,
+                  .sequence = 0x0102030405060708,
+                  .allocation = 0x1112131415161718,
+                  .generation = 0x2122232425262728,
+                  .offset = 0x3132333435363738};
+  const Frame ack{.kind = FrameKind::kAck,
+                  .sequence = 7,
+                  .value = static_cast<uint64_t>(Code::kPermissionDenied)};
+  std::string text;
+  for (const Frame& frame : {put, ack}) {
+    std::array<std::byte, kFrameHeaderBytes> header;
+    encodeFrame(frame, header);
+    text += hexOf(header);
+  }
+  return text;
+}
+
+TEST(WireDocument, HoldsTheGoldenBytes) {
+  const std::string slab =
+      "0200000000000000050000000403020168656c6c6f"  // peer_test.cc sees them in a real slab
+      "0200000000000000"
+      "2211000000000000";
+  const std::vector<std::string> expected = {heartbeat(),           reference(), shmOffer(),
+                                             tcpOfferAndGreeting(), frames(),    slab};
+  EXPECT_EQ(blocksOfDocument(), expected);
+}
+
+}  // namespace
+}  // namespace peerlane
