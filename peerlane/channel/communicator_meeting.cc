@@ -155,7 +155,7 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
 }
 
 Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
-  const auto deadline = Progress::Clock::now() + timeout;
+  const auto deadline = Progress::deadlineIn(timeout);
   for (const auto& pair : pairs_)
     if (pair) claim(*pair);
   Status status;

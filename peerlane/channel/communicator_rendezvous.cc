@@ -206,7 +206,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context,
                                               std::to_string(rendezvous.ranks) + "; need 2 to " +
                                               std::to_string(kMaxRanks) +
                                               " ranks, and a rank below that");
-  const auto deadline = Clock::now() + options.timeout;
+  const auto deadline = Progress::deadlineIn(options.timeout);
   Assembly assembly(context, rendezvous, deadline);
   PEERLANE_ASSIGN(const std::vector<Peer> peers, assembly.gather());
   CommunicatorOptions rest = options;

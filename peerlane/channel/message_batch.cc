@@ -46,7 +46,7 @@ bool MessageBatch::advanceLanes() {
 Status MessageBatch::wait(uint64_t number, std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(1); },
                                           [this] { return advanceLanes(); },
-                                          Progress::Clock::now() + timeout));
+                                          Progress::deadlineIn(timeout)));
   return status(number);
 }
 

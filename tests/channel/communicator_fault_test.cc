@@ -280,6 +280,30 @@ TEST_P(CommunicatorFaultTest, RefusesWrongArguments) {
   expectOneMore(*from, *other);
 }
 
+// "For ever" is a time to wait, no moment of the past.
+TEST(CommunicatorPatience, MayBeEndless) {
+  constexpr auto kForEver = std::chrono::nanoseconds::max();
+  CommunicatorOptions options;
+  options.timeout = kForEver;
+  CommunicatorPair pair(configFor(kMapped), options);
+  std::vector<std::byte> in(8);
+  const std::vector<std::byte> out(8, std::byte{1});
+  const auto received = MUST(pair.one->recv(0, std::span(in)));
+  std::atomic<bool> over{false};
+  Status end;
+  std::thread waiter([&] {
+    end = received.wait(kForEver);
+    over = true;
+  });
+  // A wait that ends by itself has ended by now.
+  EXPECT_EQ(pair.zero->recv(1, std::span(in))->wait(100ms).code(), Code::kTimeout);
+  EXPECT_FALSE(over.load());
+  EXPECT_EQ(endOf(pair.zero->send(1, std::span<const std::byte>(out))), Code::kOk);
+  waiter.join();
+  EXPECT_OK(end);
+  EXPECT_EQ(in, out);
+}
+
 // With PEERLANE_STRICT no message is staged behind the user's back.
 TEST(CommunicatorStrict, RefusesToStage) {
   Config config = configFor(kSelf);
