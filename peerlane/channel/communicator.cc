@@ -90,7 +90,11 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, con
 }
 
 Communicator::~Communicator() {
-  core_->close();
+  // In a forked child the lanes are the parent's: nothing of them is touched, and nothing goes.
+  if (core_->usable().isOk())
+    core_->close();
+  else
+    (void)new std::shared_ptr<CommunicatorCore>(core_);
 }
 
 Rank Communicator::rank() const {

@@ -33,6 +33,10 @@ Status checkRegion(const PeerCore& peer, const Region& region, uint64_t offset, 
 
 }  // namespace
 
+Status CommunicatorCore::usable() const {
+  return first_->forked() ? first_->usable() : Status::ok();
+}
+
 Peer CommunicatorCore::peer(Rank rank) const {
   if (rank >= pairs_.size() || !pairs_[rank]) return Peer();
   return Peer(pairs_[rank]->ground.peer);
@@ -112,6 +116,7 @@ Status CommunicatorCore::addItem(MessageBatch& batch, const Wanted& wanted, cons
 
 Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
                                         const MessageOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(usable());
   if (messages.empty()) return invalid("a list without messages; need at least one");
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
@@ -164,7 +169,7 @@ void CommunicatorCore::close() {
     return moved;
   };
   // On the progress thread nothing can be waited for: what is left ends by later turns.
-  (void)first_->progress().wait(over, advance, Progress::Clock::now() + kEndPatience);
+  (void)first_->progress().wait(over, advance, Progress::deadlineIn(kEndPatience));
   first_->progress().nudge();
 }
 

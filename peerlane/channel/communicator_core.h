@@ -39,6 +39,8 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
 
   Rank own() const { return own_; }
   uint32_t size() const { return static_cast<uint32_t>(pairs_.size()); }
+  // kNotSupported in a forked child; OK else.
+  Status usable() const;
   Peer peer(Rank rank) const;
   Result<Transfer> post(std::span<const Wanted> messages, const MessageOptions& options);
   std::string explain(Rank rank) const;

@@ -10,8 +10,16 @@ constexpr size_t kKeptFailures = 64;
 
 }  // namespace
 
+Status Pending::forkedStatus() {
+  return Status(Code::kNotSupported,
+                "this transfer was posted before fork(); its end is told to the parent only");
+}
+
 Status Pending::status(uint64_t number) const {
-  if (!done(number)) return Status(Code::kTryAgain, "the transfer is still running");
+  if (!done(number)) {
+    progress_.turn();  // whoever looks in a loop brings the end about
+    if (!done(number)) return Status(Code::kTryAgain, "the transfer is still running");
+  }
   const std::lock_guard lock(mutex_);
   auto failed = failures_.find(number);
   return failed == failures_.end() ? Status::ok() : failed->second;

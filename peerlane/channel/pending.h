@@ -15,6 +15,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/process.h"
 #include "peerlane/progress/progress.h"
 
 namespace peerlane {
@@ -32,6 +33,9 @@ class Pending : public Task {
   virtual void cancel() = 0;
   // The same for one operation of many: nothing happens when another one runs by now.
   virtual void cancelOperation(uint64_t /*number*/) { cancel(); }
+  // In a forked child nobody ends anything, and locks may be held for ever.
+  bool forked() const { return forkGeneration() != forks_; }
+  static Status forkedStatus();
   // For host streams: begins now, and returns when the operation has ended.
   virtual void runToEnd() {}
 
@@ -45,6 +49,7 @@ class Pending : public Task {
 
  private:
   std::atomic<uint64_t> ended_{0};  // release after the status; acquire by done()
+  const uint64_t forks_ = forkGeneration();
   mutable std::mutex mutex_;
   std::map<uint64_t, Status> failures_;  // under mutex_, as the next two
   Fd event_;

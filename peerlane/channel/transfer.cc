@@ -40,24 +40,30 @@ bool Transfer::done() const {
   return core_ == nullptr || core_->done(number_);
 }
 Status Transfer::status() const {
-  return core_ == nullptr ? ended_ : core_->status(number_);
+  if (core_ == nullptr) return ended_;
+  if (core_->forked()) return Pending::forkedStatus();
+  return core_->status(number_);
 }
 Status Transfer::wait(std::chrono::nanoseconds timeout) const {
-  return core_ == nullptr ? ended_ : core_->wait(number_, timeout);
+  if (core_ == nullptr) return ended_;
+  if (core_->forked()) return Pending::forkedStatus();
+  return core_->wait(number_, timeout);
 }
 void Transfer::cancel() const {
-  if (core_ != nullptr && !core_->done(number_)) core_->cancelOperation(number_);
+  if (core_ == nullptr || core_->done(number_) || core_->forked()) return;
+  core_->cancelOperation(number_);
 }
 Result<int> Transfer::fd() const {
-  if (core_ != nullptr) return core_->fd(number_);
-  return Status(Code::kUnavailable,
-                "the transfer had ended before it was returned; ask done() first");
+  if (core_ == nullptr)
+    return Status(Code::kUnavailable,
+                  "the transfer had ended before it was returned; ask done() first");
+  if (core_->forked()) return Pending::forkedStatus();
+  return core_->fd(number_);
 }
 void Transfer::onEnd(std::function<void(const Status&)> fn) const {
-  if (core_ != nullptr)
-    core_->onEnd(number_, std::move(fn));
-  else
-    fn(ended_);
+  if (core_ == nullptr) return fn(ended_);
+  if (core_->forked()) return fn(Pending::forkedStatus());
+  core_->onEnd(number_, std::move(fn));
 }
 
 Result<Transfer> put(const Peer& peer, std::span<const Block> blocks, const PostOptions& options) {

@@ -39,6 +39,8 @@ TransferCore::TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, 
       notify_(std::move(notify)) {}
 
 TransferCore::~TransferCore() {
+  // The locks below may be held for ever by threads that are not here.
+  if (peer_->forked()) return;
   // Dropped by an engine that stopped: nothing runs any more.
   if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
   leaveGates();
@@ -215,7 +217,7 @@ void TransferCore::runToEnd() {
       return mailbox_ != nullptr && mailbox_->idle();
     };
     // A lapse only means another look.
-    (void)progress_.wait(changed, Progress::Clock::now() + std::chrono::milliseconds(100));
+    (void)progress_.wait(changed, Progress::deadlineIn(std::chrono::milliseconds(100)));
   }
 }
 

@@ -58,6 +58,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
   if (!slot_)
     return Status(Code::kInvalidArgument,
                   "an empty RemoteRegion; take one from Peer::importRegion");
+  if (peer_->forked()) return peer_->usable();
   peer_->requestImport(reference_, slot_);
   const auto done = [this] {
     const auto state = slot_->state.load(std::memory_order_acquire);
@@ -90,13 +91,13 @@ std::string Peer::state() const {
   return peerStateName(core_->state());
 }
 Status Peer::status() const {
-  return core_ ? core_->failure() : emptyPeer();
+  return core_ ? core_->usable() : emptyPeer();
 }
 int Peer::processId() const {
   return core_->processId();
 }
 void Peer::close() const {
-  if (core_) core_->close();
+  if (core_ && !core_->forked()) core_->close();
 }
 
 Route Peer::route() const {
@@ -116,6 +117,7 @@ Route Peer::route() const {
 
 Result<RemoteRegion> Peer::importRegion(std::span<const std::byte> reference) const {
   if (!core_) return emptyPeer();
+  if (core_->forked()) return core_->usable();
   PEERLANE_ASSIGN(const RegionReference decoded, RegionReference::decode(reference));
   const auto own = core_->context().bytes();
   const auto owner = std::as_bytes(std::span(decoded.owner));

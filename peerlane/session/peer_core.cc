@@ -207,7 +207,8 @@ Status PeerCore::sendSlab() {
   imported_ = std::make_unique<ImportCache>(
       [weak = weak_from_this()](std::unique_ptr<ImportedRegion> region) {
         auto self = weak.lock();
-        if (!self) return;  // the link went with the peer
+        if (!self) return;           // the link went with the peer
+        if (self->forked()) return;  // locks may be held for ever
         if (self->over()) return self->link_->detach(region->memory);
         auto shared = std::make_shared<std::unique_ptr<ImportedRegion>>(std::move(region));
         self->progress().post([self, shared] { self->dropImported(std::move(*shared)); });
