@@ -155,6 +155,7 @@ Status benchConnect(BenchPair& pair, const BenchOptions& options, BenchReport& r
     contest.checkAll = true;
     contest.warmup = options.warmup;
     contest.rounds = samplesFor(options, bytes);
+    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
     BenchRow row{.operation = "connect",
                  .memory = options.memory,

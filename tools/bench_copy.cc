@@ -259,6 +259,7 @@ Result<Outcome> CopyRow::run() {
   contest.checkAll = options_.check;
   contest.warmup = options_.warmup;
   contest.rounds = samplesFor(options_, layout_.bytes * layout_.pieces);
+  contest.limit = limitFor(options_);
   return runContest(contest);
 }
 

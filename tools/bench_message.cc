@@ -314,6 +314,7 @@ Status benchMessages(BenchPair& pair, const BenchOptions& options, BenchReport& 
     contest.checkAll = options.check;
     contest.warmup = options.warmup;
     contest.rounds = samplesFor(options, 2 * bytes);
+    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
     report.add({.operation = options.operation,
                 .memory = options.memory,

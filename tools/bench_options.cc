@@ -108,4 +108,8 @@ uint64_t samplesFor(const BenchOptions& options, uint64_t bytes) {
   return std::clamp<uint64_t>(kBudgetBytes / std::max<uint64_t>(bytes, 1), 31, 1001);
 }
 
+std::chrono::seconds limitFor(const BenchOptions& options) {
+  return std::chrono::seconds(options.samples > 0 ? 0 : 8);
+}
+
 }  // namespace peerlane::bench

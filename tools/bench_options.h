@@ -3,6 +3,7 @@
 // BenchOptions: what to measure, as the command line says it, and its check. Plain value.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,5 +51,7 @@ std::vector<uint64_t> sweep(const BenchOptions& options);
 
 // Timed samples for an iteration of `bytes`.
 uint64_t samplesFor(const BenchOptions& options, uint64_t bytes);
+// How long to go on if the user did not say how many; 0: no limit.
+std::chrono::seconds limitFor(const BenchOptions& options);
 
 }  // namespace peerlane::bench

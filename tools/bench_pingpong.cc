@@ -228,6 +228,7 @@ Status benchPingpong(BenchPair& pair, const BenchOptions& options, BenchReport& 
     contest.checkAll = options.check;
     contest.warmup = std::min<uint64_t>(options.warmup, 1);
     contest.rounds = (samples + perTurn - 1) / perTurn;
+    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
     report.add({.operation = "pingpong",
                 .memory = options.memory,

@@ -113,6 +113,7 @@ Status benchPost(BenchPair& pair, const BenchOptions& options, BenchReport& repo
     contest.checkAll = options.check;
     contest.warmup = options.warmup;
     contest.rounds = samplesFor(options, bytes * kWindow * windowsFor(bytes));
+    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
     const double median = outcome.ours.median();
     report.add(

@@ -9,6 +9,7 @@ namespace peerlane::bench {
 namespace {
 
 constexpr uint64_t kCheckedRounds = 8;
+constexpr uint64_t kLeastRounds = 12;
 
 Status runOne(const Contest& contest, Contender who, bool checked, Samples& samples,
               uint64_t& wrong) {
@@ -43,7 +44,11 @@ Result<Outcome> runContest(const Contest& contest) {
   Outcome outcome;
   Samples unused;
   const uint64_t every = std::max<uint64_t>(1, contest.rounds / kCheckedRounds);
+  const auto begin = std::chrono::steady_clock::now();
   for (uint64_t turn = 0; turn < contest.warmup + contest.rounds; ++turn) {
+    if (contest.limit.count() > 0 && turn >= contest.warmup + kLeastRounds &&
+        std::chrono::steady_clock::now() - begin > contest.limit)
+      break;
     const bool isWarmup = turn < contest.warmup;
     const bool checked =
         contest.checkAll || (isWarmup ? turn == 0 : (turn - contest.warmup) % every == 0);

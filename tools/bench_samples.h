@@ -5,6 +5,7 @@
 // synchronization required.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -43,6 +44,8 @@ struct Contest {
   bool checkAll = false;
   uint64_t warmup = 0;
   uint64_t rounds = 0;
+  // No new round begins after this time, once a dozen were run; 0: no limit.
+  std::chrono::seconds limit{0};
 };
 
 struct Outcome {

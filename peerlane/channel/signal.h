@@ -27,6 +27,7 @@ class Signal {
 
  private:
   Signal(Peer peer, const std::byte* word) : peer_(std::move(peer)), word_(word) {}
+  uint64_t word() const;
   Peer peer_;
   const std::byte* word_;
 };

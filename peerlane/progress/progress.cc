@@ -61,6 +61,8 @@ void Progress::stop() {
   turning_.store(false, std::memory_order_release);
 }
 
+// While other threads take turns (`activity_` moved since the last nap), this one leaves the work to
+// them after one look: it would only take a core from the two sides of a conversation.
 void Progress::run() {
   uint64_t activitySeen = 0;
   while (!stop_.load(std::memory_order_acquire)) {
@@ -70,6 +72,9 @@ void Progress::run() {
       const bool ran = loop_->spin() > 0;
       const bool moved = turn() || ran;
       const Clock::time_point now = Clock::now();
+      if (burst_.load(std::memory_order_relaxed) &&
+          activity_.load(std::memory_order_relaxed) != activitySeen)
+        break;
       if (moved)
         lastMove = now;
       else if (now - lastMove >= spin_)
@@ -78,25 +83,27 @@ void Progress::run() {
     }
     asleep_.store(true, std::memory_order_seq_cst);  // partner: wakeLoopIfAsleep
     bell_->leave();
-    Duration nap = std::chrono::hours(1);
-    if (burst_.load(std::memory_order_seq_cst)) {
-      const uint64_t activity = activity_.load(std::memory_order_relaxed);
-      if (activity != activitySeen) {
-        nap = kBurstLinger;
-        activitySeen = activity;
-      } else {
-        burst_.store(false, std::memory_order_seq_cst);
-        bell_->leave();
-      }
-    }
-    // The look after leaving: what was stored or added before the count fell rang nobody. A turn of
-    // another thread does not count: it may be past the task that matters.
-    bool taken = false;
-    const bool late =
-        turnUnlessTaken(taken) || taken || pending_.load(std::memory_order_seq_cst) != nullptr;
-    if (!late && !stop_.load(std::memory_order_seq_cst)) loop_->waitOnce(nap);
+    const bool othersTurn = burst_.load(std::memory_order_seq_cst) && stillActive(activitySeen);
+    const bool late = othersTurn ? pending_.load(std::memory_order_seq_cst) != nullptr : lateLook();
+    if (!late && !stop_.load(std::memory_order_seq_cst))
+      loop_->waitOnce(othersTurn ? kBurstLinger : std::chrono::hours(1));
     asleep_.store(false, std::memory_order_seq_cst);
   }
+}
+
+// False ends the burst.
+bool Progress::stillActive(uint64_t& seen) {
+  const uint64_t activity = activity_.load(std::memory_order_relaxed);
+  if (activity != std::exchange(seen, activity)) return true;
+  if (burst_.exchange(false, std::memory_order_seq_cst)) bell_->leave();
+  return false;
+}
+
+// The look after leaving the bell: what was stored or added before the count fell rang nobody. A
+// turn of another thread does not count: it may be past the task that matters.
+bool Progress::lateLook() {
+  bool taken = false;
+  return turnUnlessTaken(taken) || taken || pending_.load(std::memory_order_seq_cst) != nullptr;
 }
 
 void Progress::wakeLoopIfAsleep() {
@@ -207,12 +214,11 @@ void Progress::notifyWaiters() {
 }
 
 // While threads wait every now and then, the context counts as polling ("burst") and producers ring
-// nobody: a wait that is satisfied at once costs a load and a store. The loop thread ends the
-// burst, and looks at everything then.
-void Progress::keepAwake() {
-  activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (burst_.load(std::memory_order_relaxed) || burst_.exchange(true, std::memory_order_seq_cst))
-    return;
+// nobody: beginning a wait costs a load and a store. The loop thread ends the burst
+// some time after the last wait, and a thread whose wait goes to sleep ends it at once; whoever
+// does looks at everything then.
+void Progress::beginBurst() {
+  if (burst_.exchange(true, std::memory_order_seq_cst)) return;
   bell_->enter();
   loop_->wake();
 }
@@ -231,6 +237,7 @@ bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
   // A pause costs as much as the word takes to cross: mostly look again at once.
   if (pace.looks % kLooksPerPause == 0) cpuRelax();
   if (pace.looks % kLooksPerTurn != 0) return true;
+  keepAwake();
   turn();
   if (pace.looks % kLooksPerYield == 0) std::this_thread::yield();
   const Clock::time_point now = Clock::now();
@@ -238,7 +245,19 @@ bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
   return now < pace.end;
 }
 
+// From now on producers ring. The look after leaving is the loop thread's if another thread is in a
+// turn: that one may be past the task that matters.
+void Progress::endBurst() {
+  if (!burst_.load(std::memory_order_relaxed) || !burst_.exchange(false, std::memory_order_seq_cst))
+    return;
+  bell_->leave();
+  bool taken = false;
+  turnUnlessTaken(taken);
+  if (taken) loop_->wake();
+}
+
 Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline) {
+  endBurst();
   Waiter waiter{&ready, false};
   std::unique_lock lock(waitMutex_);
   waiters_.push_back(&waiter);

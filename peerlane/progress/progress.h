@@ -20,6 +20,7 @@
 #include "peerlane/core/metrics.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
+#include "peerlane/os/process.h"
 #include "peerlane/program/bell.h"
 
 namespace peerlane {
@@ -106,6 +107,13 @@ class Progress {
     return sleepUntil(std::cref(ready), deadline);
   }
 
+  // A thread looks at words of its own accord, without wait(): for a while the context counts as
+  // polling, and producers of those words need not ring.
+  void looked() {
+    if (forkGeneration() == forks_) [[likely]]
+      keepAwake();
+  }
+
   // One pass over all tasks, if no other thread is at it. True when something moved.
   bool turn();
 
@@ -141,7 +149,16 @@ class Progress {
   };
   Status beginWait();
   bool keepSpinning(Pace& pace, Clock::time_point deadline);
-  void keepAwake();
+  // A thread waits, or looks at words that a producer stores.
+  void keepAwake() {
+    activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (!burst_.load(std::memory_order_relaxed)) [[unlikely]]
+      beginBurst();
+  }
+  void beginBurst();
+  void endBurst();
+  bool stillActive(uint64_t& seen);
+  bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
 
   const Duration spin_;
@@ -157,7 +174,7 @@ class Progress {
   std::atomic<bool> asleep_{
       false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
   std::atomic<bool> burst_{false};     // the bell is held for threads that wait now and then
-  std::atomic<uint64_t> activity_{0};  // waits begun; approximate, only its change counts
+  std::atomic<uint64_t> activity_{0};  // of waiting threads; approximate, only its change counts
   std::atomic<bool> stop_{false};
   std::atomic<bool> stopped_{false};  // the thread is gone, and what was posted has run
   Counter* wakeups_ = nullptr;
