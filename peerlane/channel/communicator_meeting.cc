@@ -138,10 +138,14 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
   auto slot = shelf.slotOf(hello.area);
   const auto done = [&] {
     const auto state = slot->state.load(std::memory_order_acquire);
-    return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
+    return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed ||
+           peer.failureCode() != Code::kOk;
   };
   PEERLANE_RETURN_IF_ERROR(peer.progress().wait(done, deadline));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
   PEERLANE_ASSIGN(ground.peerArea, imported());
+  if (ground.peerArea == nullptr)
+    return Status(Code::kPeerSilent, "nothing was heard of it in the middle of the meeting");
   if (ground.peerArea->memory.grant.bytes < LaneArea::bytes(hello.eagerBytes) ||
       !allows(ground.peerArea->memory.grant.access, Access::kRemoteReadWrite))
     return Status(Code::kCorrupt, "its area is smaller than it said, or not writable");

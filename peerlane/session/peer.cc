@@ -64,10 +64,14 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     const auto state = slot_->state.load(std::memory_order_acquire);
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
   };
-  PEERLANE_RETURN_IF_ERROR(peer_->progress().wait(done, Progress::deadlineIn(timeout)));
-  if (slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
-    return slot_->failure;
-  return Status::ok();
+  const auto over = [&] { return done() || peer_->failureCode() != Code::kOk; };
+  const auto deadline = Progress::deadlineIn(timeout);
+  while (!done()) {
+    PEERLANE_RETURN_IF_ERROR(peer_->failure());  // OK for one that is heard again
+    PEERLANE_RETURN_IF_ERROR(peer_->progress().wait(over, deadline));
+  }
+  return slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed ? slot_->failure
+                                                                                    : Status::ok();
 }
 
 std::string RemoteRegion::engine() const {

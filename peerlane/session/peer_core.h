@@ -110,8 +110,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::byte* slab() const { return slab_->base; }
   const std::shared_ptr<ImportedRegion>& peerSlab() const { return peerSlab_; }
 
-  // Brings `slot` from kNone to kReady or kFailed, sooner or later. One call per slot does the
-  // work.
+  // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
+  // heard again, or gone. One call per slot does the work.
   void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
 
   // A mailbox to this peer's link, for one run at a time. Never freed before the peer, because an

@@ -15,7 +15,10 @@ void PeerCore::requestImport(const RegionReference& reference,
   // A handle may outlive the context: then nobody runs what is posted.
   if (over()) return importDone(slot, failure());
   progress().post([self = shared_from_this(), reference, slot] {
-    if (Status failure = self->failure(); !failure.isOk()) return self->importDone(slot, failure);
+    // A silent peer may answer later. Until then the slot is pending, because a failed one stays
+    // so.
+    if (Status failure = self->failure(); !failure.isOk() && failure.code() != Code::kPeerSilent)
+      return self->importDone(slot, failure);
     if (auto known = self->imported_->find(reference.allocation, reference.generation))
       return self->importDone(slot, known);
     for (auto& [request, import] : self->imports_) {

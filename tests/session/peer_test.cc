@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <future>
 
 #include "peerlane/program/word.h"
 #include "peerlane/session/peer_core.h"
@@ -206,6 +207,60 @@ TEST_P(PeerTest, ReadsTheGoldenSlab) {
   EXPECT_TRUE(eventually([&] { return loadWord(credit, Width::k64) == 3; }));
   storeWord(toA_.core()->slab() + 4032, Width::k64, 7, std::memory_order_seq_cst);
   EXPECT_EQ(MUST(Signal::create(toA_, 63)).value(), 7u);
+}
+
+// --- A peer that is not heard for a while: its progress thread stands still ---
+
+class Standstill {
+ public:
+  explicit Standstill(const Peer& handle) {
+    auto stands = std::make_shared<std::promise<void>>();
+    const auto standing = stands->get_future();
+    handle.core()->progress().post([stands, go = go_.get_future().share()] {
+      stands->set_value();
+      go.wait();
+    });
+    standing.wait();
+  }
+  ~Standstill() { go_.set_value(); }
+
+ private:
+  std::promise<void> go_;
+};
+
+Config hearingBadly(const char* link) {
+  Config config = withLinks({link});
+  config.peerTimeout = 60ms;
+  return config;
+}
+
+// What was asked of it meanwhile is imported once it is heard again.
+TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
+  auto a = makeContext(hearingBadly(GetParam()));
+  const Peer toB = MUST(a->connect(b_->ticket(), kSoon));
+  const Peer toA = MUST(b_->accept(kSoon));
+  const Region near = MUST(a->allocate(4096));
+  const Region far = MUST(b_->allocate(4096));
+  const RemoteRegion before = MUST(toB.importRegion(far.share()));
+  const RemoteRegion during = MUST(toB.importRegion(far.share()));
+  const RemoteRegion posted = MUST(toB.importRegion(far.share()));
+  const auto slot = posted.slot();
+  {
+    const Standstill still(toA);
+    EXPECT_EQ(before.prepare(kSoon).code(), Code::kPeerSilent) << "asked while it was thought well";
+    EXPECT_EQ(toB.state(), "silent");
+    EXPECT_EQ(during.prepare(kSoon).code(), Code::kPeerSilent);
+    const Block block{&near, 0, &posted, 0, 4096};
+    EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerSilent);
+    // As a post that had been checked just before the silence was noticed.
+    toB.core()->requestImport(posted.reference(), slot);
+  }
+  EXPECT_TRUE(eventually([&] { return toB.state() == "ready"; }));
+  for (const RemoteRegion* remote : {&before, &during, &posted}) {
+    EXPECT_OK(remote->prepare(kSoon));
+    const Block block{&near, 0, remote, 0, 4096};
+    EXPECT_OK(MUST(put(toB, {&block, 1})).wait(kSoon));
+  }
 }
 
 // --- The data connection of tcp, cut while the control connection lives ---
