@@ -33,7 +33,7 @@ Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
   if (reached()) return Status::ok();
   PeerCore& core = *peer_.core();
   const auto over = [&] { return reached() || core.failureCode() != Code::kOk; };
-  PEERLANE_RETURN_IF_ERROR(core.progress().wait(over, Progress::deadlineIn(timeout)));
+  PEERLANE_RETURN_IF_ERROR(core.progress().wait(over, timeout));
   return reached() ? Status::ok() : core.failure();
 }
 

@@ -98,7 +98,7 @@ Status flush(const Peer& peer, std::chrono::nanoseconds timeout) {
   // Mapped stores are visible when the call that made them returned; an agent ends a transfer when
   // the peer has it.
   if (done()) return Status::ok();
-  return core.progress().wait(done, Progress::deadlineIn(timeout));
+  return core.progress().wait(done, timeout);
 }
 
 }  // namespace peerlane

@@ -81,9 +81,10 @@ Result<size_t> moveMemory(VmCall call, bool localIsWritten, pid_t pid,
   }
 }
 
-// Bumped in each forked child before fork returns there: the child is single-threaded then, so
-// relaxed suffices; in one process the value never changes.
-std::atomic<uint64_t> forkCount{0};
+// The count is bumped in each forked child before fork returns there: the child is single-threaded
+// then, so relaxed suffices; in one process the value never changes.
+const int forksAreCounted = ::pthread_atfork(
+    nullptr, nullptr, [] { internal::fork_count.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 
@@ -165,13 +166,6 @@ Result<uint64_t> processStartTime(pid_t pid) {
     return Status(Code::kSystem, "/proc/" + std::to_string(pid) + "/stat has fewer than 22 fields");
   }
   return static_cast<uint64_t>(std::strtoull(text->c_str() + at + 1, nullptr, 10));
-}
-
-uint64_t forkGeneration() {
-  static const int registered =
-      ::pthread_atfork(nullptr, nullptr, [] { forkCount.fetch_add(1, std::memory_order_relaxed); });
-  PEERLANE_CHECK(registered == 0);
-  return forkCount.load(std::memory_order_relaxed);
 }
 
 Status fillRandom(std::span<std::byte> space) {

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -65,10 +66,16 @@ bool isDumpable();
 // on this boot. Errors: kPeerLost.
 Result<uint64_t> processStartTime(pid_t pid);
 
-// Counts the forks between the first call in an ancestor and this process: a changed number means
-// that this process is a forked child of the one that saw the old number. Costs one load after the
-// first call.
-uint64_t forkGeneration();
+namespace internal {
+// A property of the process, hence global. Written in each new child, before anything else runs there.
+inline std::atomic<uint64_t> fork_count{0};
+}  // namespace internal
+
+// Counts the forks between the program's start and this process: a changed number means that this
+// process is a forked child of the one that saw the old number. Costs one load.
+inline uint64_t forkGeneration() {
+  return internal::fork_count.load(std::memory_order_relaxed);
+}
 
 // Unpredictable bytes from the kernel.
 Status fillRandom(std::span<std::byte> space);

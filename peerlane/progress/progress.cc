@@ -10,10 +10,6 @@
 namespace peerlane {
 namespace {
 
-// Turns of the whole context between looks at the awaited word would cost latency; none would
-// starve the rest.
-constexpr uint32_t kLooksPerTurn = 64;
-constexpr uint32_t kLooksPerPause = 8;
 // A wait spins politely after this many looks: on a machine with few cores the other side may need
 // ours.
 constexpr uint32_t kLooksPerYield = 4096;
@@ -234,7 +230,6 @@ Status Progress::beginWait() {
 
 bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
   ++pace.looks;
-  // A pause costs as much as the word takes to cross: mostly look again at once.
   if (pace.looks % kLooksPerPause == 0) cpuRelax();
   if (pace.looks % kLooksPerTurn != 0) return true;
   keepAwake();

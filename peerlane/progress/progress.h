@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "peerlane/core/device_code.h"
 #include "peerlane/core/metrics.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
@@ -93,6 +94,18 @@ class Progress {
     return sleepUntil(std::cref(ready), deadline);
   }
 
+  // The same for a timeout from now. Most waits are short: the clock is read only for the others.
+  template <typename Ready>
+  Status wait(const Ready& ready, Duration timeout) {
+    if (ready()) return Status::ok();
+    if (Status status = beginWait(); !status.isOk()) return status;
+    for (uint32_t looks = 1; looks < kLooksPerTurn; ++looks) {
+      if (looks % kLooksPerPause == 0) cpuRelax();
+      if (ready()) return Status::ok();
+    }
+    return wait(ready, deadlineIn(timeout));
+  }
+
   // The same for who can bring the end about: `advance()` is called by this thread alone, between
   // looks, and returns true when something moved. It is not called while this thread sleeps.
   template <typename Ready, typename Advance>
@@ -143,6 +156,11 @@ class Progress {
   bool turnUnlessTaken(bool& taken);
   Status usable() const;
   void wakeLoopIfAsleep();
+  // Turns of the whole context between looks at the awaited word would cost latency; none would
+  // starve the rest.
+  static constexpr uint32_t kLooksPerTurn = 64;
+  // A pause costs as much as the word takes to cross: mostly look again at once.
+  static constexpr uint32_t kLooksPerPause = 8;
   struct Pace {
     uint32_t looks = 0;
     Clock::time_point end{};

@@ -77,7 +77,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   // A region on its way out, shared by the calls that wait for it.
   struct Leaving {
     std::shared_ptr<RegionRecord> record;
-    std::atomic<size_t> holders{0};  // peers that have not confirmed; progress thread writes
+    // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
+    std::atomic<size_t> holders{1};
     std::atomic<bool> gone{false};
     bool quarantined = false;  // progress thread
   };
@@ -415,9 +416,7 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   if (first) {
     regions_.setState(record->allocation, RegionState::kClosing);
     record->gate.close();
-    // Revocations are sent by the progress thread. The extra holder keeps the region from being
-    // finished halfway.
-    leaving->holders.store(1, std::memory_order_release);
+    // Revocations are sent by the progress thread.
     progress_->post([self = shared_from_this(), leaving] {
       for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
         std::shared_ptr<PeerCore> peer;
