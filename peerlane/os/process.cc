@@ -88,6 +88,10 @@ const int forksAreCounted = ::pthread_atfork(
 
 }  // namespace
 
+namespace internal {
+std::atomic<uint64_t> fork_count{0};
+}  // namespace internal
+
 Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   Fd fd(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
   if (!fd) {

@@ -67,8 +67,9 @@ bool isDumpable();
 Result<uint64_t> processStartTime(pid_t pid);
 
 namespace internal {
-// A property of the process, hence global. Written in each new child, before anything else runs there.
-inline std::atomic<uint64_t> fork_count{0};
+// A property of the process, hence global. Written in each new child, before anything else runs
+// there. Defined beside what registers that, so that who links one has the other.
+extern std::atomic<uint64_t> fork_count;
 }  // namespace internal
 
 // Counts the forks between the program's start and this process: a changed number means that this
