@@ -26,8 +26,7 @@ Status Pending::status(uint64_t number) const {
 }
 
 Status Pending::wait(uint64_t number, std::chrono::nanoseconds timeout) {
-  PEERLANE_RETURN_IF_ERROR(
-      progress_.wait([&] { return done(number); }, timeout));
+  PEERLANE_RETURN_IF_ERROR(progress_.wait([&] { return done(number); }, timeout));
   return status(number);
 }
 

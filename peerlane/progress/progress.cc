@@ -57,8 +57,8 @@ void Progress::stop() {
   turning_.store(false, std::memory_order_release);
 }
 
-// While other threads take turns (`activity_` moved since the last nap), this one leaves the work to
-// them after one look: it would only take a core from the two sides of a conversation.
+// While other threads take turns (`activity_` moved since the last nap), this one leaves the work
+// to them after one look: it would only take a core from the two sides of a conversation.
 void Progress::run() {
   uint64_t activitySeen = 0;
   while (!stop_.load(std::memory_order_acquire)) {
