@@ -416,10 +416,13 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
     if (notify.signal) {
       program.targets.push_back({.name = "counter", .side = Side::kRemote});
       binding.targets.push_back(signalTarget());
-      program.ops.push_back({.code = OpCode::kAdd64,
-                             .order = Order::kRelease,
-                             .to = {.target = static_cast<TargetId>(program.targets.size() - 1)},
-                             .operand = {.delta = static_cast<int64_t>(notify.signalAdd)}});
+      // Before the slot's number, which stays last: given up in the middle, the run has published
+      // nothing, and the slot can be published as void.
+      program.ops.insert(program.ops.end() - 1,
+                         {.code = OpCode::kAdd64,
+                          .order = Order::kRelease,
+                          .to = {.target = static_cast<TargetId>(program.targets.size() - 1)},
+                          .operand = {.delta = static_cast<int64_t>(notify.signalAdd)}});
     }
     return Status::ok();
   }

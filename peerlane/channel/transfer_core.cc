@@ -167,7 +167,6 @@ Status TransferCore::endStatus() const {
 }
 
 void TransferCore::end(Status status) {
-  const bool wasPublished = published();
   state_ = State::kEnded;
   leaveGates();
   if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);
@@ -179,20 +178,12 @@ void TransferCore::end(Status status) {
         .bytes(peer_->link().traits().transport, blocks_.engine(),
                blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
+  // A number is published by its program's last op: a run that failed did not come to it.
   // A filler that fails has no successor: its link has failed, though the session may not know yet.
-  if (!status.isOk() && notifyNumber_ && !wasPublished && !isFiller_ && !peer_->over())
+  if (!status.isOk() && notifyNumber_ && !isFiller_ && !peer_->over())
     beginVoid(peer_, *notifyNumber_);
   if (counted_) peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(1, status);
-}
-
-// The slot's number was stored in mapped memory before the run ended early.
-bool TransferCore::published() const {
-  if (!notifyNumber_ || state_ == State::kImporting || mailbox_ != nullptr) return false;
-  const std::vector<Op>& ops = program_.program().ops;
-  const auto isStore = [](const Op& op) { return op.code == OpCode::kStore; };
-  const auto store = std::find_if(ops.begin(), ops.end(), isStore);
-  return run_.opIndex() > static_cast<size_t>(store - ops.begin());
 }
 
 void TransferCore::runToEnd() {

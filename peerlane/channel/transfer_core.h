@@ -58,7 +58,6 @@ class TransferCore final : public Pending {
   void leaveGates();
   void claimNumber();
   void countPending();
-  bool published() const;
   Status endStatus() const;
 
   const std::shared_ptr<PeerCore> peer_;

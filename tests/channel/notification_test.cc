@@ -4,10 +4,16 @@
 #include <poll.h>
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <thread>
 
+#include "peerlane/channel/block_program.h"
+#include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/program/word.h"
+#include "peerlane/session/peer_core.h"
 #include "tests/channel/context_pair.h"
+#include "tests/program/scripted_agent.h"
 
 namespace peerlane {
 namespace {
@@ -221,6 +227,125 @@ TEST_P(NotificationTest, MayComeWithASignal) {
   EXPECT_EQ(waitNotification(pair_.toA, kSoon)->message, text);
   EXPECT_OK(sent->wait(kSoon));
   EXPECT_EQ(signal.value(), 4u);
+}
+
+// Wherever an agent stands when a notification is given up: its slot is published by a run that
+// ended well, and by no other, so that it can be published as void.
+TEST(NotificationProgram, AFailedRunHasPublishedNothing) {
+  const ContextPair pair(configFor(kTcp));
+  const PeerCore& peer = *pair.toB.core();
+  const std::string text = "message";
+  Notify what;
+  what.message = std::as_bytes(std::span(text));
+  what.signal = 5;
+  constexpr size_t kEntries = 4;  // header, message, signal, number
+  for (size_t begun = 0; begun <= kEntries; ++begun) {
+    std::vector<std::byte> there(slab::kBytes);
+    RemoteMemory memory;
+    memory.grant.base = reinterpret_cast<uint64_t>(there.data());
+    memory.grant.bytes = there.size();
+    OwnedNotify owned = MUST(ownNotify(what));
+    Program program;
+    Binding binding;
+    ASSERT_OK(BlockProgram().lower(peer, owned, program, binding));
+    for (BoundTarget& target : binding.targets)
+      if (target.remote != nullptr) target.remote = &memory;
+    ScriptedAgent agent;
+    std::vector<ScriptedAgent::Answer> answers(begun, ScriptedAgent::Answer::kSent);
+    answers.resize(1000, ScriptedAgent::Answer::kAgain);
+    agent.script(answers);
+    Mailbox mailbox(agent);
+    binding.mailbox = &mailbox;
+    cpu::CpuProgram prepared;
+    ASSERT_OK(prepared.prepare(std::move(program), std::move(binding)));
+    cpu::CpuRun run;
+    const uint64_t cursor = 0;
+    run.start(prepared, {&cursor, 1});
+    EXPECT_EQ(run.advance(1 << 20), cpu::Step::kBlocked);
+    run.cancel(Code::kCancelled);
+    (void)run.advance(1 << 20);
+    EXPECT_EQ(agent.sent(), begun);
+    while (agent.finishOne()) {
+    }
+    EXPECT_EQ(run.advance(1 << 20), cpu::Step::kEnded);
+    EXPECT_EQ(run.code(), begun == kEntries ? Code::kOk : Code::kCancelled);
+    const uint64_t number = loadWord(there.data() + slab::kInboxOffset, Width::k64);
+    EXPECT_EQ(number, run.code() == Code::kOk ? 1u : 0u) << begun << " of its entries had begun";
+  }
+}
+
+TEST_P(NotificationTest, WhatWasSentBeforeItsCancelIsTaken) {
+  EXPECT_OK(send(pair_.toB, 0, {}).wait(kSoon));  // the link is up
+  ASSERT_OK(waitNotification(pair_.toA, kSoon).status());
+  constexpr uint32_t kMessages = 15;  // as many as there are slots: none of them waits
+  auto stands = std::make_shared<std::promise<void>>();
+  const auto standing = stands->get_future();
+  std::promise<void> go;
+  // An agent at the other side answers nothing meanwhile, but what was sent is on its way.
+  pair_.toA.core()->progress().post([stands, gone = go.get_future().share()] {
+    stands->set_value();
+    gone.wait();
+  });
+  standing.wait();
+  std::vector<Transfer> sent;
+  for (uint32_t i = 0; i < kMessages; ++i) sent.push_back(send(pair_.toB, i, bytesOf("x")));
+  for (uint32_t i = 0; i < kMessages; i += 3) sent[i].cancel();
+  // The cancellation is looked at by turns of this side.
+  for (int i = 0; i < 1000; ++i) pair_.toB.core()->progress().turn();
+  for (uint32_t i = 0; i < kMessages; ++i)
+    sent.push_back(send(pair_.toB, kMessages + i, bytesOf("y")));
+  go.set_value();
+  for (uint32_t i = 0; i < sent.size(); ++i) {
+    const Code end = sent[i].wait(kSoon).code();
+    const bool wasCancelled = i < kMessages && i % 3 == 0;
+    EXPECT_TRUE(end == Code::kOk || (end == Code::kCancelled && wasCancelled)) << i;
+    if (end != Code::kOk) continue;
+    const auto taken = waitNotification(pair_.toA, kSoon);
+    ASSERT_OK(taken.status());
+    EXPECT_EQ(taken->tag, i);
+  }
+  EXPECT_EQ(pollNotification(pair_.toA).status().code(), Code::kTryAgain);
+}
+
+// Given up at any moment, a notification either ended well and was taken, or failed and was not;
+// and the ones behind it come in their order.
+TEST_P(NotificationTest, CancelsAtAnyMoment) {
+  TestMemory from(*pair_.a, 300'000, GetParam().shared, Access::kRemoteReadWrite, 1);
+  TestMemory to(*pair_.b, 300'000, GetParam().shared, Access::kRemoteReadWrite, 2);
+  const RemoteRegion remote = MUST(pair_.toB.importRegion(to.region().share()));
+  constexpr uint32_t kRounds = 400;
+  std::vector<Transfer> sent(kRounds);
+  std::thread poster([&] {
+    const std::vector<std::byte> message = bytesOf("there");
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      const Block block{&from.region(), 0, &remote, 0, 1 + i % 7 * 40'000};
+      PostOptions options;
+      options.notify.message = message;
+      options.notify.tag = i;
+      sent[i] =
+          i % 2 == 0 ? MUST(put(pair_.toB, {&block, 1}, options)) : send(pair_.toB, i, message);
+      if (i % 3 != 2) sent[i].cancel();
+    }
+    // Behind all of them, and never cancelled.
+    EXPECT_OK(send(pair_.toB, kRounds, message).wait(kSoon));
+  });
+  std::vector<bool> taken(kRounds);
+  for (uint32_t last = 0;;) {
+    const auto next = waitNotification(pair_.toA, kSoon);
+    if (!next.isOk()) ADD_FAILURE() << next.status().toString();
+    if (!next.isOk() || next->tag == kRounds) break;
+    EXPECT_GE(next->tag, last) << "out of order";
+    last = next->tag + 1;
+    if (next->tag < kRounds) taken[next->tag] = true;
+  }
+  poster.join();
+  for (uint32_t i = 0; i < kRounds; ++i) {
+    const Code end = sent[i].wait(kSoon).code();
+    EXPECT_TRUE(end == Code::kOk || (end == Code::kCancelled && i % 3 != 2)) << i;
+    EXPECT_EQ(taken[i], end == Code::kOk) << i;
+  }
+  EXPECT_EQ(pollNotification(pair_.toA).status().code(), Code::kTryAgain);
+  std::memcpy(to.shadow(), to.data(), to.bytes());  // undefined after a cancel
 }
 
 // The receiver keeps 1024 at most; what is beyond waits with the senders, and comes when there is
