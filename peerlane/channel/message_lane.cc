@@ -2,6 +2,7 @@
 #include "peerlane/channel/message_lane.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace peerlane {
 namespace {
@@ -186,7 +187,9 @@ bool LaneEnd::runOnce(uint64_t budgetBytes) {
   if (!reason_.isOk()) {
     endQueue();
     if (!abandon()) {
-      setHungry();
+      // Once more soon: somebody may have been serving an agent's entries just now. From then on
+      // the agent itself says what has ended; a silent peer is waited for asleep.
+      if (!std::exchange(draining_, true)) setHungry();
       return false;
     }
     leaveArea();

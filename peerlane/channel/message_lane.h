@@ -145,6 +145,7 @@ class LaneEnd {
   std::deque<Posting> queue_;
   Status reason_;  // a copy of failure_, once it is set
   bool inArea_ = false;
+  bool draining_ = false;  // abandon() was asked, and something was under way
   bool hungry_ = false;
 };
 

@@ -384,7 +384,9 @@ bool LaneReceiver::abandon() {
       bool moved = false;
       bool hungry = false;
       entry.run->cancel(failure().code());
-      if (!entry.run->advance(0, moved, hungry)) {
+      const bool ended = entry.run->advance(0, moved, hungry);
+      if (hungry) setHungry();
+      if (!ended) {
         all = false;
         continue;
       }

@@ -60,6 +60,7 @@ Result<std::unique_ptr<LanePrograms>> LanePrograms::makeSender(const LaneGround&
   PEERLANE_RETURN_IF_ERROR(prepare(programs->putHead, part(put, 0, kPutSenderWait)));
   confirmBehind(put, kZcopyPutSenderPayloadOp, kPutSenderWait);
   PEERLANE_RETURN_IF_ERROR(prepare(programs->putTail, part(put, kPutSenderWait, put.ops.size())));
+  PEERLANE_CHECK(programs->putTail.program().ops[kPutTailDoneOp].to.target == kSenderPeerDone);
   return programs;
 }
 
@@ -86,6 +87,11 @@ Result<std::unique_ptr<LanePrograms>> LanePrograms::makeReceiver(const LaneGroun
   return programs;
 }
 
+bool goesOn(Mailbox* mailbox, bool gotOn) {
+  if (mailbox == nullptr || mailbox->idle()) return false;
+  return mailbox->serve() || gotOn;
+}
+
 MessageRun::~MessageRun() {
   if (used_) used_->gate.leave();
   if (mailbox_ != nullptr && mailbox_->idle()) peer_.returnMailbox(mailbox_);
@@ -104,10 +110,11 @@ bool MessageRun::advance(uint64_t budgetBytes, bool& moved, bool& hungry) {
   const size_t before = run_.opIndex();
   const uint64_t bytes = run_.bytesMoved();
   const cpu::Step step = run_.advance(budgetBytes);
-  moved |= step == cpu::Step::kEnded || run_.opIndex() != before || run_.bytesMoved() != bytes;
+  const bool gotOn =
+      step == cpu::Step::kEnded || run_.opIndex() != before || run_.bytesMoved() != bytes;
+  moved |= gotOn;
   if (step != cpu::Step::kEnded) {
-    // What an agent still has to do is announced by no word.
-    hungry |= step == cpu::Step::kMore || (mailbox_ != nullptr && !mailbox_->idle());
+    hungry |= step == cpu::Step::kMore || goesOn(mailbox_, gotOn);
     return false;
   }
   if (used_) used_->gate.leave();

@@ -28,6 +28,8 @@ struct LanePrograms {
   cpu::CpuProgram put;      // receiver
   cpu::CpuProgram putHead;  // sender
   cpu::CpuProgram putTail;  // sender
+  // In putTail: wait, copy, wait once more, tell the receiver.
+  static constexpr size_t kPutTailDoneOp = 3;
 
   // `free`: the sender's own words. `mailbox`: null when all is mapped.
   static Result<std::unique_ptr<LanePrograms>> makeSender(const LaneGround& ground, std::byte* free,
@@ -35,6 +37,11 @@ struct LanePrograms {
   static Result<std::unique_ptr<LanePrograms>> makeReceiver(const LaneGround& ground,
                                                             Mailbox* mailbox);
 };
+
+// Whether a run that is not at its end can soon go on by itself, because an agent gets on with its
+// entries; `gotOn`: the run has just done something. What waits for the peer is no reason to look
+// again and again: the link says when it has come to an end.
+bool goesOn(Mailbox* mailbox, bool gotOn);
 
 class MessageRun final : public LateBinder {
  public:
@@ -64,6 +71,8 @@ class MessageRun final : public LateBinder {
   void cancel(Code code) { run_.cancel(code); }
   Code code() const { return run_.code(); }
   uint64_t bytesMoved() const { return run_.bytesMoved(); }
+  // Of LanePrograms::putTail: the receiver may have been told that the bytes are there.
+  bool toldDone() const { return run_.opIndex() > LanePrograms::kPutTailDoneOp; }
   // Of the region used last.
   const char* engine() const { return engine_; }
   std::string describe() const;

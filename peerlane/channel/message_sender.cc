@@ -136,7 +136,9 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
       return entry.phase != Phase::kReaching;
     }
     case Phase::kPushing: {
-      if (entry.posted.batch->cancelled()) entry.run->cancel(Code::kCancelled);
+      // Too late once the receiver may know: both sides are to say the same.
+      if (entry.posted.batch->cancelled() && !entry.run->toldDone())
+        entry.run->cancel(Code::kCancelled);
       const uint64_t before = entry.run->bytesMoved();
       const bool ended = entry.run->advance(budget, moved, hungry);
       budget -= std::min(budget, entry.run->bytesMoved() - before);
@@ -320,7 +322,9 @@ bool LaneSender::abandon() {
       bool moved = false;
       bool hungry = false;
       entry.run->cancel(failure().code());
-      if (!entry.run->advance(0, moved, hungry)) {
+      const bool ended = entry.run->advance(0, moved, hungry);
+      if (hungry) setHungry();
+      if (!ended) {
         all = false;
         continue;
       }

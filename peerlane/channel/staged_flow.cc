@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "peerlane/channel/lane_memory.h"
+#include "peerlane/channel/message_run.h"
 #include "peerlane/channel/staged_protocol.h"
 
 namespace peerlane {
@@ -99,9 +100,10 @@ Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
     const uint64_t bytesBefore = run_.bytesMoved();
     const cpu::Step step = run_.advance(budgetBytes);
     budgetBytes -= std::min(budgetBytes, run_.bytesMoved() - bytesBefore);
-    moved |= run_.opIndex() != before || run_.bytesMoved() != bytesBefore;
+    const bool gotOn = run_.opIndex() != before || run_.bytesMoved() != bytesBefore;
+    moved |= gotOn;
     if (step != cpu::Step::kEnded) {
-      hungry |= step == cpu::Step::kMore || (mailbox_ != nullptr && !mailbox_->idle());
+      hungry |= step == cpu::Step::kMore || goesOn(mailbox_, gotOn);
       return Status::ok();
     }
     stop();

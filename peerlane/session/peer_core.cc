@@ -408,8 +408,8 @@ void PeerCore::setSilent() {
         Status(Code::kPeerSilent, "nothing heard from peer " + std::to_string(number_) + " for " +
                                       std::to_string(seconds) + " s; it may still be alive");
   }
-  PEERLANE_LOG_WARN("{}", failure().toString());
   failureCode_.store(Code::kPeerSilent, std::memory_order_release);
+  PEERLANE_LOG_WARN("{}", failure().toString());
   state_.store(PeerState::kSilent, std::memory_order_release);
   around_.progress.notifyWaiters();
 }

@@ -3,9 +3,13 @@
 // What goes wrong between two ranks: other lengths, cancelled messages, an end in the middle, wrong
 // arguments. Both sides get one defined answer, nothing is written that should not be, and the
 // messages behind are not disturbed.
+#include <sys/resource.h>
+
 #include <atomic>
+#include <future>
 #include <thread>
 
+#include "peerlane/session/peer_core.h"
 #include "tests/channel/communicator_pair.h"
 
 namespace peerlane {
@@ -182,6 +186,9 @@ TEST_P(CommunicatorFaultTest, TheEndOfOneSideEndsTheOther) {
   EXPECT_EQ(recv(*to, 4000).status().code(), Code::kClosed);
   // The peers are as they were: a new communicator works.
   pair_.one.reset();
+  // Waiters may go on before the callback is called.
+  const auto limit = std::chrono::steady_clock::now() + kSoon;
+  while (told.load() < 80 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   EXPECT_EQ(told.load(), 80) << "each transfer ends once";
   pair_.meet({});
   expectOneMore(*from, *to);
@@ -302,6 +309,63 @@ TEST(CommunicatorPatience, MayBeEndless) {
   waiter.join();
   EXPECT_OK(end);
   EXPECT_EQ(in, out);
+}
+
+// Processor time of this process so far.
+std::chrono::microseconds processorTime() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto of = [](const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return of(used.ru_utime) + of(used.ru_stime);
+}
+
+// A rank whose progress thread stands still owes an answer that only it could give. The other one
+// sleeps meanwhile: before it calls it silent, and afterwards, while what is under way is drained.
+class CommunicatorSilenceTest : public testing::TestWithParam<RouteCase> {};
+
+INSTANTIATE_TEST_SUITE_P(Routes, CommunicatorSilenceTest, testing::Values(kRing, kTcp), routeName);
+
+TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
+  Config hearsBadly = configFor(GetParam());
+  hearsBadly.peerTimeout = 150ms;
+  CommunicatorPair pair(ContextPair(hearsBadly, configFor(GetParam())));
+  constexpr size_t kBytes = 1 << 20;
+  TestMemory to(*pair.contexts.a, kBytes, GetParam().shared, Access::kRemoteReadWrite, 1);
+  TestMemory from(*pair.contexts.b, kBytes, GetParam().shared, Access::kRemoteReadWrite, 2);
+  MessageOptions get;
+  get.protocol = Protocol::kGet;
+  const auto exchange = [&] {
+    const auto sent = pair.one->send(0, from.region(), 0, kBytes, get);
+    EXPECT_OK(sent.status());
+    return MUST(pair.zero->recv(1, to.region(), 0, kBytes));
+  };
+  ASSERT_OK(exchange().wait(kSoon));  // everything is imported
+  std::memcpy(to.shadow(), from.shadow(), kBytes);
+
+  auto stands = std::make_shared<std::promise<void>>();
+  const auto standing = stands->get_future();
+  std::promise<void> go;
+  pair.contexts.toA.core()->progress().post([stands, gone = go.get_future().share()] {
+    stands->set_value();
+    gone.wait();
+  });
+  standing.wait();
+  const auto received = exchange();
+  // Both before and after it is called silent; only the time is measured, nothing waits for it.
+  std::this_thread::sleep_for(20ms);
+  const auto before = processorTime();
+  const auto begun = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(500ms);
+  const auto used = processorTime() - before;
+  const auto passed = std::chrono::steady_clock::now() - begun;
+  EXPECT_EQ(pair.contexts.toB.state(), "silent");
+  EXPECT_FALSE(received.done()) << "its agent may still write";
+  EXPECT_LT(used * 4, passed) << used.count() << " us";
+  go.set_value();
+  EXPECT_EQ(received.wait(kSoon).code(), Code::kPeerSilent);
+  std::memcpy(to.shadow(), to.data(), kBytes);  // undefined after a failure
 }
 
 // With PEERLANE_STRICT no message is staged behind the user's back.

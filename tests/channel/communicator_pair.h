@@ -12,10 +12,12 @@
 namespace peerlane {
 
 struct CommunicatorPair {
-  explicit CommunicatorPair(const Config& config, const CommunicatorOptions& options = {})
-      : contexts(config) {
+  explicit CommunicatorPair(ContextPair connected, const CommunicatorOptions& options = {})
+      : contexts(std::move(connected)) {
     meet(options);
   }
+  explicit CommunicatorPair(const Config& config, const CommunicatorOptions& options = {})
+      : CommunicatorPair(ContextPair(config), options) {}
   explicit CommunicatorPair(const RouteCase& route, const CommunicatorOptions& options = {})
       : CommunicatorPair(configFor(route), options) {}
 
