@@ -11,7 +11,6 @@
 #include <span>
 #include <thread>
 
-#include "peerlane/core/device_code.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane::bench {
@@ -40,7 +39,7 @@ class SpinLimit {
  public:
   bool over() {
     // A pause now and then leaves the core to a sibling thread; the raw limit is lower with it.
-    if ((++turns_ & 7) == 0) cpuRelax();
+    if ((++turns_ & 7) == 0) __builtin_ia32_pause();
     if ((turns_ & 0x1fff) != 0) [[likely]]
       return false;
     std::this_thread::yield();

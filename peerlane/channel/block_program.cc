@@ -344,7 +344,7 @@ Status BlockProgram::checkOverlapWithSource() const {
 }
 
 Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& program,
-                           Binding& binding) const {
+                           Binding& binding) {
   const LinkTraits& traits = peer.link().traits();
   if (traits.transport == "self") PEERLANE_RETURN_IF_ERROR(checkOverlapWithSource());
   const Access wanted = direction_ == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
@@ -367,7 +367,10 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
     data.push_back({.address = memory.mapped, .bytes = memory.grant.bytes, .remote = &memory});
   }
   if (!locals_.empty()) {
+    std::vector<Segment> segments = std::move(layout_.segments);
+    layout_.segments.clear();
     payload.layout = layout_;
+    payload.layout.segments = std::move(segments);
     const auto numbered = [&](TargetId target) {
       return static_cast<TargetId>(
           base + (target >= kRemoteBit ? locals_.size() + (target - kRemoteBit) : target));
@@ -400,7 +403,7 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
     const bool isVoid = notify.header[0] == OwnedNotify::kVoid;
     const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes,
                             isVoid ? 0 : notify.header[0]};
-    program = notifySender(shape, payload);
+    program = notifySender(shape, std::move(payload));
     binding.targets.push_back(
         {.address = reinterpret_cast<std::byte*>(notify.header), .bytes = sizeof(notify.header)});
     // An empty message still needs an address to be bound to.
@@ -427,7 +430,8 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
     return Status::ok();
   }
   if (notify.signal) {
-    program = empty() ? signalSender(notify.signalAdd) : putSignal(payload, notify.signalAdd);
+    program =
+        empty() ? signalSender(notify.signalAdd) : putSignal(std::move(payload), notify.signalAdd);
     binding.targets.push_back(signalTarget());
     binding.targets.insert(binding.targets.end(), data.begin(), data.end());
     return Status::ok();
@@ -435,7 +439,7 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
   ProgramBuilder plain(direction_ == Direction::kPut ? "put" : "get");
   if (!empty()) {
     declarePayload(plain, payload);
-    movePayload(plain, payload);
+    movePayload(plain, std::move(payload));
     binding.targets = std::move(data);
   } else {
     // Nothing to move: only the order of what went before matters.

@@ -51,12 +51,13 @@ class BlockProgram {
   Status enter();
   void leave();
 
-  // The program with its binding. Requires: imported. `headerless`: see OwnedNotify; it must
-  // outlive the run.
-  Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding) const;
+  // The program with its binding; once, for a list of blocks goes into it. Requires: imported.
+  // `notify` must outlive the run.
+  Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding);
 
   Direction direction() const { return direction_; }
   uint64_t bytes() const { return bytes_; }
+  // Without the segments of a list once that was lowered.
   const CopyLayout& layout() const { return layout_; }
   bool empty() const { return locals_.empty(); }
   const char* engine() const;

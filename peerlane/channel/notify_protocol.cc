@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/notify_protocol.h"
 
+#include <utility>
+
 namespace peerlane {
 namespace {
 
@@ -12,7 +14,7 @@ Target ring(const char* name, Side side, uint32_t slots, uint32_t strideBytes) {
 
 }  // namespace
 
-Program notifySender(const NotifyShape& shape, const PutPayload& payload) {
+Program notifySender(const NotifyShape& shape, PutPayload payload) {
   ProgramBuilder program("notify");
   program.lane(1);
   program.local("header");
@@ -21,7 +23,7 @@ Program notifySender(const NotifyShape& shape, const PutPayload& payload) {
   program.target(ring("credits", Side::kLocal, shape.slots, kNotifyCreditStrideBytes));
   declarePayload(program, payload);
   // The payload needs no slot: it goes first, and the receiver may meanwhile free one.
-  if (!payload.targets.empty()) movePayload(program, payload);
+  if (!payload.targets.empty()) movePayload(program, std::move(payload));
   program
       .wait({.target = kNotifySenderCredits},
             {.lane = 0, .delta = 1 - static_cast<int64_t>(shape.slots)})

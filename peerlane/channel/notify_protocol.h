@@ -39,7 +39,7 @@ struct NotifyShape {
 
 // Requires: messageBytes + kNotifyMessageOffset <= inboxStrideBytes. `payload` without targets: the
 // message alone. Index of the op that moves the message: notifySenderMessageOp(payload).
-Program notifySender(const NotifyShape& shape, const PutPayload& payload);
+Program notifySender(const NotifyShape& shape, PutPayload payload);
 Program notifyReceiver(const NotifyShape& shape);
 
 inline size_t notifySenderMessageOp(const PutPayload& payload) {

@@ -109,8 +109,8 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   for (UseGate* gate : gates_) gate->enroll(busy_);
   if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
     return Status(Code::kClosed, "a region of this plan is being unregistered");
-  bytesCounter_ = &peer_->metrics().bytes(peer_->link().traits().transport, blocks_.engine(),
-                                          blocks_.direction() == Direction::kPut ? "put" : "get");
+  bytesCounter_ =
+      &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
   endedCounter_ = &peer_->metrics().ended(Code::kOk);
   return Status::ok();
 }

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/signal_protocol.h"
 
+#include <utility>
+
 namespace peerlane {
 
 void declarePayload(ProgramBuilder& program, const PutPayload& payload) {
   for (const Target& target : payload.targets) program.target(target);
 }
 
-void movePayload(ProgramBuilder& program, const PutPayload& payload) {
-  const CopyLayout& layout = payload.layout;
+void movePayload(ProgramBuilder& program, PutPayload payload) {
+  CopyLayout& layout = payload.layout;
   if (layout.kind == CopyLayout::Kind::kScattered && layout.segments.size() == 1) {
     const Segment& only = layout.segments.front();
     program.copy({.target = only.to, .offset = only.toOffset},
                  {.target = only.from, .offset = only.fromOffset}, only.bytes);
     return;
   }
-  program.copyList(layout);
+  program.copyList(std::move(layout));
 }
 
 Program signalSender(uint64_t value) {
@@ -26,11 +28,11 @@ Program signalSender(uint64_t value) {
   return program.build();
 }
 
-Program putSignal(const PutPayload& payload, uint64_t value) {
+Program putSignal(PutPayload payload, uint64_t value) {
   ProgramBuilder program("put-signal");
   program.remote("counter");
   declarePayload(program, payload);
-  movePayload(program, payload);
+  movePayload(program, std::move(payload));
   program.add64({.target = kSignalSenderCounter}, {.delta = static_cast<int64_t>(value)},
                 Order::kRelease);
   return program.build();

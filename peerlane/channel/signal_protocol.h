@@ -24,7 +24,7 @@ enum SignalReceiverTarget : TargetId { kSignalReceiverCounter /* local counter *
 // Adds `value`. Ordered after what the same executor ran before for the same peer.
 Program signalSender(uint64_t value);
 // Moves the payload, then adds `value`.
-Program putSignal(const PutPayload& payload, uint64_t value);
+Program putSignal(PutPayload payload, uint64_t value);
 // Takes `value`: waits until the counter has grown by it since the last execution. The cursor is
 // what was taken before.
 Program signalReceiver(uint32_t value);
@@ -32,6 +32,6 @@ Program signalReceiver(uint32_t value);
 // Declares the payload's targets. For the protocols.
 void declarePayload(ProgramBuilder& program, const PutPayload& payload);
 // One op: a plain copy where the layout is one segment, else a list.
-void movePayload(ProgramBuilder& program, const PutPayload& payload);
+void movePayload(ProgramBuilder& program, PutPayload payload);
 
 }  // namespace peerlane

@@ -171,12 +171,9 @@ void TransferCore::end(Status status) {
   leaveGates();
   if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);
   mailbox_ = nullptr;
-  Metrics& metrics = peer_->metrics();
-  metrics.ended(status.code()).add();
+  peer_->metrics().ended(status.code()).add();
   if (status.isOk() && blocks_.bytes() > 0)
-    metrics
-        .bytes(peer_->link().traits().transport, blocks_.engine(),
-               blocks_.direction() == Direction::kPut ? "put" : "get")
+    peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
   // A number is published by its program's last op: a run that failed did not come to it.
   // A filler that fails has no successor: its link has failed, though the session may not know yet.

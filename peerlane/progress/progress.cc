@@ -12,7 +12,7 @@ namespace {
 
 // A wait spins politely after this many looks: on a machine with few cores the other side may need
 // ours.
-constexpr uint32_t kLooksPerYield = 4096;
+constexpr uint32_t kLooksPerYield = 512;
 // How long a context counts as polling after the last wait: also the longest an unattended store
 // can go unseen.
 constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
@@ -219,11 +219,16 @@ void Progress::beginBurst() {
   loop_->wake();
 }
 
-Status Progress::beginWait() {
+Status Progress::mayWait() const {
   PEERLANE_RETURN_IF_ERROR(usable());
   if (onLoopThread())
     return Status(Code::kInvalidArgument,
                   "a blocking wait was made from a callback on the progress thread");
+  return Status::ok();
+}
+
+Status Progress::beginWait() {
+  PEERLANE_RETURN_IF_ERROR(mayWait());
   keepAwake();
   return Status::ok();
 }

@@ -106,6 +106,14 @@ class Progress {
     return wait(ready, deadlineIn(timeout));
   }
 
+  // The same for what the progress thread does by itself (sockets, control messages): sleeps at
+  // once, for that thread may need this core.
+  Status waitAsleep(const std::function<bool()>& ready, Clock::time_point deadline) {
+    if (ready()) return Status::ok();
+    PEERLANE_RETURN_IF_ERROR(mayWait());
+    return sleepUntil(ready, deadline);
+  }
+
   // The same for who can bring the end about: `advance()` is called by this thread alone, between
   // looks, and returns true when something moved. It is not called while this thread sleeps.
   template <typename Ready, typename Advance>
@@ -165,6 +173,7 @@ class Progress {
     uint32_t looks = 0;
     Clock::time_point end{};
   };
+  Status mayWait() const;
   Status beginWait();
   bool keepSpinning(Pace& pace, Clock::time_point deadline);
   // A thread waits, or looks at words that a producer stores.

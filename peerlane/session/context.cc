@@ -104,6 +104,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   uint64_t nextPeer_ = 1;  // under mutex_, as all below
   std::map<uint64_t, std::shared_ptr<PeerCore>> peers_;
   std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
+  std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   std::function<void(Peer)> onPeer_;
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
@@ -148,6 +149,7 @@ void Context::State::stop() {
       const std::lock_guard lock(mutex_);
       peers = peers_;
       accepted_.clear();
+      acceptedCount_.store(0, std::memory_order_release);
       onPeer_ = nullptr;
     }
     for (auto& [number, peer] : peers) peer->close();
@@ -209,6 +211,7 @@ std::shared_ptr<PeerCore> Context::State::makePeer(
                                const std::lock_guard inner(mutex_);
                                peers_.erase(number);
                                std::erase(accepted_, peer);
+                               acceptedCount_.store(accepted_.size(), std::memory_order_release);
                              }
                              // The peer may be inside one of its own callbacks: its last reference
                              // goes later, on this thread.
@@ -239,6 +242,7 @@ void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
       callback = onPeer_;
     else
       accepted_.push_back(peer);
+    acceptedCount_.store(accepted_.size(), std::memory_order_release);
   }
   if (callback) callback(Peer(peer));
   progress_->notifyWaiters();
@@ -279,7 +283,7 @@ Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Sec
   const auto done = [outcome] {
     return outcome->phase.load(std::memory_order_acquire) == Phase::kDone;
   };
-  if (Status waited = progress_->wait(done, deadline); !waited.isOk()) {
+  if (Status waited = progress_->waitAsleep(done, deadline); !waited.isOk()) {
     auto waiting = Phase::kWaiting;
     if (outcome->phase.compare_exchange_strong(waiting, Phase::kAbandoned)) return waited;
   }
@@ -344,17 +348,16 @@ Result<Peer> Context::State::connectByAddress(const std::string& address, const 
 
 Result<Peer> Context::State::accept(Duration timeout) {
   std::shared_ptr<PeerCore> taken;
-  const auto ready = [this] {
-    const std::lock_guard lock(mutex_);
-    return !accepted_.empty();
-  };
+  const auto ready = [this] { return acceptedCount_.load(std::memory_order_acquire) != 0; };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    PEERLANE_RETURN_IF_ERROR(progress_->wait(ready, deadline).withContext("no peer connected"));
+    PEERLANE_RETURN_IF_ERROR(
+        progress_->waitAsleep(ready, deadline).withContext("no peer connected"));
     const std::lock_guard lock(mutex_);
     if (accepted_.empty()) continue;  // another thread was faster
     taken = accepted_.front();
     accepted_.erase(accepted_.begin());
+    acceptedCount_.store(accepted_.size(), std::memory_order_release);
     return Peer(taken);
   }
 }

@@ -68,7 +68,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
   const auto deadline = Progress::deadlineIn(timeout);
   while (!done()) {
     PEERLANE_RETURN_IF_ERROR(peer_->failure());  // OK for one that is heard again
-    PEERLANE_RETURN_IF_ERROR(peer_->progress().wait(over, deadline));
+    PEERLANE_RETURN_IF_ERROR(peer_->progress().waitAsleep(over, deadline));
   }
   return slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed ? slot_->failure
                                                                                     : Status::ok();

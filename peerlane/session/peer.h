@@ -34,8 +34,8 @@ class RemoteRegion {
   Access access() const { return reference_.access; }
 
   // Imports now, so that no later post has to wait for it. Errors: kInvalidArgument (the owner does
-  // not know the region any more), kPermissionDenied, kPeerLost, kPeerSilent (once it is heard again
-  // the region can be imported), kTimeout.
+  // not know the region any more), kPermissionDenied, kPeerLost, kPeerSilent (once it is heard
+  // again the region can be imported), kTimeout.
   Status prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) const;
   // "mapped", "cma", "ring", "socket": who copies; empty before it is imported.
   std::string engine() const;

@@ -25,6 +25,7 @@
 #include "peerlane/memory/region_table.h"
 #include "peerlane/os/process.h"
 #include "peerlane/progress/progress.h"
+#include "peerlane/session/byte_counters.h"
 #include "peerlane/session/control_connection.h"
 #include "peerlane/session/peer_slab.h"
 #include "peerlane/session/ticket.h"
@@ -104,6 +105,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Progress& progress() const { return around_.progress; }
   const Config& config() const { return around_.config; }
   Metrics& metrics() const { return around_.metrics; }
+  // Bytes over the link to this peer. Both are literals.
+  Counter& bytes(const char* engine, const char* direction) {
+    return byteCounters_.of(around_.metrics, link().traits().transport, engine, direction);
+  }
   RegionTable& regions() const { return around_.regions; }
 
   // The slab this side keeps for the peer, and the one the peer keeps for this side.
@@ -196,6 +201,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   const uint64_t forks_ = forkGeneration();
   Events events_;
 
+  ByteCounters byteCounters_;
   std::atomic<uint64_t> pendingOperations_{0};
   std::atomic<bool> met_{false};
   std::atomic<bool> linkFailed_{false};  // told to the progress thread

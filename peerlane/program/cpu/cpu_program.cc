@@ -62,18 +62,23 @@ Status CpuProgram::checkFixed(const Segment& segment) const {
 }
 
 Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
-  PEERLANE_RETURN_IF_ERROR(checkRange(segment.to, segment.toOffset, segment.bytes));
-  PEERLANE_RETURN_IF_ERROR(checkRange(segment.from, segment.fromOffset, segment.bytes));
+  PEERLANE_RETURN_IF_ERROR(checkFixed(segment));
   const BoundTarget& to = binding_.targets[segment.to];
   const BoundTarget& from = binding_.targets[segment.from];
-  if (to.address != nullptr && from.address != nullptr) {
-    if (extent.agent)
-      return Status(Code::kNotSupported,
-                    "one list mixes targets that are mapped and targets that an agent reaches");
+  const auto isWithin = [&segment](const BoundTarget& target, uint64_t offset) {
+    return target.address != nullptr && segment.bytes <= target.bytes &&
+           offset <= target.bytes - segment.bytes;
+  };
+  if (!extent.agent && isWithin(to, segment.toOffset) && isWithin(from, segment.fromOffset)) {
     mapped_.push_back(
         {to.address + segment.toOffset, from.address + segment.fromOffset, segment.bytes});
     return Status::ok();
   }
+  PEERLANE_RETURN_IF_ERROR(checkRange(segment.to, segment.toOffset, segment.bytes));
+  PEERLANE_RETURN_IF_ERROR(checkRange(segment.from, segment.fromOffset, segment.bytes));
+  if (to.address != nullptr && from.address != nullptr)
+    return Status(Code::kNotSupported,
+                  "one list mixes targets that are mapped and targets that an agent reaches");
   const bool isPut = to.address == nullptr;
   if ((isPut && from.address == nullptr) ||
       (extent.count > 0 && (!extent.agent || extent.isPut != isPut)))
@@ -125,13 +130,19 @@ Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   }
   const uint64_t count =
       list.kind == CopyLayout::Kind::kStrided ? list.count : list.segments.size();
+  const Segment& any = list.kind == CopyLayout::Kind::kStrided ? list.first : list.segments.front();
+  const bool isMapped =
+      binding_.targets[any.to].address != nullptr && binding_.targets[any.from].address != nullptr;
+  if (isMapped)
+    mapped_.reserve(mapped_.size() + count);
+  else
+    pieces_.reserve(pieces_.size() + count);
   for (uint64_t i = 0; i < count; ++i) {
     Segment segment = list.kind == CopyLayout::Kind::kStrided ? list.first : list.segments[i];
     if (list.kind == CopyLayout::Kind::kStrided) {
       segment.toOffset += i * list.toStride;
       segment.fromOffset += i * list.fromStride;
     }
-    PEERLANE_RETURN_IF_ERROR(checkFixed(segment));
     PEERLANE_RETURN_IF_ERROR(addPiece(segment, extent));
     ++extent.count;
   }

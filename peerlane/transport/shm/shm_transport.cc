@@ -48,7 +48,9 @@ Status PendingShm::prepare() {
   }
   // Where Yama restricts reading, this peer alone is let in. Yama knows one such process at a time,
   // and who is in is not pushed out: a later peer takes the ring, and its route says why.
-  if (ptraceScope().value_or(0) == 1 && readerLetIn_.expired()) {
+  const bool mayRead =
+      around_.config.shmEngine == ShmEngine::kAuto || around_.config.shmEngine == ShmEngine::kCma;
+  if (mayRead && ptraceScope().value_or(0) == 1 && readerLetIn_.expired()) {
     PEERLANE_RETURN_IF_ERROR(allowPtraceBy(facts_.credentials.pid));
     readerLetIn_ = mine_;
   }

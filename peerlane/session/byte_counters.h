@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ByteCounters: the byte counters of one peer, found without a lock after the first use, so that a
+// small transfer does not pay for the names of its series. Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string_view>
+
+#include "peerlane/core/metrics.h"
+
+namespace peerlane {
+
+class ByteCounters {
+ public:
+  // Metrics::bytes(). `engine` and `direction` are literals: they are told apart by address.
+  Counter& of(Metrics& metrics, std::string_view link, const char* engine, const char* direction) {
+    for (Entry& entry : entries_) {
+      Counter* counter = entry.counter.load(std::memory_order_acquire);  // partner: remember
+      if (counter == nullptr) break;
+      if (entry.engine == engine && entry.direction == direction) return *counter;
+    }
+    Counter& counter = metrics.bytes(link, engine, direction);
+    remember(engine, direction, counter);
+    return counter;
+  }
+
+ private:
+  struct Entry {
+    const char* engine = nullptr;
+    const char* direction = nullptr;
+    std::atomic<Counter*> counter{nullptr};
+  };
+
+  // A full table forgets nothing and learns nothing more.
+  void remember(const char* engine, const char* direction, Counter& counter) {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_) {
+      if (entry.counter.load(std::memory_order_relaxed) != nullptr) continue;
+      entry.engine = engine;
+      entry.direction = direction;
+      entry.counter.store(&counter, std::memory_order_release);
+      return;
+    }
+  }
+
+  std::mutex mutex_;
+  std::array<Entry, 8> entries_;
+};
+
+}  // namespace peerlane
