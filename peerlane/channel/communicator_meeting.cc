@@ -159,6 +159,10 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
 }
 
 Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
+  // Before anything is counted: the other side may still be met from elsewhere.
+  if (first_->progress().onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "a communicator was created in a callback on the progress thread");
   const auto deadline = Progress::deadlineIn(timeout);
   for (const auto& pair : pairs_)
     if (pair) claim(*pair);

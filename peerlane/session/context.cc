@@ -400,6 +400,10 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   if (region.owner() != rawId(id_))
     return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
                                               " is registered with another context");
+  // Before anything is changed: it could not be waited for.
+  if (progress_->onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "unregister was called from a callback on the progress thread");
   std::shared_ptr<Leaving> leaving;
   bool first = false;
   {

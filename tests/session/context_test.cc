@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <thread>
 
+#include "peerlane/channel/communicator.h"
 #include "peerlane/session/ticket.h"
 #include "tests/session/session_pair.h"
 
@@ -135,6 +137,40 @@ TEST(Context, SeveralLiveInOneProcess) {
   contexts.erase(contexts.begin() + 2);
   for (const auto& context : contexts)
     EXPECT_TRUE(eventually([&] { return context->peers().size() == 4; })) << context->dump();
+}
+
+// In a callback nothing can be waited for, and a region half taken back would be of no use.
+TEST(Context, UnregisterIsRefusedInACallbackBeforeItChangesAnything) {
+  auto a = makeContext();
+  auto b = makeContext();
+  const Region far = MUST(b->allocate(4096));
+  std::atomic<bool> called{false};
+  Status inside;
+  Status communicator;
+  b->onPeer([&](const Peer& peer) {
+    inside = b->unregister(far, kSoon);
+    communicator = Communicator::create(*b, {peer, Peer()}, 1).status();
+    called = true;
+  });
+  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
+  ASSERT_TRUE(eventually([&] { return called.load(); }));
+  EXPECT_EQ(inside.code(), Code::kInvalidArgument) << inside.toString();
+  EXPECT_EQ(communicator.code(), Code::kInvalidArgument) << communicator.toString();
+  EXPECT_NE(b->dump().find("4096 bytes live"), std::string::npos) << b->dump();
+  const Region near = MUST(a->allocate(4096));
+  const RemoteRegion remote = MUST(toB.importRegion(far.share()));
+  const Block block{&near, 0, &remote, 0, 4096};
+  EXPECT_OK(MUST(put(toB, {&block, 1})).wait(kSoon));
+  EXPECT_OK(b->unregister(far, kSoon));
+  EXPECT_EQ(b->dump().find("4096 bytes live"), std::string::npos) << b->dump();
+  // Nor has a refused communicator been counted: the first one meets the other side's first.
+  Result<std::unique_ptr<Communicator>> zero = Status(Code::kInternal, "");
+  std::thread other([&] { zero = Communicator::create(*a, {Peer(), toB}, 0); });
+  const Peer toA = b->peers().front();
+  const auto one = Communicator::create(*b, {toA, Peer()}, 1);
+  other.join();
+  EXPECT_OK(zero.status());
+  EXPECT_OK(one.status());
 }
 
 TEST(Context, EndsWhileItsCallsWait) {
