@@ -9,9 +9,12 @@
 // is mapped, the executor copies; if not, the executor fills a mailbox entry and serve() performs
 // it. detach() ends it.
 //
-// Threads: grant, attach, detach, poll and close are called by the progress thread only (poll also
-// by a user thread that holds the progress turn; never two at once). serve() may be called by any
-// thread.
+// Threads: grant, attach and close are the progress thread's. poll() belongs to whoever holds the
+// progress turn, a user thread that waits or the progress thread, never two at once; it may run
+// beside the others, close() included. serve(), health() and traits() may be called by any thread
+// at any time. So may detach(), once per region: while the peer is there it is the progress thread
+// that calls it, afterwards whoever drops the last handle, who may destroy the link as well. Links
+// take locks of their own where these meet, and call `workArrived` under none.
 #pragma once
 
 #include <functional>

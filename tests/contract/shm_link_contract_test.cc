@@ -22,5 +22,37 @@ INSTANTIATE_TEST_SUITE_P(ShmRing, AgentLinkContract, kStaged);
 INSTANTIATE_TEST_SUITE_P(ShmRing, OwnerLinkContract, kStaged);
 INSTANTIATE_TEST_SUITE_P(ShmRing, WireLinkContract, kStaged);
 
+// Words need loads and stores, so the slab, which comes first, is mapped with every engine; what
+// comes later is not, whether or not the slab is still there.
+TEST(ShmLink, MapsOnlyTheSlabWhereTheRingIsAskedFor) {
+  Config config;
+  config.shmEngine = ShmEngine::kRing;
+  TransportPair pair(makeShmTransport, config, true);
+  std::vector<LinkMemory> owned;
+  const auto attached = [&] {
+    LinkMemory& memory = owned.emplace_back(pair.allocate(1, 4096));
+    RegionGrant region;
+    region.allocation = owned.size();
+    region.base = reinterpret_cast<uint64_t>(memory.bytes.data());
+    region.bytes = memory.bytes.size();
+    region.kind = memory.kind;
+    region.access = Access::kRemoteReadWrite;
+    Grant grant = pair.link(1).grant(region, memory.backing).value();
+    return pair.link(0).attach(std::move(grant)).value();
+  };
+  RemoteMemory slab = attached();
+  EXPECT_STREQ(slab.engine, "mapped");
+  ASSERT_NE(slab.mapped, nullptr);
+  RemoteMemory payload = attached();
+  EXPECT_STREQ(payload.engine, "ring");
+  EXPECT_EQ(payload.mapped, nullptr);
+  pair.link(0).detach(payload);
+  pair.link(0).detach(slab);
+  RemoteMemory late = attached();
+  EXPECT_STREQ(late.engine, "ring");
+  EXPECT_EQ(late.mapped, nullptr);
+  pair.link(0).detach(late);
+}
+
 }  // namespace
 }  // namespace peerlane

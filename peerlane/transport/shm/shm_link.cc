@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/shm/shm_link.h"
 
+#include <utility>
+
 #include "peerlane/program/bell.h"
 
 namespace peerlane {
@@ -45,10 +47,11 @@ Result<RemoteMemory> ShmLink::attachMapped(Grant grant) {
 }
 
 Result<RemoteMemory> ShmLink::attach(Grant grant) {
-  // The slab (write access, mapped words) is mapped whatever engine the user chose for payloads:
-  // `engine` decides for regions, and words need loads and stores.
+  // The slab, which comes first, is mapped whatever engine the user chose for payloads: `engine`
+  // decides for regions, and words need loads and stores.
   const bool shared = grant.region.kind == MemoryKind::kShared && grant.fd;
-  if (shared && (traits_.mapsRegions || segments_.empty())) return attachMapped(std::move(grant));
+  if (shared && (traits_.mapsRegions || !std::exchange(slabMapped_, true)))
+    return attachMapped(std::move(grant));
   if (parts_.engine == ShmEngine::kMapped)
     return Status(Code::kNotSupported,
                   "PEERLANE_SHM_ENGINE=mapped, and the region's memory cannot be mapped; use auto, "

@@ -48,8 +48,10 @@ class ShmLink final : public Link {
   LinkTraits traits_;
   std::shared_ptr<const void> nonce_;
   std::atomic<Code> closed_{Code::kOk};  // progress thread -> serving threads
+  bool slabMapped_ = false;              // attach() only, which is the progress thread's
   std::mutex segmentsMutex_;
-  std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_;  // by RemoteMemory::linkKey
+  // By RemoteMemory::linkKey; under segmentsMutex_, as the next one.
+  std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_;
   uint64_t nextKey_ = 1;
 };
 
