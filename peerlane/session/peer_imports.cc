@@ -167,7 +167,7 @@ Status PeerCore::handle(control::Release& message) {
 }
 
 void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<void()> done) {
-  if (!connection_->open()) {
+  if (!events_.gone) {  // forgotten: it has left
     around_.regions.forgetImporter(allocation, number_);
     return done();
   }
@@ -176,7 +176,9 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<vo
     around_.regions.forgetImporter(allocation, number_);
     done();
   };
-  if (over()) return;  // its goodbye will confirm
+  // Its goodbye will confirm, or its end: a connection that ended proves nothing about a process
+  // that writes by itself.
+  if (over()) return;
   (void)connection_->send(control::Revoke{request, allocation, generation});
 }
 

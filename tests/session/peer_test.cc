@@ -5,7 +5,9 @@
 
 #include <dirent.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -261,6 +263,83 @@ TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
     const Block block{&near, 0, remote, 0, 4096};
     EXPECT_OK(MUST(put(toB, {&block, 1})).wait(kSoon));
   }
+}
+
+// --- The control connection, cut while the process at its other end lives and can write ---
+
+// Another process that imports what it is told of, and then does nothing more. Made while this
+// process has no threads.
+class Importer {
+ public:
+  Importer() {
+    EXPECT_EQ(pipe(pipe_), 0);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    alarm(60);  // whatever becomes of the test
+    std::string ticket;
+    for (char each = 0; read(pipe_[0], &each, 1) == 1 && each != '\n';) ticket += each;
+    auto context = makeContext(withLinks({"shm"}));
+    const Peer peer = MUST(context->connect(ticket, kSoon));
+    const RemoteRegion region =
+        MUST(peer.importRegion(MUST(peer.receiveMessage(kReference, kSoon))));
+    EXPECT_OK(region.prepare(kSoon));
+    EXPECT_OK(peer.sendMessage(kImported, {}));
+    for (;;) pause();
+  }
+  ~Importer() {
+    end();
+    close(pipe_[0]);
+    close(pipe_[1]);
+  }
+  void tell(const std::string& ticket) {
+    const std::string line = ticket + "\n";
+    EXPECT_EQ(write(pipe_[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  }
+  // Shuts every stream of this process that leads to the other one.
+  int cutStreams() const {
+    int cut = 0;
+    DIR* folder = opendir("/proc/self/fd");
+    while (const dirent* entry = folder != nullptr ? readdir(folder) : nullptr) {
+      const int fd = std::atoi(entry->d_name);
+      ucred who{};
+      socklen_t bytes = sizeof(who);
+      if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.pid == pid_ &&
+          shutdown(fd, SHUT_RDWR) == 0)
+        ++cut;
+    }
+    if (folder != nullptr) closedir(folder);
+    return cut;
+  }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
+    pid_ = -1;
+  }
+
+  static constexpr uint32_t kReference = 1;
+  static constexpr uint32_t kImported = 2;
+
+ private:
+  int pipe_[2] = {-1, -1};
+  pid_t pid_ = -1;
+};
+
+TEST(PeerProcess, AConnectionThatEndsWithoutGoodbyeFreesNothing) {
+  Importer other;
+  auto context = makeContext(withLinks({"shm"}));
+  other.tell(context->ticket());
+  const Peer peer = MUST(context->accept(kSoon));
+  const Region region = MUST(context->allocate(4096));
+  ASSERT_OK(peer.sendMessage(Importer::kReference, region.share()));
+  ASSERT_OK(peer.receiveMessage(Importer::kImported, kSoon).status());
+  ASSERT_EQ(other.cutStreams(), 1);
+  ASSERT_TRUE(eventually([&] { return peer.state() == "lost"; }));
+  // The process lives, and the region is still mapped there.
+  EXPECT_EQ(context->unregister(region, 50ms).code(), Code::kPeerSilent);
+  EXPECT_EQ(context->unregister(region, 1ms).code(), Code::kPeerSilent) << "and asking helps not";
+  other.end();
+  EXPECT_TRUE(eventually([&] { return context->unregister(region, 1ms).isOk(); }));
 }
 
 // --- The data connection of tcp, cut while the control connection lives ---
