@@ -118,12 +118,12 @@ bool TransferCore::advance(uint64_t budgetBytes) {
     if (!blocks_.imported(*peer_)) {
       Status failed = blocks_.importFailure();
       if (failed.isOk()) return false;
-      end(std::move(failed));
+      end(failed);
       return true;
     }
     if (Status prepared = prepare(); !prepared.isOk()) {
       refused_ = true;
-      end(std::move(prepared));
+      end(prepared);
       return true;
     }
     state_ = State::kRunning;
@@ -166,7 +166,7 @@ Status TransferCore::endStatus() const {
                           " link: the transfer failed at " + describeRun(program_, run_));
 }
 
-void TransferCore::end(Status status) {
+void TransferCore::end(const Status& status) {
   state_ = State::kEnded;
   leaveGates();
   if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);

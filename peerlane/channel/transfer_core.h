@@ -54,7 +54,7 @@ class TransferCore final : public Pending {
   // One step; true when it moved or ended.
   bool advance(uint64_t budgetBytes);
   Status prepare();
-  void end(Status status);
+  void end(const Status& status);
   void leaveGates();
   void claimNumber();
   void countPending();

@@ -83,7 +83,7 @@ Result<size_t> moveMemory(VmCall call, bool localIsWritten, pid_t pid,
 
 // The count is bumped in each forked child before fork returns there: the child is single-threaded
 // then, so relaxed suffices; in one process the value never changes.
-const int forksAreCounted = ::pthread_atfork(
+const int kForksAreCounted = ::pthread_atfork(
     nullptr, nullptr, [] { internal::fork_count.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace

@@ -80,7 +80,7 @@ Status ControlConnection::readSome() {
       return Status(Code::kCorrupt,
                     "more than " + std::to_string(kMaxWaitingFds) + " descriptors wait unclaimed");
     for (Fd& fd : fds) arrivedFds_.push_back(std::move(fd));
-    const Status status = handle(std::span(space).first(*got));
+    Status status = handle(std::span(space).first(*got));
     if (!*alive || !status.isOk()) return status;
   }
   return Status::ok();

@@ -32,7 +32,7 @@ const char* peerStateName(PeerState state) {
 
 PeerCore::PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiator, Events events)
     : number_(number),
-      around_(surroundings),
+      around_(std::move(surroundings)),
       initiator_(initiator),
       events_(std::move(events)),
       failure_(Code::kUnavailable, "the peer is still connecting") {}
@@ -113,7 +113,7 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
       if (watch.isOk()) processWatch_ = std::move(*watch);
     }
   }
-  if (Status status = sendOffers(); !status.isOk()) fail(PeerState::kLost, std::move(status));
+  if (Status status = sendOffers(); !status.isOk()) fail(PeerState::kLost, status);
 }
 
 Status PeerCore::sendOffers() {
@@ -273,7 +273,7 @@ void PeerCore::onMessage(ControlMessage message) {
         }
       },
       message);
-  if (!status.isOk()) fail(PeerState::kLost, std::move(status));
+  if (!status.isOk()) fail(PeerState::kLost, status);
 }
 
 void PeerCore::onEnded(Status status) {
@@ -286,7 +286,7 @@ void PeerCore::onEnded(Status status) {
     status =
         Status(Code::kPeerLost, "the control connection ended: " + std::string(status.message()));
   }
-  fail(PeerState::kLost, std::move(status));
+  fail(PeerState::kLost, status);
 }
 
 Status PeerCore::handle(control::Bye& message) {
@@ -296,7 +296,7 @@ Status PeerCore::handle(control::Bye& message) {
   return Status(Code::kPeerLost, "the peer closed the connection: " + message.reason);
 }
 
-void PeerCore::fail(PeerState state, Status status) {
+void PeerCore::fail(PeerState state, const Status& status) {
   const PeerState before = state_.load(std::memory_order_acquire);
   if (before == PeerState::kLost || before == PeerState::kClosed) return;
   if (state == PeerState::kLost && before != PeerState::kConnecting &&

@@ -162,7 +162,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void onAuthenticated(const PeerIdentity& identity);
   void onMessage(ControlMessage message);
   void onEnded(Status status);
-  void fail(PeerState state, Status status);
+  void fail(PeerState state, const Status& status);
   void leave(const Status& reason);
   void forget();
   bool endedForGood() const;

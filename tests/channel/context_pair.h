@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "peerlane/peerlane.h"
+#include "tests/core/expect_ok.h"
 
 namespace peerlane {
 
@@ -49,17 +50,6 @@ inline Config configFor(const RouteCase& route) {
   config.shmEngine = route.shmEngine;
   return config;
 }
-
-// Unwraps, or ends the test program: for set-up that other tests check.
-template <typename T>
-T must(Result<T> result, const char* what) {
-  if (!result.isOk()) {
-    ADD_FAILURE() << what << ": " << result.status().toString();
-    std::abort();
-  }
-  return std::move(result).value();
-}
-#define MUST(expression) ::peerlane::must((expression), #expression)
 
 struct ContextPair {
   explicit ContextPair(const Config& config) : ContextPair(config, config) {}
@@ -149,16 +139,5 @@ class TestMemory {
   std::vector<std::byte> shadow_;
   Region region_;
 };
-
-#define EXPECT_OK(expression)                                                         \
-  do {                                                                                \
-    const ::peerlane::Status expected_ok = (expression);                              \
-    EXPECT_TRUE(expected_ok.isOk()) << #expression << ": " << expected_ok.toString(); \
-  } while (false)
-#define ASSERT_OK(expression)                                                         \
-  do {                                                                                \
-    const ::peerlane::Status expected_ok = (expression);                              \
-    ASSERT_TRUE(expected_ok.isOk()) << #expression << ": " << expected_ok.toString(); \
-  } while (false)
 
 }  // namespace peerlane

@@ -45,10 +45,12 @@ Function next(const char* name) {
 }  // namespace
 
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): the C library's names.
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
+// NOLINTEND(readability-identifier-naming)
 
 void* malloc(size_t bytes) {
   countAllocation();

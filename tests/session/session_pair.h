@@ -15,30 +15,11 @@
 #include <vector>
 
 #include "peerlane/peerlane.h"
+#include "tests/core/expect_ok.h"
 
 namespace peerlane {
 
 inline constexpr std::chrono::seconds kSoon{20};  // a bound, no pace
-
-template <typename T>
-T must(Result<T> result, const char* what) {
-  if (!result.isOk()) {
-    ADD_FAILURE() << what << ": " << result.status().toString();
-    std::abort();
-  }
-  return std::move(result).value();
-}
-#define MUST(expression) ::peerlane::must((expression), #expression)
-#define EXPECT_OK(expression)                                                         \
-  do {                                                                                \
-    const ::peerlane::Status expected_ok = (expression);                              \
-    EXPECT_TRUE(expected_ok.isOk()) << #expression << ": " << expected_ok.toString(); \
-  } while (false)
-#define ASSERT_OK(expression)                                                         \
-  do {                                                                                \
-    const ::peerlane::Status expected_ok = (expression);                              \
-    ASSERT_TRUE(expected_ok.isOk()) << #expression << ": " << expected_ok.toString(); \
-  } while (false)
 
 inline std::unique_ptr<Context> makeContext(const Config& config = {},
                                             std::vector<std::string> listen = {},
