@@ -38,8 +38,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  State(Config config, ContextId id, Secret secret)
-      : config_(std::move(config)), id_(id), secret_(std::move(secret)), forks_(forkGeneration()) {}
+  State(Config config, ContextId id, const Secret& secret)
+      : config_(std::move(config)), id_(id), secret_(secret), forks_(forkGeneration()) {}
 
   Status start(const std::vector<std::string>& listen);
   void stop();
@@ -260,7 +260,7 @@ Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Sec
     std::shared_ptr<PeerCore> peer;
   };
   auto outcome = std::make_shared<Outcome>();
-  const auto finish = [this, outcome](std::shared_ptr<PeerCore> peer, Status status) {
+  const auto finish = [this, outcome](const std::shared_ptr<PeerCore>& peer, Status status) {
     outcome->status = std::move(status);
     outcome->peer = peer;
     auto waiting = Phase::kWaiting;
