@@ -381,6 +381,7 @@ void PeerCore::close() {
 }
 
 void PeerCore::startHeartbeat() {
+  lastBeat_ = Clock::now();
   heartbeatTimer_ = around_.progress.loop().after(around_.config.heartbeatInterval(), [this] {
     heartbeat();
     if (state() == PeerState::kReady || state() == PeerState::kSilent) startHeartbeat();
@@ -388,9 +389,13 @@ void PeerCore::startHeartbeat() {
 }
 
 void PeerCore::heartbeat() {
-  const auto quiet = Clock::now() - connection_->lastHeard();
-  if (quiet < around_.config.heartbeatInterval() / 2) return;
-  if (quiet >= around_.config.peerTimeout) setSilent();
+  const auto now = Clock::now();
+  const auto interval = around_.config.heartbeatInterval();
+  const auto patience = around_.config.peerTimeout;
+  // This side stood still (stopped, or in a long callback), and has not read what came meanwhile.
+  if (now - lastBeat_ >= interval + patience / 2) attentiveSince_ = now;
+  if (now - connection_->lastHeard() < interval / 2) return;
+  if (now - std::max(connection_->lastHeard(), attentiveSince_) >= patience) setSilent();
   (void)connection_->send(control::Heartbeat{++heartbeatSequence_, false});
 }
 

@@ -228,6 +228,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   bool turnedBack_ = false;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
   uint64_t heartbeatSequence_ = 0;
+  Clock::time_point lastBeat_{};
+  Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing
   uint64_t nextRequest_ = 1;
   struct Import {
     RegionReference reference;

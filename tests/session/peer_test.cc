@@ -149,6 +149,79 @@ TEST_P(PeerTest, ReceiversWakeWhenThePeerLeaves) {
   EXPECT_EQ(told.load(), 3);
 }
 
+// --- A peer that is not heard for a while: its progress thread stands still ---
+
+class Standstill {
+ public:
+  explicit Standstill(const Peer& handle) {
+    auto stands = std::make_shared<std::promise<void>>();
+    const auto standing = stands->get_future();
+    handle.core()->progress().post([stands, go = go_.get_future().share()] {
+      stands->set_value();
+      go.wait();
+    });
+    standing.wait();
+  }
+  ~Standstill() { go_.set_value(); }
+
+ private:
+  std::promise<void> go_;
+};
+
+Config hearingBadly(const char* link, std::chrono::milliseconds patience = 60ms) {
+  Config config = withLinks({link});
+  config.peerTimeout = patience;
+  return config;
+}
+
+// What was asked of it meanwhile is imported once it is heard again.
+TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
+  auto a = makeContext(hearingBadly(GetParam()));
+  const Peer toB = MUST(a->connect(b_->ticket(), kSoon));
+  const Peer toA = MUST(b_->accept(kSoon));
+  const Region near = MUST(a->allocate(4096));
+  const Region far = MUST(b_->allocate(4096));
+  const RemoteRegion before = MUST(toB.importRegion(far.share()));
+  const RemoteRegion during = MUST(toB.importRegion(far.share()));
+  const RemoteRegion posted = MUST(toB.importRegion(far.share()));
+  const auto slot = posted.slot();
+  {
+    const Standstill still(toA);
+    EXPECT_EQ(before.prepare(kSoon).code(), Code::kPeerSilent) << "asked while it was thought well";
+    EXPECT_EQ(toB.state(), "silent");
+    EXPECT_EQ(during.prepare(kSoon).code(), Code::kPeerSilent);
+    const Block block{&near, 0, &posted, 0, 4096};
+    EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerSilent);
+    // As a post that had been checked just before the silence was noticed.
+    toB.core()->requestImport(posted.reference(), slot);
+  }
+  EXPECT_TRUE(eventually([&] { return toB.state() == "ready"; }));
+  for (const RemoteRegion* remote : {&before, &during, &posted}) {
+    EXPECT_OK(remote->prepare(kSoon));
+    const Block block{&near, 0, remote, 0, 4096};
+    EXPECT_OK(MUST(put(toB, {&block, 1})).wait(kSoon));
+  }
+}
+
+// Who stood still himself has not heard what was said meanwhile: that is no silence of the peer.
+TEST_P(PeerTest, OwnStandstillIsNoSilenceOfThePeer) {
+  auto a = makeContext(hearingBadly(GetParam(), 150ms));
+  const Peer toB = MUST(a->connect(b_->ticket(), kSoon));
+  const Peer toA = MUST(b_->accept(kSoon));
+  for (int round = 0; round < 3; ++round) {
+    {
+      const Standstill still(toB);
+      std::this_thread::sleep_for(300ms);  // above a's patience; nothing waits for it
+    }
+    // Silence would end the wait.
+    EXPECT_EQ(waitNotification(toB, 30ms).status().code(), Code::kTimeout) << round;
+    EXPECT_EQ(toB.state(), "ready");
+  }
+  // And it is still noticed where it is.
+  const Standstill still(toA);
+  EXPECT_TRUE(eventually([&] { return toB.state() == "silent"; }));
+}
+
 // --- The slab: docs/wire.md, "Slab", written out by hand ---
 
 std::vector<std::byte> fromHex(const std::string& hex) {
@@ -209,60 +282,6 @@ TEST_P(PeerTest, ReadsTheGoldenSlab) {
   EXPECT_TRUE(eventually([&] { return loadWord(credit, Width::k64) == 3; }));
   storeWord(toA_.core()->slab() + 4032, Width::k64, 7, std::memory_order_seq_cst);
   EXPECT_EQ(MUST(Signal::create(toA_, 63)).value(), 7u);
-}
-
-// --- A peer that is not heard for a while: its progress thread stands still ---
-
-class Standstill {
- public:
-  explicit Standstill(const Peer& handle) {
-    auto stands = std::make_shared<std::promise<void>>();
-    const auto standing = stands->get_future();
-    handle.core()->progress().post([stands, go = go_.get_future().share()] {
-      stands->set_value();
-      go.wait();
-    });
-    standing.wait();
-  }
-  ~Standstill() { go_.set_value(); }
-
- private:
-  std::promise<void> go_;
-};
-
-Config hearingBadly(const char* link) {
-  Config config = withLinks({link});
-  config.peerTimeout = 60ms;
-  return config;
-}
-
-// What was asked of it meanwhile is imported once it is heard again.
-TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
-  auto a = makeContext(hearingBadly(GetParam()));
-  const Peer toB = MUST(a->connect(b_->ticket(), kSoon));
-  const Peer toA = MUST(b_->accept(kSoon));
-  const Region near = MUST(a->allocate(4096));
-  const Region far = MUST(b_->allocate(4096));
-  const RemoteRegion before = MUST(toB.importRegion(far.share()));
-  const RemoteRegion during = MUST(toB.importRegion(far.share()));
-  const RemoteRegion posted = MUST(toB.importRegion(far.share()));
-  const auto slot = posted.slot();
-  {
-    const Standstill still(toA);
-    EXPECT_EQ(before.prepare(kSoon).code(), Code::kPeerSilent) << "asked while it was thought well";
-    EXPECT_EQ(toB.state(), "silent");
-    EXPECT_EQ(during.prepare(kSoon).code(), Code::kPeerSilent);
-    const Block block{&near, 0, &posted, 0, 4096};
-    EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerSilent);
-    // As a post that had been checked just before the silence was noticed.
-    toB.core()->requestImport(posted.reference(), slot);
-  }
-  EXPECT_TRUE(eventually([&] { return toB.state() == "ready"; }));
-  for (const RemoteRegion* remote : {&before, &during, &posted}) {
-    EXPECT_OK(remote->prepare(kSoon));
-    const Block block{&near, 0, remote, 0, 4096};
-    EXPECT_OK(MUST(put(toB, {&block, 1})).wait(kSoon));
-  }
 }
 
 // --- The control connection, cut while the process at its other end lives and can write ---
