@@ -24,7 +24,10 @@ class Bell {
   // at everything it serves before it sleeps, for a store that came before the count fell rang
   // nobody.
   void enter() { pollers().fetch_add(1, std::memory_order_seq_cst); }
-  void leave() { pollers().fetch_sub(1, std::memory_order_seq_cst); }
+  void leave() {
+    pollers().fetch_sub(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: the producer's, see waker.h
+  }
 
   // Readable after a ring; to be watched and drained by the thread that sleeps.
   int eventFd() const { return event_.get(); }

@@ -2,8 +2,9 @@
 //
 // Waker: the producer's half of the wake rule. The consumer counts its awake pollers in a shared
 // word and, having taken itself off, looks once more before it sleeps; the producer stores, then
-// reads the count and writes the consumer's eventfd only if nobody is awake. Both sides are
-// sequentially consistent, so one of them sees the other.
+// reads the count and writes the consumer's eventfd only if nobody is awake. Between the two
+// accesses of each side stands a sequentially consistent fence or operation, so one of them sees
+// the other.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,8 @@ struct Waker {
       nullptr;       // in the consumer's bell page; written by the consumer only
   int eventFd = -1;  // borrowed
 
-  // Call after a sequentially consistent store of the word the consumer polls.
+  // Call after a store of the word the consumer polls and a sequentially consistent fence, or a
+  // sequentially consistent operation on it.
   void ring() const {
     if (pollers != nullptr && pollers->load(std::memory_order_seq_cst) == 0) signalEventFd(eventFd);
   }

@@ -22,7 +22,7 @@ inline uint64_t loadWord(const std::byte* at, Width width) {
       .load(std::memory_order_acquire);
 }
 
-// `order` is any order a store may have; sequentially consistent where the wake rule follows.
+// `order` is any order a store may have.
 inline void storeWord(std::byte* at, Width width, uint64_t value, std::memory_order order) {
   if (width == Width::k32)
     std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(at))

@@ -149,8 +149,7 @@ Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   return Status::ok();
 }
 
-// False when the op needs a CpuRun. Wakers make the order sequentially consistent: the store must
-// not sink below the load of the poller count that follows.
+// False when the op needs a CpuRun.
 bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
   StraightStep step;
   step.endPiece = static_cast<uint32_t>(mapped_.size());
@@ -164,9 +163,8 @@ bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
       const BoundTarget& target = binding_.targets[op.to.target];
       if (!isFixed(op.to.target) || target.address == nullptr || op.operand.lane != kNoLane)
         return false;
-      const std::memory_order order = target.waker != nullptr       ? std::memory_order_seq_cst
-                                      : op.order == Order::kRelease ? std::memory_order_release
-                                                                    : std::memory_order_relaxed;
+      const std::memory_order order =
+          op.order == Order::kRelease ? std::memory_order_release : std::memory_order_relaxed;
       step.hasWord = true;
       step.word = {op.code,
                    op.width,
@@ -200,7 +198,10 @@ void CpuProgram::runStraight() const {
       addWord(word.at, word.value);
     else
       storeWord(word.at, word.width, word.value, word.order);
-    if (word.waker != nullptr) word.waker->ring();
+    if (word.waker != nullptr) {
+      if (word.code != OpCode::kAdd64) std::atomic_thread_fence(std::memory_order_seq_cst);
+      word.waker->ring();
+    }
   }
 }
 

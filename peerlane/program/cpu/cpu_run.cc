@@ -216,12 +216,13 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
     if (op.code == OpCode::kAdd64) {
       addWord(at.address, value);
     } else {
-      // Release makes the copies before it visible with it; with a waker it must also not sink
-      // below the load of the poller count that follows.
-      const std::memory_order order = at.waker != nullptr           ? std::memory_order_seq_cst
-                                      : op.order == Order::kRelease ? std::memory_order_release
-                                                                    : std::memory_order_relaxed;
-      storeWord(at.address, op.width, value, order);
+      // Release makes the copies before it visible with it. With a waker it must also not sink
+      // below the load of the poller count that follows; a fence behind it lets the word's cache
+      // line come together with the payload's, which an exchange would not.
+      storeWord(
+          at.address, op.width, value,
+          op.order == Order::kRelease ? std::memory_order_release : std::memory_order_relaxed);
+      if (at.waker != nullptr) std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     if (at.waker != nullptr) at.waker->ring();
     return OpStep::kNext;
