@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The other process of the fault tests. Arguments: ROUTE [BYTES] [undumpable] [weak] [strict]
+// [user=UID]. The first line of its input is a ticket; it connects, exchanges one region with
+// whoever listens (channel 1), says "ready", and does what further lines ask for. Ends with its
+// input.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <set>
+
+#include "tests/faults/two_sides.h"
+
+namespace peerlane {
+namespace {
+
+constexpr std::chrono::seconds kLong{60};
+
+void say(const std::string& line) {
+  std::cout << line << std::endl;
+}
+std::string nameOf(const Status& status) {
+  return codeName(status.code());
+}
+
+class FaultPeer {
+ public:
+  FaultPeer(const std::string& route, size_t bytes, Config config, const std::string& ticket) {
+    auto context = Context::create({std::move(config), {}, ""});
+    context_ = need(std::move(context), "context");
+    auto peer = context_->connect(ticket);
+    if (!peer.isOk()) {
+      say("refused " + nameOf(peer.status()) + " " + std::string(peer.status().message()));
+      return;
+    }
+    peer_ = *peer;
+    memory_ = std::make_unique<SideMemory>(*context_, route, bytes);
+    tellReference(peer_, 1, memory_->region());
+    theirs_ = hearReference(peer_, 1);
+    const Status prepared = theirs_.prepare();
+    if (!prepared.isOk()) {
+      say("refused " + nameOf(prepared) + " " + std::string(prepared.message()));
+      return;
+    }
+    say("ready");
+  }
+
+  // The answer.
+  std::string obey(const std::string& what) {
+    if (what == "traffic") {
+      traffic_.emplace(*context_, peer_, memory_->region(), theirs_);
+      return "running";
+    }
+    if (what == "put for ever" || what == "get for ever")
+      return moveForEver(what == "put for ever");
+    if (what == "put" || what == "get") return nameOf(move(what == "put"));
+    if (what.starts_with("fill ")) {
+      std::memset(memory_->data(), std::stoi(what.substr(5)), memory_->size());
+      return "filled";
+    }
+    if (what.starts_with("cycles ")) return cycles(std::stoi(what.substr(7)));
+    if (what == "route") {
+      const Route route = peer_.route();
+      return "link " + route.link + " private " + route.privateEngine + " engine " +
+             theirs_.engine() + " fallbacks " + std::to_string(fallbacks());
+    }
+    if (what == "state") return peer_.state();
+    return "what is '" + what + "'?";
+  }
+
+ private:
+  Status move(bool isPut) {
+    const Block block{&memory_->region(), 0, &theirs_, 0,
+                      std::min<uint64_t>(memory_->size(), theirs_.bytes())};
+    const auto posted = isPut ? put(peer_, {&block, 1}) : get(peer_, {&block, 1});
+    return posted.isOk() ? posted->wait(kLong) : posted.status();
+  }
+  // Each put brings other bytes, so that one that is cut shows.
+  std::string moveForEver(bool isPut) {
+    say("moving");
+    for (int round = 0;; ++round) {
+      std::memset(memory_->data(), round % 256, memory_->size());
+      if (Status status = move(isPut); !status.isOk()) return "ended " + nameOf(status);
+    }
+  }
+  // Regions that come and go: imported, written, given back by the owner.
+  std::string cycles(int count) {
+    for (int i = 0; i < count; ++i) {
+      const RemoteRegion each = hearReference(peer_, 2);
+      const Block block{&memory_->region(), 0, &each, 0, 4096};
+      const auto posted = put(peer_, {&block, 1});
+      const Status status = posted.isOk() ? posted->wait(kLong) : posted.status();
+      if (!status.isOk()) return "cycle " + std::to_string(i) + ": " + status.toString();
+      if (!peer_.sendMessage(2, {}).isOk()) return "no answer";
+    }
+    return "cycled";
+  }
+  uint64_t fallbacks() const {
+    const std::string text = context_->metrics();
+    const std::string name = "\npeerlane_fallbacks_total ";
+    const size_t at = text.find(name);
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size()));
+  }
+
+  std::unique_ptr<Context> context_;
+  Peer peer_;
+  std::unique_ptr<SideMemory> memory_;
+  RemoteRegion theirs_;
+  std::optional<Traffic> traffic_;
+};
+
+int run(int argc, char** argv) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::ios::sync_with_stdio(false);
+  const std::string route = argv[1];
+  size_t bytes = Traffic::kBytes;
+  Config config = configOfRoute(route);
+  if (route == "any") config = Config();
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "undumpable") {
+      ::prctl(PR_SET_DUMPABLE, 0);
+    } else if (word == "strict") {
+      config.strict = true;
+    } else if (word.starts_with("user=")) {
+      const auto user = static_cast<uid_t>(std::stoul(word.substr(5)));
+      if (::setgid(user) != 0 || ::setuid(user) != 0) return 2;
+      // A change of user clears it; a program that a user starts has it.
+      ::prctl(PR_SET_DUMPABLE, 1);
+    } else {
+      bytes = std::stoul(word);
+    }
+  }
+  std::string line;
+  if (!std::getline(std::cin, line)) return 2;
+  FaultPeer peer(route, bytes, config, line);
+  while (std::getline(std::cin, line)) say(peer.obey(line));
+  std::_Exit(0);  // without goodbye: what runs, runs for ever
+}
+
+}  // namespace
+}  // namespace peerlane
+
+int main(int argc, char** argv) {
+  return argc < 2 ? 2 : peerlane::run(argc, argv);
+}
