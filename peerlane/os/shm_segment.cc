@@ -187,9 +187,13 @@ Status SharedSegment::place(const SegmentOptions& options) {
   auto regret = [this](const std::string& sentence) {
     unmetWishes_ += (unmetWishes_.empty() ? "" : "; ") + sentence;
   };
-  std::string hugeBytes = firstWord("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
-  bool bigEnough = !hugeBytes.empty() && hugeBytes.size() < 12 && bytes_ >= std::stoull(hugeBytes);
-  if (options.hugePages == HugePages::kAuto && bigEnough) {
+  // The kernel is asked only when it can matter: no page it calls huge is smaller than 1 MiB.
+  const auto bigEnough = [this] {
+    if (bytes_ < size_t{1} << 20) return false;
+    const std::string huge = firstWord("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+    return !huge.empty() && huge.size() < 12 && bytes_ >= std::stoull(huge);
+  };
+  if (options.hugePages == HugePages::kAuto && bigEnough()) {
     std::string granted = chosenEntry("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     if (::madvise(mapping_, mappingBytes_, MADV_HUGEPAGE) != 0) {
       regret("huge pages: " + std::string(Status::system(errno, "madvise").message()));

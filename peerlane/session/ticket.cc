@@ -379,11 +379,16 @@ uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace) {
 }
 
 uint64_t localHostIdentity() {
-  std::ifstream stream("/proc/sys/kernel/random/boot_id");
-  std::string bootId;
+  // The boot does not change under a process; its network namespace may.
+  static const std::string boot = [] {
+    std::ifstream stream("/proc/sys/kernel/random/boot_id");
+    std::string line;
+    std::getline(stream, line);
+    return line;
+  }();
   struct stat space {};
-  if (!std::getline(stream, bootId) || stat("/proc/self/ns/net", &space) != 0) return 0;
-  return hostIdentityOf(bootId, space.st_ino);
+  if (boot.empty() || stat("/proc/self/ns/net", &space) != 0) return 0;
+  return hostIdentityOf(boot, space.st_ino);
 }
 
 }  // namespace peerlane
