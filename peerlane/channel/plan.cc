@@ -72,6 +72,8 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
 };
 
 PlanCore::~PlanCore() {
+  // The locks below may be held for ever by threads that are not here.
+  if (peer_->forked()) return;
   tellMetrics();
   for (UseGate* gate : gates_) gate->withdraw(busy_);
   if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);

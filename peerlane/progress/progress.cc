@@ -191,6 +191,7 @@ bool Progress::turnUnlessTaken(bool& taken) {
 
 std::vector<std::string> Progress::describeTasks() {
   while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  takePending();
   std::vector<std::string> lines;
   for (const auto& task : tasks_)
     if (std::string line = task->describe(); !line.empty()) lines.push_back(std::move(line));

@@ -82,7 +82,7 @@ class Progress {
 
   // Returns when `ready()` is true (kTimeout at the deadline): spins with turns of its own first,
   // then sleeps. `ready` is also called by other threads while this call lasts, under a lock: it is
-  // short and takes none itself.
+  // short, and takes no lock under which anybody calls the engine.
   template <typename Ready>
   Status wait(const Ready& ready, Clock::time_point deadline) {
     if (ready()) return Status::ok();
