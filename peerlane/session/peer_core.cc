@@ -173,6 +173,7 @@ Status PeerCore::handle(control::Offers& message) {
       continue;
     }
     link_ = std::move(*link);
+    if (link_->traits().isFallback) metrics().fallbacks().add();
     PEERLANE_RETURN_IF_ERROR(connection_->send(control::Accepted{name, {}, refused_}));
     return sendSlab();
   }
@@ -189,6 +190,7 @@ Status PeerCore::handle(control::Accepted& message) {
     return Status(Code::kCorrupt,
                   "the peer accepted link '" + message.transport + "', which was not offered");
   PEERLANE_ASSIGN(link_, mine->second->complete(std::move(theirs->second)));
+  if (link_->traits().isFallback) metrics().fallbacks().add();
   for (control::Refusal& refusal : message.refused) {
     const auto same = [&](const control::Refusal& own) {
       return own.transport == refusal.transport;

@@ -38,7 +38,8 @@ struct LinkTraits {
   std::string
       rightsEnforcedBy;  // "owner" or "initiator": what really guards a region's access rights
   std::vector<std::string>
-      refused;  // alternatives not taken, each with the reason ("cma: EPERM (...)")
+      refused;              // alternatives not taken, each with the reason ("cma: EPERM (...)")
+  bool isFallback = false;  // one of these would have been better, and nobody had excluded it
   Waker waker;  // of the peer: to be rung after a mapped word was stored there; may be empty
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The other process of the fault tests. Arguments: ROUTE [BYTES] [undumpable] [weak] [strict]
-// [user=UID]. The first line of its input is a ticket; it connects, exchanges one region with
-// whoever listens (channel 1), says "ready", and does what further lines ask for. Ends with its
-// input.
+// The other process of the fault tests. Arguments: ROUTE [BYTES] [undumpable] [private]
+// [strict] [user=UID]. The first line of its input is a ticket; it connects, exchanges one region
+// with whoever listens (channel 1), says "ready", and does what further lines ask for. Ends with
+// its input.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -70,6 +70,7 @@ class FaultPeer {
              theirs_.engine() + " fallbacks " + std::to_string(fallbacks());
     }
     if (what == "state") return peer_.state();
+    if (what == "look") return look();
     return "what is '" + what + "'?";
   }
 
@@ -87,6 +88,12 @@ class FaultPeer {
       std::memset(memory_->data(), round % 256, memory_->size());
       if (Status status = move(isPut); !status.isOk()) return "ended " + nameOf(status);
     }
+  }
+  // What all of the memory is filled with.
+  std::string look() const {
+    const std::byte* all = memory_->data();
+    const bool same = std::memcmp(all, all + 1, memory_->size() - 1) == 0;
+    return same ? std::to_string(std::to_integer<int>(all[0])) : "mixed";
   }
   // Regions that come and go: imported, written, given back by the owner.
   std::string cycles(int count) {
@@ -121,9 +128,12 @@ int run(int argc, char** argv) {
   size_t bytes = Traffic::kBytes;
   Config config = configOfRoute(route);
   if (route == "any") config = Config();
+  std::string kind = route;  // of memory
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "undumpable") {
+    if (word == "private") {
+      kind = "ring";
+    } else if (word == "undumpable") {
       ::prctl(PR_SET_DUMPABLE, 0);
     } else if (word == "strict") {
       config.strict = true;
@@ -138,7 +148,7 @@ int run(int argc, char** argv) {
   }
   std::string line;
   if (!std::getline(std::cin, line)) return 2;
-  FaultPeer peer(route, bytes, config, line);
+  FaultPeer peer(kind, bytes, config, line);
   while (std::getline(std::cin, line)) say(peer.obey(line));
   std::_Exit(0);  // without goodbye: what runs, runs for ever
 }

@@ -7,10 +7,7 @@
 #include <random>
 
 #include "peerlane/os/process.h"
-#include "tests/channel/context_pair.h"
-#include "tests/faults/footprint.h"
-#include "tests/faults/peer_process.h"
-#include "tests/faults/two_sides.h"
+#include "tests/faults/surviving_side.h"
 
 namespace peerlane {
 namespace {
@@ -21,23 +18,14 @@ using Clock = std::chrono::steady_clock;
 // Of a process that died, not of one that is silent.
 constexpr auto kNoticed = 1s;
 
-template <typename Condition>
-bool soon(const Condition& condition, std::chrono::nanoseconds limit = kSoon) {
-  const auto deadline = Clock::now() + limit;
-  while (!condition()) {
-    if (Clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 class KilledPeer : public testing::TestWithParam<const char*> {
  protected:
   KilledPeer() : context_(MUST(Context::create({configOfRoute(GetParam()), {}, ""}))) {}
 
   // One process comes, works, and is killed after `operations` operations of ours and `later`.
   void kill(uint64_t operations, std::chrono::microseconds later) {
-    PeerProcess other(context_->ticket(), {GetParam()});
+    PeerProcess other({GetParam()});
+    other.tell(context_->ticket());
     const Peer peer = MUST(context_->accept(kSoon));
     SideMemory memory(*context_, GetParam(), Traffic::kBytes);
     tellReference(peer, 1, memory.region());

@@ -29,7 +29,7 @@ int millisecondsUntil(Clock::time_point deadline) {
 
 }  // namespace
 
-PeerProcess::PeerProcess(const std::string& ticket, const std::vector<std::string>& arguments) {
+PeerProcess::PeerProcess(const std::vector<std::string>& arguments) {
   ::signal(SIGPIPE, SIG_IGN);  // it may be dead when it is told something
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
   std::vector<std::string> words{(here.parent_path() / "fault_peer").string()};
@@ -53,7 +53,6 @@ PeerProcess::PeerProcess(const std::string& ticket, const std::vector<std::strin
   ::close(out[1]);
   input_ = in[1];
   output_ = out[0];
-  tell(ticket);
 }
 
 PeerProcess::~PeerProcess() {

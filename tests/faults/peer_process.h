@@ -15,8 +15,8 @@ namespace peerlane {
 
 class PeerProcess {
  public:
-  // `arguments`: see fault_peer.cc. The ticket it shall connect with goes through its input.
-  PeerProcess(const std::string& ticket, const std::vector<std::string>& arguments);
+  // `arguments`: see fault_peer.cc. It waits to be told the ticket it shall connect with.
+  explicit PeerProcess(const std::vector<std::string>& arguments);
   ~PeerProcess();
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
@@ -27,8 +27,8 @@ class PeerProcess {
   // Its next line, waited for; empty when it ends, or is silent for long.
   std::string line();
   // tell() and line().
-  std::string ask(const std::string& line_) {
-    tell(line_);
+  std::string ask(const std::string& what) {
+    tell(what);
     return line();
   }
   // When the signal was sent.

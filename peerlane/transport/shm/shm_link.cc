@@ -15,6 +15,7 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   // The staged ring asks the owner; the other engines reach whatever they can address.
   traits_.rightsEnforcedBy = traits_.mapsRegions || parts_.cma ? "initiator" : "owner";
   traits_.refused = parts_.refused;
+  traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
   traits_.waker = {Bell::pollersIn(parts_.peerBell->data()), parts_.peerEvent.get()};
 }
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SurvivingSide: the half of a fault test that lives: a context, one other process connected to it
+// over a route, and a region on each side. External synchronization required.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/channel/context_pair.h"
+#include "tests/faults/footprint.h"
+#include "tests/faults/peer_process.h"
+#include "tests/faults/two_sides.h"
+
+namespace peerlane {
+
+// True as soon as `condition` holds; false when it does not within `limit`.
+template <typename Condition>
+bool soon(const Condition& condition, std::chrono::nanoseconds limit = kSoon) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+struct SurvivingSide {
+  // `options` are those of fault_peer behind its route.
+  SurvivingSide(const Config& config, const std::string& route, size_t bytes,
+                std::vector<std::string> options = {})
+      : context(MUST(Context::create({config, {}, ""}))) {
+    meet(route, bytes, std::move(options));
+  }
+  void meet(const std::string& route, size_t bytes, std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {route, std::to_string(bytes)});
+    other = std::make_unique<PeerProcess>(options);
+    other->tell(context->ticket());
+    peer = MUST(context->accept(kSoon));
+    const bool isPrivate = std::count(options.begin(), options.end(), "private") != 0;
+    memory = std::make_unique<SideMemory>(*context, isPrivate ? "ring" : route, bytes);
+    tellReference(peer, 1, memory->region());
+    theirs = hearReference(peer, 1);
+    EXPECT_EQ(other->line(), "ready");
+  }
+  Block whole() const { return {&memory->region(), 0, &theirs, 0, memory->size()}; }
+  // Our region to or from theirs.
+  Status move(Direction direction) const {
+    const Block block = whole();
+    const auto posted =
+        direction == Direction::kPut ? put(peer, {&block, 1}) : get(peer, {&block, 1});
+    return posted.isOk() ? posted->wait(kSoon) : posted.status();
+  }
+
+  std::unique_ptr<Context> context;
+  std::unique_ptr<PeerProcess> other;  // ends before the context
+  Peer peer;
+  std::unique_ptr<SideMemory> memory;
+  RemoteRegion theirs;
+};
+
+inline bool isFilledWith(const std::byte* from, size_t bytes, int value) {
+  return bytes == 0 || (from[0] == static_cast<std::byte>(value) &&
+                        firstDifference(from, from + 1, bytes - 1) == bytes - 1);
+}
+
+}  // namespace peerlane
