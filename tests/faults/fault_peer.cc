@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 
+#include "tests/faults/footprint.h"
 #include "tests/faults/two_sides.h"
 
 namespace peerlane {
@@ -71,6 +72,14 @@ class FaultPeer {
     }
     if (what == "state") return peer_.state();
     if (what == "look") return look();
+    if (what == "footprint") {
+      const Footprint held = Footprint::of(*context_);
+      return std::to_string(held.descriptors) + " " + std::to_string(held.sharedMappings);
+    }
+    if (what == "turn to 3") {  // another region of the other side, from now on
+      theirs_ = hearReference(peer_, 3);
+      return theirs_.prepare().isOk() ? "turned" : "not there";
+    }
     return "what is '" + what + "'?";
   }
 
@@ -83,8 +92,8 @@ class FaultPeer {
   }
   // Each put brings other bytes, so that one that is cut shows.
   std::string moveForEver(bool isPut) {
-    say("moving");
     for (int round = 0;; ++round) {
+      if (round == 2) say("moving");
       std::memset(memory_->data(), round % 256, memory_->size());
       if (Status status = move(isPut); !status.isOk()) return "ended " + nameOf(status);
     }

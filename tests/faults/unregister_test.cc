@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory taken back while another process is busy with it, and very often: afterwards it is free,
+// and nothing is left of it.
+#include <atomic>
+
+#include "peerlane/os/process.h"
+#include "tests/faults/surviving_side.h"
+
+namespace peerlane {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kBytes = 8 << 20;
+
+class Unregister : public testing::TestWithParam<const char*> {
+ protected:
+  Unregister() : side_(configOfRoute(GetParam()), GetParam(), kBytes) {}
+  SurvivingSide side_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Routes, Unregister, testing::Values("mapped", "cma", "ring", "tcp"),
+                         [](const auto& each) { return std::string(each.param); });
+
+// The bytes stay mapped here by another registration of the same memory, so that a late write
+// shows.
+TEST_P(Unregister, WhileThePeerPutsNothingIsWrittenAfterwards) {
+  std::vector<std::byte> heap(kBytes);
+  Region holder;
+  std::byte* bytes = heap.data();
+  if (std::string(GetParam()) == "mapped") {
+    holder = MUST(side_.context->allocate(kBytes));
+    bytes = holder.data();
+  }
+  Region region = MUST(side_.context->registerRegion(bytes, kBytes, Access::kRemoteReadWrite));
+  for (const bool puts : {true, false}) {
+    tellReference(side_.peer, 3, region);
+    ASSERT_EQ(side_.other->ask("turn to 3"), "turned");
+    ASSERT_EQ(side_.other->ask(puts ? "put for ever" : "get for ever"), "moving");
+    if (puts) {
+      const volatile std::byte* probe = bytes + kBytes / 2;
+      const std::byte first = *probe;
+      ASSERT_TRUE(soon([&] { return *probe != first; }));
+    }
+    const auto begin = Clock::now();
+    ASSERT_OK(side_.context->unregister(region, kSoon));
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    std::memset(bytes, 0xee, kBytes);
+    EXPECT_EQ(side_.other->line(), "ended Closed");
+    EXPECT_TRUE(isFilledWith(bytes, kBytes, 0xee));
+    region = MUST(side_.context->registerRegion(bytes, kBytes, Access::kRemoteReadWrite));
+  }
+  EXPECT_OK(side_.context->unregister(region, kSoon));
+}
+
+// The local end of our own transfers.
+TEST_P(Unregister, WhileWePutRunningOnesFinishAndNewOnesAreRefused) {
+  ASSERT_OK(side_.theirs.prepare(kSoon));
+  std::atomic<uint64_t> done{0};
+  std::atomic<Code> last{Code::kOk};
+  std::thread poster([&] {
+    for (Status status; status.isOk(); done.fetch_add(1)) {
+      status = side_.move(done % 2 == 0 ? Direction::kPut : Direction::kGet);
+      last = status.code();
+    }
+  });
+  EXPECT_TRUE(soon([&] { return done >= 3; }));
+  EXPECT_OK(side_.context->unregister(side_.memory->region(), kSoon));
+  poster.join();
+  EXPECT_EQ(last, Code::kClosed);
+  EXPECT_EQ(side_.peer.state(), "ready");
+}
+
+TEST_P(Unregister, AThousandTimesLeavesNothing) {
+  const bool ours = std::string(GetParam()) == "cma" || std::string(GetParam()) == "ring";
+  constexpr int kWarm = 20;
+  constexpr int kTimes = 1000;
+  std::string theirs;
+  std::vector<std::byte> heap(4096);
+  Footprint before;
+  Footprint after;
+  uint64_t resident = 0;
+  for (int i = 0; i < kWarm + kTimes; ++i) {
+    if (i == 0) side_.other->tell("cycles " + std::to_string(kWarm));
+    if (i == kWarm) {
+      ASSERT_EQ(side_.other->line(), "cycled");
+      theirs = side_.other->ask("footprint");
+      side_.other->tell("cycles " + std::to_string(kTimes));
+      before = Footprint::of(*side_.context);
+      resident = MUST(residentBytes());
+    }
+    const Region region =
+        ours ? MUST(side_.context->registerRegion(heap.data(), 4096, Access::kRemoteReadWrite))
+             : MUST(side_.context->allocate(4096));
+    tellReference(side_.peer, 2, region);
+    ASSERT_OK(side_.peer.receiveMessage(2, kSoon).status());
+    ASSERT_OK(side_.context->unregister(region, kSoon));
+  }
+  EXPECT_EQ(side_.other->line(), "cycled");
+  EXPECT_TRUE(soon([&] { return (after = Footprint::of(*side_.context)) == before; }))
+      << "before: " << before << "\nafter: " << after;
+#if !defined(__SANITIZE_ADDRESS__)  // it keeps what was freed
+  EXPECT_LT(MUST(residentBytes()), resident + (2 << 20));
+#else
+  (void)resident;
+#endif
+  // The importer's side, too.
+  EXPECT_TRUE(soon([&] { return side_.other->ask("footprint") == theirs; }))
+      << side_.other->ask("footprint") << "; was " << theirs;
+}
+
+}  // namespace
+}  // namespace peerlane
