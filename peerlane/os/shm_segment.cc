@@ -124,7 +124,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
     return Status::system(errno, "sealing a shared segment");
   }
-  Status mapped = segment->map(bytes, 0, true);
+  Status mapped = segment->map(MemoryOf::kThisProcess, bytes, 0, true);
   if (!mapped.isOk()) {
     bool huge = options.hugePages == HugePages::kOn && mapped.code() == Code::kOutOfMemory;
     return huge ? noHugePages(bytes) : mapped;
@@ -153,16 +153,16 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::import(Fd fd, size_t bytes
                   "the range [" + std::to_string(offset) + ", +" + std::to_string(bytes) +
                       ") is not within the imported memory of " + std::to_string(size) + " bytes");
   }
-  PEERLANE_RETURN_IF_ERROR(segment->map(bytes, offset, writable));
+  PEERLANE_RETURN_IF_ERROR(segment->map(MemoryOf::kPeer, bytes, offset, writable));
   return segment;
 }
 
-Status SharedSegment::map(size_t bytes, uint64_t offset, bool writable) {
+Status SharedSegment::map(MemoryOf owner, size_t bytes, uint64_t offset, bool writable) {
   size_t before = offset % pageBytes_;
   size_t mappingBytes = roundUp(before + bytes, pageBytes_);
   int protection = PROT_READ | (writable ? PROT_WRITE : 0);
-  void* address = ::mmap(nullptr, mappingBytes, protection, MAP_SHARED, fd_.get(),
-                         static_cast<off_t>(offset - before));
+  void* address =
+      mapSpread(owner, mappingBytes, protection, fd_.get(), offset - before, pageBytes_);
   if (address == MAP_FAILED) {
     Status plain = Status::system(
         errno, "mapping " + std::to_string(mappingBytes) + " bytes of shared memory");

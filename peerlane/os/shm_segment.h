@@ -15,6 +15,7 @@
 #include "peerlane/core/huge_pages.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/spread_mapping.h"
 
 namespace peerlane {
 
@@ -63,7 +64,7 @@ class SharedSegment {
 
  private:
   SharedSegment() = default;
-  Status map(size_t bytes, uint64_t offset, bool writable);
+  Status map(MemoryOf owner, size_t bytes, uint64_t offset, bool writable);
   Status place(const SegmentOptions& options);
 
   Fd fd_;
