@@ -73,6 +73,10 @@ Status ControlConnection::readSome() {
     if (!got.isOk()) return got.status().code() == Code::kTryAgain ? Status::ok() : got.status();
     if (*got == 0) {
       if (channel_) PEERLANE_RETURN_IF_ERROR(channel_->finish());
+      if (handshake_ && handshake_->bytesTaken() > 0)
+        return Status(Code::kCorrupt, "the connection ended after " +
+                                          std::to_string(handshake_->bytesTaken()) + " of " +
+                                          std::to_string(kHelloBytes) + " bytes of a hello");
       return Status(Code::kPeerLost, "the peer closed the control connection");
     }
     lastHeard_ = std::chrono::steady_clock::now();

@@ -84,6 +84,8 @@ class Handshake {
   // differ; both are named), kPermissionDenied (wrong secret; reflected hello; unexpected context).
   // When done: kInvalidArgument.
   Result<HandshakeProgress> feed(std::span<const std::byte> input);
+  // Of the peer's message so far.
+  size_t bytesTaken() const { return message_.size(); }
   // After a failed feed(): what tells the peer why, to be written before closing. Empty when the
   // peer does not speak this protocol, or is the one that refused.
   const std::vector<std::byte>& rejection() const { return rejection_; }

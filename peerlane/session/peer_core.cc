@@ -285,8 +285,7 @@ void PeerCore::onEnded(Status status) {
     return;
   }
   if (state() == PeerState::kReady || state() == PeerState::kSilent) {
-    status =
-        Status(Code::kPeerLost, "the control connection ended: " + std::string(status.message()));
+    status = status.withContext("the control connection ended");
   }
   fail(PeerState::kLost, status);
 }
@@ -298,12 +297,21 @@ Status PeerCore::handle(control::Bye& message) {
   return Status(Code::kPeerLost, "the peer closed the connection: " + message.reason);
 }
 
+// Somebody connected here who may not, or does not speak as he should. Nobody calls for him, so the
+// log says it; that he merely left again, or found a better way here, is not worth a warning.
+bool PeerCore::turnsAway(const Status& status, PeerState before) const {
+  return before == PeerState::kConnecting && !initiator_ && status.code() != Code::kPeerLost &&
+         status.code() != Code::kUnavailable && status.code() != Code::kClosed;
+}
+
 void PeerCore::fail(PeerState state, const Status& status) {
   const PeerState before = state_.load(std::memory_order_acquire);
   if (before == PeerState::kLost || before == PeerState::kClosed) return;
   if (state == PeerState::kLost && before != PeerState::kConnecting &&
       status.code() != Code::kPeerLost)
     PEERLANE_LOG_ERROR("peer {}: {}", number_, status.toString());
+  else if (turnsAway(status, before))
+    PEERLANE_LOG_WARN("peer {} was turned away: {}", number_, status.toString());
   else
     PEERLANE_LOG_INFO("peer {}: {}", number_, status.toString());
   {
@@ -348,6 +356,12 @@ void PeerCore::leave(const Status& reason) {
   const Code code = reason.code() == Code::kPeerLost ? Code::kOk : reason.code();
   (void)connection_->sendIfOpen(
       control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
+  // Who broke the rules is not listened to any more; only the end of a process that writes by
+  // itself is still waited for.
+  if (state() == PeerState::kLost && reason.code() != Code::kPeerLost) {
+    connection_->close();
+    peerLeft_ = peerLeft_ || endedForGood();
+  }
   // Before the link was made there is nothing to wait for.
   if (!link_ || peerLeft_) forget();
 }

@@ -163,6 +163,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void onMessage(ControlMessage message);
   void onEnded(Status status);
   void fail(PeerState state, const Status& status);
+  bool turnsAway(const Status& status, PeerState before) const;
   void leave(const Status& reason);
   void forget();
   bool endedForGood() const;
