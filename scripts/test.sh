@@ -59,7 +59,7 @@ suite() {
   local fixed=()
   if [ "$folder" = build-tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
   "${fixed[@]}" ctest --test-dir "$folder" -j "$(nproc)" -LE soak --no-tests=error --output-on-failure \
-    --output-junit "$root/$folder/junit.xml" ${CTEST_EXCLUDE:+-E "$CTEST_EXCLUDE"} "$@" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
+    --output-junit "$root/$folder/junit.xml" "$@" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
   status=${PIPESTATUS[0]}
   counts=$(scripts/test_summary.py "$folder/junit.xml" "$folder/test-results" .ci/allowed_skips) || status=1
   sed '$d' <<<"$counts"
