@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/faults/intruder.h"
 #include "tests/faults/surviving_side.h"
 
 namespace peerlane {
@@ -135,6 +136,21 @@ TEST(OtherUser, IsRefusedThoughItKnowsTheSecret) {
     EXPECT_TRUE(answer.starts_with("refused PermissionDenied")) << answer;
     EXPECT_NE(answer.find(std::to_string(kStranger)), std::string::npos) << answer;
     EXPECT_TRUE(context->peers().empty());
+    // That was the other side's own caution; this one refuses as well.
+    control::Bye said;
+    std::thread stranger([&] {
+      // Not by the C library, which would change every thread.
+      EXPECT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);
+      EXPECT_EQ(::syscall(SYS_setresuid, -1, kNobody, -1), 0);
+      Intruder intruder(context->addresses().front());
+      intruder.enter(MUST(Secret::fromText(context->secretText())));
+      said = intruder.hear<control::Bye>();
+      EXPECT_TRUE(intruder.seesTheEnd());
+    });
+    stranger.join();
+    EXPECT_EQ(said.code, Code::kPermissionDenied);
+    EXPECT_NE(said.reason.find("user " + std::to_string(kNobody)), std::string::npos)
+        << said.reason;
   }
   ASSERT_EQ(::seteuid(0), 0);
   ::prctl(PR_SET_DUMPABLE, 1);
