@@ -93,14 +93,19 @@ bool goesOn(Mailbox* mailbox, bool gotOn) {
 }
 
 MessageRun::~MessageRun() {
+  // The locks below may be held for ever by threads that are not here.
+  if (peer_.forked()) return;
   if (used_) used_->gate.leave();
   if (mailbox_ != nullptr && mailbox_->idle()) peer_.returnMailbox(mailbox_);
 }
 
 Status MessageRun::use(const std::shared_ptr<ImportedRegion>& region) {
   PEERLANE_CHECK(!used_);
-  if (!region->gate.enter())
+  if (!region->gate.enter()) {
+    // A peer that is gone has closed its gates as well, and is the better reason.
+    PEERLANE_RETURN_IF_ERROR(peer_.failure());
     return Status(Code::kClosed, "a region of the peer is being unregistered");
+  }
   used_ = region;
   engine_ = region->memory.engine;
   return Status::ok();

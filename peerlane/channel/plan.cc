@@ -110,7 +110,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   if (notify_.signal) gates_.push_back(&peer_->peerSlab()->gate);
   for (UseGate* gate : gates_) gate->enroll(busy_);
   if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
-    return Status(Code::kClosed, "a region of this plan is being unregistered");
+    return refusal();
   bytesCounter_ =
       &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
   endedCounter_ = &peer_->metrics().ended(Code::kOk);

@@ -17,6 +17,8 @@ StagedRing StagedRing::within(uint64_t budget) {
 }
 
 StagedFlow::~StagedFlow() {
+  // The locks below may be held for ever by threads that are not here.
+  if (ground_.peer->forked()) return;
   if (inRun_ && used_) used_->gate.leave();
   if (mailbox_ != nullptr && mailbox_->idle()) ground_.peer->returnMailbox(mailbox_);
 }

@@ -138,11 +138,17 @@ bool TransferCore::advance(uint64_t budgetBytes) {
 }
 
 Status TransferCore::prepare() {
-  PEERLANE_RETURN_IF_ERROR(blocks_.enter());
+  // A peer that is gone has closed its gates as well, and is the better reason.
+  const auto closed = [this](Status gate) {
+    Status gone = peer_->failure();
+    return gone.isOk() ? gate : gone;
+  };
+  if (Status entered = blocks_.enter(); !entered.isOk()) return closed(std::move(entered));
   entered_ = true;
   if (notify_.hasMessage || notify_.signal) {
     slabEntered_ = peer_->peerSlab()->gate.enter();
-    if (!slabEntered_) return Status(Code::kClosed, "the connection to the peer is being closed");
+    if (!slabEntered_)
+      return closed(Status(Code::kClosed, "the connection to the peer is being closed"));
   }
   Program program;
   Binding binding;

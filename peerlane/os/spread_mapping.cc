@@ -36,15 +36,14 @@ void* mapSpread(MemoryOf owner, size_t bytes, int protection, int fd, uint64_t f
   std::byte* const start = static_cast<std::byte*>(area) + before;
   void* const mapped =
       ::mmap(start, bytes, protection, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(fileOffset));
-  if (mapped == MAP_FAILED) {
-    const int error = errno;
-    ::munmap(area, reserved);
-    errno = error;
-    return MAP_FAILED;
-  }
+  const int error = errno;
   if (before > 0) ::munmap(area, before);
-  if (const size_t after = kSpread - before; after > 0) ::munmap(start + bytes, after);
-  return mapped;
+  ::munmap(start + bytes, kSpread - before);
+  if (mapped != MAP_FAILED) return mapped;
+  // A failed attempt may have removed the reservation in the middle, and another thread may have
+  // got the hole: it is left alone, which costs addresses at most.
+  errno = error;
+  return MAP_FAILED;
 }
 
 }  // namespace peerlane

@@ -68,7 +68,7 @@ void Progress::run() {
       const bool ran = loop_->spin() > 0;
       const bool moved = turn() || ran;
       const Clock::time_point now = Clock::now();
-      if (burst_.load(std::memory_order_relaxed) &&
+      if (!moved && burst_.load(std::memory_order_relaxed) &&
           activity_.load(std::memory_order_relaxed) != activitySeen)
         break;
       if (moved)
@@ -215,9 +215,10 @@ void Progress::notifyWaiters() {
 // some time after the last wait, and a thread whose wait goes to sleep ends it at once; whoever
 // does looks at everything then.
 void Progress::beginBurst() {
-  if (burst_.exchange(true, std::memory_order_seq_cst)) return;
+  // Entered first: another thread may end the burst, and leave, as soon as it is seen.
   bell_->enter();
-  loop_->wake();
+  if (burst_.exchange(true, std::memory_order_seq_cst)) bell_->leave();
+  loop_->wake();  // in either case: the loop thread takes the look that must follow a leave
 }
 
 Status Progress::mayWait() const {

@@ -129,10 +129,11 @@ class Progress {
   }
 
   // A thread looks at words of its own accord, without wait(): for a while the context counts as
-  // polling, and producers of those words need not ring.
+  // polling, and producers of those words need not ring. So it takes its turns as well.
   void looked() {
-    if (forkGeneration() == forks_) [[likely]]
-      keepAwake();
+    if (forkGeneration() != forks_) return;
+    keepAwake();
+    if (activity_.load(std::memory_order_relaxed) % kLooksPerTurn == 0) turn();
   }
 
   // One pass over all tasks, if no other thread is at it. True when something moved.

@@ -38,6 +38,11 @@ PeerCore::PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiato
       failure_(Code::kUnavailable, "the peer is still connecting") {}
 
 PeerCore::~PeerCore() {
+  // The locks below may be held for ever by threads that are not here.
+  if (forked()) {
+    (void)link_.release();
+    return;
+  }
   if (slab_) around_.regions.remove(slab_->allocation);
   // The mapping of the peer's slab goes before the link that made it.
   if (peerSlab_ && link_) link_->detach(peerSlab_->memory);
@@ -358,7 +363,9 @@ void PeerCore::leave(const Status& reason) {
       control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
   // Who broke the rules is not listened to any more; only the end of a process that writes by
   // itself is still waited for.
-  if (state() == PeerState::kLost && reason.code() != Code::kPeerLost) {
+  const bool brokeRules =
+      reason.code() == Code::kCorrupt || reason.code() == Code::kPermissionDenied;
+  if (state() == PeerState::kLost && brokeRules) {
     connection_->close();
     peerLeft_ = peerLeft_ || endedForGood();
   }

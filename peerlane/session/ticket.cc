@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "peerlane/core/wire.h"
@@ -379,16 +381,21 @@ uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace) {
 }
 
 uint64_t localHostIdentity() {
-  // The boot does not change under a process; its network namespace may.
-  static const std::string boot = [] {
+  // The boot does not change under a process; its network namespace may. What could not be read is
+  // read again.
+  // No lock: a child may be forked at any moment.
+  static std::atomic<const std::string*> known{nullptr};  // set once; readers acquire
+  const std::string* boot = known.load(std::memory_order_acquire);
+  if (boot == nullptr) {
+    auto read = std::make_unique<std::string>();
     std::ifstream stream("/proc/sys/kernel/random/boot_id");
-    std::string line;
-    std::getline(stream, line);
-    return line;
-  }();
+    if (!std::getline(stream, *read) || read->empty()) return 0;
+    if (known.compare_exchange_strong(boot, read.get(), std::memory_order_acq_rel))
+      boot = read.release();
+  }
   struct stat space {};
-  if (boot.empty() || stat("/proc/self/ns/net", &space) != 0) return 0;
-  return hostIdentityOf(boot, space.st_ino);
+  if (stat("/proc/self/ns/net", &space) != 0) return 0;
+  return hostIdentityOf(*boot, space.st_ino);
 }
 
 }  // namespace peerlane
