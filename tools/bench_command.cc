@@ -27,6 +27,20 @@ CLI::Option* addSize(CLI::App* command, const std::string& name, uint64_t& to,
       text);
 }
 
+// CLI11 takes "-3" for a very large unsigned number.
+CLI::Validator wholeNumber(uint64_t least) {
+  return CLI::Validator(
+      [least](const std::string& text) {
+        const bool digits = !text.empty() && text.size() <= 12 &&
+                            text.find_first_not_of("0123456789") == std::string::npos;
+        return digits && std::stoull(text) >= least
+                   ? std::string()
+                   : "\"" + text + "\" is not a whole number from " + std::to_string(least) +
+                         " to 999999999999";
+      },
+      "COUNT");
+}
+
 void describe(CLI::App* command, bench::BenchOptions& options) {
   command
       ->add_option(
@@ -38,12 +52,17 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
       ->check(CLI::IsMember(bench::operations()));
   addSize(command, "-b,--begin", options.beginBytes, "Smallest size, such as 8 or 4K");
   addSize(command, "-e,--end", options.endBytes, "Largest size, such as 64M");
-  command->add_option("-f,--factor", options.factor, "From one size to the next");
-  command->add_option("-n,--iters", options.samples,
-                      "Timed samples per size; as many as fit in a few seconds if not given");
+  command->add_option("-f,--factor", options.factor, "From one size to the next")
+      ->check(wholeNumber(2));
+  command
+      ->add_option("-n,--iters", options.samples,
+                   "Timed samples per size; as many as fit in a few seconds if not given")
+      ->check(wholeNumber(1));
   command->add_option("-w,--warmup", options.warmup, "Untimed samples before them")
-      ->capture_default_str();
-  command->add_option("--blocks", options.blocks, "A scattered list of this many blocks per call");
+      ->capture_default_str()
+      ->check(wholeNumber(0));
+  command->add_option("--blocks", options.blocks, "A scattered list of this many blocks per call")
+      ->check(wholeNumber(1));
   addSize(command, "--block", options.blockBytes, "Bytes of each block of the list");
   command->add_flag("--indexed", options.indexed,
                     "The list as fresh block numbers for a prepared plan");

@@ -2,6 +2,7 @@
 #include "tools/bench_endpoint.h"
 
 #include <sched.h>
+#include <cerrno>
 
 #include <array>
 #include <cstring>
@@ -112,11 +113,18 @@ Status BenchEndpoint::adoptFlags(const Descriptor& file) {
   return Status::ok();
 }
 
-std::vector<int> chooseCpus(const std::vector<int>& wanted) {
-  if (wanted.size() == 2) return wanted;
+Result<std::vector<int>> chooseCpus(const std::vector<int>& wanted) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {-1, -1};
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+    return Status::system(errno, "sched_getaffinity");
+  for (const int cpu : wanted)
+    if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &allowed))
+      return Status(Code::kInvalidArgument,
+                    "--cpus names core " + std::to_string(cpu) +
+                        ", which is not one of those that this process may use (Cpus_allowed_list "
+                        "in /proc/self/status)");
+  if (wanted.size() == 2) return wanted;
   std::vector<int> chosen;
   for (int cpu = 0; cpu < CPU_SETSIZE && chosen.size() < 2; ++cpu)
     if (CPU_ISSET(cpu, &allowed) && (chosen.empty() || coreOf(cpu) != coreOf(chosen[0])))

@@ -81,7 +81,7 @@ class BenchEndpoint {
 };
 
 // Two cores for the two processes, `wanted` if it names them. -1 where this machine has only one.
-std::vector<int> chooseCpus(const std::vector<int>& wanted);
+Result<std::vector<int>> chooseCpus(const std::vector<int>& wanted);
 void pinThisThread(int cpu);
 
 }  // namespace peerlane::bench

@@ -73,6 +73,9 @@ Status complete(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "mapped", "cma", "ring"}));
   PEERLANE_RETURN_IF_ERROR(
       oneOf("--protocol", options.protocol, {"auto", "eager", "get", "put", "ring"}));
+  if (options.link == "tcp" && options.engine != "auto")
+    return invalid("--engine is \"" + options.engine +
+                   "\"; with --link tcp there is none to choose");
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   for (const Defaults& row : kDefaults) {
     if (row.operation != options.operation) continue;

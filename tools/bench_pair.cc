@@ -52,7 +52,7 @@ Status BenchPair::spawn(Descriptor childEnd) {
 }
 
 Status BenchPair::meet(const BenchOptions& options, uint64_t regionBytes) {
-  const std::vector<int> cpus = chooseCpus(options.cpus);
+  PEERLANE_ASSIGN(const std::vector<int> cpus, chooseCpus(options.cpus));
   EndpointSetup setup;
   setup.isPrivate = options.memory == "private";
   copyName(setup.link, options.link);

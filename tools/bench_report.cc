@@ -109,7 +109,7 @@ double loadOfThisMachine() {
 }
 
 void BenchReport::printHeader(const std::string& title, bool isLatency) {
-  out_ << title << "\n";
+  out_ << title << "\n# time is the mean; algbw, ceiling and ratio are of medians (p50)\n";
   if (const double load = loadOfThisMachine(); load > kBusyLoad)
     out_ << fmt::format(
         "# this machine is busy (load {:.1f}): numbers of a busy machine are worth little\n", load);

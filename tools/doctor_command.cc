@@ -128,7 +128,14 @@ void addDoctorCommand(CLI::App& app, int& exitCode) {
       "doctor", "Show what works here, what does not, why, and what to do about it");
   auto pid = std::make_shared<int>(0);
   command->add_option("--pid", *pid, "Show instead what the contexts of this process are doing")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool isNumber = !text.empty() && text.size() <= 9 &&
+                                  text.find_first_not_of("0123456789") == std::string::npos;
+            return isNumber && std::stoi(text) > 0 ? std::string()
+                                                   : "\"" + text + "\" is not a process number";
+          },
+          "PID"));
   command->callback([&exitCode, pid] {
     const Status status = *pid != 0 ? inspect(*pid) : examine();
     if (!status.isOk()) exitCode = reportFailure(status);

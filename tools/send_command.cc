@@ -30,7 +30,11 @@ Status runSend(const SendOptions& options) {
     return Status(Code::kInvalidArgument,
                   "no receiver; give the ticket that `peerlane recv` printed by --to or "
                   "PEERLANE_TICKET");
-  PEERLANE_ASSIGN(const Peer peer, context->connect(ticket, context->config().connectTimeout));
+  auto connected = context->connect(ticket, context->config().connectTimeout);
+  if (connected.status().code() == Code::kUnavailable)
+    return connected.status().withContext(
+        "nobody waits there (a ticket is good as long as its `peerlane recv` runs)");
+  PEERLANE_ASSIGN(const Peer peer, std::move(connected));
   const auto report = sendFile(*context, peer, *file, ringBytes);
   if (report.isOk()) fmt::print("sent {}, verified\n", fileReportText(*report, peer));
   peer.close();

@@ -139,11 +139,11 @@ bool TransferCore::advance(uint64_t budgetBytes) {
 
 Status TransferCore::prepare() {
   // A peer that is gone has closed its gates as well, and is the better reason.
-  const auto closed = [this](Status gate) {
+  const auto closed = [this](const Status& gate) {
     Status gone = peer_->failure();
     return gone.isOk() ? gate : gone;
   };
-  if (Status entered = blocks_.enter(); !entered.isOk()) return closed(std::move(entered));
+  if (Status entered = blocks_.enter(); !entered.isOk()) return closed(entered);
   entered_ = true;
   if (notify_.hasMessage || notify_.signal) {
     slabEntered_ = peer_->peerSlab()->gate.enter();

@@ -27,6 +27,13 @@ TEST(BenchOptions, EveryOperationHasASweepOfItsOwn) {
   }
 }
 
+TEST(BenchOptions, TcpHasNoEngineToChoose) {
+  BenchOptions options = of("put");
+  options.link = "tcp";
+  options.engine = "ring";
+  EXPECT_NE(refusal(options).find("--engine is \"ring\""), std::string::npos);
+}
+
 TEST(BenchOptions, TheSweepIncludesBothEndsWhereTheFactorHitsThem) {
   BenchOptions options = of("put");
   options.beginBytes = 8;
