@@ -40,11 +40,12 @@ std::string cpuName() {
 ordered_json machineJson() {
   utsname name{};
   (void)::uname(&name);
+  const std::string release = name.release;  // what follows the version names builds and machines
   const double pages = static_cast<double>(::sysconf(_SC_PHYS_PAGES));
   return {{"cpu", cpuName()},
           {"cores", std::thread::hardware_concurrency()},
           {"memory", static_cast<uint64_t>(pages * static_cast<double>(::sysconf(_SC_PAGESIZE)))},
-          {"kernel", std::string(name.sysname) + " " + name.release},
+          {"kernel", std::string(name.sysname) + " " + release.substr(0, release.find('-'))},
           {"load", loadOfThisMachine()}};
 }
 
