@@ -24,11 +24,12 @@ endif()
 
 # Our own targets link this; it never reaches whoever links the installed library.
 add_library(peerlane_strict INTERFACE)
-target_compile_options(peerlane_strict INTERFACE -march=x86-64-v2 -Wall -Wextra -Wshadow -Werror)
+target_compile_options(peerlane_strict INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v2;-Wall;-Wextra;-Wshadow;-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 sees these in its own std::string once it is inlined; the address sanitizer finds the real ones.
   target_compile_options(peerlane_strict INTERFACE
-    -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow;-Wno-stringop-overread>
     $<$<BOOL:${PEERLANE_SANITIZE}>:-Wno-maybe-uninitialized>)
 endif()
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# CUDA, where there is a compiler for it. PEERLANE_CUDA=auto takes nvcc if it is found, on demands it, off leaves
+# it out. The runtime is linked statically and finds the driver when the program runs, so that one binary serves
+# machines with and without a GPU. Machine code for sm_80 and sm_90; later GPUs translate the PTX once.
+
+set(PEERLANE_CUDA auto CACHE STRING "auto, on or off: whether GPUs are supported")
+set_property(CACHE PEERLANE_CUDA PROPERTY STRINGS auto on off)
+if(NOT PEERLANE_CUDA MATCHES "^(auto|on|off)$")
+  message(FATAL_ERROR "PEERLANE_CUDA is '${PEERLANE_CUDA}'; accepted: auto, on, off")
+endif()
+set(PEERLANE_CUDA_MINIMUM 12.4)
+set(PEERLANE_HAS_CUDA OFF)
+
+if(NOT PEERLANE_CUDA STREQUAL "off")
+  find_program(PEERLANE_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_PATH}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(PEERLANE_NVCC)
+    set(CMAKE_CUDA_COMPILER ${PEERLANE_NVCC} CACHE FILEPATH "the CUDA compiler")
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    if(CUDAToolkit_VERSION VERSION_LESS PEERLANE_CUDA_MINIMUM)
+      set(cuda_reason "the toolkit is ${CUDAToolkit_VERSION}; need ${PEERLANE_CUDA_MINIMUM} or newer")
+    else()
+      set(PEERLANE_HAS_CUDA ON)
+    endif()
+  else()
+    set(cuda_reason "nvcc was not found; put it on PATH or set CUDACXX")
+  endif()
+  if(NOT PEERLANE_HAS_CUDA AND PEERLANE_CUDA STREQUAL "on")
+    message(FATAL_ERROR "PEERLANE_CUDA=on: ${cuda_reason}")
+  endif()
+endif()
+
+if(PEERLANE_HAS_CUDA)
+  message(STATUS "GPUs: CUDA ${CUDAToolkit_VERSION}")
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # Device code of this project, whoever compiles it. -lineinfo costs nothing at run time.
+  add_library(peerlane_cuda_strict INTERFACE)
+  target_compile_options(peerlane_cuda_strict INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -lineinfo -Xcompiler=-Wall>)
+  # For those who link through pkg-config.
+  set(PEERLANE_CUDA_LIBS " ${CUDA_cudart_static_LIBRARY} -ldl -lrt")
+else()
+  message(STATUS "GPUs: not supported by this build (${PEERLANE_CUDA}${cuda_reason})")
+endif()
