@@ -6,14 +6,6 @@
 #include "peerlane/os/file.h"
 
 namespace peerlane {
-namespace {
-
-uint64_t namespaceInode(const std::string& name) {
-  struct stat file {};
-  return ::stat(("/proc/self/ns/" + name).c_str(), &file) == 0 ? file.st_ino : 0;
-}
-
-}  // namespace
 
 Result<std::string> bootId() {
   PEERLANE_ASSIGN(std::string text, readWhole("/proc/sys/kernel/random/boot_id", 4096));
@@ -23,6 +15,11 @@ Result<std::string> bootId() {
                                      std::to_string(id.size()) + " characters instead of 36");
   }
   return id;
+}
+
+uint64_t namespaceInode(const std::string& name) {
+  struct stat file {};
+  return ::stat(("/proc/self/ns/" + name).c_str(), &file) == 0 ? file.st_ino : 0;
 }
 
 Result<HostIdentity> HostIdentity::ofThisProcess() {

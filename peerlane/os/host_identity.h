@@ -14,6 +14,8 @@ namespace peerlane {
 
 // This boot of this kernel: 36 characters, new at every start.
 Result<std::string> bootId();
+// The inode number of this process's namespace "net", "pid", ...; 0 when the kernel has none.
+uint64_t namespaceInode(const std::string& name);
 
 struct HostIdentity {
   std::string bootId;

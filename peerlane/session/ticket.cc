@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "peerlane/core/wire.h"
+#include "peerlane/os/host_identity.h"
 
 namespace peerlane {
 namespace {
@@ -380,22 +381,20 @@ uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace) {
   return identity == 0 ? 1 : identity;  // 0 means unknown
 }
 
+// The boot does not change under a process, its network namespace may. A boot id that could not be
+// read is asked for again. No lock: a child may be forked at any moment.
 uint64_t localHostIdentity() {
-  // The boot does not change under a process; its network namespace may. What could not be read is
-  // read again.
-  // No lock: a child may be forked at any moment.
   static std::atomic<const std::string*> known{nullptr};  // set once; readers acquire
   const std::string* boot = known.load(std::memory_order_acquire);
   if (boot == nullptr) {
-    auto read = std::make_unique<std::string>();
-    std::ifstream stream("/proc/sys/kernel/random/boot_id");
-    if (!std::getline(stream, *read) || read->empty()) return 0;
-    if (known.compare_exchange_strong(boot, read.get(), std::memory_order_acq_rel))
-      boot = read.release();
+    Result<std::string> read = bootId();
+    if (!read) return 0;
+    auto mine = std::make_unique<const std::string>(std::move(read).value());
+    if (known.compare_exchange_strong(boot, mine.get(), std::memory_order_acq_rel))
+      boot = mine.release();
   }
-  struct stat space {};
-  if (stat("/proc/self/ns/net", &space) != 0) return 0;
-  return hostIdentityOf(*boot, space.st_ino);
+  const uint64_t network = namespaceInode("net");
+  return network == 0 ? 0 : hostIdentityOf(*boot, network);
 }
 
 }  // namespace peerlane
