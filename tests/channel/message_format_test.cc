@@ -8,18 +8,10 @@
 #include <cstring>
 #include <string>
 
+#include "peerlane/core/text.h"
+
 namespace peerlane {
 namespace {
-
-std::string hexOf(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    text += kDigits[std::to_integer<int>(byte >> 4)];
-    text += kDigits[std::to_integer<int>(byte & std::byte{15})];
-  }
-  return text;
-}
 
 LaneNote helloNote() {
   LaneNote note;
@@ -33,13 +25,13 @@ LaneNote helloNote() {
 }
 
 TEST(MessageFormat, GoldenNotes) {
-  EXPECT_EQ(hexOf(helloNote().encode()),
+  EXPECT_EQ(encodeHex(helloNote().encode()),
             "504c434d01010003"
             "0000000000000000"
             "010000000200000003000000001000001000000000000000"
             "110000000000000022000000000000007011010000000000");
   const LaneNote gaveUp{.kind = LaneNote::Kind::kGaveUp, .code = Code::kCancelled, .number = 258};
-  EXPECT_EQ(hexOf(gaveUp.encode()),
+  EXPECT_EQ(encodeHex(gaveUp.encode()),
             "504c434d01030600"
             "0201000000000000");
 }
@@ -54,7 +46,7 @@ TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
                           .generation = 5,
                           .regionBytes = 6,
                           .offset = 7};
-  EXPECT_EQ(hexOf(std::as_bytes(std::span(&envelope, 1))),
+  EXPECT_EQ(encodeHex(std::as_bytes(std::span(&envelope, 1))),
             "0201010000000000"
             "0201000000000000"
             "0300000000000000"
@@ -72,7 +64,7 @@ TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
                       .generation = 4,
                       .regionBytes = 5,
                       .position = 6};
-  EXPECT_EQ(hexOf(std::as_bytes(std::span(&answer, 1))),
+  EXPECT_EQ(encodeHex(std::as_bytes(std::span(&answer, 1))),
             "0200030000000200"
             "0100000000000000"
             "0200000000000000"

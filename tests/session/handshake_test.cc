@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/text.h"
 #include "peerlane/session/secure_channel.h"
 
 namespace peerlane {
@@ -21,15 +22,6 @@ std::array<std::byte, N> countingFrom(int first) {
   std::array<std::byte, N> bytes;
   for (size_t i = 0; i < N; ++i) bytes[i] = static_cast<std::byte>(static_cast<size_t>(first) + i);
   return bytes;
-}
-
-std::string hexOf(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte b : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    text += {kDigits[std::to_integer<int>(b) / 16], kDigits[std::to_integer<int>(b) % 16]};
-  }
-  return text;
 }
 
 bool contains(const Status& status, std::string_view part) {
@@ -77,7 +69,7 @@ TEST(Handshake, GoldenBytes) {
                         0x0102030405060708,     contextA(), 0x1112131415161718,
                         countingFrom<32>(0x80), 4321};
   const auto helloA = internal::encodeHello(first, theSecret(), {});
-  EXPECT_EQ(hexOf(helloA),
+  EXPECT_EQ(encodeHex(helloA),
             "504545524c414e4501000100030000000807060504030201101112131415161718191a1b1c1d1e1f181716"
             "1514131211"
             "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fe1100000000000000941"
@@ -86,15 +78,15 @@ TEST(Handshake, GoldenBytes) {
                          0x8000000000000001,     contextB(), 0x2122232425262728,
                          countingFrom<32>(0xa0), 99};
   const auto helloB = internal::encodeHello(second, theSecret(), helloA);
-  EXPECT_EQ(hexOf(helloB),
+  EXPECT_EQ(encodeHex(helloB),
             "504545524c414e4501000200050000000100000000000080202122232425262728292a2b2c2d2e2f282726"
             "2524232221"
             "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf63000000000000008b29"
             "8bacd911d844a2f1a97b6d2700c3512569ea5d316effc9127aa8802e542b");
   const auto keys = internal::initiatorKeys(theSecret(), countingFrom<32>(0xc0), helloA, helloB);
-  EXPECT_EQ(hexOf(keys.send.bytes()),
+  EXPECT_EQ(encodeHex(keys.send.bytes()),
             "30e79cfdc7000ee7a718e6722b5a63ea150d443ab5d8ad9bd166266ae3b30f90");
-  EXPECT_EQ(hexOf(keys.receive.bytes()),
+  EXPECT_EQ(encodeHex(keys.receive.bytes()),
             "cb9012bcbbe29f27d4a9ce20df329e21ceb7bb089a5221884229ec07d75bbea9");
 }
 
@@ -174,7 +166,7 @@ TEST(Handshake, WrongSecretIsToldToBothSides) {
   auto refused = b->feed(a->start());
   EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
   EXPECT_EQ(refused.status().message(), "authentication failed: wrong secret");
-  EXPECT_EQ(hexOf(b->rejection()),
+  EXPECT_EQ(encodeHex(b->rejection()),
             "504545524c414e4501000300"
             "0000"
             "0200");

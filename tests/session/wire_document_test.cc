@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <fstream>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/text.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/session/control_message.h"
 #include "peerlane/transport/frame_format.h"
@@ -18,16 +18,6 @@
 
 namespace peerlane {
 namespace {
-
-std::string hexOf(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    text += kDigits[std::to_integer<int>(byte >> 4)];
-    text += kDigits[std::to_integer<int>(byte & std::byte{15})];
-  }
-  return text;
-}
 
 // The blocks of the document that hold nothing but hexadecimal digits, in order, without spaces and
 // ends of lines.
@@ -58,7 +48,7 @@ void countFrom(int first, Bytes& bytes) {
 }
 
 std::string heartbeat() {
-  return hexOf(encodeControl(control::Heartbeat{0x1122334455667788, true}).value());
+  return encodeHex(encodeControl(control::Heartbeat{0x1122334455667788, true}).value());
 }
 
 std::string reference() {
@@ -69,7 +59,7 @@ std::string reference() {
   reference.bytes = 0x123456789;
   reference.access = Access::kRemoteReadWrite;
   reference.device = {DeviceKind::kCuda, 7};
-  return hexOf(reference.encode());
+  return encodeHex(reference.encode());
 }
 
 std::string shmOffer() {
@@ -77,7 +67,7 @@ std::string shmOffer() {
   offer.nonceAddress = 0x1122334455667788;
   countFrom(0, offer.nonce);
   offer.ringBytes = kShmRingBytes;
-  return hexOf(offer.encode());
+  return encodeHex(offer.encode());
 }
 
 std::string tcpOfferAndGreeting() {
@@ -85,7 +75,7 @@ std::string tcpOfferAndGreeting() {
   countFrom(0, offer.token);
   offer.port = 0x1234;
   offer.addresses = {"10.0.0.1"};
-  return hexOf(encodeTcpOffer(offer)) + hexOf(encodeTcpGreeting(offer.token));
+  return encodeHex(encodeTcpOffer(offer)) + encodeHex(encodeTcpGreeting(offer.token));
 }
 
 std::string frames() {
@@ -103,7 +93,7 @@ std::string frames() {
   for (const Frame& frame : {put, ack}) {
     std::array<std::byte, kFrameHeaderBytes> header;
     encodeFrame(frame, header);
-    text += hexOf(header);
+    text += encodeHex(header);
   }
   return text;
 }

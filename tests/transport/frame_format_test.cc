@@ -6,6 +6,8 @@
 #include <array>
 #include <string>
 
+#include "peerlane/core/text.h"
+
 namespace peerlane {
 namespace {
 
@@ -14,13 +16,8 @@ using Header = std::array<std::byte, kFrameHeaderBytes>;
 std::string hexOf(const Frame& frame) {
   Header header;
   encodeFrame(frame, header);
-  std::string text;
-  for (size_t i = 0; i < header.size(); ++i) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    if (i != 0 && i % 8 == 0) text += ' ';
-    text += kDigits[std::to_integer<int>(header[i] >> 4)];
-    text += kDigits[std::to_integer<int>(header[i] & std::byte{15})];
-  }
+  std::string text = encodeHex(header);
+  for (size_t i = 16; i < text.size(); i += 17) text.insert(i, 1, ' ');
   return text;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
 #include "peerlane/transport/tcp/tcp_transport.h"
@@ -26,23 +27,14 @@ TcpToken numberedToken() {
   return token;
 }
 
-std::string hexOf(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    text += kDigits[std::to_integer<int>(byte >> 4)];
-    text += kDigits[std::to_integer<int>(byte & std::byte{15})];
-  }
-  return text;
-}
-
 constexpr const char* kNumbers = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 TEST(TcpOffer, GoldenBytes) {
   TcpOffer offer{.token = numberedToken(), .port = 0x1234, .addresses = {"10.0.0.1"}};
-  EXPECT_EQ(hexOf(encodeTcpOffer(offer)), std::string("504c544f01000000") + kNumbers + "3412" +
-                                              "01" + "0800000031302e302e302e31");
-  EXPECT_EQ(hexOf(encodeTcpGreeting(numberedToken())), std::string("504c544701000000") + kNumbers);
+  EXPECT_EQ(encodeHex(encodeTcpOffer(offer)), std::string("504c544f01000000") + kNumbers + "3412" +
+                                                  "01" + "0800000031302e302e302e31");
+  EXPECT_EQ(encodeHex(encodeTcpGreeting(numberedToken())),
+            std::string("504c544701000000") + kNumbers);
 }
 
 TEST(TcpOffer, BadOffersAreNamed) {
