@@ -3,36 +3,24 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+
+#include "tests/os/child_process.h"
 
 extern char** environ;
 
 namespace peerlane {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-int millisecondsUntil(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
-}
-
-std::vector<char*> pointersTo(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
+using child::Clock;
+using child::pointersTo;
 
 std::vector<std::string> environmentWith(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
@@ -51,8 +39,7 @@ std::vector<std::string> environmentWith(const std::vector<std::string>& changes
 
 CommandRun::CommandRun(const std::vector<std::string>& arguments,
                        const std::vector<std::string>& environment, const std::string& folder) {
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string program = (here.parent_path() / "peerlane").string();
+  const std::string program = child::besideThis("peerlane");
   int ends[2];
   EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   output_ = ends[0];
@@ -84,34 +71,15 @@ CommandRun::~CommandRun() {
   ::close(errors_);
 }
 
-bool CommandRun::readSome(Clock::time_point deadline) {
-  pollfd readable{.fd = output_, .events = POLLIN, .revents = 0};
-  if (::poll(&readable, 1, millisecondsUntil(deadline)) != 1) return false;
-  char piece[4096];
-  const ssize_t got = ::read(output_, piece, sizeof piece);
-  if (got <= 0) return false;
-  read_.append(piece, static_cast<size_t>(got));
-  return true;
-}
-
 std::string CommandRun::firstLine() {
   const auto deadline = Clock::now() + std::chrono::seconds(10);
   while (read_.find('\n') == std::string::npos)
-    if (!readSome(deadline)) return "";
+    if (!child::readSome(output_, read_, deadline)) return "";
   return read_.substr(0, read_.find('\n'));
 }
 
 int CommandRun::wait(std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
-  const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-  pollfd ended{.fd = process, .events = POLLIN, .revents = 0};
-  const bool inTime = ::poll(&ended, 1, millisecondsUntil(deadline)) == 1;
-  ::close(process);
-  if (!inTime) return -1;
-  int status = 0;
-  ::waitpid(pid_, &status, 0);
-  code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  return code_;
+  return code_ = child::collect(pid_, Clock::now() + timeout);
 }
 
 void CommandRun::signal(int number) const {
@@ -124,7 +92,7 @@ void CommandRun::limitFileSize(uint64_t bytes) const {
 }
 
 std::string CommandRun::out() {
-  while (readSome(Clock::now())) {
+  while (child::readSome(output_, read_, Clock::now())) {
   }
   return read_;
 }

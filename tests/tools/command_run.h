@@ -36,8 +36,6 @@ class CommandRun {
   std::string err() const;
 
  private:
-  bool readSome(std::chrono::steady_clock::time_point deadline);
-
   pid_t pid_ = -1;
   int output_ = -1;  // reading end of its standard output
   int errors_ = -1;  // an unnamed file
