@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "tools/bench_row.h"
 #include "tools/ceiling_copy.h"
 
 namespace peerlane::bench {
@@ -148,25 +149,17 @@ Status ConnectPartner::connectMore(BenchPipe& pipe, uint32_t count, const std::s
 Status benchConnect(BenchPair& pair, const BenchOptions& options, BenchReport& report) {
   for (const uint64_t bytes : sweep(options)) {
     ConnectRow connect(pair, bytes);
-    Contest contest;
+    Contest contest = contestFor(options, bytes);
     contest.prepare = [&](Contender, bool) { return connect.prepare(); };
     contest.sample = [&](Contender, Samples& samples) { return connect.sample(samples); };
     contest.check = [&](Contender) -> Result<uint64_t> { return connect.takeWrong(); };
+    contest.withCeiling = false;
     contest.checkAll = true;
-    contest.warmup = options.warmup;
-    contest.rounds = samplesFor(options, bytes);
-    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
-    BenchRow row{.operation = "connect",
-                 .memory = options.memory,
-                 .link = pair.link(),
-                 .engine = pair.engine(),
-                 .bytes = bytes,
-                 .blocks = 1,
-                 .isLatency = true,
-                 .ceilingBy = {},
-                 .outcome = std::move(outcome),
-                 .extras = {{"connect_only_us", connect.connectMedian()}}};
+    BenchRow row = rowFor(pair, options, bytes);
+    row.isLatency = true;
+    row.outcome = std::move(outcome);
+    row.extras["connect_only_us"] = connect.connectMedian();
     PEERLANE_RETURN_IF_ERROR(addFootprint(pair, row));
     report.add(std::move(row));
   }

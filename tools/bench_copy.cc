@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "tools/bench_row.h"
 #include "tools/byte_pattern.h"
 #include "tools/ceiling_copy.h"
 #include "tools/ceiling_socket.h"
@@ -251,15 +252,10 @@ Result<uint64_t> CopyRow::check(Contender who) {
 }
 
 Result<Outcome> CopyRow::run() {
-  Contest contest;
+  Contest contest = contestFor(options_, layout_.bytes * layout_.pieces);
   contest.prepare = [this](Contender who, bool checked) { return prepare(who, checked); };
   contest.sample = [this](Contender who, Samples& samples) { return sample(who, samples); };
   contest.check = [this](Contender who) { return check(who); };
-  contest.withCeiling = options_.ceiling;
-  contest.checkAll = options_.check;
-  contest.warmup = options_.warmup;
-  contest.rounds = samplesFor(options_, layout_.bytes * layout_.pieces);
-  contest.limit = limitFor(options_);
   return runContest(contest);
 }
 
@@ -277,18 +273,11 @@ Status benchCopy(BenchPair& pair, const BenchOptions& options, BenchReport& repo
     CopyRow row(pair, options, bytes);
     PEERLANE_RETURN_IF_ERROR(row.begin());
     PEERLANE_ASSIGN(Outcome outcome, row.run());
-    std::map<std::string, double> extras;
-    if (options.indexed) extras["indexed"] = 1;
-    report.add({.operation = options.operation,
-                .memory = options.memory,
-                .link = pair.link(),
-                .engine = pair.engine(),
-                .bytes = bytes,
-                .blocks = options.isScattered() ? options.blocks : 1,
-                .isLatency = false,
-                .ceilingBy = row.ceilingBy(),
-                .outcome = std::move(outcome),
-                .extras = extras});
+    BenchRow line = rowFor(pair, options, bytes);
+    line.ceilingBy = row.ceilingBy();
+    line.outcome = std::move(outcome);
+    if (options.indexed) line.extras["indexed"] = 1;
+    report.add(std::move(line));
   }
   return Status::ok();
 }

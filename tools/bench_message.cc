@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tools/bench_row.h"
 #include "tools/byte_pattern.h"
 #include "tools/ceiling_pingpong.h"
 #include "tools/ceiling_socket.h"
@@ -306,26 +307,15 @@ Status benchMessages(BenchPair& pair, const BenchOptions& options, BenchReport& 
   for (const uint64_t bytes : sweep(options)) {
     MessageRow row(pair, side, options, bytes);
     PEERLANE_RETURN_IF_ERROR(row.begin(options.ceiling));
-    Contest contest;
+    Contest contest = contestFor(options, 2 * bytes);
     contest.prepare = [&row](Contender, bool checked) { return row.prepare(checked); };
     contest.sample = [&row](Contender who, Samples& out) { return row.sample(who, out); };
     contest.check = [&row](Contender who) { return row.check(who); };
-    contest.withCeiling = options.ceiling;
-    contest.checkAll = options.check;
-    contest.warmup = options.warmup;
-    contest.rounds = samplesFor(options, 2 * bytes);
-    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
-    report.add({.operation = options.operation,
-                .memory = options.memory,
-                .link = pair.link(),
-                .engine = pair.engine(),
-                .bytes = bytes,
-                .blocks = options.isScattered() ? options.blocks : 1,
-                .isLatency = false,
-                .ceilingBy = row.ceilingBy(),
-                .outcome = std::move(outcome),
-                .extras = {}});
+    BenchRow line = rowFor(pair, options, bytes);
+    line.ceilingBy = row.ceilingBy();
+    line.outcome = std::move(outcome);
+    report.add(std::move(line));
   }
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/bench_row.h"
 #include "tools/byte_pattern.h"
 #include "tools/ceiling_pingpong.h"
 
@@ -212,10 +213,9 @@ Status benchPingpong(BenchPair& pair, const BenchOptions& options, BenchReport& 
   for (const uint64_t bytes : sweep(options)) {
     PEERLANE_ASSIGN(Plan plan, makePlan(pair.endpoint(), bytes));
     PEERLANE_ASSIGN(Signal signal, Signal::create(pair.endpoint().peer(), kSignalNumber));
-    const uint64_t samples = samplesFor(options, bytes * 1024);
-    const uint64_t perTurn = std::min(samples, kSamplesPerTurn);
+    Contest contest = contestFor(options, bytes * 1024);
+    const uint64_t perTurn = std::min(contest.rounds, kSamplesPerTurn);
     Row row{pair, bytes, perTurn, std::move(plan), std::move(signal), options.pollSignals, {}};
-    Contest contest;
     contest.sample = [&row](Contender who, Samples& out) {
       return who == Contender::kOurs ? row.ours(out) : row.raw(out);
     };
@@ -225,21 +225,14 @@ Status benchPingpong(BenchPair& pair, const BenchOptions& options, BenchReport& 
       return row.verified();
     };
     contest.withCeiling = withCeiling;
-    contest.checkAll = options.check;
     contest.warmup = std::min<uint64_t>(options.warmup, 1);
-    contest.rounds = (samples + perTurn - 1) / perTurn;
-    contest.limit = limitFor(options);
+    contest.rounds = (contest.rounds + perTurn - 1) / perTurn;
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
-    report.add({.operation = "pingpong",
-                .memory = options.memory,
-                .link = pair.link(),
-                .engine = engine,
-                .bytes = bytes,
-                .blocks = 1,
-                .isLatency = true,
-                .ceilingBy = engine == "cma" ? "process_vm_writev + flag" : "memcpy + flag",
-                .outcome = std::move(outcome),
-                .extras = {}});
+    BenchRow line = rowFor(pair, options, bytes);
+    line.isLatency = true;
+    line.ceilingBy = engine == "cma" ? "process_vm_writev + flag" : "memcpy + flag";
+    line.outcome = std::move(outcome);
+    report.add(std::move(line));
   }
   return Status::ok();
 }

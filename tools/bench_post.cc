@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tools/bench_row.h"
 #include "tools/byte_pattern.h"
 #include "tools/ceiling_copy.h"
 
@@ -105,28 +106,18 @@ Status benchPost(BenchPair& pair, const BenchOptions& options, BenchReport& repo
   for (const uint64_t bytes : sweep(options)) {
     PostRow row(pair, bytes);
     PEERLANE_RETURN_IF_ERROR(row.begin());
-    Contest contest;
+    Contest contest = contestFor(options, bytes * kWindow * windowsFor(bytes));
     contest.prepare = [&row](Contender, bool checked) { return row.prepare(checked); };
     contest.sample = [&row](Contender who, Samples& out) { return row.sample(who, out); };
     contest.check = [&row](Contender) { return row.check(); };
     contest.withCeiling = options.ceiling && (engine == "mapped" || engine == "cma");
-    contest.checkAll = options.check;
-    contest.warmup = options.warmup;
-    contest.rounds = samplesFor(options, bytes * kWindow * windowsFor(bytes));
-    contest.limit = limitFor(options);
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
     const double median = outcome.ours.median();
-    report.add(
-        {.operation = "post",
-         .memory = options.memory,
-         .link = pair.link(),
-         .engine = engine,
-         .bytes = bytes,
-         .blocks = 1,
-         .isLatency = false,
-         .ceilingBy = engine == "cma" ? "process_vm_writev, one buffer" : "memcpy, one buffer",
-         .outcome = std::move(outcome),
-         .extras = {{"Mposts_per_s", median > 0 ? 1 / median : 0}}});
+    BenchRow line = rowFor(pair, options, bytes);
+    line.ceilingBy = engine == "cma" ? "process_vm_writev, one buffer" : "memcpy, one buffer";
+    line.outcome = std::move(outcome);
+    line.extras["Mposts_per_s"] = median > 0 ? 1 / median : 0;
+    report.add(std::move(line));
   }
   return Status::ok();
 }
