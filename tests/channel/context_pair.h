@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ContextPair: two connected contexts of one process, over the route a test asks for; and memory
-// whose every byte is accounted for. External synchronization required.
+// ContextPair: two connected contexts of one process, over the route a test asks for; memory whose
+// every byte is accounted for; and what tests of all routes begin with. External synchronization
+// required.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -138,6 +139,29 @@ class TestMemory {
   std::byte* base_ = nullptr;
   std::vector<std::byte> shadow_;
   Region region_;
+};
+
+// A test that is run over every route.
+class RouteTest : public testing::TestWithParam<RouteCase> {
+ protected:
+  RouteTest() : pair_(configFor(GetParam())) {}
+  std::unique_ptr<TestMemory> memory(Context& context, size_t bytes, uint64_t seed,
+                                     Access access = Access::kRemoteReadWrite) {
+    return std::make_unique<TestMemory>(context, bytes, GetParam().shared, access, seed);
+  }
+  ContextPair pair_;
+};
+
+// With memory at a, as much at b, and b's as a reaches it (not imported yet).
+class NearAndFarTest : public RouteTest {
+ protected:
+  explicit NearAndFarTest(size_t bytes)
+      : near_(memory(*pair_.a, bytes, 1)),
+        far_(memory(*pair_.b, bytes, 2)),
+        remote_(far_->importedBy(pair_.toB)) {}
+  std::unique_ptr<TestMemory> near_;
+  std::unique_ptr<TestMemory> far_;
+  RemoteRegion remote_;
 };
 
 }  // namespace peerlane

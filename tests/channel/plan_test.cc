@@ -16,16 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class PlanTest : public testing::TestWithParam<RouteCase> {
+class PlanTest : public NearAndFarTest {
  protected:
   static constexpr uint64_t kBytes = 64 * 1024;
-  PlanTest() : pair_(configFor(GetParam())) {
-    near_ = std::make_unique<TestMemory>(*pair_.a, kBytes, GetParam().shared,
-                                         Access::kRemoteReadWrite, 1);
-    far_ = std::make_unique<TestMemory>(*pair_.b, kBytes, GetParam().shared,
-                                        Access::kRemoteReadWrite, 2);
-    remote_ = far_->importedBy(pair_.toB);
-  }
+  PlanTest() : NearAndFarTest(kBytes) {}
   IndexedBlocks pages(uint64_t blockBytes, uint64_t most) {
     IndexedBlocks blocks;
     blocks.local = &near_->region();
@@ -40,11 +34,6 @@ class PlanTest : public testing::TestWithParam<RouteCase> {
     ASSERT_OK(transfer.status());
     ASSERT_OK(transfer->wait(kSoon));
   }
-
-  ContextPair pair_;
-  std::unique_ptr<TestMemory> near_;
-  std::unique_ptr<TestMemory> far_;
-  RemoteRegion remote_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Routes, PlanTest, everyRoute(), routeName);

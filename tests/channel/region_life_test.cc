@@ -21,19 +21,10 @@ size_t countMappings() {
   return lines;
 }
 
-class RegionLife : public testing::TestWithParam<RouteCase> {
+class RegionLife : public NearAndFarTest {
  protected:
   static constexpr uint64_t kBytes = 20'000;
-  RegionLife() : pair_(configFor(GetParam())) {
-    near_ = memory(*pair_.a, 1);
-    far_ = memory(*pair_.b, 2);
-    remote_ = far_->importedBy(pair_.toB);
-    EXPECT_OK(remote_.prepare(kSoon));
-  }
-  std::unique_ptr<TestMemory> memory(Context& context, uint64_t seed) {
-    return std::make_unique<TestMemory>(context, kBytes, GetParam().shared,
-                                        Access::kRemoteReadWrite, seed);
-  }
+  RegionLife() : NearAndFarTest(kBytes) { EXPECT_OK(remote_.prepare(kSoon)); }
   Block whole() { return {&near_->region(), 0, &remote_, 0, kBytes}; }
   // A put that has moved its bytes and waits for room to notify.
   Transfer postStuck() {
@@ -51,10 +42,6 @@ class RegionLife : public testing::TestWithParam<RouteCase> {
   void takeNotifications(int count) {
     for (int i = 0; i < count; ++i) ASSERT_OK(waitNotification(pair_.toA, kSoon).status());
   }
-  ContextPair pair_;
-  std::unique_ptr<TestMemory> near_;
-  std::unique_ptr<TestMemory> far_;
-  RemoteRegion remote_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Routes, RegionLife, everyRoute(), routeName);
@@ -151,7 +138,7 @@ TEST_P(RegionLife, ThePeersEndFreesWhatItImported) {
 // it, nobody writes to it any more.
 TEST_P(RegionLife, NobodyWritesOnceTheOwnerHasIt) {
   for (int round = 0; round < 10; ++round) {
-    auto target = memory(*pair_.b, 3);
+    auto target = memory(*pair_.b, kBytes, 3);
     const auto reference = target->region().share();
     std::atomic<bool> stop{false};
     std::atomic<uint64_t> moved{0};

@@ -10,19 +10,10 @@
 namespace peerlane {
 namespace {
 
-class TransferRefusal : public testing::TestWithParam<RouteCase> {
+class TransferRefusal : public NearAndFarTest {
  protected:
   static constexpr uint64_t kBytes = 10'000;
-  TransferRefusal() : pair_(configFor(GetParam())) {
-    near_ = memory(*pair_.a, 1);
-    far_ = memory(*pair_.b, 2);
-    remote_ = far_->importedBy(pair_.toB);
-    EXPECT_OK(remote_.prepare(kSoon));
-  }
-  std::unique_ptr<TestMemory> memory(Context& context, uint64_t seed,
-                                     Access access = Access::kRemoteReadWrite) {
-    return std::make_unique<TestMemory>(context, kBytes, GetParam().shared, access, seed);
-  }
+  TransferRefusal() : NearAndFarTest(kBytes) { EXPECT_OK(remote_.prepare(kSoon)); }
   Block block(uint64_t local, uint64_t distant, uint64_t bytes) {
     return {&near_->region(), local, &remote_, distant, bytes};
   }
@@ -42,11 +33,6 @@ class TransferRefusal : public testing::TestWithParam<RouteCase> {
     expectRefused(put(pair_.toB, blocks), code, said);
     expectRefused(get(pair_.toB, blocks), code, said);
   }
-
-  ContextPair pair_;
-  std::unique_ptr<TestMemory> near_;
-  std::unique_ptr<TestMemory> far_;
-  RemoteRegion remote_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Routes, TransferRefusal, everyRoute(), routeName);
@@ -100,9 +86,9 @@ TEST_P(TransferRefusal, OverlapsThroughTwoHandlesAreOverlaps) {
 }
 
 TEST_P(TransferRefusal, RightsThatWereNotGiven) {
-  auto readable = memory(*pair_.b, 3, Access::kRemoteRead);
-  auto writable = memory(*pair_.b, 4, Access::kRemoteWrite);
-  auto local = memory(*pair_.b, 5, Access::kLocal);
+  auto readable = memory(*pair_.b, kBytes, 3, Access::kRemoteRead);
+  auto writable = memory(*pair_.b, kBytes, 4, Access::kRemoteWrite);
+  auto local = memory(*pair_.b, kBytes, 5, Access::kLocal);
   const RemoteRegion canRead = readable->importedBy(pair_.toB);
   const RemoteRegion canWrite = writable->importedBy(pair_.toB);
   const RemoteRegion canNothing = local->importedBy(pair_.toB);
@@ -127,7 +113,7 @@ TEST_P(TransferRefusal, RightsThatWereNotGiven) {
 
 // The reference travelled through the user's hands; what the owner says counts.
 TEST_P(TransferRefusal, ReferencesThatPromiseTooMuch) {
-  auto readable = memory(*pair_.b, 3, Access::kRemoteRead);
+  auto readable = memory(*pair_.b, kBytes, 3, Access::kRemoteRead);
   RegionReference reference = MUST(RegionReference::decode(readable->region().share()));
   reference.access = Access::kRemoteReadWrite;
   RemoteRegion forged = MUST(pair_.toB.importRegion(reference.encode()));

@@ -19,13 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class TransferTest : public testing::TestWithParam<RouteCase> {
+class TransferTest : public RouteTest {
  protected:
-  TransferTest() : pair_(configFor(GetParam())) {}
-  std::unique_ptr<TestMemory> memory(Context& context, size_t bytes, uint64_t seed,
-                                     Access access = Access::kRemoteReadWrite) {
-    return std::make_unique<TestMemory>(context, bytes, GetParam().shared, access, seed);
-  }
   // Posts from a to b and waits.
   void expectPut(std::span<const Block> blocks, const PostOptions& options = {}) {
     const auto transfer = put(pair_.toB, blocks, options);
@@ -38,7 +33,6 @@ class TransferTest : public testing::TestWithParam<RouteCase> {
     ASSERT_OK(transfer.status());
     EXPECT_OK(transfer->wait(kSoon));
   }
-  ContextPair pair_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Routes, TransferTest, everyRoute(), routeName);
@@ -283,12 +277,10 @@ TEST_P(TransferTest, FlushReturnsWhenAllIsThere) {
 
 // The waits of a transfer whose peer does nothing: it is posted, not done, and can be given up.
 // Sixteen notifications fill the inbox of a peer that takes none; the next put with one waits.
-class StuckTransfer : public TransferTest {
+class StuckTransfer : public NearAndFarTest {
  protected:
+  StuckTransfer() : NearAndFarTest(4096) {}
   void SetUp() override {
-    near_ = memory(*pair_.a, 4096, 1);
-    far_ = memory(*pair_.b, 4096, 2);
-    remote_ = far_->importedBy(pair_.toB);
     ASSERT_OK(remote_.prepare(kSoon));
     for (uint32_t i = 0; i < 16; ++i) {
       options_.notify.tag = i;
@@ -303,9 +295,6 @@ class StuckTransfer : public TransferTest {
     const Block block{&near_->region(), 0, &remote_, 0, 4096};
     return MUST(put(pair_.toB, {&block, 1}, options_));
   }
-  std::unique_ptr<TestMemory> near_;
-  std::unique_ptr<TestMemory> far_;
-  RemoteRegion remote_;
   PostOptions options_;
 };
 
