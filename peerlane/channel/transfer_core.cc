@@ -21,9 +21,12 @@ std::shared_ptr<NotifyNumbers> NotifyNumbers::of(PeerCore& peer) {
 }
 
 std::string describeRun(const cpu::CpuProgram& program, const cpu::CpuRun& run) {
+  const size_t ops = program.program().ops.size();
+  if (run.opIndex() >= ops)
+    return std::string(run.ended() ? "" : "waits for ") + "the agent's confirmation of all " +
+           std::to_string(ops) + " ops of " + std::string(program.program().name);
   std::string text = std::string(program.program().name) + " op " +
-                     std::to_string(run.opIndex() + 1) + " of " +
-                     std::to_string(program.program().ops.size());
+                     std::to_string(run.opIndex() + 1) + " of " + std::to_string(ops);
   const std::byte* word = nullptr;
   uint64_t operand = 0;
   if (run.awaited(word, operand))
