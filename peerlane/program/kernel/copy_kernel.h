@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copy kernel: one launch that waits for a word, copies any list of places and stores words behind
+// it. Not a queue and not an executor: it launches what it is told and remembers nothing but which
+// devices it has been loaded on. Any thread may call; the launch goes to the caller's current
+// device, which must be the stream's. Usable under stream capture.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "peerlane/core/status.h"
+#include "peerlane/program/copy_device.h"
+#include "peerlane/program/kernel/word_step.h"
+
+namespace peerlane::kernel {
+
+struct CopyPiece {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  uint64_t bytes = 0;
+};
+
+// So many pieces travel in the launch's parameters; the caller's array is free after the call.
+inline constexpr uint32_t kInlinePieces = 128;
+
+// Pieces in memory that the device reads when the kernel runs (its own, or pinned host memory).
+struct PieceList {
+  const CopyPiece* pieces = nullptr;
+  // For each piece the number of tiles (copyTiles) of all pieces up to it, itself included.
+  const uint64_t* tileEnds = nullptr;
+  uint64_t count = 0;
+  uint64_t tiles = 0;  // the last of tileEnds
+};
+
+// Block i goes from `from` + fromStride * fromIndex[i] to `to` + toStride * toIndex[i]. The indices
+// lie in memory that the device reads when the kernel runs; null stands for 0, 1, 2...
+struct BlockList {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  uint64_t fromStride = 0;
+  uint64_t toStride = 0;
+  uint64_t blockBytes = 0;
+  const uint32_t* fromIndex = nullptr;
+  const uint32_t* toIndex = nullptr;
+  uint64_t count = 0;
+};
+
+inline constexpr uint32_t kMaxInterleaved = 128;
+
+enum class CopyMethod : uint8_t {
+  kThreads,  // loads and stores: any alignment at full speed
+  // The copy hardware of sm_90 and newer by way of shared memory, few threads: pieces must lie on
+  // 16 bytes relative to each other, others are copied by the few threads there are. Blocks of less
+  // than kSmallBlockBytes and older devices take kThreads.
+  kBulk,
+};
+
+// Blocks smaller than this are copied several at a time.
+inline constexpr uint64_t kSmallBlockBytes = 4096;
+
+struct CopyLaunch {
+  // What to copy: the first of these that is not empty. All empty: only the words are done.
+  const CopyPiece* pieces = nullptr;  // host memory
+  uint32_t pieceCount = 0;            // at most kInlinePieces
+  PieceList list;
+  BlockList blocks;
+
+  WordWait wait;
+  WordTail tail;
+  // A word of the device's memory that holds 0 and is left so, used by one launch at a time: where
+  // blocks of threads count each other. May be null if `tail` is empty or `ctas` is 1.
+  uint32_t* arrivals = nullptr;
+
+  CopyMethod method = CopyMethod::kThreads;
+  uint32_t ctas = 0;     // 0: as many as the bytes need, at most one for each multiprocessor
+  uint32_t threads = 0;  // per CTA, whole warps, at most 1024 (kBulk: 128); 0: what measured best
+  // Neighbouring CTAs copy neighbouring tiles, instead of each CTA a run of its own. Not for lists
+  // of more than kMaxInterleaved entries.
+  bool interleave = false;
+  uint32_t bulkStages = 0;  // kBulk: 4 or 8 buffers per warp; 0: what measured best
+  void* stream = nullptr;   // cudaStream_t
+};
+
+// Makes every kernel resident on the current device. A kernel that is loaded at its first launch
+// waits for the device to be idle: never, if one that runs waits for it.
+Status loadCopyKernels();
+
+// Errors: InvalidArgument, Unavailable (not loaded on this device), System (the launch failed).
+Status launchCopy(const CopyLaunch& launch);
+
+}  // namespace peerlane::kernel
