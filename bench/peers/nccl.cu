@@ -23,7 +23,6 @@
 // setting it up costs time.
 
 #include <cuda_runtime.h>
-#include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
