@@ -35,8 +35,12 @@ endif()
 
 if(PEERLANE_HAS_CUDA)
   message(STATUS "GPUs: CUDA ${CUDAToolkit_VERSION}")
+  # CMake 3.25 does not know that nvcc speaks C++20, which our targets ask of every language.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   # Device code of this project, whoever compiles it. -lineinfo costs nothing at run time.
   add_library(peerlane_cuda_strict INTERFACE)
   target_compile_options(peerlane_cuda_strict INTERFACE

@@ -5,7 +5,6 @@
 set(PEERLANE_PUBLIC_HEADERS
   peerlane/peerlane.h
   peerlane/channel/communicator.h
-  peerlane/channel/communicator.h
   peerlane/channel/host_stream.h
   peerlane/channel/notification.h
   peerlane/channel/plan.h
@@ -20,6 +19,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/topology.h
+  peerlane/program/device_stream.h
   peerlane/session/context.h
   peerlane/session/inspect_process.h
   peerlane/session/peer.h

@@ -6,6 +6,7 @@
 
 #include "peerlane/channel/notify_protocol.h"
 #include "peerlane/channel/signal_protocol.h"
+#include "peerlane/os/cuda.h"
 
 namespace peerlane {
 namespace {
@@ -111,12 +112,6 @@ Result<TargetId> BlockProgram::remoteTarget(const PeerCore& peer, const RemoteRe
     return Status(Code::kPermissionDenied, std::string("the remote region grants ") +
                                                accessName(region->access()) + ", this needs " +
                                                accessName(wanted));
-  // Another handle on the same region is the same target.
-  for (size_t i = remotes_.size(); i-- > 0;)
-    if (remotes_[i].reference().allocation == region->reference().allocation &&
-        remotes_[i].reference().generation == region->reference().generation &&
-        remotes_[i].bytes() == region->bytes())
-      return static_cast<TargetId>(kRemoteBit + i);
   if (remotes_.size() >= kMaxRegions)
     return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
   remotes_.push_back(*region);
@@ -299,6 +294,45 @@ void BlockProgram::leave() {
   for (const RemoteRegion& remote : remotes_) remote.slot()->region->gate.leave();
 }
 
+Result<std::optional<Device>> BlockProgram::device() const {
+  std::optional<Device> found;
+  bool host = false;
+  const auto look = [&](const Device& device, bool local) -> Status {
+    if (device.kind == DeviceKind::kHost) {
+      host = true;
+      return Status::ok();
+    }
+    if (local && found && *found != device)
+      return Status(Code::kNotSupported, "local memory of " + found->toString() + " and of " +
+                                             device.toString() + " in one post; make two");
+    if (local || !found) found = device;
+    return Status::ok();
+  };
+  for (const auto& local : locals_) PEERLANE_RETURN_IF_ERROR(look(local->memory.device, true));
+  bool remoteDevice = false;
+  for (const RemoteRegion& remote : remotes_) {
+    const bool isHost = remote.reference().device.kind == DeviceKind::kHost;
+    host = host || isHost;
+    remoteDevice = remoteDevice || !isHost;
+  }
+  if (host && (found || remoteDevice))
+    return Status(Code::kNotSupported,
+                  "host memory and GPU memory in one transfer: copy between them with CUDA, or "
+                  "register memory of the same kind at both sides");
+  return found;
+}
+
+Status BlockProgram::checkIdentity() const {
+  for (const auto& local : locals_) {
+    if (local->memory.device.kind != DeviceKind::kCuda) continue;
+    if (cuda::identityOf(local->base) == local->memory.identity) continue;
+    return invalid("region " + std::to_string(local->allocation) + " of " +
+                   local->memory.device.toString() +
+                   " was freed without being unregistered; its memory is gone or another's");
+  }
+  return Status::ok();
+}
+
 const char* BlockProgram::engine() const {
   if (remotes_.empty()) return "mapped";
   const auto& region = remotes_.front().slot()->region;
@@ -344,7 +378,7 @@ Status BlockProgram::checkOverlapWithSource() const {
 }
 
 Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& program,
-                           Binding& binding) {
+                           Binding& binding, std::byte* slabWindow) {
   const LinkTraits& traits = peer.link().traits();
   if (traits.transport == "self") PEERLANE_RETURN_IF_ERROR(checkOverlapWithSource());
   const Access wanted = direction_ == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
@@ -388,6 +422,11 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
   const std::shared_ptr<ImportedRegion>& peerSlab = peer.peerSlab();
   const auto slabTarget = [&](uint64_t offset, uint64_t bytes) {
     const RemoteMemory& memory = peerSlab->memory;
+    if (slabWindow != nullptr)
+      return BoundTarget{.address = slabWindow + offset,
+                         .bytes = bytes,
+                         .remote = &memory,
+                         .remoteOffset = offset};
     return BoundTarget{.address = memory.mapped != nullptr ? memory.mapped + offset : nullptr,
                        .bytes = bytes,
                        .remote = &memory,

@@ -52,8 +52,16 @@ class BlockProgram {
   void leave();
 
   // The program with its binding; once, for a list of blocks goes into it. Requires: imported.
-  // `notify` must outlive the run.
-  Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding);
+  // `notify` must outlive the run. `slabWindow`: where a device finds the peer's slab; null for
+  // programs that a CPU runs.
+  Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding,
+               std::byte* slabWindow = nullptr);
+
+  // The GPU that moves the bytes: where the local memory lies. Nothing when all of it is host
+  // memory. Errors: kNotSupported for host memory and GPU memory in one post.
+  Result<std::optional<Device>> device() const;
+  // GPU memory that was freed, or freed and allocated anew, since it was registered.
+  Status checkIdentity() const;
 
   Direction direction() const { return direction_; }
   uint64_t bytes() const { return bytes_; }

@@ -9,6 +9,8 @@
 #include <limits>
 
 #include "peerlane/channel/block_program.h"
+#include "peerlane/channel/device_plan.h"
+#include "peerlane/channel/index_check.h"
 #include "peerlane/channel/pending.h"
 #include "peerlane/channel/transfer_core.h"
 #include "peerlane/core/asymmetric_fence.h"
@@ -43,7 +45,6 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   void lower() { busy_.raised.store(0, std::memory_order_release); }
   Result<Transfer> run(cpu::Indices indices);
   Status refusal() const;
-  Status checkIndices(std::span<const uint32_t> to, std::span<const uint32_t> from);
   void count(uint64_t bytes);
   void tellMetrics();
   void finish(Code code);
@@ -58,10 +59,7 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   BusyFlag busy_;
   uint64_t number_ = 0;                 // of the last post
   std::atomic<uint64_t> cancelled_{0};  // the post to be cancelled; canceller -> turning thread
-  // Indexed plans: the post in which a destination block was last named, so that a number given
-  // twice is seen.
-  std::vector<uint64_t> namedIn_;
-  uint64_t indexedPosts_ = 0;
+  IndexCheck indexCheck_;
   std::vector<uint32_t> toIndex_;  // copies, for posts that go on after the call returned
   std::vector<uint32_t> fromIndex_;
   static constexpr uint64_t kPostsPerCount = 64;
@@ -100,7 +98,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   binding.mailbox = mailbox_;
   PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
   if (blocks_.layout().kind == CopyLayout::Kind::kIndexed) {
-    namedIn_.assign(blocks_.layout().toLimit, 0);
+    indexCheck_ = IndexCheck(blocks_.layout());
     toIndex_.reserve(blocks_.layout().count);
     fromIndex_.reserve(blocks_.layout().count);
   }
@@ -166,39 +164,16 @@ Result<Transfer> PlanCore::post() {
   return run({});
 }
 
-Status PlanCore::checkIndices(std::span<const uint32_t> to, std::span<const uint32_t> from) {
-  const CopyLayout& layout = blocks_.layout();
-  ++indexedPosts_;
-  for (size_t i = 0; i < to.size(); ++i) {
-    if (to[i] >= layout.toLimit || from[i] >= layout.fromLimit)
-      return Status(Code::kInvalidArgument,
-                    "block " + std::to_string(i) + ": numbers " + std::to_string(to[i]) +
-                        " (destination) and " + std::to_string(from[i]) +
-                        " (source); they must be below " + std::to_string(layout.toLimit) +
-                        " and " + std::to_string(layout.fromLimit));
-    if (namedIn_[to[i]] == indexedPosts_)
-      return Status(Code::kInvalidArgument,
-                    "destination block " + std::to_string(to[i]) + " is named twice in one post");
-    namedIn_[to[i]] = indexedPosts_;
-  }
-  return Status::ok();
-}
-
 Result<Transfer> PlanCore::post(std::span<const uint32_t> local, std::span<const uint32_t> remote) {
   const CopyLayout& layout = blocks_.layout();
   if (layout.kind != CopyLayout::Kind::kIndexed)
     return Status(Code::kInvalidArgument,
                   "this plan has fixed blocks; it is posted without block numbers");
-  if (local.size() != remote.size() || local.empty() || local.size() > layout.count)
-    return Status(Code::kInvalidArgument, std::to_string(local.size()) + " local and " +
-                                              std::to_string(remote.size()) +
-                                              " remote block numbers; need as many of each, 1 to " +
-                                              std::to_string(layout.count));
   const bool isPut = blocks_.direction() == Direction::kPut;
   PEERLANE_RETURN_IF_ERROR(raise());
   const auto to = isPut ? remote : local;
   const auto from = isPut ? local : remote;
-  if (Status bad = checkIndices(to, from); !bad.isOk()) {
+  if (Status bad = indexCheck_.check(to, from); !bad.isOk()) {
     lower();
     return bad;
   }
@@ -269,55 +244,73 @@ Status emptyPlan() {
   return Status(Code::kInvalidArgument, "an empty Plan; take one from Plan::create");
 }
 
+Status hostPlan() {
+  return Status(Code::kInvalidArgument,
+                "this plan moves host memory; it is posted without a device stream");
+}
+
 }  // namespace
 
 Result<Transfer> Plan::post() {
-  if (!core_) [[unlikely]]
-    return emptyPlan();
-  return core_->post();
+  if (core_) [[likely]]
+    return core_->post();
+  return post(DeviceStream());
 }
 Result<Transfer> Plan::post(std::span<const uint32_t> localIndex,
                             std::span<const uint32_t> remoteIndex) {
-  if (!core_) [[unlikely]]
-    return emptyPlan();
-  return core_->post(localIndex, remoteIndex);
+  if (core_) [[likely]]
+    return core_->post(localIndex, remoteIndex);
+  return post(localIndex, remoteIndex, DeviceStream());
+}
+Result<Transfer> Plan::post(DeviceStream stream) {
+  if (device_) [[likely]]
+    return device_->post(stream);
+  return core_ ? hostPlan() : emptyPlan();
+}
+Result<Transfer> Plan::post(std::span<const uint32_t> localIndex,
+                            std::span<const uint32_t> remoteIndex, DeviceStream stream) {
+  if (device_) [[likely]]
+    return device_->post(localIndex, remoteIndex, stream);
+  return core_ ? hostPlan() : emptyPlan();
+}
+Result<Transfer> Plan::post(const DeviceIndexList& indices, DeviceStream stream) {
+  if (device_) [[likely]]
+    return device_->post(indices, stream);
+  return core_ ? hostPlan() : emptyPlan();
 }
 
-namespace {
-
 template <typename Blocks>
-Result<std::shared_ptr<PlanCore>> make(const Peer& peer, Direction direction, const Blocks& blocks,
-                                       const PlanOptions& options) {
+Result<Plan> Plan::make(const Peer& peer, Direction direction, const Blocks& blocks,
+                        const PlanOptions& options) {
   if (!peer)
     return Status(Code::kInvalidArgument,
                   "an empty Peer; take one from Context::connect or accept");
   PEERLANE_RETURN_IF_ERROR(peer.core()->usable());
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
-  auto core = std::make_shared<PlanCore>(peer.core(), std::move(program));
-  PEERLANE_RETURN_IF_ERROR(core->prepare(options, options.timeout));
-  return core;
+  PEERLANE_ASSIGN(const std::optional<Device> device, program.device());
+  Plan plan;
+  if (device) {
+    PEERLANE_ASSIGN(plan.device_,
+                    DevicePlan::create(peer.core(), *device, std::move(program), options));
+    return plan;
+  }
+  plan.core_ = std::make_shared<PlanCore>(peer.core(), std::move(program));
+  PEERLANE_RETURN_IF_ERROR(plan.core_->prepare(options, options.timeout));
+  return plan;
 }
-
-}  // namespace
 
 Result<Plan> Plan::create(const Peer& peer, Direction direction, std::span<const Block> blocks,
                           const PlanOptions& options) {
-  Plan plan;
-  PEERLANE_ASSIGN(plan.core_, make(peer, direction, blocks, options));
-  return plan;
+  return make(peer, direction, blocks, options);
 }
 Result<Plan> Plan::create(const Peer& peer, Direction direction, const StridedBlocks& blocks,
                           const PlanOptions& options) {
-  Plan plan;
-  PEERLANE_ASSIGN(plan.core_, make(peer, direction, blocks, options));
-  return plan;
+  return make(peer, direction, blocks, options);
 }
 Result<Plan> Plan::create(const Peer& peer, Direction direction, const IndexedBlocks& blocks,
                           const PlanOptions& options) {
-  Plan plan;
-  PEERLANE_ASSIGN(plan.core_, make(peer, direction, blocks, options));
-  return plan;
+  return make(peer, direction, blocks, options);
 }
 
 }  // namespace peerlane

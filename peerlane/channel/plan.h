@@ -2,6 +2,8 @@
 //
 // Plan: a transfer prepared once and posted many times. Posting allocates nothing, takes no lock
 // and enters the kernel only to wake a sleeping peer. One thread at a time posts a plan.
+// A plan of GPU memory is enqueued on a stream (in which the driver does take locks); up to 1024
+// posts of it may be under way at once.
 // Context::metrics() hears of posts in groups of up to 64.
 #pragma once
 
@@ -14,6 +16,7 @@
 namespace peerlane {
 
 class PlanCore;
+class DevicePlan;
 
 // Blocks that are named by number with every post: block i lies at offset + i * stride.
 struct IndexedBlocks {
@@ -37,6 +40,16 @@ struct PlanOptions {
   uint64_t signalAdd = 1;
   // How long create() may wait for regions that are not imported yet.
   std::chrono::nanoseconds timeout = std::chrono::seconds(10);
+  Engine engine = Engine::kAuto;  // GPU memory: who copies
+  uint32_t ctas = 0;              // as PostOptions::ctas
+};
+
+// Block numbers that lie in memory of the GPU, and are read when the stream gets there. Numbers
+// that are out of range are left out, and the transfer ends with kInvalidArgument.
+struct DeviceIndexList {
+  const uint32_t* local = nullptr;
+  const uint32_t* remote = nullptr;
+  uint64_t count = 0;
 };
 
 class Plan {
@@ -59,10 +72,21 @@ class Plan {
   Result<Transfer> post(std::span<const uint32_t> localIndex,
                         std::span<const uint32_t> remoteIndex);
 
-  explicit operator bool() const { return core_ != nullptr; }
+  // Plans of GPU memory: on a stream; none means one of the library's own. The two above use that
+  // as well. kTryAgain when too many posts are under way. The numbers are read during the call.
+  Result<Transfer> post(DeviceStream stream);
+  Result<Transfer> post(std::span<const uint32_t> localIndex, std::span<const uint32_t> remoteIndex,
+                        DeviceStream stream);
+  Result<Transfer> post(const DeviceIndexList& indices, DeviceStream stream);
+
+  explicit operator bool() const { return core_ != nullptr || device_ != nullptr; }
 
  private:
+  template <typename Blocks>
+  static Result<Plan> make(const Peer& peer, Direction direction, const Blocks& blocks,
+                           const PlanOptions& options);
   std::shared_ptr<PlanCore> core_;
+  std::shared_ptr<DevicePlan> device_;  // instead, for GPU memory
 };
 
 }  // namespace peerlane

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/signal.h"
 
-#include "peerlane/program/word.h"
+#include "peerlane/channel/device_wait.h"
+#include "peerlane/program/counter_line.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -25,7 +26,9 @@ uint64_t Signal::value() const {
 }
 
 uint64_t Signal::word() const {
-  return loadWord(word_, Width::k64);
+  // Devices of the peer add to words of their own.
+  return peer_.core()->deviceLink() == nullptr ? loadWord(word_, Width::k64)
+                                               : CounterLine::value(word_);
 }
 
 Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
@@ -33,8 +36,24 @@ Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
   if (reached()) return Status::ok();
   PeerCore& core = *peer_.core();
   const auto over = [&] { return reached() || core.failureCode() != Code::kOk; };
-  PEERLANE_RETURN_IF_ERROR(core.progress().wait(over, timeout));
+  // A store of a device wakes nobody: while this thread sleeps, the progress thread looks.
+  const bool byDevice = core.deviceLink() != nullptr;
+  if (byDevice) core.progress().expectDeviceStores();
+  const Status waited = core.progress().wait(over, timeout);
+  if (byDevice) core.progress().deviceStoresSeen();
+  PEERLANE_RETURN_IF_ERROR(waited);
   return reached() ? Status::ok() : core.failure();
+}
+
+Result<Transfer> Signal::waitOn(DeviceStream stream, uint64_t value,
+                                std::chrono::nanoseconds timeout) const {
+  if (!stream)
+    return Status(Code::kInvalidArgument, "Signal::waitOn needs a stream (DeviceStream::cuda)");
+  const auto offset = static_cast<uint64_t>(word_ - peer_.core()->slab());
+  const uint64_t number = (offset - slab::kSignalsOffset) / slab::kWordStrideBytes;
+  return DeviceWait::begin(peer_.core(), stream, offset, value,
+                           "signal " + std::to_string(number) + " >= " + std::to_string(value),
+                           timeout);
 }
 
 Result<Transfer> addSignal(const Peer& peer, uint32_t number, uint64_t value) {

@@ -24,6 +24,11 @@ class Signal {
   uint64_t value() const;
   // Until value() >= `value`. kTimeout, kPeerLost, kPeerSilent.
   Status wait(uint64_t value, std::chrono::nanoseconds timeout) const;
+  // Holds a GPU's stream until then; the call returns at once. What is enqueued behind it sees the
+  // bytes of every put whose addition is in the value. The transfer ends when the stream has gone
+  // on: OK; kTimeout, kCancelled, kPeerLost or kPeerSilent when it was let go without that.
+  Result<Transfer> waitOn(DeviceStream stream, uint64_t value,
+                          std::chrono::nanoseconds timeout = std::chrono::hours(24)) const;
 
  private:
   Signal(Peer peer, const std::byte* word) : peer_(std::move(peer)), word_(word) {}

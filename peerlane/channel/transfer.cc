@@ -2,6 +2,7 @@
 #include "peerlane/channel/transfer.h"
 
 #include "peerlane/channel/block_program.h"
+#include "peerlane/channel/device_transfer.h"
 #include "peerlane/channel/transfer_core.h"
 #include "peerlane/os/process.h"
 
@@ -29,6 +30,12 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
     if (!local->gate.open())
       return Status(Code::kClosed,
                     "region " + std::to_string(local->allocation) + " is being unregistered");
+  PEERLANE_ASSIGN(const std::optional<Device> device, program.device());
+  if (device)
+    return postOnDevice(peer.core(), *device, std::move(program), std::move(owned), options);
+  if (options.deviceStream)
+    return Status(Code::kInvalidArgument,
+                  "a device stream was given, and none of the memory is a device's");
   auto core = std::make_shared<TransferCore>(peer.core(), std::move(program), std::move(owned));
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, options.stream));
   return Transfer(std::move(core));
@@ -87,6 +94,18 @@ Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream
   auto core = std::make_shared<TransferCore>(peer.core(), BlockProgram(), std::move(owned));
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, stream));
   return Transfer(std::move(core));
+}
+
+Result<Transfer> notify(const Peer& peer, const Notify& what, DeviceStream stream) {
+  PEERLANE_RETURN_IF_ERROR(usable(peer));
+  if (!stream) return notify(peer, what, static_cast<HostStream*>(nullptr));
+  if (!what.message && !what.signal)
+    return Status(Code::kInvalidArgument, "a notification without message and signal");
+  PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(what));
+  PEERLANE_ASSIGN(DeviceExecutor* const executor, peer.core()->executorOf(stream));
+  PostOptions options;
+  options.deviceStream = stream;
+  return postOnDevice(peer.core(), executor->device(), BlockProgram(), std::move(owned), options);
 }
 
 Status flush(const Peer& peer, std::chrono::nanoseconds timeout) {

@@ -18,6 +18,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/region.h"
+#include "peerlane/program/device_stream.h"
 #include "peerlane/session/peer.h"
 
 namespace peerlane {
@@ -60,6 +61,14 @@ struct PostOptions {
   Notify notify{};  // puts only
   HostStream* stream =
       nullptr;  // ordered after everything posted to it before; null: on the calling thread
+  // GPU memory: ordered after everything enqueued on this stream before, and before what is
+  // enqueued on it afterwards. None: a stream of the library's own, ordered with nothing. Nothing
+  // is enqueued on it after the call returned, and the call does not wait for it. A message
+  // (Notify::message) is delivered by the host once the bytes are there; a signal is added by the
+  // stream itself.
+  DeviceStream deviceStream{};
+  Engine engine = Engine::kAuto;  // GPU memory: who copies
+  uint32_t ctas = 0;  // for Engine::kSm: how many thread blocks; 0: as many as are useful
 };
 
 // The outcome of a post. Copies name the same operation. It goes on when all handles are gone.
@@ -114,6 +123,8 @@ Result<Transfer> get(const Peer& peer, const StridedBlocks& blocks,
                      const PostOptions& options = {});
 // A notification without bytes.
 Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream = nullptr);
+// The same behind everything that was enqueued on a GPU's stream before.
+Result<Transfer> notify(const Peer& peer, const Notify& what, DeviceStream stream);
 
 // Returns when every put, get and plan posted to the peer has ended, so that all puts are visible
 // there. Posting meanwhile prolongs it. How they ended is said by their transfers.

@@ -90,7 +90,7 @@ bool readPorts(std::string_view text, Config& config) {
 }
 
 bool readLinks(std::string_view text, Config& config) {
-  constexpr std::array<std::string_view, 3> kLinks{"self", "shm", "tcp"};
+  constexpr std::array<std::string_view, 4> kLinks{"self", "shm", "cuda_ipc", "tcp"};
   std::vector<std::string> links = split(text, ',');
   for (const std::string& link : links) {
     if (std::find(kLinks.begin(), kLinks.end(), link) == kLinks.end()) return false;
@@ -235,8 +235,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
       {"PEERLANE_LINKS",
        {},
        "list",
-       "self,shm,tcp",
-       "a comma-separated list of self, shm, tcp",
+       "self,shm,cuda_ipc,tcp",
+       "a comma-separated list of self, shm, cuda_ipc, tcp",
        "The links that may be used.",
        readLinks},
       {"PEERLANE_SHM_ENGINE",

@@ -24,6 +24,10 @@ struct MemoryDescription {
   MemoryKind kind = MemoryKind::kPrivate;
   Fd backing;  // kShared: the descriptor another process may map, sealed against shrinking
   uint64_t fdOffset = 0;  // of the first byte described
+  // GPU memory: as in RegionGrant.
+  uint64_t backingBytes = 0;
+  uint64_t identity = 0;
+  std::vector<std::byte> handle;
   bool writable = true;
   std::string
       text;  // for people: "shared memory (/memfd:pool)", "private memory; not shared because ..."

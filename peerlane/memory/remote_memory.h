@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "peerlane/memory/device.h"
 #include "peerlane/os/fd.h"
@@ -14,9 +15,16 @@ namespace peerlane {
 
 // How the owner's memory can be reached. Numbers are wire format.
 enum class MemoryKind : uint8_t {
-  kPrivate = 0,  // heap or private mappings: by process_vm_* or staged
-  kShared = 1,   // backed by a descriptor that can be mapped elsewhere
+  kPrivate = 0,         // heap or private mappings: by process_vm_* or staged
+  kShared = 1,          // backed by a descriptor that can be mapped elsewhere
+  kCudaDescriptor = 2,  // GPU memory that travels as a descriptor (VMM)
+  kCudaHandle = 3,      // GPU memory that travels as a legacy IPC handle (cudaMalloc)
+  kCudaPrivate = 4,     // GPU memory that no other process can map
 };
+
+constexpr bool isCuda(MemoryKind kind) {
+  return kind >= MemoryKind::kCudaDescriptor;
+}
 
 // What an owner tells an importer about one region (through the control connection, descriptor
 // beside it).
@@ -30,14 +38,21 @@ struct RegionGrant {
   MemoryKind kind = MemoryKind::kPrivate;
   Access access = Access::kLocal;
   Device device;
+  // GPU memory: what has to be mapped, of which the region is a part from `fdOffset` on.
+  uint64_t backingBytes = 0;
+  uint64_t identity = 0;          // of that allocation in its process; never used twice there
+  std::vector<std::byte> handle;  // kCudaHandle
 };
+
+// The engine of memory that a GPU reaches.
+inline constexpr const char* kCudaEngine = "cuda";
 
 struct RemoteMemory {
   RegionGrant grant;
-  std::byte* mapped =
-      nullptr;              // address here when loads and stores reach it, else null: an agent does
-  const char* engine = "";  // who copies: "mapped", "cma", "ring", "socket"
-  uint64_t linkKey = 0;     // private to the link
+  std::byte* mapped = nullptr;  // address here when loads and stores reach it (of a GPU, where the
+                                // grant's device is one), else null: an agent does
+  const char* engine = "";      // who copies: "mapped", "cma", "ring", "socket", "cuda"
+  uint64_t linkKey = 0;         // private to the link
 };
 
 }  // namespace peerlane

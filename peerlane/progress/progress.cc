@@ -16,6 +16,10 @@ constexpr uint32_t kLooksPerYield = 512;
 // How long a context counts as polling after the last wait: also the longest an unattended store
 // can go unseen.
 constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
+// Between looks for what a device stores; doubled each time nothing came.
+constexpr Progress::Duration kFirstNap = std::chrono::microseconds(50);
+constexpr Progress::Duration kLongestNap = std::chrono::milliseconds(1);
+constexpr Progress::Duration kDeepSleep = std::chrono::hours(1);
 
 }  // namespace
 
@@ -71,20 +75,41 @@ void Progress::run() {
       if (!moved && burst_.load(std::memory_order_relaxed) &&
           activity_.load(std::memory_order_relaxed) != activitySeen)
         break;
-      if (moved)
+      if (moved) {
         lastMove = now;
-      else if (now - lastMove >= spin_)
+        nap_ = {};
+      } else if (now - lastMove >= (nap_ == Duration{} ? spin_ : Duration{})) {
         break;
+      }
       cpuRelax();
     }
     asleep_.store(true, std::memory_order_seq_cst);  // partner: wakeLoopIfAsleep
     bell_->leave();
     const bool othersTurn = burst_.load(std::memory_order_seq_cst) && stillActive(activitySeen);
     const bool late = othersTurn ? pending_.load(std::memory_order_seq_cst) != nullptr : lateLook();
-    if (!late && !stop_.load(std::memory_order_seq_cst))
-      loop_->waitOnce(othersTurn ? kBurstLinger : std::chrono::hours(1));
+    if (!late && !stop_.load(std::memory_order_seq_cst)) loop_->waitOnce(napLength(othersTurn));
+    deepAsleep_.store(false, std::memory_order_relaxed);
     asleep_.store(false, std::memory_order_seq_cst);
   }
+}
+
+// Once nothing has come for a while and nothing is expected, only a ring wakes this thread. Whoever
+// expects a store from then on sees `deepAsleep_`, or is seen here.
+Progress::Duration Progress::napLength(bool othersTurn) {
+  if (othersTurn) return kBurstLinger;
+  if (nap_ < kLongestNap &&
+      (nap_ != Duration{} || deviceStores_.load(std::memory_order_relaxed) != 0)) {
+    nap_ = nap_ == Duration{} ? kFirstNap : std::min(2 * nap_, kLongestNap);
+    return nap_;
+  }
+  deepAsleep_.store(true, std::memory_order_seq_cst);  // partner: expectDeviceStores
+  if (deviceStores_.load(std::memory_order_seq_cst) != 0) {
+    deepAsleep_.store(false, std::memory_order_relaxed);
+    nap_ = kLongestNap;
+    return nap_;
+  }
+  nap_ = {};
+  return kDeepSleep;
 }
 
 // False ends the burst.

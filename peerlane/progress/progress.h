@@ -136,6 +136,15 @@ class Progress {
     if (activity_.load(std::memory_order_relaxed) % kLooksPerTurn == 0) turn();
   }
 
+  // Stores of a device ring nobody. While some are expected the progress thread looks by itself,
+  // soon at first and then every millisecond. Balanced; cheap while the thread is awake or looks
+  // anyway.
+  void expectDeviceStores() {
+    deviceStores_.fetch_add(1, std::memory_order_seq_cst);
+    if (deepAsleep_.load(std::memory_order_seq_cst)) loop_->wake();  // partner: run()
+  }
+  void deviceStoresSeen() { deviceStores_.fetch_sub(1, std::memory_order_relaxed); }
+
   // One pass over all tasks, if no other thread is at it. True when something moved.
   bool turn();
 
@@ -186,10 +195,12 @@ class Progress {
   void beginBurst();
   void endBurst();
   bool stillActive(uint64_t& seen);
+  Duration napLength(bool othersTurn);
   bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
 
   const Duration spin_;
+  Duration nap_{};        // loop thread: the last one while device stores were expected
   const uint64_t forks_;  // forkGeneration() of the process that has the thread
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Bell> bell_;
@@ -201,7 +212,9 @@ class Progress {
 
   std::atomic<bool> asleep_{
       false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
-  std::atomic<bool> burst_{false};     // the bell is held for threads that wait now and then
+  std::atomic<bool> deepAsleep_{false};    // the same, and no device stores are expected
+  std::atomic<uint32_t> deviceStores_{0};  // work of devices that somebody looks for
+  std::atomic<bool> burst_{false};         // the bell is held for threads that wait now and then
   std::atomic<uint64_t> activity_{0};  // of waiting threads; approximate, only its change counts
   std::atomic<bool> stop_{false};
   std::atomic<bool> stopped_{false};  // the thread is gone, and what was posted has run

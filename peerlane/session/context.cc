@@ -10,7 +10,12 @@
 #include "peerlane/core/asymmetric_fence.h"
 #include "peerlane/core/log.h"
 #include "peerlane/core/metrics.h"
+#ifdef PEERLANE_HAS_CUDA
+#include "peerlane/memory/cuda_provider.h"
+#include "peerlane/program/stream/stream_executor.h"
+#endif
 #include "peerlane/memory/host_provider.h"
+#include "peerlane/program/device_executor.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
 #include "peerlane/session/peer_core.h"
@@ -37,6 +42,8 @@ constexpr std::chrono::seconds kGoodbyePatience{2};
 class Context::State : public std::enable_shared_from_this<Context::State> {
  public:
   using Clock = std::chrono::steady_clock;
+
+  Status openDevices(const std::vector<Device>& devices);
 
   State(Config config, ContextId id, const Secret& secret)
       : config_(std::move(config)), id_(id), secret_(secret), forks_(forkGeneration()) {}
@@ -93,6 +100,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void quarantine(const std::shared_ptr<Leaving>& leaving);
 
   const uint64_t forks_;
+  cuda::Gpus gpus_;
+  DeviceExecutors executors_;
   MemoryProviders providers_;
   RegionTable regions_;
   std::vector<std::unique_ptr<Transport>> transports_;
@@ -109,10 +118,30 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
+Status Context::State::openDevices(const std::vector<Device>& devices) {
+  for (const Device& device : devices) {
+    if (device.kind == DeviceKind::kHost) continue;
+    const auto same = [&](const auto& gpu) { return gpu->gpu() == device.index; };
+    if (std::any_of(gpus_.begin(), gpus_.end(), same)) continue;
+    PEERLANE_RETURN_IF_ERROR(cuda::available().withContext(device.toString()));
+    PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(device.index));
+    gpus_.push_back(std::make_shared<const cuda::PrimaryContext>(std::move(held)));
+#ifdef PEERLANE_HAS_CUDA
+    PEERLANE_ASSIGN(auto executor, stream::makeStreamExecutor(gpus_.back(), config_));
+    executors_.push_back(std::move(executor));
+#endif
+  }
+  return Status::ok();
+}
+
 Status Context::State::start(const std::vector<std::string>& listen) {
   PEERLANE_RETURN_IF_ERROR(prepareAsymmetricFence());
+#ifdef PEERLANE_HAS_CUDA
+  // Asked first: to the system, GPU memory is a range that nothing is mapped at.
+  if (!gpus_.empty()) providers_.add(std::make_unique<CudaProvider>(gpus_));
+#endif
   providers_.add(std::make_unique<HostProvider>());
-  transports_ = makeAllTransports();
+  transports_ = makeAllTransports(gpus_);
   PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
   Status status;
   PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
@@ -188,8 +217,8 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
 
 std::shared_ptr<PeerCore> Context::State::makePeer(
     bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
-  const PeerSurroundings around{shared_from_this(), config_,  *progress_, regions_,
-                                providers_,         metrics_, transports_};
+  const PeerSurroundings around{shared_from_this(), config_,  *progress_,  regions_,
+                                providers_,         metrics_, transports_, executors_};
   const std::lock_guard lock(mutex_);
   const uint64_t number = nextPeer_++;
   auto& slot = peers_[number];
@@ -555,6 +584,7 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
   }
   auto state =
       std::make_shared<State>(std::move(*options.config), ContextId::random(), std::move(secret));
+  PEERLANE_RETURN_IF_ERROR(state->openDevices(options.devices));
   if (Status status = state->start(options.listen); !status.isOk()) return status;
   return std::unique_ptr<Context>(new Context(std::move(state)));
 }

@@ -23,6 +23,11 @@
 namespace peerlane {
 
 struct ContextOptions {
+  // The GPUs whose memory is used: memory of others is refused, and no CUDA context is made there.
+  // Kernels are loaded now, because later they could not be while one that waits is running. Empty:
+  // host memory only. Errors of create(): kNotSupported (no CUDA in this build, no driver),
+  // kInvalidArgument (no such GPU).
+  std::vector<Device> devices{};
   // Taken from the environment when absent.
   std::optional<Config> config{};
   // Where to listen besides the Unix socket that every context has: "auto" (all chosen interfaces,

@@ -128,11 +128,13 @@ Built build(Encoder& to, const control::ImportRequest& message) {
 Built build(Encoder& to, const control::ImportReply& message) {
   to.limit("ImportReply.fdCount", message.fdCount, kMaxDescriptors);
   const auto reason = to.reason(message.reason);
+  const auto handle = to.blob("ImportReply.handle", message.handle);
   return {schema::Message::ImportReply,
           schema::CreateImportReply(to.builder, message.request, number(message.code), reason,
                                     message.memoryKind, message.base, message.bytes,
                                     message.fdOffset, message.fdCount, message.access,
-                                    message.allocation, message.generation)
+                                    message.allocation, message.generation, message.device,
+                                    message.backingBytes, message.identity, handle)
               .Union()};
 }
 
@@ -267,6 +269,10 @@ control::ImportReply read(Decoder& from, const schema::ImportReply& table) {
   message.access = table.access();
   message.allocation = table.allocation();
   message.generation = table.generation();
+  message.device = table.device();
+  message.backingBytes = table.backing_bytes();
+  message.identity = table.identity();
+  message.handle = from.blob("ImportReply.handle", table.handle());
   return message;
 }
 

@@ -41,8 +41,11 @@ PeerCore::~PeerCore() {
   // The locks below may be held for ever by threads that are not here.
   if (forked()) {
     (void)link_.release();
+    (void)deviceLink_.release();
     return;
   }
+  closeWindow(ownWindow_);
+  closeWindow(peerWindow_);
   if (slab_) around_.regions.remove(slab_->allocation);
   // The mapping of the peer's slab goes before the link that made it.
   if (peerSlab_ && link_) link_->detach(peerSlab_->memory);
@@ -161,6 +164,7 @@ Status PeerCore::handle(control::Offers& message) {
     return Status::ok();
   }
   for (const auto& transport : around_.transports) {
+    if (transport->forDevices()) continue;
     const std::string name(transport->name());
     auto mine = pendingLinks_.find(name);
     auto theirs = offered.find(name);
@@ -179,6 +183,7 @@ Status PeerCore::handle(control::Offers& message) {
     }
     link_ = std::move(*link);
     if (link_->traits().isFallback) metrics().fallbacks().add();
+    PEERLANE_RETURN_IF_ERROR(completeDeviceLink(offered));
     PEERLANE_RETURN_IF_ERROR(connection_->send(control::Accepted{name, {}, refused_}));
     return sendSlab();
   }
@@ -203,8 +208,34 @@ Status PeerCore::handle(control::Accepted& message) {
     if (std::none_of(refused_.begin(), refused_.end(), same))
       refused_.push_back(std::move(refusal));
   }
+  PEERLANE_RETURN_IF_ERROR(completeDeviceLink(offers_));
   PEERLANE_RETURN_IF_ERROR(sendSlab());
   maybeReady();
+  return Status::ok();
+}
+
+// Beside the link that was chosen: memory of devices, where both sides have some.
+Status PeerCore::completeDeviceLink(std::map<std::string, Offer>& offers) {
+  for (const auto& transport : around_.transports) {
+    if (!transport->forDevices()) continue;
+    const std::string name(transport->name());
+    auto mine = pendingLinks_.find(name);
+    auto theirs = offers.find(name);
+    if (mine == pendingLinks_.end()) continue;
+    if (theirs == offers.end()) {
+      refused_.push_back({name, "not offered by the peer"});
+      continue;
+    }
+    auto link = mine->second->complete(std::move(theirs->second));
+    if (link.isOk()) {
+      deviceLink_ = std::move(*link);
+      return Status::ok();
+    }
+    refused_.push_back({name, std::string(link.status().message())});
+    PEERLANE_LOG_WARN("peer {}: link {} refused: {}", number_, name, link.status().toString());
+    metrics().fallbacks().add();
+    if (around_.config.strict) return link.status().withContext("PEERLANE_STRICT: link " + name);
+  }
   return Status::ok();
 }
 
@@ -216,7 +247,7 @@ Status PeerCore::sendSlab() {
         auto self = weak.lock();
         if (!self) return;           // the link went with the peer
         if (self->forked()) return;  // locks may be held for ever
-        if (self->over()) return self->link_->detach(region->memory);
+        if (self->over()) return self->linkOf(region->memory).detach(region->memory);
         auto shared = std::make_shared<std::unique_ptr<ImportedRegion>>(std::move(region));
         self->progress().post([self, shared] { self->dropImported(std::move(*shared)); });
       });
@@ -237,6 +268,12 @@ Status PeerCore::adoptSlab(control::ImportReply& message) {
     return Status(Code::kCorrupt, "the peer's slab has " + std::to_string(message.bytes) +
                                       " bytes; need " + std::to_string(slab::kBytes));
   PEERLANE_ASSIGN(Grant grant, grantOf(message));
+  if (isCuda(grant.region.kind))
+    return Status(Code::kCorrupt, "the peer's slab lies in GPU memory");
+  if (!around_.devices.empty() && grant.fd) {
+    PEERLANE_ASSIGN(peerSlabFd_, grant.fd.dup());
+    peerSlabOffset_ = grant.region.fdOffset;
+  }
   PEERLANE_ASSIGN(RemoteMemory memory, link_->attach(std::move(grant)));
   peerSlab_ = std::make_shared<ImportedRegion>();
   peerSlab_->memory = std::move(memory);
@@ -331,6 +368,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
   if (link_) link_->close(failureCode());
+  if (deviceLink_) deviceLink_->close(failureCode());
   if (imported_)
     for (const auto& region : imported_->all()) region->gate.close();
   if (peerSlab_) peerSlab_->gate.close();
@@ -378,7 +416,7 @@ void PeerCore::leave(const Status& reason) {
 bool PeerCore::endedForGood() const {
   if (!link_ || facts_.sameProcess || !process_) return true;
   const LinkTraits& traits = link_->traits();
-  const bool writesDirectly = traits.mapsRegions || traits.agentEngine == "cma";
+  const bool writesDirectly = traits.mapsRegions || traits.agentEngine == "cma" || deviceLink_;
   return !writesDirectly || !process_->alive();
 }
 
@@ -552,6 +590,7 @@ std::string PeerCore::summary() const {
                      " " + peerStateName(state());
   if (facts_.credentials.pid != 0) line += " pid " + std::to_string(facts_.credentials.pid);
   if (link_) line += " link " + link_->traits().transport;
+  if (deviceLink_) line += " and " + deviceLink_->traits().transport;
   return line;
 }
 

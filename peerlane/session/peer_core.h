@@ -24,6 +24,8 @@
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/shm_segment.h"
+#include "peerlane/program/device_executor.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/byte_counters.h"
 #include "peerlane/session/control_connection.h"
@@ -52,6 +54,7 @@ struct PeerSurroundings {
   MemoryProviders& providers;
   Metrics& metrics;
   std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
+  const DeviceExecutors& devices;
 };
 
 // The place where an import ends up, shared by all handles on one remote region.
@@ -93,6 +96,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // The next three are constant once the peer is ready.
   const ContextId& context() const { return identity_.context; }
   Link& link() const { return *link_; }
+  // Beside it, for memory of devices; null when either side has none, or they cannot be reached.
+  const Link* deviceLink() const { return deviceLink_.get(); }
+  Link& linkOf(const RemoteMemory& memory) const {
+    return isCuda(memory.grant.kind) && deviceLink_ ? *deviceLink_ : *link_;
+  }
   const std::vector<control::Refusal>& refusedTransports() const { return refused_; }
   pid_t processId() const { return facts_.credentials.pid; }
   bool overUnix() const { return facts_.unixSocket; }
@@ -107,9 +115,20 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Metrics& metrics() const { return around_.metrics; }
   // Bytes over the link to this peer. Both are literals.
   Counter& bytes(const char* engine, const char* direction) {
-    return byteCounters_.of(around_.metrics, link().traits().transport, engine, direction);
+    const bool device = deviceLink_ && engine == kCudaEngine;
+    return byteCounters_.of(around_.metrics, (device ? *deviceLink_ : link()).traits().transport,
+                            engine, direction);
   }
   RegionTable& regions() const { return around_.regions; }
+
+  // The executor of a device of this context; kInvalidArgument for any other.
+  Result<DeviceExecutor*> executor(Device device) const;
+  // The executor that a stream belongs to.
+  Result<DeviceExecutor*> executorOf(DeviceStream stream) const;
+  // Where streams of this context's devices find the two slabs below. Made when first asked for.
+  // kNotSupported where the slabs are not mapped (tcp).
+  Result<std::byte*> deviceSlab();
+  Result<std::byte*> devicePeerSlab();
 
   // The slab this side keeps for the peer, and the one the peer keeps for this side.
   std::byte* slab() const { return slab_->base; }
@@ -169,6 +188,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   bool endedForGood() const;
   Status sendOffers();
   Status sendSlab();
+  Status completeDeviceLink(std::map<std::string, Offer>& offers);
+  Result<std::byte*> openWindow(std::shared_ptr<SharedSegment>& window, const Fd& fd,
+                                uint64_t offset);
+  void closeWindow(std::shared_ptr<SharedSegment>& window);
+  Result<RemoteMemory> attach(Grant grant);
   void maybeReady();
   Status handle(control::Offers& message);
   Status handle(control::Accepted& message);
@@ -243,9 +267,16 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   // Constant once ready.
   std::unique_ptr<Link> link_;
+  std::unique_ptr<Link> deviceLink_;
   std::shared_ptr<RegionRecord> slab_;
   std::shared_ptr<ImportedRegion> peerSlab_;
   std::unique_ptr<ImportCache> imported_;
+  Fd peerSlabFd_;  // where devices are: for a mapping of our own
+  uint64_t peerSlabOffset_ = 0;
+
+  std::mutex windowMutex_;
+  std::shared_ptr<SharedSegment> ownWindow_;  // under windowMutex_, as the next
+  std::shared_ptr<SharedSegment> peerWindow_;
 
   struct Revoked {
     uint64_t request;

@@ -67,7 +67,14 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record) {
   region.kind = record.memory.kind;
   region.access = record.access;
   region.device = record.memory.device;
-  PEERLANE_ASSIGN(Grant grant, link_->grant(region, record.memory.backing));
+  region.backingBytes = record.memory.backingBytes;
+  region.identity = record.memory.identity;
+  region.handle = record.memory.handle;
+  if (isCuda(region.kind) && !deviceLink_)
+    return Status(Code::kNotSupported,
+                  region.device.toString() + " memory, and no link between the two reaches GPUs");
+  Link& link = isCuda(region.kind) ? *deviceLink_ : *link_;
+  PEERLANE_ASSIGN(Grant grant, link.grant(std::move(region), record.memory.backing));
   control::ImportReply reply;
   reply.request = request;
   reply.memoryKind = static_cast<uint8_t>(grant.region.kind);
@@ -78,12 +85,17 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record) {
   reply.access = static_cast<uint8_t>(grant.region.access);
   reply.allocation = grant.region.allocation;
   reply.generation = grant.region.generation;
+  reply.device = grant.region.device.index;
+  reply.backingBytes = grant.region.backingBytes;
+  reply.identity = grant.region.identity;
+  reply.handle = grant.region.handle;
   const int fd = grant.fd.get();
   return connection_->send(reply, grant.fd ? std::span<const int>(&fd, 1) : std::span<const int>());
 }
 
 Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
-  if (message.memoryKind > 1 || message.access > 3 || message.fdCount > 1)
+  if (message.memoryKind > static_cast<uint8_t>(MemoryKind::kCudaPrivate) || message.access > 3 ||
+      message.fdCount > 1)
     return Status(Code::kCorrupt, "a grant with memory kind " + std::to_string(message.memoryKind) +
                                       ", access " + std::to_string(message.access) + ", " +
                                       std::to_string(message.fdCount) + " descriptors");
@@ -95,6 +107,10 @@ Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
   grant.region.fdOffset = message.fdOffset;
   grant.region.kind = static_cast<MemoryKind>(message.memoryKind);
   grant.region.access = static_cast<Access>(message.access);
+  if (isCuda(grant.region.kind)) grant.region.device = {DeviceKind::kCuda, message.device};
+  grant.region.backingBytes = message.backingBytes;
+  grant.region.identity = message.identity;
+  grant.region.handle = message.handle;
   PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
   if (!fds.empty()) grant.fd = std::move(fds.front());
   return grant;
@@ -140,7 +156,7 @@ Status PeerCore::handle(control::ImportReply& message) {
       for (const auto& slot : import.slots) importDone(slot, grant.status());
       return grant.status();
     }
-    auto memory = link_->attach(std::move(*grant));
+    auto memory = attach(std::move(*grant));
     if (memory.isOk()) {
       result = imported_->insert(std::move(*memory));
     } else {
@@ -153,10 +169,20 @@ Status PeerCore::handle(control::ImportReply& message) {
   return Status::ok();
 }
 
+Result<RemoteMemory> PeerCore::attach(Grant grant) {
+  if (!isCuda(grant.region.kind)) return link_->attach(std::move(grant));
+  if (deviceLink_) return deviceLink_->attach(std::move(grant));
+  std::string why = "the region is GPU memory, and this side has no link to it";
+  for (const control::Refusal& refusal : refused_)
+    if (refusal.transport == "cuda_ipc") why += "; cuda_ipc: " + refusal.reason;
+  if (around_.devices.empty()) why += "; name a GPU in ContextOptions::devices";
+  return Status(Code::kNotSupported, why);
+}
+
 // The last user of an imported region is gone.
 void PeerCore::dropImported(std::unique_ptr<ImportedRegion> region) {
   const RegionGrant grant = region->memory.grant;
-  link_->detach(region->memory);
+  linkOf(region->memory).detach(region->memory);
   if (state() == PeerState::kReady || state() == PeerState::kSilent)
     (void)connection_->sendIfOpen(control::Release{grant.allocation, grant.generation});
 }

@@ -6,10 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "peerlane/os/cuda.h"
 #include "peerlane/transport/transport.h"
 
 namespace peerlane {
 
-std::vector<std::unique_ptr<Transport>> makeAllTransports();
+// `gpus`: of the context that asks.
+std::vector<std::unique_ptr<Transport>> makeAllTransports(const cuda::Gpus& gpus);
 
 }  // namespace peerlane

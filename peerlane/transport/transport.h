@@ -62,6 +62,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
+  // True: its links reach memory of devices only, beside another link that does the rest.
+  virtual bool forDevices() const { return false; }
   // kNotSupported with the reason when the facts alone exclude it ("shm: peer is on another host").
   virtual Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                        const LinkSurroundings& surroundings) = 0;

@@ -40,7 +40,6 @@ inline constexpr uint32_t kStagedEntries = 512;
 inline constexpr uint32_t kMaxThreads = 1024;
 inline constexpr uint32_t kBulkThreads = 128;
 inline constexpr uint32_t kBulkBytes = 192 * 1024;
-static_assert(kMaxInterleaved <= kBulkThreads && kMaxInterleaved <= kStagedEntries);
 
 // Arrivals count CTAs below, and in the upper half those whose wait was released.
 inline constexpr uint32_t kReleasedUnit = 1u << 16;
@@ -353,8 +352,6 @@ Status send(const CopyLaunch& launch, Job<Source>& job, const Shape& shape, uint
 template <class Source>
 Status dispatch(const CopyLaunch& launch, const LoadedDevice& device, Job<Source>& job,
                 const void* threadFunction, uint64_t bytes, uint64_t tiles, bool bulk) {
-  if (launch.interleave && job.source.count() > kMaxInterleaved)
-    return Status(Code::kInvalidArgument, "a list of this length cannot be interleaved");
   Shape shape{threadFunction, 0, launch.threads == 0 ? kDefaultThreads : launch.threads, 0};
   if (bulk) {
     const uint32_t stages = launch.bulkStages == 8 ? 8 : kDefaultBulkStages;
@@ -421,9 +418,7 @@ Status launchBlocks(const CopyLaunch& launch, const LoadedDevice& device, bool b
                          : width == 8 ? address(&smallBlocksKernel<8>)
                          : width == 4 ? address(&smallBlocksKernel<4>)
                                       : address(&smallBlocksKernel<1>);
-  CopyLaunch small = launch;
-  small.interleave = false;
-  return dispatch(small, device, job, function, bytes, list.count, false);
+  return dispatch(launch, device, job, function, bytes, list.count, false);
 }
 
 Status check(const CopyLaunch& launch) {

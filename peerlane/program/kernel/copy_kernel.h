@@ -44,9 +44,13 @@ struct BlockList {
   const uint32_t* fromIndex = nullptr;
   const uint32_t* toIndex = nullptr;
   uint64_t count = 0;
+  // Indices must be below these (0: not looked at). A block that breaks that is left out, and
+  // `faultValue` is stored to `fault`, a word as in WordTail.
+  uint64_t fromLimit = 0;
+  uint64_t toLimit = 0;
+  uint64_t* fault = nullptr;
+  uint64_t faultValue = 0;
 };
-
-inline constexpr uint32_t kMaxInterleaved = 128;
 
 enum class CopyMethod : uint8_t {
   kThreads,  // loads and stores: any alignment at full speed
@@ -75,8 +79,8 @@ struct CopyLaunch {
   CopyMethod method = CopyMethod::kThreads;
   uint32_t ctas = 0;     // 0: as many as the bytes need, at most one for each multiprocessor
   uint32_t threads = 0;  // per CTA, whole warps, at most 1024 (kBulk: 128); 0: what measured best
-  // Neighbouring CTAs copy neighbouring tiles, instead of each CTA a run of its own. Not for lists
-  // of more than kMaxInterleaved entries.
+  // Neighbouring CTAs copy neighbouring tiles, instead of each CTA a run of its own; every CTA
+  // then reads the whole list.
   bool interleave = false;
   uint32_t bulkStages = 0;  // kBulk: 4 or 8 buffers per warp; 0: what measured best
   void* stream = nullptr;   // cudaStream_t

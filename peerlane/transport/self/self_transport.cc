@@ -19,8 +19,13 @@ class SelfLink final : public Link {
   }
 
   const LinkTraits& traits() const override { return traits_; }
-  Result<Grant> grant(RegionGrant region, const Fd& /*backing*/) override {
-    return Grant{region, Fd()};
+  // The address is enough; the descriptor is for whoever wants a mapping of his own (streams).
+  Result<Grant> grant(RegionGrant region, const Fd& backing) override {
+    Grant grant{std::move(region), Fd()};
+    if (grant.region.kind == MemoryKind::kShared) {
+      PEERLANE_ASSIGN(grant.fd, backing.dup());
+    }
+    return grant;
   }
   Result<RemoteMemory> attach(Grant grant) override {
     RemoteMemory memory;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/device_plan.h"
+
+#include <algorithm>
+
+#include "peerlane/core/asymmetric_fence.h"
+
+namespace peerlane {
+namespace {
+
+constexpr std::chrono::milliseconds kHealthInterval{100};
+
+}  // namespace
+
+Result<std::shared_ptr<DevicePlan>> DevicePlan::create(const std::shared_ptr<PeerCore>& peer,
+                                                       Device device, BlockProgram blocks,
+                                                       const PlanOptions& options) {
+  PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executor(device));
+  PEERLANE_RETURN_IF_ERROR(blocks.checkIdentity());
+  auto plan = std::make_shared<DevicePlan>(peer, *executor, std::move(blocks));
+  PEERLANE_RETURN_IF_ERROR(plan->prepare(options));
+  return plan;
+}
+
+DevicePlan::~DevicePlan() {
+  if (peer_->forked()) return;
+  for (UseGate* gate : gates_) gate->withdraw(busy_);
+  if (active_) progress_.deviceStoresSeen();  // dropped by an engine that stopped
+}
+
+Status DevicePlan::prepare(const PlanOptions& options) {
+  if (options.signal) {
+    if (blocks_.direction() == Direction::kGet)
+      return Status(Code::kInvalidArgument,
+                    "a get cannot carry a signal: the peer's memory is only read");
+    Notify notify;
+    notify.signal = options.signal;
+    notify.signalAdd = options.signalAdd;
+    PEERLANE_ASSIGN(notify_, ownNotify(notify));
+  }
+  const auto deadline = Progress::deadlineIn(options.timeout);
+  for (const RemoteRegion& remote : blocks_.remotes())
+    PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
+  std::byte* window = nullptr;
+  if (notify_.signal) {
+    PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
+  }
+  Program program;
+  Binding binding;
+  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding, window));
+  PEERLANE_ASSIGN(
+      program_,
+      executor_.prepare(program, binding,
+                        {.engine = options.engine, .ctas = options.ctas, .repeated = true}));
+  if (isIndexed()) indexCheck_ = IndexCheck(blocks_.layout());
+  for (const auto& local : blocks_.locals()) gates_.push_back(&local->gate);
+  for (const RemoteRegion& remote : blocks_.remotes())
+    gates_.push_back(&remote.slot()->region->gate);
+  if (notify_.signal) gates_.push_back(&peer_->peerSlab()->gate);
+  for (UseGate* gate : gates_) gate->enroll(busy_);
+  if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
+    return refusal();
+  bytesCounter_ =
+      &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
+  return Status::ok();
+}
+
+Status DevicePlan::refusal() const {
+  if (peer_->forked()) return peer_->usable();
+  for (const UseGate* gate : gates_)
+    if (!gate->open() && peer_->failureCode() == Code::kOk)
+      return Status(Code::kClosed, "a region of this plan is being unregistered");
+  return peer_->failure();
+}
+
+// As for plans of host memory, but that the flag stays up while any post is under way.
+Status DevicePlan::raise() {
+  busy_.raised.store(1, std::memory_order_relaxed);
+  lightFence();  // partner: UseGate::close
+  bool open = peer_->failureCode() == Code::kOk && !peer_->forked();
+  for (const UseGate* gate : gates_) open = open && gate->open();
+  if (open) [[likely]]
+    return Status::ok();
+  if (posted_ == seen_) busy_.raised.store(0, std::memory_order_release);
+  Status why = refusal();
+  return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
+}
+
+Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& indices) {
+  if (stream && !executor_.owns(stream))
+    return Status(
+        Code::kInvalidArgument,
+        "the stream is not one of " + executor_.device().toString() + ", where the memory lies");
+  PEERLANE_RETURN_IF_ERROR(blocks_.checkIdentity());
+  const std::lock_guard lock(mutex_);
+  PEERLANE_RETURN_IF_ERROR(broken_);
+  if (posted_ - seen_ == kMostPosts)
+    return Status(Code::kTryAgain,
+                  std::to_string(kMostPosts) + " posts of this plan are under way");
+  PEERLANE_RETURN_IF_ERROR(raise());
+  auto posted = executor_.post(*program_, stream, indices);
+  if (!posted.isOk()) {
+    if (posted_ == seen_) busy_.raised.store(0, std::memory_order_release);
+    return posted.status();
+  }
+  const uint64_t number = ++posted_;
+  const uint64_t blocks = indices.count == 0 ? 1 : indices.count;
+  ring_[number % kMostPosts] = {*posted, number, program_->bytes() * blocks, false};
+  if (!std::exchange(active_, true)) {
+    peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
+    progress_.expectDeviceStores();
+    progress_.add(shared_from_this());
+  }
+  return Transfer(shared_from_this(), number);
+}
+
+Result<Transfer> DevicePlan::post(DeviceStream stream) {
+  if (isIndexed())
+    return Status(Code::kInvalidArgument, "an indexed plan is posted with block numbers");
+  return enqueue(stream, {});
+}
+
+Result<Transfer> DevicePlan::post(std::span<const uint32_t> local, std::span<const uint32_t> remote,
+                                  DeviceStream stream) {
+  if (!isIndexed())
+    return Status(Code::kInvalidArgument,
+                  "this plan has fixed blocks; it is posted without block numbers");
+  const bool isPut = blocks_.direction() == Direction::kPut;
+  const auto to = isPut ? remote : local;
+  const auto from = isPut ? local : remote;
+  PEERLANE_RETURN_IF_ERROR(indexCheck_.check(to, from));
+  return enqueue(stream, {.to = to.data(), .from = from.data(), .count = to.size()});
+}
+
+Result<Transfer> DevicePlan::post(const DeviceIndexList& indices, DeviceStream stream) {
+  if (!isIndexed())
+    return Status(Code::kInvalidArgument,
+                  "this plan has fixed blocks; it is posted without block numbers");
+  if (indices.local == nullptr || indices.remote == nullptr || indices.count == 0 ||
+      indices.count > blocks_.layout().count)
+    return Status(Code::kInvalidArgument,
+                  std::to_string(indices.count) + " block numbers in device memory; need 1 to " +
+                      std::to_string(blocks_.layout().count) + ", of both sides");
+  const bool isPut = blocks_.direction() == Direction::kPut;
+  return enqueue(stream, {.to = isPut ? indices.remote : indices.local,
+                          .from = isPut ? indices.local : indices.remote,
+                          .count = indices.count,
+                          .onDevice = true});
+}
+
+void DevicePlan::cancelOperation(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (number > seen_ && number <= posted_) ring_[number % kMostPosts].cancelled = true;
+}
+
+Status DevicePlan::endOf(const Posted& posted) const {
+  if (posted.cancelled)
+    return Status(Code::kCancelled, "the post was cancelled; its destination bytes are undefined");
+  PEERLANE_RETURN_IF_ERROR(posted.post.status());
+  return peer_->failure();
+}
+
+Task::Turn DevicePlan::turn() {
+  bool moved = false;
+  for (;;) {
+    Posted ended;
+    Status status;
+    {
+      const std::lock_guard lock(mutex_);
+      if (seen_ == posted_) {
+        busy_.raised.store(0, std::memory_order_release);
+        active_ = false;
+        progress_.deviceStoresSeen();
+        peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
+        return Turn::kFinished;
+      }
+      const Posted& next = ring_[(seen_ + 1) % kMostPosts];
+      if (!next.post.ended()) {
+        const auto now = Progress::Clock::now();
+        if (broken_.isOk() && now - looked_ >= kHealthInterval) {
+          looked_ = now;
+          broken_ = executor_.health();
+        }
+        if (broken_.isOk()) return moved ? Turn::kMoved : Turn::kIdle;
+      }
+      ended = next;
+      status = broken_.isOk() ? endOf(ended) : broken_;
+      ++seen_;
+    }
+    if (status.isOk()) bytesCounter_->add(ended.bytes);
+    peer_->metrics().ended(status.code()).add();
+    markEnded(ended.number, status);
+    moved = true;
+  }
+}
+
+std::string DevicePlan::describe() const {
+  const std::lock_guard lock(mutex_);
+  if (seen_ == posted_) return {};
+  return "plan to peer " + std::to_string(peer_->number()) + " on " +
+         executor_.device().toString() + ": " + std::to_string(posted_ - seen_) +
+         " posts on their streams";
+}
+
+}  // namespace peerlane

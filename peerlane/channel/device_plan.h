@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DevicePlan: a plan of GPU memory. Its descriptors lie in the device's memory; a post is one
+// launch. Many posts may be under way at once, on one stream or several; they are reported in the
+// order of posting. Thread-safe but for the order of posts, which is the caller's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "peerlane/channel/block_program.h"
+#include "peerlane/channel/index_check.h"
+#include "peerlane/channel/pending.h"
+#include "peerlane/memory/use_gate.h"
+#include "peerlane/program/device_executor.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+class DevicePlan final : public Pending, public std::enable_shared_from_this<DevicePlan> {
+ public:
+  static constexpr uint32_t kMostPosts = 1024;
+
+  static Result<std::shared_ptr<DevicePlan>> create(const std::shared_ptr<PeerCore>& peer,
+                                                    Device device, BlockProgram blocks,
+                                                    const PlanOptions& options);
+  DevicePlan(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, BlockProgram blocks)
+      : Pending(peer->progress()),
+        peer_(std::move(peer)),
+        executor_(executor),
+        blocks_(std::move(blocks)) {}
+  ~DevicePlan() override;
+
+  Result<Transfer> post(DeviceStream stream);
+  Result<Transfer> post(std::span<const uint32_t> local, std::span<const uint32_t> remote,
+                        DeviceStream stream);
+  Result<Transfer> post(const DeviceIndexList& indices, DeviceStream stream);
+
+  void cancel() override {}
+  void cancelOperation(uint64_t number) override;
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  struct Posted {
+    DevicePost post;
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+    bool cancelled = false;
+  };
+
+  Status prepare(const PlanOptions& options);
+  bool isIndexed() const { return blocks_.layout().kind == CopyLayout::Kind::kIndexed; }
+  Result<Transfer> enqueue(DeviceStream stream, const DeviceIndices& indices);
+  Status raise();
+  Status refusal() const;
+  Status endOf(const Posted& posted) const;
+
+  const std::shared_ptr<PeerCore> peer_;
+  DeviceExecutor& executor_;
+  BlockProgram blocks_;
+  OwnedNotify notify_;
+  IndexCheck indexCheck_;
+  std::unique_ptr<DeviceProgram> program_;
+  std::vector<UseGate*> gates_;
+  BusyFlag busy_;
+
+  mutable std::mutex mutex_;
+  std::array<Posted, kMostPosts> ring_;  // under mutex_, as all below
+  uint64_t posted_ = 0;                  // number of the last post
+  uint64_t seen_ = 0;                    // number of the last one that has ended
+  bool active_ = false;                  // a task of the progress engine
+  Status broken_;                        // of the device
+  Progress::Clock::time_point looked_{};
+  Counter* bytesCounter_ = nullptr;
+};
+
+}  // namespace peerlane

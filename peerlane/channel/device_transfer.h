@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceTransfer: the life of one put, get or notification that a GPU's stream carries out. It is
+// enqueued whole when it is posted; from then on the host only looks whether the stream has passed
+// it. A transfer on a user's stream whose remote region is not imported yet holds the stream by a
+// word of host memory, runs on a stream of the library's own once the import is there, and lets the
+// user's stream go on: nothing is enqueued on that one after the post.
+// Cancelling, or losing the peer, takes nothing off a stream: the transfer ends, with that status,
+// when the stream has passed it, because only then nothing touches its memory any more.
+// Advanced by one thread at a time: the poster, then turns.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "peerlane/channel/block_program.h"
+#include "peerlane/channel/pending.h"
+#include "peerlane/program/device_executor.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+class DeviceTransfer final : public Pending {
+ public:
+  DeviceTransfer(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, BlockProgram blocks,
+                 OwnedNotify notify, const PostOptions& options);
+  ~DeviceTransfer() override;
+
+  // An error means that nothing was enqueued.
+  static Status begin(const std::shared_ptr<DeviceTransfer>& transfer);
+
+  void cancel() override;
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  enum class State : uint8_t {
+    kImporting,  // a remote region is asked for
+    kGated,      // and the user's stream has not come to this transfer yet
+    kRunning,    // enqueued
+    kNotifying,  // the bytes are there; the host delivers the message
+    kEnded,
+  };
+
+  Status enqueue(DeviceStream stream);
+  Status closeGate();
+  void openGate();
+  bool advance();
+  void end(const Status& status);
+  Status outcome() const;
+  bool deviceFailed(Status& why);
+
+  const std::shared_ptr<PeerCore> peer_;
+  DeviceExecutor& executor_;
+  BlockProgram blocks_;
+  OwnedNotify notify_;
+  PostOptions options_;
+  State state_ = State::kImporting;
+  bool entered_ = false;
+  bool slabEntered_ = false;
+  bool watched_ = false;
+  std::unique_ptr<DeviceProgram> program_;
+  DevicePost post_;
+  DevicePost gatePost_;
+  std::atomic<uint64_t>* reached_ = nullptr;  // words of the gate, when there is one
+  std::atomic<uint64_t>* gate_ = nullptr;
+  Transfer message_;
+  std::atomic<bool> cancelled_{false};
+  const Progress::Clock::time_point since_ = Progress::Clock::now();
+  Progress::Clock::time_point looked_ = since_;  // at the device's health
+};
+
+// Posts `blocks` (which may be empty where the notification says something) on the device.
+Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, Device device,
+                              BlockProgram blocks, OwnedNotify notify, const PostOptions& options);
+
+}  // namespace peerlane

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceWait: a stream of a GPU that waits for a signal of a peer. The kernel that waits looks at a
+// word of host memory now and then; the host stores there when the peer is gone, the time is over,
+// or the wait is cancelled, and the stream goes on. Advanced by turns.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "peerlane/channel/pending.h"
+#include "peerlane/channel/transfer.h"
+#include "peerlane/program/device_executor.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+class DeviceWait final : public Pending {
+ public:
+  DeviceWait(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, std::string what)
+      : Pending(peer->progress()),
+        peer_(std::move(peer)),
+        executor_(executor),
+        what_(std::move(what)) {}
+  ~DeviceWait() override;
+
+  // Holds `stream` until the counter `line` (in this side's slab, at `offset`) reaches `value`.
+  static Result<Transfer> begin(const std::shared_ptr<PeerCore>& peer, DeviceStream stream,
+                                uint64_t offset, uint64_t value, std::string what,
+                                std::chrono::nanoseconds timeout);
+
+  void cancel() override;
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  void release(Status why);
+
+  const std::shared_ptr<PeerCore> peer_;
+  DeviceExecutor& executor_;
+  const std::string what_;
+  DevicePost post_;
+  std::atomic<uint64_t>* abort_ = nullptr;
+  std::atomic<bool> cancelled_{false};
+  Status released_;  // why the stream was let go early
+  Progress::Clock::time_point deadline_;
+  const Progress::Clock::time_point since_ = Progress::Clock::now();
+};
+
+}  // namespace peerlane

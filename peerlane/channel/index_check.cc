@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/index_check.h"
+
+#include <algorithm>
+
+namespace peerlane {
+
+Status IndexCheck::check(std::span<const uint32_t> to, std::span<const uint32_t> from) {
+  if (to.size() != from.size() || to.empty() || to.size() > most_)
+    return Status(Code::kInvalidArgument,
+                  std::to_string(to.size()) + " destination and " + std::to_string(from.size()) +
+                      " source block numbers; need as many of each, 1 to " + std::to_string(most_));
+  if (++posts_ == 0) {  // once in 2^32 posts
+    std::fill(namedIn_.begin(), namedIn_.end(), 0);
+    posts_ = 1;
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i] >= toLimit_ || from[i] >= fromLimit_) [[unlikely]]
+      return Status(Code::kInvalidArgument,
+                    "block " + std::to_string(i) + ": numbers " + std::to_string(to[i]) +
+                        " (destination) and " + std::to_string(from[i]) +
+                        " (source); they must be below " + std::to_string(toLimit_) + " and " +
+                        std::to_string(fromLimit_));
+    if (namedIn_[to[i]] == posts_) [[unlikely]]
+      return Status(Code::kInvalidArgument,
+                    "destination block " + std::to_string(to[i]) + " is named twice in one post");
+    namedIn_[to[i]] = posts_;
+  }
+  return Status::ok();
+}
+
+}  // namespace peerlane

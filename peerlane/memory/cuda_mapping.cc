@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/cuda_mapping.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "peerlane/core/log.h"
+#include "peerlane/memory/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+
+namespace peerlane {
+namespace {
+
+using cuda::api;
+using cuda::check;
+
+CUmemAllocationProp exportable(int gpu) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = gpu;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return properties;
+}
+
+CUmemAccessDesc accessFor(int gpu) {
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = gpu;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
+// A VMM allocation and its place in the address space. None of these calls waits for a GPU.
+class VmmMapping final : public CudaMapping {
+ public:
+  VmmMapping(CUdeviceptr address, size_t bytes)
+      : CudaMapping(reinterpret_cast<std::byte*>(address), bytes), address_(address) {}
+  ~VmmMapping() override {
+    (void)api().cuMemUnmap(address_, bytes());
+    (void)api().cuMemAddressFree(address_, bytes());
+  }
+
+ private:
+  const CUdeviceptr address_;
+};
+
+// Takes the caller's reference on `handle`; the mapping holds the memory from then on.
+Result<std::shared_ptr<CudaMapping>> place(
+    CUmemGenericAllocationHandle handle, size_t bytes,
+    std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
+  CUdeviceptr address = 0;
+  Status status = check(api().cuMemAddressReserve(&address, bytes, 0, 0, 0), "cuMemAddressReserve");
+  if (status.isOk()) {
+    status = check(api().cuMemMap(address, bytes, 0, handle, 0), "cuMemMap");
+    if (!status.isOk()) (void)api().cuMemAddressFree(address, bytes);
+  }
+  (void)api().cuMemRelease(handle);
+  PEERLANE_RETURN_IF_ERROR(status);
+  std::shared_ptr<CudaMapping> mapping = std::make_shared<VmmMapping>(address, bytes);
+  std::vector<CUmemAccessDesc> access;
+  for (const auto& gpu : gpus) access.push_back(accessFor(gpu->gpu()));
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemSetAccess(address, bytes, access.data(), access.size()), "cuMemSetAccess"));
+  return mapping;
+}
+
+// Legacy handles that are open in this process. The driver opens each once per GPU, and to close
+// one blocks; so who lets go of a mapping leaves it here until the reclaimer has closed it, and
+// whoever comes before that takes it over.
+class OpenHandles {
+ public:
+  struct Entry {
+    std::byte* address = nullptr;
+    size_t users = 0;
+  };
+
+  static OpenHandles& instance() {
+    static auto* const only = new OpenHandles;  // outlives the reclaimer's last closure
+    return *only;
+  }
+
+  Result<std::byte*> open(const std::string& key, const cudaIpcMemHandle_t& handle) {
+    const std::lock_guard lock(mutex_);
+    auto found = entries_.find(key);
+    if (found == entries_.end()) {
+      void* address = nullptr;
+      Status opened = check(cudaIpcOpenMemHandle(&address, handle, cudaIpcMemLazyEnablePeerAccess),
+                            "cudaIpcOpenMemHandle");
+      if (!opened.isOk()) {
+        (void)cudaGetLastError();
+        return opened;
+      }
+      found = entries_.emplace(key, Entry{static_cast<std::byte*>(address), 0}).first;
+    }
+    ++found->second.users;
+    return found->second.address;
+  }
+
+  void close(const std::string& key, const std::shared_ptr<cuda::PrimaryContext>& gpu) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (--entries_.at(key).users != 0) return;
+    }
+    CudaReclaimer::instance().add([this, key, gpu] {
+      const std::lock_guard lock(mutex_);
+      auto found = entries_.find(key);
+      if (found == entries_.end() || found->second.users != 0) return;
+      const cuda::CurrentContext current(*gpu);
+      if (cudaIpcCloseMemHandle(found->second.address) != cudaSuccess) (void)cudaGetLastError();
+      entries_.erase(found);
+    });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Entry> entries_;  // under mutex_
+};
+
+class HandleMapping final : public CudaMapping {
+ public:
+  HandleMapping(std::byte* data, size_t bytes, std::string key,
+                std::shared_ptr<cuda::PrimaryContext> gpu)
+      : CudaMapping(data, bytes), key_(std::move(key)), gpu_(std::move(gpu)) {}
+  ~HandleMapping() override { OpenHandles::instance().close(key_, gpu_); }
+
+ private:
+  const std::string key_;
+  const std::shared_ptr<cuda::PrimaryContext> gpu_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<CudaMapping>> CudaMapping::create(size_t bytes,
+                                                         const cuda::PrimaryContext& gpu) {
+  const cuda::CurrentContext current(gpu);
+  const CUmemAllocationProp properties = exportable(gpu.gpu());
+  size_t granule = 0;
+  PEERLANE_RETURN_IF_ERROR(check(
+      api().cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+      "cuMemGetAllocationGranularity"));
+  if (bytes > SIZE_MAX - granule)
+    return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes of GPU memory");
+  const size_t whole = (bytes + granule - 1) / granule * granule;
+  CUmemGenericAllocationHandle handle = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemCreate(&handle, whole, &properties, 0), "cuMemCreate")
+          .withContext(std::to_string(bytes) + " bytes on cuda:" + std::to_string(gpu.gpu())));
+  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
+  const std::shared_ptr<const cuda::PrimaryContext> only =
+      std::make_shared<cuda::PrimaryContext>(std::move(held));
+  PEERLANE_ASSIGN(auto mapping, place(handle, whole, {&only, 1}));
+  // On a stream of its own: the default stream would wait for the caller's other work.
+  cudaStream_t stream = nullptr;
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  Status zeroed = check(cudaMemsetAsync(mapping->data(), 0, whole, stream), "cudaMemsetAsync");
+  if (zeroed.isOk()) zeroed = check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  (void)cudaStreamDestroy(stream);
+  PEERLANE_RETURN_IF_ERROR(zeroed);
+  return mapping;
+}
+
+Result<std::shared_ptr<CudaMapping>> CudaMapping::importDescriptor(
+    Fd fd, size_t bytes, std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
+  const cuda::CurrentContext current(*gpus.front());
+  CUmemGenericAllocationHandle handle = 0;
+  // The driver takes the number in place of a pointer, and a reference of its own.
+  PEERLANE_RETURN_IF_ERROR(check(
+      api().cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(uintptr_t(fd.get())),
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+      "cuMemImportFromShareableHandle"));
+  return place(handle, bytes, gpus);
+}
+
+Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const std::byte> handle,
+                                                               uint64_t identity, size_t bytes,
+                                                               const cuda::PrimaryContext& gpu) {
+  cudaIpcMemHandle_t raw;
+  if (handle.size() != sizeof(raw))
+    return Status(Code::kCorrupt, "an IPC handle of " + std::to_string(handle.size()) +
+                                      " bytes; expected " + std::to_string(sizeof(raw)));
+  std::memcpy(&raw, handle.data(), sizeof(raw));
+  std::string key(reinterpret_cast<const char*>(handle.data()), handle.size());
+  key += std::to_string(gpu.gpu()) + "/" + std::to_string(identity);
+  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
+  auto owner = std::make_shared<cuda::PrimaryContext>(std::move(held));
+  const cuda::CurrentContext current(*owner);
+  PEERLANE_ASSIGN(std::byte* const address, OpenHandles::instance().open(key, raw));
+  return std::shared_ptr<CudaMapping>(
+      std::make_shared<HandleMapping>(address, bytes, std::move(key), std::move(owner)));
+}
+
+Status openToGpu(const std::byte* address, int owner, const cuda::PrimaryContext& gpu) {
+  if (owner == gpu.gpu()) return Status::ok();
+  const auto at = reinterpret_cast<CUdeviceptr>(address);
+  int reachable = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaDeviceCanAccessPeer(&reachable, gpu.gpu(), owner), "cudaDeviceCanAccessPeer"));
+  if (reachable == 0)
+    return Status(Code::kNotSupported,
+                  "cuda:" + std::to_string(gpu.gpu()) +
+                      " cannot reach the memory of cuda:" + std::to_string(owner));
+  CUmemGenericAllocationHandle handle = 0;
+  if (api().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(at)) == CUDA_SUCCESS) {
+    (void)api().cuMemRelease(handle);
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    PEERLANE_RETURN_IF_ERROR(
+        check(api().cuMemGetAddressRange(&base, &size, at), "cuMemGetAddressRange"));
+    const CUmemAccessDesc access = accessFor(gpu.gpu());
+    return check(api().cuMemSetAccess(base, size, &access, 1), "cuMemSetAccess");
+  }
+  const cuda::CurrentContext current(gpu);
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(owner, 0);
+  if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
+    (void)cudaGetLastError();
+    return Status::ok();
+  }
+  return check(enabled, "cudaDeviceEnablePeerAccess");
+}
+
+}  // namespace peerlane

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CudaMapping: GPU memory mapped into this process: made here, or imported from a peer by a
+// descriptor or a legacy IPC handle. Not a region. Immutable; destruction needs that no work that
+// touches it is queued, and is safe while a GPU waits: what would block then goes to the reclaimer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/os/fd.h"
+
+namespace peerlane {
+
+class CudaMapping {
+ public:
+  // New memory on `gpu`, zeroed, made for export as a descriptor; whole granules (2 MiB).
+  static Result<std::shared_ptr<CudaMapping>> create(size_t bytes, const cuda::PrimaryContext& gpu);
+  // Maps what `fd` stands for. All of `gpus` may read and write it. Takes `fd`.
+  static Result<std::shared_ptr<CudaMapping>> importDescriptor(
+      Fd fd, size_t bytes, std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus);
+  // Opens a legacy IPC handle for `gpu`. The same handle opened twice is one mapping: the driver
+  // allows no other. Not possible in the process that made the handle.
+  static Result<std::shared_ptr<CudaMapping>> importHandle(std::span<const std::byte> handle,
+                                                           uint64_t identity, size_t bytes,
+                                                           const cuda::PrimaryContext& gpu);
+  virtual ~CudaMapping() = default;
+  CudaMapping(const CudaMapping&) = delete;
+  CudaMapping& operator=(const CudaMapping&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ protected:
+  CudaMapping(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+
+ private:
+  std::byte* const data_;
+  const size_t bytes_;
+};
+
+// Lets `gpu` reach memory of this process that lies on another GPU: the allocation at `address`.
+// Once per pair is enough for cudaMalloc memory; VMM memory is opened piece by piece. Errors:
+// kNotSupported when the two have no path to each other.
+Status openToGpu(const std::byte* address, int owner, const cuda::PrimaryContext& gpu);
+
+}  // namespace peerlane

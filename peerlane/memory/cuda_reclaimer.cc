@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/cuda_reclaimer.h"
+
+#include <thread>
+#include <utility>
+
+namespace peerlane {
+
+CudaReclaimer& CudaReclaimer::instance() {
+  // Leaked: its thread may still run when static objects are destroyed.
+  static auto* const only = new CudaReclaimer;
+  return *only;
+}
+
+CudaReclaimer::CudaReclaimer() {
+  std::thread([this] { run(); }).detach();
+}
+
+void CudaReclaimer::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return waits_ == 0 && !queue_.empty(); });
+    auto release = std::move(queue_.front());
+    queue_.pop_front();
+    releasing_ = true;
+    lock.unlock();
+    release();
+    release = nullptr;
+    lock.lock();
+    releasing_ = false;
+  }
+}
+
+void CudaReclaimer::add(std::function<void()> release) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(release));
+  changed_.notify_one();
+}
+
+void CudaReclaimer::waitBegins() {
+  const std::lock_guard lock(mutex_);
+  ++waits_;
+}
+
+void CudaReclaimer::waitEnded() {
+  const std::lock_guard lock(mutex_);
+  if (--waits_ == 0) changed_.notify_one();
+}
+
+size_t CudaReclaimer::pending() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size() + (releasing_ ? 1 : 0);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CudaReclaimer: where things are ended whose end waits for a whole GPU (cudaFree, cudaFreeHost,
+// cudaHostUnregister, cudaIpcCloseMemHandle: measured, each blocks until every running kernel has
+// ended). Done while a stream waits for a peer, such a call would wait for the peer too, and may be
+// what the peer waits for. So it is done by a thread of its own, and only while nothing of ours
+// waits. One per process; it is never destroyed. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace peerlane {
+
+class CudaReclaimer {
+ public:
+  static CudaReclaimer& instance();
+
+  // Calls `release` later, once, on the reclaimer's thread.
+  void add(std::function<void()> release);
+  // Work that waits for a peer was queued on a GPU, and has ended.
+  void waitBegins();
+  void waitEnded();
+  // How many releases are still to come; for tests and dumps.
+  size_t pending() const;
+
+ private:
+  CudaReclaimer();
+  void run();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;  // under mutex_, as the rest
+  size_t waits_ = 0;
+  bool releasing_ = false;
+};
+
+}  // namespace peerlane

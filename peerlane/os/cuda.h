@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the rest of the library knows of the CUDA driver: which GPUs there are, and how a thread
+// makes one current for a while. Free of CUDA's own headers, and there in every build: one without
+// CUDA, or a machine without a driver, answers kNotSupported with the reason. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane::cuda {
+
+struct GpuFacts {
+  int index = 0;  // as the driver counts in this process (CUDA_VISIBLE_DEVICES)
+  std::string name;
+  std::array<uint8_t, 16> uuid{};  // the same in every process
+  std::string busId;               // "0000:17:00.0"
+  uint64_t memoryBytes = 0;
+  int multiprocessors = 0;
+  int majorVersion = 0;  // compute capability
+  int minorVersion = 0;
+  bool exportsDescriptors = false;  // VMM allocations travel as file descriptors
+  bool fabricHandles = false;       // written and probed; not verified on any machine yet
+  bool hostPointersValid = false;   // pinned host memory has one address for both sides
+};
+
+// Every visible GPU. Initialises the driver, makes no context and uses no device memory. Errors:
+// kNotSupported (no CUDA in this build, no driver, one that is too old, no GPU).
+Result<std::vector<GpuFacts>> gpus();
+
+// OK where this build and this machine can use GPUs; else why not.
+Status available();
+
+// The driver's number of the GPU allocation at `address`: never used twice in one process, so that
+// memory which was freed and allocated anew is told from what was there before. 0: there is none.
+// Costs 40 ns.
+uint64_t identityOf(const void* address);
+
+// "13.0 (driver 13.0)": runtime and driver versions, or why there is none. For people.
+std::string versionText();
+
+// Our hold on the primary context of one GPU, which is the one the CUDA runtime uses. While it is
+// held the context exists; none is made on any other GPU.
+class PrimaryContext {
+ public:
+  // kInvalidArgument for a GPU that is not there, naming how many are.
+  static Result<PrimaryContext> retain(int gpu);
+  PrimaryContext() = default;
+  ~PrimaryContext();
+  PrimaryContext(PrimaryContext&& other) noexcept { swap(other); }
+  PrimaryContext& operator=(PrimaryContext&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  int gpu() const { return gpu_; }
+  void* handle() const { return context_; }
+
+ private:
+  void swap(PrimaryContext& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(context_, other.context_);
+  }
+  int gpu_ = -1;
+  void* context_ = nullptr;  // CUcontext
+};
+
+// The GPUs that a context was made for, in the order in which the caller named them.
+using Gpus = std::vector<std::shared_ptr<const PrimaryContext>>;
+
+// Makes a context current on the calling thread, and the one from before when it goes: a caller's
+// own choice of device is never disturbed. 40 ns.
+class CurrentContext {
+ public:
+  explicit CurrentContext(const PrimaryContext& context);
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
+
+}  // namespace peerlane::cuda

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceExecutor: runs programs on the streams of one GPU. The contract between whoever posts and
+// whoever knows the device. Uniform in meaning with the CPU executor, not in ability: what it lacks
+// is refused when a program is prepared.
+//
+// A post is enqueued completely when the call returns, and nothing of it afterwards. Its end is a
+// word in host memory that the stream stores as its last act: to look at it costs a load, and once
+// it is reached the stream has passed every op of the post. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/device.h"
+#include "peerlane/program/binding.h"
+#include "peerlane/program/device_stream.h"
+#include "peerlane/program/program.h"
+
+namespace peerlane {
+
+// One post under way. Lifetime of the word: the executor's.
+class DevicePost {
+ public:
+  DevicePost() = default;
+  DevicePost(const std::atomic<uint64_t>* word, uint64_t number,
+             const std::atomic<uint64_t>* fault = nullptr)
+      : word_(word), fault_(fault), number_(number) {}
+  // Acquire: pairs with the stream's release.
+  bool ended() const {
+    return word_ == nullptr || word_->load(std::memory_order_acquire) >= number_;
+  }
+  // Once it has ended: kInvalidArgument when block numbers in device memory were out of range.
+  Status status() const {
+    if (fault_ == nullptr || fault_->load(std::memory_order_relaxed) < number_) return Status::ok();
+    return Status(Code::kInvalidArgument,
+                  "a block number in device memory was out of range; its block was left out");
+  }
+
+ private:
+  const std::atomic<uint64_t>* word_ = nullptr;
+  const std::atomic<uint64_t>* fault_ =
+      nullptr;  // the last post of the stream that had such a number
+  uint64_t number_ = 0;
+};
+
+// Block numbers of one post of an indexed list; where they lie is the caller's affair.
+struct DeviceIndices {
+  const uint32_t* to = nullptr;
+  const uint32_t* from = nullptr;
+  uint64_t count = 0;
+  bool onDevice =
+      false;  // read by the stream when it gets there; else copied before post() returns
+};
+
+// A program made ready for one device. Alive until its posts have ended.
+class DeviceProgram {
+ public:
+  virtual ~DeviceProgram() = default;
+  virtual Engine engine() const = 0;
+  virtual uint64_t bytes() const = 0;  // of one post; of one block where it is indexed
+};
+
+class DeviceExecutor {
+ public:
+  struct Wishes {
+    Engine engine = Engine::kAuto;
+    uint32_t ctas = 0;      // for kSm; 0: as many as are useful
+    bool repeated = false;  // worth putting descriptors into device memory
+  };
+
+  virtual ~DeviceExecutor() = default;
+  virtual Device device() const = 0;
+  // The stream belongs to this device (and may therefore be given to the calls below).
+  virtual bool owns(DeviceStream stream) = 0;
+
+  // Errors: kNotSupported naming the op that a stream cannot do, kOutOfMemory.
+  virtual Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program,
+                                                         const Binding& binding,
+                                                         const Wishes& wishes) = 0;
+  // `stream`: none means one of the executor's own. Errors: kInvalidArgument (a stream of another
+  // GPU), kNotSupported (it is being captured), kSystem (the device has failed). After an error
+  // nothing was enqueued, unless it is kSystem.
+  virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
+                                  const DeviceIndices& indices = {}) = 0;
+  // Holds the stream until the counter line is at least `value`, or `abort` (a borrowed word) is
+  // not 0. Whoever sees its end says so by waitEnded(), once.
+  virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
+                                         const std::atomic<uint64_t>* abort) = 0;
+  // Stores 1 to `reached` when the stream gets there, then holds it until `gate` is at least 1
+  // (both are borrowed words). Then as above. kNotPrepared where all streams share one hardware
+  // queue, so that whatever opens the gate could stand behind it.
+  virtual Result<DevicePost> waitGate(DeviceStream stream, std::atomic<uint64_t>* reached,
+                                      std::atomic<uint64_t>* gate) = 0;
+  virtual void waitEnded() = 0;
+
+  // A word that streams of this device and CPUs read and write; 0 when it is lent.
+  virtual Result<std::atomic<uint64_t>*> borrowWord() = 0;
+  // It is lent again once `after` has ended.
+  virtual void returnWord(std::atomic<uint64_t>* word, const DevicePost& after = {}) = 0;
+
+  // Makes host memory reachable for the device, at the address it has. Whole pages are pinned; it
+  // may take milliseconds per GiB.
+  virtual Status pin(std::byte* address, size_t bytes) = 0;
+  // Ends that, later: `done` is called once the memory may go. Thread: any.
+  virtual void unpin(std::byte* address, std::function<void()> done) = 0;
+
+  // OK while the device works. Asks the driver: not for every look.
+  virtual Status health() = 0;
+  // What it does with which engine from which size on, for people.
+  virtual std::string explain() const = 0;
+};
+
+// Those of one context, in the order in which its user named the devices.
+using DeviceExecutors = std::vector<std::shared_ptr<DeviceExecutor>>;
+
+}  // namespace peerlane

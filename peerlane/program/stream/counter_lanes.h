@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CounterLanes: which stream adds to which word of which counter line (program/counter_line.h), and
+// the running totals. A word has one writer at a time; one that changes hands is handed over when
+// the writer before has ended, or else the new stream waits for that. External synchronization
+// required.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "peerlane/program/counter_line.h"
+#include "peerlane/program/stream/stream_lane.h"
+
+namespace peerlane::stream {
+
+class CounterLanes {
+ public:
+  struct Claim {
+    uint64_t* word = nullptr;
+    uint64_t total = 0;                 // to be stored there
+    const StreamLane* after = nullptr;  // wait for this lane's post `afterNumber` first
+    uint64_t afterNumber = 0;
+  };
+
+  // The word for post `number` of `lane`, which adds `add` to the counter.
+  Claim claim(std::byte* line, const StreamLane& lane, uint64_t number, uint64_t add);
+  // The post of that claim was not made.
+  void undo(std::byte* line, const Claim& claim, uint64_t add);
+  // Lines in [address, address + bytes) are gone.
+  void forget(const std::byte* address, size_t bytes);
+
+ private:
+  struct Word {
+    const StreamLane* lane = nullptr;
+    uint64_t lastNumber = 0;
+    uint64_t total = 0;
+  };
+  using Words = std::array<Word, CounterLine::kDeviceLanes>;
+  std::unordered_map<std::byte*, Words> lines_;
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PinnedPool: host memory that a GPU reads and writes, in blocks of powers of two. Blocks that come
+// back are lent again; nothing goes back to the system before the end, because that would wait for
+// the whole GPU. External synchronization required.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane::stream {
+
+struct PinnedBlock {
+  std::byte* data = nullptr;
+  uint32_t order = 0;  // of its size: 2^order bytes
+};
+
+class PinnedPool {
+ public:
+  PinnedPool() = default;
+  // Gives the memory to the reclaimer. Requires: no work that uses a block is queued.
+  ~PinnedPool();
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+
+  // At least `bytes`, on a boundary of 4 KiB. Contents are left over from earlier use.
+  Result<PinnedBlock> take(size_t bytes);
+  void giveBack(const PinnedBlock& block) { free_[block.order].push_back(block.data); }
+
+ private:
+  static constexpr uint32_t kLeastOrder = 12;
+  std::array<std::vector<std::byte*>, 48> free_;
+  std::vector<std::byte*> owned_;
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/stream_executor.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "peerlane/core/log.h"
+#include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/word_kernel.h"
+#include "peerlane/program/stream/copy_engine.h"
+#include "peerlane/program/stream/counter_lanes.h"
+#include "peerlane/program/stream/stream_lane.h"
+#include "peerlane/program/stream/stream_program.h"
+
+namespace peerlane::stream {
+namespace {
+
+using cuda::api;
+using cuda::check;
+using cuda::CurrentContext;
+
+constexpr uint32_t kMostLanes = 512;
+constexpr uint32_t kOwnStreams = 4;
+constexpr size_t kWordBytes = 64;
+constexpr size_t kSlabBytes = size_t{2} << 20;
+// A batch of stream memory operations holds no more.
+constexpr size_t kMostWordOps = 255;
+
+CUdeviceptr deviceAddress(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+uint64_t* plain(std::atomic<uint64_t>* word) {
+  return reinterpret_cast<uint64_t*>(word);
+}
+
+// Everything here is legal while another thread captures a stream.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+class StreamExecutor final : public DeviceExecutor {
+ public:
+  StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice)
+      : gpu_(std::move(gpu)), choice_(std::move(choice)) {}
+  ~StreamExecutor() override;
+  Status open();
+
+  Device device() const override { return {DeviceKind::kCuda, gpu_->gpu()}; }
+  bool owns(DeviceStream stream) override;
+  Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program, const Binding& binding,
+                                                 const Wishes& wishes) override;
+  Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
+                          const DeviceIndices& indices) override;
+  Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
+                                 const std::atomic<uint64_t>* abort) override;
+  Result<DevicePost> waitGate(DeviceStream stream, std::atomic<uint64_t>* reached,
+                              std::atomic<uint64_t>* gate) override;
+  void waitEnded() override { CudaReclaimer::instance().waitEnded(); }
+  Result<std::atomic<uint64_t>*> borrowWord() override;
+  void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
+  Status pin(std::byte* address, size_t bytes) override;
+  void unpin(std::byte* address, std::function<void()> done) override;
+  Status health() override;
+  std::string explain() const override;
+
+ private:
+  struct WordOp {
+    bool isWait = false;
+    const void* word = nullptr;
+    uint64_t value = 0;
+  };
+
+  Status upload(StreamProgram& program);
+  Result<StreamLane*> laneOf(DeviceStream stream);
+  Result<StreamLane*> makeLane(CUstream stream, uint64_t id);
+  void letGo(StreamLane& lane);
+  Status wordOps(CUstream stream, std::span<const WordOp> ops);
+  Status enqueue(const StreamProgram& program, StreamLane& lane, uint64_t number,
+                 const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  Status byKernel(const StreamProgram& program, StreamLane& lane, uint64_t number,
+                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  Status byCopyEngine(const StreamProgram& program, StreamLane& lane, uint64_t number,
+                      const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  DevicePost posted(const StreamLane& lane) const {
+    return {lane.completion, lane.posted, lane.fault};
+  }
+
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  const EngineChoice choice_;
+  std::shared_ptr<CudaMapping> slab_;  // words in device memory
+  std::array<CUstream, kOwnStreams> ownStreams_{};
+  CUstream setUpStream_ = nullptr;
+
+  std::mutex mutex_;
+  PinnedPool pool_;  // under mutex_, as all below
+  std::byte* laneWords_ = nullptr;
+  std::vector<std::unique_ptr<StreamLane>> lanes_;
+  std::unordered_map<uint64_t, StreamLane*> lanesById_;
+  CounterLanes counters_;
+  CopyEngine copyEngine_;
+  std::vector<kernel::CopyPiece> scratch_;
+  uint32_t nextOwn_ = 0;
+  std::vector<std::atomic<uint64_t>*> freeWords_;
+  std::vector<std::pair<std::atomic<uint64_t>*, DevicePost>> usedWords_;
+  std::map<std::byte*, size_t> pinned_;
+};
+
+StreamExecutor::~StreamExecutor() {
+  const CurrentContext current(*gpu_);
+  for (CUstream stream : ownStreams_)
+    if (stream != nullptr) (void)cudaStreamDestroy(stream);
+  if (setUpStream_ != nullptr) (void)cudaStreamDestroy(setUpStream_);
+}
+
+Status StreamExecutor::open() {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
+  PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
+  for (CUstream& stream : ownStreams_)
+    PEERLANE_RETURN_IF_ERROR(
+        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kMostLanes * kWordBytes));
+  std::memset(words.data, 0, kMostLanes * kWordBytes);
+  laneWords_ = words.data;
+  return Status::ok();
+}
+
+bool StreamExecutor::owns(DeviceStream stream) {
+  const CurrentContext current(*gpu_);
+  CUcontext context = nullptr;
+  return api().cuStreamGetCtx(static_cast<CUstream>(stream.handle()), &context) == CUDA_SUCCESS &&
+         context == gpu_->handle();
+}
+
+Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
+                                                               const Binding& binding,
+                                                               const Wishes& wishes) {
+  PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, wishes, choice_));
+  if (wishes.repeated && lowered->pieces().size() > kernel::kInlinePieces &&
+      lowered->engine() != Engine::kCe)
+    PEERLANE_RETURN_IF_ERROR(upload(*lowered));
+  return std::unique_ptr<DeviceProgram>(std::move(lowered));
+}
+
+// Descriptors of a plan: read by every post from the device's own memory.
+Status StreamExecutor::upload(StreamProgram& program) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  const size_t bytes = program.descriptorBytes();
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(const PinnedBlock staging, pool_.take(bytes));
+  void* memory = nullptr;
+  Status status = check(cudaMalloc(&memory, bytes), "cudaMalloc");
+  if (status.isOk()) {
+    const kernel::PieceList list =
+        program.writeDescriptors(staging.data, static_cast<std::byte*>(memory));
+    program.setUploaded(memory, list);
+    status =
+        check(cudaMemcpyAsync(memory, staging.data, bytes, cudaMemcpyHostToDevice, setUpStream_),
+              "cudaMemcpyAsync");
+    if (status.isOk()) status = check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
+  }
+  pool_.giveBack(staging);
+  return status;
+}
+
+Result<StreamLane*> StreamExecutor::laneOf(DeviceStream given) {
+  CUstream stream = static_cast<CUstream>(given.handle());
+  if (!given) stream = ownStreams_[nextOwn_++ % kOwnStreams];
+  unsigned long long id = 0;
+  PEERLANE_RETURN_IF_ERROR(check(api().cuStreamGetId(stream, &id), "cuStreamGetId"));
+  if (given) {
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (api().cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+        capture != CU_STREAM_CAPTURE_STATUS_NONE)
+      return Status(Code::kNotSupported, "the stream is being captured into a graph");
+  }
+  auto found = lanesById_.find(id);
+  if (found == lanesById_.end()) return makeLane(stream, id);
+  letGo(*found->second);
+  return found->second;
+}
+
+// A new stream takes a place of its own, or that of one which has nothing under way.
+Result<StreamLane*> StreamExecutor::makeLane(CUstream stream, uint64_t id) {
+  StreamLane* lane = nullptr;
+  if (lanes_.size() < kMostLanes) {
+    const size_t index = lanes_.size();
+    auto made = std::make_unique<StreamLane>();
+    std::byte* words = laneWords_ + index * kWordBytes;
+    made->completion = reinterpret_cast<std::atomic<uint64_t>*>(words);
+    made->fault = made->completion + 1;
+    made->arrivals = reinterpret_cast<uint32_t*>(slab_->data() + index * kWordBytes);
+    lane = made.get();
+    lanes_.push_back(std::move(made));
+  } else {
+    const auto idle =
+        std::find_if(lanes_.begin(), lanes_.end(), [](const auto& known) { return known->idle(); });
+    if (idle == lanes_.end())
+      return Status(Code::kTryAgain, "work is under way on " + std::to_string(kMostLanes) +
+                                         " streams, the most that are followed");
+    lane = idle->get();
+    letGo(*lane);
+    lanesById_.erase(lane->streamId);
+  }
+  lane->stream = stream;
+  lane->streamId = id;
+  lanesById_[id] = lane;
+  return lane;
+}
+
+// Takes back what posts that have ended were reading.
+void StreamExecutor::letGo(StreamLane& lane) {
+  if (lane.held.empty()) return;
+  const uint64_t done = lane.completion->load(std::memory_order_acquire);
+  while (!lane.held.empty() && lane.held.front().first <= done) {
+    pool_.giveBack(lane.held.front().second);
+    lane.held.pop_front();
+  }
+}
+
+Status StreamExecutor::wordOps(CUstream stream, std::span<const WordOp> ops) {
+  std::array<CUstreamBatchMemOpParams, 4> batch{};
+  static_assert(std::tuple_size_v<decltype(batch)> <= kMostWordOps);
+  PEERLANE_CHECK(ops.size() <= batch.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].isWait) {
+      batch[i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+      batch[i].waitValue.address = deviceAddress(ops[i].word);
+      batch[i].waitValue.value64 = ops[i].value;
+      batch[i].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    } else {
+      batch[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+      batch[i].writeValue.address = deviceAddress(ops[i].word);
+      batch[i].writeValue.value64 = ops[i].value;
+      batch[i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // behind a system-wide fence
+    }
+  }
+  return check(api().cuStreamBatchMemOp(stream, static_cast<unsigned>(ops.size()), batch.data(), 0),
+               "cuStreamBatchMemOp");
+}
+
+Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
+                                        const DeviceIndices& indices) {
+  const auto& program = static_cast<const StreamProgram&>(base);
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  const uint64_t number = lane->posted + 1;
+  if (program.counter() == nullptr) {
+    PEERLANE_RETURN_IF_ERROR(enqueue(program, *lane, number, indices, nullptr));
+  } else {
+    const CounterLanes::Claim claim =
+        counters_.claim(program.counter(), *lane, number, program.counterAdd());
+    Status status;
+    if (claim.after != nullptr) {
+      const WordOp before{true, claim.after->completion, claim.afterNumber};
+      status = wordOps(static_cast<CUstream>(lane->stream), {&before, 1});
+    }
+    if (status.isOk()) status = enqueue(program, *lane, number, indices, &claim);
+    if (!status.isOk()) {
+      counters_.undo(program.counter(), claim, program.counterAdd());
+      return status;
+    }
+  }
+  lane->posted = number;
+  return posted(*lane);
+}
+
+Status StreamExecutor::enqueue(const StreamProgram& program, StreamLane& lane, uint64_t number,
+                               const DeviceIndices& indices, const CounterLanes::Claim* counter) {
+  // Block numbers in device memory are known to kernels only.
+  if (program.engine() == Engine::kCe && !indices.onDevice)
+    return byCopyEngine(program, lane, number, indices, counter);
+  return byKernel(program, lane, number, indices, counter);
+}
+
+Status StreamExecutor::byKernel(const StreamProgram& program, StreamLane& lane, uint64_t number,
+                                const DeviceIndices& indices, const CounterLanes::Claim* counter) {
+  kernel::CopyLaunch launch;
+  launch.stream = lane.stream;
+  launch.ctas = program.ctas();
+  launch.method = program.method();
+  launch.arrivals = lane.arrivals;
+  if (counter != nullptr) {
+    launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
+    launch.tail.storeCount = 1;
+  }
+  launch.tail.completion = {plain(lane.completion), {nullptr, number}};
+  PinnedBlock held;
+  const std::vector<kernel::CopyPiece>& pieces = program.pieces();
+  if (program.blocks().blockBytes != 0) {
+    launch.blocks = program.blocks();
+    if (program.isIndexed()) {
+      launch.blocks.count = indices.count;
+      launch.blocks.toIndex = indices.to;
+      launch.blocks.fromIndex = indices.from;
+      launch.blocks.fault = plain(lane.fault);
+      launch.blocks.faultValue = number;
+    }
+    if (program.isIndexed() && !indices.onDevice) {
+      const size_t bytes = indices.count * sizeof(uint32_t);
+      PEERLANE_ASSIGN(held, pool_.take(2 * bytes));
+      std::memcpy(held.data, indices.to, bytes);
+      std::memcpy(held.data + bytes, indices.from, bytes);
+      launch.blocks.toIndex = reinterpret_cast<const uint32_t*>(held.data);
+      launch.blocks.fromIndex = reinterpret_cast<const uint32_t*>(held.data + bytes);
+    }
+  } else if (pieces.size() <= kernel::kInlinePieces) {
+    launch.pieces = pieces.data();
+    launch.pieceCount = static_cast<uint32_t>(pieces.size());
+  } else if (program.uploaded().count != 0) {
+    launch.list = program.uploaded();
+  } else {
+    PEERLANE_ASSIGN(held, pool_.take(program.descriptorBytes()));
+    launch.list = program.writeDescriptors(held.data, held.data);
+  }
+  const Status launched = kernel::launchCopy(launch);
+  if (held.data != nullptr) {
+    if (launched.isOk())
+      lane.held.emplace_back(number, held);
+    else
+      pool_.giveBack(held);
+  }
+  return launched;
+}
+
+Status StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& lane, uint64_t number,
+                                    const DeviceIndices& indices,
+                                    const CounterLanes::Claim* counter) {
+  auto* const stream = static_cast<CUstream>(lane.stream);
+  if (program.blocks().blockBytes != 0) {
+    scratch_.clear();
+    program.expand(indices, scratch_);
+    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(scratch_, stream));
+  } else {
+    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), stream));
+  }
+  std::array<WordOp, 2> ops{};
+  size_t count = 0;
+  if (counter != nullptr) ops[count++] = {false, counter->word, counter->total};
+  ops[count++] = {false, lane.completion, number};
+  return wordOps(stream, {ops.data(), count});
+}
+
+Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
+                                               uint64_t value, const std::atomic<uint64_t>* abort) {
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  kernel::WordLaunch launch;
+  launch.waitsForLine = true;
+  launch.wait = {reinterpret_cast<const uint64_t*>(line),
+                 {nullptr, value},
+                 reinterpret_cast<const uint64_t*>(abort)};
+  launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+  launch.stream = lane->stream;
+  PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
+  CudaReclaimer::instance().waitBegins();
+  ++lane->posted;
+  return posted(*lane);
+}
+
+Result<DevicePost> StreamExecutor::waitGate(DeviceStream given, std::atomic<uint64_t>* reached,
+                                            std::atomic<uint64_t>* gate) {
+  const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues != nullptr && std::strcmp(queues, "1") == 0)
+    return Status(Code::kNotPrepared,
+                  "with CUDA_DEVICE_MAX_CONNECTIONS=1 a stream cannot wait for work of another");
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  const std::array<WordOp, 1> before{{{false, reached, 1}}};
+  const std::array<WordOp, 1> hold{{{true, gate, 1}}};
+  const std::array<WordOp, 1> after{{{false, lane->completion, lane->posted + 1}}};
+  auto* const stream = static_cast<CUstream>(lane->stream);
+  // One by one: within a batch nothing is ordered.
+  PEERLANE_RETURN_IF_ERROR(wordOps(stream, before));
+  PEERLANE_RETURN_IF_ERROR(wordOps(stream, hold));
+  PEERLANE_RETURN_IF_ERROR(wordOps(stream, after));
+  CudaReclaimer::instance().waitBegins();
+  ++lane->posted;
+  return posted(*lane);
+}
+
+Result<std::atomic<uint64_t>*> StreamExecutor::borrowWord() {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(usedWords_, [this](const auto& used) {
+    if (!used.second.ended()) return false;
+    freeWords_.push_back(used.first);
+    return true;
+  });
+  if (freeWords_.empty()) {
+    constexpr size_t kWords = 64;
+    PEERLANE_ASSIGN(const PinnedBlock block, pool_.take(kWords * kWordBytes));
+    for (size_t i = 0; i < kWords; ++i)
+      freeWords_.push_back(reinterpret_cast<std::atomic<uint64_t>*>(block.data + i * kWordBytes));
+  }
+  std::atomic<uint64_t>* word = freeWords_.back();
+  freeWords_.pop_back();
+  word->store(0, std::memory_order_release);
+  return word;
+}
+
+void StreamExecutor::returnWord(std::atomic<uint64_t>* word, const DevicePost& after) {
+  const std::lock_guard lock(mutex_);
+  usedWords_.emplace_back(word, after);
+}
+
+Status StreamExecutor::pin(std::byte* address, size_t bytes) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  Status status =
+      check(cudaHostRegister(address, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+  if (!status.isOk()) {
+    (void)cudaGetLastError();
+    return status.withContext("pinning " + std::to_string(bytes) + " bytes of host memory");
+  }
+  const std::lock_guard lock(mutex_);
+  pinned_[address] = bytes;
+  return Status::ok();
+}
+
+void StreamExecutor::unpin(std::byte* address, std::function<void()> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto found = pinned_.find(address);
+    if (found != pinned_.end()) {
+      counters_.forget(address, found->second);
+      pinned_.erase(found);
+    }
+  }
+  CudaReclaimer::instance().add([gpu = gpu_, address, done = std::move(done)] {
+    {
+      const CurrentContext current(*gpu);
+      if (cudaHostUnregister(address) != cudaSuccess) (void)cudaGetLastError();
+    }
+    done();
+  });
+}
+
+Status StreamExecutor::health() {
+  const CurrentContext current(*gpu_);
+  const cudaError_t result = cudaStreamQuery(setUpStream_);
+  if (result == cudaSuccess || result == cudaErrorNotReady) return Status::ok();
+  return check(result, "the GPU has failed");
+}
+
+std::string StreamExecutor::explain() const {
+  return device().toString() + ": engines by size, " + choice_.toString() + "; " +
+         copyEngine_.explain();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
+    std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config) {
+  PEERLANE_ASSIGN(EngineChoice choice, EngineChoice::load(config.tuneFile));
+  auto executor = std::make_shared<StreamExecutor>(std::move(gpu), std::move(choice));
+  PEERLANE_RETURN_IF_ERROR(executor->open());
+  return std::shared_ptr<DeviceExecutor>(std::move(executor));
+}
+
+}  // namespace peerlane::stream

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerCore's half of devices: where their streams find the words that the two sides share. A slab
+// is host memory that the link has mapped; a GPU reaches it once it is pinned. What is pinned can
+// only be let go when no stream waits, which may be after the link is gone; so it is a mapping of
+// its own.
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+Result<DeviceExecutor*> PeerCore::executor(Device device) const {
+  std::string known;
+  for (const auto& executor : around_.devices) {
+    if (executor->device() == device) return executor.get();
+    known += " " + executor->device().toString();
+  }
+  return Status(Code::kInvalidArgument, device.toString() + " is not a device of this context" +
+                                            (known.empty() ? "" : "; it has" + known) +
+                                            " (ContextOptions::devices)");
+}
+
+Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {
+  for (const auto& executor : around_.devices)
+    if (executor->owns(stream)) return executor.get();
+  return Status(Code::kInvalidArgument,
+                "the stream belongs to no device of this context (ContextOptions::devices)");
+}
+
+Result<std::byte*> PeerCore::openWindow(std::shared_ptr<SharedSegment>& window, const Fd& fd,
+                                        uint64_t offset) {
+  const std::lock_guard lock(windowMutex_);
+  if (window) return window->data();
+  if (around_.devices.empty())
+    return Status(Code::kInvalidArgument, "this context was made without devices");
+  if (!fd)
+    return Status(Code::kNotSupported, "words of a peer over " + link_->traits().transport +
+                                           " cannot be reached by a stream: they are not mapped");
+  PEERLANE_ASSIGN(Fd own, fd.dup());
+  PEERLANE_ASSIGN(auto segment,
+                  SharedSegment::import(std::move(own), slab::kBytes, offset, /*writable=*/true));
+  PEERLANE_RETURN_IF_ERROR(around_.devices.front()->pin(segment->data(), segment->bytes()));
+  window = std::move(segment);
+  return window->data();
+}
+
+void PeerCore::closeWindow(std::shared_ptr<SharedSegment>& window) {
+  if (!window) return;
+  std::byte* address = window->data();
+  around_.devices.front()->unpin(address, [segment = std::move(window)] {});
+}
+
+Result<std::byte*> PeerCore::deviceSlab() {
+  return openWindow(ownWindow_, slab_->memory.backing, slab_->memory.fdOffset);
+}
+
+Result<std::byte*> PeerCore::devicePeerSlab() {
+  return openWindow(peerWindow_, peerSlabFd_, peerSlabOffset_);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/cuda_ipc/cuda_ipc_transport.h"
+
+#include <algorithm>
+
+#include "peerlane/core/wire.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/transport/cuda_ipc/cuda_ipc_link.h"
+
+namespace peerlane {
+namespace {
+
+constexpr uint8_t kOfferVersion = 1;
+constexpr size_t kMostGpus = 64;
+constexpr size_t kUuidBytes = 16;
+
+// The offer: version, how many GPUs the context was made for, and their UUIDs, because numbers
+// differ from process to process.
+class PendingCudaIpc final : public PendingLink {
+ public:
+  PendingCudaIpc(cuda::Gpus gpus, bool sameProcess)
+      : gpus_(std::move(gpus)), sameProcess_(sameProcess) {}
+
+  Status prepare() {
+    PEERLANE_ASSIGN(facts_, cuda::gpus());
+    return Status::ok();
+  }
+
+  Offer takeOffer() override {
+    Offer offer;
+    ByteWriter writer(offer.blob);
+    writer.u8(kOfferVersion);
+    writer.u8(static_cast<uint8_t>(gpus_.size()));
+    for (const auto& gpu : gpus_)
+      for (const uint8_t byte : facts_[static_cast<size_t>(gpu->gpu())].uuid) writer.u8(byte);
+    return offer;
+  }
+
+  Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
+    ByteReader reader(peerOffer.blob);
+    const uint8_t version = reader.u8();
+    const uint8_t count = reader.u8();
+    if (version != kOfferVersion || count == 0 || count > kMostGpus)
+      return Status(Code::kNotSupported, "cuda_ipc offer version " + std::to_string(version) +
+                                             " with " + std::to_string(count) +
+                                             " GPUs; this side speaks version 1");
+    std::string unreachable;
+    bool reachable = false;
+    for (uint8_t i = 0; i < count; ++i) {
+      std::array<uint8_t, kUuidBytes> uuid{};
+      for (uint8_t& byte : uuid) byte = reader.u8();
+      reachable = reaches(uuid, unreachable) || reachable;
+    }
+    PEERLANE_RETURN_IF_ERROR(reader.finish("cuda_ipc offer"));
+    if (!reachable) return Status(Code::kNotSupported, "no GPU path: " + unreachable);
+    return std::unique_ptr<Link>(std::make_unique<CudaIpcLink>(gpus_, sameProcess_));
+  }
+
+ private:
+  // A GPU that is hidden from this process is given a chance: importing its memory will tell.
+  bool reaches(const std::array<uint8_t, kUuidBytes>& uuid, std::string& why) const {
+    const auto found = std::find_if(facts_.begin(), facts_.end(), [&](const cuda::GpuFacts& facts) {
+      return facts.uuid == uuid;
+    });
+    if (found == facts_.end()) return true;
+    for (const auto& gpu : gpus_) {
+      if (gpu->gpu() == found->index) return true;
+      int can = 0;
+      if (cudaDeviceCanAccessPeer(&can, gpu->gpu(), found->index) == cudaSuccess && can != 0)
+        return true;
+      why += "cuda:" + std::to_string(gpu->gpu()) +
+             " cannot access cuda:" + std::to_string(found->index) + "; ";
+    }
+    return false;
+  }
+
+  const cuda::Gpus gpus_;
+  const bool sameProcess_;
+  std::vector<cuda::GpuFacts> facts_;
+};
+
+class CudaIpcTransport final : public Transport {
+ public:
+  explicit CudaIpcTransport(cuda::Gpus gpus) : gpus_(std::move(gpus)) {}
+  std::string_view name() const override { return "cuda_ipc"; }
+  bool forDevices() const override { return true; }
+  Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
+                                               const LinkSurroundings& /*surroundings*/) override {
+    if (!facts.unixSocket)
+      return Status(
+          Code::kNotSupported,
+          "cuda_ipc: the peer was not reached by a Unix socket (another host, or by TCP)");
+    auto pending = std::make_unique<PendingCudaIpc>(gpus_, facts.sameProcess);
+    PEERLANE_RETURN_IF_ERROR(pending->prepare());
+    return std::unique_ptr<PendingLink>(std::move(pending));
+  }
+
+ private:
+  const cuda::Gpus gpus_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> makeCudaIpcTransport(cuda::Gpus gpus) {
+  return std::make_unique<CudaIpcTransport>(std::move(gpus));
+}
+
+}  // namespace peerlane
