@@ -319,14 +319,13 @@ TEST_P(CopyKernel, BlocksByIndex) {
                   blocks.bytes);
     }
     CopyLaunch launch = launchOf(round % 5 == 0 ? 3 : 0, round % 3 == 0 ? 64 : 0);
-    launch.blocks = {from.at(),
-                     to.at(blocks.shift),
-                     stride,
-                     stride,
-                     blocks.bytes,
-                     useFrom ? indices : nullptr,
-                     useTo ? indices + count : nullptr,
-                     count};
+    launch.blocks.from = from.at();
+    launch.blocks.to = to.at(blocks.shift);
+    launch.blocks.fromStride = launch.blocks.toStride = stride;
+    launch.blocks.blockBytes = blocks.bytes;
+    launch.blocks.fromIndex = useFrom ? indices : nullptr;
+    launch.blocks.toIndex = useTo ? indices + count : nullptr;
+    launch.blocks.count = count;
     runAndCheck(launch, to);
     if (HasFailure())
       FAIL() << count << " blocks of " << blocks.bytes << " + " << blocks.gap << ", shift "
@@ -336,12 +335,46 @@ TEST_P(CopyKernel, BlocksByIndex) {
   CUDA_OK(cudaFreeHost(indices));
 }
 
+TEST_P(CopyKernel, BlocksWithAnIndexBeyondTheLimitAreLeftOutAndReported) {
+  constexpr size_t kPlaces = 64;
+  uint32_t* indices = nullptr;
+  CUDA_OK(cudaHostAlloc(reinterpret_cast<void**>(&indices), 4096, cudaHostAllocMapped));
+  for (const uint64_t bytes : {uint64_t{20}, uint64_t{256}, uint64_t{5000}, uint64_t{40960}}) {
+    Arena from(GetParam().from, kPlaces * bytes), to(GetParam().to, kPlaces * bytes);
+    from.fillRandomly(9);
+    to.fillWithGuards();
+    for (uint32_t i = 0; i < kPlaces; ++i) {
+      indices[i] = i % 7 == 3 ? 60 + i : i % 60;
+      indices[kPlaces + i] = i == 10 ? ~0u : kPlaces - 1 - i;
+      if (indices[i] < 60 && i != 10)
+        std::memcpy(to.picture((kPlaces - 1 - i) * bytes), from.picture(indices[i] * bytes), bytes);
+    }
+    CopyLaunch launch = launchOf(3);
+    launch.blocks.from = from.at();
+    launch.blocks.to = to.at();
+    launch.blocks.fromStride = launch.blocks.toStride = launch.blocks.blockBytes = bytes;
+    launch.blocks.fromIndex = indices;
+    launch.blocks.toIndex = indices + kPlaces;
+    launch.blocks.count = kPlaces;
+    launch.blocks.fromLimit = 60;
+    launch.blocks.toLimit = kPlaces;
+    launch.blocks.fault = words_->pinned + 24;
+    launch.blocks.faultValue = bytes;
+    runAndCheck(launch, to);
+    EXPECT_EQ(bytes, words_->load(24));
+    if (HasFailure()) FAIL() << "blocks of " << bytes;
+  }
+  CUDA_OK(cudaFreeHost(indices));
+}
+
 TEST_P(CopyKernel, NothingToCopyStillStoresItsWords) {
   Arena to(GetParam().to, 4096);
   to.fillWithGuards();
   runAndCheck(launchOf(), to);
   CopyLaunch launch = launchOf(5);
-  launch.blocks = {to.at(), to.at(), 16, 16, 16, nullptr, nullptr, 0};
+  launch.blocks.from = to.at();
+  launch.blocks.to = to.at();
+  launch.blocks.blockBytes = 16;
   runAndCheck(launch, to);
   const CopyPiece none[3] = {};
   launch = launchOf(2);
@@ -375,7 +408,10 @@ TEST_P(CopyKernel, MoreThan4GiBInOnePieceAndInBlocks) {
     CopyLaunch launch = launchOf();
     const CopyPiece piece{static_cast<std::byte*>(from), static_cast<std::byte*>(to), bytes};
     if (inBlocks) {
-      launch.blocks = {piece.from, piece.to, bytes / 5, bytes / 5, bytes / 5, nullptr, nullptr, 5};
+      launch.blocks.from = piece.from;
+      launch.blocks.to = piece.to;
+      launch.blocks.fromStride = launch.blocks.toStride = launch.blocks.blockBytes = bytes / 5;
+      launch.blocks.count = 5;
       ASSERT_EQ(0u, bytes % 5);
     } else {
       launch.pieces = &piece;

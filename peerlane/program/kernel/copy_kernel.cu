@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(kMaxThreads) listKernel(const __grid_constant_
 #pragma unroll 1
         for (uint64_t tile = begin + share.offset; tile < end; tile += share.stride) {
           entry = entryOfTile(stage, staged, entry, tile);
+          if (stage.to[entry] == nullptr) continue;
           const uint64_t entryBegin = entry == 0 ? firstTile : stage.tileEnd[entry - 1];
           device::warpCopyTile(stage.from[entry], stage.to[entry], stage.bytes[entry],
                                tile - entryBegin, stage.tileEnd[entry] - entryBegin);
@@ -176,16 +177,18 @@ __global__ void __launch_bounds__(kMaxThreads)
           for (uint32_t j = 0; j < device::kLoadsAhead; ++j) {
             const uint32_t index = round + j * device::kWarpLanes + lane;
             block[j] = perBlock == 1 ? index : __umulhi(index, divider);
-            if (index < total)
-              v[j] = Vector<kBytes>::load(stage.from[skipped + block[j]] +
-                                          (index - block[j] * perBlock) * kBytes);
+            if (index >= total) continue;
+            const std::byte* from = stage.from[skipped + block[j]];
+            if (from != nullptr)
+              v[j] = Vector<kBytes>::load(from + (index - block[j] * perBlock) * kBytes);
           }
 #pragma unroll
           for (uint32_t j = 0; j < device::kLoadsAhead; ++j) {
             const uint32_t index = round + j * device::kWarpLanes + lane;
-            if (index < total)
-              Vector<kBytes>::store(
-                  stage.to[skipped + block[j]] + (index - block[j] * perBlock) * kBytes, v[j]);
+            if (index >= total) continue;
+            std::byte* to = stage.to[skipped + block[j]];
+            if (to != nullptr)
+              Vector<kBytes>::store(to + (index - block[j] * perBlock) * kBytes, v[j]);
           }
         }
       });
@@ -241,6 +244,10 @@ __global__ void __launch_bounds__(kBulkThreads)
           uint64_t upTo = tile + tilesAtOnce;
           if (upTo > entryEnd) upTo = entryEnd;
           if (upTo > mineEnd) upTo = mineEnd;
+          if (stage.to[entry] == nullptr) {
+            tile = upTo;
+            continue;
+          }
           const uint64_t to = reinterpret_cast<uintptr_t>(stage.to[entry]);
           const uint64_t bytes = stage.bytes[entry];
           const uint64_t first = copyTileBegin(to, bytes, tile - entryBegin, tiles);

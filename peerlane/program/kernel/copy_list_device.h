@@ -11,10 +11,12 @@
 
 #include "peerlane/program/copy_device.h"
 #include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/word_device.h"
 
 namespace peerlane::kernel {
 
-// Entries of one turn, a column each: neighbouring threads write neighbouring words.
+// Entries of one turn, a column each: neighbouring threads write neighbouring words. An entry whose
+// `to` is null is left out, whatever tiles it has.
 template <uint32_t kEntries>
 struct EntryStage {
   const std::byte* from[kEntries];
@@ -118,9 +120,16 @@ struct EqualBlocks {
   __device__ void put(const Fetched& fetched, uint64_t entry, Stage& stage, uint32_t at) const {
     const uint64_t from = list.fromIndex == nullptr ? entry : fetched.from;
     const uint64_t to = list.toIndex == nullptr ? entry : fetched.to;
+    const uint64_t end = (entry + 1) * tilesPerBlock;
+    const bool isOutside = (list.fromLimit != 0 && from >= list.fromLimit) ||
+                           (list.toLimit != 0 && to >= list.toLimit);
+    if (isOutside) {
+      if (list.fault != nullptr) device::storeWordRelaxed(list.fault, list.faultValue);
+      return stage.put(at, CopyPiece{}, end);
+    }
     stage.put(at,
               {list.from + list.fromStride * from, list.to + list.toStride * to, list.blockBytes},
-              (entry + 1) * tilesPerBlock);
+              end);
   }
 };
 
