@@ -586,7 +586,7 @@ INSTANTIATE_TEST_SUITE_P(Placements, CopyKernel,
                                          Setting{"BulkOnOneGpu", 0, 0, CopyMethod::kBulk},
                                          Setting{"BulkPush", 0, 1, CopyMethod::kBulk},
                                          Setting{"BulkPull", 1, 0, CopyMethod::kBulk}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& placement) { return std::string(placement.param.name); });
 
 class WordKernel : public testing::Test {
  protected:
