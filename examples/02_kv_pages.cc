@@ -15,6 +15,7 @@
 // names the pages by their numbers, as the block tables hold them.
 //
 //   example_02_kv_pages --requests 100 --device prefill=cuda:0 --device decode=cuda:1
+#include <atomic>
 #include <random>
 
 #include "examples/roles.h"
@@ -136,7 +137,7 @@ class Prefill {
     std::printf("prefill: %llu requests, %.1f MB in pages of %llu KiB, %.2f GB/s over %s (%s)\n",
                 static_cast<unsigned long long>(requests), static_cast<double>(bytes_) / 1e6,
                 static_cast<unsigned long long>(kPageBytes >> 10),
-                seconds_ > 0 ? static_cast<double>(bytes_) / 1e9 / seconds_ : 0,
+                static_cast<double>(bytes_) / static_cast<double>(std::max<int64_t>(*spent_, 1)),
                 decode_.route().link.c_str(), remote_.engine().c_str());
     return Status::ok();
   }
@@ -153,7 +154,9 @@ class Prefill {
       if (layer > 0) PEERLANE_RETURN_IF_ERROR(announce(moving, {asked.request, layer - 1}));
       const Clock::time_point start = Clock::now();
       PEERLANE_ASSIGN(moving, plans_[layer].post(mine.span(), asked.table.span()));
-      seconds_ += secondsSince(start);
+      moving.onEnd([spent = spent_, start](const Status&) {
+        *spent += std::chrono::nanoseconds(Clock::now() - start).count();
+      });
       bytes_ += mine.count * kPageBytes;
     }
     return announce(moving, {asked.request, kLayers - 1});
@@ -170,9 +173,7 @@ class Prefill {
 
   // A notification speaks of what had ended before it was posted.
   Status announce(const Transfer& moved, const LayerArrived& layer) {
-    const Clock::time_point start = Clock::now();
     PEERLANE_RETURN_IF_ERROR(moved.wait(kPatience));
-    seconds_ += secondsSince(start);
     return tell(decode_, kLayerTag, layer);
   }
 
@@ -185,7 +186,8 @@ class Prefill {
   std::map<uint64_t, BlockTable> tables_;  // by request
   std::vector<std::byte> page_ = std::vector<std::byte>(kPageBytes);
   uint64_t bytes_ = 0;
-  double seconds_ = 0;  // posting and waiting
+  // Nanoseconds that layers were under way. Shared: the library's own thread may see their end.
+  std::shared_ptr<std::atomic<int64_t>> spent_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 // ---- Decode

@@ -27,6 +27,10 @@
 
 #include "peerlane/peerlane.h"
 
+#ifdef EXAMPLE_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
 namespace example {
 
 using Clock = std::chrono::steady_clock;
@@ -97,12 +101,10 @@ inline Result<Options> parse(int argc, char** argv, const std::string& countName
 
 // ---- Memory of a role. This is all that differs between the host and a GPU.
 
-// For GPUs: ContextOptions::devices, and the refusal goes.
 inline Result<std::unique_ptr<peerlane::Context>> contextOn(const peerlane::Device& device) {
-  if (device.kind != peerlane::DeviceKind::kHost)
-    return Status(Code::kNotSupported,
-                  device.toString() + ": this example runs on the host in this build");
-  return peerlane::Context::create();
+  peerlane::ContextOptions options;
+  if (device.kind != peerlane::DeviceKind::kHost) options.devices = {device};
+  return peerlane::Context::create(std::move(options));
 }
 
 inline Result<peerlane::Region> allocateOn(peerlane::Context& context,
@@ -111,14 +113,29 @@ inline Result<peerlane::Region> allocateOn(peerlane::Context& context,
   return context.allocate(bytes, {.device = device, .access = access});
 }
 
-// Between a buffer of this process and the region. For GPUs: cudaMemcpy.
+// In your program a kernel writes and reads the memory. A copy of memory that can be paged may
+// return early: whoever puts the bytes next, on a stream of the library, must find all of them.
+inline Status copyBytes(const peerlane::Device& device, void* to, const void* from, size_t bytes) {
+  if (device.kind == peerlane::DeviceKind::kHost) {
+    std::memcpy(to, from, bytes);
+    return Status::ok();
+  }
+#ifdef EXAMPLE_HAS_CUDA
+  cudaError_t error = cudaSetDevice(device.index);
+  if (error == cudaSuccess) error = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
+  return error == cudaSuccess ? Status::ok() : Status(Code::kSystem, cudaGetErrorString(error));
+#else
+  return Status(Code::kNotSupported, "the examples were built without CUDA");
+#endif
+}
+
+// Between a buffer of this process and the region.
 inline Status fill(const peerlane::Region& to, uint64_t offset, std::span<const std::byte> bytes) {
-  std::memcpy(to.data() + offset, bytes.data(), bytes.size());
-  return Status::ok();
+  return copyBytes(to.device(), to.data() + offset, bytes.data(), bytes.size());
 }
 inline Status look(const peerlane::Region& from, uint64_t offset, std::span<std::byte> bytes) {
-  std::memcpy(bytes.data(), from.data() + offset, bytes.size());
-  return Status::ok();
+  return copyBytes(from.device(), bytes.data(), from.data() + offset, bytes.size());
 }
 
 // ---- Bytes that nobody can guess: the same seed makes the same ones.
