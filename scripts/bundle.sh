@@ -32,6 +32,8 @@ while read -r program corpus; do
   [ -n "$program" ] || continue
   cp -r "$corpus" "$bundle/corpus/${program##*/}"
 done <build/replay_targets.txt
+cp build/gpu_targets.txt "$bundle/gpu_tests.txt"
+cp scripts/run_gpu_tests.sh "$bundle/run_gpu_tests.sh"
 cp scripts/run_bundled_tests.sh "$bundle/run_tests.sh"
 cp LICENSE "$bundle/"
 

@@ -64,18 +64,19 @@ Status DeviceTransfer::begin(const std::shared_ptr<DeviceTransfer>& transfer) {
 }
 
 Status DeviceTransfer::closeGate() {
-  PEERLANE_ASSIGN(reached_, executor_.borrowWord());
-  auto gate = executor_.borrowWord();
-  Result<DevicePost> waiting = gate.status();
-  if (gate.isOk()) {
-    gate_ = *gate;
-    waiting = executor_.waitGate(options_.deviceStream, reached_, gate_);
+  PEERLANE_ASSIGN(gate_, executor_.borrowWord());
+  auto reached = executor_.borrowWord();
+  if (!reached.isOk()) {
+    executor_.returnWord(std::exchange(gate_, nullptr));
+    return reached.status();
   }
+  reached_ = *reached;
+  auto waiting = executor_.waitGate(options_.deviceStream, reached_, gate_);
   if (waiting.isOk()) {
     gatePost_ = *waiting;
     return Status::ok();
   }
-  if (gate_ != nullptr) executor_.returnWord(std::exchange(gate_, nullptr));
+  executor_.returnWord(std::exchange(gate_, nullptr));
   executor_.returnWord(std::exchange(reached_, nullptr));
   if (waiting.status().code() == Code::kNotPrepared)
     return waiting.status().withContext("a region is not imported yet (RemoteRegion::prepare)");

@@ -23,11 +23,6 @@
 namespace peerlane {
 
 struct ContextOptions {
-  // The GPUs whose memory is used: memory of others is refused, and no CUDA context is made there.
-  // Kernels are loaded now, because later they could not be while one that waits is running. Empty:
-  // host memory only. Errors of create(): kNotSupported (no CUDA in this build, no driver),
-  // kInvalidArgument (no such GPU).
-  std::vector<Device> devices{};
   // Taken from the environment when absent.
   std::optional<Config> config{};
   // Where to listen besides the Unix socket that every context has: "auto" (all chosen interfaces,
@@ -37,6 +32,11 @@ struct ContextOptions {
   // 64 hexadecimal digits or 43 characters of base64url, to meet by address + secret. Empty: a
   // random one.
   std::string secret{};
+  // The GPUs whose memory is used: memory of others is refused, and no CUDA context is made there.
+  // Kernels are loaded now, because later they could not be while one that waits is running. Empty:
+  // host memory only. Errors of create(): kNotSupported (no CUDA in this build, no driver),
+  // kInvalidArgument (no such GPU).
+  std::vector<Device> devices{};
 };
 
 struct MemoryOptions {

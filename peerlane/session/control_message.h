@@ -98,7 +98,7 @@ struct ImportReply {
   int32_t device = 0;             // GPU memory: the owner's number of the GPU
   uint64_t backingBytes = 0;      // what has to be mapped; the region begins at fdOffset in it
   uint64_t identity = 0;          // of that allocation
-  std::vector<std::byte> handle;  // where it travels as a handle instead of a descriptor
+  std::vector<std::byte> handle{};  // where it travels as a handle instead of a descriptor
   friend bool operator==(const ImportReply&, const ImportReply&) = default;
 };
 

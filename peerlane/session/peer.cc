@@ -48,6 +48,7 @@ std::string Route::toString() const {
   std::string text = "link " + link + "\n";
   text += "  memory that peers can map: " + sharedEngine + "\n";
   text += "  other memory:              " + privateEngine + "\n";
+  if (!deviceEngine.empty()) text += "  memory of GPUs:            " + deviceEngine + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy + "\n";
   for (const std::string& why : refused) text += "  not taken: " + why + "\n";
@@ -111,6 +112,7 @@ Route Peer::route() const {
   route.sharedEngine =
       traits.wordsBy == "mapped" && traits.mapsRegions ? "mapped" : traits.agentEngine;
   route.privateEngine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine;
+  if (core_->deviceLink() != nullptr) route.deviceEngine = kCudaEngine;
   route.wordsBy = traits.wordsBy;
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   for (const auto& refusal : core_->refusedTransports())

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// put, get, plans and signals between GPUs of two processes: every kind of memory, every engine,
+// on streams of the caller's and of the library's own.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+constexpr size_t kBytes = size_t{24} << 20;
+
+enum class Memory { kMalloc, kVmm, kOddOffset, kSmall };
+
+const char* nameOf(Memory memory) {
+  switch (memory) {
+    case Memory::kMalloc: return "cudaMalloc";
+    case Memory::kVmm: return "VMM";
+    case Memory::kOddOffset: return "odd offset";
+    case Memory::kSmall: return "small allocation";
+  }
+  return "?";
+}
+
+Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) {
+  if (memory == Memory::kVmm)
+    return must(context.allocate(bytes, {.device = device}), "allocate");
+  const size_t offset = memory == Memory::kOddOffset ? 1000 : 0;
+  char* pointer = nullptr;
+  mustCuda(cudaMalloc(reinterpret_cast<void**>(&pointer), bytes + offset), "cudaMalloc");
+  return must(context.registerRegion(pointer + offset, bytes, Access::kRemoteReadWrite),
+              "registerRegion");
+}
+
+cudaStream_t makeStream() {
+  cudaStream_t stream = nullptr;
+  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
+struct Side {
+  explicit Side(int index, const Line& line, Memory memory, size_t bytes = kBytes)
+      : device(gpu(index)),
+        context(makeContext({device})),
+        peer(meetPeer(*context, line, index == 1)),
+        region(makeRegion(*context, device, memory, bytes)),
+        remote(exchange(peer, region, line)) {}
+  Device device;
+  std::unique_ptr<Context> context;
+  Peer peer;
+  Region region;
+  RemoteRegion remote;
+};
+
+Block wholeBlock(const Side& side, size_t offset, size_t bytes) {
+  return {&side.region, offset, &side.remote, offset, bytes};
+}
+
+class EveryMemory : public ::testing::TestWithParam<Memory> {};
+
+// Contiguous, with every engine, put and get, without a stream and on one.
+TEST_P(EveryMemory, PutAndGetArrive) {
+  PEERLANE_NEEDS_GPUS(1);
+  const size_t bytes = GetParam() == Memory::kSmall ? 40000 : kBytes;
+  const auto active = [&](const Line& line) {
+    Side side(0, line, GetParam(), bytes);
+    ASSERT_EQ(side.peer.route().deviceEngine, "cuda");
+    cudaStream_t stream = makeStream();
+    uint32_t seed = 1;
+    for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm, Engine::kInline})
+      for (const bool onStream : {false, true}) {
+        if (engine == Engine::kInline && bytes > 1 << 20) continue;
+        ++seed;
+        PostOptions options{.engine = engine};
+        if (onStream) options.deviceStream = DeviceStream::cuda(stream);
+        fill(side.region.data(), bytes, seed);
+        options.notify.signal = 3;
+        const Block block = wholeBlock(side, 0, bytes);
+        auto transfer = must(put(side.peer, {&block, 1}, options), "put");
+        must(transfer.wait(kPatience), "put wait");
+        options.notify = {};
+        line.send("look");
+        ASSERT_EQ(line.receive(), "good") << engineName(engine);
+        // And back, changed by the peer.
+        auto back = must(get(side.peer, {&block, 1}, options), "get");
+        must(back.wait(kPatience), "get wait");
+        EXPECT_EQ(wrongWords(side.region.data(), bytes, seed + 1000), 0u) << engineName(engine);
+      }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, GetParam(), bytes);
+    const Signal signal = must(Signal::create(side.peer, 3), "signal");
+    uint32_t seed = 1;
+    uint64_t puts = 0;
+    while (line.receive() == "look") {
+      ++seed;
+      must(signal.wait(++puts, kPatience), "signal wait");
+      const uint64_t wrong = wrongWords(side.region.data(), bytes, seed);
+      fill(side.region.data(), bytes, seed + 1000);
+      line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
+    }
+    EXPECT_EQ(signal.value(), puts);
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+INSTANTIATE_TEST_SUITE_P(DeviceTransfer, EveryMemory,
+                         ::testing::Values(Memory::kMalloc, Memory::kVmm, Memory::kOddOffset,
+                                           Memory::kSmall),
+                         [](const auto& tested) {
+                           std::string name = nameOf(tested.param);
+                           std::erase(name, ' ');
+                           return name;
+                         });
+
+// Lists: few and many, sizes of all kinds, permuted, with every engine; plans posted many times
+// without waiting in between, each with its own contents.
+TEST(DeviceTransfer, ScatteredListsArrive) {
+  PEERLANE_NEEDS_GPUS(1);
+  struct Case {
+    size_t count;
+    size_t bytes;
+  };
+  static constexpr Case kCases[] = {{3, 5}, {31, 7300}, {128, 4096}, {300, 1234}, {1500, 4096}};
+  const auto placesOf = [](const Case& tried) {
+    std::vector<size_t> places(tried.count);
+    std::iota(places.begin(), places.end(), size_t{0});
+    std::mt19937 random(static_cast<uint32_t>(tried.count));
+    std::shuffle(places.begin(), places.end(), random);
+    return places;
+  };
+  const auto active = [&](const Line& line) {
+    Side side(0, line, Memory::kVmm);
+    cudaStream_t stream = makeStream();
+    uint32_t seed = 0;
+    for (const Case& tried : kCases)
+      for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm}) {
+        const auto places = placesOf(tried);
+        std::vector<Block> blocks;
+        for (size_t i = 0; i < tried.count; ++i)
+          blocks.push_back({&side.region, i * tried.bytes, &side.remote, places[i] * tried.bytes,
+                            tried.bytes});
+        Plan plan = must(Plan::create(side.peer, Direction::kPut, blocks,
+                                      {.signal = 1, .engine = engine}),
+                         "plan");
+        for (int round = 0; round < 3; ++round) {
+          fill(side.region.data(), tried.count * tried.bytes, ++seed);
+          if (round == 2) {
+            auto once = must(put(side.peer, blocks,
+                                 {.notify = {.signal = 1},
+                                  .deviceStream = DeviceStream::cuda(stream),
+                                  .engine = engine}),
+                             "put");
+            must(once.wait(kPatience), "wait");
+          } else {
+            auto posted = must(plan.post(DeviceStream::cuda(stream)), "post");
+            must(posted.wait(kPatience), "wait");
+          }
+          line.send("look");
+          ASSERT_EQ(line.receive(), "good")
+              << tried.count << " x " << tried.bytes << " " << engineName(engine) << " " << round;
+        }
+      }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, Memory::kVmm);
+    const Signal signal = must(Signal::create(side.peer, 1), "signal");
+    uint32_t seed = 0;
+    for (const Case& tried : kCases)
+      for (int engine = 0; engine < 3; ++engine)
+        for (int round = 0; round < 3; ++round) {
+          if (line.receive() != "look") return;
+          must(signal.wait(++seed, kPatience), "signal wait");
+          const size_t bytes = tried.count * tried.bytes;
+          std::vector<std::byte> here(bytes), sorted(bytes);
+          mustCuda(cudaMemcpy(here.data(), side.region.data(), bytes, cudaMemcpyDefault), "copy");
+          const auto places = placesOf(tried);
+          for (size_t i = 0; i < tried.count; ++i)
+            std::copy_n(here.begin() + static_cast<ptrdiff_t>(places[i] * tried.bytes), tried.bytes,
+                        sorted.begin() + static_cast<ptrdiff_t>(i * tried.bytes));
+          const uint64_t wrong = wrongWords(sorted.data(), bytes, seed);
+          clear(side.region.data(), bytes, 0xee);
+          line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong");
+        }
+    line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Block numbers fresh with every post, from host memory and from the GPU's; and what is refused.
+TEST(DeviceTransfer, IndexedBlocksArrive) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr uint64_t kBlock = 8192, kCount = 1000;
+  const auto active = [&](const Line& line) {
+    Side side(0, line, Memory::kMalloc);
+    cudaStream_t stream = makeStream();
+    IndexedBlocks layout;
+    layout.local = &side.region;
+    layout.remote = &side.remote;
+    layout.localCount = layout.remoteCount = kCount;
+    layout.blockBytes = kBlock;
+    layout.maxBlocksPerPost = kCount;
+    Plan plan = must(Plan::create(side.peer, Direction::kPut, layout, {.signal = 9}), "plan");
+    uint32_t* deviceNumbers = nullptr;
+    mustCuda(cudaMalloc(reinterpret_cast<void**>(&deviceNumbers), 2 * kCount * 4), "cudaMalloc");
+    fill(side.region.data(), kCount * kBlock, 77);
+    std::mt19937 random(5);
+    for (int round = 0; round < 12; ++round) {
+      std::vector<uint32_t> local(kCount), remote(kCount);
+      std::iota(local.begin(), local.end(), 0u);
+      std::iota(remote.begin(), remote.end(), 0u);
+      std::shuffle(local.begin(), local.end(), random);
+      if (round % 3 != 2) std::shuffle(remote.begin(), remote.end(), random);
+      const size_t count = 1 + random() % kCount;
+      local.resize(count);
+      remote.resize(count);
+      Transfer posted;
+      if (round % 2 == 0) {
+        posted = must(plan.post(local, remote, DeviceStream::cuda(stream)), "post");
+        // The caller's arrays are free at once.
+        std::fill(local.begin(), local.end(), 0xffffffffu);
+      } else {
+        mustCuda(cudaMemcpy(deviceNumbers, local.data(), count * 4, cudaMemcpyDefault), "copy");
+        mustCuda(cudaMemcpy(deviceNumbers + kCount, remote.data(), count * 4, cudaMemcpyDefault),
+                 "copy");
+        posted = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, count},
+                                DeviceStream::cuda(stream)),
+                      "post");
+        std::fill(local.begin(), local.end(), 0xffffffffu);
+      }
+      must(posted.wait(kPatience), "wait");
+    }
+    // The last post: every block to its own place, so that the peer can look at all.
+    std::vector<uint32_t> all(kCount);
+    std::iota(all.begin(), all.end(), 0u);
+    must(must(plan.post(all, all, DeviceStream::cuda(stream)), "post").wait(kPatience), "wait");
+    line.send("look");
+    EXPECT_EQ(line.receive(), "good");
+    // Refused before anything moves.
+    all[3] = kCount;
+    EXPECT_EQ(plan.post(all, all, DeviceStream::cuda(stream)).status().code(),
+              Code::kInvalidArgument);
+    all[3] = 4;
+    EXPECT_EQ(plan.post(all, all, DeviceStream::cuda(stream)).status().code(),
+              Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(DeviceStream::cuda(stream)).status().code(), Code::kInvalidArgument);
+    // In device memory: left out, and told.
+    const std::vector<uint32_t> bad{1, 5000, 2};
+    mustCuda(cudaMemcpy(deviceNumbers, bad.data(), 12, cudaMemcpyDefault), "copy");
+    mustCuda(cudaMemcpy(deviceNumbers + kCount, bad.data(), 12, cudaMemcpyDefault), "copy");
+    auto faulty = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3},
+                                 DeviceStream::cuda(stream)),
+                       "post");
+    EXPECT_EQ(faulty.wait(kPatience).code(), Code::kInvalidArgument);
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, Memory::kMalloc);
+    const Signal signal = must(Signal::create(side.peer, 9), "signal");
+    line.receive();
+    must(signal.wait(13, kPatience), "signal");
+    line.send(wrongWords(side.region.data(), kCount * kBlock, 77) == 0 ? "good" : "wrong");
+    line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Streams wait for signals of the peer, before and after these come; the stream behind sees the
+// bytes. And a wait is let go by time, by cancel, and by the end of the peer.
+TEST(DeviceTransfer, StreamsWaitForSignals) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kRounds = 200;
+  constexpr size_t kMessage = 65536;
+  const auto active = [&](const Line& line) {
+    Side side(0, line, Memory::kVmm);
+    cudaStream_t stream = makeStream();
+    const Signal answer = must(Signal::create(side.peer, 1), "signal");
+    std::vector<Transfer> waits;
+    fill(side.region.data(), kMessage * 4, 3);
+    for (int i = 0; i < kRounds; ++i) {
+      const Block block = wholeBlock(side, (i % 4) * kMessage, kMessage);
+      must(put(side.peer, {&block, 1},
+               {.notify = {.signal = 0}, .deviceStream = DeviceStream::cuda(stream)}),
+           "put");
+      waits.push_back(
+          must(answer.waitOn(DeviceStream::cuda(stream), static_cast<uint64_t>(i) + 1), "waitOn"));
+    }
+    for (const Transfer& wait : waits) must(wait.wait(kPatience), "wait");
+    line.meet();
+    // Let go by time and by cancel: the stream goes on.
+    auto late = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20,
+                                   std::chrono::milliseconds(50)),
+                     "waitOn");
+    EXPECT_EQ(late.wait(kPatience).code(), Code::kTimeout);
+    auto cancelled = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20), "waitOn");
+    cancelled.cancel();
+    EXPECT_EQ(cancelled.wait(kPatience).code(), Code::kCancelled);
+    auto orphaned = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20), "waitOn");
+    line.meet();
+    EXPECT_EQ(orphaned.wait(kPatience).code(), Code::kPeerLost);
+    mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, Memory::kVmm);
+    cudaStream_t stream = makeStream();
+    const Signal arrived = must(Signal::create(side.peer, 0), "signal");
+    clear(side.region.data(), kMessage * 4, 0);
+    for (int i = 0; i < kRounds; ++i) {
+      must(arrived.waitOn(DeviceStream::cuda(stream), static_cast<uint64_t>(i) + 1), "waitOn");
+      Notify back;
+      back.signal = 1;
+      must(notify(side.peer, back, DeviceStream::cuda(stream)), "notify");
+    }
+    mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    EXPECT_EQ(wrongWords(side.region.data(), kMessage * 4, 3), 0u);
+    line.meet();
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// A message comes after the bytes of its put, though a stream moves these and the host the other.
+TEST(DeviceTransfer, NotificationsFollowTheBytes) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kRounds = 30;
+  const auto active = [&](const Line& line) {
+    Side side(0, line, Memory::kVmm);
+    cudaStream_t stream = makeStream();
+    for (int i = 0; i < kRounds; ++i) {
+      fill(side.region.data(), 1 << 20, static_cast<uint32_t>(i));
+      const Block block = wholeBlock(side, 0, 1 << 20);
+      const std::string text = "round " + std::to_string(i);
+      PostOptions options{.deviceStream = DeviceStream::cuda(stream)};
+      options.notify.message = std::as_bytes(std::span(text));
+      options.notify.tag = static_cast<uint32_t>(i);
+      must(put(side.peer, {&block, 1}, options), "put");
+      ASSERT_EQ(line.receive(), "good");
+    }
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, Memory::kVmm);
+    for (int i = 0; i < kRounds; ++i) {
+      const auto notification = must(waitNotification(side.peer, kPatience), "notification");
+      const bool good = notification.tag == static_cast<uint32_t>(i) &&
+                        wrongWords(side.region.data(), 1 << 20, static_cast<uint32_t>(i)) == 0;
+      line.send(good ? "good" : "wrong");
+    }
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// A region that is not imported when a put is posted on a stream: the post does not wait, the
+// stream does, and everything keeps its order.
+TEST(DeviceTransfer, AMissHoldsTheStream) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [&](const Line& line) {
+    Side side(0, line, Memory::kMalloc);
+    cudaStream_t stream = makeStream();
+    fill(side.region.data(), kBytes, 8);
+    // Behind the put the source is overwritten: the put must have read it before.
+    const Block block = wholeBlock(side, 0, kBytes);
+    auto transfer = must(put(side.peer, {&block, 1},
+                             {.notify = {.signal = 2}, .deviceStream = DeviceStream::cuda(stream)}),
+                         "put");
+    mustCuda(cudaMemsetAsync(side.region.data(), 0, kBytes, stream), "cudaMemsetAsync");
+    must(transfer.wait(kPatience), "wait");
+    mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    line.meet();
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, Memory::kMalloc);
+    const Signal signal = must(Signal::create(side.peer, 2), "signal");
+    must(signal.wait(1, kPatience), "signal");
+    EXPECT_EQ(wrongWords(side.region.data(), kBytes, 8), 0u);
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Many streams add to one signal at once: more than a counter has lanes. No addition is lost, and
+// the value never runs ahead of the bytes.
+TEST(DeviceTransfer, ManyStreamsShareASignal) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kStreams = 20, kPosts = 50;
+  const auto active = [&](const Line& line) {
+    Side side(0, line, Memory::kVmm);
+    std::vector<cudaStream_t> streams;
+    for (int i = 0; i < kStreams; ++i) streams.push_back(makeStream());
+    const Block block = wholeBlock(side, 0, 4096);
+    for (int post = 0; post < kPosts; ++post)
+      for (cudaStream_t stream : streams)
+        must(put(side.peer, {&block, 1},
+                 {.notify = {.signal = 5, .signalAdd = 3},
+                  .deviceStream = DeviceStream::cuda(stream),
+                  .engine = post % 2 == 0 ? Engine::kCe : Engine::kInline}),
+             "put");
+    must(addSignal(side.peer, 5, 1), "addSignal");
+    must(flush(side.peer, kPatience), "flush");
+    line.meet();
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line, Memory::kVmm);
+    const Signal signal = must(Signal::create(side.peer, 5), "signal");
+    must(signal.wait(3ull * kStreams * kPosts + 1, kPatience), "signal");
+    EXPECT_EQ(signal.value(), 3ull * kStreams * kPosts + 1);
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/two_processes.h"
+
+#include <cuda_runtime_api.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "peerlane/os/cuda.h"
+
+namespace peerlane::gputest {
+namespace {
+
+void transferAll(int fd, char* at, size_t bytes, bool out) {
+  while (bytes > 0) {
+    const ssize_t moved = out ? ::send(fd, at, bytes, MSG_NOSIGNAL) : ::recv(fd, at, bytes, 0);
+    if (moved <= 0) {
+      std::fprintf(stderr, "the other side is gone\n");
+      std::_Exit(3);
+    }
+    at += moved;
+    bytes -= static_cast<size_t>(moved);
+  }
+}
+
+pid_t startSide(const SideFunction& side, int fd, const std::vector<int>& others) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  for (const int other : others) close(other);
+  side(Line(fd));
+  std::fflush(nullptr);
+  // No destructors of the test program; what the side made is gone already.
+  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+bool finishSide(pid_t child, std::chrono::steady_clock::time_point deadline) {
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      std::fprintf(stderr, "a side did not end in time\n");
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      return false;
+    }
+    usleep(2000);
+  }
+  if (WIFSIGNALED(status)) std::fprintf(stderr, "a side died of signal %d\n", WTERMSIG(status));
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+uint32_t wordAt(size_t index, uint32_t seed) {
+  uint64_t x = index * 0x9e3779b97f4a7c15ull + seed * 0xbf58476d1ce4e5b9ull + 1;
+  x ^= x >> 31;
+  x *= 0x94d049bb133111ebull;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+}  // namespace
+
+void Line::send(const std::string& text) const {
+  uint64_t bytes = text.size();
+  transferAll(fd_, reinterpret_cast<char*>(&bytes), sizeof(bytes), true);
+  transferAll(fd_, const_cast<char*>(text.data()), text.size(), true);
+}
+
+std::string Line::receive() const {
+  uint64_t bytes = 0;
+  transferAll(fd_, reinterpret_cast<char*>(&bytes), sizeof(bytes), false);
+  std::string text(bytes, '\0');
+  transferAll(fd_, text.data(), text.size(), false);
+  return text;
+}
+
+void Line::meet() const {
+  send("here");
+  if (receive() != "here") std::_Exit(4);
+}
+
+int gpuCount() {
+  static const int counted = [] {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto found = cuda::gpus();
+      std::_Exit(found.isOk() ? static_cast<int>(found->size()) : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  }();
+  return counted;
+}
+
+bool runTwo(const SideFunction& first, const SideFunction& second, int seconds) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return false;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const pid_t one = startSide(first, ends[0], {ends[1]});
+  const pid_t two = startSide(second, ends[1], {ends[0]});
+  close(ends[0]);
+  close(ends[1]);
+  const bool good = finishSide(one, deadline);
+  return finishSide(two, deadline) && good;
+}
+
+bool runOne(const SideFunction& only, int seconds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  return finishSide(startSide(only, -1, {}), deadline);
+}
+
+Device gpu(int side) {
+  int count = 0;
+  mustCuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  const int index = side < count ? side : 0;
+  mustCuda(cudaSetDevice(index), "cudaSetDevice");
+  return {DeviceKind::kCuda, index};
+}
+
+std::unique_ptr<Context> makeContext(std::vector<Device> devices) {
+  ContextOptions options;
+  options.devices = std::move(devices);
+  return must(Context::create(std::move(options)), "Context::create");
+}
+
+Peer meetPeer(Context& context, const Line& line, bool connects) {
+  if (connects) return must(context.connect(line.receive(), kPatience), "connect");
+  line.send(context.ticket());
+  return must(context.accept(kPatience), "accept");
+}
+
+RemoteRegion exchange(const Peer& peer, const Region& region, const Line& line) {
+  const auto mine = region.share();
+  line.send(std::string(reinterpret_cast<const char*>(mine.data()), mine.size()));
+  const std::string theirs = line.receive();
+  return must(peer.importRegion(std::as_bytes(std::span(theirs))), "importRegion");
+}
+
+void fill(void* device, size_t bytes, uint32_t seed) {
+  std::vector<uint32_t> words((bytes + 3) / 4);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = wordAt(i, seed);
+  mustCuda(cudaMemcpy(device, words.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+}
+
+void clear(void* device, size_t bytes, int value) {
+  mustCuda(cudaMemset(device, value, bytes), "cudaMemset");
+  mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+uint64_t wrongWords(const void* device, size_t bytes, uint32_t seed, size_t skip) {
+  std::vector<uint32_t> words(bytes / 4);
+  mustCuda(cudaMemcpy(words.data(), device, words.size() * 4, cudaMemcpyDefault), "cudaMemcpy");
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < words.size(); ++i) wrong += words[i] != wordAt(i + skip / 4, seed);
+  return wrong;
+}
+
+void die(const char* what, const Status& status) {
+  std::fprintf(stderr, "%s: %s\n", what, status.toString().c_str());
+  std::fflush(nullptr);
+  std::_Exit(2);
+}
+
+void mustCuda(int error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(static_cast<cudaError_t>(error)));
+  std::fflush(nullptr);
+  std::_Exit(2);
+}
+
+}  // namespace peerlane::gputest
