@@ -23,5 +23,29 @@ target_include_directories(peerlane_bench_parts SYSTEM PRIVATE ${PEERLANE_JSON_I
 target_link_libraries(peerlane_bench_parts PUBLIC peerlane_command_parts
   PRIVATE fmt::fmt peerlane_strict)
 
+# Between GPUs.
+if(PEERLANE_HAS_CUDA)
+  target_sources(peerlane_bench_parts PRIVATE
+    bench_gpu.cc
+    bench_gpu_child.cc
+    bench_gpu_connect.cc
+    bench_gpu_contest.cc
+    bench_gpu_copy.cc
+    bench_gpu_memory.cc
+    bench_gpu_pair.cc
+    bench_gpu_pattern.cu
+    bench_gpu_pingpong.cc
+    bench_gpu_recorded.cc
+    bench_gpu_report.cc
+    bench_gpu_request.cc
+    bench_gpu_side.cc
+    bench_gpu_suite.cc
+    bench_gpu_tune.cc
+    ceiling_cuda.cu)
+  target_link_libraries(peerlane_bench_parts PRIVATE CUDA::cudart_static peerlane_cuda_strict)
+else()
+  target_sources(peerlane_bench_parts PRIVATE bench_gpu_absent.cc)
+endif()
+
 target_sources(peerlane_command PRIVATE bench_command.cc)
 target_link_libraries(peerlane_command PRIVATE peerlane_bench_parts)

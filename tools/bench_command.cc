@@ -7,6 +7,8 @@
 
 #include "peerlane/core/text.h"
 #include "tools/bench_child.h"
+#include "tools/bench_gpu.h"
+#include "tools/bench_gpu_child.h"
 #include "tools/bench_pair.h"
 #include "tools/bench_run.h"
 #include "tools/failure_report.h"
@@ -48,7 +50,6 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
           "put, get: one-sided; sendrecv: a message and its answer; batch: many messages in one "
           "call; pingpong: put + signal, half round trip; post: one plan "
           "again and again, one flush per 64; connect: a new peer to its first byte")
-      ->required()
       ->check(CLI::IsMember(bench::operations()));
   addSize(command, "-b,--begin", options.beginBytes, "Smallest size, such as 8 or 4K");
   addSize(command, "-e,--end", options.endBytes, "Largest size, such as 64M");
@@ -66,10 +67,14 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
   addSize(command, "--block", options.blockBytes, "Bytes of each block of the list");
   command->add_flag("--indexed", options.indexed,
                     "The list as fresh block numbers for a prepared plan");
-  command->add_option("--memory", options.memory, "mapped (made by the library) or private")
+  command
+      ->add_option("--memory", options.memory,
+                   "mapped (made by the library) or private; GPUs: vmm (the same) or cudamalloc")
       ->capture_default_str();
   command->add_option("--link", options.link, "auto, shm or tcp")->capture_default_str();
-  command->add_option("--engine", options.engine, "auto, mapped, cma or ring")
+  command
+      ->add_option("--engine", options.engine,
+                   "auto, mapped, cma or ring; GPUs: auto, ce, sm or inline")
       ->capture_default_str();
   command->add_option("--cpus", options.cpus, "The cores of the two processes, such as 0,1")
       ->delimiter(',')
@@ -80,10 +85,38 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
   command->add_flag("--poll", options.pollSignals,
                     "pingpong: look at Signal::value() in a loop instead of Signal::wait()");
   command->add_flag("--ceiling", options.ceiling,
-                    "Measure the machine's raw limit in turns with the library");
+                    "Measure the machine's raw limit in turns with the library; without an "
+                    "operation, on GPUs: the raw limits alone");
   command->add_flag("--check", options.check, "Verify every sample, not eight per size");
   command->add_option("--json", options.jsonFile, "Write the report to this file");
   command->add_flag("--append", options.appendJson, "Keep the rows that the --json file has");
+}
+
+void describeGpus(CLI::App* command, bench::BenchOptions& options) {
+  command
+      ->add_option("--device", options.device,
+                   "host; or cuda, cuda:I, cuda:I,J: put, get, connect and pingpong between GPUs")
+      ->capture_default_str();
+  command->add_flag("--suite", options.suite, "GPUs: the whole table of what must be reached");
+  command->add_option("--window", options.window, "GPUs: messages in flight")
+      ->check(wholeNumber(1));
+  command->add_flag("--prepared", options.prepared, "GPUs: posts of a plan");
+  command->add_option("--ctas", options.ctas, "GPUs: thread blocks of the kernel (engine sm)")
+      ->check(wholeNumber(1));
+  command->add_option("--tune", options.tuneFile,
+                      "GPUs: measure from which size on which engine is the fastest, into this "
+                      "file for PEERLANE_TUNE");
+}
+
+void addChildren(CLI::App& app, int& exitCode) {
+  CLI::App* child = app.add_subcommand(bench::BenchPair::kChildCommand);
+  child->group("");  // not for people: absent from the help
+  child->callback([&exitCode] { exitCode = bench::runBenchChild(bench::BenchPair::kChildPipe); });
+  auto pipe = std::make_shared<int>(-1);
+  CLI::App* gpuChild = app.add_subcommand(bench::kGpuChildCommand);
+  gpuChild->group("");
+  gpuChild->add_option("pipe", *pipe)->required();
+  gpuChild->callback([pipe, &exitCode] { exitCode = bench::runGpuBenchChild(*pipe); });
 }
 
 }  // namespace
@@ -93,15 +126,15 @@ void addBenchCommand(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand(
       "bench", "Measure transfers between two processes, and the raw limit of this machine");
   describe(command, *options);
+  describeGpus(command, *options);
   command->callback([options, &exitCode] {
-    const Status done = bench::runBench(*options, std::cout);
+    const Status done = options->isForGpus() ? bench::runGpuBench(*options, std::cout)
+                                             : bench::runBench(*options, std::cout);
     if (done.isOk()) return;
     exitCode = reportFailure(done);
     if (done.code() == Code::kInvalidArgument) exitCode = kExitUsage;
   });
-  CLI::App* child = app.add_subcommand(bench::BenchPair::kChildCommand);
-  child->group("");  // not for people: absent from the help
-  child->callback([&exitCode] { exitCode = bench::runBenchChild(bench::BenchPair::kChildPipe); });
+  addChildren(app, exitCode);
 }
 
 }  // namespace peerlane

@@ -58,6 +58,38 @@ Status completeBlocks(BenchOptions& options) {
   return Status::ok();
 }
 
+void completeSweep(BenchOptions& options) {
+  for (const Defaults& row : kDefaults) {
+    if (row.operation != options.operation) continue;
+    if (options.beginBytes == 0)
+      options.beginBytes =
+          options.endBytes == 0 ? row.begin : std::min(row.begin, options.endBytes);
+    if (options.endBytes == 0) options.endBytes = std::max(row.end, options.beginBytes);
+    if (options.factor == 0) options.factor = std::max<uint64_t>(row.factor, 2);
+  }
+}
+
+Status checkSweep(const BenchOptions& options) {
+  if (options.isScattered()) return Status::ok();
+  if (options.endBytes < options.beginBytes || options.endBytes > kMaxBytes)
+    return invalid("-e is " + std::to_string(options.endBytes) + "; accepted are " +
+                   std::to_string(options.beginBytes) + " (-b) to 1T");
+  if (options.factor < 2)
+    return invalid("-f is " + std::to_string(options.factor) + "; at least 2");
+  return Status::ok();
+}
+
+Status refuseGpuOptions(const BenchOptions& options) {
+  const char* given = options.suite               ? "--suite"
+                      : options.window != 1       ? "--window"
+                      : options.prepared          ? "--prepared"
+                      : options.ctas != 0         ? "--ctas"
+                      : !options.tuneFile.empty() ? "--tune"
+                                                  : nullptr;
+  if (given == nullptr) return Status::ok();
+  return invalid(std::string(given) + " is for GPUs: it needs --device cuda");
+}
+
 }  // namespace
 
 const std::vector<std::string>& operations() {
@@ -67,6 +99,7 @@ const std::vector<std::string>& operations() {
 }
 
 Status complete(BenchOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(refuseGpuOptions(options));
   PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"mapped", "private"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "shm", "tcp"}));
@@ -77,21 +110,61 @@ Status complete(BenchOptions& options) {
     return invalid("--engine is \"" + options.engine +
                    "\"; with --link tcp there is none to choose");
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
-  for (const Defaults& row : kDefaults) {
-    if (row.operation != options.operation) continue;
-    if (options.beginBytes == 0)
-      options.beginBytes =
-          options.endBytes == 0 ? row.begin : std::min(row.begin, options.endBytes);
-    if (options.endBytes == 0) options.endBytes = std::max(row.end, options.beginBytes);
-    if (options.factor == 0) options.factor = std::max<uint64_t>(row.factor, 2);
+  completeSweep(options);
+  return checkSweep(options);
+}
+
+Status completeForGpus(BenchOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(gpusOf(options).status());
+  if (options.memory == "mapped") options.memory = "vmm";
+  PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"vmm", "cudamalloc"}));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "ce", "sm", "inline"}));
+  if (options.link != "auto")
+    return invalid("--link is \"" + options.link + "\"; GPUs have one: leave it out");
+  if (options.suite || !options.tuneFile.empty() || options.operation.empty()) {
+    if (!options.operation.empty())
+      return invalid("--suite and --tune measure more than one operation: leave \"" +
+                     options.operation + "\" out");
+    if (options.suite || !options.tuneFile.empty() || options.ceiling) return Status::ok();
+    return invalid("the operation is missing; or one of --suite, --ceiling, --tune FILE");
   }
-  if (options.isScattered()) return Status::ok();
-  if (options.endBytes < options.beginBytes || options.endBytes > kMaxBytes)
-    return invalid("-e is " + std::to_string(options.endBytes) + "; accepted are " +
-                   std::to_string(options.beginBytes) + " (-b) to 1T");
-  if (options.factor < 2)
-    return invalid("-f is " + std::to_string(options.factor) + "; at least 2");
-  return Status::ok();
+  if (options.operation == "sendrecv" || options.operation == "batch" ||
+      options.operation == "post")
+    return Status(Code::kNotSupported, "bench " + options.operation +
+                                           " is not there for GPUs; put, get, connect and "
+                                           "pingpong are");
+  PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
+  PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
+  if (options.prepared && options.indexed)
+    return invalid("--prepared and --indexed exclude each other");
+  if (options.isScattered() && options.window > 1)
+    return invalid("--window is for one piece, not for lists");
+  const bool isCopy = options.operation == "put" || options.operation == "get";
+  if (isCopy && options.endBytes == 0) options.endBytes = uint64_t{1} << 30;
+  completeSweep(options);
+  return checkSweep(options);
+}
+
+Result<std::vector<int>> gpusOf(const BenchOptions& options) {
+  const std::string& text = options.device;
+  const auto wrong = [&] {
+    return invalid("--device is \"" + text + "\"; accepted are host, cuda, cuda:I and cuda:I,J");
+  };
+  std::vector<int> gpus;
+  if (text == "cuda") return gpus;
+  if (text.rfind("cuda:", 0) != 0) return wrong();
+  std::string number;
+  for (const char letter : text.substr(5) + ",") {
+    if (letter >= '0' && letter <= '9' && number.size() < 4) {
+      number += letter;
+      continue;
+    }
+    if (letter != ',' || number.empty()) return wrong();
+    gpus.push_back(std::stoi(number));
+    number.clear();
+  }
+  if (gpus.size() > 2) return wrong();
+  return gpus;
 }
 
 std::vector<uint64_t> sweep(const BenchOptions& options) {

@@ -33,10 +33,18 @@ struct BenchOptions {
   bool pollSignals = false;       // pingpong: Signal::value() in a loop, not Signal::wait()
   bool ceiling = false;
   bool check = false;  // verify every sample instead of eight per size
+  // GPUs: "cuda", "cuda:I", "cuda:I,J". The rest of this group is for them alone.
+  std::string device = "host";
+  bool suite = false;      // the whole table of what GPUs must reach
+  uint64_t window = 1;     // messages in flight
+  bool prepared = false;   // the list as a plan
+  uint64_t ctas = 0;       // of the kernel; 0: as many as are useful
+  std::string tuneFile{};  // measure the engines' thresholds into this file
   std::string jsonFile;
   bool appendJson = false;  // keep the rows that the file already has
 
   bool isScattered() const { return blocks > 0; }
+  bool isForGpus() const { return device != "host"; }
 };
 
 // The names `peerlane bench` accepts.
@@ -45,6 +53,10 @@ const std::vector<std::string>& operations();
 // Fills in the operation's defaults; kInvalidArgument naming the option, its value and what would
 // be accepted.
 Status complete(BenchOptions& options);
+// The same where isForGpus(). The operation may be missing: the raw limits of the whole table.
+Status completeForGpus(BenchOptions& options);
+// The GPUs that `device` names: none, one or two. kInvalidArgument.
+Result<std::vector<int>> gpusOf(const BenchOptions& options);
 
 // Bytes of one iteration, ascending. Requires: complete() succeeded.
 std::vector<uint64_t> sweep(const BenchOptions& options);
