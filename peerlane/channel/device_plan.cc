@@ -128,6 +128,7 @@ Result<Transfer> DevicePlan::post(std::span<const uint32_t> local, std::span<con
   const bool isPut = blocks_.direction() == Direction::kPut;
   const auto to = isPut ? remote : local;
   const auto from = isPut ? local : remote;
+  PEERLANE_RETURN_IF_ERROR(indexCheck_.counts(local.size(), remote.size()));
   PEERLANE_RETURN_IF_ERROR(indexCheck_.check(to, from));
   return enqueue(stream, {.to = to.data(), .from = from.data(), .count = to.size()});
 }
@@ -136,11 +137,8 @@ Result<Transfer> DevicePlan::post(const DeviceIndexList& indices, DeviceStream s
   if (!isIndexed())
     return Status(Code::kInvalidArgument,
                   "this plan has fixed blocks; it is posted without block numbers");
-  if (indices.local == nullptr || indices.remote == nullptr || indices.count == 0 ||
-      indices.count > blocks_.layout().count)
-    return Status(Code::kInvalidArgument,
-                  std::to_string(indices.count) + " block numbers in device memory; need 1 to " +
-                      std::to_string(blocks_.layout().count) + ", of both sides");
+  PEERLANE_RETURN_IF_ERROR(indexCheck_.counts(indices.local == nullptr ? 0 : indices.count,
+                                              indices.remote == nullptr ? 0 : indices.count));
   const bool isPut = blocks_.direction() == Direction::kPut;
   return enqueue(stream, {.to = isPut ? indices.remote : indices.local,
                           .from = isPut ? indices.local : indices.remote,

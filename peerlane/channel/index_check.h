@@ -22,6 +22,9 @@ class IndexCheck {
     namedIn_.assign(toLimit_, 0);
   }
 
+  // As many of each as a post may name.
+  Status counts(size_t local, size_t remote) const;
+  // Requires: counts() was OK.
   Status check(std::span<const uint32_t> to, std::span<const uint32_t> from);
 
  private:

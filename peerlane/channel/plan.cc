@@ -165,10 +165,10 @@ Result<Transfer> PlanCore::post() {
 }
 
 Result<Transfer> PlanCore::post(std::span<const uint32_t> local, std::span<const uint32_t> remote) {
-  const CopyLayout& layout = blocks_.layout();
-  if (layout.kind != CopyLayout::Kind::kIndexed)
+  if (blocks_.layout().kind != CopyLayout::Kind::kIndexed)
     return Status(Code::kInvalidArgument,
                   "this plan has fixed blocks; it is posted without block numbers");
+  PEERLANE_RETURN_IF_ERROR(indexCheck_.counts(local.size(), remote.size()));
   const bool isPut = blocks_.direction() == Direction::kPut;
   PEERLANE_RETURN_IF_ERROR(raise());
   const auto to = isPut ? remote : local;
