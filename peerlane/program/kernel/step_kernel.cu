@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/kernel/step_kernel.h"
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "peerlane/program/copy_device.h"
+#include "peerlane/program/kernel/step_job.h"
+#include "peerlane/program/kernel/word_step_device.h"
+
+namespace peerlane::kernel {
+namespace {
+
+static_assert(sizeof(StepJob) <= 1024, "parameters are copied with every launch");
+
+// Each phase has a part of the arrivals: CTAs in its lower byte, released ones in its upper.
+inline constexpr uint32_t kArrivalBits = 16;
+inline constexpr uint32_t kReleasedUnit = 1u << 8;
+
+// What late places are relative to, for all threads of the block.
+struct LatePlace {
+  uint64_t address;
+  uint64_t room;
+  bool isFound;
+  bool isFault;
+};
+
+__device__ __forceinline__ uint64_t addressOf(const StepSpot& spot, uint64_t cursor) {
+  if (spot.slots == 0) return spot.at;
+  const int64_t number = static_cast<int64_t>(cursor) + spot.slotDelta;
+  int64_t slot;
+  if ((spot.slots & (spot.slots - 1)) == 0) {
+    slot = number & (spot.slots - 1);
+  } else {
+    slot = number % static_cast<int64_t>(spot.slots);
+    if (slot < 0) slot += spot.slots;
+  }
+  return spot.at + static_cast<uint64_t>(slot) * spot.strideBytes;
+}
+
+__device__ __forceinline__ uint64_t* wordOf(const StepItem& item, uint64_t cursor) {
+  return reinterpret_cast<uint64_t*>(addressOf(item.to, cursor));
+}
+
+__device__ __forceinline__ uint64_t valueOf(const StepItem& item, uint64_t cursor) {
+  return (item.byCursor ? cursor : 0) + item.value;
+}
+
+// This thread's unit of a copy that one round does.
+__device__ __forceinline__ uint4 loadUnit(const StepItem& item, uint64_t cursor) {
+  uint4 unit{};
+  const uint32_t at = threadIdx.x * item.unitBytes;
+  if (at >= item.bytes) return unit;
+  const uint64_t from = addressOf(item.from, cursor) + at;
+  if (item.unitBytes == 16) {
+    unit = device::loadVector(reinterpret_cast<const void*>(from));
+  } else if (item.unitBytes == 8) {
+    asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(unit.x), "=r"(unit.y)
+                 : "l"(from)
+                 : "memory");
+  } else {
+    unit.x = device::loadByte(reinterpret_cast<const std::byte*>(from));
+  }
+  return unit;
+}
+
+__device__ __forceinline__ void storeUnit(const StepItem& item, uint64_t cursor,
+                                          const uint4& unit) {
+  const uint32_t at = threadIdx.x * item.unitBytes;
+  if (at >= item.bytes) return;
+  const uint64_t to = addressOf(item.to, cursor) + at;
+  if (item.unitBytes == 16)
+    device::storeVector(reinterpret_cast<void*>(to), unit);
+  else if (item.unitBytes == 8)
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(unit.x), "r"(unit.y) : "memory");
+  else
+    device::storeByte(reinterpret_cast<std::byte*>(to), unit.x);
+}
+
+__device__ inline void storeFault(const StepJob& job) {
+  if (job.fault != nullptr) device::storeWordRelaxed(job.fault, job.faultValue);
+}
+
+// All lanes of a warp look at the table, 32 entries at a time, until one of them is the region or
+// somebody ends it.
+__device__ __forceinline__ LatePlace findRegion(const StepJob& job, uint64_t cursor) {
+  const uint64_t envelope = addressOf(job.envelope, cursor);
+  auto word = [&](uint32_t at) {
+    return device::loadWordRelaxed(reinterpret_cast<const uint64_t*>(envelope + at));
+  };
+  const uint64_t allocation = word(job.allocationAt), generation = word(job.generationAt),
+                 offset = word(job.offsetAt);
+  const uint32_t start = namedRegionSlot(allocation, job.tableSlots);
+  const uint32_t lane = device::laneOfWarp();
+  for (;;) {
+    for (uint32_t first = 0; first < job.tableSlots; first += device::kWarpLanes) {
+      const uint32_t probe = first + lane;
+      const NamedRegion* entry = job.table + (uint64_t{start} + probe) % job.tableSlots;
+      const auto* baseWord = reinterpret_cast<const uint64_t*>(&entry->base);
+      uint64_t base = 0, bytes = 0;
+      if (probe < job.tableSlots) base = device::loadWordAcquire(baseWord);
+      bool isIt = base != 0 && device::loadWordRelaxed(&entry->allocation) == allocation &&
+                  device::loadWordRelaxed(&entry->generation) == generation;
+      if (isIt) {
+        bytes = device::loadWordRelaxed(&entry->bytes);
+        // The base of what the slot held before, beside the name of what it is about to hold?
+        device::fenceSystem();
+        isIt = device::loadWordRelaxed(baseWord) == base;
+      }
+      const uint32_t found = __ballot_sync(device::kAllLanes, isIt);
+      if (found == 0) continue;
+      const int winner = __ffs(static_cast<int>(found)) - 1;
+      base = __shfl_sync(device::kAllLanes, base, winner);
+      bytes = __shfl_sync(device::kAllLanes, bytes, winner);
+      if (offset > bytes) return {0, 0, true, true};
+      return {base + offset, bytes - offset, true, false};
+    }
+    if (job.abort != nullptr &&
+        __any_sync(device::kAllLanes, lane == 0 && device::loadWordRelaxed(job.abort) != 0))
+      return {};
+  }
+}
+
+// The tiles of this block, by its warps. False if a late place reaches outside.
+__device__ __forceinline__ bool copyTilesOf(const StepItem& item, uint64_t cursor,
+                                            const LatePlace& late) {
+  if (item.lateTo || item.lateFrom) {
+    const uint64_t at = item.lateTo ? item.to.at : item.from.at;
+    const uint64_t other = item.lateTo && item.lateFrom ? item.from.at : at;
+    const uint64_t furthest = at > other ? at : other;
+    if (furthest > late.room || item.bytes > late.room - furthest) return false;
+  }
+  const uint64_t from = (item.lateFrom ? late.address : 0) + addressOf(item.from, cursor);
+  const uint64_t to = (item.lateTo ? late.address : 0) + addressOf(item.to, cursor);
+  const uint64_t tiles = copyTiles(item.bytes);
+  const uint64_t end = tiles * (blockIdx.x + 1) / gridDim.x;
+  for (uint64_t tile = tiles * blockIdx.x / gridDim.x + threadIdx.x / device::kWarpLanes;
+       tile < end; tile += blockDim.x / device::kWarpLanes)
+    device::warpCopyTile(reinterpret_cast<const std::byte*>(from), reinterpret_cast<std::byte*>(to),
+                         item.bytes, tile, tiles);
+  return true;
+}
+
+// Waits, checks and copies of a phase, by all threads of the block. False if it was released.
+template <bool kByTiles>
+__device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& phase,
+                                         uint64_t cursor, LatePlace& late, bool& faulted) {
+  const uint32_t checks = phase.first + phase.waits, copies = checks + phase.checks;
+  const bool holds = blockIdx.x == 0;  // copies of one round are the first block's
+  uint4 held[kHeldCopies];
+  auto load = [&](uint32_t i, bool early) {
+    if (i >= phase.copies || !holds) return;
+    const StepItem& item = job.items[copies + i];
+    if (item.early == early && (!kByTiles || item.unitBytes != 0)) held[i] = loadUnit(item, cursor);
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < kHeldCopies; ++i) held[i] = uint4{}, load(i, true);
+  if (phase.waits > 0) {
+    bool released = false;
+    if (threadIdx.x == 0)
+      for (uint32_t i = phase.first; i < checks && !released; ++i)
+        released = device::waitWord(wordOf(job.items[i], cursor), valueOf(job.items[i], cursor),
+                                    job.abort) == device::Waited::kReleased;
+    if (__syncthreads_or(released)) return false;
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kHeldCopies; ++i) load(i, false);
+  if (phase.checks > 0) {
+    bool wrong = false;
+    if (threadIdx.x < phase.checks) {
+      const StepItem& item = job.items[checks + threadIdx.x];
+      wrong = device::loadWordRelaxed(wordOf(item, cursor)) != valueOf(item, cursor);
+    }
+    if (wrong) storeFault(job);
+    faulted |= __syncthreads_or(wrong) != 0;
+  }
+  if constexpr (kByTiles) {
+    if (phase.late && !faulted) {
+      if (threadIdx.x < device::kWarpLanes && !late.isFound) {
+        const LatePlace found = findRegion(job, cursor);
+        if (threadIdx.x == 0) late = found;
+      }
+      __syncthreads();
+      if (!late.isFound) return false;
+      faulted |= late.isFault;
+      if (late.isFault && threadIdx.x == 0) storeFault(job);
+    }
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kHeldCopies; ++i) {
+    if (i >= phase.copies || faulted) break;
+    const StepItem& item = job.items[copies + i];
+    if (!kByTiles || item.unitBytes != 0) {
+      if (holds) storeUnit(item, cursor, held[i]);
+    } else if (!copyTilesOf(item, cursor, late)) {
+      faulted = true;
+      if (threadIdx.x == 0) storeFault(job);
+    }
+  }
+  return true;
+}
+
+// Stores of a phase and, behind the last one, what ends the launch; by the last block that comes.
+__device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase& phase,
+                                            uint64_t cursor, bool isLast, bool released) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  bool fenced = false;
+  auto fence = [&] {
+    if (!fenced) device::fenceSystem();
+    fenced = true;
+  };
+  if (gridDim.x > 1) {
+    const uint32_t shift = phase.arrival * kArrivalBits;
+    const uint32_t mine = (1 + (released ? kReleasedUnit : 0)) << shift;
+    device::fenceSystem();
+    const uint32_t part = ((atomicAdd(job.arrivals, mine) + mine) >> shift) & 0xffff;
+    if ((part & (kReleasedUnit - 1)) != gridDim.x) return;
+    atomicSub(job.arrivals, part << shift);
+    released = part >= kReleasedUnit;
+    fence();
+  }
+  if (!released) {
+    const uint32_t first = phase.first + phase.waits + phase.checks + phase.copies;
+    for (uint32_t i = first; i < first + phase.stores; ++i) {
+      const StepItem& item = job.items[i];
+      // Without a fence: what this block has read was in registers when it was stored, which was
+      // before the barrier.
+      if (!item.readsOnly) fence();
+      device::storeWordRelaxed(wordOf(item, cursor), valueOf(item, cursor));
+    }
+  }
+  if (!isLast) return;
+  if (job.completion.word != nullptr) {
+    fence();
+    device::storeWordRelaxed(job.completion.word, operandNow(job.completion.value));
+  }
+  if (job.cursorWord != nullptr) *job.cursorWord = cursor + job.advance;
+}
+
+template <bool kByTiles>
+__global__ void __launch_bounds__(kStepThreads, 1) stepKernel(const __grid_constant__ StepJob job) {
+  __shared__ LatePlace late;
+  if constexpr (kByTiles) {
+    if (threadIdx.x == 0) late.isFound = false;
+    __syncthreads();
+  }
+  const uint64_t cursor =
+      job.cursorWord == nullptr ? job.cursor : device::loadWordRelaxed(job.cursorWord);
+  bool live = true, faulted = false;
+#pragma unroll 1
+  for (uint32_t i = 0; i < job.phaseCount; ++i) {
+    const StepPhase& phase = job.phases[i];
+    if (live) live = runPhase<kByTiles>(job, phase, cursor, late, faulted);
+    if (phase.arrival != kNoArrival)
+      finishPhase(job, phase, cursor, i + 1 == job.phaseCount, !live);
+  }
+}
+
+Status failed(cudaError_t error, const char* what) {
+  (void)cudaGetLastError();  // it is reported here and shall not be found by somebody else's call
+  return Status(Code::kSystem, std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+Status loadStepKernels() {
+  cudaFuncAttributes attributes;
+  for (const void* kernel : {reinterpret_cast<const void*>(&stepKernel<false>),
+                             reinterpret_cast<const void*>(&stepKernel<true>)})
+    if (cudaError_t error = cudaFuncGetAttributes(&attributes, kernel))
+      return failed(error, "loading a step kernel");
+  return Status::ok();
+}
+
+Status launchSteps(const StepLaunch& launch) {
+  StepJob job;
+  StepShape shape;
+  PEERLANE_RETURN_IF_ERROR(makeStepJob(launch, job, shape));
+  const void* kernel = shape.byTiles ? reinterpret_cast<const void*>(&stepKernel<true>)
+                                     : reinterpret_cast<const void*>(&stepKernel<false>);
+  void* arguments[] = {&job};
+  if (cudaError_t error = cudaLaunchKernel(kernel, dim3(shape.ctas), dim3(shape.threads), arguments,
+                                           0, static_cast<cudaStream_t>(launch.stream)))
+    return failed(error, "launching a step kernel");
+  return Status::ok();
+}
+
+}  // namespace peerlane::kernel
