@@ -47,6 +47,12 @@ __device__ __forceinline__ void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" : : : "memory");
 }
 
+// The same among the threads of this device only; a fence for the system by somebody who has
+// learned of it carries it further.
+__device__ __forceinline__ void fenceDevice() {
+  asm volatile("fence.acq_rel.gpu;" : : : "memory");
+}
+
 // A word in [2^62, 2^63) releases a wait without satisfying it.
 __device__ __forceinline__ bool isPoisonWord(uint64_t value) {
   return (value >> 62) == 1;

@@ -31,6 +31,9 @@ struct PieceList {
   const uint64_t* tileEnds = nullptr;
   uint64_t count = 0;
   uint64_t tiles = 0;  // the last of tileEnds
+  // Many pieces lie differently on 16 bytes than where they go, so kThreads takes them, whatever
+  // the method.
+  bool isUnaligned = false;
 };
 
 // Block i goes from `from` + fromStride * fromIndex[i] to `to` + toStride * toIndex[i]. The indices
@@ -54,9 +57,9 @@ struct BlockList {
 
 enum class CopyMethod : uint8_t {
   kThreads,  // loads and stores: any alignment at full speed
-  // The copy hardware of sm_90 and newer by way of shared memory, few threads: pieces must lie on
-  // 16 bytes relative to each other, others are copied by the few threads there are. Blocks of less
-  // than kSmallBlockBytes and older devices take kThreads.
+  // The copy hardware of sm_90 and newer by way of shared memory: a few CTAs of few threads fill
+  // the link. Not for bytes that lie differently on 16 bytes than where they go: launches with many
+  // of those, blocks of less than kSmallBlockBytes and older devices take kThreads.
   kBulk,
 };
 
@@ -77,13 +80,9 @@ struct CopyLaunch {
   uint32_t* arrivals = nullptr;
 
   CopyMethod method = CopyMethod::kThreads;
-  uint32_t ctas = 0;     // 0: as many as the bytes need, at most one for each multiprocessor
-  uint32_t threads = 0;  // per CTA, whole warps, at most 1024 (kBulk: 128); 0: what measured best
-  // Neighbouring CTAs copy neighbouring tiles, instead of each CTA a run of its own; every CTA
-  // then reads the whole list.
-  bool interleave = false;
-  uint32_t bulkStages = 0;  // kBulk: 4 or 8 buffers per warp; 0: what measured best
-  void* stream = nullptr;   // cudaStream_t
+  uint32_t ctas = 0;       // 0: as many as the bytes need, at most one for each multiprocessor
+  uint32_t threads = 0;    // per CTA, whole warps, at most 1024 (kBulk: 64); 0: what measured best
+  void* stream = nullptr;  // cudaStream_t
 };
 
 // Makes every kernel resident on the current device. A kernel that is loaded at its first launch

@@ -215,7 +215,7 @@ __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase&
   if (gridDim.x > 1) {
     const uint32_t shift = phase.arrival * kArrivalBits;
     const uint32_t mine = (1 + (released ? kReleasedUnit : 0)) << shift;
-    device::fenceSystem();
+    device::fenceDevice();  // the last block's fence for the system covers it
     const uint32_t part = ((atomicAdd(job.arrivals, mine) + mine) >> shift) & 0xffff;
     if ((part & (kReleasedUnit - 1)) != gridDim.x) return;
     atomicSub(job.arrivals, part << shift);
