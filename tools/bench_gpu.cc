@@ -92,7 +92,8 @@ GpuReportHead headOf(GpuPair& pair) {
   const std::string& name = pair.side().model().name;
   GpuReportHead head;
   head.gpus = {"cuda:" + std::to_string(setup.gpu) + " " + name};
-  if (!pair.isOneGpu()) head.gpus.push_back("cuda:" + std::to_string(setup.otherGpu));
+  if (!pair.isOneGpu())
+    head.gpus.push_back("cuda:" + std::to_string(setup.otherGpu) + " " + nameOfGpu(setup.otherGpu));
   head.versions = gpuVersions();
   head.route = pair.link();
   return head;

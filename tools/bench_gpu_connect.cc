@@ -18,7 +18,6 @@ Status tell(const Peer& peer, DeviceStream stream) {
 
 Status connectOnce(GpuPair& pair, uint64_t word, bool isTimed, GpuConnectTimes& times) {
   GpuSide& side = pair.side();
-  const RegionReference::Encoded reference = side.otherDestination().remote.reference().encode();
   PEERLANE_RETURN_IF_ERROR(copyToGpu(side.stream(), side.source().data(), &word, sizeof(word)));
   const uint64_t number = pair.nextNumber();
   PEERLANE_RETURN_IF_ERROR(pair.pipe().send(kGpuAccept, AcceptRequest{number, word}));
@@ -27,7 +26,7 @@ Status connectOnce(GpuPair& pair, uint64_t word, bool isTimed, GpuConnectTimes& 
   const double start = gpuBenchNow();
   PEERLANE_ASSIGN(const Peer peer, side.context().connect(pair.childTicket(), kGpuPatience));
   const double connected = gpuBenchNow();
-  PEERLANE_ASSIGN(const RemoteRegion remote, peer.importRegion(reference));
+  PEERLANE_ASSIGN(const RemoteRegion remote, peer.importRegion(side.otherDoorstep()));
   const Block block{&side.source(), 0, &remote, 0, sizeof(word)};
   PostOptions options;
   options.notify.signal = 0;
@@ -90,7 +89,7 @@ Status GpuConnectPartner::accept(GpuPipe& pipe, const AcceptRequest& request) {
   GpuFirstByte first;
   first.seenAt = gpuBenchNow();
   uint64_t word = 0;
-  std::byte* const place = side_.destination().data();
+  std::byte* const place = side_.doorstep().data();
   PEERLANE_RETURN_IF_ERROR(copyFromGpu(side_.stream(), &word, place, sizeof(word)));
   PEERLANE_RETURN_IF_ERROR(setGpuBytes(side_.stream(), place, 0xee, sizeof(word)));
   if (word != request.expected) first.wrong = sizeof(word);

@@ -16,6 +16,17 @@ const char* gpuRawName(GpuRaw raw) {
   return "unknown";
 }
 
+Status waitForAll(std::span<const Transfer> transfers) {
+  const auto deadline = std::chrono::steady_clock::now() + kGpuPatience;
+  Status first;
+  for (const Transfer& transfer : transfers) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const Status ended = transfer.wait(std::max<std::chrono::nanoseconds>(left, {}));
+    if (first.isOk()) first = ended;
+  }
+  return first;
+}
+
 GpuCopy::GpuCopy(GpuSide& side, const GpuCase& what) : side_(side), what_(what) {
   places_ = isList() ? what_.blocks
                      : std::clamp<uint64_t>(side_.setup().regionBytes / what_.stride(), 1,
@@ -163,13 +174,9 @@ Status GpuCopy::post(Contender who, uint64_t first) {
 
 Status GpuCopy::wait(Contender who, uint64_t last) {
   if (who == Contender::kOurs) {
-    Status all;
-    for (const Transfer& transfer : transfers_) {
-      const Status ended = transfer.wait(kGpuPatience);
-      if (all.isOk()) all = ended;
-    }
+    const Status ended = waitForAll(transfers_);
     transfers_.clear();
-    return all;
+    return ended;
   }
   if (what_.isPut) return side_.stream().wait();
   return spinUntil([&] { return side_.desk().toChild.load(std::memory_order_acquire) >= last; },

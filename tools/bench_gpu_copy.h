@@ -23,6 +23,9 @@ enum class GpuPosting : uint8_t {
 enum class GpuRaw : uint8_t { kCopyEngine, kKernel, kGather, kBatch };
 const char* gpuRawName(GpuRaw raw);
 
+// All together within kGpuPatience; the first error.
+Status waitForAll(std::span<const Transfer> transfers);
+
 struct GpuCase {
   bool isPut = true;
   bool bothWays = false;  // the child puts as much at the same time

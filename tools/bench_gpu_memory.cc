@@ -126,6 +126,13 @@ Result<GpuModel> useGpu(int gpu) {
   return GpuModel{properties.name, properties.multiProcessorCount};
 }
 
+std::string nameOfGpu(int gpu) {
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess) return properties.name;
+  (void)cudaGetLastError();
+  return "?";
+}
+
 Result<uint64_t> usedGpuBytes() {
   size_t free = 0;
   size_t total = 0;

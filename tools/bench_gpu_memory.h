@@ -32,6 +32,8 @@ struct GpuModel {
 };
 // Makes the GPU current and its primary context. kSystem.
 Result<GpuModel> useGpu(int gpu);
+// Makes nothing. "?" where there is no such GPU.
+std::string nameOfGpu(int gpu);
 // Of the whole device, whoever uses it.
 Result<uint64_t> usedGpuBytes();
 // "13.0, driver 13.0".

@@ -95,6 +95,11 @@ Status GpuPair::meet() {
   return pipe_->receive(kReady, kSetUpFactor).status();
 }
 
+std::string GpuPair::link() const {
+  const Route route = side_->peer().route();
+  return route.deviceEngine.empty() ? route.link : "cuda_ipc";
+}
+
 Status GpuPair::fillOther(uint64_t bytes, uint64_t seed) {
   PEERLANE_RETURN_IF_ERROR(pipe_->send(kGpuFill, FillRequest{true, bytes, seed}));
   return pipe_->receive(kReady).status();
@@ -183,7 +188,7 @@ Result<double> GpuPair::sampleBothWays(GpuCopy& copy, Contender who) {
         return (ours ? side_->signal().value() : side_->flagIn().load(std::memory_order_acquire)) >=
                back;
       },
-      [&] { return false; }, "the other process's put"));
+      [&] { return !child_->running().isOk(); }, "the other process's put"));
   const double here = gpuBenchNow();
   PEERLANE_RETURN_IF_ERROR(copy.wait(who, out));
   answerIsDue_ = false;

@@ -41,7 +41,8 @@ class GpuPair {
   const std::string& childTicket() const { return childTicket_; }
   const GpuFootprint& footprint() const { return footprint_; }
   bool isOneGpu() const { return setup_.gpu == setup_.otherGpu; }
-  std::string link() const { return side_->peer().route().link; }
+  // Who copies GPU memory between the two.
+  std::string link() const;
   uint64_t nextSeed() { return ++seed_; }
   uint64_t nextNumber() { return ++number_; }
 

@@ -26,13 +26,9 @@ class StreamGame {
   }
   Status catchIt() { return keep(signal_.waitOn(side_.deviceStream(), ++received_, kGpuPatience)); }
   Status wait() {
-    Status all;
-    for (const Transfer& transfer : transfers_) {
-      const Status ended = transfer.wait(kGpuPatience);
-      if (all.isOk()) all = ended;
-    }
+    const Status ended = waitForAll(transfers_);
     transfers_.clear();
-    return all;
+    return ended;
   }
 
  private:

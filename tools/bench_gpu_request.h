@@ -78,7 +78,7 @@ struct PushRequest {
 };
 struct AcceptRequest {
   uint64_t number = 0;
-  uint64_t expected = 0;  // the first word of the child's destination
+  uint64_t expected = 0;  // the first word at the child's doorstep
 };
 struct GpuFirstByte {
   double seenAt = 0;

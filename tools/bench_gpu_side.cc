@@ -15,6 +15,7 @@ constexpr uint64_t kWordsBytes = 4096;
 
 struct GpuSide::Exported {
   std::array<RegionReference::Encoded, 2> references;  // source, destination
+  RegionReference::Encoded doorstep;
   std::array<RawShare, 2> raw;
 };
 
@@ -33,7 +34,7 @@ Result<std::unique_ptr<GpuSide>> GpuSide::create(const GpuSetup& setup, const De
 
 GpuSide::~GpuSide() {
   letGoOfOther();
-  (void)stream_->wait();
+  if (stream_ != nullptr) (void)stream_->wait();
 }
 
 void GpuSide::letGoOfOther() {
@@ -64,7 +65,11 @@ Result<Region> GpuSide::makeRegion() {
 Status GpuSide::exportRegions(GpuPipe& pipe) {
   PEERLANE_ASSIGN(source_, makeRegion());
   PEERLANE_ASSIGN(destination_, makeRegion());
+  MemoryOptions small;
+  small.device = device();
+  PEERLANE_ASSIGN(doorstep_, context_->allocate(kDoorstepBytes, small));
   Exported exported{};
+  exported.doorstep = doorstep_.share();
   std::vector<Descriptor> files;
   std::vector<int> numbers;
   for (size_t i = 0; i < 2; ++i) {
@@ -85,6 +90,7 @@ Status GpuSide::importRegions(GpuPipe& pipe, const Peer& peer) {
   signal_ = signal;
   PEERLANE_ASSIGN(const BenchMessage message, pipe.receive(kRegions));
   PEERLANE_ASSIGN(const Exported exported, message.as<Exported>());
+  otherDoorstep_ = exported.doorstep;
   size_t nextFile = 0;
   for (size_t i = 0; i < 2; ++i) {
     Other& other = i == 0 ? otherSource_ : otherDestination_;

@@ -40,6 +40,9 @@ class GpuSide {
   const Peer& peer() const { return peer_; }
   const Region& source() const { return source_; }
   const Region& destination() const { return destination_; }
+  // A small region for the first bytes of new peers, which nobody imported before.
+  const Region& doorstep() const { return doorstep_; }
+  const RegionReference::Encoded& otherDoorstep() const { return otherDoorstep_; }
   const Other& otherSource() const { return otherSource_; }
   const Other& otherDestination() const { return otherDestination_; }
   const GpuStream& stream() const { return *stream_; }
@@ -57,6 +60,7 @@ class GpuSide {
     return reinterpret_cast<uint64_t*>(otherDestination_.raw->data() + setup_.regionBytes);
   }
   static constexpr uint64_t kGameBytes = 4096;
+  static constexpr uint64_t kDoorstepBytes = 64 << 10;
   // A zero word for the raw kernels.
   uint64_t* counter() { return reinterpret_cast<uint64_t*>(words_->data()); }
   const Signal& signal() const { return *signal_; }
@@ -84,6 +88,8 @@ class GpuSide {
   std::optional<Signal> signal_;
   Region source_;
   Region destination_;
+  Region doorstep_;
+  RegionReference::Encoded otherDoorstep_{};
   Other otherSource_;
   Other otherDestination_;
 };
