@@ -264,6 +264,7 @@ TEST_P(StepKernel, MessagesGoRoundTheRingSeveralTimes) {
       for (const auto* steps : {&send, &receive}) {
         StepLaunch launch = launchOf(*steps);
         launch.cursor = cursor;
+        launch.overlapsEnd = slots == 4;
         ASSERT_OK(launchSteps(launch));
       }
       ASSERT_TRUE(endsOrIsEnded()) << "slots " << slots << ", message " << cursor;
@@ -291,7 +292,8 @@ TEST_P(StepKernel, AFullRingHoldsTheSenderBack) {
 // A graph of a send and a receive; the payload is the sender's cursor, which every replay changes.
 TEST_P(StepKernel, ReplayedByAGraphItFollowsItsCursor) {
   constexpr uint32_t kReplays = 1000;
-  for (const uint32_t slots : {3u, 8u}) {
+  for (const uint32_t slots : {3u, 8u, 4u}) {
+    const bool overlapsEnd = slots == 4;
     CUDA_OK(cudaMemset(near(), 0, 1 << 20));
     CUDA_OK(cudaMemset(far(), 0, 4096));
     CUDA_OK(cudaMemset(words_, 0, 4096));
@@ -307,11 +309,13 @@ TEST_P(StepKernel, ReplayedByAGraphItFollowsItsCursor) {
     launch.cursorWord = word(kCursor);
     launch.advance = 1;
     launch.completion = {};
+    launch.overlapsEnd = overlapsEnd;
     ASSERT_OK(launchSteps(launch));
     launch = launchOf(receive);
     launch.cursorWord = word(kCursor2);
     launch.advance = 1;
     launch.completion = {pinned(kCompletion), {word(kCursor2), 1}};
+    launch.overlapsEnd = overlapsEnd;
     ASSERT_OK(launchSteps(launch));
     CUDA_OK(cudaStreamEndCapture(stream_, &graph));
     CUDA_OK(cudaGraphInstantiate(&executable, graph, 0));

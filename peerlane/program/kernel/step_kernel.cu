@@ -3,10 +3,12 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <string>
 
 #include "peerlane/program/copy_device.h"
 #include "peerlane/program/kernel/step_job.h"
+#include "peerlane/program/kernel/step_place_device.h"
 #include "peerlane/program/kernel/word_step_device.h"
 
 namespace peerlane::kernel {
@@ -18,33 +20,16 @@ static_assert(sizeof(StepJob) <= 1024, "parameters are copied with every launch"
 inline constexpr uint32_t kArrivalBits = 16;
 inline constexpr uint32_t kReleasedUnit = 1u << 8;
 
-// What late places are relative to, for all threads of the block.
-struct LatePlace {
-  uint64_t address;
-  uint64_t room;
-  bool isFound;
-  bool isFault;
-};
-
-__device__ __forceinline__ uint64_t addressOf(const StepSpot& spot, uint64_t cursor) {
-  if (spot.slots == 0) return spot.at;
-  const int64_t number = static_cast<int64_t>(cursor) + spot.slotDelta;
-  int64_t slot;
-  if ((spot.slots & (spot.slots - 1)) == 0) {
-    slot = number & (spot.slots - 1);
-  } else {
-    slot = number % static_cast<int64_t>(spot.slots);
-    if (slot < 0) slot += spot.slots;
-  }
-  return spot.at + static_cast<uint64_t>(slot) * spot.strideBytes;
+// Between the launches of one stream (StepLaunch::overlapsEnd); nothing where that is not used.
+__device__ __forceinline__ void awaitKernelBefore() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
-
-__device__ __forceinline__ uint64_t* wordOf(const StepItem& item, uint64_t cursor) {
-  return reinterpret_cast<uint64_t*>(addressOf(item.to, cursor));
-}
-
-__device__ __forceinline__ uint64_t valueOf(const StepItem& item, uint64_t cursor) {
-  return (item.byCursor ? cursor : 0) + item.value;
+__device__ __forceinline__ void letKernelBehindBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // This thread's unit of a copy that one round does.
@@ -83,46 +68,6 @@ __device__ inline void storeFault(const StepJob& job) {
   if (job.fault != nullptr) device::storeWordRelaxed(job.fault, job.faultValue);
 }
 
-// All lanes of a warp look at the table, 32 entries at a time, until one of them is the region or
-// somebody ends it.
-__device__ __forceinline__ LatePlace findRegion(const StepJob& job, uint64_t cursor) {
-  const uint64_t envelope = addressOf(job.envelope, cursor);
-  auto word = [&](uint32_t at) {
-    return device::loadWordRelaxed(reinterpret_cast<const uint64_t*>(envelope + at));
-  };
-  const uint64_t allocation = word(job.allocationAt), generation = word(job.generationAt),
-                 offset = word(job.offsetAt);
-  const uint32_t start = namedRegionSlot(allocation, job.tableSlots);
-  const uint32_t lane = device::laneOfWarp();
-  for (;;) {
-    for (uint32_t first = 0; first < job.tableSlots; first += device::kWarpLanes) {
-      const uint32_t probe = first + lane;
-      const NamedRegion* entry = job.table + (uint64_t{start} + probe) % job.tableSlots;
-      const auto* baseWord = reinterpret_cast<const uint64_t*>(&entry->base);
-      uint64_t base = 0, bytes = 0;
-      if (probe < job.tableSlots) base = device::loadWordAcquire(baseWord);
-      bool isIt = base != 0 && device::loadWordRelaxed(&entry->allocation) == allocation &&
-                  device::loadWordRelaxed(&entry->generation) == generation;
-      if (isIt) {
-        bytes = device::loadWordRelaxed(&entry->bytes);
-        // The base of what the slot held before, beside the name of what it is about to hold?
-        device::fenceSystem();
-        isIt = device::loadWordRelaxed(baseWord) == base;
-      }
-      const uint32_t found = __ballot_sync(device::kAllLanes, isIt);
-      if (found == 0) continue;
-      const int winner = __ffs(static_cast<int>(found)) - 1;
-      base = __shfl_sync(device::kAllLanes, base, winner);
-      bytes = __shfl_sync(device::kAllLanes, bytes, winner);
-      if (offset > bytes) return {0, 0, true, true};
-      return {base + offset, bytes - offset, true, false};
-    }
-    if (job.abort != nullptr &&
-        __any_sync(device::kAllLanes, lane == 0 && device::loadWordRelaxed(job.abort) != 0))
-      return {};
-  }
-}
-
 // The tiles of this block, by its warps. False if a late place reaches outside.
 __device__ __forceinline__ bool copyTilesOf(const StepItem& item, uint64_t cursor,
                                             const LatePlace& late) {
@@ -146,7 +91,8 @@ __device__ __forceinline__ bool copyTilesOf(const StepItem& item, uint64_t curso
 // Waits, checks and copies of a phase, by all threads of the block. False if it was released.
 template <bool kByTiles>
 __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& phase,
-                                         uint64_t cursor, LatePlace& late, bool& faulted) {
+                                         uint64_t cursor, bool isLast, LatePlace& late,
+                                         bool& faulted) {
   const uint32_t checks = phase.first + phase.waits, copies = checks + phase.checks;
   const bool holds = blockIdx.x == 0;  // copies of one round are the first block's
   uint4 held[kHeldCopies];
@@ -165,6 +111,8 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
                                     job.abort) == device::Waited::kReleased;
     if (__syncthreads_or(released)) return false;
   }
+  // Not earlier: what begins occupies the device, and somebody whom the wait is for may need it.
+  if (isLast && !phase.late) letKernelBehindBegin();
 #pragma unroll
   for (uint32_t i = 0; i < kHeldCopies; ++i) load(i, false);
   if (phase.checks > 0) {
@@ -243,6 +191,7 @@ __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase&
 template <bool kByTiles>
 __global__ void __launch_bounds__(kStepThreads, 1) stepKernel(const __grid_constant__ StepJob job) {
   __shared__ LatePlace late;
+  awaitKernelBefore();
   if constexpr (kByTiles) {
     if (threadIdx.x == 0) late.isFound = false;
     __syncthreads();
@@ -253,7 +202,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) stepKernel(const __grid_const
 #pragma unroll 1
   for (uint32_t i = 0; i < job.phaseCount; ++i) {
     const StepPhase& phase = job.phases[i];
-    if (live) live = runPhase<kByTiles>(job, phase, cursor, late, faulted);
+    if (live) live = runPhase<kByTiles>(job, phase, cursor, i + 1 == job.phaseCount, late, faulted);
     if (phase.arrival != kNoArrival)
       finishPhase(job, phase, cursor, i + 1 == job.phaseCount, !live);
   }
@@ -264,14 +213,29 @@ Status failed(cudaError_t error, const char* what) {
   return Status(Code::kSystem, std::string(what) + ": " + cudaGetErrorString(error));
 }
 
+// Where launches may overlap, by device; found by loadStepKernels().
+constexpr int kMaxDevices = 128;
+std::atomic<bool> canOverlap[kMaxDevices];
+
+bool overlaps(const StepLaunch& launch) {
+  int index = 0;
+  return launch.overlapsEnd && cudaGetDevice(&index) == cudaSuccess && index < kMaxDevices &&
+         canOverlap[index].load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 Status loadStepKernels() {
+  int index = 0, major = 0;
+  if (cudaError_t error = cudaGetDevice(&index)) return failed(error, "asking for the device");
+  if (cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index))
+    return failed(error, "asking for the compute capability");
   cudaFuncAttributes attributes;
   for (const void* kernel : {reinterpret_cast<const void*>(&stepKernel<false>),
                              reinterpret_cast<const void*>(&stepKernel<true>)})
     if (cudaError_t error = cudaFuncGetAttributes(&attributes, kernel))
       return failed(error, "loading a step kernel");
+  if (index < kMaxDevices) canOverlap[index].store(major >= 9, std::memory_order_relaxed);
   return Status::ok();
 }
 
@@ -282,8 +246,16 @@ Status launchSteps(const StepLaunch& launch) {
   const void* kernel = shape.byTiles ? reinterpret_cast<const void*>(&stepKernel<true>)
                                      : reinterpret_cast<const void*>(&stepKernel<false>);
   void* arguments[] = {&job};
-  if (cudaError_t error = cudaLaunchKernel(kernel, dim3(shape.ctas), dim3(shape.threads), arguments,
-                                           0, static_cast<cudaStream_t>(launch.stream)))
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.ctas);
+  config.blockDim = dim3(shape.threads);
+  config.stream = static_cast<cudaStream_t>(launch.stream);
+  config.attrs = &overlap;
+  config.numAttrs = overlaps(launch) ? 1 : 0;
+  if (cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments))
     return failed(error, "launching a step kernel");
   return Status::ok();
 }

@@ -109,6 +109,10 @@ struct StepLaunch {
   // A word of the device's memory that holds 0 and is left so, used by one launch at a time; may be
   // null with one block.
   uint32_t* arrivals = nullptr;
+  // The launch may be set up while the kernel before it in the stream comes to its end (sm_90 and
+  // newer; nothing of it is read or written before that). Saves some of the gap between two short
+  // kernels. Step kernels let the one behind them begin so when their last wait is satisfied.
+  bool overlapsEnd = false;
   void* stream = nullptr;  // cudaStream_t
 };
 
