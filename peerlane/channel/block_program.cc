@@ -7,6 +7,7 @@
 #include "peerlane/channel/notify_protocol.h"
 #include "peerlane/channel/signal_protocol.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/program/device_executor.h"
 
 namespace peerlane {
 namespace {
@@ -392,6 +393,14 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
     data.push_back({.address = local->base, .bytes = local->bytes});
   }
   for (const RemoteRegion& remote : remotes_) {
+    if (remote.slot()->state.load(std::memory_order_acquire) != ImportSlot::State::kReady) {
+      if (remotes_.size() != 1)
+        return Status(Code::kNotPrepared,
+                      "several remote regions, not all of them imported (RemoteRegion::prepare)");
+      payload.targets.push_back({.name = "remote", .side = Side::kRemote});
+      data.push_back({.address = lateBase(), .bytes = remote.bytes()});
+      continue;
+    }
     const RemoteMemory& memory = remote.slot()->region->memory;
     if (!allows(memory.grant.access, wanted))
       return Status(Code::kPermissionDenied, std::string("the owner grants ") +

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "peerlane/channel/device_transfer.h"
 #include "peerlane/core/asymmetric_fence.h"
 
 namespace peerlane {
@@ -87,10 +88,6 @@ Status DevicePlan::raise() {
 }
 
 Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& indices) {
-  if (stream && !executor_.owns(stream))
-    return Status(
-        Code::kInvalidArgument,
-        "the stream is not one of " + executor_.device().toString() + ", where the memory lies");
   PEERLANE_RETURN_IF_ERROR(blocks_.checkIdentity());
   const std::lock_guard lock(mutex_);
   PEERLANE_RETURN_IF_ERROR(broken_);
@@ -109,7 +106,7 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
   if (!std::exchange(active_, true)) {
     peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
     progress_.expectDeviceStores();
-    progress_.add(shared_from_this());
+    progress_.addQuietly(shared_from_this());
   }
   return Transfer(shared_from_this(), number);
 }
@@ -144,6 +141,18 @@ Result<Transfer> DevicePlan::post(const DeviceIndexList& indices, DeviceStream s
                           .from = isPut ? indices.local : indices.remote,
                           .count = indices.count,
                           .onDevice = true});
+}
+
+Status DevicePlan::wait(uint64_t number, std::chrono::nanoseconds timeout) {
+  uint64_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (uint64_t i = seen_ + 1; i <= number && i <= posted_; ++i)
+      bytes += ring_[i % kMostPosts].bytes;
+  }
+  const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(bytes));
+  (void)progress_.spinFor([&] { return done(number); }, longest);
+  return Pending::wait(number, timeout);
 }
 
 void DevicePlan::cancelOperation(uint64_t number) {

@@ -39,6 +39,7 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
                         DeviceStream stream);
   Result<Transfer> post(const DeviceIndexList& indices, DeviceStream stream);
 
+  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
   void cancel() override {}
   void cancelOperation(uint64_t number) override;
   Turn turn() override;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/device_transfer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "peerlane/channel/transfer_core.h"
@@ -12,15 +13,17 @@ constexpr std::chrono::milliseconds kHealthInterval{100};
 
 }  // namespace
 
+std::chrono::nanoseconds spinTimeFor(uint64_t bytes) {
+  // At 20 GB/s, which is less than any link between two GPUs gives.
+  return std::chrono::microseconds(100) + std::chrono::nanoseconds(bytes / 20);
+}
+
 Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, Device device,
                               BlockProgram blocks, OwnedNotify notify, const PostOptions& options) {
   if (options.stream != nullptr)
     return Status(Code::kInvalidArgument,
                   "GPU memory is ordered on PostOptions::deviceStream, not on a host stream");
   PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executor(device));
-  if (options.deviceStream && !executor->owns(options.deviceStream))
-    return Status(Code::kInvalidArgument,
-                  "the stream is not one of " + device.toString() + ", where the memory lies");
   PEERLANE_RETURN_IF_ERROR(blocks.checkIdentity());
   auto transfer = std::make_shared<DeviceTransfer>(peer, *executor, std::move(blocks),
                                                    std::move(notify), options);
@@ -42,7 +45,7 @@ DeviceTransfer::DeviceTransfer(std::shared_ptr<PeerCore> peer, DeviceExecutor& e
 DeviceTransfer::~DeviceTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
-  openGate();
+  if (state_ == State::kLate) executor_.refuse(late_);
   if (entered_) blocks_.leave();
   if (slabEntered_) peer_->peerSlab()->gate.leave();
   if (watched_) progress_.deviceStoresSeen();
@@ -54,41 +57,18 @@ Status DeviceTransfer::begin(const std::shared_ptr<DeviceTransfer>& transfer) {
     PEERLANE_RETURN_IF_ERROR(self.enqueue(self.options_.deviceStream));
     self.state_ = State::kRunning;
   } else if (self.options_.deviceStream) {
-    PEERLANE_RETURN_IF_ERROR(self.closeGate());
+    PEERLANE_RETURN_IF_ERROR(self.enqueueLate());
+    self.state_ = State::kLate;
   }
   self.watched_ = true;
   self.progress_.expectDeviceStores();
   self.peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
-  self.progress_.add(transfer);
+  self.progress_.addQuietly(transfer);
   return Status::ok();
 }
 
-Status DeviceTransfer::closeGate() {
-  PEERLANE_ASSIGN(gate_, executor_.borrowWord());
-  auto reached = executor_.borrowWord();
-  if (!reached.isOk()) {
-    executor_.returnWord(std::exchange(gate_, nullptr));
-    return reached.status();
-  }
-  reached_ = *reached;
-  auto waiting = executor_.waitGate(options_.deviceStream, reached_, gate_);
-  if (waiting.isOk()) {
-    gatePost_ = *waiting;
-    return Status::ok();
-  }
-  executor_.returnWord(std::exchange(gate_, nullptr));
-  executor_.returnWord(std::exchange(reached_, nullptr));
-  if (waiting.status().code() == Code::kNotPrepared)
-    return waiting.status().withContext("a region is not imported yet (RemoteRegion::prepare)");
-  return waiting.status();
-}
-
-// Its words are handed back once the stream has passed them.
-void DeviceTransfer::openGate() {
-  if (gate_ != nullptr) gate_->store(1, std::memory_order_release);
-}
-
-Status DeviceTransfer::enqueue(DeviceStream stream) {
+Status DeviceTransfer::enterGates(bool slab) {
+  // A peer that is gone has closed its gates as well, and is the better reason.
   const auto closed = [this](const Status& gate) {
     Status gone = peer_->failure();
     return gone.isOk() ? gate : gone;
@@ -96,12 +76,29 @@ Status DeviceTransfer::enqueue(DeviceStream stream) {
   PEERLANE_RETURN_IF_ERROR(blocks_.importFailure());
   if (Status entered = blocks_.enter(); !entered.isOk()) return closed(entered);
   entered_ = true;
+  if (!slab) return Status::ok();
+  slabEntered_ = peer_->peerSlab()->gate.enter();
+  if (slabEntered_) return Status::ok();
+  return closed(Status(Code::kClosed, "the connection to the peer is being closed"));
+}
+
+Status DeviceTransfer::enqueueLate() {
+  OwnedNotify nothing;
+  Program program;
+  Binding binding;
+  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, nothing, program, binding));
+  PEERLANE_ASSIGN(program_, executor_.prepare(program, binding, {.engine = Engine::kSm}));
+  PEERLANE_ASSIGN(late_, executor_.postLate(*program_, options_.deviceStream));
+  post_ = late_.post;
+  isLate_ = true;
+  return Status::ok();
+}
+
+Status DeviceTransfer::enqueue(DeviceStream stream) {
+  PEERLANE_RETURN_IF_ERROR(enterGates(notify_.signal.has_value()));
   std::byte* window = nullptr;
   if (notify_.signal) {
     PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
-    slabEntered_ = peer_->peerSlab()->gate.enter();
-    if (!slabEntered_)
-      return closed(Status(Code::kClosed, "the connection to the peer is being closed"));
   }
   // The message is the host's affair.
   OwnedNotify byStream;
@@ -114,6 +111,22 @@ Status DeviceTransfer::enqueue(DeviceStream stream) {
                                               {.engine = options_.engine, .ctas = options_.ctas}));
   PEERLANE_ASSIGN(post_, executor_.post(*program_, stream));
   return Status::ok();
+}
+
+// What the stream has not told yet: messages, and the signals of late transfers.
+Status DeviceTransfer::notifyByHost() {
+  if (!isLate_) notify_.signal.reset();
+  auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_));
+  PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, nullptr));
+  message_ = Transfer(std::move(core));
+  return Status::ok();
+}
+
+// Its end is near as a rule, and a sleeper would see it late.
+Status DeviceTransfer::wait(uint64_t number, std::chrono::nanoseconds timeout) {
+  const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(blocks_.bytes()));
+  (void)progress_.spinFor([&] { return done(number); }, longest);
+  return Pending::wait(number, timeout);
 }
 
 void DeviceTransfer::cancel() {
@@ -143,38 +156,49 @@ bool DeviceTransfer::deviceFailed(Status& why) {
 }
 
 bool DeviceTransfer::advance() {
-  Status broken;
   switch (state_) {
     case State::kImporting: {
       Status stop = outcome();
-      if (stop.isOk()) stop = blocks_.importFailure();
+      if (stop.isOk() && !blocks_.imported(*peer_)) {
+        stop = blocks_.importFailure();
+        if (stop.isOk()) return false;
+      }
+      if (stop.isOk()) stop = enqueue({});
       if (!stop.isOk()) return end(stop), true;
-      if (!blocks_.imported(*peer_)) return false;
-      state_ = State::kGated;
-      return true;
-    }
-    case State::kGated: {
-      if (Status stop = outcome(); !stop.isOk()) return end(stop), true;
-      if (reached_ != nullptr && reached_->load(std::memory_order_acquire) == 0) return false;
-      if (Status enqueued = enqueue({}); !enqueued.isOk()) return end(enqueued), true;
       state_ = State::kRunning;
       return true;
     }
-    case State::kRunning:
+    case State::kLate: {
+      Status stop = outcome();
+      if (stop.isOk() && !blocks_.imported(*peer_)) {
+        stop = blocks_.importFailure();
+        if (stop.isOk()) return false;
+      }
+      if (stop.isOk()) stop = enterGates(false);
+      if (stop.isOk()) {
+        executor_.resolve(late_, blocks_.remotes().front().slot()->region->memory.mapped);
+        state_ = State::kRunning;
+      } else {
+        executor_.refuse(late_);
+        refusal_ = stop;
+        state_ = State::kRefused;
+      }
+      return true;
+    }
+    case State::kRefused:
+    case State::kRunning: {
+      Status status;
       if (!post_.ended()) {
-        if (deviceFailed(broken)) end(broken);
+        if (deviceFailed(status)) end(status);
         return state_ == State::kEnded;
       }
-      if (!notify_.hasMessage || !outcome().isOk()) return end(outcome()), true;
-      notify_.signal.reset();
-      {
-        auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_));
-        if (Status begun = TransferCore::begin(core, nullptr); !begun.isOk())
-          return end(begun), true;
-        message_ = Transfer(std::move(core));
-      }
+      status = state_ == State::kRefused ? refusal_ : outcome();
+      const bool tells = notify_.hasMessage || (isLate_ && notify_.signal);
+      if (status.isOk() && tells) status = notifyByHost();
+      if (!status.isOk() || !tells) return end(status), true;
       state_ = State::kNotifying;
       return true;
+    }
     case State::kNotifying:
       if (!message_.done()) return false;
       end(message_.status());
@@ -186,13 +210,12 @@ bool DeviceTransfer::advance() {
 
 void DeviceTransfer::end(const Status& status) {
   state_ = State::kEnded;
-  openGate();
   if (std::exchange(entered_, false)) blocks_.leave();
   if (std::exchange(slabEntered_, false)) peer_->peerSlab()->gate.leave();
   if (std::exchange(watched_, false)) progress_.deviceStoresSeen();
-  if (gate_ != nullptr) {
-    executor_.returnWord(std::exchange(gate_, nullptr), gatePost_);
-    executor_.returnWord(std::exchange(reached_, nullptr), gatePost_);
+  if (isLate_) {
+    executor_.returnWord(late_.gate, post_);
+    executor_.returnWord(late_.refusal, post_);
     executor_.waitEnded();
   }
   peer_->metrics().ended(status.code()).add();

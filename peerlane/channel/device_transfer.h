@@ -2,9 +2,9 @@
 //
 // DeviceTransfer: the life of one put, get or notification that a GPU's stream carries out. It is
 // enqueued whole when it is posted; from then on the host only looks whether the stream has passed
-// it. A transfer on a user's stream whose remote region is not imported yet holds the stream by a
-// word of host memory, runs on a stream of the library's own once the import is there, and lets the
-// user's stream go on: nothing is enqueued on that one after the post.
+// it. A transfer on a user's stream whose remote region is not imported yet is enqueued as well, behind
+// a wait for a word of host memory: when the import is there, the host says where the memory is and
+// lets the stream go on. Its signal is then added by the host.
 // Cancelling, or losing the peer, takes nothing off a stream: the transfer ends, with that status,
 // when the stream has passed it, because only then nothing touches its memory any more.
 // Advanced by one thread at a time: the poster, then turns.
@@ -29,22 +29,25 @@ class DeviceTransfer final : public Pending {
   // An error means that nothing was enqueued.
   static Status begin(const std::shared_ptr<DeviceTransfer>& transfer);
 
+  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
   void cancel() override;
   Turn turn() override;
   std::string describe() const override;
 
  private:
   enum class State : uint8_t {
-    kImporting,  // a remote region is asked for
-    kGated,      // and the user's stream has not come to this transfer yet
+    kImporting,  // a remote region is asked for; nothing is enqueued
+    kLate,       // enqueued, and the stream waits for that region
+    kRefused,    // it will not come: the stream goes on without a copy
     kRunning,    // enqueued
     kNotifying,  // the bytes are there; the host delivers the message
     kEnded,
   };
 
   Status enqueue(DeviceStream stream);
-  Status closeGate();
-  void openGate();
+  Status enqueueLate();
+  Status enterGates(bool slab);
+  Status notifyByHost();
   bool advance();
   void end(const Status& status);
   Status outcome() const;
@@ -61,14 +64,18 @@ class DeviceTransfer final : public Pending {
   bool watched_ = false;
   std::unique_ptr<DeviceProgram> program_;
   DevicePost post_;
-  DevicePost gatePost_;
-  std::atomic<uint64_t>* reached_ = nullptr;  // words of the gate, when there is one
-  std::atomic<uint64_t>* gate_ = nullptr;
+  DeviceExecutor::LatePost late_;
+  bool isLate_ = false;
+  Status refusal_;
   Transfer message_;
   std::atomic<bool> cancelled_{false};
   const Progress::Clock::time_point since_ = Progress::Clock::now();
   Progress::Clock::time_point looked_ = since_;  // at the device's health
 };
+
+// How long a waiting thread spins for the end of a post of so many bytes, as CUDA's own
+// synchronisation does.
+std::chrono::nanoseconds spinTimeFor(uint64_t bytes);
 
 // Posts `blocks` (which may be empty where the notification says something) on the device.
 Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, Device device,

@@ -21,7 +21,7 @@ Result<Transfer> DeviceWait::begin(const std::shared_ptr<PeerCore>& peer, Device
   }
   wait->post_ = *posted;
   wait->progress_.expectDeviceStores();
-  wait->progress_.add(wait);
+  wait->progress_.addQuietly(wait);
   return Transfer(std::move(wait));
 }
 

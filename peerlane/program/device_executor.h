@@ -7,6 +7,9 @@
 // A post is enqueued completely when the call returns, and nothing of it afterwards. Its end is a
 // word in host memory that the stream stores as its last act: to look at it costs a load, and once
 // it is reached the stream has passed every op of the post. Thread-safe.
+//
+// A post that adds to a peer's counter by the copy engine ends by that counter's word, which the peer
+// could write as well: it would only harm what it is sent.
 #pragma once
 
 #include <atomic>
@@ -35,6 +38,8 @@ class DevicePost {
   bool ended() const {
     return word_ == nullptr || word_->load(std::memory_order_acquire) >= number_;
   }
+  const std::atomic<uint64_t>* word() const { return word_; }
+  uint64_t number() const { return number_; }
   // Once it has ended: kInvalidArgument when block numbers in device memory were out of range.
   Status status() const {
     if (fault_ == nullptr || fault_->load(std::memory_order_relaxed) < number_) return Status::ok();
@@ -57,6 +62,11 @@ struct DeviceIndices {
   bool onDevice =
       false;  // read by the stream when it gets there; else copied before post() returns
 };
+
+// What a target is bound to whose address is not known yet: no memory lies there.
+inline std::byte* lateBase() {
+  return reinterpret_cast<std::byte*>(uintptr_t{1} << 60);
+}
 
 // A program made ready for one device. Alive until its posts have ended.
 class DeviceProgram {
@@ -92,11 +102,21 @@ class DeviceExecutor {
   // not 0. Whoever sees its end says so by waitEnded(), once.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                          const std::atomic<uint64_t>* abort) = 0;
-  // Stores 1 to `reached` when the stream gets there, then holds it until `gate` is at least 1
-  // (both are borrowed words). Then as above. kNotPrepared where all streams share one hardware
-  // queue, so that whatever opens the gate could stand behind it.
-  virtual Result<DevicePost> waitGate(DeviceStream stream, std::atomic<uint64_t>* reached,
-                                      std::atomic<uint64_t>* gate) = 0;
+  // A program of copies only, whose remote memory is not known yet: it was bound to kLateBase. The
+  // stream waits where the copies would begin until resolve() says where the memory is, or refuse()
+  // that there is none: then it goes on without a copy. One of the two, once; then waitEnded() as
+  // above. What the stream waits for is a word that a CPU stores, never work of another stream:
+  // streams share hardware queues, in which that work could stand behind the wait.
+  struct LatePost {
+    DevicePost post;
+    std::atomic<uint64_t>* gate = nullptr;
+    std::atomic<uint64_t>* refusal = nullptr;
+    void* pieces = nullptr;  // the executor's own, as the next
+    uint64_t count = 0;
+  };
+  virtual Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) = 0;
+  virtual void resolve(const LatePost& late, std::byte* base) = 0;
+  virtual void refuse(const LatePost& late) = 0;
   virtual void waitEnded() = 0;
 
   // A word that streams of this device and CPUs read and write; 0 when it is lent.

@@ -131,7 +131,7 @@ void Progress::wakeLoopIfAsleep() {
   if (asleep_.load(std::memory_order_seq_cst)) loop_->wake();
 }
 
-void Progress::add(std::shared_ptr<Task> task) {
+void Progress::addQuietly(std::shared_ptr<Task> task) {
   Task* raw = task.get();
   PEERLANE_CHECK(raw->keepAlive_ == nullptr);
   raw->keepAlive_ = std::move(task);
@@ -139,7 +139,6 @@ void Progress::add(std::shared_ptr<Task> task) {
   do {
     raw->nextPending_ = head;
   } while (!pending_.compare_exchange_weak(head, raw, std::memory_order_seq_cst));
-  wakeLoopIfAsleep();
 }
 
 void Progress::takePending() {

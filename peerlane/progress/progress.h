@@ -63,9 +63,31 @@ class Progress {
 
   // Advances `task` by turns from now on. Takes no lock. Requires: the task is not with a Progress
   // already, or its last turn is about to return kFinished.
-  void add(std::shared_ptr<Task> task);
+  void add(std::shared_ptr<Task> task) {
+    addQuietly(std::move(task));
+    wakeLoopIfAsleep();
+  }
+  // The same for a task that waits for a device (expectDeviceStores() was called): the progress
+  // thread looks in a while anyway, and to wake it would cost more than many a post.
+  void addQuietly(std::shared_ptr<Task> task);
   // Something changed that a task, not a waiter, looks at: the thread has a turn soon.
   void wake() { wakeLoopIfAsleep(); }
+
+  // Spins with turns until `ready()`, `longest` at most: for who waits for a device, whose end is near
+  // and rings nobody. True when ready.
+  template <typename Ready>
+  bool spinFor(const Ready& ready, Duration longest) {
+    if (ready()) return true;
+    if (!mayWait().isOk()) return false;
+    const Clock::time_point end = deadlineIn(longest);
+    for (uint32_t looks = 1;; ++looks) {
+      if (ready()) return true;
+      if (looks % kLooksPerPause == 0) cpuRelax();
+      if (looks % kLooksPerTurn != 0) continue;
+      turn();
+      if (Clock::now() >= end) return ready();
+    }
+  }
 
   // Runs `fn` on the progress thread. Order: posts of one thread keep theirs.
   // After stop() it is dropped.

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 
@@ -258,7 +259,8 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
     auto faulty = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3},
                                  DeviceStream::cuda(stream)),
                        "post");
-    EXPECT_EQ(faulty.wait(kPatience).code(), Code::kInvalidArgument);
+    const Status fault = faulty.wait(kPatience);
+    EXPECT_EQ(fault.code(), Code::kInvalidArgument) << fault.toString();
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
@@ -402,13 +404,20 @@ TEST(DeviceTransfer, ManyStreamsShareASignal) {
                   .engine = post % 2 == 0 ? Engine::kCe : Engine::kInline}),
              "put");
     must(addSignal(side.peer, 5, 1), "addSignal");
-    must(flush(side.peer, kPatience), "flush");
+    if (const Status flushed = flush(side.peer, std::chrono::seconds(10)); !flushed.isOk()) {
+      ADD_FAILURE() << flushed.toString() << "\n" << side.context->dump().substr(0, 3000);
+      std::_Exit(1);
+    }
     line.meet();
   };
   const auto passive = [&](const Line& line) {
     Side side(1, line, Memory::kVmm);
     const Signal signal = must(Signal::create(side.peer, 5), "signal");
-    must(signal.wait(3ull * kStreams * kPosts + 1, kPatience), "signal");
+    if (const Status waited = signal.wait(3ull * kStreams * kPosts + 1, std::chrono::seconds(10));
+        !waited.isOk()) {
+      ADD_FAILURE() << waited.toString() << "; the signal is " << signal.value();
+      std::_Exit(1);
+    }
     EXPECT_EQ(signal.value(), 3ull * kStreams * kPosts + 1);
     line.meet();
   };

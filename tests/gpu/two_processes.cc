@@ -145,6 +145,8 @@ void fill(void* device, size_t bytes, uint32_t seed) {
   std::vector<uint32_t> words((bytes + 3) / 4);
   for (size_t i = 0; i < words.size(); ++i) words[i] = wordAt(i, seed);
   mustCuda(cudaMemcpy(device, words.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+  // From pageable memory the copy may still be on its way, and other streams do not wait for it.
+  mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 void clear(void* device, size_t bytes, int value) {

@@ -5,28 +5,22 @@
 
 namespace peerlane::stream {
 
-CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane, uint64_t number,
-                                        uint64_t add) {
+CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane, uint64_t add) {
   Words& words = lines_[line];
-  const auto drained = [](const Word& word) {
-    return word.lane == nullptr ||
-           word.lane->completion->load(std::memory_order_acquire) >= word.lastNumber;
-  };
-  auto chosen = std::find_if(words.begin(), words.end(),
-                             [&](const Word& word) { return word.lane == &lane; });
-  if (chosen == words.end()) chosen = std::find_if(words.begin(), words.end(), drained);
-  // All are busy with other streams: line up behind the one that was posted to least.
+  auto chosen =
+      std::find_if(words.begin(), words.end(), [&](const Word& word) { return word.lane == &lane; });
+  if (chosen == words.end())
+    chosen = std::find_if(words.begin(), words.end(),
+                          [](const Word& word) { return word.last.ended(); });
+  // All are busy with other streams: line up behind the one that was used least recently.
   if (chosen == words.end())
     chosen = std::min_element(words.begin(), words.end(), [](const Word& a, const Word& b) {
-      return a.lane->posted - a.lastNumber > b.lane->posted - b.lastNumber;
+      return a.claims < b.claims;
     });
   Claim claim;
-  if (chosen->lane != &lane && !drained(*chosen)) {
-    claim.after = chosen->lane;
-    claim.afterNumber = chosen->lastNumber;
-  }
+  if (chosen->lane != &lane && !chosen->last.ended()) claim.after = chosen->last;
   chosen->lane = &lane;
-  chosen->lastNumber = number;
+  chosen->claims = ++claims_;
   chosen->total += add;
   const auto index = static_cast<size_t>(chosen - words.begin()) + 1;
   claim.word = reinterpret_cast<uint64_t*>(line) + index;
@@ -34,9 +28,16 @@ CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane,
   return claim;
 }
 
+CounterLanes::Word& CounterLanes::wordOf(std::byte* line, const Claim& claim) {
+  return lines_.at(line)[static_cast<size_t>(claim.word - reinterpret_cast<uint64_t*>(line)) - 1];
+}
+
+void CounterLanes::settle(std::byte* line, const Claim& claim, const DevicePost& post) {
+  wordOf(line, claim).last = post;
+}
+
 void CounterLanes::undo(std::byte* line, const Claim& claim, uint64_t add) {
-  const auto index = static_cast<size_t>(claim.word - reinterpret_cast<uint64_t*>(line)) - 1;
-  lines_.at(line)[index].total -= add;
+  wordOf(line, claim).total -= add;
 }
 
 void CounterLanes::forget(const std::byte* address, size_t bytes) {

@@ -20,14 +20,14 @@ class CounterLanes {
  public:
   struct Claim {
     uint64_t* word = nullptr;
-    uint64_t total = 0;                 // to be stored there
-    const StreamLane* after = nullptr;  // wait for this lane's post `afterNumber` first
-    uint64_t afterNumber = 0;
+    uint64_t total = 0;  // to be stored there
+    DevicePost after;    // to be waited for before, if it has a word
   };
 
-  // The word for post `number` of `lane`, which adds `add` to the counter.
-  Claim claim(std::byte* line, const StreamLane& lane, uint64_t number, uint64_t add);
-  // The post of that claim was not made.
+  // The word for the next post of `lane`, which adds `add` to the counter.
+  Claim claim(std::byte* line, const StreamLane& lane, uint64_t add);
+  // The post of that claim was made, as `post`; or was not.
+  void settle(std::byte* line, const Claim& claim, const DevicePost& post);
   void undo(std::byte* line, const Claim& claim, uint64_t add);
   // Lines in [address, address + bytes) are gone.
   void forget(const std::byte* address, size_t bytes);
@@ -35,11 +35,14 @@ class CounterLanes {
  private:
   struct Word {
     const StreamLane* lane = nullptr;
-    uint64_t lastNumber = 0;
+    DevicePost last;
+    uint64_t claims = 0;  // order of use
     uint64_t total = 0;
   };
   using Words = std::array<Word, CounterLine::kDeviceLanes>;
+  Word& wordOf(std::byte* line, const Claim& claim);
   std::unordered_map<std::byte*, Words> lines_;
+  uint64_t claims_ = 0;
 };
 
 }  // namespace peerlane::stream

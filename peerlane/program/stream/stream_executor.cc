@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -70,8 +69,9 @@ class StreamExecutor final : public DeviceExecutor {
                           const DeviceIndices& indices) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
-  Result<DevicePost> waitGate(DeviceStream stream, std::atomic<uint64_t>* reached,
-                              std::atomic<uint64_t>* gate) override;
+  Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
+  void resolve(const LatePost& late, std::byte* base) override;
+  void refuse(const LatePost& late) override;
   void waitEnded() override { CudaReclaimer::instance().waitEnded(); }
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
@@ -92,14 +92,17 @@ class StreamExecutor final : public DeviceExecutor {
   Result<StreamLane*> makeLane(CUstream stream, uint64_t id);
   void letGo(StreamLane& lane);
   Status wordOps(CUstream stream, std::span<const WordOp> ops);
-  Status enqueue(const StreamProgram& program, StreamLane& lane, uint64_t number,
-                 const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  Status byKernel(const StreamProgram& program, StreamLane& lane, uint64_t number,
-                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  Status byCopyEngine(const StreamProgram& program, StreamLane& lane, uint64_t number,
-                      const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  DevicePost posted(const StreamLane& lane) const {
-    return {lane.completion, lane.posted, lane.fault};
+  Result<DevicePost> enqueue(const StreamProgram& program, StreamLane& lane,
+                             const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
+                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
+                                  const DeviceIndices& indices,
+                                  const CounterLanes::Claim* counter);
+  // The stream was told to store the next number to its completion word.
+  static DevicePost posted(StreamLane& lane) {
+    lane.last = {lane.completion, ++lane.posted, lane.fault};
+    return lane.last;
   }
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
@@ -197,7 +200,12 @@ Result<StreamLane*> StreamExecutor::laneOf(DeviceStream given) {
       return Status(Code::kNotSupported, "the stream is being captured into a graph");
   }
   auto found = lanesById_.find(id);
-  if (found == lanesById_.end()) return makeLane(stream, id);
+  if (found == lanesById_.end()) {
+    if (given && !owns(given))
+      return Status(Code::kInvalidArgument,
+                    "the stream is not one of " + device().toString() + ", where the memory lies");
+    return makeLane(stream, id);
+  }
   letGo(*found->second);
   return found->second;
 }
@@ -232,9 +240,7 @@ Result<StreamLane*> StreamExecutor::makeLane(CUstream stream, uint64_t id) {
 
 // Takes back what posts that have ended were reading.
 void StreamExecutor::letGo(StreamLane& lane) {
-  if (lane.held.empty()) return;
-  const uint64_t done = lane.completion->load(std::memory_order_acquire);
-  while (!lane.held.empty() && lane.held.front().first <= done) {
+  while (!lane.held.empty() && lane.held.front().first.ended()) {
     pool_.giveBack(lane.held.front().second);
     lane.held.pop_front();
   }
@@ -244,6 +250,10 @@ Status StreamExecutor::wordOps(CUstream stream, std::span<const WordOp> ops) {
   std::array<CUstreamBatchMemOpParams, 4> batch{};
   static_assert(std::tuple_size_v<decltype(batch)> <= kMostWordOps);
   PEERLANE_CHECK(ops.size() <= batch.size());
+  if (ops.size() == 1 && !ops[0].isWait)
+    return check(api().cuStreamWriteValue64(stream, deviceAddress(ops[0].word), ops[0].value,
+                                            CU_STREAM_WRITE_VALUE_DEFAULT),
+                 "cuStreamWriteValue64");
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].isWait) {
       batch[i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
@@ -267,37 +277,35 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
-  const uint64_t number = lane->posted + 1;
-  if (program.counter() == nullptr) {
-    PEERLANE_RETURN_IF_ERROR(enqueue(program, *lane, number, indices, nullptr));
-  } else {
-    const CounterLanes::Claim claim =
-        counters_.claim(program.counter(), *lane, number, program.counterAdd());
-    Status status;
-    if (claim.after != nullptr) {
-      const WordOp before{true, claim.after->completion, claim.afterNumber};
-      status = wordOps(static_cast<CUstream>(lane->stream), {&before, 1});
-    }
-    if (status.isOk()) status = enqueue(program, *lane, number, indices, &claim);
-    if (!status.isOk()) {
-      counters_.undo(program.counter(), claim, program.counterAdd());
-      return status;
-    }
+  if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
+  const CounterLanes::Claim claim =
+      counters_.claim(program.counter(), *lane, program.counterAdd());
+  Status before;
+  if (claim.after.word() != nullptr) {
+    const WordOp wait{true, claim.after.word(), claim.after.number()};
+    before = wordOps(static_cast<CUstream>(lane->stream), {&wait, 1});
   }
-  lane->posted = number;
-  return posted(*lane);
+  auto posted = before.isOk() ? enqueue(program, *lane, indices, &claim) : before;
+  if (posted.isOk())
+    counters_.settle(program.counter(), claim, *posted);
+  else
+    counters_.undo(program.counter(), claim, program.counterAdd());
+  return posted;
 }
 
-Status StreamExecutor::enqueue(const StreamProgram& program, StreamLane& lane, uint64_t number,
-                               const DeviceIndices& indices, const CounterLanes::Claim* counter) {
-  // Block numbers in device memory are known to kernels only.
+// Block numbers in device memory are known to kernels only.
+Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, StreamLane& lane,
+                                           const DeviceIndices& indices,
+                                           const CounterLanes::Claim* counter) {
   if (program.engine() == Engine::kCe && !indices.onDevice)
-    return byCopyEngine(program, lane, number, indices, counter);
-  return byKernel(program, lane, number, indices, counter);
+    return byCopyEngine(program, lane, indices, counter);
+  return byKernel(program, lane, indices, counter);
 }
 
-Status StreamExecutor::byKernel(const StreamProgram& program, StreamLane& lane, uint64_t number,
-                                const DeviceIndices& indices, const CounterLanes::Claim* counter) {
+Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, StreamLane& lane,
+                                            const DeviceIndices& indices,
+                                            const CounterLanes::Claim* counter) {
+  const uint64_t number = lane.posted + 1;
   kernel::CopyLaunch launch;
   launch.stream = lane.stream;
   launch.ctas = program.ctas();
@@ -336,19 +344,20 @@ Status StreamExecutor::byKernel(const StreamProgram& program, StreamLane& lane, 
     PEERLANE_ASSIGN(held, pool_.take(program.descriptorBytes()));
     launch.list = program.writeDescriptors(held.data, held.data);
   }
-  const Status launched = kernel::launchCopy(launch);
-  if (held.data != nullptr) {
-    if (launched.isOk())
-      lane.held.emplace_back(number, held);
-    else
-      pool_.giveBack(held);
+  if (Status launched = kernel::launchCopy(launch); !launched.isOk()) {
+    if (held.data != nullptr) pool_.giveBack(held);
+    return launched;
   }
-  return launched;
+  const DevicePost post = posted(lane);
+  if (held.data != nullptr) lane.held.emplace_back(post, held);
+  return post;
 }
 
-Status StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& lane, uint64_t number,
-                                    const DeviceIndices& indices,
-                                    const CounterLanes::Claim* counter) {
+// One word is stored behind the copies, for each costs the stream some microseconds: where a counter
+// is stored, its word tells the end as well.
+Result<DevicePost> StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& lane,
+                                                const DeviceIndices& indices,
+                                                const CounterLanes::Claim* counter) {
   auto* const stream = static_cast<CUstream>(lane.stream);
   if (program.blocks().blockBytes != 0) {
     scratch_.clear();
@@ -357,11 +366,12 @@ Status StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& la
   } else {
     PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), stream));
   }
-  std::array<WordOp, 2> ops{};
-  size_t count = 0;
-  if (counter != nullptr) ops[count++] = {false, counter->word, counter->total};
-  ops[count++] = {false, lane.completion, number};
-  return wordOps(stream, {ops.data(), count});
+  const WordOp end = counter != nullptr ? WordOp{false, counter->word, counter->total}
+                                        : WordOp{false, lane.completion, lane.posted + 1};
+  PEERLANE_RETURN_IF_ERROR(wordOps(stream, {&end, 1}));
+  if (counter == nullptr) return posted(lane);
+  lane.last = {reinterpret_cast<const std::atomic<uint64_t>*>(counter->word), counter->total};
+  return lane.last;
 }
 
 Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
@@ -378,30 +388,65 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
   launch.stream = lane->stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
   CudaReclaimer::instance().waitBegins();
-  ++lane->posted;
   return posted(*lane);
 }
 
-Result<DevicePost> StreamExecutor::waitGate(DeviceStream given, std::atomic<uint64_t>* reached,
-                                            std::atomic<uint64_t>* gate) {
-  const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (queues != nullptr && std::strcmp(queues, "1") == 0)
-    return Status(Code::kNotPrepared,
-                  "with CUDA_DEVICE_MAX_CONNECTIONS=1 a stream cannot wait for work of another");
-  const CurrentContext current(*gpu_);
-  const std::lock_guard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
-  const std::array<WordOp, 1> before{{{false, reached, 1}}};
-  const std::array<WordOp, 1> hold{{{true, gate, 1}}};
-  const std::array<WordOp, 1> after{{{false, lane->completion, lane->posted + 1}}};
-  auto* const stream = static_cast<CUstream>(lane->stream);
-  // One by one: within a batch nothing is ordered.
-  PEERLANE_RETURN_IF_ERROR(wordOps(stream, before));
-  PEERLANE_RETURN_IF_ERROR(wordOps(stream, hold));
-  PEERLANE_RETURN_IF_ERROR(wordOps(stream, after));
-  CudaReclaimer::instance().waitBegins();
-  ++lane->posted;
-  return posted(*lane);
+// The kernel reads its pieces from host memory, when the gate is open; until then they may be
+// changed.
+Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base,
+                                                          DeviceStream given) {
+  auto& program = static_cast<StreamProgram&>(base);
+  PEERLANE_RETURN_IF_ERROR(program.expandBlocks());
+  LatePost late;
+  PEERLANE_ASSIGN(late.gate, borrowWord());
+  PEERLANE_ASSIGN(late.refusal, borrowWord());
+  const auto enqueued = [&]() -> Status {
+    const CurrentContext current(*gpu_);
+    const std::lock_guard lock(mutex_);
+    PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+    PEERLANE_ASSIGN(const PinnedBlock held, pool_.take(program.descriptorBytes()));
+    kernel::CopyLaunch launch;
+    launch.stream = lane->stream;
+    launch.arrivals = lane->arrivals;
+    launch.list = program.writeDescriptors(held.data, held.data);
+    launch.wait.abort = plain(late.refusal);
+    launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    const WordOp hold{true, late.gate, 1};
+    Status status = wordOps(static_cast<CUstream>(lane->stream), {&hold, 1});
+    if (status.isOk()) status = kernel::launchCopy(launch);
+    if (!status.isOk()) {
+      late.gate->store(1, std::memory_order_release);
+      pool_.giveBack(held);
+      return status;
+    }
+    late.post = posted(*lane);
+    late.pieces = held.data;
+    late.count = program.pieces().size();
+    lane->held.emplace_back(late.post, held);
+    CudaReclaimer::instance().waitBegins();
+    return Status::ok();
+  }();
+  if (!enqueued.isOk()) {
+    returnWord(late.gate, {});
+    returnWord(late.refusal, {});
+    return enqueued;
+  }
+  return late;
+}
+
+void StreamExecutor::resolve(const LatePost& late, std::byte* base) {
+  auto* const pieces = static_cast<kernel::CopyPiece*>(late.pieces);
+  const auto found = [base](auto* address) { return base + (address - lateBase()); };
+  for (uint64_t i = 0; i < late.count; ++i) {
+    if (pieces[i].to >= lateBase()) pieces[i].to = found(pieces[i].to);
+    if (pieces[i].from >= lateBase()) pieces[i].from = found(pieces[i].from);
+  }
+  late.gate->store(1, std::memory_order_release);
+}
+
+void StreamExecutor::refuse(const LatePost& late) {
+  late.refusal->store(1, std::memory_order_release);
+  late.gate->store(1, std::memory_order_release);
 }
 
 Result<std::atomic<uint64_t>*> StreamExecutor::borrowWord() {
@@ -450,6 +495,16 @@ void StreamExecutor::unpin(std::byte* address, std::function<void()> done) {
     auto found = pinned_.find(address);
     if (found != pinned_.end()) {
       counters_.forget(address, found->second);
+      // Nothing is under way any more that such a word would tell.
+      const auto inside = [&](const DevicePost& post) {
+        const auto* word = reinterpret_cast<const std::byte*>(post.word());
+        return word >= address && word < address + found->second;
+      };
+      for (const auto& lane : lanes_) {
+        if (inside(lane->last)) lane->last = {};
+        for (auto& [post, block] : lane->held)
+          if (inside(post)) post = {};
+      }
       pinned_.erase(found);
     }
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamLane: what the executor keeps for one stream: a completion word that the stream stores its
-// number to after each post, a word in device memory where thread blocks count each other, and what
-// must stay until posts have ended. A stream does its work in order, so one word serves all its
+// StreamLane: what the executor keeps for one stream: a completion word that the stream stores
+// numbers to, a word in device memory where thread blocks count each other, and what must stay
+// until posts have ended. A stream does its work in order, so one word serves all its
 // posts. External synchronization required.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <deque>
 #include <utility>
 
+#include "peerlane/program/device_executor.h"
 #include "peerlane/program/stream/pinned_pool.h"
 
 namespace peerlane::stream {
@@ -21,10 +22,11 @@ struct StreamLane {
   std::atomic<uint64_t>* completion = nullptr;  // in pinned memory; written by the stream alone
   std::atomic<uint64_t>* fault = nullptr;       // beside it: the last post with a bad block number
   uint32_t* arrivals = nullptr;                 // in device memory
-  uint64_t posted = 0;                          // number of the last post
-  std::deque<std::pair<uint64_t, PinnedBlock>> held;  // by number of the post that reads it
+  uint64_t posted = 0;  // the last number that was or will be stored to `completion`
+  DevicePost last;      // the last post, whatever word tells its end
+  std::deque<std::pair<DevicePost, PinnedBlock>> held;  // and the posts that read them
 
-  bool idle() const { return completion->load(std::memory_order_acquire) >= posted; }
+  bool idle() const { return last.ended(); }
 };
 
 }  // namespace peerlane::stream

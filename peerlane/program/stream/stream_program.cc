@@ -107,6 +107,14 @@ void StreamProgram::expand(const DeviceIndices& indices,
   }
 }
 
+Status StreamProgram::expandBlocks() {
+  if (indexed_) return unsupported("indexed blocks of memory that is not imported");
+  if (blocks_.blockBytes == 0) return Status::ok();
+  expand({}, pieces_);
+  blocks_ = {};
+  return Status::ok();
+}
+
 size_t StreamProgram::descriptorBytes() const {
   return pieces_.size() * (sizeof(kernel::CopyPiece) + sizeof(uint64_t));
 }

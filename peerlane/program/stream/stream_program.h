@@ -31,6 +31,9 @@ class StreamProgram final : public DeviceProgram {
   // The pieces of indexed blocks of one post, neighbours merged.
   void expand(const DeviceIndices& indices, std::vector<kernel::CopyPiece>& pieces) const;
 
+  // Strided blocks as pieces. kNotSupported for indexed ones.
+  Status expandBlocks();
+
   std::byte* counter() const { return counter_; }
   uint64_t counterAdd() const { return counterAdd_; }
   uint32_t ctas() const { return ctas_; }
