@@ -2,7 +2,9 @@
 #include "tools/bench_gpu_child.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 
+#include <csignal>
 #include <cstring>
 #include <optional>
 
@@ -195,6 +197,8 @@ int runGpuBenchChild(int pipe) {
   // Only a parent of ours leaves a pipe here.
   if (::fcntl(pipe, F_GETFD) < 0) return 2;
   ::fcntl(pipe, F_SETFD, FD_CLOEXEC);
+  // A look at the pipe notices as much, but not while something spins.
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Child(pipe).serve();
   return 0;
 }

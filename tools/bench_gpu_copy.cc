@@ -76,7 +76,7 @@ Status GpuCopy::makePlans() {
   options.engine = what_.engine;
   options.ctas = what_.ctas;
   const Direction direction = what_.isPut ? Direction::kPut : Direction::kGet;
-  if (what_.posting == GpuPosting::kIndexed) {
+  if (isIndexed()) {
     const IndexedBlocks layout{.local = &local(),
                                .localStride = what_.stride(),
                                .localCount = places_,
@@ -87,6 +87,7 @@ Status GpuCopy::makePlans() {
                                .maxBlocksPerPost = places_};
     PEERLANE_ASSIGN(Plan plan, Plan::create(side_.peer(), direction, layout, options));
     plans_.push_back(std::move(plan));
+    return uploadNumbers();
   }
   if (what_.posting != GpuPosting::kPlan) return Status::ok();
   const std::span all(blocks_);
@@ -108,11 +109,22 @@ Status GpuCopy::uploadRaw() {
   return copyToGpu(side_.stream(), list_->data(), pieces_.data(), bytes);
 }
 
+Status GpuCopy::uploadNumbers() {
+  if (what_.posting != GpuPosting::kDeviceIndexed) return Status::ok();
+  const uint64_t bytes = places_ * sizeof(uint32_t);
+  if (numbers_ == nullptr) {
+    PEERLANE_ASSIGN(numbers_, GpuBuffer::create(2 * bytes));
+  }
+  PEERLANE_RETURN_IF_ERROR(copyToGpu(side_.stream(), numbers_->data(), localPlace_.data(), bytes));
+  return copyToGpu(side_.stream(), numbers_->data() + bytes, otherPlace_.data(), bytes);
+}
+
 Status GpuCopy::shuffle() {
-  if (what_.posting != GpuPosting::kIndexed) return Status::ok();
+  if (!isIndexed()) return Status::ok();
   std::shuffle(localPlace_.begin(), localPlace_.end(), random_);
   std::shuffle(otherPlace_.begin(), otherPlace_.end(), random_);
   for (uint64_t i = 0; i < places_; ++i) pieces_[i] = pieceAt(localPlace_[i], otherPlace_[i]);
+  PEERLANE_RETURN_IF_ERROR(uploadNumbers());
   return withCeiling_ ? uploadRaw() : Status::ok();
 }
 
@@ -122,6 +134,11 @@ Result<Transfer> GpuCopy::postOnce(uint64_t message) {
     return plans_[isList() ? 0 : place].post(side_.deviceStream());
   if (what_.posting == GpuPosting::kIndexed)
     return plans_[0].post(localPlace_, otherPlace_, side_.deviceStream());
+  if (what_.posting == GpuPosting::kDeviceIndexed) {
+    const auto* const numbers = reinterpret_cast<const uint32_t*>(numbers_->data());
+    return plans_[0].post({.local = numbers, .remote = numbers + places_, .count = places_},
+                          side_.deviceStream());
+  }
   PostOptions options;
   if (what_.isPut) options.notify.signal = 0;
   options.deviceStream = side_.deviceStream();

@@ -16,9 +16,10 @@
 namespace peerlane::bench {
 
 enum class GpuPosting : uint8_t {
-  kCall,     // put() or get(); a list is one call
-  kPlan,     // a plan of these blocks
-  kIndexed,  // a plan of a layout; block numbers, new with every post
+  kCall,           // put() or get(); a list is one call
+  kPlan,           // a plan of these blocks
+  kIndexed,        // a plan of a layout; block numbers, new with every post
+  kDeviceIndexed,  // the same, the numbers in the GPU's memory
 };
 enum class GpuRaw : uint8_t { kCopyEngine, kKernel, kGather, kBatch };
 const char* gpuRawName(GpuRaw raw);
@@ -69,6 +70,10 @@ class GpuCopy {
 
  private:
   bool isList() const { return what_.blocks > 1; }
+  bool isIndexed() const {
+    return what_.posting == GpuPosting::kIndexed || what_.posting == GpuPosting::kDeviceIndexed;
+  }
+  Status uploadNumbers();
   const Region& local() const { return what_.isPut ? side_.source() : side_.destination(); }
   const GpuSide::Other& other() const {
     return what_.isPut ? side_.otherDestination() : side_.otherSource();
@@ -92,6 +97,7 @@ class GpuCopy {
   std::vector<Transfer> transfers_;
   std::vector<GpuPiece> pieces_;
   std::unique_ptr<GpuBuffer> list_;
+  std::unique_ptr<GpuBuffer> numbers_;  // local ones, then those of the other side
   GpuBatch batch_;
   double posting_ = 0;
 };

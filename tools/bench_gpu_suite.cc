@@ -26,6 +26,7 @@ const char* postingName(GpuPosting posting) {
     case GpuPosting::kCall: return "one call";
     case GpuPosting::kPlan: return "prepared";
     case GpuPosting::kIndexed: return "fresh block numbers";
+    case GpuPosting::kDeviceIndexed: return "fresh numbers on the GPU";
   }
   return "";
 }
@@ -148,12 +149,13 @@ Status Suite::lists() {
   PEERLANE_RETURN_IF_ERROR(list(128, 512 * kKiB, kCall, ratio95));
   PEERLANE_RETURN_IF_ERROR(list(128, 512 * kKiB, kCall, ratio95, true));
   PEERLANE_RETURN_IF_ERROR(list(128, 512 * kKiB, kPlan, {}));
+  PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kCall, {}));
   PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kPlan, {GpuGoal::kGbps, 330}));
   PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kIndexed, {GpuGoal::kGbps, 320}));
-  PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kCall, {}));
+  PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kCall, {}));
   PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kPlan, {GpuGoal::kGbps, 300}));
   PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kIndexed, {GpuGoal::kGbps, 290}));
-  PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kCall, {}));
+  PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kDeviceIndexed, {}));
   PEERLANE_RETURN_IF_ERROR(list(kManyPages, kPageBytes, kIndexed, ratio95));
   for (const GpuPosting posting : {kCall, kPlan}) {
     PEERLANE_RETURN_IF_ERROR(list(31, 73 * kKiB, posting, ratio90));
@@ -302,6 +304,9 @@ GpuRow gpuRowFor(GpuPair& pair, const GpuCase& what, const std::string& name, Gp
   row.name = name;
   row.target = target;
   row.row.operation = what.bothWays ? "bidirectional" : what.isPut ? "put" : "get";
+  // Rows of the same name, size and window are drawn as one point.
+  if (what.blocks == 1 && what.posting == GpuPosting::kPlan) row.row.operation += "_prepared";
+  if (what.posting == GpuPosting::kDeviceIndexed) row.row.operation += "_device_indexed";
   row.row.memory = pair.side().setup().byCudaMalloc ? "cudamalloc" : "vmm";
   row.row.link = pair.link();
   row.row.engine = engineName(what.engine);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 
 namespace peerlane::bench {
 namespace {
@@ -148,20 +149,19 @@ Status completeForGpus(BenchOptions& options) {
 Result<std::vector<int>> gpusOf(const BenchOptions& options) {
   const std::string& text = options.device;
   const auto wrong = [&] {
-    return invalid("--device is \"" + text + "\"; accepted are host, cuda, cuda:I and cuda:I,J");
+    return invalid("--device is \"" + text +
+                   "\"; accepted are host, cuda, cuda:I and cuda:I,cuda:J");
   };
   std::vector<int> gpus;
   if (text == "cuda") return gpus;
   if (text.rfind("cuda:", 0) != 0) return wrong();
-  std::string number;
-  for (const char letter : text.substr(5) + ",") {
-    if (letter >= '0' && letter <= '9' && number.size() < 4) {
-      number += letter;
-      continue;
-    }
-    if (letter != ',' || number.empty()) return wrong();
-    gpus.push_back(std::stoi(number));
-    number.clear();
+  std::stringstream parts(text + ",");
+  for (std::string part; std::getline(parts, part, ',');) {
+    if (part.rfind("cuda:", 0) == 0) part = part.substr(5);
+    if (part.empty() || part.size() > 4 ||
+        part.find_first_not_of("0123456789") != std::string::npos)
+      return wrong();
+    gpus.push_back(std::stoi(part));
   }
   if (gpus.size() > 2) return wrong();
   return gpus;

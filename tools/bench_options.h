@@ -33,7 +33,7 @@ struct BenchOptions {
   bool pollSignals = false;       // pingpong: Signal::value() in a loop, not Signal::wait()
   bool ceiling = false;
   bool check = false;  // verify every sample instead of eight per size
-  // GPUs: "cuda", "cuda:I", "cuda:I,J". The rest of this group is for them alone.
+  // GPUs: "cuda", "cuda:I", "cuda:I,cuda:J". The rest of this group is for them alone.
   std::string device = "host";
   bool suite = false;      // the whole table of what GPUs must reach
   uint64_t window = 1;     // messages in flight

@@ -92,5 +92,49 @@ TEST(BenchOptions, RefusalsNameTheValue) {
   EXPECT_NE(refusal(standing).find("-f is 1"), std::string::npos);
 }
 
+BenchOptions onGpus(const std::string& operation) {
+  BenchOptions options = of(operation);
+  options.device = "cuda";
+  return options;
+}
+
+TEST(BenchOptions, GpusAreNamedInPairsOrAlone) {
+  const auto gpus = [](const std::string& text) {
+    BenchOptions options;
+    options.device = text;
+    return gpusOf(options);
+  };
+  EXPECT_EQ(*gpus("cuda"), std::vector<int>{});
+  EXPECT_EQ(*gpus("cuda:3"), std::vector<int>{3});
+  EXPECT_EQ(*gpus("cuda:1,0"), (std::vector<int>{1, 0}));
+  EXPECT_EQ(*gpus("cuda:0,cuda:12"), (std::vector<int>{0, 12}));
+  for (const char* text : {"cuda:", "cuda:x", "cuda:0,", "cuda:0,1,2", "cuda:-1", "rocm", "cuda:,1",
+                           "cuda:123456789012"})
+    EXPECT_EQ(gpus(text).status().code(), Code::kInvalidArgument) << text;
+}
+
+TEST(BenchOptions, GpusHaveOptionsOfTheirOwn) {
+  BenchOptions window = of("put");
+  window.window = 16;
+  EXPECT_NE(refusal(window).find("--window is for GPUs"), std::string::npos);
+  window.device = "cuda";
+  ASSERT_TRUE(completeForGpus(window).isOk());
+  EXPECT_EQ(window.memory, "vmm");
+  EXPECT_EQ(sweep(window).back(), uint64_t{1} << 30);
+
+  BenchOptions suite = onGpus("");
+  EXPECT_EQ(completeForGpus(suite).code(), Code::kInvalidArgument);
+  suite.suite = true;
+  EXPECT_TRUE(completeForGpus(suite).isOk());
+  suite.operation = "put";
+  EXPECT_EQ(completeForGpus(suite).code(), Code::kInvalidArgument);
+
+  BenchOptions engine = onGpus("put");
+  engine.engine = "cma";
+  EXPECT_EQ(completeForGpus(engine).code(), Code::kInvalidArgument);
+  BenchOptions batch = onGpus("batch");
+  EXPECT_EQ(completeForGpus(batch).code(), Code::kNotSupported);
+}
+
 }  // namespace
 }  // namespace peerlane::bench
