@@ -16,6 +16,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/core/status.h
   peerlane/core/text.h
   peerlane/memory/device.h
+  peerlane/memory/gpu_list.h
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/topology.h

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "peerlane/os/cuda.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -48,9 +49,11 @@ std::string Route::toString() const {
   std::string text = "link " + link + "\n";
   text += "  memory that peers can map: " + sharedEngine + "\n";
   text += "  other memory:              " + privateEngine + "\n";
-  if (!deviceEngine.empty()) text += "  memory of GPUs:            " + deviceEngine + "\n";
+  if (!deviceEngine.empty())
+    text += "  memory of GPUs:            " + deviceEngine + " (link " + deviceLink + ")\n";
   text += "  counters written by:       " + wordsBy + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy + "\n";
+  for (const std::string& device : devices) text += "  " + device + "\n";
   for (const std::string& why : refused) text += "  not taken: " + why + "\n";
   return text;
 }
@@ -105,6 +108,22 @@ void Peer::close() const {
   if (core_ && !core_->forked()) core_->close();
 }
 
+namespace {
+
+// Where there is a link to GPUs, asking which there are costs little: the driver is loaded.
+std::vector<std::string> devicesOf(const PeerCore& core) {
+  std::vector<std::string> texts;
+  const auto gpus = cuda::gpus();
+  if (!gpus.isOk()) return texts;
+  for (const cuda::GpuFacts& gpu : *gpus) {
+    const auto executor = core.executor({.kind = DeviceKind::kCuda, .index = gpu.index});
+    if (executor.isOk()) texts.push_back((*executor)->explain());
+  }
+  return texts;
+}
+
+}  // namespace
+
 Route Peer::route() const {
   const LinkTraits& traits = core_->link().traits();
   Route route;
@@ -112,7 +131,12 @@ Route Peer::route() const {
   route.sharedEngine =
       traits.wordsBy == "mapped" && traits.mapsRegions ? "mapped" : traits.agentEngine;
   route.privateEngine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine;
-  if (core_->deviceLink() != nullptr) route.deviceEngine = kCudaEngine;
+  if (const Link* link = core_->deviceLink(); link != nullptr) {
+    route.deviceLink = link->traits().transport;
+    route.deviceEngine = kCudaEngine;
+    route.devices = devicesOf(*core_);
+    for (const std::string& why : link->traits().refused) route.refused.push_back("engine " + why);
+  }
   route.wordsBy = traits.wordsBy;
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   for (const auto& refusal : core_->refusedTransports())
