@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
@@ -25,6 +26,7 @@
 #include "peerlane/core/config.h"
 #include "peerlane/core/text.h"
 #include "peerlane/os/topology.h"
+#include "tools/doctor_gpu_checks.h"
 #include "tools/failure_report.h"
 
 extern char** environ;
@@ -144,7 +146,23 @@ Finding checkDescriptors() {
   const bool enough = limit.rlim_cur >= 1024;
   return {"descriptors", enough ? State::kWorks : State::kLimited,
           limitText(limit.rlim_cur) + " per process",
-          enough ? "" : "ulimit -n 4096: each peer takes several"};
+          enough ? "" : "ulimit -n 4096: each peer takes several, each imported region one"};
+}
+
+// The number of the namespace that the kernel starts with.
+constexpr ino_t kFirstPidNamespace = 0xEFFFFFFC;
+
+Finding checkPidNamespace() {
+  struct stat found {};
+  if (::stat("/proc/self/ns/pid", &found) != 0)
+    return {"pid namespace", State::kLimited, "/proc/self/ns/pid: " + why(), "mount /proc"};
+  if (found.st_ino == kFirstPidNamespace)
+    return {"pid namespace", State::kWorks, "the host's own", ""};
+  return {
+      "pid namespace", State::kWorks,
+      "one of its own (a container): engine cma and memory by cudaMalloc need peers in the same "
+      "one, memory of Context::allocate does not",
+      ""};
 }
 
 Finding checkAbstractSockets() {
@@ -205,11 +223,6 @@ std::string namesOf(const TopologyReport& report, TopologyDeviceKind kind) {
   return names;
 }
 
-Finding gpuFinding(const std::string& names) {
-  if (names.empty()) return {"gpu", State::kAbsent, "none was found: host memory only", ""};
-  return {"gpu", State::kLimited, names + ": not used, this version moves host memory only", ""};
-}
-
 Finding nicFinding(const std::string& names) {
   if (names.empty())
     return {"nic", State::kAbsent,
@@ -249,6 +262,7 @@ std::vector<Finding> checkMachine() {
           checkTransparentHugePages(),
           checkLockedMemory(),
           checkDescriptors(),
+          checkPidNamespace(),
           checkAbstractSockets(),
           checkLoopback(),
           checkMembarrier()};
@@ -256,10 +270,12 @@ std::vector<Finding> checkMachine() {
 
 std::vector<Finding> checkDevices() {
   const auto report = loadTopology();
-  if (!report.isOk())
-    return {{"devices", State::kLimited, failureText(report.status()), "peerlane topo"}};
-  return {gpuFinding(namesOf(*report, TopologyDeviceKind::kGpu)),
-          nicFinding(namesOf(*report, TopologyDeviceKind::kNic))};
+  std::vector<Finding> findings =
+      checkGpus(report.isOk() ? namesOf(*report, TopologyDeviceKind::kGpu) : "");
+  findings.push_back(report.isOk() ? nicFinding(namesOf(*report, TopologyDeviceKind::kNic))
+                                   : Finding{"nic", State::kLimited, failureText(report.status()),
+                                             "peerlane topo"});
+  return findings;
 }
 
 std::vector<Finding> checkEnvironment() {

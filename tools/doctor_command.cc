@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peerlane/core/config.h"
 #include "peerlane/session/inspect_process.h"
+#include "tools/device_option.h"
 #include "tools/doctor_checks.h"
 #include "tools/failure_report.h"
 #include "tools/text_table.h"
@@ -24,16 +26,18 @@ constexpr uint64_t kTrialBytes = 1 << 20;
 
 // One way to move bytes, tried for real.
 struct SelfTest {
-  const char* name;
+  std::string name;
   bool oneProcess;
   const char* links;
   const char* shmEngine;
   TrialMemory memory;
   const char* engine;  // who must have copied; null: anybody
   State ifNot;         // how bad it is when it does not work
+  Device device{};
+  Device secondDevice{};
 };
 
-constexpr SelfTest kSelfTests[] = {
+const SelfTest kSelfTests[] = {
     {"one process", true, "self,shm", "auto", TrialMemory::kPrivate, nullptr, State::kBroken},
     {"two processes, mapped", false, "shm", "mapped", TrialMemory::kShared, "mapped",
      State::kBroken},
@@ -41,6 +45,25 @@ constexpr SelfTest kSelfTests[] = {
     {"two processes, ring", false, "shm", "ring", TrialMemory::kPrivate, "ring", State::kBroken},
     {"two processes, tcp", false, "tcp", "auto", TrialMemory::kPrivate, nullptr, State::kBroken},
 };
+
+// The same between GPUs, for both ways in which their memory comes about.
+std::vector<SelfTest> gpuTests(const DeviceChoice& choice) {
+  if (!choice.isGpu()) return {};
+  SelfTest test{.name = choice.local.toString() + " to " + choice.remote.toString(),
+                .oneProcess = false,
+                .links = "shm,cuda_ipc",
+                .shmEngine = "auto",
+                .memory = TrialMemory::kGpuShared,
+                .engine = "cuda",
+                .ifNot = State::kBroken,
+                .device = choice.local,
+                .secondDevice = choice.remote};
+  SelfTest heap = test;
+  heap.name += ", cudaMalloc";
+  heap.memory = TrialMemory::kGpuMalloc;
+  heap.ifNot = State::kLimited;
+  return {std::move(test), std::move(heap)};
+}
 
 Result<TrialOutcome> tryOut(const SelfTest& test) {
   // The second process reads its environment; this one gets the same by value.
@@ -55,7 +78,9 @@ Result<TrialOutcome> tryOut(const SelfTest& test) {
       Trial::create({.config = std::move(config),
                      .environment = {std::string("PEERLANE_LINKS=") + test.links,
                                      std::string("PEERLANE_SHM_ENGINE=") + test.shmEngine},
-                     .oneProcess = test.oneProcess}));
+                     .oneProcess = test.oneProcess,
+                     .device = test.device,
+                     .secondDevice = test.secondDevice}));
   const TrialShape shape{.local = test.memory, .remote = test.memory, .blockBytes = kTrialBytes};
   PEERLANE_ASSIGN(TrialOutcome outcome, trial->put(shape, 3));
   PEERLANE_ASSIGN(const TrialOutcome back, trial->get(shape, 3));
@@ -101,7 +126,8 @@ bool print(const char* title, const std::vector<Finding>& findings) {
   return broken;
 }
 
-Status examine() {
+Status examine(const std::string& device) {
+  PEERLANE_ASSIGN(const DeviceChoice choice, readDevices(device));
   bool broken = print("Machine", checkMachine());
   broken |= print("Devices", checkDevices());
   const bool badEnvironment = print("Environment", checkEnvironment());
@@ -109,6 +135,9 @@ Status examine() {
     return Status(Code::kInvalidArgument, "the environment is wrong: see above; nothing was tried");
   std::vector<Finding> tried;
   for (const SelfTest& test : kSelfTests) tried.push_back(selfTest(test));
+  for (const SelfTest& test : gpuTests(choice)) tried.push_back(selfTest(test));
+  if (!choice.isGpu())
+    tried.push_back({"two processes, GPUs", State::kAbsent, "not tried (" + choice.why + ")", ""});
   broken |= print("Tried out", tried);
   if (!broken) return Status::ok();
   return Status(Code::kUnavailable, "something that Peerlane needs is broken here: see above");
@@ -136,8 +165,11 @@ void addDoctorCommand(CLI::App& app, int& exitCode) {
                                                    : "\"" + text + "\" is not a process number";
           },
           "PID"));
-  command->callback([&exitCode, pid] {
-    const Status status = *pid != 0 ? inspect(*pid) : examine();
+  auto device = std::make_shared<std::string>("auto");
+  command->add_option("--device", *device, std::string("What is tried out: ") + kDeviceOption)
+      ->capture_default_str();
+  command->callback([&exitCode, pid, device] {
+    const Status status = *pid != 0 ? inspect(*pid) : examine(*device);
     if (!status.isOk()) exitCode = reportFailure(status);
   });
 }

@@ -7,8 +7,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tools/device_option.h"
 #include "tools/failure_report.h"
 #include "tools/trial.h"
 
@@ -17,47 +19,98 @@ namespace {
 
 constexpr const char* kAvailable =
     "host:shared (memory of Context::allocate and other memory that peers can map), host:private "
-    "(any other host memory)";
+    "(any other host memory), cuda:I:shared (Context::allocate on that GPU), cuda:I:malloc (memory "
+    "of cudaMalloc)";
 
-Result<TrialMemory> readMemory(const std::string& name) {
-  if (name == "host:shared") return TrialMemory::kShared;
-  if (name == "host:private") return TrialMemory::kPrivate;
+// A kind of memory, and the GPU it lies on.
+struct Place {
+  TrialMemory memory = TrialMemory::kShared;
+  Device gpu{};
+
+  std::string name() const { return trialMemoryName(memory, gpu); }
+};
+using PlacePairs = std::vector<std::pair<Place, Place>>;
+
+struct ExplainOptions {
+  std::vector<std::string> places;
+  std::string device = "auto";
+};
+
+Result<Place> readPlace(const std::string& name) {
+  if (name == "host:shared") return Place{TrialMemory::kShared, {}};
+  if (name == "host:private") return Place{TrialMemory::kPrivate, {}};
+  const size_t colon = name.rfind(':');
+  const std::string kind = colon == std::string::npos ? "" : name.substr(colon + 1);
+  const bool isNamed = kind == "shared" || kind == "malloc";
+  if (name.starts_with("cuda")) {
+    const auto gpu = readGpu(isNamed ? name.substr(0, colon) : name);
+    if (gpu.isOk())
+      return Place{kind == "malloc" ? TrialMemory::kGpuMalloc : TrialMemory::kGpuShared, *gpu};
+    return Status(gpu.status().code(), "no memory '" + name + "' on this machine: " +
+                                           std::string(gpu.status().message()) +
+                                           "; available: " + kAvailable);
+  }
   return Status(Code::kInvalidArgument,
                 "no memory '" + name + "' on this machine; available: " + kAvailable);
 }
 
-Status explainTicket(const std::string& ticket) {
-  PEERLANE_ASSIGN(const auto context, Context::create());
-  PEERLANE_ASSIGN(const Peer peer, context->connect(ticket));
+Status explainTicket(const ExplainOptions& options) {
+  PEERLANE_ASSIGN(const DeviceChoice choice, readOneDevice(options.device));
+  PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(choice.local)}));
+  PEERLANE_ASSIGN(const Peer peer, context->connect(options.places[0]));
   fmt::print("to context {}{}\n{}", peer.contextId(),
              peer.processId() != 0 ? fmt::format(" (process {})", peer.processId()) : "",
              peer.route().toString());
   return Status::ok();
 }
 
-Status explainPairs(const std::vector<std::pair<TrialMemory, TrialMemory>>& pairs) {
+Status explainPairs(const DeviceChoice& choice, const PlacePairs& pairs) {
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
-  PEERLANE_ASSIGN(const auto trial, Trial::create({.config = std::move(config)}));
-  fmt::print("from process {} to process {} on this host\n{}", ::getpid(),
-             trial->peer().processId(), trial->peer().route().toString());
+  PEERLANE_ASSIGN(const auto trial, Trial::create({.config = std::move(config),
+                                                   .device = choice.local,
+                                                   .secondDevice = choice.remote}));
+  fmt::print("from process {} to process {} on this host; {}\n{}", ::getpid(),
+             trial->peer().processId(), choice.why, trial->peer().route().toString());
   for (const auto& [local, remote] : pairs) {
-    const auto engine = trial->engineFor(local, remote);
+    const auto engine = trial->engineFor(local.memory, remote.memory);
     fmt::print(
-        "host:{} -> host:{}: {}\n", trialMemoryName(local), trialMemoryName(remote),
+        "{} -> {}: {}\n", local.name(), remote.name(),
         engine.isOk() ? "engine " + *engine : "not possible: " + failureText(engine.status()));
   }
   return trial->end();
 }
 
-Status runExplain(const std::vector<std::string>& places) {
+// Every kind of memory of this side with every one of the other.
+Status explainAll(const std::string& device) {
   using enum TrialMemory;
-  if (places.empty())
-    return explainPairs(
-        {{kShared, kShared}, {kShared, kPrivate}, {kPrivate, kShared}, {kPrivate, kPrivate}});
-  if (places.size() == 1) return explainTicket(places[0]);
-  PEERLANE_ASSIGN(const TrialMemory local, readMemory(places[0]));
-  PEERLANE_ASSIGN(const TrialMemory remote, readMemory(places[1]));
-  return explainPairs({{local, remote}});
+  PEERLANE_ASSIGN(const DeviceChoice choice, readDevices(device));
+  std::vector<TrialMemory> kinds{kShared, kPrivate};
+  if (choice.isGpu()) kinds = {kGpuShared, kGpuMalloc, kShared, kPrivate};
+  PlacePairs pairs;
+  for (const TrialMemory local : kinds)
+    for (const TrialMemory remote : kinds)
+      pairs.push_back({{local, choice.local}, {remote, choice.remote}});
+  return explainPairs(choice, pairs);
+}
+
+Status explainTwo(const ExplainOptions& options) {
+  PEERLANE_ASSIGN(const Place local, readPlace(options.places[0]));
+  PEERLANE_ASSIGN(const Place remote, readPlace(options.places[1]));
+  if (options.device != "auto")
+    return Status(Code::kInvalidArgument, "--device beside two places, which name their own");
+  // A side that is asked for memory of the host may use the other one's GPU: what is to be
+  // explained is the pair of memories.
+  const bool localHost = local.gpu.kind == DeviceKind::kHost;
+  const bool remoteHost = remote.gpu.kind == DeviceKind::kHost;
+  return explainPairs({.local = localHost ? remote.gpu : local.gpu,
+                       .remote = remoteHost ? local.gpu : remote.gpu,
+                       .why = "places as asked for"},
+                      {{local, remote}});
+}
+
+Status runExplain(const ExplainOptions& options) {
+  if (options.places.empty()) return explainAll(options.device);
+  return options.places.size() == 1 ? explainTicket(options) : explainTwo(options);
 }
 
 }  // namespace
@@ -65,15 +118,17 @@ Status runExplain(const std::vector<std::string>& places) {
 void addExplainCommand(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand(
       "explain", "Show the route that would be taken, and why the others would not");
-  auto places = std::make_shared<std::vector<std::string>>();
+  auto options = std::make_shared<ExplainOptions>();
   command
-      ->add_option("PLACE", *places,
+      ->add_option("PLACE", options->places,
                    "Nothing: all kinds of memory of two processes here. One ticket (also @file, "
-                   "env:NAME, -): the route to that context. Two of host:shared, host:private: "
-                   "from one to the other")
+                   "env:NAME, -): the route to that context. Two of host:shared, host:private, "
+                   "cuda:I:shared, cuda:I:malloc: from one to the other")
       ->expected(0, 2);
-  command->callback([&exitCode, places] {
-    if (const Status status = runExplain(*places); !status.isOk()) exitCode = reportFailure(status);
+  command->add_option("--device", options->device, kDeviceOption)->capture_default_str();
+  command->callback([&exitCode, options] {
+    if (const Status status = runExplain(*options); !status.isOk())
+      exitCode = reportFailure(status);
   });
 }
 

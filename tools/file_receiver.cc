@@ -10,6 +10,7 @@
 #include "peerlane/channel/notification.h"
 #include "peerlane/channel/signal.h"
 #include "peerlane/core/text.h"
+#include "tools/device_bytes.h"
 #include "tools/file_exchange.h"
 #include "tools/progress_line.h"
 
@@ -43,12 +44,17 @@ class FileReceiver {
   // Tells the sender how it ended, and waits until it knows.
   void conclude(const Status& status);
 
-  FileReport report() const { return {.name = file_->path(), .bytes = received_, .hash = whole_}; }
+  FileReport report() const {
+    return {.name = file_->path(), .bytes = received_, .hash = whole_, .device = options_.device};
+  }
 
  private:
   Result<FileAnswer> prepare(const FileOffer& offer);
   Status receiveContent();
+  bool onGpu() const { return options_.device.kind == DeviceKind::kCuda; }
   Status takePiece(const FilePiece& piece);
+  // The piece in memory of the host.
+  Result<std::span<const std::byte>> contentOf(const FilePiece& piece);
   Status checkEnd(const FilePiece& end);
 
   Context& context_;
@@ -56,6 +62,7 @@ class FileReceiver {
   const ReceiveOptions& options_;
   std::unique_ptr<OutputFile> file_;
   Region ring_;
+  std::vector<std::byte> page_;  // what came to a GPU goes through it to the file
   uint64_t slotBytes_ = 0;
   uint64_t slots_ = 0;
   uint64_t expectedBytes_ = 0;
@@ -73,7 +80,9 @@ Result<FileAnswer> FileReceiver::prepare(const FileOffer& offer) {
   expectedBytes_ = offer.bytes;
   slots_ = std::min<uint64_t>(offer.slots, 8);
   slotBytes_ = std::min(offer.slotBytes, options_.ringBytes / slots_);
-  PEERLANE_ASSIGN(ring_, context_.allocate(slotBytes_ * slots_, {.access = Access::kRemoteWrite}));
+  PEERLANE_ASSIGN(ring_, context_.allocate(slotBytes_ * slots_, {.device = options_.device,
+                                                                 .access = Access::kRemoteWrite}));
+  if (onGpu()) page_.resize(slotBytes_);
   return FileAnswer{.slotBytes = slotBytes_, .slots = slots_, .ring = ring_.share()};
 }
 
@@ -110,14 +119,21 @@ Status FileReceiver::receiveContent() {
   }
 }
 
+Result<std::span<const std::byte>> FileReceiver::contentOf(const FilePiece& piece) {
+  const std::byte* const slot = ring_.data() + pieces_ % slots_ * slotBytes_;
+  if (!onGpu()) return std::span(slot, piece.bytes);
+  const std::span<std::byte> page = std::span(page_).first(piece.bytes);
+  PEERLANE_RETURN_IF_ERROR(copyFromDevice(options_.device, page, slot));
+  return std::span<const std::byte>(page);
+}
+
 Status FileReceiver::takePiece(const FilePiece& piece) {
   if (piece.index != pieces_ || piece.bytes == 0 || piece.bytes > slotBytes_)
     return Status(Code::kCorrupt,
                   fmt::format("piece {} of {} bytes came; expected piece {} of 1 to "
                               "{} bytes",
                               piece.index, piece.bytes, pieces_, slotBytes_));
-  const std::span<const std::byte> content(ring_.data() + pieces_ % slots_ * slotBytes_,
-                                           piece.bytes);
+  PEERLANE_ASSIGN(const std::span<const std::byte> content, contentOf(piece));
   hash_.update(content);
   PEERLANE_RETURN_IF_ERROR(file_->append(content));
   ++pieces_;

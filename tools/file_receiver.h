@@ -17,6 +17,7 @@ struct ReceiveOptions {
   std::string out = ".";
   OutputFile::Existing existing = OutputFile::Existing::kRefuse;
   uint64_t ringBytes = 0;  // at most this much staging memory
+  Device device{};         // where it lies; the sender's must be of the same kind
 };
 
 // What `peer` wants to send. Errors: kPeerLost (it left without a word), kTimeout, kCorrupt (it

@@ -11,6 +11,7 @@
 #include "peerlane/channel/signal.h"
 #include "peerlane/channel/transfer.h"
 #include "peerlane/core/text.h"
+#include "tools/device_bytes.h"
 #include "tools/file_exchange.h"
 #include "tools/progress_line.h"
 
@@ -25,8 +26,12 @@ constexpr uint64_t kSlots = 8;
 
 class FileSender {
  public:
-  FileSender(Context& context, Peer peer, InputFile& file, Signal slotsBack)
-      : context_(context), peer_(std::move(peer)), file_(file), slotsBack_(std::move(slotsBack)) {}
+  FileSender(Context& context, Peer peer, InputFile& file, Signal slotsBack, const Device& device)
+      : context_(context),
+        peer_(std::move(peer)),
+        file_(file),
+        slotsBack_(std::move(slotsBack)),
+        device_(device) {}
   ~FileSender() {
     if (ring_) (void)context_.unregister(ring_);
   }
@@ -42,7 +47,10 @@ class FileSender {
   uint64_t bytes() const { return sent_; }
 
  private:
+  bool onGpu() const { return device_.kind == DeviceKind::kCuda; }
+  Status checkMemory() const;
   Status awaitSlot(uint64_t index);
+  std::span<std::byte> roomFor(uint64_t index);
   Status putPiece(uint64_t index, uint64_t bytes);
   Status say(uint32_t tag, std::span<const std::byte> message);
 
@@ -50,7 +58,9 @@ class FileSender {
   const Peer peer_;
   InputFile& file_;
   const Signal slotsBack_;
+  const Device device_;
   Region ring_;
+  std::vector<std::byte> page_;  // what is read goes through it to a GPU
   RemoteRegion remoteRing_;
   uint64_t slotBytes_ = 0;
   uint64_t slots_ = 0;
@@ -77,8 +87,20 @@ Status FileSender::offer(uint64_t ringBytes) {
   slotBytes_ = answer.slotBytes;
   slots_ = answer.slots;
   transfers_.resize(slots_);
-  PEERLANE_ASSIGN(ring_, context_.allocate(slotBytes_ * slots_, {.access = Access::kLocal}));
+  PEERLANE_ASSIGN(
+      ring_, context_.allocate(slotBytes_ * slots_, {.device = device_, .access = Access::kLocal}));
+  if (onGpu()) page_.resize(slotBytes_);
   return Status::ok();
+}
+
+// Said to both sides before anything is sent.
+Status FileSender::checkMemory() const {
+  const Device& there = remoteRing_.reference().device;
+  if (there.kind == device_.kind) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                fmt::format("the receiver stages the file in memory of {}, the sender in memory of "
+                            "{}; give --device at both sides",
+                            there.toString(), device_.toString()));
 }
 
 Status FileSender::awaitSlot(uint64_t index) {
@@ -93,9 +115,17 @@ Status FileSender::awaitSlot(uint64_t index) {
   return Status::ok();
 }
 
+std::span<std::byte> FileSender::roomFor(uint64_t index) {
+  if (onGpu()) return page_;
+  return {ring_.data() + index % slots_ * slotBytes_, slotBytes_};
+}
+
 Status FileSender::putPiece(uint64_t index, uint64_t bytes) {
   const std::vector<std::byte> message = FilePiece{.index = index, .bytes = bytes}.encode();
   const uint64_t offset = index % slots_ * slotBytes_;
+  if (onGpu())
+    PEERLANE_RETURN_IF_ERROR(
+        copyToDevice(device_, ring_.data() + offset, std::span(page_).first(bytes)));
   const Block block{.local = &ring_,
                     .localOffset = offset,
                     .remote = &remoteRing_,
@@ -107,12 +137,13 @@ Status FileSender::putPiece(uint64_t index, uint64_t bytes) {
 }
 
 Status FileSender::sendContent() {
+  PEERLANE_RETURN_IF_ERROR(checkMemory());
   ProgressLine progress("sending " + file_.path(), file_.bytes());
   ContentHash hash;
   uint64_t index = 0;
   for (;; ++index) {
     PEERLANE_RETURN_IF_ERROR(awaitSlot(index));
-    const std::span<std::byte> slot(ring_.data() + index % slots_ * slotBytes_, slotBytes_);
+    const std::span<std::byte> slot = roomFor(index);
     PEERLANE_ASSIGN(const size_t bytes, file_.read(slot));
     if (bytes == 0) break;
     hash.update(slot.first(bytes));
@@ -188,17 +219,19 @@ Result<size_t> InputFile::read(std::span<std::byte> space) {
 
 std::string fileReportText(const FileReport& report, const Peer& peer) {
   const double speed = report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0;
+  const Route route = peer.route();
+  const std::string way =
+      report.device.kind == DeviceKind::kHost ? route.link : route.deviceLink + " from and to GPUs";
   return fmt::format("{}: {} ({} bytes) in {:.3f} s ({}/s) over {}, blake2b {}", report.name,
                      readableBytes(report.bytes), report.bytes, report.seconds,
-                     readableBytes(static_cast<uint64_t>(speed)), peer.route().link,
-                     encodeHex(report.hash));
+                     readableBytes(static_cast<uint64_t>(speed)), way, encodeHex(report.hash));
 }
 
-Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file,
-                            uint64_t ringBytes) {
+Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file, uint64_t ringBytes,
+                            const Device& device) {
   const auto start = std::chrono::steady_clock::now();
   PEERLANE_ASSIGN(Signal slotsBack, Signal::create(peer, kSlotSignal));
-  FileSender sender(context, peer, file, std::move(slotsBack));
+  FileSender sender(context, peer, file, std::move(slotsBack), device);
   PEERLANE_RETURN_IF_ERROR(sender.offer(ringBytes));
   if (const Status failure = sender.sendContent(); !failure.isOk())
     return reasonFor(sender, peer, failure);
@@ -214,7 +247,8 @@ Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file,
   return FileReport{.name = file.path(),
                     .bytes = sender.bytes(),
                     .hash = sender.hash(),
-                    .seconds = taken.count()};
+                    .seconds = taken.count(),
+                    .device = device};
 }
 
 }  // namespace peerlane

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sendFile: one file to one peer that runs receiveFile, through a ring of staging memory on both
-// sides. Blocks its thread.
+// sides, of the host or of a GPU. Blocks its thread.
 #pragma once
 
 #include <memory>
@@ -17,6 +17,7 @@ struct FileReport {
   uint64_t bytes = 0;
   ContentHash::Value hash{};
   double seconds = 0;
+  Device device{};  // where this side staged it
 };
 
 // "NAME: 12.3 MB in 0.01 s (1.2 GB/s) over shm, blake2b <64 digits>"
@@ -43,10 +44,11 @@ class InputFile {
   uint64_t bytes_ = 0;
 };
 
-// `ringBytes`: the staging memory of this side; the receiver may use less. OK only when the
+// `ringBytes`: the staging memory of this side; the receiver may use less. `device`: where it lies;
+// the receiver's must be of the same kind. OK only when the
 // receiver has the file under its name and both sides computed the same hash. Otherwise the reason,
 // in the receiver's words when it was the one that failed.
-Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file,
-                            uint64_t ringBytes);
+Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file, uint64_t ringBytes,
+                            const Device& device = {});
 
 }  // namespace peerlane

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "peerlane/core/version.h"
@@ -28,7 +29,9 @@ namespace {
 void addTrialPartner(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand("trial-partner");
   command->group("");  // not for people: absent from the help
-  command->callback([&exitCode] { exitCode = runTrialPartner(); });
+  auto device = std::make_shared<std::string>("host");
+  command->add_option("--device", *device);
+  command->callback([&exitCode, device] { exitCode = runTrialPartner(*device); });
 }
 
 int run(int count, char** arguments) {

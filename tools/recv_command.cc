@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "tools/device_option.h"
 #include "tools/failure_report.h"
 #include "tools/file_receiver.h"
 #include "tools/memory_option.h"
@@ -23,6 +24,7 @@ struct RecvOptions {
   std::string out = ".";
   std::string ticketFile;
   std::string memory = kDefaultRing;
+  std::string device = "host";
   bool force = false;
 };
 
@@ -68,7 +70,8 @@ Status runRecv(const RecvOptions& options) {
       options.force ? OutputFile::Existing::kReplace : OutputFile::Existing::kRefuse;
   PEERLANE_ASSIGN(const uint64_t ringBytes, readRingBytes(options.memory));
   PEERLANE_RETURN_IF_ERROR(checkOut(options, existing));
-  ContextOptions contextOptions;
+  PEERLANE_ASSIGN(const DeviceChoice choice, readOneDevice(options.device));
+  ContextOptions contextOptions{.devices = gpusOf(choice.local)};
   if (options.listen != std::vector<std::string>{"none"}) contextOptions.listen = options.listen;
   PEERLANE_ASSIGN(const auto context, Context::create(std::move(contextOptions)));
   if (options.ticketFile.empty()) {
@@ -81,7 +84,8 @@ Status runRecv(const RecvOptions& options) {
   PEERLANE_ASSIGN(const auto sender, awaitSender(*context));
   const auto& [peer, offer] = sender;
   const auto report = receiveFile(
-      *context, peer, offer, {.out = options.out, .existing = existing, .ringBytes = ringBytes});
+      *context, peer, offer,
+      {.out = options.out, .existing = existing, .ringBytes = ringBytes, .device = choice.local});
   if (report.isOk()) fmt::print(stderr, "received {}, verified\n", fileReportText(*report, peer));
   return report.status();
 }
@@ -104,6 +108,11 @@ void addRecvCommand(CLI::App& app, int& exitCode) {
                       "Write the ticket to this file (readable by you only) and not to standard "
                       "output");
   command->add_option("--memory", options->memory, "Staging memory, e.g. 32MiB")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--device", options->device,
+          std::string("Where the staging memory lies, as at the sender: ") + kOneDeviceOption)
       ->capture_default_str();
   command->add_flag("--force", options->force, "Replace an existing file");
   command->callback([&exitCode, options] {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "tools/device_option.h"
 #include "tools/failure_report.h"
 #include "tools/file_sender.h"
 #include "tools/memory_option.h"
@@ -18,13 +19,15 @@ struct SendOptions {
   std::string file;
   std::string to;
   std::string memory = kDefaultRing;
+  std::string device = "host";
 };
 
 Status runSend(const SendOptions& options) {
   PEERLANE_ASSIGN(const uint64_t ringBytes, readRingBytes(options.memory));
   // First what can be known without the receiver: it goes on waiting for a better try.
   PEERLANE_ASSIGN(const auto file, InputFile::create(options.file));
-  PEERLANE_ASSIGN(const auto context, Context::create());
+  PEERLANE_ASSIGN(const DeviceChoice choice, readOneDevice(options.device));
+  PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(choice.local)}));
   const std::string ticket = options.to.empty() ? context->config().ticket : options.to;
   if (ticket.empty())
     return Status(Code::kInvalidArgument,
@@ -35,7 +38,7 @@ Status runSend(const SendOptions& options) {
     return connected.status().withContext(
         "nobody waits there (a ticket is good as long as its `peerlane recv` runs)");
   PEERLANE_ASSIGN(const Peer peer, std::move(connected));
-  const auto report = sendFile(*context, peer, *file, ringBytes);
+  const auto report = sendFile(*context, peer, *file, ringBytes, choice.local);
   if (report.isOk()) fmt::print("sent {}, verified\n", fileReportText(*report, peer));
   peer.close();
   return report.status();
@@ -51,6 +54,11 @@ void addSendCommand(CLI::App& app, int& exitCode) {
                       "The receiver's ticket: the word itself, @file, env:NAME, or - for standard "
                       "input. Without it: PEERLANE_TICKET");
   command->add_option("--memory", options->memory, "Staging memory, e.g. 32MiB")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--device", options->device,
+          std::string("Where the staging memory lies, as at the receiver: ") + kOneDeviceOption)
       ->capture_default_str();
   command->callback([&exitCode, options] {
     if (const Status status = runSend(*options); !status.isOk()) exitCode = reportFailure(status);

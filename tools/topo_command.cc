@@ -8,9 +8,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "peerlane/core/text.h"
+#include "peerlane/memory/gpu_list.h"
 #include "peerlane/os/topology.h"
+#include "tools/device_bytes.h"
 #include "tools/failure_report.h"
 #include "tools/text_table.h"
 
@@ -118,6 +122,87 @@ nlohmann::json jsonOf(const TopologyReport& report) {
   return json;
 }
 
+// GPUs as CUDA sees them, and how each reaches the others.
+struct GpuReport {
+  std::vector<Gpu> gpus;
+  std::vector<GpuPath> paths;  // row by row
+  std::string absent;          // why there are none
+
+  const GpuPath& path(size_t from, size_t to) const { return paths[from * gpus.size() + to]; }
+};
+
+GpuReport findGpus() {
+  GpuReport report;
+  auto gpus = listGpus();
+  if (!gpus.isOk()) {
+    report.absent = gpus.status().message();
+    return report;
+  }
+  report.gpus = *std::move(gpus);
+  for (const Gpu& from : report.gpus)
+    for (const Gpu& to : report.gpus) {
+      const Result<GpuPath> path =
+          from.index == to.index ? GpuPath{} : findGpuPath(from.index, to.index);
+      report.paths.push_back(path.isOk() ? *path : GpuPath{});
+    }
+  return report;
+}
+
+std::string gpuTable(const GpuReport& report) {
+  if (report.gpus.empty()) return "no GPU can be used: " + report.absent + "\n";
+  TextTable table("lrllll");
+  table.addRow({"gpu", "memory", "compute", "bus", "name", "uuid"});
+  for (const Gpu& gpu : report.gpus)
+    table.addRow({fmt::format("cuda:{}", gpu.index),
+                  fmt::format("{:.1f} GiB", static_cast<double>(gpu.memoryBytes) / (1ull << 30)),
+                  fmt::format("{}.{}", gpu.computeMajor, gpu.computeMinor), gpu.busId, gpu.name,
+                  gpu.uuid});
+  return fmt::format("CUDA {}\n{}", cudaVersionText(), table.toString());
+}
+
+// One line is the view of one GPU; "NVLink/0": kind and the driver's rank, 0 being the best.
+std::string gpuPathTable(const GpuReport& report) {
+  if (report.gpus.size() < 2) return "";
+  TextTable table(std::string(report.gpus.size() + 1, 'l'));
+  std::vector<std::string> cells{"direct access"};
+  for (const Gpu& gpu : report.gpus) cells.push_back(fmt::format("cuda:{}", gpu.index));
+  table.addRow(std::move(cells));
+  for (size_t row = 0; row < report.gpus.size(); ++row) {
+    cells = {fmt::format("cuda:{}", report.gpus[row].index)};
+    for (size_t column = 0; column < report.gpus.size(); ++column) {
+      const GpuPath& path = report.path(row, column);
+      cells.push_back(row == column  ? "-"
+                      : !path.direct ? "none"
+                                     : fmt::format("{}/{}", gpuPathName(path), path.rank));
+    }
+    table.addRow(std::move(cells));
+  }
+  return "\n" + table.toString();
+}
+
+void addGpus(const GpuReport& report, nlohmann::json& json) {
+  json["cuda"] = cudaVersionText();
+  json["gpus"] = nlohmann::json::array();
+  json["gpu_paths"] = nlohmann::json::array();
+  if (!report.absent.empty()) json["gpus_absent"] = report.absent;
+  for (const Gpu& gpu : report.gpus)
+    json["gpus"].push_back({{"index", gpu.index},
+                            {"name", gpu.name},
+                            {"bus", gpu.busId},
+                            {"uuid", gpu.uuid},
+                            {"bytes", gpu.memoryBytes},
+                            {"compute", fmt::format("{}.{}", gpu.computeMajor, gpu.computeMinor)},
+                            {"exports_descriptors", gpu.exportsDescriptors},
+                            {"fabric_handles", gpu.fabricHandles}});
+  for (size_t from = 0; from < report.gpus.size(); ++from)
+    for (size_t to = 0; to < report.gpus.size(); ++to)
+      if (from != to)
+        json["gpu_paths"].push_back({{"from", report.gpus[from].index},
+                                     {"to", report.gpus[to].index},
+                                     {"path", gpuPathName(report.path(from, to))},
+                                     {"rank", report.path(from, to).rank}});
+}
+
 Status runTopo(const TopoOptions& options) {
   PEERLANE_ASSIGN(const TopologyReport report,
                   options.from.empty() ? loadTopology() : loadTopologyFile(options.from));
@@ -131,12 +216,18 @@ Status runTopo(const TopoOptions& options) {
              report.packages, report.cores, report.processors, nodeTable(report),
              latencyTable(report), deviceTable(report),
              fmt::format("{}{}", hasNic ? "" : "no NIC on PCI was found\n",
-                         hasGpu ? "" : "no GPU was found\n"),
+                         hasGpu ? "" : "no GPU was found on PCI\n"),
              pathTable(report));
+  nlohmann::json json = jsonOf(report);
+  if (options.from.empty()) {  // a recording holds no GPUs as CUDA sees them
+    const GpuReport gpus = findGpus();
+    fmt::print("\n{}{}", gpuTable(gpus), gpuPathTable(gpus));
+    addGpus(gpus, json);
+  }
   if (options.json.empty()) return Status::ok();
   std::ofstream file(options.json);
   // Names come from the system and need not be UTF-8.
-  file << jsonOf(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   file.close();
   if (!file) return Status::system(errno, "write " + options.json);
   return Status::ok();

@@ -8,6 +8,7 @@
 #include "peerlane/channel/transfer.h"
 #include "tools/byte_pattern.h"
 #include "tools/content_hash.h"
+#include "tools/device_option.h"
 #include "tools/failure_report.h"
 #include "tools/trial_partner.h"
 #include "tools/trial_step.h"
@@ -17,6 +18,8 @@ namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(60);
 constexpr auto kConnectTimeout = std::chrono::seconds(10);
+// A process needs seconds to open a GPU where there are many.
+constexpr auto kGpuConnectTimeout = std::chrono::seconds(60);
 
 std::vector<Block> blocksOf(const TrialShape& shape, const Region& local,
                             const RemoteRegion& remote, bool put) {
@@ -56,8 +59,11 @@ Result<TrialOutcome> repeat(unsigned times, TrialOutcome outcome, Once once) {
 
 Result<std::unique_ptr<Trial>> Trial::create(TrialOptions options) {
   std::unique_ptr<Trial> trial(new Trial());
-  PEERLANE_ASSIGN(trial->context_, Context::create({.config = options.config}));
-  trial->regions_ = std::make_unique<TrialRegions>(*trial->context_);
+  trial->device_ = options.device;
+  trial->secondDevice_ = options.secondDevice;
+  PEERLANE_ASSIGN(trial->context_,
+                  Context::create({.config = options.config, .devices = gpusOf(options.device)}));
+  trial->regions_ = std::make_unique<TrialRegions>(*trial->context_, options.device);
   PEERLANE_RETURN_IF_ERROR(options.oneProcess ? trial->startThread(options.config)
                                               : trial->startProcess(options.environment));
   return trial;
@@ -73,9 +79,13 @@ Trial::~Trial() {
 }
 
 Status Trial::startProcess(const std::vector<std::string>& environment) {
-  PEERLANE_ASSIGN(process_, SpawnedProcess::create({"trial-partner"}, environment));
+  const bool isHost = secondDevice_.kind == DeviceKind::kHost;
+  PEERLANE_ASSIGN(process_, SpawnedProcess::create({"trial-partner", "--device",
+                                                    isHost ? "host" : secondDevice_.toString()},
+                                                   environment));
   PEERLANE_RETURN_IF_ERROR(process_->writeLine(context_->ticket()));
-  const auto deadline = std::chrono::steady_clock::now() + kConnectTimeout;
+  const auto deadline =
+      std::chrono::steady_clock::now() + (isHost ? kConnectTimeout : kGpuConnectTimeout);
   for (;;) {
     auto peer = context_->accept(std::chrono::milliseconds(50));
     if (peer.isOk()) {
@@ -89,11 +99,11 @@ Status Trial::startProcess(const std::vector<std::string>& environment) {
 }
 
 Status Trial::startThread(const Config& config) {
-  PEERLANE_ASSIGN(second_, Context::create({.config = config}));
+  PEERLANE_ASSIGN(second_, Context::create({.config = config, .devices = gpusOf(secondDevice_)}));
   PEERLANE_ASSIGN(const Peer there, second_->connect(context_->ticket(), kConnectTimeout));
   PEERLANE_ASSIGN(peer_, context_->accept(kConnectTimeout));
   // It ends when it is told to, or when the connection is closed.
-  thread_ = std::thread([this, there] { (void)serveTrial(*second_, there); });
+  thread_ = std::thread([this, there] { (void)serveTrial(*second_, there, secondDevice_); });
   return Status::ok();
 }
 
@@ -107,6 +117,10 @@ Result<TrialReply> Trial::reply() {
 Result<TrialReply> Trial::ask(const TrialStep& step) {
   PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
   return reply();
+}
+
+Status Trial::fill(const Region& region, uint64_t bytes, uint64_t seed) {
+  return regions_->write(region, bytes, [&](auto content) { fillPattern(content, seed); });
 }
 
 Result<Trial::Pair> Trial::pairFor(TrialMemory local, TrialMemory remote, uint64_t bytes) {
@@ -134,13 +148,14 @@ Result<int64_t> Trial::putOnce(const TrialShape& shape, const Pair& pair, TrialO
                        .old = seed_++,
                        .signal = ++signals_};
   PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
-  fillPattern(bytesOf(pair.local).first(step.bytes), step.seed);
+  PEERLANE_RETURN_IF_ERROR(fill(pair.local, step.bytes, step.seed));
   const std::vector<Block> blocks = blocksOf(shape, pair.local, pair.remote, true);
   PEERLANE_ASSIGN(const TrialReply ready, reply());
   (void)ready;
   const int64_t start = trialClock();
-  PEERLANE_ASSIGN(const Transfer transfer,
-                  peerlane::put(peer_, blocks, {.notify = {.signal = kTrialSignal}}));
+  PEERLANE_ASSIGN(
+      const Transfer transfer,
+      peerlane::put(peer_, blocks, {.notify = {.signal = kTrialSignal}, .engine = shape.engine}));
   PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
   PEERLANE_ASSIGN(const TrialReply arrived, reply());
   outcome.wrong += arrived.wrong;
@@ -161,16 +176,17 @@ Result<int64_t> Trial::getOnce(const TrialShape& shape, const Pair& pair, TrialO
                        .seed = seed_++,
                        .old = seed_++};
   PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
-  const std::span<std::byte> bytes = bytesOf(pair.local).first(step.bytes);
-  fillPattern(bytes, step.old);
+  PEERLANE_RETURN_IF_ERROR(fill(pair.local, step.bytes, step.old));
   const std::vector<Block> blocks = blocksOf(shape, pair.local, pair.remote, false);
   PEERLANE_ASSIGN(const TrialReply ready, reply());
   (void)ready;
   const int64_t start = trialClock();
-  PEERLANE_ASSIGN(const Transfer transfer, peerlane::get(peer_, blocks));
+  PEERLANE_ASSIGN(const Transfer transfer, peerlane::get(peer_, blocks, {.engine = shape.engine}));
   PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
   const int64_t end = trialClock();
-  outcome.wrong += countWrongBlocks(bytes, shape, step.seed, step.old);
+  PEERLANE_RETURN_IF_ERROR(regions_->read(pair.local, step.bytes, [&](auto bytes) {
+    outcome.wrong += countWrongBlocks(bytes, shape, step.seed, step.old);
+  }));
   return end - start;
 }
 
@@ -198,7 +214,7 @@ Result<int64_t> Trial::messageOnce(const TrialShape& shape, const Pair& pair,
                        .seed = seed_++,
                        .old = seed_++};
   PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
-  fillPattern(bytesOf(pair.local).first(step.bytes), step.seed);
+  PEERLANE_RETURN_IF_ERROR(fill(pair.local, step.bytes, step.seed));
   PEERLANE_ASSIGN(const TrialReply ready, reply());
   (void)ready;
   const int64_t start = trialClock();
@@ -226,8 +242,10 @@ Result<TrialOutcome> Trial::putFile(const std::string& path, TrialMemory memory,
         ask({.verb = TrialVerb::kProvide, .memory = memory, .bytes = bytes, .seed = seed_++}));
     (void)cleared;
     file.seekg(0);
-    if (!file.read(reinterpret_cast<char*>(pair.local.data()), static_cast<std::streamsize>(bytes)))
-      return Status::system(errno, "read " + path);
+    PEERLANE_RETURN_IF_ERROR(regions_->write(pair.local, bytes, [&](auto content) {
+      file.read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(bytes));
+    }));
+    if (!file) return Status::system(errno, "read " + path);
     PEERLANE_RETURN_IF_ERROR(sendStruct(
         peer_, kTrialStepChannel,
         TrialStep{
@@ -244,8 +262,21 @@ Result<TrialOutcome> Trial::putFile(const std::string& path, TrialMemory memory,
 }
 
 Result<std::string> Trial::engineFor(TrialMemory local, TrialMemory remote) {
-  PEERLANE_ASSIGN(const Pair pair, pairFor(local, remote, 4096));
+  constexpr uint64_t kBytes = 4096;
+  PEERLANE_ASSIGN(const Pair pair, pairFor(local, remote, kBytes));
+  const Block block{.local = &pair.local, .remote = &pair.remote, .bytes = kBytes};
+  PEERLANE_ASSIGN(const Transfer transfer, peerlane::put(peer_, {&block, 1}));
+  PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
   return pair.remote.engine();
+}
+
+std::string Trial::deviceRefusal() const {
+  const Route route = peer_.route();
+  if (!route.deviceLink.empty()) return {};
+  const std::string about = "link cuda_ipc: ";
+  for (const std::string& why : route.refused)
+    if (why.starts_with(about)) return why.substr(about.size());
+  return "neither side offered one";
 }
 
 Status Trial::end() {
@@ -257,12 +288,14 @@ Status Trial::end() {
   return process_ ? process_->wait() : Status::ok();
 }
 
-int runTrialPartner() {
-  auto context = Context::create();
+int runTrialPartner(const std::string& device) {
+  const auto choice = readOneDevice(device);
+  if (!choice.isOk()) return reportFailure(choice.status().withContext("second process"));
+  auto context = Context::create({.devices = gpusOf(choice->local)});
   if (!context.isOk()) return reportFailure(context.status().withContext("second process"));
   auto peer = (*context)->connect("-");
   if (!peer.isOk()) return reportFailure(peer.status().withContext("second process"));
-  const Status status = serveTrial(**context, *peer);
+  const Status status = serveTrial(**context, *peer, choice->local);
   if (status.isOk()) {
     // The first side closes when it has read the last reply.
     (void)peer->receiveMessage(kTrialStepChannel, std::chrono::seconds(5));

@@ -29,6 +29,9 @@ struct TrialOptions {
   std::vector<std::string> environment{};
   // The second context lives in this process, on a thread of its own.
   bool oneProcess = false;
+  // GPUs of this side and of the second one; the host means none.
+  Device device{};
+  Device secondDevice{};
 };
 
 struct TrialOutcome {
@@ -49,6 +52,9 @@ class Trial {
   const Peer& peer() const { return peer_; }
   Context& context() const { return *context_; }
 
+  // Why no link reaches memory of GPUs; empty where one does.
+  std::string deviceRefusal() const;
+
   // `times` transfers of `shape`, each checked.
   Result<TrialOutcome> put(const TrialShape& shape, unsigned times);
   Result<TrialOutcome> get(const TrialShape& shape, unsigned times);
@@ -56,7 +62,7 @@ class Trial {
   Result<TrialOutcome> message(const TrialShape& shape, unsigned times);
   // Puts the content of the file at `path` and compares the hash of what arrived with the file's.
   Result<TrialOutcome> putFile(const std::string& path, TrialMemory memory, unsigned times);
-  // Who would copy between these two kinds of memory.
+  // Who copies between these two kinds of memory, found by copying 4 KiB.
   Result<std::string> engineFor(TrialMemory local, TrialMemory remote);
 
   // Ends the second side in order. Without it, it is killed.
@@ -70,6 +76,7 @@ class Trial {
   Trial();
   Status startProcess(const std::vector<std::string>& environment);
   Status startThread(const Config& config);
+  Status fill(const Region& region, uint64_t bytes, uint64_t seed);
   Result<TrialReply> reply();
   Result<TrialReply> ask(const TrialStep& step);
   Result<Pair> pairFor(TrialMemory local, TrialMemory remote, uint64_t bytes);
@@ -82,6 +89,8 @@ class Trial {
   std::unique_ptr<Context> second_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<SpawnedProcess> process_;
+  Device device_;
+  Device secondDevice_;
   Peer peer_;
   std::unique_ptr<TrialRegions> regions_;
   std::unique_ptr<Communicator> communicator_;  // made for the first message
@@ -90,7 +99,8 @@ class Trial {
   std::thread thread_;
 };
 
-// What the second process runs: takes the ticket from standard input. Returns its exit code.
-int runTrialPartner();
+// What the second process runs: takes the ticket from standard input. `device`: "host" or a GPU.
+// Returns its exit code.
+int runTrialPartner(const std::string& device);
 
 }  // namespace peerlane

@@ -17,11 +17,11 @@ constexpr std::chrono::nanoseconds kAwake = std::chrono::milliseconds(2);
 
 class Partner {
  public:
-  Partner(Context& context, Peer peer, Signal arrived)
+  Partner(Context& context, Peer peer, Signal arrived, const Device& device)
       : context_(context),
         peer_(std::move(peer)),
         arrived_(std::move(arrived)),
-        regions_(context) {}
+        regions_(context, device) {}
 
   // One step; the reply is sent by the caller.
   Status carryOut(const TrialStep& step, TrialReply& reply) {
@@ -30,20 +30,12 @@ class Partner {
       return Status::ok();
     }
     PEERLANE_ASSIGN(const Region region, regions_.get(step.memory, step.bytes));
-    const std::span<std::byte> bytes = bytesOf(region).first(step.bytes);
     switch (step.verb) {
       case TrialVerb::kRegion: reply.reference = region.share(); return Status::ok();
-      case TrialVerb::kProvide: fillPattern(bytes, step.seed); return Status::ok();
-      case TrialVerb::kReceive: return receive(step, bytes, reply);
+      case TrialVerb::kProvide: return fill(step, region, step.seed);
+      case TrialVerb::kReceive: return receive(step, region, reply);
       case TrialVerb::kMessage: return receiveMessage(step, region, reply);
-      case TrialVerb::kHash: {
-        PEERLANE_RETURN_IF_ERROR(arrived_.wait(step.signal, kStepTimeout));
-        reply.seenAt = trialClock();
-        ContentHash hash;
-        hash.update(bytes);
-        reply.hash = hash.finish();
-        return Status::ok();
-      }
+      case TrialVerb::kHash: return hash(step, region, reply);
       case TrialVerb::kJoin:
       case TrialVerb::kEnd: break;
     }
@@ -51,27 +43,44 @@ class Partner {
   }
 
  private:
-  Status receive(const TrialStep& step, std::span<std::byte> bytes, TrialReply& reply) {
-    fillPattern(bytes, step.old);
+  Status fill(const TrialStep& step, const Region& region, uint64_t seed) {
+    return regions_.write(region, step.bytes, [&](auto bytes) { fillPattern(bytes, seed); });
+  }
+
+  Status check(const TrialStep& step, const Region& region, TrialReply& reply) {
+    return regions_.read(region, step.bytes, [&](auto bytes) {
+      reply.wrong = countWrongBlocks(bytes, step.shape, step.seed, step.old);
+    });
+  }
+
+  Status receive(const TrialStep& step, const Region& region, TrialReply& reply) {
+    PEERLANE_RETURN_IF_ERROR(fill(step, region, step.old));
     PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialReplyChannel, reply));
     stayAwake([&] { return arrived_.value() >= step.signal; });
     PEERLANE_RETURN_IF_ERROR(arrived_.wait(step.signal, kStepTimeout));
     reply.seenAt = trialClock();
-    reply.wrong = countWrongBlocks(bytes, step.shape, step.seed, step.old);
-    return Status::ok();
+    return check(step, region, reply);
   }
 
   Status receiveMessage(const TrialStep& step, const Region& region, TrialReply& reply) {
-    const std::span<std::byte> bytes = bytesOf(region).first(step.bytes);
-    fillPattern(bytes, step.old);
+    PEERLANE_RETURN_IF_ERROR(fill(step, region, step.old));
     PEERLANE_ASSIGN(const Transfer message, communicator_->recv(1 - communicator_->rank(), region,
                                                                 0, step.shape.blockBytes));
     PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialReplyChannel, reply));
     stayAwake([&] { return message.done(); });
     PEERLANE_RETURN_IF_ERROR(message.wait(kStepTimeout));
     reply.seenAt = trialClock();
-    reply.wrong = countWrongBlocks(bytes, step.shape, step.seed, step.old);
-    return Status::ok();
+    return check(step, region, reply);
+  }
+
+  Status hash(const TrialStep& step, const Region& region, TrialReply& reply) {
+    PEERLANE_RETURN_IF_ERROR(arrived_.wait(step.signal, kStepTimeout));
+    reply.seenAt = trialClock();
+    return regions_.read(region, step.bytes, [&](auto bytes) {
+      ContentHash hash;
+      hash.update(bytes);
+      reply.hash = hash.finish();
+    });
   }
 
   // A receiver under load is awake: what is timed is the transfer, not a wake-up.
@@ -91,9 +100,9 @@ class Partner {
 
 }  // namespace
 
-Status serveTrial(Context& context, const Peer& peer) {
+Status serveTrial(Context& context, const Peer& peer, const Device& device) {
   PEERLANE_ASSIGN(Signal arrived, Signal::create(peer, kTrialSignal));
-  Partner partner(context, peer, std::move(arrived));
+  Partner partner(context, peer, std::move(arrived), device);
   for (;;) {
     PEERLANE_ASSIGN(const auto step,
                     receiveStruct<TrialStep>(peer, kTrialStepChannel, std::chrono::hours(1)));

@@ -7,7 +7,8 @@
 
 namespace peerlane {
 
-// OK after the end step; otherwise why it could not go on (kPeerLost when the first side is gone).
-Status serveTrial(Context& context, const Peer& peer);
+// `device`: where memory of GPUs is taken at this side. OK after the end step; otherwise why it
+// could not go on (kPeerLost when the first side is gone).
+Status serveTrial(Context& context, const Peer& peer, const Device& device = {});
 
 }  // namespace peerlane

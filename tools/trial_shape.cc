@@ -5,6 +5,16 @@
 
 namespace peerlane {
 
+std::string trialMemoryName(TrialMemory memory, const Device& gpu) {
+  switch (memory) {
+    case TrialMemory::kShared: return "host:shared";
+    case TrialMemory::kPrivate: return "host:private";
+    case TrialMemory::kGpuShared: return gpu.toString() + ":shared";
+    case TrialMemory::kGpuMalloc: return gpu.toString() + ":malloc";
+  }
+  return "unknown";
+}
+
 uint64_t countWrongBlocks(std::span<const std::byte> destination, const TrialShape& shape,
                           uint64_t seed, uint64_t old) {
   uint64_t wrong = 0;

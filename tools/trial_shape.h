@@ -7,15 +7,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+
+#include "peerlane/memory/device.h"
+#include "peerlane/program/device_stream.h"
 
 namespace peerlane {
 
-enum class TrialMemory : uint8_t { kShared, kPrivate };
+// Of the host: what Context::allocate makes, and any other. Of the GPU of this side: likewise.
+enum class TrialMemory : uint8_t { kShared, kPrivate, kGpuShared, kGpuMalloc };
 
-// "shared" or "private".
-constexpr const char* trialMemoryName(TrialMemory memory) {
-  return memory == TrialMemory::kShared ? "shared" : "private";
+constexpr bool isGpu(TrialMemory memory) {
+  return memory == TrialMemory::kGpuShared || memory == TrialMemory::kGpuMalloc;
 }
+
+// "host:shared", "host:private", "cuda:1:shared", "cuda:1:malloc". `gpu`: of the side in question.
+std::string trialMemoryName(TrialMemory memory, const Device& gpu);
 
 // `count` blocks; block i of the source lies at i * stride() and goes to block target(i) of the
 // destination.
@@ -24,7 +31,8 @@ struct TrialShape {
   TrialMemory remote = TrialMemory::kShared;
   uint64_t blockBytes = 0;
   uint64_t count = 1;
-  uint64_t gapBytes = 0;  // bytes behind each block that must stay as they were
+  uint64_t gapBytes = 0;          // bytes behind each block that must stay as they were
+  Engine engine = Engine::kAuto;  // GPUs: who copies
 
   uint64_t stride() const { return blockBytes + gapBytes; }
   uint64_t movedBytes() const { return blockBytes * count; }

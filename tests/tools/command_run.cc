@@ -23,12 +23,16 @@ using child::Clock;
 using child::pointersTo;
 
 std::vector<std::string> environmentWith(const std::vector<std::string>& changes) {
+  const std::string gpus = "CUDA_VISIBLE_DEVICES=";
   std::vector<std::string> all = changes;
+  const auto namesGpus = [&](const std::string& change) { return change.starts_with(gpus); };
+  if (std::none_of(changes.begin(), changes.end(), namesGpus)) all.push_back(gpus);
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('=') + 1);
     const auto renames = [&](const std::string& change) { return change.starts_with(name); };
-    if (text.starts_with("PEERLANE_") || std::any_of(changes.begin(), changes.end(), renames))
+    if (text.starts_with("PEERLANE_") || text.starts_with(gpus) ||
+        std::any_of(changes.begin(), changes.end(), renames))
       continue;
     all.push_back(text);
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CommandRun: the built command line `peerlane` (beside this test's program) as a process of its
-// own, with its output collected. Killed when it goes away. External synchronization required.
+// own, with its output collected. It sees no GPU, also where there are some, unless `environment`
+// says otherwise. Killed when it goes away. External synchronization required.
 #pragma once
 
 #include <sys/types.h>

@@ -13,8 +13,9 @@ TEST(DemoCommand, MovesAndVerifiesEverything) {
   ASSERT_EQ(demo.wait(), 0) << demo.err();
   const auto lines = linesOf(demo.out());
   ASSERT_GT(lines.size(), 8u);
+  EXPECT_TRUE(lines[0].starts_with("two processes, memory of the host (auto: ")) << lines[0];
   for (const char* column : {"operation", "link", "engine", "bytes", "GB/s", "p50 us"})
-    EXPECT_NE(lines[0].find(column), std::string::npos) << column;
+    EXPECT_NE(lines[1].find(column), std::string::npos) << column;
   std::smatch numbers;
   ASSERT_TRUE(std::regex_match(lines.back(), numbers,
                                std::regex("verified (\\d+) bytes in (\\d+) transfers, 0 wrong")))
@@ -41,6 +42,29 @@ TEST(DemoCommand, SaysWhyItCannotRun) {
   ASSERT_EQ(linesOf(demo.err()).size(), 1u) << demo.err();
   EXPECT_TRUE(demo.err().starts_with("peerlane: InvalidArgument: ")) << demo.err();
   EXPECT_NE(demo.err().find("pigeon"), std::string::npos);
+}
+
+TEST(DemoCommand, SaysWhichDevicesAreThere) {
+  CommandRun gpus({"demo", "--device", "cuda:0,cuda:1"});
+  EXPECT_EQ(gpus.wait(), 1);
+  EXPECT_EQ(gpus.out(), "");
+  EXPECT_TRUE(gpus.err().starts_with("peerlane: NotSupported: cuda:0: ")) << gpus.err();
+
+  CommandRun unknown({"demo", "--device", "pigeon"});
+  EXPECT_EQ(unknown.wait(), 1);
+  EXPECT_NE(unknown.err().find("accepted: host, cuda"), std::string::npos) << unknown.err();
+}
+
+TEST(Command, TakesADeviceEverywhere) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"explain"}, {"doctor"}, {"send", "/proc/self/exe", "--to", "nobody"}, {"recv"}}) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), {"--device", "cuda:0"});
+    CommandRun run(all);
+    EXPECT_EQ(run.wait(), 1) << all[0];
+    EXPECT_TRUE(run.err().starts_with("peerlane: NotSupported: cuda:0: ")) << run.err();
+    EXPECT_EQ(run.out(), "") << all[0];
+  }
 }
 
 TEST(Command, TellsUsageErrorsFromFailures) {

@@ -45,6 +45,7 @@ TEST(TopoCommand, ShowsThisMachine) {
   EXPECT_TRUE(matches(out, "this machine: \\d+ package")) << out;
   EXPECT_TRUE(matches(out, "node0 +\\d+\\.\\d GiB +0")) << out;
   EXPECT_TRUE(matches(out, "distance +node0")) << out;
+  EXPECT_TRUE(matches(out, "\nno GPU can be used: .+\n$")) << out;
 }
 
 TEST(TopoCommand, ShowsARecordedMachine) {
@@ -61,9 +62,23 @@ TEST(TopoCommand, ShowsARecordedMachine) {
   EXPECT_GE(devices, 2u);
   EXPECT_EQ(report["paths"].size(), devices * devices);
   EXPECT_EQ(report["paths"][0]["path"], "same");
+  EXPECT_FALSE(report.contains("gpus")) << "those of this machine are none of the recorded one";
+  EXPECT_EQ(topo.out().find("can be used"), std::string::npos);
   // The matrix on paper has a row and a column per device.
   for (const auto& device : report["devices"])
     EXPECT_TRUE(matches(topo.out(), "\ndistance .*" + device["name"].get<std::string>()));
+}
+
+TEST(TopoCommand, WritesWhatItKnowsOfGpus) {
+  const ScratchFile json("");
+  CommandRun topo({"topo", "--json", json.path()});
+  ASSERT_EQ(topo.wait(), 0) << topo.err();
+  std::ifstream file(json.path());
+  const auto report = nlohmann::json::parse(file);
+  EXPECT_TRUE(report["gpus"].is_array());
+  EXPECT_TRUE(report["gpu_paths"].is_array());
+  EXPECT_FALSE(report["cuda"].get<std::string>().empty());
+  EXPECT_FALSE(report["gpus_absent"].get<std::string>().empty());
 }
 
 TEST(TopoCommand, RefusesWhatIsNoRecording) {
@@ -81,14 +96,16 @@ TEST(DoctorCommand, TriesEveryEngine) {
   CommandRun doctor({"doctor"});
   ASSERT_EQ(doctor.wait(), 0) << doctor.out() << doctor.err();
   const std::string out = doctor.out();
-  for (const char* subject : {"kernel", "processors", "memfd", "pidfd", "reading peers",
-                              "huge pages, reserved", "huge pages, transparent", "locked memory",
-                              "descriptors", "unix sockets", "tcp", "membarrier", "gpu", "nic"})
+  for (const char* subject :
+       {"kernel", "processors", "memfd", "pidfd", "reading peers", "huge pages, reserved",
+        "huge pages, transparent", "locked memory", "descriptors", "pid namespace", "unix sockets",
+        "tcp", "membarrier", "gpu", "nic"})
     EXPECT_TRUE(matches(out, std::string("\n +") + subject + " +(works|limited|absent) "))
         << subject;
   for (const char* test :
        {"one process", "two processes, mapped", "two processes, ring", "two processes, tcp"})
     EXPECT_TRUE(matches(out, std::string(test) + " +works +engine .*verified")) << test << out;
+  EXPECT_TRUE(matches(out, "two processes, GPUs +absent +not tried \\(auto: ")) << out;
   EXPECT_TRUE(matches(out, "two processes, cma +(works +engine cma|limited)")) << out;
 }
 
@@ -126,7 +143,7 @@ TEST(ExplainCommand, ShowsEveryPairOfMemories) {
   CommandRun explain({"explain"});
   ASSERT_EQ(explain.wait(), 0) << explain.err();
   const std::string out = explain.out();
-  EXPECT_NE(out.find("link shm"), std::string::npos) << out;
+  EXPECT_TRUE(matches(out, "on this host; auto: .+\nlink shm")) << out;
   EXPECT_TRUE(matches(out, "not taken: link self")) << out;
   EXPECT_TRUE(matches(out, "host:private -> host:shared: engine mapped")) << out;
   EXPECT_TRUE(matches(out, "host:shared -> host:private: engine (cma|ring)")) << out;
@@ -156,6 +173,20 @@ TEST(ExplainCommand, SaysWhatIsAvailable) {
   EXPECT_EQ(explain.wait(), 1);
   EXPECT_NE(explain.err().find("'cuda:0'"), std::string::npos) << explain.err();
   EXPECT_NE(explain.err().find("host:private"), std::string::npos) << explain.err();
+  EXPECT_NE(explain.err().find("cuda:I:malloc"), std::string::npos) << explain.err();
+}
+
+TEST(ExplainCommand, TakesDevicesFromThePlaces) {
+  for (const char* place : {"cuda:0:shared", "cuda:0:malloc", "cuda", "cuda:x:shared", "gpu:0"}) {
+    CommandRun explain({"explain", place, "host:shared"});
+    EXPECT_EQ(explain.wait(), 1) << place;
+    EXPECT_EQ(explain.out(), "") << place;
+    EXPECT_NE(explain.err().find("no memory '" + std::string(place) + "'"), std::string::npos)
+        << explain.err();
+  }
+  CommandRun both({"explain", "host:shared", "host:shared", "--device", "host"});
+  EXPECT_EQ(both.wait(), 1);
+  EXPECT_NE(both.err().find("--device"), std::string::npos) << both.err();
 }
 
 }  // namespace
