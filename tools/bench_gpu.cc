@@ -41,6 +41,8 @@ GpuCase caseOf(const BenchOptions& options, uint64_t bytes) {
     what.raw = what.engine == Engine::kCe ? GpuRaw::kBatch : GpuRaw::kGather;
   else if (what.engine == Engine::kSm)
     what.raw = GpuRaw::kKernel;
+  else if (what.engine == Engine::kAuto)
+    what.raw = contiguousRaw(what.isPut, bytes);
   return what;
 }
 

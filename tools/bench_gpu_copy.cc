@@ -16,6 +16,11 @@ const char* gpuRawName(GpuRaw raw) {
   return "unknown";
 }
 
+GpuRaw contiguousRaw(bool isPut, uint64_t bytes) {
+  constexpr uint64_t kLongRead = 32 << 20;
+  return isPut || bytes >= kLongRead ? GpuRaw::kCopyEngine : GpuRaw::kKernel;
+}
+
 Status waitForAll(std::span<const Transfer> transfers) {
   const auto deadline = std::chrono::steady_clock::now() + kGpuPatience;
   Status first;

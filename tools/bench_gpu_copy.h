@@ -23,6 +23,8 @@ enum class GpuPosting : uint8_t {
 };
 enum class GpuRaw : uint8_t { kCopyEngine, kKernel, kGather, kBatch };
 const char* gpuRawName(GpuRaw raw);
+// The faster raw copy of one piece: the copy engine reads short pieces slowly.
+GpuRaw contiguousRaw(bool isPut, uint64_t bytes);
 
 // All together within kGpuPatience; the first error.
 Status waitForAll(std::span<const Transfer> transfers);

@@ -82,8 +82,9 @@ class Suite {
       std::chrono::steady_clock::now() + kSuiteTime;
 };
 
-GpuTarget contiguousTarget(uint64_t bytes, uint64_t window) {
+GpuTarget contiguousTarget(bool isPut, uint64_t bytes, uint64_t window) {
   if (bytes == kGiB && window == 1) return {GpuGoal::kRatio, 0.985};
+  if (!isPut) return {};
   if (bytes == 64 * kMiB) return {GpuGoal::kRatio, 0.97};
   if (bytes == kMiB) return {GpuGoal::kRatio, 0.95};
   return {};
@@ -99,10 +100,11 @@ Status Suite::contiguous() {
         what.isPut = isPut;
         what.blockBytes = bytes;
         what.window = window;
+        what.raw = contiguousRaw(isPut, bytes);
         PEERLANE_RETURN_IF_ERROR(add(what,
                                      std::string(isPut ? "put " : "get ") + formatByteSize(bytes) +
                                          ", " + std::to_string(window) + " in flight",
-                                     contiguousTarget(bytes, window)));
+                                     contiguousTarget(isPut, bytes, window)));
       }
     }
   report_.section("1 MiB, prepared");
