@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/device_bytes.h"
 
+// The driver's types only: nothing of it is linked.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <string>
@@ -29,6 +31,36 @@ Status copy(const Device& device, void* to, const void* from, size_t bytes) {
   return copied;
 }
 
+template <typename Call>
+Call findCall(const char* name) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  (void)cudaGetDriverEntryPointByVersion(name, &entry, 8000, cudaEnableDefault, &found);
+#else
+  (void)cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
+#endif
+  (void)cudaGetLastError();
+  return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Call>(entry) : nullptr;
+}
+
+// The driver's own calls, which surely make no context.
+struct PathCalls {
+  decltype(&cuInit) start = findCall<decltype(&cuInit)>("cuInit");
+  decltype(&cuDeviceGet) device = findCall<decltype(&cuDeviceGet)>("cuDeviceGet");
+  decltype(&cuDeviceCanAccessPeer) canAccess =
+      findCall<decltype(&cuDeviceCanAccessPeer)>("cuDeviceCanAccessPeer");
+  decltype(&cuDeviceGetP2PAttribute) attribute =
+      findCall<decltype(&cuDeviceGetP2PAttribute)>("cuDeviceGetP2PAttribute");
+
+  bool complete() const { return start && device && canAccess && attribute; }
+};
+
+const PathCalls& pathCalls() {
+  static const PathCalls only;
+  return only;
+}
+
 }  // namespace
 
 Status copyToDevice(const Device& device, std::byte* to, std::span<const std::byte> from) {
@@ -51,20 +83,24 @@ void RuntimeFree::operator()(std::byte* memory) const {
 }
 
 Result<GpuPath> findGpuPath(int from, int to) {
+  const PathCalls& calls = pathCalls();
+  if (!calls.complete() || calls.start(0) != CUDA_SUCCESS)
+    return Status(Code::kNotSupported, "no CUDA driver that knows paths between GPUs");
+  CUdevice one = 0;
+  CUdevice other = 0;
   int direct = 0;
-  PEERLANE_RETURN_IF_ERROR(
-      check(cudaDeviceCanAccessPeer(&direct, from, to), "cudaDeviceCanAccessPeer"));
+  if (calls.device(&one, from) != CUDA_SUCCESS || calls.device(&other, to) != CUDA_SUCCESS ||
+      calls.canAccess(&direct, one, other) != CUDA_SUCCESS)
+    return Status(Code::kSystem, "the path from cuda:" + std::to_string(from) +
+                                     " to cuda:" + std::to_string(to) + " cannot be asked for");
   GpuPath path{.direct = direct != 0};
-  int atomics = 0;
-  int rank = 0;
   // What it does not say is no failure: the two are for people.
-  if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) ==
-          cudaSuccess &&
-      cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, from, to) == cudaSuccess) {
-    path.nativeAtomics = atomics != 0;
-    path.rank = rank;
-  }
-  (void)cudaGetLastError();
+  int value = 0;
+  if (calls.attribute(&value, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, one, other) ==
+      CUDA_SUCCESS)
+    path.nativeAtomics = value != 0;
+  if (calls.attribute(&value, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, one, other) == CUDA_SUCCESS)
+    path.rank = value;
   return path;
 }
 
