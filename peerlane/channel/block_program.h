@@ -52,9 +52,8 @@ class BlockProgram {
   void leave();
 
   // The program with its binding; once, for a list of blocks goes into it. Requires: imported.
-  // Or not imported: then the one remote region is bound to lateBase(). `notify` must outlive the run.
-  // `slabWindow`: where a device finds the peer's slab; null for
-  // programs that a CPU runs.
+  // Or not imported: then the one remote region is bound to lateBase(). `notify` must outlive the
+  // run. `slabWindow`: where a device finds the peer's slab; null for programs that a CPU runs.
   Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding,
                std::byte* slabWindow = nullptr);
 

@@ -2,12 +2,12 @@
 //
 // DeviceTransfer: the life of one put, get or notification that a GPU's stream carries out. It is
 // enqueued whole when it is posted; from then on the host only looks whether the stream has passed
-// it. A transfer on a user's stream whose remote region is not imported yet is enqueued as well, behind
-// a wait for a word of host memory: when the import is there, the host says where the memory is and
-// lets the stream go on. Its signal is then added by the host.
-// Cancelling, or losing the peer, takes nothing off a stream: the transfer ends, with that status,
-// when the stream has passed it, because only then nothing touches its memory any more.
-// Advanced by one thread at a time: the poster, then turns.
+// it. A transfer on a user's stream whose remote region is not imported yet is enqueued as well,
+// behind a wait for a word of host memory: when the import is there, the host says where the memory
+// is and lets the stream go on. Its signal is then added by the host. Cancelling, or losing the
+// peer, takes nothing off a stream: the transfer ends, with that status, when the stream has passed
+// it, because only then nothing touches its memory any more. Advanced by one thread at a time: the
+// poster, then turns.
 #pragma once
 
 #include <atomic>

@@ -7,10 +7,9 @@ namespace peerlane {
 
 Status IndexCheck::counts(size_t local, size_t remote) const {
   if (local == remote && local != 0 && local <= most_) return Status::ok();
-  return Status(Code::kInvalidArgument, std::to_string(local) + " local and " +
-                                            std::to_string(remote) +
-                                            " remote block numbers; need as many of each, 1 to " +
-                                            std::to_string(most_));
+  return Status(Code::kInvalidArgument,
+                std::to_string(local) + " local and " + std::to_string(remote) +
+                    " remote block numbers; need as many of each, 1 to " + std::to_string(most_));
 }
 
 Status IndexCheck::check(std::span<const uint32_t> to, std::span<const uint32_t> from) {

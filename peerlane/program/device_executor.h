@@ -8,8 +8,8 @@
 // word in host memory that the stream stores as its last act: to look at it costs a load, and once
 // it is reached the stream has passed every op of the post. Thread-safe.
 //
-// A post that adds to a peer's counter by the copy engine ends by that counter's word, which the peer
-// could write as well: it would only harm what it is sent.
+// A post that adds to a peer's counter by the copy engine ends by that counter's word, which the
+// peer could write as well: it would only harm what it is sent.
 #pragma once
 
 #include <atomic>

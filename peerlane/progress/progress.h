@@ -73,8 +73,8 @@ class Progress {
   // Something changed that a task, not a waiter, looks at: the thread has a turn soon.
   void wake() { wakeLoopIfAsleep(); }
 
-  // Spins with turns until `ready()`, `longest` at most: for who waits for a device, whose end is near
-  // and rings nobody. True when ready.
+  // Spins with turns until `ready()`, `longest` at most: for who waits for a device, whose end is
+  // near and rings nobody. True when ready.
   template <typename Ready>
   bool spinFor(const Ready& ready, Duration longest) {
     if (ready()) return true;

@@ -92,12 +92,12 @@ struct ImportReply {
   uint64_t bytes = 0;     //
   uint64_t fdOffset = 0;  // where the allocation begins in the descriptor's file, in bytes
   uint32_t fdCount = 0;
-  uint8_t access = 0;             // what is granted, which may be less than was wanted
-  uint64_t allocation = 0;        // repeated from the request; new information where nobody asked
-  uint64_t generation = 0;        // (request 0: the slab of a new connection)
-  int32_t device = 0;             // GPU memory: the owner's number of the GPU
-  uint64_t backingBytes = 0;      // what has to be mapped; the region begins at fdOffset in it
-  uint64_t identity = 0;          // of that allocation
+  uint8_t access = 0;               // what is granted, which may be less than was wanted
+  uint64_t allocation = 0;          // repeated from the request; new information where nobody asked
+  uint64_t generation = 0;          // (request 0: the slab of a new connection)
+  int32_t device = 0;               // GPU memory: the owner's number of the GPU
+  uint64_t backingBytes = 0;        // what has to be mapped; the region begins at fdOffset in it
+  uint64_t identity = 0;            // of that allocation
   std::vector<std::byte> handle{};  // where it travels as a handle instead of a descriptor
   friend bool operator==(const ImportReply&, const ImportReply&) = default;
 };

@@ -7,16 +7,15 @@ namespace peerlane::stream {
 
 CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane, uint64_t add) {
   Words& words = lines_[line];
-  auto chosen =
-      std::find_if(words.begin(), words.end(), [&](const Word& word) { return word.lane == &lane; });
+  auto chosen = std::find_if(words.begin(), words.end(),
+                             [&](const Word& word) { return word.lane == &lane; });
   if (chosen == words.end())
     chosen = std::find_if(words.begin(), words.end(),
                           [](const Word& word) { return word.last.ended(); });
   // All are busy with other streams: line up behind the one that was used least recently.
   if (chosen == words.end())
-    chosen = std::min_element(words.begin(), words.end(), [](const Word& a, const Word& b) {
-      return a.claims < b.claims;
-    });
+    chosen = std::min_element(words.begin(), words.end(),
+                              [](const Word& a, const Word& b) { return a.claims < b.claims; });
   Claim claim;
   if (chosen->lane != &lane && !chosen->last.ended()) claim.after = chosen->last;
   chosen->lane = &lane;

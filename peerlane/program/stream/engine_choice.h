@@ -13,17 +13,19 @@
 namespace peerlane::stream {
 
 struct EngineChoice {
-  uint64_t inlineBytes = 32 << 10;   // up to here: one small launch
-  uint64_t cePutBytes = 768 << 10;   // contiguous puts from here on: the copy engine
-  uint64_t ceGetBytes = 96 << 20;    // and gets: its small reads are slow
-  uint64_t ceBlockBytes = 16 << 20;  // the same for each of several blocks
+  // Contiguous puts and gets from here on: the copy engine. A copy with a stored word behind it
+  // costs the stream less than a kernel with its fences, whatever the size.
+  uint64_t cePutBytes = 1;
+  uint64_t ceGetBytes = 1;
+  uint64_t ceBlockBytes = 16 << 20;  // the same for each of several pieces
+  uint64_t inlineBytes = 32 << 10;   // else, up to here: one small launch
   std::string source = "built in";   // or the file
 
   // `pieces`: separate places; `bytes`: all of them together.
   Engine choose(bool isPut, uint64_t pieces, uint64_t bytes) const {
-    if (bytes <= inlineBytes) return Engine::kInline;
-    if (pieces == 1) return bytes >= (isPut ? cePutBytes : ceGetBytes) ? Engine::kCe : Engine::kSm;
-    return bytes / pieces >= (isPut ? ceBlockBytes : ceGetBytes) ? Engine::kCe : Engine::kSm;
+    const uint64_t ceBytes = pieces > 1 ? ceBlockBytes : isPut ? cePutBytes : ceGetBytes;
+    if (pieces != 0 && bytes / pieces >= ceBytes) return Engine::kCe;
+    return bytes <= inlineBytes ? Engine::kInline : Engine::kSm;
   }
   std::string toString() const;
 

@@ -23,21 +23,29 @@ Result<PinnedBlock> PinnedPool::take(size_t bytes) {
       std::max<uint32_t>(kLeastOrder, static_cast<uint32_t>(std::bit_width(bytes - 1)));
   if (bytes == 0 || order >= free_.size())
     return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes of pinned host memory");
-  std::vector<std::byte*>& ready = free_[order];
-  if (ready.empty()) {
-    // Small blocks are cut from one larger piece: to pin memory costs tens of microseconds.
-    constexpr uint32_t kPieceOrder = 20;
-    const uint32_t piece = std::max(order, kPieceOrder);
-    void* made = nullptr;
-    PEERLANE_RETURN_IF_ERROR(cuda::check(
-        cudaHostAlloc(&made, size_t{1} << piece, cudaHostAllocPortable), "cudaHostAlloc"));
-    owned_.push_back(static_cast<std::byte*>(made));
-    for (size_t offset = 0; offset < size_t{1} << piece; offset += size_t{1} << order)
-      ready.push_back(static_cast<std::byte*>(made) + offset);
+  // The smallest free block that is large enough, halved until it fits.
+  uint32_t larger = order;
+  while (larger < free_.size() && free_[larger].empty()) ++larger;
+  if (larger == free_.size()) {
+    larger = std::max(order, kPieceOrder);
+    PEERLANE_RETURN_IF_ERROR(prepare(larger));
   }
-  PinnedBlock block{ready.back(), order};
-  ready.pop_back();
-  return block;
+  std::byte* data = free_[larger].back();
+  free_[larger].pop_back();
+  while (larger > order) {
+    --larger;
+    free_[larger].push_back(data + (size_t{1} << larger));
+  }
+  return PinnedBlock{data, order};
+}
+
+Status PinnedPool::prepare(uint32_t order) {
+  void* made = nullptr;
+  PEERLANE_RETURN_IF_ERROR(cuda::check(
+      cudaHostAlloc(&made, size_t{1} << order, cudaHostAllocPortable), "cudaHostAlloc"));
+  owned_.push_back(static_cast<std::byte*>(made));
+  free_[order].push_back(static_cast<std::byte*>(made));
+  return Status::ok();
 }
 
 }  // namespace peerlane::stream

@@ -27,12 +27,15 @@ class PinnedPool {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
+  // Pins memory ahead of its use, for blocks of up to 2^order bytes.
+  Status prepare(uint32_t order);
   // At least `bytes`, on a boundary of 4 KiB. Contents are left over from earlier use.
   Result<PinnedBlock> take(size_t bytes);
   void giveBack(const PinnedBlock& block) { free_[block.order].push_back(block.data); }
 
  private:
   static constexpr uint32_t kLeastOrder = 12;
+  static constexpr uint32_t kPieceOrder = 20;
   std::array<std::vector<std::byte*>, 48> free_;
   std::vector<std::byte*> owned_;
 };

@@ -17,6 +17,7 @@
 #include "peerlane/program/kernel/word_kernel.h"
 #include "peerlane/program/stream/copy_engine.h"
 #include "peerlane/program/stream/counter_lanes.h"
+#include "peerlane/program/stream/descriptor_arena.h"
 #include "peerlane/program/stream/stream_lane.h"
 #include "peerlane/program/stream/stream_program.h"
 
@@ -31,6 +32,7 @@ constexpr uint32_t kMostLanes = 512;
 constexpr uint32_t kOwnStreams = 4;
 constexpr size_t kWordBytes = 64;
 constexpr size_t kSlabBytes = size_t{2} << 20;
+constexpr uint32_t kPinnedOrder = 22;
 // A batch of stream memory operations holds no more.
 constexpr size_t kMostWordOps = 255;
 
@@ -97,8 +99,7 @@ class StreamExecutor final : public DeviceExecutor {
   Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
                               const DeviceIndices& indices, const CounterLanes::Claim* counter);
   Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
-                                  const DeviceIndices& indices,
-                                  const CounterLanes::Claim* counter);
+                                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
   // The stream was told to store the next number to its completion word.
   static DevicePost posted(StreamLane& lane) {
     lane.last = {lane.completion, ++lane.posted, lane.fault};
@@ -107,7 +108,8 @@ class StreamExecutor final : public DeviceExecutor {
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const EngineChoice choice_;
-  std::shared_ptr<CudaMapping> slab_;  // words in device memory
+  std::shared_ptr<CudaMapping> slab_;  // words in device memory, and then descriptors
+  std::shared_ptr<DescriptorArena> descriptors_;
   std::array<CUstream, kOwnStreams> ownStreams_{};
   CUstream setUpStream_ = nullptr;
 
@@ -138,11 +140,13 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
+  descriptors_ = std::make_shared<DescriptorArena>(slab_, kMostLanes * kWordBytes);
   for (CUstream& stream : ownStreams_)
     PEERLANE_RETURN_IF_ERROR(
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
   PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kMostLanes * kWordBytes));
   std::memset(words.data, 0, kMostLanes * kWordBytes);
   laneWords_ = words.data;
@@ -173,15 +177,13 @@ Status StreamExecutor::upload(StreamProgram& program) {
   const size_t bytes = program.descriptorBytes();
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(const PinnedBlock staging, pool_.take(bytes));
-  void* memory = nullptr;
-  Status status = check(cudaMalloc(&memory, bytes), "cudaMalloc");
+  auto memory = descriptors_->take(bytes);
+  Status status = memory.status();
   if (status.isOk()) {
-    const kernel::PieceList list =
-        program.writeDescriptors(staging.data, static_cast<std::byte*>(memory));
-    program.setUploaded(memory, list);
-    status =
-        check(cudaMemcpyAsync(memory, staging.data, bytes, cudaMemcpyHostToDevice, setUpStream_),
-              "cudaMemcpyAsync");
+    std::byte* const at = (*memory)->data();
+    program.setUploaded(std::move(*memory), program.writeDescriptors(staging.data, at));
+    status = check(cudaMemcpyAsync(at, staging.data, bytes, cudaMemcpyHostToDevice, setUpStream_),
+                   "cudaMemcpyAsync");
     if (status.isOk()) status = check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
   }
   pool_.giveBack(staging);
@@ -278,8 +280,7 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
   if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
-  const CounterLanes::Claim claim =
-      counters_.claim(program.counter(), *lane, program.counterAdd());
+  const CounterLanes::Claim claim = counters_.claim(program.counter(), *lane, program.counterAdd());
   Status before;
   if (claim.after.word() != nullptr) {
     const WordOp wait{true, claim.after.word(), claim.after.number()};
@@ -353,8 +354,8 @@ Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, Stream
   return post;
 }
 
-// One word is stored behind the copies, for each costs the stream some microseconds: where a counter
-// is stored, its word tells the end as well.
+// One word is stored behind the copies, for each costs the stream some microseconds: where a
+// counter is stored, its word tells the end as well.
 Result<DevicePost> StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& lane,
                                                 const DeviceIndices& indices,
                                                 const CounterLanes::Claim* counter) {
@@ -393,8 +394,7 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
 
 // The kernel reads its pieces from host memory, when the gate is open; until then they may be
 // changed.
-Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base,
-                                                          DeviceStream given) {
+Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, DeviceStream given) {
   auto& program = static_cast<StreamProgram&>(base);
   PEERLANE_RETURN_IF_ERROR(program.expandBlocks());
   LatePost late;

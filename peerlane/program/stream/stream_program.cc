@@ -5,9 +5,6 @@
 #include <cstring>
 #include <string>
 
-#include "peerlane/memory/cuda_reclaimer.h"
-#include "peerlane/os/cuda_driver.h"
-
 namespace peerlane::stream {
 namespace {
 
@@ -34,13 +31,6 @@ uint64_t spanOf(uint64_t stride, uint64_t count, uint64_t bytes) {
 
 }  // namespace
 
-StreamProgram::~StreamProgram() {
-  if (memory_ == nullptr) return;
-  CudaReclaimer::instance().add([memory = memory_] {
-    if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
-  });
-}
-
 Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
   PEERLANE_ASSIGN(std::byte* const to,
                   placeOf(binding, segment.to, segment.toOffset, segment.bytes));
@@ -51,12 +41,28 @@ Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
   return Status::ok();
 }
 
+// The loop of long lists: no Result per piece.
+Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segment>& segments) {
+  const auto inside = [&](TargetId target, uint64_t offset, uint64_t bytes) {
+    if (target >= binding.targets.size()) return false;
+    const BoundTarget& bound = binding.targets[target];
+    return bound.address != nullptr && offset <= bound.bytes && bytes <= bound.bytes - offset;
+  };
+  pieces_.reserve(pieces_.size() + segments.size());
+  for (const Segment& segment : segments) {
+    if (!inside(segment.to, segment.toOffset, segment.bytes) ||
+        !inside(segment.from, segment.fromOffset, segment.bytes)) [[unlikely]]
+      return addCopy(binding, segment);  // says why
+    pieces_.push_back({binding.targets[segment.from].address + segment.fromOffset,
+                       binding.targets[segment.to].address + segment.toOffset, segment.bytes});
+    bytes_ += segment.bytes;
+  }
+  return Status::ok();
+}
+
 Status StreamProgram::addList(const Binding& binding, const CopyLayout& list) {
   if (list.kind == CopyLayout::Kind::kScattered) {
-    pieces_.reserve(pieces_.size() + list.segments.size());
-    for (const Segment& segment : list.segments)
-      PEERLANE_RETURN_IF_ERROR(addCopy(binding, segment));
-    return Status::ok();
+    return addSegments(binding, list.segments);
   }
   if (!pieces_.empty() || blocks_.blockBytes != 0)
     return unsupported("more than one list of blocks in a program");
@@ -170,8 +176,8 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
                         ? Engine::kSm
                         : choice.choose(made->isPut_, count, made->bytes_);
   if (made->engine_ == Engine::kInline) made->ctas_ = 1;
-  // A few thread blocks fill the link only by the copy hardware.
-  if (made->ctas_ != 0 && made->ctas_ <= 16 && made->engine_ == Engine::kSm)
+  // A few thread blocks read from afar faster by the copy hardware, and write faster without.
+  if (made->ctas_ != 0 && made->ctas_ <= 16 && made->engine_ == Engine::kSm && !made->isPut_)
     made->method_ = kernel::CopyMethod::kBulk;
   return made;
 }

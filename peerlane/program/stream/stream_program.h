@@ -4,10 +4,12 @@
 // who copies. Immutable once made, but for descriptors in device memory that the executor adds.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/stream/descriptor_arena.h"
 #include "peerlane/program/stream/engine_choice.h"
 
 namespace peerlane::stream {
@@ -19,8 +21,6 @@ class StreamProgram final : public DeviceProgram {
                                                       const Binding& binding,
                                                       const DeviceExecutor::Wishes& wishes,
                                                       const EngineChoice& choice);
-  ~StreamProgram() override;
-
   Engine engine() const override { return engine_; }
   uint64_t bytes() const override { return bytes_; }
 
@@ -41,8 +41,8 @@ class StreamProgram final : public DeviceProgram {
 
   // Pieces and tile ends in memory of the device; the count is 0 while they are not there.
   const kernel::PieceList& uploaded() const { return uploaded_; }
-  void setUploaded(void* memory, const kernel::PieceList& list) {
-    memory_ = memory;
+  void setUploaded(std::unique_ptr<DescriptorMemory> memory, const kernel::PieceList& list) {
+    memory_ = std::move(memory);
     uploaded_ = list;
   }
   // How many bytes the two arrays take; writes them to `at`, and says where they are for who finds
@@ -52,6 +52,7 @@ class StreamProgram final : public DeviceProgram {
 
  private:
   Status addCopy(const Binding& binding, const Segment& segment);
+  Status addSegments(const Binding& binding, const std::vector<Segment>& segments);
   Status addList(const Binding& binding, const CopyLayout& list);
   void mergeNeighbours();
 
@@ -65,7 +66,7 @@ class StreamProgram final : public DeviceProgram {
   Engine engine_ = Engine::kAuto;
   uint32_t ctas_ = 0;
   kernel::CopyMethod method_ = kernel::CopyMethod::kThreads;
-  void* memory_ = nullptr;  // of the device
+  std::unique_ptr<DescriptorMemory> memory_;
   kernel::PieceList uploaded_;
 };
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/descriptor_arena.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "peerlane/memory/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+
+namespace peerlane::stream {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+}  // namespace
+
+DescriptorMemory::~DescriptorMemory() {
+  if (arena_) {
+    arena_->giveBack(static_cast<size_t>(data_ - arena_->memory_->data()), bytes_);
+    return;
+  }
+  CudaReclaimer::instance().add([data = data_] {
+    if (cudaFree(data) != cudaSuccess) (void)cudaGetLastError();
+  });
+}
+
+Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
+  const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(free_.begin(), free_.end(),
+                                    [whole](const auto& range) { return range.second >= whole; });
+    if (found != free_.end()) {
+      const auto [offset, available] = *found;
+      free_.erase(found);
+      if (available > whole) free_[offset + whole] = available - whole;
+      return std::make_unique<DescriptorMemory>(memory_->data() + offset, shared_from_this(),
+                                                whole);
+    }
+  }
+  void* made = nullptr;
+  PEERLANE_RETURN_IF_ERROR(cuda::check(cudaMalloc(&made, whole), "cudaMalloc"));
+  return std::make_unique<DescriptorMemory>(static_cast<std::byte*>(made), nullptr, whole);
+}
+
+void DescriptorArena::giveBack(size_t offset, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto at = free_.emplace(offset, bytes).first;
+  if (const auto next = std::next(at); next != free_.end() && offset + bytes == next->first) {
+    at->second += next->second;
+    free_.erase(next);
+  }
+  if (at == free_.begin()) return;
+  const auto before = std::prev(at);
+  if (before->first + before->second != at->first) return;
+  before->second += at->second;
+  free_.erase(at);
+}
+
+}  // namespace peerlane::stream

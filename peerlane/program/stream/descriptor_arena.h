@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DescriptorArena: device memory for the descriptors of plans: pieces of one block that was there
+// from the start, and cudaMalloc for what is too large or comes when that is full. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/cuda_mapping.h"
+
+namespace peerlane::stream {
+
+class DescriptorArena;
+
+// Device memory; goes back to where it came from. Requires: no work that reads it is queued.
+class DescriptorMemory {
+ public:
+  DescriptorMemory(std::byte* data, std::shared_ptr<DescriptorArena> arena, size_t bytes)
+      : data_(data), arena_(std::move(arena)), bytes_(bytes) {}
+  ~DescriptorMemory();
+  DescriptorMemory(const DescriptorMemory&) = delete;
+  DescriptorMemory& operator=(const DescriptorMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* const data_;
+  const std::shared_ptr<DescriptorArena> arena_;  // null: from cudaMalloc
+  const size_t bytes_;
+};
+
+class DescriptorArena : public std::enable_shared_from_this<DescriptorArena> {
+ public:
+  // Hands out [offset, end) of `memory`.
+  DescriptorArena(std::shared_ptr<CudaMapping> memory, size_t offset)
+      : memory_(std::move(memory)), free_{{offset, memory_->bytes() - offset}} {}
+
+  Result<std::unique_ptr<DescriptorMemory>> take(size_t bytes);
+
+ private:
+  friend class DescriptorMemory;
+  void giveBack(size_t offset, size_t bytes);
+
+  const std::shared_ptr<CudaMapping> memory_;
+  std::mutex mutex_;
+  std::map<size_t, size_t> free_;  // under mutex_: offset, bytes
+};
+
+}  // namespace peerlane::stream
