@@ -3,10 +3,10 @@
 # configures and builds with CMake presets and Ninja. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak bench bundle format lint clean packages-build packages-test release
+.PHONY: help build demo test soak bench bundle gpu-check format lint clean packages-build packages-test release
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: release  ## the library and the command line: build/bin/peerlane
 
@@ -24,6 +24,9 @@ bench: release  ## the library against the raw limit of this machine, in the sam
 
 bundle: packages-build  ## build/bundle: programs, tests and libraries that run on another machine
 	@scripts/bundle.sh
+
+gpu-check:  ## compute-sanitizer over some GPU tests, from build/bundle, on a machine with GPUs
+	@build/bundle/run_gpu_check.sh
 
 format: packages-test  ## rewrite every source in the house format
 	@scripts/format.sh --fix

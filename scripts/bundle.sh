@@ -33,7 +33,7 @@ while read -r program corpus; do
   cp -r "$corpus" "$bundle/corpus/${program##*/}"
 done <build/replay_targets.txt
 cp build/gpu_targets.txt "$bundle/gpu_tests.txt"
-cp scripts/run_gpu_tests.sh "$bundle/run_gpu_tests.sh"
+cp scripts/run_gpu_tests.sh scripts/run_gpu_check.sh "$bundle/"
 cp scripts/run_bundled_tests.sh "$bundle/run_tests.sh"
 cp LICENSE "$bundle/"
 

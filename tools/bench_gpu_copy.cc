@@ -135,18 +135,18 @@ Status GpuCopy::shuffle() {
 
 Result<Transfer> GpuCopy::postOnce(uint64_t message) {
   const uint64_t place = message % places_;
-  if (what_.posting == GpuPosting::kPlan)
-    return plans_[isList() ? 0 : place].post(side_.deviceStream());
+  const DeviceStream stream = what_.unordered ? DeviceStream() : side_.deviceStream();
+  if (what_.posting == GpuPosting::kPlan) return plans_[isList() ? 0 : place].post(stream);
   if (what_.posting == GpuPosting::kIndexed)
-    return plans_[0].post(localPlace_, otherPlace_, side_.deviceStream());
+    return plans_[0].post(localPlace_, otherPlace_, stream);
   if (what_.posting == GpuPosting::kDeviceIndexed) {
     const auto* const numbers = reinterpret_cast<const uint32_t*>(numbers_->data());
     return plans_[0].post({.local = numbers, .remote = numbers + places_, .count = places_},
-                          side_.deviceStream());
+                          stream);
   }
   PostOptions options;
   if (what_.isPut) options.notify.signal = 0;
-  options.deviceStream = side_.deviceStream();
+  options.deviceStream = stream;
   options.engine = what_.engine;
   options.ctas = what_.ctas;
   const std::span all(blocks_);
@@ -196,7 +196,7 @@ Status GpuCopy::post(Contender who, uint64_t first) {
 
 Status GpuCopy::wait(Contender who, uint64_t last) {
   if (who == Contender::kOurs) {
-    const Status ended = waitForAll(transfers_);
+    Status ended = waitForAll(transfers_);
     transfers_.clear();
     return ended;
   }

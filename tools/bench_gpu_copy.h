@@ -36,6 +36,7 @@ struct GpuCase {
   uint64_t blocks = 1;
   uint64_t window = 1;  // messages in flight, each with a completion word of its own
   GpuPosting posting = GpuPosting::kCall;
+  bool unordered = false;  // on streams of the library's own, as posts without a stream are
   Engine engine = Engine::kAuto;
   uint32_t ctas = 0;
   GpuRaw raw = GpuRaw::kCopyEngine;

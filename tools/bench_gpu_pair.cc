@@ -130,9 +130,8 @@ Result<uint64_t> GpuPair::usedBytes() {
 
 Status GpuPair::awaitArmed(uint64_t number) {
   const std::atomic<uint64_t>& armed = side_->desk().armed;
-  const Status waited =
-      spinUntil([&] { return armed.load(std::memory_order_acquire) >= number; },
-                [&] { return pipe_->readable(); }, "the other process getting ready");
+  Status waited = spinUntil([&] { return armed.load(std::memory_order_acquire) >= number; },
+                            [&] { return pipe_->readable(); }, "the other process getting ready");
   if (waited.code() != Code::kCancelled) return waited;
   // It answered without having looked: with an error, or because it ended.
   answerIsDue_ = false;

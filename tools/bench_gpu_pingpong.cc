@@ -26,7 +26,7 @@ class StreamGame {
   }
   Status catchIt() { return keep(signal_.waitOn(side_.deviceStream(), ++received_, kGpuPatience)); }
   Status wait() {
-    const Status ended = waitForAll(transfers_);
+    Status ended = waitForAll(transfers_);
     transfers_.clear();
     return ended;
   }

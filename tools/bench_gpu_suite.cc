@@ -122,6 +122,7 @@ Status Suite::contiguous() {
     what.blockBytes = kMiB;
     what.window = 128;
     what.posting = posting;
+    what.unordered = true;  // UCX orders them as little
     PEERLANE_RETURN_IF_ERROR(add(what,
                                  std::string("put 1MiB, 128 in flight, ") + postingName(posting),
                                  {GpuGoal::kGbpsAbove, kUcxPutGbps}));

@@ -96,9 +96,8 @@ TEST(DeviceMemory, ContextsOfOneProcess) {
       const Peer from = must(second->accept(kPatience), "accept");
       const Region source = must(first->allocate(kBytes, {.device = a}), "allocate");
       mustCuda(cudaSetDevice(b.index), "cudaSetDevice");
-      const Region target = must(second->registerRegion(cudaBytes(kBytes), kBytes,
-                                                        Access::kRemoteReadWrite),
-                                 "register");
+      const Region target = must(
+          second->registerRegion(cudaBytes(kBytes), kBytes, Access::kRemoteReadWrite), "register");
       const RemoteRegion remote = must(to.importRegion(target.share()), "import");
       mustCuda(cudaSetDevice(a.index), "cudaSetDevice");
       fill(source.data(), kBytes, 4);
@@ -106,8 +105,8 @@ TEST(DeviceMemory, ContextsOfOneProcess) {
       const Block block{&source, 0, &remote, 0, kBytes};
       for (const Engine engine : {Engine::kSm, Engine::kCe}) {
         clear(target.data(), kBytes, 0);
-        auto transfer = must(put(to, {&block, 1}, {.notify = {.signal = 0}, .engine = engine}),
-                             "put");
+        auto transfer =
+            must(put(to, {&block, 1}, {.notify = {.signal = 0}, .engine = engine}), "put");
         must(transfer.wait(kPatience), "wait");
         EXPECT_EQ(wrongWords(target.data(), kBytes, 4), 0u);
       }

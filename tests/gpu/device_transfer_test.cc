@@ -29,8 +29,7 @@ const char* nameOf(Memory memory) {
 }
 
 Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) {
-  if (memory == Memory::kVmm)
-    return must(context.allocate(bytes, {.device = device}), "allocate");
+  if (memory == Memory::kVmm) return must(context.allocate(bytes, {.device = device}), "allocate");
   const size_t offset = memory == Memory::kOddOffset ? 1000 : 0;
   char* pointer = nullptr;
   mustCuda(cudaMalloc(reinterpret_cast<void**>(&pointer), bytes + offset), "cudaMalloc");
@@ -145,11 +144,11 @@ TEST(DeviceTransfer, ScatteredListsArrive) {
         const auto places = placesOf(tried);
         std::vector<Block> blocks;
         for (size_t i = 0; i < tried.count; ++i)
-          blocks.push_back({&side.region, i * tried.bytes, &side.remote, places[i] * tried.bytes,
-                            tried.bytes});
-        Plan plan = must(Plan::create(side.peer, Direction::kPut, blocks,
-                                      {.signal = 1, .engine = engine}),
-                         "plan");
+          blocks.push_back(
+              {&side.region, i * tried.bytes, &side.remote, places[i] * tried.bytes, tried.bytes});
+        Plan plan =
+            must(Plan::create(side.peer, Direction::kPut, blocks, {.signal = 1, .engine = engine}),
+                 "plan");
         for (int round = 0; round < 3; ++round) {
           fill(side.region.data(), tried.count * tried.bytes, ++seed);
           if (round == 2) {
@@ -297,9 +296,9 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
     for (const Transfer& wait : waits) must(wait.wait(kPatience), "wait");
     line.meet();
     // Let go by time and by cancel: the stream goes on.
-    auto late = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20,
-                                   std::chrono::milliseconds(50)),
-                     "waitOn");
+    auto late =
+        must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20, std::chrono::milliseconds(50)),
+             "waitOn");
     EXPECT_EQ(late.wait(kPatience).code(), Code::kTimeout);
     auto cancelled = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20), "waitOn");
     cancelled.cancel();

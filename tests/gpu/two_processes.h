@@ -38,10 +38,10 @@ using SideFunction = std::function<void(const Line& line)>;
 bool runTwo(const SideFunction& first, const SideFunction& second, int seconds = 60);
 bool runOne(const SideFunction& only, int seconds = 60);
 
-#define PEERLANE_NEEDS_GPUS(count)                                    \
-  if (::peerlane::gputest::gpuCount() < (count)) {                    \
-    GTEST_SKIP() << "needs " << (count) << " GPUs";                   \
-  }                                                                   \
+#define PEERLANE_NEEDS_GPUS(count)                  \
+  if (::peerlane::gputest::gpuCount() < (count)) {  \
+    GTEST_SKIP() << "needs " << (count) << " GPUs"; \
+  }                                                 \
   static_assert(true)
 
 // --- Inside a side ---

@@ -51,7 +51,7 @@ Status CopyEngine::copy(const std::vector<kernel::CopyPiece>& pieces, void* stre
   // CUDA's default stream takes no batches.
   if (pieces.size() < 2 || stream == nullptr || batches_ == Batches::kRefused)
     return oneByOne(pieces, stream);
-  const Status batched = batch(pieces, stream);
+  Status batched = batch(pieces, stream);
   if (batched.isOk()) {
     batches_ = Batches::kWork;
     return batched;
