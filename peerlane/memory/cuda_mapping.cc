@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/memory/cuda_mapping.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -75,6 +77,7 @@ class OpenHandles {
   struct Entry {
     std::byte* address = nullptr;
     size_t users = 0;
+    bool closing = false;
   };
 
   static OpenHandles& instance() {
@@ -83,7 +86,14 @@ class OpenHandles {
   }
 
   Result<std::byte*> open(const std::string& key, const cudaIpcMemHandle_t& handle) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    const auto settled = [&] {
+      const auto entry = entries_.find(key);
+      return entry == entries_.end() || !entry->second.closing;
+    };
+    if (!closed_.wait_for(lock, kCloseTime, settled))
+      return Status(Code::kUnavailable,
+                    "the memory is just being let go of, which waits for the GPU; try again");
     auto found = entries_.find(key);
     if (found == entries_.end()) {
       void* address = nullptr;
@@ -105,17 +115,26 @@ class OpenHandles {
       if (--entries_.at(key).users != 0) return;
     }
     CudaReclaimer::instance().add([this, key, gpu] {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
       auto found = entries_.find(key);
-      if (found == entries_.end() || found->second.users != 0) return;
-      const cuda::CurrentContext current(*gpu);
-      if (cudaIpcCloseMemHandle(found->second.address) != cudaSuccess) (void)cudaGetLastError();
-      entries_.erase(found);
+      if (found == entries_.end() || found->second.users != 0 || found->second.closing) return;
+      found->second.closing = true;
+      std::byte* const address = found->second.address;
+      lock.unlock();  // it may block, and others open other handles
+      {
+        const cuda::CurrentContext current(*gpu);
+        if (cudaIpcCloseMemHandle(address) != cudaSuccess) (void)cudaGetLastError();
+      }
+      lock.lock();
+      entries_.erase(key);
+      closed_.notify_all();
     });
   }
 
  private:
+  static constexpr std::chrono::seconds kCloseTime{1};
   std::mutex mutex_;
+  std::condition_variable closed_;
   std::map<std::string, Entry> entries_;  // under mutex_
 };
 
@@ -191,6 +210,23 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const s
   PEERLANE_ASSIGN(std::byte* const address, OpenHandles::instance().open(key, raw));
   return std::shared_ptr<CudaMapping>(
       std::make_shared<HandleMapping>(address, bytes, std::move(key), std::move(owner)));
+}
+
+Result<Fd> exportDescriptor(const void* address) {
+  CUmemGenericAllocationHandle handle = 0;
+  if (api().cuMemRetainAllocationHandle(&handle, const_cast<void*>(address)) != CUDA_SUCCESS)
+    return Fd();
+  CUmemAllocationProp properties{};
+  int fd = -1;
+  Status exported;
+  if (api().cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS &&
+      (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
+    exported = check(api().cuMemExportToShareableHandle(
+                         &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                     "cuMemExportToShareableHandle");
+  (void)api().cuMemRelease(handle);
+  PEERLANE_RETURN_IF_ERROR(exported);
+  return Fd(fd);
 }
 
 Status openToGpu(const std::byte* address, int owner, const cuda::PrimaryContext& gpu) {

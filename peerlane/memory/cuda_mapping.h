@@ -44,6 +44,10 @@ class CudaMapping {
   const size_t bytes_;
 };
 
+// A descriptor of the VMM allocation at `address`, for another process; an invalid one when it is
+// none, or was not made for export.
+Result<Fd> exportDescriptor(const void* address);
+
 // Lets `gpu` reach memory of this process that lies on another GPU: the allocation at `address`.
 // Once per pair is enough for cudaMalloc memory; VMM memory is opened piece by piece. Errors:
 // kNotSupported when the two have no path to each other.

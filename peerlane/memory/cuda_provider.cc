@@ -40,25 +40,6 @@ Result<PointerFacts> factsOf(const void* pointer) {
   return facts;
 }
 
-// The descriptor of the VMM allocation at `base`; nothing when it is none, or was not made for
-// export.
-Result<Fd> exportDescriptor(CUdeviceptr base) {
-  CUmemGenericAllocationHandle handle = 0;
-  if (api().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(base)) != CUDA_SUCCESS)
-    return Fd();
-  CUmemAllocationProp properties{};
-  int fd = -1;
-  Status exported;
-  if (api().cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS &&
-      (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
-    exported = check(api().cuMemExportToShareableHandle(
-                         &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                     "cuMemExportToShareableHandle");
-  (void)api().cuMemRelease(handle);
-  PEERLANE_RETURN_IF_ERROR(exported);
-  return Fd(fd);
-}
-
 Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
                       MemoryDescription& description) {
   description.backingBytes = size;
@@ -77,7 +58,7 @@ Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
     description.text += "; no IPC handle: " + std::string(got.message());
     return Status::ok();
   }
-  PEERLANE_ASSIGN(description.backing, exportDescriptor(base));
+  PEERLANE_ASSIGN(description.backing, exportDescriptor(reinterpret_cast<const void*>(base)));
   if (description.backing) {
     description.kind = MemoryKind::kCudaDescriptor;
     description.text += ", VMM (descriptor)";
@@ -101,7 +82,7 @@ class CudaAllocation final : public Allocation {
     MemoryDescription description;
     description.device = {DeviceKind::kCuda, gpu_->gpu()};
     description.kind = MemoryKind::kCudaDescriptor;
-    PEERLANE_ASSIGN(description.backing, exportDescriptor(addressOf(mapping_->data())));
+    PEERLANE_ASSIGN(description.backing, exportDescriptor(mapping_->data()));
     description.backingBytes = mapping_->bytes();
     description.identity = cuda::identityOf(mapping_->data());
     description.text = "GPU memory (allocated here)";

@@ -130,6 +130,9 @@ class DeviceExecutor {
   // Ends that, later: `done` is called once the memory may go. Thread: any.
   virtual void unpin(std::byte* address, std::function<void()> done) = 0;
 
+  // Words in [address, address + bytes) go away: nothing waits for them or adds to them any more.
+  virtual void forgetWords(const std::byte* address, size_t bytes) = 0;
+
   // OK while the device works. Asks the driver: not for every look.
   virtual Status health() = 0;
   // What it does with which engine from which size on, for people.

@@ -119,6 +119,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
 };
 
 Status Context::State::openDevices(const std::vector<Device>& devices) {
+#ifdef PEERLANE_HAS_CUDA
+  const auto counters = std::make_shared<stream::SharedCounterLanes>();
+#endif
   for (const Device& device : devices) {
     if (device.kind == DeviceKind::kHost) continue;
     const auto same = [&](const auto& gpu) { return gpu->gpu() == device.index; };
@@ -127,7 +130,7 @@ Status Context::State::openDevices(const std::vector<Device>& devices) {
     PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(device.index));
     gpus_.push_back(std::make_shared<const cuda::PrimaryContext>(std::move(held)));
 #ifdef PEERLANE_HAS_CUDA
-    PEERLANE_ASSIGN(auto executor, stream::makeStreamExecutor(gpus_.back(), config_));
+    PEERLANE_ASSIGN(auto executor, stream::makeStreamExecutor(gpus_.back(), config_, counters));
     executors_.push_back(std::move(executor));
 #endif
   }

@@ -46,6 +46,7 @@ Result<std::byte*> PeerCore::openWindow(std::shared_ptr<SharedSegment>& window, 
 void PeerCore::closeWindow(std::shared_ptr<SharedSegment>& window) {
   if (!window) return;
   std::byte* address = window->data();
+  for (const auto& executor : around_.devices) executor->forgetWords(address, window->bytes());
   around_.devices.front()->unpin(address, [segment = std::move(window)] {});
 }
 

@@ -423,5 +423,46 @@ TEST(DeviceTransfer, ManyStreamsShareASignal) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
+// Two GPUs of one context add to one signal; and once more over a new connection.
+TEST(DeviceTransfer, TwoGpusOfAContextShareASignal) {
+  PEERLANE_NEEDS_GPUS(2);
+  constexpr int kPosts = 100;
+  const auto active = [&](const Line& line) {
+    const Device first = gpu(0), second{DeviceKind::kCuda, 1};
+    auto context = makeContext({first, second});
+    for (int round = 0; round < 2; ++round) {
+      const Peer peer = meetPeer(*context, line, false);
+      const Region one = must(context->allocate(1 << 20, {.device = first}), "allocate");
+      const Region two = must(context->allocate(1 << 20, {.device = second}), "allocate");
+      const RemoteRegion remote = exchange(peer, one, line);
+      must(remote.prepare(), "prepare");
+      for (int i = 0; i < kPosts; ++i)
+        for (const Region* region : {&one, &two}) {
+          const Block block{region, 0, &remote, 0, 65536};
+          must(put(peer, {&block, 1},
+                   {.notify = {.signal = 7}, .engine = i % 2 == 0 ? Engine::kCe : Engine::kSm}),
+               "put");
+        }
+      must(flush(peer, kPatience), "flush");
+      line.meet();
+      peer.close();
+    }
+  };
+  const auto passive = [&](const Line& line) {
+    const Device device = gpu(1);
+    auto context = makeContext({device});
+    for (int round = 0; round < 2; ++round) {
+      const Peer peer = meetPeer(*context, line, true);
+      const Region region = must(context->allocate(1 << 20, {.device = device}), "allocate");
+      const RemoteRegion remote = exchange(peer, region, line);
+      const Signal signal = must(Signal::create(peer, 7), "signal");
+      EXPECT_TRUE(signal.wait(2 * kPosts, kPatience).isOk()) << signal.value();
+      EXPECT_EQ(signal.value(), 2u * kPosts);
+      line.meet();
+    }
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
 }  // namespace
 }  // namespace peerlane::gputest

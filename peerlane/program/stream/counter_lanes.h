@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <unordered_map>
 
 #include "peerlane/program/counter_line.h"
@@ -43,6 +44,13 @@ class CounterLanes {
   Word& wordOf(std::byte* line, const Claim& claim);
   std::unordered_map<std::byte*, Words> lines_;
   uint64_t claims_ = 0;
+};
+
+// Those of one context: its devices add to the same counters of a peer. Locked from the claim until
+// the post is settled, so that no other device takes the word in between.
+struct SharedCounterLanes {
+  std::mutex mutex;
+  CounterLanes lanes;  // under mutex
 };
 
 }  // namespace peerlane::stream

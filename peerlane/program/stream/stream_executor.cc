@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -58,8 +57,9 @@ class RelaxedCapture {
 
 class StreamExecutor final : public DeviceExecutor {
  public:
-  StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice)
-      : gpu_(std::move(gpu)), choice_(std::move(choice)) {}
+  StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice,
+                 std::shared_ptr<SharedCounterLanes> counters)
+      : gpu_(std::move(gpu)), choice_(std::move(choice)), counters_(std::move(counters)) {}
   ~StreamExecutor() override;
   Status open();
 
@@ -79,6 +79,7 @@ class StreamExecutor final : public DeviceExecutor {
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
   Status pin(std::byte* address, size_t bytes) override;
   void unpin(std::byte* address, std::function<void()> done) override;
+  void forgetWords(const std::byte* address, size_t bytes) override;
   Status health() override;
   std::string explain() const override;
 
@@ -89,6 +90,7 @@ class StreamExecutor final : public DeviceExecutor {
     uint64_t value = 0;
   };
 
+  Status importOnce();
   Status upload(StreamProgram& program);
   Result<StreamLane*> laneOf(DeviceStream stream);
   Result<StreamLane*> makeLane(CUstream stream, uint64_t id);
@@ -108,6 +110,7 @@ class StreamExecutor final : public DeviceExecutor {
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const EngineChoice choice_;
+  const std::shared_ptr<SharedCounterLanes> counters_;
   std::shared_ptr<CudaMapping> slab_;  // words in device memory, and then descriptors
   std::shared_ptr<DescriptorArena> descriptors_;
   std::array<CUstream, kOwnStreams> ownStreams_{};
@@ -118,13 +121,11 @@ class StreamExecutor final : public DeviceExecutor {
   std::byte* laneWords_ = nullptr;
   std::vector<std::unique_ptr<StreamLane>> lanes_;
   std::unordered_map<uint64_t, StreamLane*> lanesById_;
-  CounterLanes counters_;
   CopyEngine copyEngine_;
   std::vector<kernel::CopyPiece> scratch_;
   uint32_t nextOwn_ = 0;
   std::vector<std::atomic<uint64_t>*> freeWords_;
   std::vector<std::pair<std::atomic<uint64_t>*, DevicePost>> usedWords_;
-  std::map<std::byte*, size_t> pinned_;
 };
 
 StreamExecutor::~StreamExecutor() {
@@ -141,6 +142,7 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   descriptors_ = std::make_shared<DescriptorArena>(slab_, kMostLanes * kWordBytes);
+  PEERLANE_RETURN_IF_ERROR(importOnce());
   for (CUstream& stream : ownStreams_)
     PEERLANE_RETURN_IF_ERROR(
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
@@ -151,6 +153,14 @@ Status StreamExecutor::open() {
   std::memset(words.data, 0, kMostLanes * kWordBytes);
   laneWords_ = words.data;
   return Status::ok();
+}
+
+// The first import of a process is slow (milliseconds), whoever's memory it is: better now than
+// when the first peer connects.
+Status StreamExecutor::importOnce() {
+  PEERLANE_ASSIGN(Fd fd, exportDescriptor(slab_->data()));
+  if (!fd) return Status::ok();
+  return CudaMapping::importDescriptor(std::move(fd), slab_->bytes(), {&gpu_, 1}).status();
 }
 
 bool StreamExecutor::owns(DeviceStream stream) {
@@ -280,7 +290,9 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
   if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
-  const CounterLanes::Claim claim = counters_.claim(program.counter(), *lane, program.counterAdd());
+  const std::lock_guard counting(counters_->mutex);
+  CounterLanes& lanes = counters_->lanes;
+  const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
   Status before;
   if (claim.after.word() != nullptr) {
     const WordOp wait{true, claim.after.word(), claim.after.number()};
@@ -288,9 +300,9 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   }
   auto posted = before.isOk() ? enqueue(program, *lane, indices, &claim) : before;
   if (posted.isOk())
-    counters_.settle(program.counter(), claim, *posted);
+    lanes.settle(program.counter(), claim, *posted);
   else
-    counters_.undo(program.counter(), claim, program.counterAdd());
+    lanes.undo(program.counter(), claim, program.counterAdd());
   return posted;
 }
 
@@ -484,30 +496,26 @@ Status StreamExecutor::pin(std::byte* address, size_t bytes) {
     (void)cudaGetLastError();
     return status.withContext("pinning " + std::to_string(bytes) + " bytes of host memory");
   }
-  const std::lock_guard lock(mutex_);
-  pinned_[address] = bytes;
   return Status::ok();
 }
 
-void StreamExecutor::unpin(std::byte* address, std::function<void()> done) {
-  {
-    const std::lock_guard lock(mutex_);
-    auto found = pinned_.find(address);
-    if (found != pinned_.end()) {
-      counters_.forget(address, found->second);
-      // Nothing is under way any more that such a word would tell.
-      const auto inside = [&](const DevicePost& post) {
-        const auto* word = reinterpret_cast<const std::byte*>(post.word());
-        return word >= address && word < address + found->second;
-      };
-      for (const auto& lane : lanes_) {
-        if (inside(lane->last)) lane->last = {};
-        for (auto& [post, block] : lane->held)
-          if (inside(post)) post = {};
-      }
-      pinned_.erase(found);
-    }
+// Nothing is under way any more that such a word would tell.
+void StreamExecutor::forgetWords(const std::byte* address, size_t bytes) {
+  const auto inside = [&](const DevicePost& post) {
+    const auto* word = reinterpret_cast<const std::byte*>(post.word());
+    return word >= address && word < address + bytes;
+  };
+  const std::lock_guard lock(mutex_);
+  for (const auto& lane : lanes_) {
+    if (inside(lane->last)) lane->last = {};
+    for (auto& [post, block] : lane->held)
+      if (inside(post)) post = {};
   }
+  const std::lock_guard counting(counters_->mutex);
+  counters_->lanes.forget(address, bytes);
+}
+
+void StreamExecutor::unpin(std::byte* address, std::function<void()> done) {
   CudaReclaimer::instance().add([gpu = gpu_, address, done = std::move(done)] {
     {
       const CurrentContext current(*gpu);
@@ -532,9 +540,11 @@ std::string StreamExecutor::explain() const {
 }  // namespace
 
 Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
-    std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config) {
+    std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
+    std::shared_ptr<SharedCounterLanes> counters) {
   PEERLANE_ASSIGN(EngineChoice choice, EngineChoice::load(config.tuneFile));
-  auto executor = std::make_shared<StreamExecutor>(std::move(gpu), std::move(choice));
+  auto executor =
+      std::make_shared<StreamExecutor>(std::move(gpu), std::move(choice), std::move(counters));
   PEERLANE_RETURN_IF_ERROR(executor->open());
   return std::shared_ptr<DeviceExecutor>(std::move(executor));
 }

@@ -11,13 +11,16 @@
 #include "peerlane/core/config.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/program/stream/counter_lanes.h"
 
 namespace peerlane::stream {
 
+// `counters`: one for all devices of a context.
 // Loads every kernel and makes everything whose first use would be slow or wait for the GPU: words,
 // pinned memory, streams, and the first import of GPU memory. Tens of milliseconds, about 4 MiB of
 // device memory.
 Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
-    std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config);
+    std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
+    std::shared_ptr<SharedCounterLanes> counters);
 
 }  // namespace peerlane::stream
