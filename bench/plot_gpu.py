@@ -18,6 +18,7 @@ JSON object per line, as bench/peers/nccl.cu prints them. A row is drawn when it
   window          optional, 1: messages in flight; more than one makes a line of its own
   engine          optional, ours only: "ce" lists are marked as the copy engine's
   indexed         optional, ours only: the list's block numbers are fresh at every post
+  prepared        optional, ours only: the list is a plan, posted again and again
 
 Of rows that are alike in all of these but the figures, the last one counts.
 """
@@ -75,6 +76,8 @@ def label_of(row, scattered):
     if name not in ("put", "get") or row.get("link", "cuda_ipc") != "cuda_ipc":
         return None
     variant = ", fresh block numbers" if row.get("indexed") else ""
+    if scattered and not variant:
+        variant = ", prepared" if row.get("prepared") else ", one call"
     if scattered and row.get("engine") == "ce":
         variant += ", copy engine"
     return f"{name}{variant}{flight}"
@@ -159,11 +162,11 @@ def draw_lists(axes, series):
                 axes.plot([place - width / 2, place + width / 2], [ceiling, ceiling], color="black", linewidth=1.3)
     if has_limit(series):
         axes.plot([], [], color="black", linewidth=1.3, label="raw limit of the same pattern")
-    axes.set_xlabel("blocks in one call")
+    axes.set_xlabel("blocks of a list")
     names = [f"{count} \u00d7 {size_text(size)}" for size, count in lists]
     axes.set_xticks(range(len(lists)), names, rotation=25, ha="right", fontsize=8)
     axes.set_ylim(top=max(axes.get_ylim()[1] * (1.05 + 0.04 * len(series)), 1))  # room for the legend
-    finish(axes, "Scattered lists, one call", series, loc="upper left", ncols=2)
+    finish(axes, "Scattered lists", series, loc="upper left", ncols=2)
 
 
 def main():

@@ -126,7 +126,9 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
   }
   if constexpr (kByTiles) {
     if (phase.late && !faulted) {
-      if (threadIdx.x < device::kWarpLanes && !late.isFound) {
+      const bool looks = threadIdx.x < device::kWarpLanes && !late.isFound;
+      __syncthreads();  // everybody has read it before one writes
+      if (looks) {
         const LatePlace found = findRegion(job, cursor);
         if (threadIdx.x == 0) late = found;
       }
