@@ -148,7 +148,15 @@ TEST(ControlMessage, GoldenBytesAreStillReadable) {
       bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
     auto message = decodeControl(bytes);
     ASSERT_TRUE(message.isOk()) << message.status().toString();
-    EXPECT_TRUE(*message == everyMessage()[index]) << index;
+    ControlMessage expected = everyMessage()[index];
+    if (auto* reply = std::get_if<control::ImportReply>(&expected)) {
+      // Written before GPUs were known: fields that came later read as their defaults.
+      reply->device = 0;
+      reply->backingBytes = 0;
+      reply->identity = 0;
+      reply->handle.clear();
+    }
+    EXPECT_TRUE(*message == expected) << index;
   }
 }
 
