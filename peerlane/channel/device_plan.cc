@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "peerlane/channel/device_transfer.h"
-#include "peerlane/core/asymmetric_fence.h"
 
 namespace peerlane {
 namespace {
@@ -25,7 +24,6 @@ Result<std::shared_ptr<DevicePlan>> DevicePlan::create(const std::shared_ptr<Pee
 
 DevicePlan::~DevicePlan() {
   if (peer_->forked()) return;
-  for (UseGate* gate : gates_) gate->withdraw(busy_);
   if (active_) progress_.deviceStoresSeen();  // dropped by an engine that stopped
 }
 
@@ -54,37 +52,10 @@ Status DevicePlan::prepare(const PlanOptions& options) {
       executor_.prepare(program, binding,
                         {.engine = options.engine, .ctas = options.ctas, .repeated = true}));
   if (isIndexed()) indexCheck_ = IndexCheck(blocks_.layout());
-  for (const auto& local : blocks_.locals()) gates_.push_back(&local->gate);
-  for (const RemoteRegion& remote : blocks_.remotes())
-    gates_.push_back(&remote.slot()->region->gate);
-  if (notify_.signal) gates_.push_back(&peer_->peerSlab()->gate);
-  for (UseGate* gate : gates_) gate->enroll(busy_);
-  if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
-    return refusal();
+  PEERLANE_RETURN_IF_ERROR(gates_.enroll(blocks_, notify_.signal.has_value()));
   bytesCounter_ =
       &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
   return Status::ok();
-}
-
-Status DevicePlan::refusal() const {
-  if (peer_->forked()) return peer_->usable();
-  for (const UseGate* gate : gates_)
-    if (!gate->open() && peer_->failureCode() == Code::kOk)
-      return Status(Code::kClosed, "a region of this plan is being unregistered");
-  return peer_->failure();
-}
-
-// As for plans of host memory, but that the flag stays up while any post is under way.
-Status DevicePlan::raise() {
-  busy_.raised.store(1, std::memory_order_relaxed);
-  lightFence();  // partner: UseGate::close
-  bool open = peer_->failureCode() == Code::kOk && !peer_->forked();
-  for (const UseGate* gate : gates_) open = open && gate->open();
-  if (open) [[likely]]
-    return Status::ok();
-  if (posted_ == seen_) busy_.raised.store(0, std::memory_order_release);
-  Status why = refusal();
-  return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
 }
 
 Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& indices) {
@@ -94,10 +65,14 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
   if (posted_ - seen_ == kMostPosts)
     return Status(Code::kTryAgain,
                   std::to_string(kMostPosts) + " posts of this plan are under way");
-  PEERLANE_RETURN_IF_ERROR(raise());
+  // The flag stays up while any post is under way.
+  if (Status raised = gates_.raise(); !raised.isOk()) {
+    if (posted_ == seen_) gates_.lower();
+    return raised;
+  }
   auto posted = executor_.post(*program_, stream, indices);
   if (!posted.isOk()) {
-    if (posted_ == seen_) busy_.raised.store(0, std::memory_order_release);
+    if (posted_ == seen_) gates_.lower();
     return posted.status();
   }
   const uint64_t number = ++posted_;
@@ -175,7 +150,7 @@ Task::Turn DevicePlan::turn() {
     {
       const std::lock_guard lock(mutex_);
       if (seen_ == posted_) {
-        busy_.raised.store(0, std::memory_order_release);
+        gates_.lower();
         active_ = false;
         progress_.deviceStoresSeen();
         peer_->pendingOperations().fetch_sub(1, std::memory_order_release);

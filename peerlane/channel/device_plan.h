@@ -9,12 +9,11 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/index_check.h"
 #include "peerlane/channel/pending.h"
-#include "peerlane/memory/use_gate.h"
+#include "peerlane/channel/plan_gates.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/session/peer_core.h"
 
@@ -56,8 +55,6 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   Status prepare(const PlanOptions& options);
   bool isIndexed() const { return blocks_.layout().kind == CopyLayout::Kind::kIndexed; }
   Result<Transfer> enqueue(DeviceStream stream, const DeviceIndices& indices);
-  Status raise();
-  Status refusal() const;
   Status endOf(const Posted& posted) const;
 
   const std::shared_ptr<PeerCore> peer_;
@@ -66,8 +63,7 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   OwnedNotify notify_;
   IndexCheck indexCheck_;
   std::unique_ptr<DeviceProgram> program_;
-  std::vector<UseGate*> gates_;
-  BusyFlag busy_;
+  PlanGates gates_{*peer_};
 
   mutable std::mutex mutex_;
   std::array<Posted, kMostPosts> ring_;  // under mutex_, as all below

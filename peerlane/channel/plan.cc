@@ -12,15 +12,14 @@
 #include "peerlane/channel/device_plan.h"
 #include "peerlane/channel/index_check.h"
 #include "peerlane/channel/pending.h"
+#include "peerlane/channel/plan_gates.h"
 #include "peerlane/channel/transfer_core.h"
-#include "peerlane/core/asymmetric_fence.h"
-#include "peerlane/memory/use_gate.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
 
-// One post at a time. `busy_` says to whoever takes a region back that a post may be using it.
+// One post at a time.
 class PlanCore final : public Pending, public std::enable_shared_from_this<PlanCore> {
  public:
   PlanCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks)
@@ -42,9 +41,8 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
  private:
   // Raises the flag; on a refusal it is down again.
   Status raise();
-  void lower() { busy_.raised.store(0, std::memory_order_release); }
+  void lower() { gates_.lower(); }
   Result<Transfer> run(cpu::Indices indices);
-  Status refusal() const;
   void count(uint64_t bytes);
   void tellMetrics();
   void finish(Code code);
@@ -55,8 +53,7 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   cpu::CpuProgram program_;
   cpu::CpuRun run_;
   Mailbox* mailbox_ = nullptr;
-  std::vector<UseGate*> gates_;
-  BusyFlag busy_;
+  PlanGates gates_{*peer_};
   uint64_t number_ = 0;                 // of the last post
   std::atomic<uint64_t> cancelled_{0};  // the post to be cancelled; canceller -> turning thread
   IndexCheck indexCheck_;
@@ -73,7 +70,6 @@ PlanCore::~PlanCore() {
   // The locks below may be held for ever by threads that are not here.
   if (peer_->forked()) return;
   tellMetrics();
-  for (UseGate* gate : gates_) gate->withdraw(busy_);
   if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
 }
 
@@ -102,40 +98,21 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
     toIndex_.reserve(blocks_.layout().count);
     fromIndex_.reserve(blocks_.layout().count);
   }
-  for (const auto& local : blocks_.locals()) gates_.push_back(&local->gate);
-  for (const RemoteRegion& remote : blocks_.remotes())
-    gates_.push_back(&remote.slot()->region->gate);
-  if (notify_.signal) gates_.push_back(&peer_->peerSlab()->gate);
-  for (UseGate* gate : gates_) gate->enroll(busy_);
-  if (!std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); }))
-    return refusal();
+  PEERLANE_RETURN_IF_ERROR(gates_.enroll(blocks_, notify_.signal.has_value()));
   bytesCounter_ =
       &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
   endedCounter_ = &peer_->metrics().ended(Code::kOk);
   return Status::ok();
 }
 
-Status PlanCore::refusal() const {
-  if (peer_->forked()) return peer_->usable();
-  for (const UseGate* gate : gates_)
-    if (!gate->open() && peer_->failureCode() == Code::kOk)
-      return Status(Code::kClosed, "a region of this plan is being unregistered");
-  return peer_->failure();
-}
-
 Status PlanCore::raise() {
   // The flag falls before the end is told, so that who was told may post: both must be over.
-  if (busy_.raised.load(std::memory_order_acquire) != 0 || !done(number_))
+  if (gates_.raised() || !done(number_))
     return Status(Code::kTryAgain, "the plan's last post still runs");
-  busy_.raised.store(1, std::memory_order_relaxed);
-  lightFence();  // partner: UseGate::close
-  bool open = peer_->failureCode() == Code::kOk && !peer_->forked();
-  for (const UseGate* gate : gates_) open = open && gate->open();
-  if (open) [[likely]]
-    return Status::ok();
-  lower();
-  Status why = refusal();
-  return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
+  Status raised = gates_.raise();
+  if (!raised.isOk()) [[unlikely]]
+    gates_.lower();
+  return raised;
 }
 
 // The metrics are shared by all threads; a plan adds to them once in a while, for a locked
