@@ -84,7 +84,7 @@ class CurrentContext {
   CurrentContext& operator=(const CurrentContext&) = delete;
 
  private:
-  bool pushed_ = false;
+  [[maybe_unused]] bool pushed_ = false;  // unused in a build without CUDA
 };
 
 }  // namespace peerlane::cuda
