@@ -12,6 +12,7 @@
 #include "peerlane/core/text.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/session/control_message.h"
+#include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/shm/shm_offer.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
@@ -70,6 +71,14 @@ std::string shmOffer() {
   return encodeHex(offer.encode());
 }
 
+std::string cudaIpcOffer() {
+  CudaIpcOffer offer;
+  offer.gpus.resize(2);
+  countFrom(0, offer.gpus[0]);
+  countFrom(0xf0, offer.gpus[1]);
+  return encodeHex(offer.encode());
+}
+
 std::string tcpOfferAndGreeting() {
   TcpOffer offer;
   countFrom(0, offer.token);
@@ -103,8 +112,8 @@ TEST(WireDocument, HoldsTheGoldenBytes) {
       "0200000000000000050000000403020168656c6c6f"  // peer_test.cc sees them in a real slab
       "0200000000000000"
       "2211000000000000";
-  const std::vector<std::string> expected = {heartbeat(),           reference(), shmOffer(),
-                                             tcpOfferAndGreeting(), frames(),    slab};
+  const std::vector<std::string> expected = {
+      heartbeat(), reference(), shmOffer(), cudaIpcOffer(), tcpOfferAndGreeting(), frames(), slab};
   EXPECT_EQ(blocksOfDocument(), expected);
 }
 

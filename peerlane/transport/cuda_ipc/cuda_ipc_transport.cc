@@ -3,62 +3,48 @@
 
 #include <algorithm>
 
-#include "peerlane/core/wire.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_link.h"
+#include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
 
 namespace peerlane {
 namespace {
 
-constexpr uint8_t kOfferVersion = 1;
-constexpr size_t kMostGpus = 64;
-constexpr size_t kUuidBytes = 16;
-
-// The offer: version, how many GPUs the context was made for, and their UUIDs, because numbers
-// differ from process to process.
 class PendingCudaIpc final : public PendingLink {
  public:
   PendingCudaIpc(cuda::Gpus gpus, bool sameProcess)
       : gpus_(std::move(gpus)), sameProcess_(sameProcess) {}
 
   Status prepare() {
+    if (gpus_.size() > CudaIpcOffer::kMostGpus)
+      return Status(Code::kNotSupported, "cuda_ipc: the context has " +
+                                             std::to_string(gpus_.size()) + " GPUs; at most " +
+                                             std::to_string(CudaIpcOffer::kMostGpus));
     PEERLANE_ASSIGN(facts_, cuda::gpus());
     return Status::ok();
   }
 
   Offer takeOffer() override {
+    CudaIpcOffer mine;
+    for (const auto& gpu : gpus_) mine.gpus.push_back(facts_[static_cast<size_t>(gpu->gpu())].uuid);
     Offer offer;
-    ByteWriter writer(offer.blob);
-    writer.u8(kOfferVersion);
-    writer.u8(static_cast<uint8_t>(gpus_.size()));
-    for (const auto& gpu : gpus_)
-      for (const uint8_t byte : facts_[static_cast<size_t>(gpu->gpu())].uuid) writer.u8(byte);
+    offer.blob = mine.encode();
     return offer;
   }
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
-    ByteReader reader(peerOffer.blob);
-    const uint8_t version = reader.u8();
-    const uint8_t count = reader.u8();
-    if (version != kOfferVersion || count == 0 || count > kMostGpus)
-      return Status(Code::kNotSupported, "cuda_ipc offer version " + std::to_string(version) +
-                                             " with " + std::to_string(count) +
-                                             " GPUs; this side speaks version 1");
+    PEERLANE_ASSIGN(const CudaIpcOffer theirs, CudaIpcOffer::decode(peerOffer.blob));
     std::string unreachable;
     bool reachable = false;
-    for (uint8_t i = 0; i < count; ++i) {
-      std::array<uint8_t, kUuidBytes> uuid{};
-      for (uint8_t& byte : uuid) byte = reader.u8();
+    for (const CudaIpcOffer::Uuid& uuid : theirs.gpus)
       reachable = reaches(uuid, unreachable) || reachable;
-    }
-    PEERLANE_RETURN_IF_ERROR(reader.finish("cuda_ipc offer"));
     if (!reachable) return Status(Code::kNotSupported, "no GPU path: " + unreachable);
     return std::unique_ptr<Link>(std::make_unique<CudaIpcLink>(gpus_, sameProcess_));
   }
 
  private:
   // A GPU that is hidden from this process is given a chance: importing its memory will tell.
-  bool reaches(const std::array<uint8_t, kUuidBytes>& uuid, std::string& why) const {
+  bool reaches(const CudaIpcOffer::Uuid& uuid, std::string& why) const {
     const auto found = std::find_if(facts_.begin(), facts_.end(), [&](const cuda::GpuFacts& facts) {
       return facts.uuid == uuid;
     });
