@@ -23,8 +23,8 @@ target_include_directories(peerlane_bench_parts SYSTEM PRIVATE ${PEERLANE_JSON_I
 target_link_libraries(peerlane_bench_parts PUBLIC peerlane_command_parts
   PRIVATE fmt::fmt peerlane_strict)
 
-# Between GPUs.
-if(PEERLANE_HAS_CUDA)
+# Between GPUs; it has kernels of its own.
+if(PEERLANE_HAS_CUDA AND NOT PEERLANE_SOFTWARE_GPU)
   target_sources(peerlane_bench_parts PRIVATE
     bench_gpu.cc
     bench_gpu_child.cc
@@ -42,7 +42,7 @@ if(PEERLANE_HAS_CUDA)
     bench_gpu_suite.cc
     bench_gpu_tune.cc
     ceiling_cuda.cu)
-  target_link_libraries(peerlane_bench_parts PRIVATE CUDA::cudart_static peerlane_cuda_strict)
+  target_link_libraries(peerlane_bench_parts PRIVATE ${PEERLANE_CUDA_RUNTIME} peerlane_cuda_strict)
 else()
   target_sources(peerlane_bench_parts PRIVATE bench_gpu_absent.cc)
 endif()

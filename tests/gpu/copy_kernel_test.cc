@@ -271,6 +271,7 @@ TEST_P(CopyKernel, PiecesInMemory) {
         CUDA_OK(cudaMemcpy(memory, pieces.data(), listBytes, cudaMemcpyDefault));
         CUDA_OK(cudaMemcpy(static_cast<std::byte*>(memory) + listBytes, ends.data(), endBytes,
                            cudaMemcpyDefault));
+        CUDA_OK(cudaDeviceSynchronize());  // from pageable memory it may still be on its way
         CopyLaunch launch = launchOf(seed % 2 == 0 ? 7 : 0, threads);
         launch.list = {
             static_cast<const CopyPiece*>(memory),

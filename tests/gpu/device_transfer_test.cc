@@ -230,6 +230,8 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
         mustCuda(cudaMemcpy(deviceNumbers, local.data(), count * 4, cudaMemcpyDefault), "copy");
         mustCuda(cudaMemcpy(deviceNumbers + kCount, remote.data(), count * 4, cudaMemcpyDefault),
                  "copy");
+        // From pageable memory they may still be on their way.
+        mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         posted = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, count},
                                 DeviceStream::cuda(stream)),
                       "post");
@@ -255,6 +257,7 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
     const std::vector<uint32_t> bad{1, 5000, 2};
     mustCuda(cudaMemcpy(deviceNumbers, bad.data(), 12, cudaMemcpyDefault), "copy");
     mustCuda(cudaMemcpy(deviceNumbers + kCount, bad.data(), 12, cudaMemcpyDefault), "copy");
+    mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     auto faulty = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3},
                                  DeviceStream::cuda(stream)),
                        "post");

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fake/software_gpu/software_device.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+namespace peerlane::softgpu {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr char kPrefix[] = "/memfd:software-gpu:";
+// So much of new memory holds what nobody wrote there.
+constexpr size_t kGarbageBytes = 65536;
+
+thread_local std::vector<int> contexts;
+
+struct State {
+  std::array<std::atomic<cudaError_t>, kMostDevices> health{};
+  std::array<std::atomic<uint32_t>, kMostDevices> peers{};
+  std::array<std::atomic<size_t>, kMostDevices> used{};
+  std::atomic<uint64_t> lastId{0};
+  std::atomic<uint64_t> generation{1};  // changes with every entry
+  std::shared_mutex mutex;
+  std::map<uintptr_t, AllocationPtr> allocations;  // under mutex
+};
+
+// Leaked: threads of streams may still run when static objects are destroyed.
+State& state() {
+  static auto* const only = new State;
+  return *only;
+}
+
+size_t wholePages(size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+uint32_t bitOf(int device) {
+  return uint32_t{1} << device;
+}
+
+AllocationPtr findLocked(const State& all, uintptr_t address) {
+  auto next = all.allocations.upper_bound(address);
+  if (next == all.allocations.begin()) return nullptr;
+  const AllocationPtr& before = std::prev(next)->second;
+  return address - before->base < before->bytes ? before : nullptr;
+}
+
+}  // namespace
+
+int deviceCount() {
+  static const int count = [] {
+    const char* asked = std::getenv("SOFTWARE_GPUS");
+    return asked == nullptr ? 0 : std::clamp(std::atoi(asked), 0, kMostDevices);
+  }();
+  return count;
+}
+
+int currentContext() {
+  return contexts.empty() ? -1 : contexts.back();
+}
+
+int currentDevice() {
+  if (contexts.empty()) contexts.push_back(0);
+  return contexts.back();
+}
+
+void setDevice(int device) {
+  if (contexts.empty())
+    contexts.push_back(device);
+  else
+    contexts.back() = device;
+}
+
+void pushContext(int device) {
+  contexts.push_back(device);
+}
+
+int popContext() {
+  if (contexts.empty()) return -1;
+  const int device = contexts.back();
+  contexts.pop_back();
+  return device;
+}
+
+void failDevice(int device, const std::string& why) {
+  std::fprintf(stderr, "software GPU %d has failed: %s\n", device, why.c_str());
+  state().health[static_cast<size_t>(device)].store(cudaErrorIllegalAddress);
+}
+
+cudaError_t healthOf(int device) {
+  return state().health[static_cast<size_t>(device)].load();
+}
+
+Physical::~Physical() {
+  if (fd >= 0) close(fd);
+  if (isOurs) state().used[static_cast<size_t>(device)] -= mappedBytes;
+}
+
+std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handleTypes,
+                                       cudaError_t& error) {
+  auto made = std::make_shared<Physical>();
+  made->device = device;
+  made->bytes = bytes;
+  made->mappedBytes = wholePages(bytes);
+  made->handleTypes = handleTypes;
+  std::atomic<size_t>& used = state().used[static_cast<size_t>(device)];
+  error = cudaErrorMemoryAllocation;
+  if (bytes > kDeviceBytes || used.fetch_add(made->mappedBytes) > kDeviceBytes - bytes) {
+    if (bytes <= kDeviceBytes) used -= made->mappedBytes;
+    return nullptr;
+  }
+  made->isOurs = true;
+  uint64_t nonce = 0;
+  if (getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) return nullptr;
+  char name[128];
+  std::snprintf(name, sizeof(name), "software-gpu:%d:%zu:%u:%016llx", device, bytes, handleTypes,
+                static_cast<unsigned long long>(nonce));
+  made->name = name;
+  made->fd = memfd_create(name, MFD_CLOEXEC);
+  if (made->fd < 0 || ftruncate(made->fd, static_cast<off_t>(made->mappedBytes)) != 0)
+    return nullptr;
+  const std::vector<char> garbage(std::min(bytes, kGarbageBytes), static_cast<char>(0xA5));
+  if (pwrite(made->fd, garbage.data(), garbage.size(), 0) < 0) return nullptr;
+  error = cudaSuccess;
+  return made;
+}
+
+std::shared_ptr<Physical> adoptPhysical(int fd) {
+  auto made = std::make_shared<Physical>();
+  made->fd = fd;
+  char target[256] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t length = readlink(link.c_str(), target, sizeof(target) - 1);
+  if (length <= 0 || std::strncmp(target, kPrefix, sizeof(kPrefix) - 1) != 0) return nullptr;
+  std::string name(target + std::strlen("/memfd:"));
+  name = name.substr(0, name.find(' '));
+  if (std::sscanf(name.c_str(), "software-gpu:%d:%zu:%u:", &made->device, &made->bytes,
+                  &made->handleTypes) != 3)
+    return nullptr;
+  made->mappedBytes = wholePages(made->bytes);
+  made->name = name;
+  return made;
+}
+
+size_t usedBytes(int device) {
+  return state().used[static_cast<size_t>(device)];
+}
+
+AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind kind, void* base) {
+  void* at = mmap(base, physical->mappedBytes, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | (base != nullptr ? MAP_FIXED : 0), physical->fd, 0);
+  if (at == MAP_FAILED) return nullptr;
+  auto made = std::make_shared<Allocation>();
+  made->base = reinterpret_cast<uintptr_t>(at);
+  made->bytes = physical->bytes;
+  made->mappedBytes = physical->mappedBytes;
+  made->kind = kind;
+  made->device = physical->device;
+  made->physical = physical;
+  (void)enter(made);
+  return made;
+}
+
+bool enter(const AllocationPtr& allocation) {
+  State& all = state();
+  const std::unique_lock lock(all.mutex);
+  auto next = all.allocations.lower_bound(allocation->base);
+  if (next != all.allocations.end() && next->first < allocation->base + allocation->bytes)
+    return false;
+  if (findLocked(all, allocation->base) != nullptr) return false;
+  allocation->id = ++all.lastId;
+  all.allocations.emplace(allocation->base, allocation);
+  ++all.generation;
+  return true;
+}
+
+AllocationPtr enterHost(void* base, size_t bytes, MemoryKind kind, unsigned flags) {
+  auto made = std::make_shared<Allocation>();
+  made->base = reinterpret_cast<uintptr_t>(base);
+  made->bytes = bytes;
+  made->mappedBytes = wholePages(bytes);
+  made->kind = kind;
+  made->flags = flags;
+  made->device = currentDevice();
+  return enter(made) ? made : nullptr;
+}
+
+void forget(const Allocation& allocation) {
+  State& all = state();
+  const std::unique_lock lock(all.mutex);
+  const auto found = all.allocations.find(allocation.base);
+  if (found == all.allocations.end() || found->second.get() != &allocation) return;
+  all.allocations.erase(found);
+  ++all.generation;
+}
+
+void unmap(const Allocation& allocation) {
+  munmap(allocation.at(), allocation.mappedBytes);
+}
+
+AllocationPtr find(const void* address) {
+  State& all = state();
+  const std::shared_lock lock(all.mutex);
+  return findLocked(all, reinterpret_cast<uintptr_t>(address));
+}
+
+void enablePeer(int device, int peer, bool enabled) {
+  std::atomic<uint32_t>& peers = state().peers[static_cast<size_t>(device)];
+  if (enabled)
+    peers |= bitOf(peer);
+  else
+    peers &= ~bitOf(peer);
+  ++state().generation;
+}
+
+bool isPeerEnabled(int device, int peer) {
+  return (state().peers[static_cast<size_t>(device)] & bitOf(peer)) != 0;
+}
+
+bool canReach(int device, const Allocation& allocation) {
+  switch (allocation.kind) {
+    case MemoryKind::kHost:
+    case MemoryKind::kRegistered:
+    case MemoryKind::kManaged: return true;
+    case MemoryKind::kDevice:
+      return device == allocation.device || isPeerEnabled(device, allocation.device);
+    case MemoryKind::kOpened:
+      if (isPeerEnabled(device, allocation.device)) return true;
+      [[fallthrough]];
+    case MemoryKind::kMapped:
+    case MemoryKind::kPool: return (allocation.access & bitOf(device)) != 0;
+  }
+  return false;
+}
+
+bool canReach(int device, const void* address, size_t bytes) {
+  // Lists name the same few allocations again and again.
+  struct Seen {
+    uint64_t generation = 0;
+    int device = -1;
+    uintptr_t begin = 0, end = 0;
+  };
+  thread_local Seen seen;
+  const auto first = reinterpret_cast<uintptr_t>(address);
+  const uint64_t generation = state().generation;
+  if (seen.generation == generation && seen.device == device && first >= seen.begin &&
+      first < seen.end && bytes <= seen.end - first)
+    return true;
+  uintptr_t at = first;
+  size_t left = bytes;
+  while (left > 0) {
+    const AllocationPtr found = find(reinterpret_cast<const void*>(at));
+    if (found == nullptr || !canReach(device, *found)) return false;
+    // Access of mappings may be taken away without an entry changing.
+    if (found->kind != MemoryKind::kMapped && found->kind != MemoryKind::kPool)
+      seen = {generation, device, found->base, found->base + found->bytes};
+    const size_t here = found->base + found->bytes - at;
+    if (here >= left) return true;
+    at += here;
+    left -= here;
+  }
+  return true;
+}
+
+}  // namespace peerlane::softgpu

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Software GPU: what of the CUDA runtime and driver this library calls, on host memory and threads,
+// so that the host's side of everything with GPUs is tested where there is none. Devices and
+// addresses: how many there are (environment SOFTWARE_GPUS, else none), which one a thread uses,
+// what lies where and who may touch it. Not a model of speed, and its memory order is the CPU's.
+// Any thread may call anything here.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace peerlane::softgpu {
+
+inline constexpr int kMostDevices = 8;
+inline constexpr size_t kGranule = size_t{2} << 20;
+inline constexpr size_t kDeviceBytes = size_t{8} << 30;
+inline constexpr int kMultiprocessors = 16;
+
+int deviceCount();
+inline bool isDevice(int device) {
+  return device >= 0 && device < deviceCount();
+}
+
+// --- The caller's thread ---
+
+// Devices of the contexts that are pushed, the last one current; -1: none.
+int currentContext();
+// As the runtime sees it: device 0 where nothing was chosen.
+int currentDevice();
+void setDevice(int device);
+void pushContext(int device);
+int popContext();  // -1: there was none
+
+// --- Failure: as on the real thing, a device that has failed stays so ---
+
+void failDevice(int device, const std::string& why);
+cudaError_t healthOf(int device);
+
+// --- Memory ---
+
+// Bytes of a device: a file of memory, which goes when nobody has it any more, in any process.
+struct Physical {
+  Physical() = default;
+  ~Physical();
+  Physical(const Physical&) = delete;
+  int fd = -1;
+  size_t bytes = 0;  // as asked for
+  size_t mappedBytes = 0;
+  int device = 0;
+  unsigned handleTypes = 0;  // as which it may be exported
+  std::string name;          // unique in the machine; what a handle must match
+  bool isOurs = false;       // made by this process
+};
+
+// Null with `error` set when the device has no room.
+std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handleTypes,
+                                       cudaError_t& error);
+// Takes the descriptor. Null: it is none of a device's memory.
+std::shared_ptr<Physical> adoptPhysical(int fd);
+size_t usedBytes(int device);
+
+enum class MemoryKind {
+  kDevice,      // cudaMalloc
+  kMapped,      // VMM
+  kOpened,      // of another process, by an IPC handle
+  kManaged,     // cudaMallocManaged
+  kHost,        // cudaHostAlloc
+  kRegistered,  // cudaHostRegister
+  kPool,        // cudaMallocAsync, or imported from a pool
+};
+
+struct Allocation {
+  uintptr_t base = 0;
+  size_t bytes = 0;
+  MemoryKind kind = MemoryKind::kDevice;
+  int device = 0;
+  uint64_t id = 0;  // never used again
+  std::shared_ptr<Physical> physical;
+  size_t mappedBytes = 0;
+  unsigned flags = 0;
+  std::atomic<uint32_t> access{0};  // a bit for each device that was given access
+  int opens = 0;                    // kOpened; under the caller's lock
+  void* pool = nullptr;
+
+  void* at() const { return reinterpret_cast<void*>(base); }
+  bool isHost() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }
+};
+using AllocationPtr = std::shared_ptr<Allocation>;
+
+// Maps `physical` somewhere (or at `base`) and enters it. Null: no address space.
+AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind kind,
+                          void* base = nullptr);
+// Enters what is mapped already. False: something of it is known already.
+bool enter(const AllocationPtr& allocation);
+AllocationPtr enterHost(void* base, size_t bytes, MemoryKind kind, unsigned flags);
+// Takes it out; the caller unmaps.
+void forget(const Allocation& allocation);
+void unmap(const Allocation& allocation);
+
+// What `address` lies in; null: memory that CUDA does not know.
+AllocationPtr find(const void* address);
+
+void enablePeer(int device, int peer, bool enabled);
+bool isPeerEnabled(int device, int peer);
+bool canReach(int device, const Allocation& allocation);
+// All of it is known and can be touched by what runs on `device`.
+bool canReach(int device, const void* address, size_t bytes);
+
+}  // namespace peerlane::softgpu

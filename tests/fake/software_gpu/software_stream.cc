@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fake/software_gpu/software_stream.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "tests/fake/software_gpu/software_device.h"
+#include "tests/fake/software_gpu/software_graph.h"
+
+namespace peerlane::softgpu {
+namespace {
+
+std::atomic<uint64_t> lastStreamId{16};
+
+// Leaked: streams outlive static objects.
+struct Streams {
+  std::mutex mutex;
+  std::map<Stream*, StreamPtr> byHandle;       // under mutex
+  std::array<StreamPtr, kMostDevices> legacy;  // under mutex
+  std::vector<StreamPtr> closing;              // under mutex; destroyed, but not at their end
+};
+Streams& streams() {
+  static auto* const only = new Streams;
+  return *only;
+}
+
+StreamPtr legacyOf(int device) {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  StreamPtr& stream = all.legacy[static_cast<size_t>(device)];
+  if (stream == nullptr) stream = std::make_shared<Stream>(device, 0, true);
+  return stream;
+}
+
+// Ends of all streams of a device that match.
+template <class Matches>
+std::vector<StreamPoint> endsOf(Matches&& matches) {
+  std::vector<StreamPtr> found;
+  {
+    Streams& all = streams();
+    const std::lock_guard lock(all.mutex);
+    std::erase_if(all.closing, [](const StreamPtr& stream) { return stream->end().isReached(); });
+    for (const auto& [handle, stream] : all.byHandle) found.push_back(stream);
+    for (const StreamPtr& stream : all.closing) found.push_back(stream);
+    for (const StreamPtr& stream : all.legacy)
+      if (stream != nullptr) found.push_back(stream);
+  }
+  std::vector<StreamPoint> ends;
+  for (const StreamPtr& stream : found)
+    if (matches(*stream)) ends.push_back(stream->end());
+  return ends;
+}
+
+}  // namespace
+
+bool StreamPoint::isReached() const {
+  return stream == nullptr || stream->isReached(number);
+}
+
+void StreamPoint::wait() const {
+  if (stream != nullptr) stream->waitFor(number);
+}
+
+Stream::Stream(int device, unsigned flags, bool isLegacy)
+    : device_(device), flags_(flags), isLegacy_(isLegacy), id_(++lastStreamId) {}
+
+StreamPoint Stream::enqueue(Work work, std::vector<StreamPoint> after) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back({std::move(work), std::move(after)});
+  if (!started_) {
+    started_ = true;
+    std::thread([self = shared_from_this()] { self->run(); }).detach();
+  }
+  changed_.notify_all();
+  return {shared_from_this(), ++enqueued_};
+}
+
+StreamPoint Stream::end() {
+  const std::lock_guard lock(mutex_);
+  return {shared_from_this(), enqueued_};
+}
+
+bool Stream::isReached(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  return finished_ >= number;
+}
+
+void Stream::waitFor(uint64_t number) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return finished_ >= number; });
+}
+
+void Stream::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+bool Stream::isClosed() {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+void Stream::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Item item = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    for (const StreamPoint& point : item.after) point.wait();
+    // A device that has failed does nothing more.
+    if (healthOf(device_) == cudaSuccess) item.work();
+    item = {};
+    lock.lock();
+    ++finished_;
+    changed_.notify_all();
+  }
+}
+
+void PollPause::wait() {
+  constexpr uint32_t kYields = 50, kStep = 2, kMost = 100;
+  if (++turns_ <= kYields)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::min(kMost, (turns_ - kYields) * kStep)));
+}
+
+StreamPtr makeStream(unsigned flags) {
+  auto made = std::make_shared<Stream>(currentDevice(), flags, false);
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  all.byHandle.emplace(made.get(), made);
+  return made;
+}
+
+StreamPtr findStream(cudaStream_t handle) {
+  if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread)
+    return legacyOf(currentDevice());
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.byHandle.find(reinterpret_cast<Stream*>(handle));
+  return found == all.byHandle.end() ? nullptr : found->second;
+}
+
+bool destroyStream(cudaStream_t handle) {
+  Streams& all = streams();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.byHandle.find(reinterpret_cast<Stream*>(handle));
+  if (found == all.byHandle.end()) return false;
+  found->second->close();
+  all.closing.push_back(found->second);
+  all.byHandle.erase(found);
+  return true;
+}
+
+void waitForDevice(int device) {
+  for (const StreamPoint& end :
+       endsOf([device](const Stream& stream) { return device < 0 || stream.device() == device; }))
+    end.wait();
+}
+
+cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point,
+                   std::vector<StreamPoint> after) {
+  if (const cudaError_t failed = healthOf(stream->device())) return failed;
+  const int device = stream->device();
+  if (stream->isLegacy()) {
+    if (const cudaError_t refused = mayUseLegacyStream(device)) return refused;
+    for (StreamPoint& end : endsOf([device](const Stream& other) {
+           return other.device() == device && other.isBlocking();
+         }))
+      after.push_back(std::move(end));
+  } else {
+    bool isCaptured = false;
+    if (const cudaError_t refused = captureWork(stream, work, isCaptured)) return refused;
+    if (isCaptured) return cudaSuccess;
+    if (stream->isBlocking()) after.push_back(legacyOf(device)->end());
+  }
+  const StreamPoint made = stream->enqueue(std::move(work), std::move(after));
+  if (point != nullptr) *point = made;
+  return cudaSuccess;
+}
+
+cudaError_t launchKernel(void* handle, const std::function<void(int device)>& kernel) {
+  const StreamPtr stream = findStream(static_cast<cudaStream_t>(handle));
+  if (stream == nullptr || stream->device() != currentDevice())
+    return cudaErrorInvalidResourceHandle;
+  return submit(stream, [kernel, device = stream->device()] { kernel(device); });
+}
+
+void loadLazily(bool isLoaded) {
+  if (!isLoaded) waitForDevice(currentDevice());
+}
+
+}  // namespace peerlane::softgpu

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Streams of the software GPU: each is a thread that does one piece of work after the other, so
+// that what waits on one does not hold up another. Events are places in a stream. A stream that is
+// being captured (software_graph.h) collects its work instead. Any thread may call.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace peerlane::softgpu {
+
+class Stream;
+class Capture;
+using StreamPtr = std::shared_ptr<Stream>;
+using Work = std::function<void()>;
+
+// Somewhere in a stream: behind so much of its work.
+struct StreamPoint {
+  StreamPtr stream;
+  uint64_t number = 0;
+  bool isReached() const;
+  void wait() const;
+};
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(int device, unsigned flags, bool isLegacy);
+
+  int device() const { return device_; }
+  uint64_t id() const { return id_; }
+  unsigned flags() const { return flags_; }
+  bool isLegacy() const { return isLegacy_; }
+  // Waits for the legacy stream, and that for it.
+  bool isBlocking() const { return !isLegacy_ && (flags_ & cudaStreamNonBlocking) == 0; }
+
+  // The work begins when all of `after` is reached.
+  StreamPoint enqueue(Work work, std::vector<StreamPoint> after);
+  StreamPoint end();  // behind all that is enqueued
+  bool isReached(uint64_t number);
+  void waitFor(uint64_t number);
+  // What is enqueued is still done.
+  void close();
+  bool isClosed();
+
+ private:
+  struct Item {
+    Work work;
+    std::vector<StreamPoint> after;
+  };
+  void run();
+
+  const int device_;
+  const unsigned flags_;
+  const bool isLegacy_;
+  const uint64_t id_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  uint64_t enqueued_ = 0, finished_ = 0;
+  bool started_ = false, closed_ = false;
+};
+
+// Between two looks at a word: longer with every turn, up to 100 us.
+class PollPause {
+ public:
+  void wait();
+
+ private:
+  uint32_t turns_ = 0;
+};
+
+StreamPtr makeStream(unsigned flags);
+// Null: no such stream. The default stream is the current device's.
+StreamPtr findStream(cudaStream_t handle);
+bool destroyStream(cudaStream_t handle);
+
+// All that the process has put on streams of a device, or of all devices (-1), until now.
+void waitForDevice(int device);
+
+// As a call does that puts work on a stream: captures it, or enqueues it behind what it must wait
+// for. Failures are those of the device and of captures.
+cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point = nullptr,
+                   std::vector<StreamPoint> after = {});
+// The same for a kernel: the stream must be one of the caller's current device. The work gets the
+// device.
+cudaError_t launchKernel(void* stream, const std::function<void(int device)>& kernel);
+// What happens at the first launch of a kernel that was not loaded before.
+void loadLazily(bool isLoaded);
+
+struct Event {
+  explicit Event(unsigned f) : flags(f) {}
+  using Clock = std::chrono::steady_clock;
+  const unsigned flags;
+  std::mutex mutex;
+  StreamPoint point;  // no stream: never recorded
+  std::shared_ptr<Clock::time_point> time;
+  std::shared_ptr<Capture> capture;  // recorded while its stream was captured
+  size_t captured = 0;               // as that says
+};
+
+}  // namespace peerlane::softgpu
