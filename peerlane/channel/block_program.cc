@@ -278,8 +278,13 @@ Status BlockProgram::importFailure() const {
 
 Status BlockProgram::enter() {
   const auto back = [this](size_t locals, size_t remotes, const char* which) {
+    const bool freed = remotes < remotes_.size() && locals == locals_.size() &&
+                       remotes_[remotes].slot()->region->freed.load(std::memory_order_relaxed);
     for (size_t i = 0; i < locals; ++i) locals_[i]->gate.leave();
     for (size_t i = 0; i < remotes; ++i) remotes_[i].slot()->region->gate.leave();
+    if (freed)
+      return Status(Code::kClosed,
+                    "the peer freed the memory of a remote region without unregistering it");
     return Status(Code::kClosed,
                   std::string("a ") + which + " region of this transfer is being unregistered");
   };
@@ -295,32 +300,49 @@ void BlockProgram::leave() {
   for (const RemoteRegion& remote : remotes_) remote.slot()->region->gate.leave();
 }
 
-Result<std::optional<Device>> BlockProgram::device() const {
+Result<DeviceExecutor*> BlockProgram::executor(const PeerCore& peer, DeviceStream stream) const {
   std::optional<Device> found;
-  bool host = false;
-  const auto look = [&](const Device& device, bool local) -> Status {
-    if (device.kind == DeviceKind::kHost) {
-      host = true;
-      return Status::ok();
-    }
-    if (local && found && *found != device)
+  for (const auto& local : locals_) {
+    const Device& device = local->memory.device;
+    if (device.kind == DeviceKind::kHost) continue;
+    if (found && *found != device)
       return Status(Code::kNotSupported, "local memory of " + found->toString() + " and of " +
                                              device.toString() + " in one post; make two");
-    if (local || !found) found = device;
-    return Status::ok();
-  };
-  for (const auto& local : locals_) PEERLANE_RETURN_IF_ERROR(look(local->memory.device, true));
-  bool remoteDevice = false;
-  for (const RemoteRegion& remote : remotes_) {
-    const bool isHost = remote.reference().device.kind == DeviceKind::kHost;
-    host = host || isHost;
-    remoteDevice = remoteDevice || !isHost;
+    found = device;
   }
-  if (host && (found || remoteDevice))
+  if (found) return peer.executor(*found);
+  const bool fromDevice = std::any_of(remotes_.begin(), remotes_.end(), [](const auto& remote) {
+    return remote.reference().device.kind != DeviceKind::kHost;
+  });
+  if (!fromDevice) return nullptr;
+  if (stream) return peer.executorOf(stream);
+  if (peer.devices().empty())
     return Status(Code::kNotSupported,
-                  "host memory and GPU memory in one transfer: copy between them with CUDA, or "
-                  "register memory of the same kind at both sides");
-  return found;
+                  "the peer's memory is a GPU's, and this context was made without one: name a GPU "
+                  "in ContextOptions::devices, or let the peer post the transfer");
+  return peer.devices().front().get();
+}
+
+Status BlockProgram::pin(DeviceExecutor& executor) const {
+  for (const auto& local : locals_) {
+    if (local->memory.device.kind != DeviceKind::kHost) continue;
+    PEERLANE_RETURN_IF_ERROR(
+        local->pin.ensure([&] { return executor.pin(local->base, local->bytes); }));
+  }
+  for (const RemoteRegion& remote : remotes_) {
+    const std::shared_ptr<ImportedRegion>& region = remote.slot()->region;
+    const RemoteMemory& memory = region->memory;
+    if (isCuda(memory.grant.kind)) continue;
+    if (memory.mapped == nullptr)
+      return Status(Code::kNotSupported,
+                    "a GPU cannot reach the peer's region " +
+                        std::to_string(memory.grant.allocation) +
+                        ", which is not mapped here: it is private memory, or on another host; "
+                        "Context::allocate and memfd give memory that peers can map");
+    PEERLANE_RETURN_IF_ERROR(
+        region->pin.ensure([&] { return executor.pin(memory.mapped, memory.grant.bytes); }));
+  }
+  return Status::ok();
 }
 
 Status BlockProgram::checkIdentity() const {
@@ -344,6 +366,9 @@ const char* BlockProgram::engine() const {
 // blocks are not looked at: their numbers come later, and equal strides keep them apart or equal.
 Status BlockProgram::checkOverlapWithSource() const {
   if (layout_.kind == CopyLayout::Kind::kIndexed) return Status::ok();
+  for (const RemoteRegion& remote : remotes_)
+    if (remote.slot()->state.load(std::memory_order_acquire) != ImportSlot::State::kReady)
+      return Status::ok();  // posted late, for a device: nobody knows yet where it lies
   const auto baseOf = [this](TargetId target) -> const std::byte* {
     return target >= kRemoteBit ? remotes_[target - kRemoteBit].slot()->region->memory.mapped
                                 : locals_[target]->base;

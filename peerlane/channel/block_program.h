@@ -57,9 +57,14 @@ class BlockProgram {
   Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding,
                std::byte* slabWindow = nullptr);
 
-  // The GPU that moves the bytes: where the local memory lies. Nothing when all of it is host
-  // memory. Errors: kNotSupported for host memory and GPU memory in one post.
-  Result<std::optional<Device>> device() const;
+  // Who moves the bytes: null when all of it is host memory; else the GPU where local memory lies;
+  // else, where only the peer's is a GPU's, the one of `stream`, or this context's first. Errors:
+  // kNotSupported for local memory of two GPUs in one post, and for memory of a peer's GPU where
+  // this context has none.
+  Result<DeviceExecutor*> executor(const PeerCore& peer, DeviceStream stream) const;
+  // Makes what is host memory reachable for that device, for as long as it is registered. Requires:
+  // imported and entered. Errors: kNotSupported for a peer's memory that is not mapped here.
+  Status pin(DeviceExecutor& executor) const;
   // GPU memory that was freed, or freed and allocated anew, since it was registered.
   Status checkIdentity() const;
 

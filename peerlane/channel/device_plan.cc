@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "peerlane/channel/captured_post.h"
 #include "peerlane/channel/device_transfer.h"
 
 namespace peerlane {
@@ -13,11 +14,11 @@ constexpr std::chrono::milliseconds kHealthInterval{100};
 }  // namespace
 
 Result<std::shared_ptr<DevicePlan>> DevicePlan::create(const std::shared_ptr<PeerCore>& peer,
-                                                       Device device, BlockProgram blocks,
+                                                       DeviceExecutor& executor,
+                                                       BlockProgram blocks,
                                                        const PlanOptions& options) {
-  PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executor(device));
   PEERLANE_RETURN_IF_ERROR(blocks.checkIdentity());
-  auto plan = std::make_shared<DevicePlan>(peer, *executor, std::move(blocks));
+  auto plan = std::make_shared<DevicePlan>(peer, executor, std::move(blocks));
   PEERLANE_RETURN_IF_ERROR(plan->prepare(options));
   return plan;
 }
@@ -40,6 +41,10 @@ Status DevicePlan::prepare(const PlanOptions& options) {
   const auto deadline = Progress::deadlineIn(options.timeout);
   for (const RemoteRegion& remote : blocks_.remotes())
     PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
+  PEERLANE_RETURN_IF_ERROR(blocks_.enter());
+  const Status pinned = blocks_.pin(executor_);
+  blocks_.leave();
+  PEERLANE_RETURN_IF_ERROR(pinned);
   std::byte* window = nullptr;
   if (notify_.signal) {
     PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
@@ -54,12 +59,15 @@ Status DevicePlan::prepare(const PlanOptions& options) {
   if (isIndexed()) indexCheck_ = IndexCheck(blocks_.layout());
   PEERLANE_RETURN_IF_ERROR(gates_.enroll(blocks_, notify_.signal.has_value()));
   bytesCounter_ =
-      &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
+      &peer_->bytes(kCudaEngine, blocks_.direction() == Direction::kPut ? "put" : "get");
   return Status::ok();
 }
 
 Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& indices) {
   PEERLANE_RETURN_IF_ERROR(blocks_.checkIdentity());
+  if (stream && executor_.isCapturing(stream))
+    return CapturedPost::capturePlan(peer_, executor_, shared_from_this(), blocks_,
+                                     notify_.signal.has_value(), *program_, stream, indices);
   const std::lock_guard lock(mutex_);
   PEERLANE_RETURN_IF_ERROR(broken_);
   if (posted_ - seen_ == kMostPosts)

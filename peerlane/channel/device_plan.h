@@ -24,7 +24,7 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   static constexpr uint32_t kMostPosts = 1024;
 
   static Result<std::shared_ptr<DevicePlan>> create(const std::shared_ptr<PeerCore>& peer,
-                                                    Device device, BlockProgram blocks,
+                                                    DeviceExecutor& executor, BlockProgram blocks,
                                                     const PlanOptions& options);
   DevicePlan(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, BlockProgram blocks)
       : Pending(peer->progress()),

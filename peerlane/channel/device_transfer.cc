@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "peerlane/channel/captured_post.h"
 #include "peerlane/channel/transfer_core.h"
 
 namespace peerlane {
@@ -18,14 +19,15 @@ std::chrono::nanoseconds spinTimeFor(uint64_t bytes) {
   return std::chrono::microseconds(100) + std::chrono::nanoseconds(bytes / 20);
 }
 
-Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, Device device,
+Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, DeviceExecutor& executor,
                               BlockProgram blocks, OwnedNotify notify, const PostOptions& options) {
   if (options.stream != nullptr)
     return Status(Code::kInvalidArgument,
                   "GPU memory is ordered on PostOptions::deviceStream, not on a host stream");
-  PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executor(device));
   PEERLANE_RETURN_IF_ERROR(blocks.checkIdentity());
-  auto transfer = std::make_shared<DeviceTransfer>(peer, *executor, std::move(blocks),
+  if (options.deviceStream && executor.isCapturing(options.deviceStream))
+    return CapturedPost::capture(peer, executor, std::move(blocks), std::move(notify), options);
+  auto transfer = std::make_shared<DeviceTransfer>(peer, executor, std::move(blocks),
                                                    std::move(notify), options);
   PEERLANE_RETURN_IF_ERROR(DeviceTransfer::begin(transfer));
   return Transfer(std::move(transfer));
@@ -76,6 +78,7 @@ Status DeviceTransfer::enterGates(bool slab) {
   PEERLANE_RETURN_IF_ERROR(blocks_.importFailure());
   if (Status entered = blocks_.enter(); !entered.isOk()) return closed(entered);
   entered_ = true;
+  PEERLANE_RETURN_IF_ERROR(blocks_.pin(executor_));
   if (!slab) return Status::ok();
   slabEntered_ = peer_->peerSlab()->gate.enter();
   if (slabEntered_) return Status::ok();
@@ -220,7 +223,7 @@ void DeviceTransfer::end(const Status& status) {
   }
   peer_->metrics().ended(status.code()).add();
   if (status.isOk() && blocks_.bytes() > 0)
-    peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get")
+    peer_->bytes(kCudaEngine, blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
   peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(1, status);

@@ -77,8 +77,9 @@ class DeviceTransfer final : public Pending {
 // synchronisation does.
 std::chrono::nanoseconds spinTimeFor(uint64_t bytes);
 
-// Posts `blocks` (which may be empty where the notification says something) on the device.
-Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, Device device,
+// Posts `blocks` (which may be empty where the notification says something) on a device of this
+// context.
+Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, DeviceExecutor& executor,
                               BlockProgram blocks, OwnedNotify notify, const PostOptions& options);
 
 }  // namespace peerlane

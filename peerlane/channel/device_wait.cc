@@ -3,13 +3,18 @@
 
 #include <utility>
 
+#include "peerlane/channel/captured_post.h"
+
 namespace peerlane {
 
 Result<Transfer> DeviceWait::begin(const std::shared_ptr<PeerCore>& peer, DeviceStream stream,
                                    uint64_t offset, uint64_t value, std::string what,
-                                   std::chrono::nanoseconds timeout) {
+                                   std::chrono::nanoseconds timeout, uint64_t perReplay) {
   PEERLANE_RETURN_IF_ERROR(peer->usable());
   PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executorOf(stream));
+  if (executor->isCapturing(stream))
+    return CapturedPost::captureWait(peer, *executor, stream, offset, value, perReplay,
+                                     std::move(what));
   PEERLANE_ASSIGN(std::byte* const slab, peer->deviceSlab());
   auto wait = std::make_shared<DeviceWait>(peer, *executor, std::move(what));
   PEERLANE_ASSIGN(wait->abort_, executor->borrowWord());

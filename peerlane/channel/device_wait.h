@@ -24,10 +24,11 @@ class DeviceWait final : public Pending {
         what_(std::move(what)) {}
   ~DeviceWait() override;
 
-  // Holds `stream` until the counter `line` (in this side's slab, at `offset`) reaches `value`.
+  // Holds `stream` until the counter `line` (in this side's slab, at `offset`) reaches `value`. On
+  // a stream that is being captured: as CapturedPost::captureWait.
   static Result<Transfer> begin(const std::shared_ptr<PeerCore>& peer, DeviceStream stream,
                                 uint64_t offset, uint64_t value, std::string what,
-                                std::chrono::nanoseconds timeout);
+                                std::chrono::nanoseconds timeout, uint64_t perReplay = 1);
 
   void cancel() override;
   Turn turn() override;

@@ -47,7 +47,7 @@ void retireRegion(const std::shared_ptr<RegionRecord>& record,
         forgetIfFree(*peer, *record);
         continue;
       }
-      peer->revoke(record->allocation, record->generation, [record, each] {
+      peer->revoke(record->allocation, record->generation, /*freed=*/false, [record, each] {
         if (const auto alive = each.lock()) forgetIfFree(*alive, *record);
       });
     }

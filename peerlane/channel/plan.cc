@@ -265,11 +265,11 @@ Result<Plan> Plan::make(const Peer& peer, Direction direction, const Blocks& blo
   PEERLANE_RETURN_IF_ERROR(peer.core()->usable());
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
-  PEERLANE_ASSIGN(const std::optional<Device> device, program.device());
+  PEERLANE_ASSIGN(DeviceExecutor* const executor, program.executor(*peer.core(), {}));
   Plan plan;
-  if (device) {
+  if (executor != nullptr) {
     PEERLANE_ASSIGN(plan.device_,
-                    DevicePlan::create(peer.core(), *device, std::move(program), options));
+                    DevicePlan::create(peer.core(), *executor, std::move(program), options));
     return plan;
   }
   plan.core_ = std::make_shared<PlanCore>(peer.core(), std::move(program));

@@ -27,8 +27,7 @@ uint64_t Signal::value() const {
 
 uint64_t Signal::word() const {
   // Devices of the peer add to words of their own.
-  return peer_.core()->deviceLink() == nullptr ? loadWord(word_, Width::k64)
-                                               : CounterLine::value(word_);
+  return peer_.core()->devicesAdd() ? CounterLine::value(word_) : loadWord(word_, Width::k64);
 }
 
 Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
@@ -37,7 +36,7 @@ Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
   PeerCore& core = *peer_.core();
   const auto over = [&] { return reached() || core.failureCode() != Code::kOk; };
   // A store of a device wakes nobody: while this thread sleeps, the progress thread looks.
-  const bool byDevice = core.deviceLink() != nullptr;
+  const bool byDevice = core.devicesAdd();
   if (byDevice) core.progress().expectDeviceStores();
   const Status waited = core.progress().wait(over, timeout);
   if (byDevice) core.progress().deviceStoresSeen();
@@ -46,14 +45,14 @@ Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
 }
 
 Result<Transfer> Signal::waitOn(DeviceStream stream, uint64_t value,
-                                std::chrono::nanoseconds timeout) const {
+                                std::chrono::nanoseconds timeout, uint64_t perReplay) const {
   if (!stream)
     return Status(Code::kInvalidArgument, "Signal::waitOn needs a stream (DeviceStream::cuda)");
   const auto offset = static_cast<uint64_t>(word_ - peer_.core()->slab());
   const uint64_t number = (offset - slab::kSignalsOffset) / slab::kWordStrideBytes;
   return DeviceWait::begin(peer_.core(), stream, offset, value,
                            "signal " + std::to_string(number) + " >= " + std::to_string(value),
-                           timeout);
+                           timeout, perReplay);
 }
 
 Result<Transfer> addSignal(const Peer& peer, uint32_t number, uint64_t value) {

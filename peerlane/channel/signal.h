@@ -27,8 +27,12 @@ class Signal {
   // Holds a GPU's stream until then; the call returns at once. What is enqueued behind it sees the
   // bytes of every put whose addition is in the value. The transfer ends when the stream has gone
   // on: OK; kTimeout, kCancelled, kPeerLost or kPeerSilent when it was let go without that.
+  // On a stream that is being captured into a graph the wait is a part of the graph: the first
+  // replay waits for `value`, each later one for `perReplay` more. It has no timeout; losing the
+  // peer lets the stream go on, and the transfer says so (PostOptions::deviceStream).
   Result<Transfer> waitOn(DeviceStream stream, uint64_t value,
-                          std::chrono::nanoseconds timeout = std::chrono::hours(24)) const;
+                          std::chrono::nanoseconds timeout = std::chrono::hours(24),
+                          uint64_t perReplay = 1) const;
 
  private:
   Signal(Peer peer, const std::byte* word) : peer_(std::move(peer)), word_(word) {}

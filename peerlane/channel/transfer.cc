@@ -30,9 +30,10 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
     if (!local->gate.open())
       return Status(Code::kClosed,
                     "region " + std::to_string(local->allocation) + " is being unregistered");
-  PEERLANE_ASSIGN(const std::optional<Device> device, program.device());
-  if (device)
-    return postOnDevice(peer.core(), *device, std::move(program), std::move(owned), options);
+  PEERLANE_ASSIGN(DeviceExecutor* const executor,
+                  program.executor(*peer.core(), options.deviceStream));
+  if (executor != nullptr)
+    return postOnDevice(peer.core(), *executor, std::move(program), std::move(owned), options);
   if (options.deviceStream)
     return Status(Code::kInvalidArgument,
                   "a device stream was given, and none of the memory is a device's");
@@ -105,7 +106,7 @@ Result<Transfer> notify(const Peer& peer, const Notify& what, DeviceStream strea
   PEERLANE_ASSIGN(DeviceExecutor* const executor, peer.core()->executorOf(stream));
   PostOptions options;
   options.deviceStream = stream;
-  return postOnDevice(peer.core(), executor->device(), BlockProgram(), std::move(owned), options);
+  return postOnDevice(peer.core(), *executor, BlockProgram(), std::move(owned), options);
 }
 
 Status flush(const Peer& peer, std::chrono::nanoseconds timeout) {

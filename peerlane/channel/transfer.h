@@ -66,6 +66,13 @@ struct PostOptions {
   // is enqueued on it after the call returned, and the call does not wait for it. A message
   // (Notify::message) is delivered by the host once the bytes are there; a signal is added by the
   // stream itself.
+  //
+  // A stream that is being captured into a CUDA graph makes the post a part of the graph: every
+  // replay moves the bytes anew, adds to the signal and has a message delivered. Remote regions
+  // must be imported before (kNotPrepared). The transfer then stands for all replays: it runs until
+  // the graph and its executables are destroyed (OK), the peer is lost or cancel() is called, from
+  // when on replays leave it out; wait() is kNotSupported. Until the graph is destroyed its regions
+  // count as in use. A signal has words for 7 streams and captures.
   DeviceStream deviceStream{};
   Engine engine = Engine::kAuto;  // GPU memory: who copies
   uint32_t ctas = 0;  // for Engine::kSm: how many thread blocks; 0: as many as are useful

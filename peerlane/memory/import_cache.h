@@ -5,6 +5,7 @@
 // gone. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/remote_memory.h"
 #include "peerlane/memory/use_gate.h"
 
@@ -21,6 +23,8 @@ namespace peerlane {
 struct ImportedRegion {
   RemoteMemory memory;
   UseGate gate;
+  std::atomic<bool> freed{false};  // why the gate is closed: its owner has lost it
+  PinSlot pin;  // of host memory that is mapped here; released when the gate is drained
 };
 
 class ImportCache {

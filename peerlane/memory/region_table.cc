@@ -17,6 +17,7 @@ const char* regionStateName(RegionState state) {
     case RegionState::kLive: return "live";
     case RegionState::kClosing: return "closing";
     case RegionState::kQuarantined: return "quarantined";
+    case RegionState::kFreed: return "freed behind our back";
   }
   return "?";
 }
@@ -51,6 +52,9 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
   if (found->second.record->generation != generation)
     return Status(Code::kInvalidArgument,
                   regionName(allocation) + " is referred to by a stale or forged generation");
+  if (found->second.state == RegionState::kFreed)
+    return Status(Code::kClosed,
+                  regionName(allocation) + " was freed by its program without being unregistered");
   if (found->second.state != RegionState::kLive)
     return Status(Code::kClosed, regionName(allocation) + " is being unregistered");
   return found->second.record;
@@ -118,6 +122,14 @@ std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation)
 void RegionTable::setState(uint64_t allocation, RegionState state) {
   const std::lock_guard lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end()) found->second.state = state;
+}
+
+std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<RegionRecord>> records;
+  for (const auto& [allocation, entry] : entries_)
+    if (entry.state == RegionState::kLive) records.push_back(entry.record);
+  return records;
 }
 
 void RegionTable::remove(uint64_t allocation) {

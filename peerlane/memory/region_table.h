@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/memory/use_gate.h"
@@ -26,9 +27,11 @@ struct RegionRecord {
   MemoryDescription memory;
   std::unique_ptr<Allocation> owned;  // memory from Context::allocate
   UseGate gate;
+  PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
 };
 
-enum class RegionState : uint8_t { kLive, kClosing, kQuarantined };
+// kFreed: its program freed the memory without unregistering it.
+enum class RegionState : uint8_t { kLive, kClosing, kQuarantined, kFreed };
 const char* regionStateName(RegionState state);
 
 struct RegionView {  // for dumps
@@ -68,6 +71,8 @@ class RegionTable final : public RegionDirectory {
   std::vector<PeerNumber> importers(uint64_t allocation) const;
 
   void setState(uint64_t allocation, RegionState state);
+  // Those that are live.
+  std::vector<std::shared_ptr<RegionRecord>> live() const;
   // Forgets the region. Requires: its gate is closed and drained, and nobody imports it.
   void remove(uint64_t allocation);
 

@@ -48,7 +48,6 @@ namespace peerlane::cuda {
   ENTRY(cuMemImportFromShareableHandle, 10020)         \
   ENTRY(cuStreamWaitValue64, 11070)                    \
   ENTRY(cuStreamWriteValue64, 11070)                   \
-  ENTRY(cuStreamBatchMemOp, 11070)                     \
   ENTRY(cuStreamGetId, 12000)                          \
   ENTRY(cuStreamGetCtx, 9020)                          \
   ENTRY(cuStreamIsCapturing, 10000)                    \

@@ -21,6 +21,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/device.h"
+#include "peerlane/memory/device_pin.h"
 #include "peerlane/program/binding.h"
 #include "peerlane/program/device_stream.h"
 #include "peerlane/program/program.h"
@@ -76,6 +77,13 @@ class DeviceProgram {
   virtual uint64_t bytes() const = 0;  // of one post; of one block where it is indexed
 };
 
+// Work that is part of a graph: what it needs as long as the graph exists. Requires at its end: the
+// graph and every executable made from it are gone.
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+};
+
 class DeviceExecutor {
  public:
   struct Wishes {
@@ -94,7 +102,8 @@ class DeviceExecutor {
                                                          const Binding& binding,
                                                          const Wishes& wishes) = 0;
   // `stream`: none means one of the executor's own. Errors: kInvalidArgument (a stream of another
-  // GPU), kNotSupported (it is being captured), kSystem (the device has failed). After an error
+  // GPU), kUnavailable (graphs hold all words of the signal), kNotSupported (it is being captured),
+  // kSystem (the device has failed). After an error
   // nothing was enqueued, unless it is kSystem.
   virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                                   const DeviceIndices& indices = {}) = 0;
@@ -119,16 +128,42 @@ class DeviceExecutor {
   virtual void refuse(const LatePost& late) = 0;
   virtual void waitEnded() = 0;
 
+  // --- Streams that are being captured into a graph ---
+  // Work becomes a part of the graph and is done at each replay, with numbers that grow from replay
+  // to replay. It looks at `abort` (a borrowed word): anything but 0 makes it do nothing but keep
+  // count. Replays of one graph run one after the other, as CUDA does with each executable.
+  // Errors: kUnavailable (too many captured operations; graphs hold all words of a signal),
+  // kInvalidArgument, kSystem; after them a part may have been captured.
+  virtual bool isCapturing(DeviceStream stream) = 0;
+  // `program` lives as long as the work. `fault`, a borrowed word, becomes 1 when block numbers in
+  // device memory were out of range; block numbers in host memory are those of the capture.
+  virtual Result<std::unique_ptr<CapturedWork>> capture(DeviceProgram& program, DeviceStream stream,
+                                                        const DeviceIndices& indices,
+                                                        const std::atomic<uint64_t>* abort,
+                                                        std::atomic<uint64_t>* fault) = 0;
+  // The first replay waits for `value`, each later one for `perReplay` more. Whoever sees the end
+  // of the graph says so by waitEnded(), once.
+  virtual Result<std::unique_ptr<CapturedWork>> captureWait(DeviceStream stream,
+                                                            const std::byte* line, uint64_t value,
+                                                            uint64_t perReplay,
+                                                            const std::atomic<uint64_t>* abort) = 0;
+  // Each replay adds 1 to `word`, a borrowed one, when what was captured before is done.
+  virtual Result<std::unique_ptr<CapturedWork>> captureBell(DeviceStream stream,
+                                                            std::atomic<uint64_t>* word,
+                                                            const std::atomic<uint64_t>* abort) = 0;
+  // Calls `gone` when the graph and all its executables are gone, on a thread of the driver's that
+  // must not call CUDA.
+  virtual Status keepByGraph(DeviceStream stream, std::function<void()> gone) = 0;
+
   // A word that streams of this device and CPUs read and write; 0 when it is lent.
   virtual Result<std::atomic<uint64_t>*> borrowWord() = 0;
   // It is lent again once `after` has ended.
   virtual void returnWord(std::atomic<uint64_t>* word, const DevicePost& after = {}) = 0;
 
-  // Makes host memory reachable for the device, at the address it has. Whole pages are pinned; it
-  // may take milliseconds per GiB.
-  virtual Status pin(std::byte* address, size_t bytes) = 0;
-  // Ends that, later: `done` is called once the memory may go. Thread: any.
-  virtual void unpin(std::byte* address, std::function<void()> done) = 0;
+  // Makes host memory reachable for all devices of this kind, at the address it has. Whole pages
+  // are pinned; it may take a fraction of a second per GiB. Errors: kNotSupported, kUnavailable
+  // (just being unpinned), kOutOfMemory, kSystem.
+  virtual Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) = 0;
 
   // Words in [address, address + bytes) go away: nothing waits for them or adds to them any more.
   virtual void forgetWords(const std::byte* address, size_t bytes) = 0;

@@ -15,6 +15,7 @@
 #include "peerlane/program/stream/stream_executor.h"
 #endif
 #include "peerlane/memory/host_provider.h"
+#include "peerlane/os/cuda.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
@@ -34,6 +35,9 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
 // How long the end of a context waits for the goodbyes of its peers: a frozen one must not freeze
 // this process.
 constexpr std::chrono::seconds kGoodbyePatience{2};
+
+// How long GPU memory that was freed without being unregistered may stay unnoticed.
+constexpr std::chrono::milliseconds kSweepInterval{500};
 
 }  // namespace
 
@@ -87,7 +91,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
     std::atomic<bool> gone{false};
-    bool quarantined = false;  // progress thread
+    std::atomic<bool> unpinned{false};  // no device reaches it
+    bool unpinning = false;             // progress thread, as the next
+    bool quarantined = false;
   };
 
   std::shared_ptr<PeerCore> makePeer(
@@ -97,6 +103,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void onConnection(Fd socket);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void tryFinish(const std::shared_ptr<Leaving>& leaving);
+  bool unpin(const std::shared_ptr<Leaving>& leaving);
+  void sweep();
   void quarantine(const std::shared_ptr<Leaving>& leaving);
 
   const uint64_t forks_;
@@ -108,6 +116,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Inspection> inspection_;
+  Timer sweepTimer_;  // progress thread
 
   mutable std::mutex mutex_;
   uint64_t nextPeer_ = 1;  // under mutex_, as all below
@@ -157,6 +166,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
     listeners_ = std::move(*listeners);
     auto inspection = Inspection::create(progress_->loop(), config_.socketDirectory, id_.toText(),
                                          [this] { return dump() + "\n" + metrics_.text(); });
+    if (!gpus_.empty()) sweep();
     // Being looked at is a service, not a need.
     if (inspection.isOk())
       inspection_ = std::move(*inspection);
@@ -176,6 +186,7 @@ void Context::State::stop() {
   (void)progress_->call([this] {
     listeners_.reset();
     inspection_.reset();
+    sweepTimer_ = {};
     std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
     {
       const std::lock_guard lock(mutex_);
@@ -445,7 +456,9 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
       leaving = found->second;
     } else {
       // An earlier call timed out, and the rest happened since.
-      if (!regions_.find(record->allocation, record->generation).isOk()) return Status::ok();
+      if (regions_.find(record->allocation, record->generation).status().code() ==
+          Code::kInvalidArgument)
+        return Status::ok();
       leaving = std::make_shared<Leaving>();
       leaving->record = record;
       leaving_[record->allocation] = leaving;
@@ -466,7 +479,7 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
         }
         if (!peer) continue;
         leaving->holders.fetch_add(1);
-        peer->revoke(leaving->record->allocation, leaving->record->generation,
+        peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
                      [weak = self->weak_from_this(), leaving] {
                        leaving->holders.fetch_sub(1);
                        if (auto alive = weak.lock()) alive->tryFinish(leaving);
@@ -479,15 +492,24 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   const auto free = [leaving] {
     return leaving->holders.load(std::memory_order_acquire) == 0 && leaving->record->gate.drained();
   };
-  const auto done = [leaving, free] {
-    return leaving->gone.load(std::memory_order_acquire) || free();
+  bool asked = false;  // the progress thread was, to take the region out
+  const auto done = [&asked, leaving, free] {
+    return leaving->gone.load(std::memory_order_acquire) || (!asked && free());
   };
   // In slices: a posting thread that lets go of the region tells nobody.
   const auto deadline = Progress::deadlineIn(timeout);
   Status waited;
-  do {
+  for (;;) {
     waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
-  } while (waited.code() == Code::kTimeout && Clock::now() < deadline);
+    if (leaving->gone.load(std::memory_order_acquire)) break;
+    if (waited.isOk()) {
+      asked = true;  // what is left to wait for is a device that lets go of its pages
+      PEERLANE_RETURN_IF_ERROR(progress_->call([&] { tryFinish(leaving); }));
+    } else if (waited.code() != Code::kTimeout) {
+      break;
+    }
+    if (Clock::now() >= deadline) break;
+  }
   // Whatever the wait said: the progress thread alone takes the region out, and knows who is
   // silent.
   Status result = waited;
@@ -503,10 +525,12 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
           Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
                                         " is quarantined: a silent peer may still write to it");
     else
-      result = Status(Code::kTimeout, "region " + std::to_string(record->allocation) +
-                                          " is still in use by " +
-                                          std::to_string(record->gate.pins()) + " transfers and " +
-                                          std::to_string(leaving->holders.load()) + " peers");
+      result =
+          Status(Code::kTimeout,
+                 "region " + std::to_string(record->allocation) + " is still in use by " +
+                     std::to_string(record->gate.pins()) + " transfers and " +
+                     std::to_string(leaving->holders.load()) + " peers" +
+                     (leaving->unpinning ? ", and pinned for a GPU that something runs on" : ""));
   }));
   return result;
 }
@@ -516,6 +540,7 @@ void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
   if (leaving->gone.load(std::memory_order_acquire)) return;
   if (leaving->holders.load(std::memory_order_acquire) != 0 || !leaving->record->gate.drained())
     return;
+  if (!unpin(leaving)) return;
   if (leaving->quarantined) metrics_.quarantinedRegions().add(-1);
   regions_.remove(leaving->record->allocation);
   leaving->record->owned.reset();
@@ -525,6 +550,41 @@ void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
   }
   leaving->gone.store(true, std::memory_order_release);
   progress_->notifyWaiters();
+}
+
+// Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
+bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
+  if (!std::exchange(leaving->unpinning, true))
+    leaving->record->pin.release([weak = weak_from_this(), leaving] {
+      leaving->unpinned.store(true, std::memory_order_release);
+      const auto alive = weak.lock();
+      if (!alive || alive->progress_->onLoopThread()) return;
+      alive->progress_->post([alive, leaving] { alive->tryFinish(leaving); });
+    });
+  return leaving->unpinned.load(std::memory_order_acquire);
+}
+
+// Progress thread. GPU memory that was freed, and perhaps given to somebody else, while it is
+// registered: the owner's next post would notice, but peers may never come by here.
+void Context::State::sweep() {
+  for (const auto& record : regions_.live()) {
+    if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
+        cuda::identityOf(record->base) == record->memory.identity)
+      continue;
+    PEERLANE_LOG_WARN(
+        "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",
+        record->allocation, record->bytes, record->memory.device.toString());
+    regions_.setState(record->allocation, RegionState::kFreed);
+    for (const uint64_t number : regions_.importers(record->allocation)) {
+      std::shared_ptr<PeerCore> peer;
+      {
+        const std::lock_guard lock(mutex_);
+        if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
+      }
+      if (peer) peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
+    }
+  }
+  sweepTimer_ = progress_->loop().after(kSweepInterval, [this] { sweep(); });
 }
 
 // Progress thread. Only silence quarantines; a slow peer is merely waited for.

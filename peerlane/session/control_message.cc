@@ -145,7 +145,8 @@ Built build(Encoder& to, const control::Release& message) {
 
 Built build(Encoder& to, const control::Revoke& message) {
   return {schema::Message::Revoke,
-          schema::CreateRevoke(to.builder, message.request, message.allocation, message.generation)
+          schema::CreateRevoke(to.builder, message.request, message.allocation, message.generation,
+                               message.freed)
               .Union()};
 }
 
@@ -281,7 +282,7 @@ control::Release read(Decoder&, const schema::Release& table) {
 }
 
 control::Revoke read(Decoder&, const schema::Revoke& table) {
-  return {table.request(), table.allocation(), table.generation()};
+  return {table.request(), table.allocation(), table.generation(), table.freed()};
 }
 
 control::RevokeDone read(Decoder&, const schema::RevokeDone& table) {

@@ -114,6 +114,7 @@ struct Revoke {
   uint64_t request = 0;
   uint64_t allocation = 0;
   uint64_t generation = 0;
+  bool freed = false;  // it is gone already: its program freed it without unregistering it
   friend bool operator==(const Revoke&, const Revoke&) = default;
 };
 

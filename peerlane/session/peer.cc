@@ -110,15 +110,9 @@ void Peer::close() const {
 
 namespace {
 
-// Where there is a link to GPUs, asking which there are costs little: the driver is loaded.
 std::vector<std::string> devicesOf(const PeerCore& core) {
   std::vector<std::string> texts;
-  const auto gpus = cuda::gpus();
-  if (!gpus.isOk()) return texts;
-  for (const cuda::GpuFacts& gpu : *gpus) {
-    const auto executor = core.executor({.kind = DeviceKind::kCuda, .index = gpu.index});
-    if (executor.isOk()) texts.push_back((*executor)->explain());
-  }
+  for (const auto& executor : core.devices()) texts.push_back(executor->explain());
   return texts;
 }
 

@@ -216,6 +216,7 @@ Status PeerCore::handle(control::Accepted& message) {
 
 // Beside the link that was chosen: memory of devices, where both sides have some.
 Status PeerCore::completeDeviceLink(std::map<std::string, Offer>& offers) {
+  devicesAdd_ = !around_.devices.empty() || offers.find("cuda_ipc") != offers.end();
   for (const auto& transport : around_.transports) {
     if (!transport->forDevices()) continue;
     const std::string name(transport->name());
@@ -247,9 +248,8 @@ Status PeerCore::sendSlab() {
         auto self = weak.lock();
         if (!self) return;           // the link went with the peer
         if (self->forked()) return;  // locks may be held for ever
-        if (self->over()) return self->linkOf(region->memory).detach(region->memory);
-        auto shared = std::make_shared<std::unique_ptr<ImportedRegion>>(std::move(region));
-        self->progress().post([self, shared] { self->dropImported(std::move(*shared)); });
+        std::shared_ptr<ImportedRegion> shared = std::move(region);
+        shared->pin.release([self, shared] { self->dropImported(shared); });
       });
   PEERLANE_ASSIGN(
       auto memory,

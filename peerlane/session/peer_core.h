@@ -93,11 +93,13 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // OK while ready; else why nothing can be posted.
   Status failure() const;
   Code failureCode() const { return failureCode_.load(std::memory_order_acquire); }
-  // The next three are constant once the peer is ready.
+  // The next five are constant once the peer is ready.
   const ContextId& context() const { return identity_.context; }
   Link& link() const { return *link_; }
   // Beside it, for memory of devices; null when either side has none, or they cannot be reached.
   const Link* deviceLink() const { return deviceLink_.get(); }
+  // Devices, at either side, may add to counters: these are lines then (program/counter_line.h).
+  bool devicesAdd() const { return devicesAdd_; }
   Link& linkOf(const RemoteMemory& memory) const {
     return isCuda(memory.grant.kind) && deviceLink_ ? *deviceLink_ : *link_;
   }
@@ -121,6 +123,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   }
   RegionTable& regions() const { return around_.regions; }
 
+  const DeviceExecutors& devices() const { return around_.devices; }
   // The executor of a device of this context; kInvalidArgument for any other.
   Result<DeviceExecutor*> executor(Device device) const;
   // The executor that a stream belongs to.
@@ -175,7 +178,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // --- Progress thread ---
   Turn turn() override;
   // The owner takes a region back; `done` is called when the peer has confirmed or is proven dead.
-  void revoke(uint64_t allocation, uint64_t generation, std::function<void()> done);
+  // `freed`: the memory has gone already.
+  void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done);
 
  private:
   void onAuthenticated(const PeerIdentity& identity);
@@ -189,9 +193,13 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status sendOffers();
   Status sendSlab();
   Status completeDeviceLink(std::map<std::string, Offer>& offers);
-  Result<std::byte*> openWindow(std::shared_ptr<SharedSegment>& window, const Fd& fd,
-                                uint64_t offset);
-  void closeWindow(std::shared_ptr<SharedSegment>& window);
+  // A mapping of a slab that is for devices alone.
+  struct Window {
+    std::shared_ptr<SharedSegment> segment;
+    std::unique_ptr<DevicePin> pin;
+  };
+  Result<std::byte*> openWindow(Window& window, const Fd& fd, uint64_t offset);
+  void closeWindow(Window& window);
   Result<RemoteMemory> attach(Grant grant);
   void maybeReady();
   Status handle(control::Offers& message);
@@ -213,7 +221,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void setHeard();
   void importDone(const std::shared_ptr<ImportSlot>& slot,
                   Result<std::shared_ptr<ImportedRegion>> result);
-  void dropImported(std::unique_ptr<ImportedRegion> region);
+  void dropImported(std::shared_ptr<ImportedRegion> region);
+  void forgetImported(ImportedRegion& region);
   bool turnRevocations();
   void watchRevocations();
   bool serveMailboxes();
@@ -268,6 +277,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // Constant once ready.
   std::unique_ptr<Link> link_;
   std::unique_ptr<Link> deviceLink_;
+  bool devicesAdd_ = false;
   std::shared_ptr<RegionRecord> slab_;
   std::shared_ptr<ImportedRegion> peerSlab_;
   std::unique_ptr<ImportCache> imported_;
@@ -275,8 +285,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   uint64_t peerSlabOffset_ = 0;
 
   std::mutex windowMutex_;
-  std::shared_ptr<SharedSegment> ownWindow_;  // under windowMutex_, as the next
-  std::shared_ptr<SharedSegment> peerWindow_;
+  Window ownWindow_;  // under windowMutex_, as the next
+  Window peerWindow_;
 
   struct Revoked {
     uint64_t request;

@@ -26,10 +26,9 @@ Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {
                 "the stream belongs to no device of this context (ContextOptions::devices)");
 }
 
-Result<std::byte*> PeerCore::openWindow(std::shared_ptr<SharedSegment>& window, const Fd& fd,
-                                        uint64_t offset) {
+Result<std::byte*> PeerCore::openWindow(Window& window, const Fd& fd, uint64_t offset) {
   const std::lock_guard lock(windowMutex_);
-  if (window) return window->data();
+  if (window.segment) return window.segment->data();
   if (around_.devices.empty())
     return Status(Code::kInvalidArgument, "this context was made without devices");
   if (!fd)
@@ -38,16 +37,16 @@ Result<std::byte*> PeerCore::openWindow(std::shared_ptr<SharedSegment>& window, 
   PEERLANE_ASSIGN(Fd own, fd.dup());
   PEERLANE_ASSIGN(auto segment,
                   SharedSegment::import(std::move(own), slab::kBytes, offset, /*writable=*/true));
-  PEERLANE_RETURN_IF_ERROR(around_.devices.front()->pin(segment->data(), segment->bytes()));
-  window = std::move(segment);
-  return window->data();
+  PEERLANE_ASSIGN(window.pin, around_.devices.front()->pin(segment->data(), segment->bytes()));
+  window.segment = std::move(segment);
+  return window.segment->data();
 }
 
-void PeerCore::closeWindow(std::shared_ptr<SharedSegment>& window) {
-  if (!window) return;
-  std::byte* address = window->data();
-  for (const auto& executor : around_.devices) executor->forgetWords(address, window->bytes());
-  around_.devices.front()->unpin(address, [segment = std::move(window)] {});
+void PeerCore::closeWindow(Window& window) {
+  if (!window.segment) return;
+  for (const auto& executor : around_.devices)
+    executor->forgetWords(window.segment->data(), window.segment->bytes());
+  DevicePin::release(std::move(window.pin), [segment = std::move(window.segment)] {});
 }
 
 Result<std::byte*> PeerCore::deviceSlab() {

@@ -179,10 +179,16 @@ Result<RemoteMemory> PeerCore::attach(Grant grant) {
   return Status(Code::kNotSupported, why);
 }
 
-// The last user of an imported region is gone.
-void PeerCore::dropImported(std::unique_ptr<ImportedRegion> region) {
-  const RegionGrant grant = region->memory.grant;
-  linkOf(region->memory).detach(region->memory);
+// The last user of an imported region is gone, and no device reaches it any more. Any thread.
+void PeerCore::dropImported(std::shared_ptr<ImportedRegion> region) {
+  if (over()) return linkOf(region->memory).detach(region->memory);
+  progress().post(
+      [self = shared_from_this(), region = std::move(region)] { self->forgetImported(*region); });
+}
+
+void PeerCore::forgetImported(ImportedRegion& region) {
+  const RegionGrant grant = region.memory.grant;
+  linkOf(region.memory).detach(region.memory);
   if (state() == PeerState::kReady || state() == PeerState::kSilent)
     (void)connection_->sendIfOpen(control::Release{grant.allocation, grant.generation});
 }
@@ -192,7 +198,8 @@ Status PeerCore::handle(control::Release& message) {
   return Status::ok();
 }
 
-void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<void()> done) {
+void PeerCore::revoke(uint64_t allocation, uint64_t generation, bool freed,
+                      std::function<void()> done) {
   if (!events_.gone) {  // forgotten: it has left
     around_.regions.forgetImporter(allocation, number_);
     return done();
@@ -205,13 +212,19 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, std::function<vo
   // Its goodbye will confirm, or its end: a connection that ended proves nothing about a process
   // that writes by itself.
   if (over()) return;
-  (void)connection_->send(control::Revoke{request, allocation, generation});
+  (void)connection_->send(control::Revoke{request, allocation, generation, freed});
 }
 
 Status PeerCore::handle(control::Revoke& message) {
   if (!imported_) return Status(Code::kCorrupt, "a revocation before the link is made");
   auto region = imported_->find(message.allocation, message.generation);
   if (!region) return connection_->send(control::RevokeDone{message.request, Code::kOk});
+  if (message.freed) {
+    region->freed.store(true,
+                        std::memory_order_relaxed);  // before the gate, which is looked at first
+    PEERLANE_LOG_WARN("peer {} freed its region {} without unregistering it", number_,
+                      message.allocation);
+  }
   region->gate.close();
   {
     const std::lock_guard lock(revokedMutex_);
@@ -237,8 +250,11 @@ bool PeerCore::turnRevocations() {
   const size_t before = revoked_.size();
   std::erase_if(revoked_, [this](const Revoked& revoked) {
     if (!revoked.region->gate.drained()) return false;
-    progress().post([self = shared_from_this(), request = revoked.request] {
-      (void)self->connection_->sendIfOpen(control::RevokeDone{request, Code::kOk});
+    // In one process it is the owner's memory itself that was pinned.
+    revoked.region->pin.release([self = shared_from_this(), revoked] {
+      self->progress().post([self, request = revoked.request] {
+        (void)self->connection_->sendIfOpen(control::RevokeDone{request, Code::kOk});
+      });
     });
     return true;
   });

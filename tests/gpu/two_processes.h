@@ -30,6 +30,8 @@ class Line {
   int fd_;
 };
 
+// GPUs in software copy as fast as one core does: tests that are about time or size move less.
+bool inSoftware();
 // How many GPUs there are, asked in a child.
 int gpuCount();
 

@@ -38,7 +38,7 @@ std::vector<ControlMessage> everyMessage() {
       control::ImportReply{4, Code::kNotSupported, "no such memory", 3, 0x7f0000001000, 1 << 20,
                            4096, 1, 7, 21, 22, 3, 1 << 21, 99, pattern(64)},
       control::Release{6, 7},
-      control::Revoke{8, 9, 10},
+      control::Revoke{8, 9, 10, true},
       control::RevokeDone{8, Code::kTimeout},
       control::UserMessage{77, pattern(4096)},
       control::TransferFault{12, Code::kCorrupt, "lane is broken"},

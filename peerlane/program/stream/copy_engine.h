@@ -17,12 +17,13 @@ class CopyEngine {
  public:
   // Enqueues all pieces on `stream` (a CUstream of the current context).
   Status copy(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+  // The same without batches, which graphs do not take.
+  static Status oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream);
   std::string explain() const;
 
  private:
   enum class Batches : uint8_t { kUntried, kWork, kRefused };
 
-  Status oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream);
   Status batch(const std::vector<kernel::CopyPiece>& pieces, void* stream);
 
   Batches batches_ = Batches::kUntried;

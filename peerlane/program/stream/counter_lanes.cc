@@ -11,12 +11,14 @@ CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane,
                              [&](const Word& word) { return word.lane == &lane; });
   if (chosen == words.end())
     chosen = std::find_if(words.begin(), words.end(),
-                          [](const Word& word) { return word.last.ended(); });
+                          [](const Word& word) { return !word.reserved && word.last.ended(); });
   // All are busy with other streams: line up behind the one that was used least recently.
   if (chosen == words.end())
-    chosen = std::min_element(words.begin(), words.end(),
-                              [](const Word& a, const Word& b) { return a.claims < b.claims; });
+    chosen = std::min_element(words.begin(), words.end(), [](const Word& a, const Word& b) {
+      return a.reserved != b.reserved ? b.reserved : a.claims < b.claims;
+    });
   Claim claim;
+  if (chosen->reserved) return claim;
   if (chosen->lane != &lane && !chosen->last.ended()) claim.after = chosen->last;
   chosen->lane = &lane;
   chosen->claims = ++claims_;
@@ -25,6 +27,28 @@ CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane,
   claim.word = reinterpret_cast<uint64_t*>(line) + index;
   claim.total = chosen->total;
   return claim;
+}
+
+CounterLanes::Claim CounterLanes::reserve(std::byte* line) {
+  Words& words = lines_[line];
+  const auto chosen = std::find_if(words.begin(), words.end(), [](const Word& word) {
+    return !word.reserved && word.last.ended();
+  });
+  Claim claim;
+  if (chosen == words.end()) return claim;
+  chosen->reserved = true;
+  chosen->lane = nullptr;
+  const auto index = static_cast<size_t>(chosen - words.begin()) + 1;
+  claim.word = reinterpret_cast<uint64_t*>(line) + index;
+  claim.total = chosen->total;
+  return claim;
+}
+
+void CounterLanes::giveBack(std::byte* line, const Claim& claim, uint64_t total) {
+  if (lines_.find(line) == lines_.end()) return;  // forgotten
+  Word& word = wordOf(line, claim);
+  word.reserved = false;
+  word.total = total;
 }
 
 CounterLanes::Word& CounterLanes::wordOf(std::byte* line, const Claim& claim) {

@@ -25,11 +25,16 @@ class CounterLanes {
     DevicePost after;    // to be waited for before, if it has a word
   };
 
-  // The word for the next post of `lane`, which adds `add` to the counter.
+  // The word for the next post of `lane`, which adds `add` to the counter. Null when graphs have
+  // them all.
   Claim claim(std::byte* line, const StreamLane& lane, uint64_t add);
   // The post of that claim was made, as `post`; or was not.
   void settle(std::byte* line, const Claim& claim, const DevicePost& post);
   void undo(std::byte* line, const Claim& claim, uint64_t add);
+  // A word for a graph alone, with the total that it has now; null when none is idle. Given back
+  // with the total that the graph left.
+  Claim reserve(std::byte* line);
+  void giveBack(std::byte* line, const Claim& claim, uint64_t total);
   // Lines in [address, address + bytes) are gone.
   void forget(const std::byte* address, size_t bytes);
 
@@ -39,6 +44,7 @@ class CounterLanes {
     DevicePost last;
     uint64_t claims = 0;  // order of use
     uint64_t total = 0;
+    bool reserved = false;
   };
   using Words = std::array<Word, CounterLine::kDeviceLanes>;
   Word& wordOf(std::byte* line, const Claim& claim);

@@ -10,6 +10,7 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda_pins.h"
 #include "peerlane/memory/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/program/kernel/copy_kernel.h"
@@ -17,7 +18,9 @@
 #include "peerlane/program/stream/copy_engine.h"
 #include "peerlane/program/stream/counter_lanes.h"
 #include "peerlane/program/stream/descriptor_arena.h"
+#include "peerlane/program/stream/stream_capture.h"
 #include "peerlane/program/stream/stream_lane.h"
+#include "peerlane/program/stream/stream_launch.h"
 #include "peerlane/program/stream/stream_program.h"
 
 namespace peerlane::stream {
@@ -28,12 +31,11 @@ using cuda::check;
 using cuda::CurrentContext;
 
 constexpr uint32_t kMostLanes = 512;
+constexpr uint32_t kMostCaptured = 1024;
 constexpr uint32_t kOwnStreams = 4;
 constexpr size_t kWordBytes = 64;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
-// A batch of stream memory operations holds no more.
-constexpr size_t kMostWordOps = 255;
 
 CUdeviceptr deviceAddress(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
@@ -55,6 +57,11 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+Status signalTaken() {
+  return Status(Code::kUnavailable, "graphs hold all " + std::to_string(CounterLine::kDeviceLanes) +
+                                        " words that streams have of this signal; use another one");
+}
+
 class StreamExecutor final : public DeviceExecutor {
  public:
   StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice,
@@ -75,27 +82,34 @@ class StreamExecutor final : public DeviceExecutor {
   void resolve(const LatePost& late, std::byte* base) override;
   void refuse(const LatePost& late) override;
   void waitEnded() override { CudaReclaimer::instance().waitEnded(); }
+  bool isCapturing(DeviceStream stream) override;
+  Result<std::unique_ptr<CapturedWork>> capture(DeviceProgram& program, DeviceStream stream,
+                                                const DeviceIndices& indices,
+                                                const std::atomic<uint64_t>* abort,
+                                                std::atomic<uint64_t>* fault) override;
+  Result<std::unique_ptr<CapturedWork>> captureWait(DeviceStream stream, const std::byte* line,
+                                                    uint64_t value, uint64_t perReplay,
+                                                    const std::atomic<uint64_t>* abort) override;
+  Result<std::unique_ptr<CapturedWork>> captureBell(DeviceStream stream,
+                                                    std::atomic<uint64_t>* word,
+                                                    const std::atomic<uint64_t>* abort) override;
+  Status keepByGraph(DeviceStream stream, std::function<void()> gone) override;
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
-  Status pin(std::byte* address, size_t bytes) override;
-  void unpin(std::byte* address, std::function<void()> done) override;
+  Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
   void forgetWords(const std::byte* address, size_t bytes) override;
   Status health() override;
   std::string explain() const override;
 
  private:
-  struct WordOp {
-    bool isWait = false;
-    const void* word = nullptr;
-    uint64_t value = 0;
-  };
-
   Status importOnce();
   Status upload(StreamProgram& program);
   Result<StreamLane*> laneOf(DeviceStream stream);
+  Status checkCapture(DeviceStream stream);
   Result<StreamLane*> makeLane(CUstream stream, uint64_t id);
   void letGo(StreamLane& lane);
-  Status wordOps(CUstream stream, std::span<const WordOp> ops);
+  static Status storeWord(void* stream, const void* word, uint64_t value);
+  static Status awaitWord(void* stream, const void* word, uint64_t atLeast);
   Result<DevicePost> enqueue(const StreamProgram& program, StreamLane& lane,
                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
   Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
@@ -122,6 +136,7 @@ class StreamExecutor final : public DeviceExecutor {
   std::vector<std::unique_ptr<StreamLane>> lanes_;
   std::unordered_map<uint64_t, StreamLane*> lanesById_;
   CopyEngine copyEngine_;
+  StreamCapture capture_{gpu_, counters_, mutex_, pool_};
   std::vector<kernel::CopyPiece> scratch_;
   uint32_t nextOwn_ = 0;
   std::vector<std::atomic<uint64_t>*> freeWords_;
@@ -141,13 +156,16 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
-  descriptors_ = std::make_shared<DescriptorArena>(slab_, kMostLanes * kWordBytes);
+  constexpr size_t kLaneBytes = kMostLanes * kWordBytes;
+  constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
+  descriptors_ = std::make_shared<DescriptorArena>(slab_, kLaneBytes + kGraphBytes);
   PEERLANE_RETURN_IF_ERROR(importOnce());
   for (CUstream& stream : ownStreams_)
     PEERLANE_RETURN_IF_ERROR(
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  capture_.open(setUpStream_, slab_->data() + kLaneBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
   PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kMostLanes * kWordBytes));
   std::memset(words.data, 0, kMostLanes * kWordBytes);
@@ -205,12 +223,8 @@ Result<StreamLane*> StreamExecutor::laneOf(DeviceStream given) {
   if (!given) stream = ownStreams_[nextOwn_++ % kOwnStreams];
   unsigned long long id = 0;
   PEERLANE_RETURN_IF_ERROR(check(api().cuStreamGetId(stream, &id), "cuStreamGetId"));
-  if (given) {
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (api().cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-        capture != CU_STREAM_CAPTURE_STATUS_NONE)
-      return Status(Code::kNotSupported, "the stream is being captured into a graph");
-  }
+  if (given && StreamCapture::isCapturing(stream))
+    return Status(Code::kNotSupported, "the stream is being captured into a graph");
   auto found = lanesById_.find(id);
   if (found == lanesById_.end()) {
     if (given && !owns(given))
@@ -258,29 +272,17 @@ void StreamExecutor::letGo(StreamLane& lane) {
   }
 }
 
-Status StreamExecutor::wordOps(CUstream stream, std::span<const WordOp> ops) {
-  std::array<CUstreamBatchMemOpParams, 4> batch{};
-  static_assert(std::tuple_size_v<decltype(batch)> <= kMostWordOps);
-  PEERLANE_CHECK(ops.size() <= batch.size());
-  if (ops.size() == 1 && !ops[0].isWait)
-    return check(api().cuStreamWriteValue64(stream, deviceAddress(ops[0].word), ops[0].value,
-                                            CU_STREAM_WRITE_VALUE_DEFAULT),
-                 "cuStreamWriteValue64");
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].isWait) {
-      batch[i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
-      batch[i].waitValue.address = deviceAddress(ops[i].word);
-      batch[i].waitValue.value64 = ops[i].value;
-      batch[i].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-    } else {
-      batch[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-      batch[i].writeValue.address = deviceAddress(ops[i].word);
-      batch[i].writeValue.value64 = ops[i].value;
-      batch[i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // behind a system-wide fence
-    }
-  }
-  return check(api().cuStreamBatchMemOp(stream, static_cast<unsigned>(ops.size()), batch.data(), 0),
-               "cuStreamBatchMemOp");
+// Behind a fence for the whole system.
+Status StreamExecutor::storeWord(void* stream, const void* word, uint64_t value) {
+  return check(api().cuStreamWriteValue64(static_cast<CUstream>(stream), deviceAddress(word), value,
+                                          CU_STREAM_WRITE_VALUE_DEFAULT),
+               "cuStreamWriteValue64");
+}
+
+Status StreamExecutor::awaitWord(void* stream, const void* word, uint64_t atLeast) {
+  return check(api().cuStreamWaitValue64(static_cast<CUstream>(stream), deviceAddress(word),
+                                         atLeast, CU_STREAM_WAIT_VALUE_GEQ),
+               "cuStreamWaitValue64");
 }
 
 Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
@@ -293,10 +295,10 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const std::lock_guard counting(counters_->mutex);
   CounterLanes& lanes = counters_->lanes;
   const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
+  if (claim.word == nullptr) return signalTaken();
   Status before;
   if (claim.after.word() != nullptr) {
-    const WordOp wait{true, claim.after.word(), claim.after.number()};
-    before = wordOps(static_cast<CUstream>(lane->stream), {&wait, 1});
+    before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
   }
   auto posted = before.isOk() ? enqueue(program, *lane, indices, &claim) : before;
   if (posted.isOk())
@@ -321,8 +323,6 @@ Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, Stream
   const uint64_t number = lane.posted + 1;
   kernel::CopyLaunch launch;
   launch.stream = lane.stream;
-  launch.ctas = program.ctas();
-  launch.method = program.method();
   launch.arrivals = lane.arrivals;
   if (counter != nullptr) {
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
@@ -330,33 +330,8 @@ Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, Stream
   }
   launch.tail.completion = {plain(lane.completion), {nullptr, number}};
   PinnedBlock held;
-  const std::vector<kernel::CopyPiece>& pieces = program.pieces();
-  if (program.blocks().blockBytes != 0) {
-    launch.blocks = program.blocks();
-    if (program.isIndexed()) {
-      launch.blocks.count = indices.count;
-      launch.blocks.toIndex = indices.to;
-      launch.blocks.fromIndex = indices.from;
-      launch.blocks.fault = plain(lane.fault);
-      launch.blocks.faultValue = number;
-    }
-    if (program.isIndexed() && !indices.onDevice) {
-      const size_t bytes = indices.count * sizeof(uint32_t);
-      PEERLANE_ASSIGN(held, pool_.take(2 * bytes));
-      std::memcpy(held.data, indices.to, bytes);
-      std::memcpy(held.data + bytes, indices.from, bytes);
-      launch.blocks.toIndex = reinterpret_cast<const uint32_t*>(held.data);
-      launch.blocks.fromIndex = reinterpret_cast<const uint32_t*>(held.data + bytes);
-    }
-  } else if (pieces.size() <= kernel::kInlinePieces) {
-    launch.pieces = pieces.data();
-    launch.pieceCount = static_cast<uint32_t>(pieces.size());
-  } else if (program.uploaded().count != 0) {
-    launch.list = program.uploaded();
-  } else {
-    PEERLANE_ASSIGN(held, pool_.take(program.descriptorBytes()));
-    launch.list = program.writeDescriptors(held.data, held.data);
-  }
+  PEERLANE_RETURN_IF_ERROR(
+      describeCopies(program, indices, plain(lane.fault), number, pool_, launch, held));
   if (Status launched = kernel::launchCopy(launch); !launched.isOk()) {
     if (held.data != nullptr) pool_.giveBack(held);
     return launched;
@@ -379,10 +354,11 @@ Result<DevicePost> StreamExecutor::byCopyEngine(const StreamProgram& program, St
   } else {
     PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), stream));
   }
-  const WordOp end = counter != nullptr ? WordOp{false, counter->word, counter->total}
-                                        : WordOp{false, lane.completion, lane.posted + 1};
-  PEERLANE_RETURN_IF_ERROR(wordOps(stream, {&end, 1}));
-  if (counter == nullptr) return posted(lane);
+  if (counter == nullptr) {
+    PEERLANE_RETURN_IF_ERROR(storeWord(stream, lane.completion, lane.posted + 1));
+    return posted(lane);
+  }
+  PEERLANE_RETURN_IF_ERROR(storeWord(stream, counter->word, counter->total));
   lane.last = {reinterpret_cast<const std::atomic<uint64_t>*>(counter->word), counter->total};
   return lane.last;
 }
@@ -423,8 +399,7 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
     launch.list = program.writeDescriptors(held.data, held.data);
     launch.wait.abort = plain(late.refusal);
     launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
-    const WordOp hold{true, late.gate, 1};
-    Status status = wordOps(static_cast<CUstream>(lane->stream), {&hold, 1});
+    Status status = awaitWord(lane->stream, late.gate, 1);
     if (status.isOk()) status = kernel::launchCopy(launch);
     if (!status.isOk()) {
       late.gate->store(1, std::memory_order_release);
@@ -461,6 +436,51 @@ void StreamExecutor::refuse(const LatePost& late) {
   late.gate->store(1, std::memory_order_release);
 }
 
+bool StreamExecutor::isCapturing(DeviceStream stream) {
+  const CurrentContext current(*gpu_);
+  return stream && StreamCapture::isCapturing(stream.handle());
+}
+
+Status StreamExecutor::checkCapture(DeviceStream stream) {
+  if (owns(stream)) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "the stream is not one of " + device().toString() + ", where the memory lies");
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::capture(DeviceProgram& program,
+                                                              DeviceStream stream,
+                                                              const DeviceIndices& indices,
+                                                              const std::atomic<uint64_t>* abort,
+                                                              std::atomic<uint64_t>* fault) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.copies(static_cast<const StreamProgram&>(program), stream.handle(), indices,
+                         abort, fault);
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureWait(
+    DeviceStream stream, const std::byte* line, uint64_t value, uint64_t perReplay,
+    const std::atomic<uint64_t>* abort) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.wait(stream.handle(), line, value, perReplay, abort);
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureBell(
+    DeviceStream stream, std::atomic<uint64_t>* word, const std::atomic<uint64_t>* abort) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.bell(stream.handle(), word, abort);
+}
+
+Status StreamExecutor::keepByGraph(DeviceStream stream, std::function<void()> gone) {
+  const CurrentContext current(*gpu_);
+  return StreamCapture::keepByGraph(stream.handle(), std::move(gone));
+}
+
 Result<std::atomic<uint64_t>*> StreamExecutor::borrowWord() {
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
@@ -487,16 +507,9 @@ void StreamExecutor::returnWord(std::atomic<uint64_t>* word, const DevicePost& a
   usedWords_.emplace_back(word, after);
 }
 
-Status StreamExecutor::pin(std::byte* address, size_t bytes) {
-  const CurrentContext current(*gpu_);
+Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_t bytes) {
   const RelaxedCapture relaxed;
-  Status status =
-      check(cudaHostRegister(address, bytes, cudaHostRegisterPortable), "cudaHostRegister");
-  if (!status.isOk()) {
-    (void)cudaGetLastError();
-    return status.withContext("pinning " + std::to_string(bytes) + " bytes of host memory");
-  }
-  return Status::ok();
+  return pinForCuda(address, bytes, gpu_);
 }
 
 // Nothing is under way any more that such a word would tell.
@@ -513,16 +526,6 @@ void StreamExecutor::forgetWords(const std::byte* address, size_t bytes) {
   }
   const std::lock_guard counting(counters_->mutex);
   counters_->lanes.forget(address, bytes);
-}
-
-void StreamExecutor::unpin(std::byte* address, std::function<void()> done) {
-  CudaReclaimer::instance().add([gpu = gpu_, address, done = std::move(done)] {
-    {
-      const CurrentContext current(*gpu);
-      if (cudaHostUnregister(address) != cudaSuccess) (void)cudaGetLastError();
-    }
-    done();
-  });
 }
 
 Status StreamExecutor::health() {

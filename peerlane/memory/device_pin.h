@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DevicePin: the promise that devices reach a piece of host memory, for as long as this object
+// lives. To end it may have to wait for a device, so it is ended elsewhere: the memory must stay
+// where it is until `release` has called back. Thread-safe: no; it has one owner.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+class DevicePin {
+ public:
+  virtual ~DevicePin() = default;
+  // Ends `pin` and calls `done` once the memory may go: at once, or later on a thread of the
+  // library. A pin that is merely destroyed ends just so, and tells nobody.
+  static void release(std::unique_ptr<DevicePin> pin, std::function<void()> done) {
+    pin->whenEnded(std::move(done));
+  }
+
+ private:
+  // Called once, right before the end of the object.
+  virtual void whenEnded(std::function<void()> done) = 0;
+};
+
+// The pin of one piece of memory, made when it is first needed. Thread-safe.
+class PinSlot {
+ public:
+  // `make` returns a Result<std::unique_ptr<DevicePin>>; called at most once with success. kClosed
+  // after release().
+  template <typename Make>
+  Status ensure(const Make& make) {
+    const std::lock_guard lock(mutex_);
+    if (pin_) return Status::ok();
+    if (released_) return Status(Code::kClosed, "the memory is being given back");
+    auto made = make();
+    if (made.isOk()) pin_ = std::move(*made);
+    return made.status();
+  }
+  // For the last time. Requires: no device uses the memory. `done` as in DevicePin::release; called
+  // at once where nothing was pinned.
+  void release(std::function<void()> done) {
+    std::unique_ptr<DevicePin> pin;
+    {
+      const std::lock_guard lock(mutex_);
+      released_ = true;
+      pin = std::move(pin_);
+    }
+    if (pin)
+      DevicePin::release(std::move(pin), std::move(done));
+    else
+      done();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<DevicePin> pin_;  // under mutex_, as the next
+  bool released_ = false;
+};
+
+}  // namespace peerlane

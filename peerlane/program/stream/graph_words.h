@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GraphWords: cursors and arrival words of captured work: 64 bytes each of the device's memory, all
+// zero when they are handed out. To zero one takes the device, which may be held up by a stream
+// that waits; so those that come back are kept apart, and zeroed only when no other is left.
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane::stream {
+
+class GraphWords {
+ public:
+  static constexpr size_t kBytes = 64;
+
+  GraphWords() = default;
+  // `count` words from `memory` on, which is zero.
+  void adopt(std::byte* memory, size_t count);
+  // `zero` clears a range of device memory and waits until that is done. Errors: its own;
+  // kUnavailable when all are in use, naming how many there are.
+  Result<std::byte*> take(const std::function<Status(std::byte*, size_t)>& zero);
+  // Requires: no graph uses it any more.
+  void giveBack(std::byte* word);
+
+ private:
+  std::mutex mutex_;
+  size_t count_ = 0;  // under mutex_, as all below
+  std::vector<std::byte*> clean_;
+  std::vector<std::byte*> used_;
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StreamCapture: makes work part of the graph that a stream is being captured into. Constants would
+// be right once, so every number is a cursor in the device's memory plus a constant, and only
+// kernels are captured (copy engine copies where the caller asks for them). Words of a signal that
+// a graph adds to are the graph's alone. Any thread; one capture at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "peerlane/os/cuda.h"
+#include "peerlane/program/device_executor.h"
+#include "peerlane/program/stream/counter_lanes.h"
+#include "peerlane/program/stream/graph_words.h"
+#include "peerlane/program/stream/pinned_pool.h"
+#include "peerlane/program/stream/stream_program.h"
+
+namespace peerlane::stream {
+
+// One word of a signal and its cursor, shared by what one capture adds on one stream: those run in
+// order.
+class GraphCounter;
+
+class StreamCapture {
+ public:
+  // `setUp`: a stream of the executor's own, on which nothing waits. The pool is locked by `mutex`.
+  StreamCapture(std::shared_ptr<const cuda::PrimaryContext> gpu,
+                std::shared_ptr<SharedCounterLanes> counters, std::mutex& mutex, PinnedPool& pool)
+      : gpu_(std::move(gpu)), counters_(std::move(counters)), mutex_(mutex), pool_(pool) {}
+
+  // `words`: zeroed device memory for so many captured operations.
+  void open(void* setUpStream, std::byte* words, size_t count) {
+    setUpStream_ = setUpStream;
+    words_.adopt(words, count);
+  }
+
+  static bool isCapturing(void* stream);
+  // The functions of DeviceExecutor, with the GPU current.
+  Result<std::unique_ptr<CapturedWork>> copies(const StreamProgram& program, void* stream,
+                                               const DeviceIndices& indices,
+                                               const std::atomic<uint64_t>* abort,
+                                               std::atomic<uint64_t>* fault);
+  Result<std::unique_ptr<CapturedWork>> wait(void* stream, const std::byte* line, uint64_t value,
+                                             uint64_t perReplay,
+                                             const std::atomic<uint64_t>* abort);
+  Result<std::unique_ptr<CapturedWork>> bell(void* stream, std::atomic<uint64_t>* word,
+                                             const std::atomic<uint64_t>* abort);
+  static Status keepByGraph(void* stream, std::function<void()> gone);
+
+ private:
+  friend class GraphCounter;
+  struct Work;
+  using CounterKey = std::tuple<uint64_t, void*, std::byte*>;  // capture, stream, line
+
+  Result<std::unique_ptr<Work>> makeWork();
+  Result<std::shared_ptr<GraphCounter>> counterOf(void* stream, std::byte* line);
+  Status launch(const StreamProgram& program, void* stream, const DeviceIndices& indices,
+                const std::atomic<uint64_t>* abort, std::atomic<uint64_t>* fault, Work& work);
+  Status zero(std::byte* memory, size_t bytes) const;
+
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  const std::shared_ptr<SharedCounterLanes> counters_;
+  std::mutex& mutex_;
+  PinnedPool& pool_;  // under mutex_, as the next
+  std::map<CounterKey, std::weak_ptr<GraphCounter>> graphCounters_;
+  void* setUpStream_ = nullptr;
+  GraphWords words_;
+};
+
+}  // namespace peerlane::stream

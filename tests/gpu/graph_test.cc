@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfers, signals, messages and waits captured into CUDA graphs: replayed with changing data,
+// beside live posts, across the loss of a peer, and held in use until the graph is gone.
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 20;
+
+cudaStream_t makeStream() {
+  cudaStream_t stream = nullptr;
+  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
+struct Side {
+  Side(int index, const Line& line, size_t bytes = kBytes)
+      : device(gpu(index)),
+        context(makeContext({device})),
+        peer(meetPeer(*context, line, index == 1)),
+        region(must(context->allocate(bytes, {.device = device}), "allocate")),
+        remote(exchange(peer, region, line)),
+        stream(makeStream()) {
+    must(remote.prepare(kPatience), "prepare");
+  }
+  DeviceStream lane() const { return DeviceStream::cuda(stream); }
+
+  Device device;
+  std::unique_ptr<Context> context;
+  Peer peer;
+  Region region;
+  RemoteRegion remote;
+  cudaStream_t stream;
+};
+
+// What was captured, ready to be launched.
+class Graph {
+ public:
+  Graph(cudaStream_t stream, const std::function<void()>& capture) : stream_(stream) {
+    mustCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin");
+    capture();
+    cudaGraph_t graph = nullptr;
+    mustCuda(cudaStreamEndCapture(stream, &graph), "end");
+    mustCuda(cudaGraphInstantiate(&executable_, graph, 0), "instantiate");
+    mustCuda(cudaGraphDestroy(graph), "destroy");
+  }
+  ~Graph() { mustCuda(cudaGraphExecDestroy(executable_), "destroy executable"); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch() const { mustCuda(cudaGraphLaunch(executable_, stream_), "launch"); }
+
+ private:
+  const cudaStream_t stream_;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+void mustSync(cudaStream_t stream) {
+  mustCuda(cudaStreamSynchronize(stream), "synchronize");
+}
+
+// There and back by two graphs that wait for each other, with data that changes at every replay;
+// live posts on another stream add to the same signal meanwhile.
+TEST(Graphs, ReplaysCarryFreshData) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kReplays = 1000;
+  constexpr size_t kHalf = kBytes / 2;
+  constexpr int kLive = 50;
+  const auto active = [&](const Line& line) {
+    Side side(0, line);
+    cudaStream_t other = makeStream();
+    const Signal answered = must(Signal::create(side.peer, 1), "signal");
+    Transfer sent;
+    {
+      const Graph graph(side.stream, [&] {
+        const Block block{&side.region, 0, &side.remote, 0, kHalf};
+        PostOptions options;
+        options.deviceStream = side.lane();
+        options.notify.signal = 0;
+        sent = must(put(side.peer, {&block, 1}, options), "captured put");
+        (void)must(answered.waitOn(side.lane(), 1), "captured wait");
+      });
+      EXPECT_EQ(sent.wait(kPatience).code(), Code::kNotSupported);
+      std::vector<unsigned char> back(kHalf);
+      for (int i = 0; i < kReplays; ++i) {
+        mustCuda(cudaMemsetAsync(side.region.data(), i % 251, kHalf, side.stream), "memset");
+        graph.launch();
+        if (i % (kReplays / kLive) == 0) {
+          // Not in order with the graph: signal 2 counts both sorts.
+          PostOptions live;
+          live.deviceStream = DeviceStream::cuda(other);
+          live.notify.signal = 2;
+          const Block block{&side.region, kHalf, &side.remote, kHalf, 0 + 4096};
+          must(must(put(side.peer, {&block, 1}, live), "live").wait(kPatience), "live wait");
+        }
+        if (i % 100 != 99) continue;
+        mustSync(side.stream);
+        mustCuda(cudaMemcpy(back.data(), side.region.data() + kHalf, kHalf, cudaMemcpyDeviceToHost),
+                 "copy");
+        const auto wrong = std::count_if(back.begin() + 4096, back.end(),
+                                         [&](int byte) { return byte != i % 251; });
+        ASSERT_EQ(wrong, 0) << "replay " << i;
+      }
+      EXPECT_EQ(answered.value(), uint64_t{kReplays});
+      EXPECT_EQ(sent.status().code(), Code::kTryAgain) << "alive and well";
+    }
+    // The graph is gone, and what it held with it.
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (sent.status().code() == Code::kTryAgain && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_TRUE(sent.status().isOk()) << sent.status().toString();
+    line.meet();
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line);
+    const Signal arrived = must(Signal::create(side.peer, 0), "signal");
+    const Signal mixed = must(Signal::create(side.peer, 2), "signal");
+    {
+      const Graph graph(side.stream, [&] {
+        (void)must(arrived.waitOn(side.lane(), 1), "captured wait");
+        const Block block{&side.region, 4096, &side.remote, kHalf + 4096, kHalf - 4096};
+        PostOptions options;
+        options.deviceStream = side.lane();
+        options.notify.signal = 1;
+        (void)must(put(side.peer, {&block, 1}, options), "captured put");
+      });
+      for (int i = 0; i < kReplays; ++i) graph.launch();
+      mustSync(side.stream);
+      EXPECT_EQ(arrived.value(), uint64_t{kReplays});
+      must(mixed.wait(kLive, kPatience), "live ones");
+    }
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive, 240));
+}
+
+// One signal: a graph with several posts on one stream, and live posts, all counted.
+TEST(Graphs, OneSignalCountsAll) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kReplays = 20, kPosts = 12;
+  const auto active = [&](const Line& line) {
+    Side side(0, line);
+    cudaStream_t other = makeStream();
+    const Block block{&side.region, 0, &side.remote, 0, 8192};
+    PostOptions options;
+    options.notify.signal = 7;
+    options.notify.signalAdd = 3;
+    for (int round = 0; round < 12; ++round) {  // more graphs, one after the other, than words
+      const Graph graph(side.stream, [&] {
+        options.deviceStream = side.lane();
+        for (int i = 0; i < kPosts; ++i)
+          (void)must(put(side.peer, {&block, 1}, options), "captured put");
+      });
+      for (int i = 0; i < kReplays; ++i) {
+        graph.launch();
+        options.deviceStream = DeviceStream::cuda(other);
+        must(must(put(side.peer, {&block, 1}, options), "live").wait(kPatience), "live wait");
+      }
+      mustSync(side.stream);
+    }
+    line.meet();
+    line.meet();
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line);
+    const Signal signal = must(Signal::create(side.peer, 7), "signal");
+    line.meet();
+    EXPECT_EQ(signal.value(), uint64_t{12} * kReplays * (kPosts + 1) * 3);
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Every engine, a list too long for a launch's parameters, and a plan whose page numbers lie in
+// device memory and change between replays.
+TEST(Graphs, ListsAndPlans) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr size_t kPage = 4096, kPages = kBytes / kPage;
+  const auto active = [&](const Line& line) {
+    Side side(0, line);
+    std::vector<Block> list;
+    for (size_t i = 0; i < kPages; ++i)
+      list.push_back({&side.region, i * kPage, &side.remote, (kPages - 1 - i) * kPage, kPage});
+    for (const Engine engine : {Engine::kAuto, Engine::kCe}) {
+      PostOptions options{.engine = engine};
+      options.deviceStream = side.lane();
+      const Graph graph(side.stream,
+                        [&] { (void)must(put(side.peer, list, options), "captured put"); });
+      for (const uint32_t seed : {3u, 4u}) {
+        fill(side.region.data(), kBytes, seed);
+        graph.launch();
+        mustSync(side.stream);
+        line.send("reversed " + std::to_string(seed));
+        ASSERT_EQ(line.receive(), "0") << engineName(engine);
+      }
+    }
+    IndexedBlocks blocks;
+    blocks.local = &side.region;
+    blocks.remote = &side.remote;
+    blocks.blockBytes = kPage;
+    blocks.localCount = blocks.remoteCount = blocks.maxBlocksPerPost = kPages;
+    auto plan = must(Plan::create(side.peer, Direction::kPut, blocks), "plan");
+    uint32_t* pages = nullptr;
+    mustCuda(cudaMalloc(reinterpret_cast<void**>(&pages), 2 * kPages * sizeof(uint32_t)), "malloc");
+    DeviceIndexList indices;
+    indices.local = pages;
+    indices.remote = pages + kPages;
+    indices.count = kPages;
+    Transfer posted;
+    const Graph graph(side.stream,
+                      [&] { posted = must(plan.post(indices, side.lane()), "captured post"); });
+    std::vector<uint32_t> numbers(2 * kPages);
+    for (const uint32_t seed : {5u, 6u, 7u}) {
+      std::iota(numbers.begin(), numbers.begin() + kPages, 0u);
+      std::shuffle(numbers.begin(), numbers.begin() + kPages, std::mt19937(seed));
+      std::copy_n(numbers.begin(), kPages, numbers.begin() + kPages);
+      mustCuda(cudaMemcpy(pages, numbers.data(), numbers.size() * sizeof(uint32_t),
+                          cudaMemcpyHostToDevice),
+               "numbers");
+      fill(side.region.data(), kBytes, seed);
+      graph.launch();
+      mustSync(side.stream);
+      line.send("straight " + std::to_string(seed));
+      ASSERT_EQ(line.receive(), "0");
+    }
+    EXPECT_EQ(posted.status().code(), Code::kTryAgain);
+    numbers[3] = kPages;  // a page that is not there
+    mustCuda(cudaMemcpy(pages, numbers.data(), numbers.size() * sizeof(uint32_t),
+                        cudaMemcpyHostToDevice),
+             "numbers");
+    graph.launch();
+    mustSync(side.stream);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (posted.status().code() == Code::kTryAgain && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_EQ(posted.status().code(), Code::kInvalidArgument) << posted.status().toString();
+    line.send("end 0");
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line);
+    std::vector<std::byte> pages(kBytes), straight(kBytes);
+    void* ordered = nullptr;
+    mustCuda(cudaMalloc(&ordered, kBytes), "malloc");
+    for (;;) {
+      const std::string said = line.receive();
+      const auto seed = static_cast<uint32_t>(std::stoul(said.substr(said.find(' '))));
+      if (said.starts_with("end")) return;
+      mustCuda(cudaMemcpy(pages.data(), side.region.data(), kBytes, cudaMemcpyDeviceToHost),
+               "copy");
+      for (size_t i = 0; i < kPages; ++i) {
+        const size_t from = said.starts_with("reversed") ? kPages - 1 - i : i;
+        std::copy_n(pages.begin() + static_cast<ptrdiff_t>(from * kPage), kPage,
+                    straight.begin() + static_cast<ptrdiff_t>(i * kPage));
+      }
+      mustCuda(cudaMemcpy(ordered, straight.data(), kBytes, cudaMemcpyHostToDevice), "copy");
+      line.send(std::to_string(wrongWords(ordered, kBytes, seed)));
+    }
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// A message at every replay, behind the bytes of that replay.
+TEST(Graphs, MessagesAreDelivered) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kReplays = 25;
+  const auto active = [&](const Line& line) {
+    Side side(0, line);
+    const std::string text = "page table 7";
+    const Graph graph(side.stream, [&] {
+      const Block block{&side.region, 0, &side.remote, 0, kBytes};
+      PostOptions options;
+      options.deviceStream = side.lane();
+      options.notify.message = std::as_bytes(std::span(text));
+      options.notify.tag = 9;
+      (void)must(put(side.peer, {&block, 1}, options), "captured put");
+    });
+    for (int i = 0; i < kReplays; ++i) {
+      fill(side.region.data(), kBytes, static_cast<uint32_t>(i));
+      graph.launch();
+      mustSync(side.stream);
+      ASSERT_EQ(line.receive(), "0") << "replay " << i;
+    }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line);
+    for (int i = 0; i < kReplays; ++i) {
+      const Notification got = must(waitNotification(side.peer, kPatience), "message");
+      EXPECT_EQ(got.tag, 9u);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(got.message.data()), got.message.size()),
+                "page table 7");
+      line.send(std::to_string(wrongWords(side.region.data(), kBytes, static_cast<uint32_t>(i))));
+    }
+    EXPECT_EQ(line.receive(), "end");
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+TEST(Graphs, AMissDuringCaptureIsNotPrepared) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto side = [](int index, const Line& line) {
+    const Device device = gpu(index);
+    auto context = makeContext({device});
+    const Peer peer = meetPeer(*context, line, index == 1);
+    const Region region = must(context->allocate(kBytes, {.device = device}), "allocate");
+    const RemoteRegion remote = exchange(peer, region, line);
+    if (index == 0) {
+      cudaStream_t stream = makeStream();
+      const Block block{&region, 0, &remote, 0, kBytes};
+      PostOptions options;
+      options.deviceStream = DeviceStream::cuda(stream);
+      mustCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin");
+      const auto refused = put(peer, {&block, 1}, options);
+      cudaGraph_t graph = nullptr;
+      mustCuda(cudaStreamEndCapture(stream, &graph), "end");
+      mustCuda(cudaGraphDestroy(graph), "destroy");
+      EXPECT_EQ(refused.status().code(), Code::kNotPrepared) << refused.status().toString();
+      EXPECT_NE(refused.status().message().find("prepare"), std::string::npos);
+    }
+    line.meet();
+  };
+  EXPECT_TRUE(
+      runTwo([&](const Line& line) { side(0, line); }, [&](const Line& line) { side(1, line); }));
+}
+
+// What a graph uses is in use until it is gone.
+TEST(Graphs, HoldTheirRegions) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [&](const Line& line) {
+    Side side(0, line);
+    {
+      const Graph graph(side.stream, [&] {
+        const Block block{&side.region, 0, &side.remote, 0, kBytes};
+        PostOptions options;
+        options.deviceStream = side.lane();
+        (void)must(put(side.peer, {&block, 1}, options), "captured put");
+      });
+      const Status held = side.context->unregister(side.region, std::chrono::milliseconds(50));
+      EXPECT_EQ(held.code(), Code::kTimeout) << held.toString();
+      graph.launch();
+      mustSync(side.stream);
+    }
+    must(side.context->unregister(side.region, kPatience), "unregister");
+    line.meet();
+  };
+  const auto passive = [&](const Line& line) {
+    Side side(1, line);
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// A peer that dies while a replay waits for it: the graph ends, later replays end at once.
+TEST(Graphs, APeerLostInTheMiddle) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne(
+      [](const Line&) {
+        int ends[2];
+        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        const pid_t victim = fork();  // before this process touches CUDA
+        if (victim == 0) {
+          const Side side(1, Line(ends[1]));
+          for (;;) pause();
+        }
+        const Side side(0, Line(ends[0]));
+        const Signal never = must(Signal::create(side.peer, 4), "signal");
+        Transfer waiting, sent;
+        const Graph graph(side.stream, [&] {
+          waiting = must(never.waitOn(side.lane(), 1), "captured wait");
+          const Block block{&side.region, 0, &side.remote, 0, kBytes};
+          PostOptions options;
+          options.deviceStream = side.lane();
+          options.notify.signal = 0;
+          sent = must(put(side.peer, {&block, 1}, options), "captured put");
+        });
+        graph.launch();
+        ASSERT_EQ(kill(victim, SIGKILL), 0);
+        const auto begin = std::chrono::steady_clock::now();
+        mustSync(side.stream);
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+        EXPECT_EQ(waiting.status().code(), Code::kPeerLost) << waiting.status().toString();
+        EXPECT_EQ(sent.status().code(), Code::kPeerLost) << sent.status().toString();
+        for (int i = 0; i < 10; ++i) graph.launch();
+        mustSync(side.stream);
+        clear(side.region.data(), kBytes, 1);  // the device works
+      },
+      60));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
