@@ -17,6 +17,15 @@ constexpr size_t kMaxEarlyMessages = 64;
 // Between looks whether the last copy of a closing connection has ended.
 constexpr std::chrono::milliseconds kLeavePoll{1};
 
+std::string joined(const std::vector<std::string>& words, const char* between) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += between;
+    text += word;
+  }
+  return text;
+}
+
 }  // namespace
 
 const char* peerStateName(PeerState state) {
@@ -146,20 +155,26 @@ Status PeerCore::sendOffers() {
     for (Fd& fd : offer.fds) fds.push_back(std::move(fd));
     pendingLinks_[name] = std::move(*pending);
   }
+  // An empty list would leave the initiator to guess. His offers are answered with the reason.
+  if (!initiator_ && !offersLink()) return Status::ok();
   std::vector<int> numbers;
   for (const Fd& fd : fds) numbers.push_back(fd.get());
   return connection_->send(std::move(offers), numbers);
 }
 
 Status PeerCore::handle(control::Offers& message) {
-  if (link_ || pendingLinks_.empty())
-    return Status(Code::kCorrupt, "link offers came twice or nothing is offered here");
+  if (link_) return Status(Code::kCorrupt, "link offers came twice");
   std::map<std::string, Offer> offered;
   for (control::LinkOffer& offer : message.links) {
     PEERLANE_ASSIGN(auto fds, connection_->takeFds(offer.fdCount));
     offered[offer.transport] = {std::move(offer.blob), std::move(fds)};
   }
   if (!initiator_) {
+    if (!offersLink()) {
+      Status status = noLink(offered);
+      PEERLANE_LOG_WARN("peer {}: {}", number_, status.message());  // nobody calls for him
+      return status;
+    }
     offers_ = std::move(offered);
     return Status::ok();
   }
@@ -187,9 +202,35 @@ Status PeerCore::handle(control::Offers& message) {
     PEERLANE_RETURN_IF_ERROR(connection_->send(control::Accepted{name, {}, refused_}));
     return sendSlab();
   }
+  return noLink(offered);
+}
+
+bool PeerCore::offersLink() const {
+  return std::any_of(
+      around_.transports.begin(), around_.transports.end(), [&](const auto& transport) {
+        return !transport->forDevices() && pendingLinks_.contains(std::string(transport->name()));
+      });
+}
+
+Status PeerCore::noLink(const std::map<std::string, Offer>& offered) const {
   std::string why = "no link works between the two";
   for (const control::Refusal& refusal : refused_)
     why += "; " + refusal.transport + ": " + refusal.reason;
+  std::vector<std::string> forbidden;  // here, by the settings
+  std::vector<std::string> offeredOnly;
+  for (const auto& transport : around_.transports) {
+    const std::string name(transport->name());
+    if (transport->forDevices() || around_.config.allowsLink(name)) continue;
+    forbidden.push_back(name);
+    if (offered.contains(name)) offeredOnly.push_back(name);
+  }
+  if (forbidden.empty()) return Status(Code::kUnavailable, why);
+  // The sentence is read on both sides, so neither is "this".
+  why += "; PEERLANE_LINKS (Config::links) of process " + std::to_string(getpid()) + " is " +
+         joined(around_.config.links, ",") + ": allow ";
+  why += offeredOnly.empty() ? joined(forbidden, " or ") + " on both sides"
+                             : joined(offeredOnly, " or ") + ", which the other side offers";
+  why += ", or leave it unset";
   return Status(Code::kUnavailable, why);
 }
 
@@ -334,8 +375,13 @@ void PeerCore::onEnded(Status status) {
 
 Status PeerCore::handle(control::Bye& message) {
   peerLeft_ = true;
-  if (state() == PeerState::kConnecting && message.code != Code::kOk)
-    return Status(message.code, "the peer refused: " + message.reason);
+  if (state() == PeerState::kConnecting && message.code != Code::kOk) {
+    const std::string why = "the peer refused: " + message.reason;
+    // The peer was the first to find out; here it would have been the same.
+    if (message.code == Code::kUnavailable && initiator_ && !link_ && !offersLink())
+      return Status(Code::kUnavailable, std::string(noLink({}).message()) + "; " + why);
+    return Status(message.code, why);
+  }
   return Status(Code::kPeerLost, "the peer closed the connection: " + message.reason);
 }
 

@@ -191,6 +191,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void forget();
   bool endedForGood() const;
   Status sendOffers();
+  // Until the link is chosen: whether this side has one to offer, beside those for devices.
+  bool offersLink() const;
+  // Why there is no link, and which setting could change that. `offered`: what the peer offers, as
+  // far as that is known.
+  Status noLink(const std::map<std::string, Offer>& offered) const;
   Status sendSlab();
   Status completeDeviceLink(std::map<std::string, Offer>& offers);
   // A mapping of a slab that is for devices alone.

@@ -3,6 +3,7 @@
 // How two contexts meet: by ticket in every form, by address and secret, and every way in which
 // they must not.
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/session/handshake.h"
+#include "tests/os/child_process.h"
 #include "tests/os/scratch_folder.h"
 #include "tests/session/session_pair.h"
 
@@ -137,8 +139,67 @@ TEST(Connect, WithoutACommonLinkBothAreToldWhy) {
   EXPECT_EQ(refused.status().code(), Code::kUnavailable);
   EXPECT_NE(refused.status().message().find("shm: not offered by the peer"), std::string_view::npos)
       << refused.status().toString();
+  const std::string setting = "PEERLANE_LINKS (Config::links) of process " +
+                              std::to_string(getpid()) +
+                              " is shm: allow tcp, which the other side offers, or leave it unset";
+  EXPECT_NE(refused.status().message().find(setting), std::string_view::npos)
+      << refused.status().toString();
   EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // it allows no threads in a forked child
+// Why connecting from another process to `b` fails; empty if it does not, or the child broke off.
+std::string refusalInAnotherProcess(const Context& b, const Config& config) {
+  const std::string ticket = b.ticket();
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(30);  // a hang ends the child by a signal
+    auto a = Context::create({config, {}, ""});
+    if (!a.isOk()) _exit(1);
+    const auto peer = (*a)->connect(ticket, kSoon);
+    if (peer.isOk()) _exit(2);
+    const std::string text = peer.status().toString();
+    if (write(ends[1], text.data(), text.size()) != static_cast<ssize_t>(text.size())) _exit(3);
+    a->reset();
+    _exit(0);
+  }
+  close(ends[1]);
+  const auto deadline = child::Clock::now() + 2 * kSoon;
+  std::string text;
+  while (child::readSome(ends[0], text, deadline)) {
+  }
+  close(ends[0]);
+  EXPECT_EQ(child::collect(pid, deadline), 0);
+  return text;
+}
+
+TEST(Connect, SelfAloneBetweenProcessesNamesTheSetting) {
+  const std::string onBoth = " is self: allow shm or tcp on both sides, or leave it unset";
+  const std::string onOne =
+      " is self: allow shm or tcp, which the other side offers, or leave it unset";
+  const Config any;
+  const Config self = withLinks({"self"});
+  // Whichever side forbids the rest, the caller is told.
+  for (const auto& [mine, theirs, advice] :
+       {std::tuple(self, self, onBoth), {self, any, onOne}, {any, self, onOne}}) {
+    auto b = makeContext(theirs);
+    const std::string text = refusalInAnotherProcess(*b, mine);
+    EXPECT_EQ(text.find("Unavailable: "), 0u) << text;
+    EXPECT_NE(text.find("self: the peer is another process"), std::string::npos) << text;
+    EXPECT_NE(text.find("shm: not among PEERLANE_LINKS"), std::string::npos) << text;
+    EXPECT_NE(text.find("PEERLANE_LINKS (Config::links) of process "), std::string::npos) << text;
+    EXPECT_NE(text.find(advice), std::string::npos) << text;
+    const std::string parent = "process " + std::to_string(getpid()) + " is self";
+    EXPECT_EQ(text.find(parent) != std::string::npos, !theirs.links.empty()) << text;
+    EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout);
+    // That was no reason to turn away the next.
+    auto near = makeContext(theirs);
+    expectConnected(*near, *b, MUST(near->connect(b->ticket(), kSoon)), "self");
+  }
+}
+#endif
 
 TEST(Connect, TheWrongSecretIsRefusedAndDisturbsNobody) {
   auto a = makeContext();

@@ -17,8 +17,8 @@ class PendingCudaIpc final : public PendingLink {
 
   Status prepare() {
     if (gpus_.size() > CudaIpcOffer::kMostGpus)
-      return Status(Code::kNotSupported, "cuda_ipc: the context has " +
-                                             std::to_string(gpus_.size()) + " GPUs; at most " +
+      return Status(Code::kNotSupported, "the context has " + std::to_string(gpus_.size()) +
+                                             " GPUs; at most " +
                                              std::to_string(CudaIpcOffer::kMostGpus));
     PEERLANE_ASSIGN(facts_, cuda::gpus());
     return Status::ok();
@@ -73,9 +73,8 @@ class CudaIpcTransport final : public Transport {
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& /*surroundings*/) override {
     if (!facts.unixSocket)
-      return Status(
-          Code::kNotSupported,
-          "cuda_ipc: the peer was not reached by a Unix socket (another host, or by TCP)");
+      return Status(Code::kNotSupported,
+                    "the peer was not reached by a Unix socket (another host, or by TCP)");
     auto pending = std::make_unique<PendingCudaIpc>(gpus_, facts.sameProcess);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));

@@ -80,7 +80,7 @@ class SelfTransport final : public Transport {
   std::string_view name() const override { return "self"; }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {
-    if (!facts.sameProcess) return Status(Code::kNotSupported, "self: the peer is another process");
+    if (!facts.sameProcess) return Status(Code::kNotSupported, "the peer is another process");
     return std::unique_ptr<PendingLink>(std::make_unique<PendingSelf>(surroundings.bell));
   }
 };

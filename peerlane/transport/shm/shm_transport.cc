@@ -125,7 +125,7 @@ class ShmTransport final : public Transport {
                                                const LinkSurroundings& surroundings) override {
     if (!facts.unixSocket)
       return Status(Code::kNotSupported,
-                    "shm: the peer was not reached by a Unix socket (another host, or by TCP)");
+                    "the peer was not reached by a Unix socket (another host, or by TCP)");
     auto pending = std::make_unique<PendingShm>(facts, surroundings, readerLetIn_);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));
