@@ -21,6 +21,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region_reference.h
   peerlane/os/topology.h
   peerlane/program/device_stream.h
+  peerlane/program/preload.h
   peerlane/session/context.h
   peerlane/session/inspect_process.h
   peerlane/session/peer.h

@@ -172,7 +172,8 @@ Finding loadingFinding(const char* value) {
                       "loaded then, which waits for that stream: a deadlock",
                       value == nullptr ? "lazy loading (the default)"
                                        : "CUDA_MODULE_LOADING=" + peerlane::quoted(value)),
-          "CUDA_MODULE_LOADING=EAGER, or load each kernel before (cudaFuncGetAttributes does); "
+          "CUDA_MODULE_LOADING=EAGER, or load each kernel before (peerlane::preload(kernel) of "
+          "peerlane/program/preload.h, or cudaFuncGetAttributes); "
           "Peerlane's own are loaded by Context::create"};
 }
 

@@ -146,6 +146,7 @@ TEST(DoctorGpuChecks, WarnsOfWhatDeadlocks) {
     const Finding lazy = loadingFinding(value);
     EXPECT_EQ(lazy.state, State::kLimited);
     EXPECT_NE(lazy.advice.find("CUDA_MODULE_LOADING=EAGER"), std::string::npos) << lazy.advice;
+    EXPECT_NE(lazy.advice.find("peerlane::preload(kernel)"), std::string::npos) << lazy.advice;
   }
 }
 
