@@ -14,11 +14,7 @@
 namespace peerlane::gputest {
 namespace {
 
-// STRESS_MESSAGES: fewer, where a GPU is a thread.
-const uint64_t kMessages = [] {
-  const char* wanted = std::getenv("STRESS_MESSAGES");
-  return wanted == nullptr ? uint64_t{1'000'000} : std::strtoull(wanted, nullptr, 10);
-}();
+const uint64_t kMessages = inSoftware() ? 50'000 : 1'000'000;
 constexpr uint64_t kSlots = 64;
 constexpr uint64_t kSlotBytes = 1 << 20;
 constexpr uint64_t kSourceBytes = 128 << 20;

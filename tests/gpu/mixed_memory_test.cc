@@ -32,6 +32,7 @@ const char* nameOf(Memory memory) {
 }
 
 Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) {
+  static std::vector<std::unique_ptr<std::byte[]>> heap;  // goes with the process
   void* at = nullptr;
   switch (memory) {
     case Memory::kGpu: return must(context.allocate(bytes, {.device = device}), "allocate");
@@ -48,7 +49,7 @@ Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) 
     case Memory::kPinned:
       mustCuda(cudaHostAlloc(&at, bytes, cudaHostAllocPortable), "cudaHostAlloc");
       break;
-    case Memory::kHeap: at = std::malloc(bytes); break;
+    case Memory::kHeap: at = heap.emplace_back(new std::byte[bytes]).get(); break;
   }
   return must(context.registerRegion(at, bytes, Access::kRemoteReadWrite), "registerRegion");
 }

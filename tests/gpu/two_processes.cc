@@ -14,6 +14,18 @@
 
 #include "peerlane/os/cuda.h"
 
+// A side that ends without destructors still says what the sanitizers have found, and which lines
+// it has executed.
+#if defined(__SANITIZE_THREAD__)
+extern "C" const char* __tsan_default_options() {
+  return "halt_on_error=1";
+}
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" int __lsan_do_recoverable_leak_check();
+#endif
+extern "C" __attribute__((weak)) void __gcov_dump();
+
 namespace peerlane::gputest {
 namespace {
 
@@ -36,8 +48,13 @@ pid_t startSide(const SideFunction& side, int fd, const std::vector<int>& others
   for (const int other : others) close(other);
   side(Line(fd));
   std::fflush(nullptr);
+  bool failed = ::testing::Test::HasFailure();
+#if defined(__SANITIZE_ADDRESS__)
+  failed = __lsan_do_recoverable_leak_check() != 0 || failed;
+#endif
+  if (__gcov_dump != nullptr) __gcov_dump();
   // No destructors of the test program; what the side made is gone already.
-  std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+  std::_Exit(failed ? 1 : 0);
 }
 
 bool finishSide(pid_t child, std::chrono::steady_clock::time_point deadline) {

@@ -61,7 +61,7 @@ struct Copy {
         (sink.place != Place::kPageable && !mayTouch(device, to, bytes, both)))
       return failDevice(device, "a copy of " + std::to_string(bytes) +
                                     " bytes touches memory that it has no access to");
-    std::memmove(to, from, bytes);
+    moveBytes(to, from, bytes);
   }
 };
 
@@ -104,7 +104,7 @@ cudaError_t setOn(const StreamPtr& stream, void* to, int value, size_t bytes, bo
   const auto work = [=] {
     if (!mayTouch(device, to, bytes, false))
       return failDevice(device, "cudaMemset touches memory that it has no access to");
-    std::memset(to, value, bytes);
+    fillBytes(to, value, bytes);
   };
   if (const cudaError_t failed = submit(stream, work, &end)) return failed;
   if (isSynchronous && sink.place == Place::kPinned) end.wait();

@@ -16,15 +16,27 @@
 #include <shared_mutex>
 #include <vector>
 
+#if defined(__SANITIZE_THREAD__)
+#define SOFTWARE_GPU_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SOFTWARE_GPU_TSAN 1
+#endif
+#endif
+#ifdef SOFTWARE_GPU_TSAN
+extern "C" void __tsan_read_range(void* address, unsigned long bytes);
+extern "C" void __tsan_write_range(void* address, unsigned long bytes);
+#endif
+
 namespace peerlane::softgpu {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr char kPrefix[] = "/memfd:software-gpu:";
 // So much of new memory holds what nobody wrote there.
 constexpr size_t kGarbageBytes = 65536;
 
 thread_local std::vector<int> contexts;
+thread_local bool inCallback = false;
 
 struct State {
   std::array<std::atomic<cudaError_t>, kMostDevices> health{};
@@ -94,6 +106,14 @@ int popContext() {
   return device;
 }
 
+void enterCallback() {
+  inCallback = true;
+}
+
+bool isInCallback() {
+  return inCallback;
+}
+
 void failDevice(int device, const std::string& why) {
   std::fprintf(stderr, "software GPU %d has failed: %s\n", device, why.c_str());
   state().health[static_cast<size_t>(device)].store(cudaErrorIllegalAddress);
@@ -122,13 +142,9 @@ std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handle
     return nullptr;
   }
   made->isOurs = true;
-  uint64_t nonce = 0;
-  if (getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) return nullptr;
-  char name[128];
-  std::snprintf(name, sizeof(name), "software-gpu:%d:%zu:%u:%016llx", device, bytes, handleTypes,
-                static_cast<unsigned long long>(nonce));
-  made->name = name;
-  made->fd = memfd_create(name, MFD_CLOEXEC);
+  made->fd = makeNamedFile("software-gpu:" + std::to_string(device) + ":" + std::to_string(bytes) +
+                               ":" + std::to_string(handleTypes) + ":",
+                           made->name);
   if (made->fd < 0 || ftruncate(made->fd, static_cast<off_t>(made->mappedBytes)) != 0)
     return nullptr;
   const std::vector<char> garbage(std::min(bytes, kGarbageBytes), static_cast<char>(0xA5));
@@ -137,15 +153,33 @@ std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handle
   return made;
 }
 
-std::shared_ptr<Physical> adoptPhysical(int fd) {
-  auto made = std::make_shared<Physical>();
-  made->fd = fd;
+int makeNamedFile(const std::string& prefix, std::string& name) {
+  uint64_t nonce = 0;
+  if (getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) return -1;
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(nonce));
+  name = prefix + text;
+  return memfd_create(name.c_str(), MFD_CLOEXEC);
+}
+
+std::string nameOfFile(int fd) {
+  constexpr size_t kSkipped = sizeof("/memfd:") - 1;
   char target[256] = {};
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   const ssize_t length = readlink(link.c_str(), target, sizeof(target) - 1);
-  if (length <= 0 || std::strncmp(target, kPrefix, sizeof(kPrefix) - 1) != 0) return nullptr;
-  std::string name(target + std::strlen("/memfd:"));
-  name = name.substr(0, name.find(' '));
+  if (length <= 0 || std::strncmp(target, "/memfd:", kSkipped) != 0) return {};
+  const std::string name(target + kSkipped);
+  return name.substr(0, name.find(' '));
+}
+
+Pool::~Pool() {
+  if (fd >= 0) close(fd);
+}
+
+std::shared_ptr<Physical> adoptPhysical(int fd) {
+  auto made = std::make_shared<Physical>();
+  made->fd = fd;
+  const std::string name = nameOfFile(fd);
   if (std::sscanf(name.c_str(), "software-gpu:%d:%zu:%u:", &made->device, &made->bytes,
                   &made->handleTypes) != 3)
     return nullptr;
@@ -158,7 +192,8 @@ size_t usedBytes(int device) {
   return state().used[static_cast<size_t>(device)];
 }
 
-AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind kind, void* base) {
+AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind kind, void* base,
+                          const std::shared_ptr<Pool>& pool) {
   void* at = mmap(base, physical->mappedBytes, PROT_READ | PROT_WRITE,
                   MAP_SHARED | (base != nullptr ? MAP_FIXED : 0), physical->fd, 0);
   if (at == MAP_FAILED) return nullptr;
@@ -169,6 +204,7 @@ AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind 
   made->kind = kind;
   made->device = physical->device;
   made->physical = physical;
+  made->pool = pool;
   (void)enter(made);
   return made;
 }
@@ -239,8 +275,9 @@ bool canReach(int device, const Allocation& allocation) {
     case MemoryKind::kOpened:
       if (isPeerEnabled(device, allocation.device)) return true;
       [[fallthrough]];
-    case MemoryKind::kMapped:
-    case MemoryKind::kPool: return (allocation.access & bitOf(device)) != 0;
+    case MemoryKind::kMapped: return (allocation.access & bitOf(device)) != 0;
+    case MemoryKind::kPool:
+      return device == allocation.device || (allocation.pool->access & bitOf(device)) != 0;
   }
   return false;
 }
@@ -273,5 +310,39 @@ bool canReach(int device, const void* address, size_t bytes) {
   }
   return true;
 }
+
+#ifdef SOFTWARE_GPU_TSAN
+
+namespace {
+
+bool isSeenBySanitizer(const void* address) {
+  const AllocationPtr found = find(address);
+  return found == nullptr || found->kind == MemoryKind::kHost;
+}
+
+}  // namespace
+
+void moveBytes(void* to, const void* from, size_t bytes) {
+  if (isSeenBySanitizer(from)) __tsan_read_range(const_cast<void*>(from), bytes);
+  if (isSeenBySanitizer(to)) __tsan_write_range(to, bytes);
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
+void fillBytes(void* to, int value, size_t bytes) {
+  if (isSeenBySanitizer(to)) __tsan_write_range(to, bytes);
+  asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
+}
+
+#else
+
+void moveBytes(void* to, const void* from, size_t bytes) {
+  std::memmove(to, from, bytes);
+}
+
+void fillBytes(void* to, int value, size_t bytes) {
+  std::memset(to, value, bytes);
+}
+
+#endif
 
 }  // namespace peerlane::softgpu

@@ -39,6 +39,10 @@ int popContext();  // -1: there was none
 
 // --- Failure: as on the real thing, a device that has failed stays so ---
 
+// What the driver calls back must not call it.
+void enterCallback();
+bool isInCallback();
+
 void failDevice(int device, const std::string& why);
 cudaError_t healthOf(int device);
 
@@ -61,6 +65,10 @@ struct Physical {
 // Null with `error` set when the device has no room.
 std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handleTypes,
                                        cudaError_t& error);
+// A file of memory with a name that nobody else has, which begins as given; -1: there is none.
+int makeNamedFile(const std::string& prefix, std::string& name);
+// The name of such a file; empty: it is none.
+std::string nameOfFile(int fd);
 // Takes the descriptor. Null: it is none of a device's memory.
 std::shared_ptr<Physical> adoptPhysical(int fd);
 size_t usedBytes(int device);
@@ -75,6 +83,19 @@ enum class MemoryKind {
   kPool,        // cudaMallocAsync, or imported from a pool
 };
 
+// What cudaMallocAsync takes memory from.
+struct Pool {
+  Pool() = default;
+  ~Pool();
+  Pool(const Pool&) = delete;
+  int device = 0;
+  unsigned handleTypes = 0;
+  std::atomic<uint32_t> access{0};  // a bit for each device
+  int fd = -1;                      // what an exported pool is known by
+  std::string name;
+  bool isImported = false;
+};
+
 struct Allocation {
   uintptr_t base = 0;
   size_t bytes = 0;
@@ -86,7 +107,7 @@ struct Allocation {
   unsigned flags = 0;
   std::atomic<uint32_t> access{0};  // a bit for each device that was given access
   int opens = 0;                    // kOpened; under the caller's lock
-  void* pool = nullptr;
+  std::shared_ptr<Pool> pool;
 
   void* at() const { return reinterpret_cast<void*>(base); }
   bool isHost() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }
@@ -95,7 +116,7 @@ using AllocationPtr = std::shared_ptr<Allocation>;
 
 // Maps `physical` somewhere (or at `base`) and enters it. Null: no address space.
 AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind kind,
-                          void* base = nullptr);
+                          void* base = nullptr, const std::shared_ptr<Pool>& pool = nullptr);
 // Enters what is mapped already. False: something of it is known already.
 bool enter(const AllocationPtr& allocation);
 AllocationPtr enterHost(void* base, size_t bytes, MemoryKind kind, unsigned flags);
@@ -111,5 +132,11 @@ bool isPeerEnabled(int device, int peer);
 bool canReach(int device, const Allocation& allocation);
 // All of it is known and can be touched by what runs on `device`.
 bool canReach(int device, const void* address, size_t bytes);
+
+// What engines and kernels move and fill. Hidden from the thread sanitizer but for cudaHostAlloc
+// and pageable memory: what orders accesses to the others is often another process, which it does
+// not see.
+void moveBytes(void* to, const void* from, size_t bytes);
+void fillBytes(void* to, int value, size_t bytes);
 
 }  // namespace peerlane::softgpu

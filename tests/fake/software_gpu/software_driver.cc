@@ -55,7 +55,8 @@ CUresult attributeOf(void* value, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put(uint64_t{
           found == nullptr || found->physical == nullptr ? 0 : found->physical->handleTypes});
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put(found == nullptr ? nullptr : found->pool);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return put(found == nullptr ? nullptr : found->pool.get());
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
@@ -322,7 +323,17 @@ void* findDriverEntry(const char* name) {
                                   SOFTWARE_ENTRY(cuStreamGetId),
                                   SOFTWARE_ENTRY(cuStreamGetCtx),
                                   SOFTWARE_ENTRY(cuStreamIsCapturing),
-                                  SOFTWARE_ENTRY(cuThreadExchangeStreamCaptureMode)};
+                                  SOFTWARE_ENTRY(cuThreadExchangeStreamCaptureMode),
+                                  SOFTWARE_ENTRY(cuDeviceGetDefaultMemPool),
+                                  SOFTWARE_ENTRY(cuMemPoolExportToShareableHandle),
+                                  SOFTWARE_ENTRY(cuMemPoolImportFromShareableHandle),
+                                  SOFTWARE_ENTRY(cuMemPoolExportPointer),
+                                  SOFTWARE_ENTRY(cuMemPoolImportPointer),
+                                  SOFTWARE_ENTRY(cuMemPoolSetAccess),
+                                  SOFTWARE_ENTRY(cuMemPoolGetAccess),
+                                  SOFTWARE_ENTRY(cuMemPoolDestroy),
+                                  SOFTWARE_ENTRY(cuMemAllocAsync),
+                                  SOFTWARE_ENTRY(cuMemFreeAsync)};
 #undef SOFTWARE_ENTRY
   if (deviceCount() == 0) return nullptr;
   for (const Entry& entry : entries)

@@ -21,7 +21,7 @@ class Capture {
   StreamPtr origin;
   bool isBroken = false;
   uint64_t id = 0;
-  std::vector<Work> nodes;
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
   std::map<const Stream*, Clock> streams;  // those that take part
   std::vector<Clock> records;              // of events
 };
@@ -58,8 +58,8 @@ cudaError_t captureWork(const StreamPtr& stream, const Work& work, bool& isCaptu
   isCaptured = capture != nullptr;
   if (!isCaptured) return cudaSuccess;
   if (capture->isBroken) return cudaErrorStreamCaptureInvalidated;
-  capture->nodes.push_back(work);
-  capture->streams[stream.get()][stream.get()] = capture->nodes.size();
+  capture->graph->nodes.push_back(work);
+  capture->streams[stream.get()][stream.get()] = capture->graph->nodes.size();
   return cudaSuccess;
 }
 
@@ -193,11 +193,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
       capture->thread != std::this_thread::get_id())
     return note(cudaErrorStreamCaptureWrongThread);
   std::erase(all.active, capture);
+  // Events may still know the capture; what did not become a graph goes now.
+  std::unique_ptr<Graph> made = std::move(capture->graph);
   if (capture->isBroken) return note(cudaErrorStreamCaptureInvalidated);
   Clock& joined = capture->streams[stream.get()];
   for (auto& [other, clock] : capture->streams)
     if (clock[other] > joined[other]) return note(cudaErrorStreamCaptureUnjoined);
-  *graph = reinterpret_cast<cudaGraph_t>(new Graph{std::move(capture->nodes)});
+  *graph = reinterpret_cast<cudaGraph_t>(made.release());
   return cudaSuccess;
 }
 
@@ -223,9 +225,9 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
   if (dependencies != nullptr || edges != nullptr || count != nullptr)
     return note(cudaErrorNotSupported);
 #else
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies, size_t* count) {
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                        unsigned long long* id, cudaGraph_t* graph,
+                                        const cudaGraphNode_t** dependencies, size_t* count) {
   if (dependencies != nullptr || count != nullptr) return note(cudaErrorNotSupported);
 #endif
   if (const cudaError_t failed = cudaStreamIsCapturing(handle, status)) return failed;
@@ -234,39 +236,9 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
   const std::lock_guard lock(all.mutex);
   const auto capture = captureOf(all, stream.get());
   if (id != nullptr) *id = capture == nullptr ? 0 : capture->id;
-  // Good for cudaGraphRetainUserObject() alone, while the capture lasts.
-  if (graph != nullptr) *graph = reinterpret_cast<cudaGraph_t>(capture.get());
+  if (graph != nullptr)
+    *graph = capture == nullptr ? nullptr : reinterpret_cast<cudaGraph_t>(capture->graph.get());
   return cudaSuccess;
-}
-
-// A handle is one reference; a graph holds another as a node that does nothing, which is copied
-// into its executables and goes with the last of them.
-cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* pointer, cudaHostFn_t destroy,
-                                 unsigned int references, unsigned int flags) {
-  if (references != 1 || flags != cudaUserObjectNoDestructorSync)
-    return note(cudaErrorInvalidValue);
-  *object = reinterpret_cast<cudaUserObject_t>(new std::shared_ptr<void>(pointer, destroy));
-  return cudaSuccess;
-}
-
-cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int /*count*/) {
-  delete reinterpret_cast<std::shared_ptr<void>*>(object);
-  return cudaSuccess;
-}
-
-cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object,
-                                      unsigned int count, unsigned int flags) {
-  if (count != 1 || flags != cudaGraphUserObjectMove) return note(cudaErrorNotSupported);
-  const std::unique_ptr<std::shared_ptr<void>> held(
-      reinterpret_cast<std::shared_ptr<void>*>(object));
-  Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
-  for (const auto& capture : all.active) {
-    if (reinterpret_cast<cudaGraph_t>(capture.get()) != graph) continue;
-    capture->nodes.emplace_back([kept = *held] {});
-    return cudaSuccess;
-  }
-  return note(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -277,7 +249,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long /*flags*/) {
   auto made = std::make_unique<GraphExec>();
-  made->nodes = reinterpret_cast<Graph*>(graph)->nodes;
+  made->graph = *reinterpret_cast<Graph*>(graph);
   *executable = reinterpret_cast<cudaGraphExec_t>(made.release());
   return cudaSuccess;
 }
@@ -301,8 +273,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t streamHandle) {
   if (executable->last.stream != stream) after.push_back(executable->last);
   return note(submit(
       stream,
-      [nodes = executable->nodes] {
-        for (const Work& work : nodes) work();
+      [graph = executable->graph] {
+        for (const Work& work : graph.nodes) work();
       },
       &executable->last, std::move(after)));
 }

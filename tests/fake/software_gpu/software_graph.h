@@ -27,11 +27,15 @@ cudaError_t mayWaitFor(const StreamPtr& stream);
 cudaError_t captureRecord(const StreamPtr& stream, Event& event, bool& isCaptured);
 cudaError_t captureWait(const StreamPtr& stream, Event& event, bool& isCaptured);
 
+// What a graph keeps: let go when the graph, all that was instantiated from it and all launches of
+// these have gone.
+class KeptObject;
 struct Graph {
   std::vector<Work> nodes;
+  std::vector<std::shared_ptr<KeptObject>> kept;
 };
 struct GraphExec {
-  std::vector<Work> nodes;
+  Graph graph;
   std::mutex mutex;
   StreamPoint last;  // launches of one follow each other; under mutex
 };

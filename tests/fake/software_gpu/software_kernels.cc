@@ -72,7 +72,7 @@ class Run {
   }
   void copy(void* to, const void* from, uint64_t bytes) {
     if (bytes > 0 && reaches(from, bytes, "a source") && reaches(to, bytes, "a destination"))
-      std::memmove(to, from, bytes);
+      softgpu::moveBytes(to, from, bytes);
   }
 
   uint64_t operandNow(const WordOperand& operand) {
@@ -275,7 +275,9 @@ class StepRun {
   std::vector<std::byte> hold(const StepItem& item) {
     const auto* from = reinterpret_cast<const std::byte*>(addressOf(item.from));
     if (!run_.reaches(from, item.bytes, "a source")) return {};
-    return {from, from + item.bytes};
+    std::vector<std::byte> bytes(item.bytes);
+    softgpu::moveBytes(bytes.data(), from, item.bytes);
+    return bytes;
   }
 
   bool findRegion() {
@@ -348,7 +350,7 @@ class StepRun {
       if (copies[i].unitBytes != 0) {
         auto* const to = reinterpret_cast<void*>(addressOf(copies[i].to));
         if (run_.reaches(to, copies[i].bytes, "a destination"))
-          std::memcpy(to, held[i].data(), held[i].size());
+          softgpu::moveBytes(to, held[i].data(), held[i].size());
       } else if (!copyTilesOf(copies[i])) {
         faulted_ = true;
         storeFault();

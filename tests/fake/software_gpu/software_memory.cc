@@ -39,6 +39,7 @@ Opened& opened() {
 
 cudaError_t begin() {
   if (deviceCount() == 0) return cudaErrorInsufficientDriver;
+  if (isInCallback()) return cudaErrorNotPermitted;
   if (const cudaError_t refused = mayCallUnsafely()) return refused;
   return healthOf(currentDevice());
 }

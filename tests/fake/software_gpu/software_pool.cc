@@ -1,15 +1,351 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory in the order of a stream: cudaMallocAsync and pools.
+// Memory in the order of a stream: cudaMallocAsync and pools, which travel to other processes as
+// descriptors, and then their memory by export data. Memory is there as soon as it is asked for;
+// it goes when the stream comes to its end.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
 #include "tests/fake/software_gpu/software_device.h"
+#include "tests/fake/software_gpu/software_driver.h"
 #include "tests/fake/software_gpu/software_error.h"
+#include "tests/fake/software_gpu/software_graph.h"
+#include "tests/fake/software_gpu/software_stream.h"
+
+namespace peerlane::softgpu {
+namespace {
+
+using PoolPtr = std::shared_ptr<Pool>;
+constexpr char kPoolPrefix[] = "software-gpu-pool:";
+
+struct Pools {
+  std::mutex mutex;
+  std::map<Pool*, PoolPtr> known;              // under mutex
+  std::array<PoolPtr, kMostDevices> standard;  // under mutex
+  std::array<Pool*, kMostDevices> chosen{};    // under mutex
+};
+Pools& pools() {
+  static auto* const only = new Pools;
+  return *only;
+}
+
+struct PointerContent {
+  pid_t pid;
+  int fd;
+  char name[56];
+};
+static_assert(sizeof(PointerContent) == sizeof(cudaMemPoolPtrExportData));
+
+cudaMemPool_t handleOf(const PoolPtr& pool) {
+  return reinterpret_cast<cudaMemPool_t>(pool.get());
+}
+
+PoolPtr findPool(cudaMemPool_t handle) {
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.known.find(reinterpret_cast<Pool*>(handle));
+  return found == all.known.end() ? nullptr : found->second;
+}
+
+PoolPtr standardPool(int device) {
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  PoolPtr& pool = all.standard[static_cast<size_t>(device)];
+  if (pool == nullptr) {
+    pool = std::make_shared<Pool>();
+    pool->device = device;
+    all.known.emplace(pool.get(), pool);
+  }
+  return pool;
+}
+
+PoolPtr chosenPool(int device) {
+  PoolPtr standard = standardPool(device);
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.known.find(all.chosen[static_cast<size_t>(device)]);
+  return found == all.known.end() ? standard : found->second;
+}
+
+cudaError_t allocate(void** pointer, size_t bytes, const PoolPtr& pool, cudaStream_t handle) {
+  if (deviceCount() == 0) return cudaErrorInsufficientDriver;
+  const StreamPtr stream = findStream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (pool == nullptr || pool->isImported) return cudaErrorInvalidValue;
+  if (isCapturing(stream)) return cudaErrorNotSupported;
+  *pointer = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  const auto physical = makePhysical(pool->device, bytes, 0, error);
+  if (physical == nullptr) return error;
+  const AllocationPtr made = mapPhysical(physical, MemoryKind::kPool, nullptr, pool);
+  if (made == nullptr) return cudaErrorMemoryAllocation;
+  *pointer = made->at();
+  return cudaSuccess;
+}
+
+cudaError_t release(void* pointer, cudaStream_t handle) {
+  if (deviceCount() == 0) return cudaErrorInsufficientDriver;
+  const StreamPtr stream = findStream(handle);
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  const AllocationPtr found = find(pointer);
+  if (found == nullptr || found->at() != pointer || found->kind != MemoryKind::kPool)
+    return cudaErrorInvalidValue;
+  if (isCapturing(stream)) return cudaErrorNotSupported;
+  return submit(stream, [found] {
+    forget(*found);
+    unmap(*found);
+  });
+}
+
+}  // namespace
+}  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
 
 extern "C" {
 
-cudaError_t cudaFreeAsync(void* /*pointer*/, cudaStream_t /*stream*/) {
-  return note(cudaErrorNotSupported);
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t stream) {
+  if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
+  const StreamPtr found = findStream(stream);
+  if (found == nullptr) return note(cudaErrorInvalidResourceHandle);
+  return note(allocate(pointer, bytes, chosenPool(found->device()), stream));
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t pool,
+                                    cudaStream_t stream) {
+  return note(allocate(pointer, bytes, findPool(pool), stream));
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  return note(release(pointer, stream));
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  if (!isDevice(device)) return note(cudaErrorInvalidDevice);
+  *pool = handleOf(standardPool(device));
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+  if (!isDevice(device)) return note(cudaErrorInvalidDevice);
+  *pool = handleOf(chosenPool(device));
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
+  const PoolPtr found = findPool(pool);
+  if (!isDevice(device) || found == nullptr || found->device != device)
+    return note(cudaErrorInvalidValue);
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  all.chosen[static_cast<size_t>(device)] = found.get();
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  if (!isDevice(properties->location.id) || properties->location.type != cudaMemLocationTypeDevice)
+    return note(cudaErrorInvalidValue);
+  const auto types = static_cast<unsigned>(properties->handleTypes);
+  if ((types & ~unsigned{cudaMemHandleTypePosixFileDescriptor}) != 0)
+    return note(cudaErrorNotSupported);
+  auto made = std::make_shared<Pool>();
+  made->device = properties->location.id;
+  made->handleTypes = types;
+  if (types != 0)
+    made->fd = makeNamedFile(kPoolPrefix + std::to_string(made->device) + ":", made->name);
+  if (types != 0 && made->fd < 0) return note(cudaErrorMemoryAllocation);
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  *pool = handleOf(made);
+  all.known.emplace(made.get(), std::move(made));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.known.find(reinterpret_cast<Pool*>(handle));
+  if (found == all.known.end() ||
+      found->second == all.standard[static_cast<size_t>(found->second->device)])
+    return note(cudaErrorInvalidValue);
+  all.known.erase(found);  // its memory stays until it is freed
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t /*bytes*/) {
+  return note(findPool(pool) == nullptr ? cudaErrorInvalidValue : cudaSuccess);
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr /*attribute*/,
+                                    void* /*value*/) {
+  return note(findPool(pool) == nullptr ? cudaErrorInvalidValue : cudaSuccess);
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  if (findPool(pool) == nullptr) return note(cudaErrorInvalidValue);
+  std::memset(value, 0,
+              attribute < cudaMemPoolAttrReleaseThreshold ? sizeof(int) : sizeof(uint64_t));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* descriptions,
+                                 size_t count) {
+  const PoolPtr pool = findPool(handle);
+  if (pool == nullptr) return note(cudaErrorInvalidValue);
+  for (size_t i = 0; i < count; ++i) {
+    const int device = descriptions[i].location.id;
+    if (descriptions[i].location.type != cudaMemLocationTypeDevice || !isDevice(device))
+      return note(cudaErrorInvalidDevice);
+    if (descriptions[i].flags == cudaMemAccessFlagsProtReadWrite)
+      pool->access |= 1u << device;
+    else if (device == pool->device)
+      return note(cudaErrorInvalidValue);  // the pool's own device keeps it
+    else
+      pool->access &= ~(1u << device);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle,
+                                 cudaMemLocation* location) {
+  const PoolPtr pool = findPool(handle);
+  if (pool == nullptr || !isDevice(location->id)) return note(cudaErrorInvalidValue);
+  const bool can = location->id == pool->device || (pool->access & (1u << location->id)) != 0;
+  *flags = can ? cudaMemAccessFlagsProtReadWrite : cudaMemAccessFlagsProtNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolExportToShareableHandle(void* shareable, cudaMemPool_t handle,
+                                               cudaMemAllocationHandleType type,
+                                               unsigned /*flags*/) {
+  const PoolPtr pool = findPool(handle);
+  if (pool == nullptr || pool->isImported || type != cudaMemHandleTypePosixFileDescriptor ||
+      (pool->handleTypes & unsigned{type}) == 0)
+    return note(cudaErrorInvalidValue);
+  const int fd = fcntl(pool->fd, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return note(cudaErrorMemoryAllocation);
+  *static_cast<int*>(shareable) = fd;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* handle, void* shareable,
+                                                 cudaMemAllocationHandleType type,
+                                                 unsigned /*flags*/) {
+  if (type != cudaMemHandleTypePosixFileDescriptor) return note(cudaErrorInvalidValue);
+  const int given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
+  auto made = std::make_shared<Pool>();
+  made->isImported = true;
+  made->fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
+  made->name = made->fd < 0 ? std::string() : nameOfFile(made->fd);
+  if (!made->name.starts_with(kPoolPrefix)) return note(cudaErrorInvalidValue);
+  made->device = std::atoi(made->name.c_str() + sizeof(kPoolPrefix) - 1);
+  if (!isDevice(made->device)) return note(cudaErrorInvalidDevice);
+  Pools& all = pools();
+  const std::lock_guard lock(all.mutex);
+  *handle = handleOf(made);
+  all.known.emplace(made.get(), std::move(made));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolExportPointer(cudaMemPoolPtrExportData* data, void* pointer) {
+  const AllocationPtr found = find(pointer);
+  if (found == nullptr || found->at() != pointer || found->kind != MemoryKind::kPool ||
+      found->pool->isImported || found->pool->handleTypes == 0)
+    return note(cudaErrorInvalidValue);
+  PointerContent content{getpid(), found->physical->fd, {}};
+  const std::string& name = found->physical->name;
+  if (name.size() >= sizeof(content.name)) return note(cudaErrorInvalidValue);
+  std::memcpy(content.name, name.data(), name.size());
+  std::memcpy(data, &content, sizeof(content));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolImportPointer(void** pointer, cudaMemPool_t handle,
+                                     cudaMemPoolPtrExportData* data) {
+  const PoolPtr pool = findPool(handle);
+  if (pool == nullptr || !pool->isImported) return note(cudaErrorInvalidValue);
+  PointerContent content;
+  std::memcpy(&content, data, sizeof(content));
+  content.name[sizeof(content.name) - 1] = 0;
+  const std::string path =
+      "/proc/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
+  if (physical == nullptr || physical->name != content.name || physical->device != pool->device)
+    return note(cudaErrorInvalidValue);
+  const AllocationPtr made = mapPhysical(physical, MemoryKind::kPool, nullptr, pool);
+  if (made == nullptr) return note(cudaErrorMemoryAllocation);
+  *pointer = made->at();
+  return cudaSuccess;
+}
+
+// --- The driver's, which are the same ---
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return toDriver(cudaDeviceGetDefaultMemPool(pool, device));
+}
+
+CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool,
+                                          CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
+  return toDriver(cudaMemPoolExportToShareableHandle(shareable, pool,
+                                                     static_cast<cudaMemAllocationHandleType>(type),
+                                                     static_cast<unsigned>(flags)));
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+  return toDriver(cudaMemPoolImportFromShareableHandle(
+      pool, shareable, static_cast<cudaMemAllocationHandleType>(type),
+      static_cast<unsigned>(flags)));
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
+  return toDriver(cudaMemPoolExportPointer(reinterpret_cast<cudaMemPoolPtrExportData*>(data),
+                                           reinterpret_cast<void*>(pointer)));
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* pointer, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* data) {
+  void* found = nullptr;
+  const cudaError_t result =
+      cudaMemPoolImportPointer(&found, pool, reinterpret_cast<cudaMemPoolPtrExportData*>(data));
+  *pointer = reinterpret_cast<CUdeviceptr>(found);
+  return toDriver(result);
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* descriptions, size_t count) {
+  return toDriver(
+      cudaMemPoolSetAccess(pool, reinterpret_cast<const cudaMemAccessDesc*>(descriptions), count));
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
+  return toDriver(cudaMemPoolGetAccess(reinterpret_cast<cudaMemAccessFlags*>(flags), pool,
+                                       reinterpret_cast<cudaMemLocation*>(location)));
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  return toDriver(cudaMemPoolDestroy(pool));
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+  void* made = nullptr;
+  const cudaError_t result = cudaMallocAsync(&made, bytes, stream);
+  *pointer = reinterpret_cast<CUdeviceptr>(made);
+  return toDriver(result);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+  return toDriver(cudaFreeAsync(reinterpret_cast<void*>(pointer), stream));
 }
 
 }  // extern "C"

@@ -167,6 +167,7 @@ void waitForDevice(int device) {
 
 cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point,
                    std::vector<StreamPoint> after) {
+  if (isInCallback()) return cudaErrorNotPermitted;
   if (const cudaError_t failed = healthOf(stream->device())) return failed;
   const int device = stream->device();
   if (stream->isLegacy()) {
