@@ -47,6 +47,19 @@ struct CommunicatorOptions {
 struct MessageOptions {
   HostStream* stream = nullptr;        // begins after everything posted to it before; null: at once
   std::optional<Protocol> protocol{};  // sends; instead of the communicator's
+  // GPU memory: a stream of the GPU that the context was made for first. The message is enqueued
+  // whole when the call returns, in order with the rest of the stream. Both sides post a message on
+  // streams; such messages are counted by themselves. Up to 2048 bytes it travels in the receiver's
+  // inbox, and a send ends when it lies there; longer ones are copied straight into the receiver's
+  // region, which must grant remote write, when both streams have come to them. On one stream a
+  // receive holds up what is behind it, so exchanges are posted as a group.
+  //
+  // On a stream that is being captured the message is a part of the graph; each direction of a
+  // communicator is then for graphs alone (PostOptions::deviceStream says what its transfer is).
+  DeviceStream deviceStream{};
+  // On streams: a message that is not met in time ends this communicator's messages on streams with
+  // kTimeout, at both sides; so does cancelling one. The streams go on.
+  std::chrono::nanoseconds timeout = std::chrono::hours(24);
 };
 
 // One message of a batch.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "peerlane/channel/device_area.h"
+#include "peerlane/channel/device_message.h"
 #include "peerlane/channel/host_stream.h"
 #include "peerlane/channel/lane_memory.h"
 
@@ -120,6 +122,7 @@ Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
   if (messages.empty()) return invalid("a list without messages; need at least one");
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
+  if (options.deviceStream) return postOnStream(messages, options);
   const Protocol protocol = options.protocol.value_or(options_.protocol);
   auto batch =
       std::make_shared<MessageBatch>(shared_from_this(), first_->progress(), first_->metrics());
@@ -147,6 +150,37 @@ Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
   return Transfer(std::move(batch));
 }
 
+Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages,
+                                                const MessageOptions& options) {
+  if (options.stream != nullptr)
+    return invalid("a message has one stream: a host stream or a device stream");
+  std::vector<PostedMessage> posted;
+  for (const Wanted& wanted : messages) {
+    PEERLANE_ASSIGN(Pair * pair, pairOf(wanted.rank));
+    if (!pair->device)
+      return Status(Code::kNotSupported, "no link between the GPUs of this rank and rank " +
+                                             std::to_string(wanted.rank) +
+                                             "; messages on streams need one "
+                                             "(ContextOptions::devices at both sides, one host)");
+    if (wanted.region == nullptr)
+      return invalid("messages on streams need registered memory (Context::registerRegion)");
+    PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
+    const std::shared_ptr<RegionRecord>& record = wanted.region->record();
+    const Device device = pair->device->executor().device();
+    if (record->memory.device != device)
+      return Status(Code::kNotSupported, "memory of " + record->memory.device.toString() +
+                                             "; messages on streams go from and to memory of " +
+                                             device.toString());
+    posted.push_back({pair->device,
+                      {.isSend = wanted.isSend,
+                       .region = record.get(),
+                       .address = record->base + wanted.offset,
+                       .bytes = wanted.bytes},
+                      record});
+  }
+  return postMessages(shared_from_this(), std::move(posted), options.deviceStream, options.timeout);
+}
+
 void CommunicatorCore::close() {
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
   const Status why(Code::kClosed, "the communicator was closed by this side");
@@ -154,11 +188,13 @@ void CommunicatorCore::close() {
     if (!pair || !pair->ready.load(std::memory_order_acquire)) continue;
     pair->sender->fail(why);
     pair->receiver->fail(why);
+    if (pair->device) pair->device->fail(why, /*tellPeer=*/true);
   }
   const auto over = [this] {
     return std::all_of(pairs_.begin(), pairs_.end(), [](const std::unique_ptr<Pair>& pair) {
       return !pair || !pair->ready.load(std::memory_order_acquire) ||
-             (pair->sender->over() && pair->receiver->over());
+             (pair->sender->over() && pair->receiver->over() &&
+              (!pair->device || pair->device->idle()));
     });
   };
   const auto advance = [this] {
@@ -179,6 +215,7 @@ void CommunicatorCore::finish(Pair& pair) {
   pair.ground.say({.kind = LaneNote::Kind::kBye, .code = Code::kClosed});
   retireRegion(pair.ground.area, {pair.ground.peer});
   if (pair.receiver->ring()) retireRegion(pair.receiver->ring(), {pair.ground.peer});
+  if (pair.device) pair.device->retire();
 }
 
 Task::Turn CommunicatorCore::turn() {
@@ -194,7 +231,8 @@ Task::Turn CommunicatorCore::turn() {
     // One direction is of no use without the other: answers would go unread.
     if (sender.failing() && !receiver.failing()) receiver.fail(sender.health());
     if (receiver.failing() && !sender.failing()) sender.fail(receiver.health());
-    if (sender.over() && receiver.over()) {
+    if (pair->device) moved |= pair->device->turn();
+    if (sender.over() && receiver.over() && (!pair->device || pair->device->idle())) {
       finish(*pair);
       moved = true;
     }
@@ -239,6 +277,11 @@ std::string CommunicatorCore::explain(Rank rank) const {
                pair.ground.strict ? "refused (PEERLANE_STRICT)"
                                   : "through a staging ring of at most " +
                                         std::to_string(pair.ground.ringBytes) + " bytes");
+  if (pair.device)
+    text += line("on streams of ",
+                 pair.device->executor().device().toString() + ": up to " +
+                     std::to_string(DeviceArea::kEagerBytes) +
+                     " bytes through the inbox; longer: put, the sender's stream copies");
   text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "peerlane/channel/communicator.h"
+#include "peerlane/channel/device_lane.h"
 #include "peerlane/channel/message_receiver.h"
 #include "peerlane/channel/message_sender.h"
 #include "peerlane/channel/span_shelf.h"
@@ -56,8 +57,9 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     uint32_t channel = 0;  // of the notes
     std::unique_ptr<LaneSender> sender;
     std::unique_ptr<LaneReceiver> receiver;
-    bool finished = false;           // said goodbye; progress turns only
-    std::atomic<bool> ready{false};  // has lanes; release after them
+    std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
+    bool finished = false;               // said goodbye; progress turns only
+    std::atomic<bool> ready{false};      // has lanes; release after them
 
     std::mutex mutex;
     std::optional<LaneNote> hello;  // under mutex, as all below
@@ -68,11 +70,14 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   void claim(Pair& pair);
   Status open(Pair& pair);
   void subscribe(Pair& pair);
+  Status openDevice(Pair& pair);
   Status reach(Pair& pair, Progress::Clock::time_point deadline);
+  Status reachDevice(Pair& pair, Progress::Clock::time_point deadline);
   void onNote(Rank rank, const std::vector<std::byte>& bytes);
   void deliver(Pair& pair, const LaneNote& note);
   void finish(Pair& pair);
   Result<Pair*> pairOf(Rank rank) const;
+  Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
   Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
   Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,
                              MessageItem& item) const;

@@ -57,7 +57,32 @@ Status CommunicatorCore::open(Pair& pair) {
   hello.ranks = size();
   hello.eagerBytes = eagerBytes_;
   hello.area = nameOf(*ground.area);
-  return ground.peer->sendUserMessage(pair.channel, hello.encode());
+  PEERLANE_RETURN_IF_ERROR(ground.peer->sendUserMessage(pair.channel, hello.encode()));
+  return openDevice(pair);
+}
+
+// Whoever may be waited for says something, be it that there is nothing.
+Status CommunicatorCore::openDevice(Pair& pair) {
+  PeerCore& peer = *pair.ground.peer;
+  if (!peer.devicesAdd()) return Status::ok();
+  LaneNote note;
+  note.kind = LaneNote::Kind::kDeviceArea;
+  if (peer.deviceLink() != nullptr) {
+    PEERLANE_ASSIGN(pair.device, DeviceLane::create(pair.ground, *peer.devices().front()));
+    note.area = pair.device->area();
+  }
+  return peer.sendUserMessage(pair.channel, note.encode());
+}
+
+Status CommunicatorCore::reachDevice(Pair& pair, Progress::Clock::time_point deadline) {
+  if (!pair.device) return Status::ok();
+  PeerCore& peer = *pair.ground.peer;
+  const auto arrived = [&] { return pair.device->arrived() || peer.failureCode() != Code::kOk; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(arrived, deadline));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
+  // Nobody else turns the lane before the communicator is there.
+  (void)pair.device->turn();
+  return Status::ok();
 }
 
 void CommunicatorCore::subscribe(Pair& pair) {
@@ -98,11 +123,20 @@ void CommunicatorCore::onNote(Rank rank, const std::vector<std::byte>& bytes) {
 }
 
 void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
-  if (note.kind != LaneNote::Kind::kBye) return pair.receiver->take(note);
+  switch (note.kind) {
+    case LaneNote::Kind::kBye: break;
+    case LaneNote::Kind::kDeviceArea:
+    case LaneNote::Kind::kDeviceRegion:
+    case LaneNote::Kind::kDeviceEnd:
+      if (pair.device) pair.device->take(note);
+      return;
+    default: return pair.receiver->take(note);
+  }
   const Status why(note.code == Code::kOk ? Code::kClosed : note.code,
                    "rank " + std::to_string(pair.ground.rank) + " has closed its communicator");
   pair.sender->fail(why);
   pair.receiver->fail(why);
+  if (pair.device) pair.device->fail(why, /*tellPeer=*/false);
 }
 
 // The other side's half; afterwards the pair has its lanes.
@@ -151,11 +185,13 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
     return Status(Code::kCorrupt, "its area is smaller than it said, or not writable");
   pair.sender = std::make_unique<LaneSender>(ground);
   pair.receiver = std::make_unique<LaneReceiver>(ground);
-  const std::lock_guard lock(pair.mutex);
-  pair.ready.store(true, std::memory_order_release);
-  for (const LaneNote& note : pair.early) deliver(pair, note);
-  pair.early.clear();
-  return Status::ok();
+  {
+    const std::lock_guard lock(pair.mutex);
+    pair.ready.store(true, std::memory_order_release);
+    for (const LaneNote& note : pair.early) deliver(pair, note);
+    pair.early.clear();
+  }
+  return reachDevice(pair, deadline);
 }
 
 Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
@@ -183,6 +219,7 @@ Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
     if (!pair) continue;
     pair->ground.say({.kind = LaneNote::Kind::kBye, .code = status.code()});
     retireRegion(pair->ground.area, {pair->ground.peer});
+    if (pair->device) pair->device->retire();
   }
   return status;
 }

@@ -23,6 +23,11 @@ std::vector<std::byte> LaneNote::encode() const {
   writer.u8(static_cast<uint8_t>(code));
   writer.u8(static_cast<uint8_t>(area.access));
   writer.u64(number);
+  if (kind == Kind::kDeviceArea || kind == Kind::kDeviceRegion) {
+    writer.u64(area.allocation);
+    writer.u64(area.generation);
+    writer.u64(area.bytes);
+  }
   if (kind == Kind::kHello) {
     writer.u32(rank);
     writer.u32(otherRank);
@@ -44,7 +49,7 @@ Result<LaneNote> LaneNote::decode(std::span<const std::byte> bytes) {
   const uint8_t kind = reader.u8();
   const uint8_t code = reader.u8();
   const uint8_t access = reader.u8();
-  reader.require(kind >= 1 && kind <= 4, "is of an unknown kind");
+  reader.require(kind >= 1 && kind <= 7, "is of an unknown kind");
   reader.require(code <= kMaxCode, "has an unknown code");
   reader.require(access <= 3, "has an unknown access");
   LaneNote note;
@@ -52,6 +57,11 @@ Result<LaneNote> LaneNote::decode(std::span<const std::byte> bytes) {
   note.code = static_cast<Code>(code);
   note.area.access = static_cast<Access>(access);
   note.number = reader.u64();
+  if (reader.ok() && (note.kind == Kind::kDeviceArea || note.kind == Kind::kDeviceRegion)) {
+    note.area.allocation = reader.u64();
+    note.area.generation = reader.u64();
+    note.area.bytes = reader.u64();
+  }
   if (reader.ok() && note.kind == Kind::kHello) {
     note.rank = reader.u32();
     note.otherRank = reader.u32();

@@ -106,11 +106,14 @@ struct LaneNote {
     kWithdraw = 2,  // the sender cancelled message `number`: refuse it unless it is under way
     kGaveUp = 3,  // message `number`, which the receiver had accepted, will not be written: `code`
     kBye = 4,     // this side has closed its lanes and touches nothing any more: `code`
+    kDeviceArea = 5,    // where the area for messages on streams is; allocation 0: there is none
+    kDeviceRegion = 6,  // memory that receives on streams name: `area`
+    kDeviceEnd = 7,     // messages on streams have ended: `code`
   };
   Kind kind = Kind::kBye;
   Code code = Code::kOk;
   uint64_t number = 0;
-  // kHello
+  // kHello; kDeviceArea and kDeviceRegion have `area` alone
   uint32_t rank = 0;       // of the one who says it
   uint32_t otherRank = 0;  // of the one it is said to
   uint32_t ranks = 0;

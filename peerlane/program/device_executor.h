@@ -16,13 +16,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/device.h"
 #include "peerlane/memory/device_pin.h"
+#include "peerlane/memory/memory_provider.h"
 #include "peerlane/program/binding.h"
+#include "peerlane/program/device_steps.h"
 #include "peerlane/program/device_stream.h"
 #include "peerlane/program/program.h"
 
@@ -154,6 +157,24 @@ class DeviceExecutor {
   // Calls `gone` when the graph and all its executables are gone, on a thread of the driver's that
   // must not call CUDA.
   virtual Status keepByGraph(DeviceStream stream, std::function<void()> gone) = 0;
+
+  // --- Messages ---
+  // Rings and words that a peer's device writes, zeroed; for one peer. Nothing else lies in the
+  // pages that are exported with it but areas of other peers.
+  virtual Result<std::unique_ptr<Allocation>> makeArea(size_t bytes) = 0;
+  virtual Result<std::unique_ptr<RegionNames>> makeRegionNames() = 0;
+  // Programs of waits, copies and stores on rings. Late local places and sizes come with each call.
+  // kNotSupported naming what is too much. `names` of the rules outlives the steps.
+  virtual Result<std::unique_ptr<DeviceSteps>> prepareSteps(const Program& program,
+                                                            const Binding& binding,
+                                                            const StepRules& rules) = 0;
+  // Enqueues the calls in their order; the post ends with the last one. Whoever sees the end says
+  // so by waitEnded(), once. Errors: as post().
+  virtual Result<DevicePost> postSteps(DeviceStream stream, std::span<const StepCall> calls) = 0;
+  // The same as a part of a graph; calls have cursors in memory of the device. waitEnded() when the
+  // graph is gone.
+  virtual Result<std::unique_ptr<CapturedWork>> captureSteps(DeviceStream stream,
+                                                             std::span<const StepCall> calls) = 0;
 
   // A word that streams of this device and CPUs read and write; 0 when it is lent.
   virtual Result<std::atomic<uint64_t>*> borrowWord() = 0;

@@ -24,21 +24,26 @@ DescriptorMemory::~DescriptorMemory() {
   });
 }
 
+size_t DescriptorArena::wholeOf(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::unique_ptr<DescriptorMemory> DescriptorArena::tryTake(size_t bytes) {
+  const size_t whole = wholeOf(bytes);
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(free_.begin(), free_.end(),
+                                  [whole](const auto& range) { return range.second >= whole; });
+  if (found == free_.end()) return nullptr;
+  const auto [offset, available] = *found;
+  free_.erase(found);
+  if (available > whole) free_[offset + whole] = available - whole;
+  return std::make_unique<DescriptorMemory>(memory_->data() + offset, shared_from_this(), whole);
+}
+
 Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
-  const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(free_.begin(), free_.end(),
-                                    [whole](const auto& range) { return range.second >= whole; });
-    if (found != free_.end()) {
-      const auto [offset, available] = *found;
-      free_.erase(found);
-      if (available > whole) free_[offset + whole] = available - whole;
-      return std::make_unique<DescriptorMemory>(memory_->data() + offset, shared_from_this(),
-                                                whole);
-    }
-  }
+  if (auto taken = tryTake(bytes)) return taken;
   void* made = nullptr;
+  const size_t whole = wholeOf(bytes);
   PEERLANE_RETURN_IF_ERROR(cuda::check(cudaMalloc(&made, whole), "cudaMalloc"));
   return std::make_unique<DescriptorMemory>(static_cast<std::byte*>(made), nullptr, whole);
 }

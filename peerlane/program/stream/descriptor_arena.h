@@ -40,8 +40,11 @@ class DescriptorArena : public std::enable_shared_from_this<DescriptorArena> {
       : memory_(std::move(memory)), free_{{offset, memory_->bytes() - offset}} {}
 
   Result<std::unique_ptr<DescriptorMemory>> take(size_t bytes);
+  // From the block alone; null when it has no such piece.
+  std::unique_ptr<DescriptorMemory> tryTake(size_t bytes);
 
  private:
+  static size_t wholeOf(size_t bytes);
   friend class DescriptorMemory;
   void giveBack(size_t offset, size_t bytes);
 

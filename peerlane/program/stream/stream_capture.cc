@@ -7,6 +7,7 @@
 #include "peerlane/program/kernel/word_kernel.h"
 #include "peerlane/program/stream/copy_engine.h"
 #include "peerlane/program/stream/stream_launch.h"
+#include "peerlane/program/stream/stream_steps.h"
 #include "peerlane/program/word.h"
 
 namespace peerlane::stream {
@@ -210,6 +211,16 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::bell(void* stream, std::ato
   launch.tail.advance = work->cursor();
   launch.stream = stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
+  return std::unique_ptr<CapturedWork>(std::move(work));
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamCapture::steps(void* stream,
+                                                           std::span<const StepCall> calls) {
+  PEERLANE_ASSIGN(std::unique_ptr<Work> work, makeWork());
+  for (const StepCall& call : calls)
+    PEERLANE_RETURN_IF_ERROR(
+        static_cast<const StreamSteps*>(call.steps)->launch(call, {}, work->arrivals(), stream));
+  CudaReclaimer::instance().waitBegins();  // nobody knows when a replay waits
   return std::unique_ptr<CapturedWork>(std::move(work));
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <tuple>
 
 #include "peerlane/os/cuda.h"
@@ -48,6 +49,7 @@ class StreamCapture {
                                              const std::atomic<uint64_t>* abort);
   Result<std::unique_ptr<CapturedWork>> bell(void* stream, std::atomic<uint64_t>* word,
                                              const std::atomic<uint64_t>* abort);
+  Result<std::unique_ptr<CapturedWork>> steps(void* stream, std::span<const StepCall> calls);
   static Status keepByGraph(void* stream, std::function<void()> gone);
 
  private:

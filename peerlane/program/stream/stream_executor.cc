@@ -18,10 +18,12 @@
 #include "peerlane/program/stream/copy_engine.h"
 #include "peerlane/program/stream/counter_lanes.h"
 #include "peerlane/program/stream/descriptor_arena.h"
+#include "peerlane/program/stream/lane_areas.h"
 #include "peerlane/program/stream/stream_capture.h"
 #include "peerlane/program/stream/stream_lane.h"
 #include "peerlane/program/stream/stream_launch.h"
 #include "peerlane/program/stream/stream_program.h"
+#include "peerlane/program/stream/stream_steps.h"
 
 namespace peerlane::stream {
 namespace {
@@ -94,6 +96,13 @@ class StreamExecutor final : public DeviceExecutor {
                                                     std::atomic<uint64_t>* word,
                                                     const std::atomic<uint64_t>* abort) override;
   Status keepByGraph(DeviceStream stream, std::function<void()> gone) override;
+  Result<std::unique_ptr<Allocation>> makeArea(size_t bytes) override;
+  Result<std::unique_ptr<RegionNames>> makeRegionNames() override;
+  Result<std::unique_ptr<DeviceSteps>> prepareSteps(const Program& program, const Binding& binding,
+                                                    const StepRules& rules) override;
+  Result<DevicePost> postSteps(DeviceStream stream, std::span<const StepCall> calls) override;
+  Result<std::unique_ptr<CapturedWork>> captureSteps(DeviceStream stream,
+                                                     std::span<const StepCall> calls) override;
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
@@ -137,6 +146,7 @@ class StreamExecutor final : public DeviceExecutor {
   std::unordered_map<uint64_t, StreamLane*> lanesById_;
   CopyEngine copyEngine_;
   StreamCapture capture_{gpu_, counters_, mutex_, pool_};
+  LaneAreas areas_{gpu_};
   std::vector<kernel::CopyPiece> scratch_;
   uint32_t nextOwn_ = 0;
   std::vector<std::atomic<uint64_t>*> freeWords_;
@@ -155,6 +165,7 @@ Status StreamExecutor::open() {
   const RelaxedCapture relaxed;
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadStepKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kLaneBytes = kMostLanes * kWordBytes;
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
@@ -434,6 +445,54 @@ void StreamExecutor::resolve(const LatePost& late, std::byte* base) {
 void StreamExecutor::refuse(const LatePost& late) {
   late.refusal->store(1, std::memory_order_release);
   late.gate->store(1, std::memory_order_release);
+}
+
+Result<std::unique_ptr<Allocation>> StreamExecutor::makeArea(size_t bytes) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_ASSIGN(auto area, areas_.take(bytes));
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaMemsetAsync(area->data(), 0, bytes, setUpStream_), "cudaMemsetAsync"));
+  PEERLANE_RETURN_IF_ERROR(check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize"));
+  return area;
+}
+
+Result<std::unique_ptr<RegionNames>> StreamExecutor::makeRegionNames() {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(const PinnedBlock block,
+                  pool_.take(StreamRegionNames::kSlots * sizeof(kernel::NamedRegion)));
+  return std::unique_ptr<RegionNames>(std::make_unique<StreamRegionNames>(pool_, mutex_, block));
+}
+
+Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program& program,
+                                                                  const Binding& binding,
+                                                                  const StepRules& rules) {
+  PEERLANE_ASSIGN(auto steps, StreamSteps::lower(program, binding, rules));
+  return std::unique_ptr<DeviceSteps>(std::move(steps));
+}
+
+Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const StepCall> calls) {
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  for (size_t i = 0; i < calls.size(); ++i) {
+    kernel::WordStore completion;
+    if (i + 1 == calls.size()) completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(calls[i].steps)
+                                 ->launch(calls[i], completion, lane->arrivals, lane->stream));
+  }
+  CudaReclaimer::instance().waitBegins();
+  return posted(*lane);
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureSteps(
+    DeviceStream stream, std::span<const StepCall> calls) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.steps(stream.handle(), calls);
 }
 
 bool StreamExecutor::isCapturing(DeviceStream stream) {

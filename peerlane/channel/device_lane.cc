@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/device_lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "peerlane/channel/device_area.h"
+#include "peerlane/channel/device_protocol.h"
+#include "peerlane/channel/lane_memory.h"
+
+namespace peerlane {
+namespace {
+
+constexpr size_t kCursorBytes = 64;
+
+RegionReference referenceOf(const PeerCore& peer, const RegionName& name) {
+  RegionReference reference;
+  const auto owner = peer.context().bytes();
+  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
+                 [](std::byte b) { return static_cast<uint8_t>(b); });
+  reference.allocation = name.allocation;
+  reference.generation = name.generation;
+  reference.bytes = name.bytes;
+  reference.access = name.access;
+  return reference;
+}
+
+}  // namespace
+
+DeviceLane::DeviceLane(const LaneGround& ground, DeviceExecutor& executor)
+    : peer_(ground.peer), executor_(executor), rank_(ground.rank), say_(ground.say) {}
+
+DeviceLane::~DeviceLane() {
+  if (peer_->forked()) return;
+  retire();
+  if (abort_ != nullptr) executor_.returnWord(abort_);
+}
+
+Result<std::shared_ptr<DeviceLane>> DeviceLane::create(const LaneGround& ground,
+                                                       DeviceExecutor& executor) {
+  std::shared_ptr<DeviceLane> lane(new DeviceLane(ground, executor));
+  PEERLANE_RETURN_IF_ERROR(lane->prepare());
+  return lane;
+}
+
+Status DeviceLane::prepare() {
+  PEERLANE_ASSIGN(auto memory, executor_.makeArea(DeviceArea::kBytes));
+  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
+  std::byte* const base = memory->data();
+  PEERLANE_ASSIGN(area_, peer_->regions().add(base, DeviceArea::kBytes, Access::kRemoteReadWrite,
+                                              std::move(description), std::move(memory)));
+  PEERLANE_ASSIGN(cursors_, executor_.makeArea(2 * kCursorBytes));
+  PEERLANE_ASSIGN(names_, executor_.makeRegionNames());
+  PEERLANE_ASSIGN(abort_, executor_.borrowWord());
+  return Status::ok();
+}
+
+RegionName DeviceLane::area() const {
+  return nameOf(*area_);
+}
+
+Status DeviceLane::health() const {
+  {
+    const std::lock_guard lock(stateMutex_);
+    PEERLANE_RETURN_IF_ERROR(failure_);
+  }
+  return peer_->usable();
+}
+
+void DeviceLane::take(const LaneNote& note) {
+  switch (note.kind) {
+    case LaneNote::Kind::kDeviceArea: return reach(note.area);
+    case LaneNote::Kind::kDeviceRegion: {
+      const auto slot = std::make_shared<ImportSlot>();
+      slot->bytes = note.area.bytes;
+      {
+        const std::lock_guard lock(stateMutex_);
+        const auto same = [&](const Named& named) {
+          return named.name.allocation == note.area.allocation &&
+                 named.name.generation == note.area.generation;
+        };
+        if (std::any_of(named_.begin(), named_.end(), same)) return;
+        named_.push_back({slot, note.area});
+      }
+      peer_->requestImport(referenceOf(*peer_, note.area), slot);
+      return;
+    }
+    case LaneNote::Kind::kDeviceEnd:
+      return fail(Status(note.code == Code::kOk ? Code::kClosed : note.code,
+                         "rank " + std::to_string(rank_) + " has ended its messages on streams"),
+                  /*tellPeer=*/false);
+    default: return;
+  }
+}
+
+void DeviceLane::reach(const RegionName& area) {
+  if (arrived()) return;
+  if (area.allocation == 0) {
+    fail(Status(Code::kNotSupported,
+                "rank " + std::to_string(rank_) + " has no GPU for messages on streams"),
+         /*tellPeer=*/false);
+    settled_.store(true, std::memory_order_release);
+    return;
+  }
+  if (peerArea_->state.load(std::memory_order_acquire) != ImportSlot::State::kNone) return;
+  peerArea_->bytes = area.bytes;
+  peer_->requestImport(referenceOf(*peer_, area), peerArea_);
+}
+
+bool DeviceLane::turn() {
+  bool moved = takeImports();
+  if (settled_.load(std::memory_order_relaxed) || !arrived()) return moved;
+  const auto state = peerArea_->state.load(std::memory_order_acquire);
+  Status status = state == ImportSlot::State::kFailed ? peerArea_->failure : Status::ok();
+  if (status.isOk() && peerArea_->region->memory.grant.bytes < DeviceArea::kBytes)
+    status = Status(Code::kCorrupt, "its area for messages on streams is too small");
+  if (status.isOk()) {
+    areaEntered_ = peerArea_->region->gate.enter();
+    if (!areaEntered_) status = Status(Code::kClosed, "its area is being taken back");
+  }
+  std::byte* const mine = area_->base;
+  std::byte* const theirs = status.isOk() ? peerArea_->region->memory.mapped : nullptr;
+  const auto place = [](std::byte* area, uint64_t offset) {
+    return BoundTarget{.address = area + offset, .bytes = DeviceArea::kBytes - offset};
+  };
+  const auto make = [&](std::unique_ptr<DeviceSteps>& steps, const Program& program,
+                        std::vector<BoundTarget> targets, const StepRules& rules) {
+    if (!status.isOk()) return;
+    auto made = executor_.prepareSteps(program, {.targets = std::move(targets)}, rules);
+    status = made.status();
+    if (made.isOk()) steps = std::move(*made);
+  };
+  using Area = DeviceArea;
+  const BoundTarget late;
+  make(eagerSend_, streamEagerSend(),
+       {late, place(theirs, Area::kInboxOffset), place(mine, Area::kCreditsOffset)}, {});
+  make(eagerRecv_, streamEagerRecv(),
+       {late, place(mine, Area::kInboxOffset), place(theirs, Area::kCreditsOffset),
+        place(mine, Area::kFreeOffset)},
+       {.expected = {{{.target = EagerRecvOps::kInbox, .offset = Area::kBytesAt}}}});
+  make(putSend_, streamPutSend(),
+       {late, late, place(mine, Area::kPostedOffset), place(theirs, Area::kDoneOffset)},
+       {.expected = {{{.target = PutSendOps::kPosted, .offset = Area::kPostedBytesAt}}},
+        .lookup = {.slot = {.target = PutSendOps::kPosted},
+                   .allocationAt = Area::kAllocationAt,
+                   .generationAt = Area::kGenerationAt,
+                   .offsetAt = Area::kOffsetAt,
+                   .names = names_.get()}});
+  make(putHead_, streamPutHead(),
+       {place(theirs, Area::kPostedOffset), place(mine, Area::kFreeOffset)}, {});
+  make(putTail_, streamPutTail(),
+       {place(mine, Area::kDoneOffset), place(theirs, Area::kCreditsOffset),
+        place(mine, Area::kFreeOffset)},
+       {.expected = {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}});
+  if (!status.isOk())
+    fail(status.withContext("messages on streams with rank " + std::to_string(rank_)),
+         /*tellPeer=*/true);
+  settled_.store(true, std::memory_order_release);
+  peer_->progress().notifyWaiters();
+  return true;
+}
+
+// What the device may find by name, and what it must not any more.
+bool DeviceLane::takeImports() {
+  Status broken;
+  bool moved = false;
+  {
+    const std::lock_guard lock(stateMutex_);
+    for (Named& named : named_) {
+      const auto state = named.slot->state.load(std::memory_order_acquire);
+      if (state == ImportSlot::State::kFailed && broken.isOk()) broken = named.slot->failure;
+      if (state != ImportSlot::State::kReady || named.entered) continue;
+      const ImportedRegion& region = *named.slot->region;
+      if (region.memory.mapped == nullptr ||
+          !allows(region.memory.grant.access, Access::kRemoteWrite)) {
+        broken = Status(Code::kPermissionDenied,
+                        "a receive names memory that this side may not write to");
+        continue;
+      }
+      named.entered = named.slot->region->gate.enter();
+      if (!named.entered) continue;
+      broken = names_->add(named.name.allocation, named.name.generation, region.memory.mapped,
+                           region.memory.grant.bytes);
+      moved = true;
+    }
+    // Its owner has no receive under way with it; but a send of this side may still be looking.
+    if (idle())
+      std::erase_if(named_, [&](Named& named) {
+        if (!named.slot->region || named.slot->region->gate.open()) return false;
+        if (named.entered) {
+          names_->remove(named.name.allocation, named.name.generation);
+          named.slot->region->gate.leave();
+        }
+        moved = true;
+        return true;
+      });
+  }
+  if (!broken.isOk()) fail(broken, /*tellPeer=*/true);
+  return moved;
+}
+
+void DeviceLane::announce(const RegionRecord& region) {
+  {
+    const std::lock_guard lock(stateMutex_);
+    if (!announced_.emplace(region.allocation, region.generation).second) return;
+  }
+  say_({.kind = LaneNote::Kind::kDeviceRegion, .area = nameOf(region)});
+}
+
+Status DeviceLane::check(const Item& item) const {
+  if (item.bytes <= DeviceArea::kEagerBytes || item.isSend) return Status::ok();
+  if (allows(item.region->access, Access::kRemoteWrite)) return Status::ok();
+  return Status(Code::kPermissionDenied,
+                std::string("the region grants ") + accessName(item.region->access) +
+                    "; a receive of more than " + std::to_string(DeviceArea::kEagerBytes) +
+                    " bytes on a stream needs remote write");
+}
+
+Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
+  Mode& mode = item.isSend ? numbers_.sendMode : numbers_.receiveMode;
+  const Mode wanted = captured ? Mode::kCaptured : Mode::kLive;
+  if (mode == Mode::kUnused) mode = wanted;
+  if (mode != wanted)
+    return Status(Code::kInvalidArgument,
+                  std::string(item.isSend ? "sends to" : "receives from") + " rank " +
+                      std::to_string(rank_) +
+                      (captured ? " were posted on streams before" : " are part of a graph") +
+                      "; make a second communicator for " + (captured ? "graphs" : "live posts"));
+  number = captured ? 0 : (item.isSend ? numbers_.sends : numbers_.receives)++;
+  return Status::ok();
+}
+
+StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number,
+                            bool captured, bool isSend) const {
+  StepCall call;
+  call.steps = steps.get();
+  call.cursor = number;
+  if (captured) call.cursorWord = cursors_->data() + (isSend ? 0 : kCursorBytes);
+  call.abort = abort_;
+  call.faultValue = 1;
+  return call;
+}
+
+void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part,
+                     std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
+  const bool eager = item.bytes <= DeviceArea::kEagerBytes;
+  const auto size = static_cast<int64_t>(item.bytes);
+  if (part == Part::kSend && item.isSend) {
+    StepCall call = callOf(eager ? eagerSend_ : putSend_, number, captured, true);
+    if (eager) {
+      call.patch({.op = EagerSendOps::kCopy, .address = item.address, .bytes = item.bytes});
+      call.patch({.op = EagerSendOps::kBytes, .value = size});
+    } else {
+      call.patch({.op = PutSendOps::kCopy, .address = item.address, .bytes = item.bytes});
+      call.patch({.op = PutSendOps::kBytes, .value = size});
+      call.patch({.op = PutSendOps::kExpectedBytes, .value = size});
+      call.fault = fault;
+    }
+    calls.push_back(call);
+  } else if (part == Part::kHead && !item.isSend && !eager) {
+    StepCall call = callOf(putHead_, number, captured, false);
+    const auto word = [](uint64_t value) { return static_cast<int64_t>(value); };
+    call.patch({.op = PutHeadOps::kAllocation, .value = word(item.region->allocation)});
+    call.patch({.op = PutHeadOps::kGeneration, .value = word(item.region->generation)});
+    call.patch({.op = PutHeadOps::kOffset,
+                .value = static_cast<int64_t>(item.address - item.region->base)});
+    call.patch({.op = PutHeadOps::kBytes, .value = size});
+    calls.push_back(call);
+  } else if (part == Part::kReceive && !item.isSend) {
+    StepCall call = callOf(eager ? eagerRecv_ : putTail_, number, captured, false);
+    if (eager) {
+      call.patch({.op = EagerRecvOps::kCopy, .address = item.address, .bytes = item.bytes});
+      call.patch({.op = EagerRecvOps::kExpectedBytes, .value = size});
+    } else {
+      call.patch({.op = PutTailOps::kExpectedBytes, .value = size});
+    }
+    call.fault = fault;
+    calls.push_back(call);
+  }
+}
+
+void DeviceLane::fail(const Status& why, bool tellPeer) {
+  {
+    const std::lock_guard lock(stateMutex_);
+    if (!failure_.isOk()) return;
+    failure_ = why;
+  }
+  abort_->store(1, std::memory_order_release);
+  if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
+  peer_->progress().wake();
+}
+
+void DeviceLane::retire() {
+  const std::lock_guard lock(stateMutex_);
+  if (std::exchange(retired_, true)) return;
+  for (Named& named : named_)
+    if (std::exchange(named.entered, false)) named.slot->region->gate.leave();
+  named_.clear();
+  if (std::exchange(areaEntered_, false)) peerArea_->region->gate.leave();
+  if (area_) retireRegion(area_, {peer_});
+}
+
+std::string DeviceLane::describe() const {
+  const uint32_t pending = pending_.load(std::memory_order_relaxed);
+  if (pending == 0) return {};
+  return "streams, rank " + std::to_string(rank_) + ": " + std::to_string(pending) +
+         " posts under way";
+}
+
+}  // namespace peerlane

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceLane: messages between this rank and another that streams of a GPU send and receive, both
+// directions. A post is enqueued whole and at once; memory that the other side names in a message
+// and that is not imported yet is waited for on the device, while the progress thread imports it.
+// Messages that were sent on streams meet those received on streams, in the order of posting.
+//
+// A stream cannot leave out what is in front of others, so a message that is cancelled, or not met
+// in time, ends the lane: everything under way is let go, at the other side as well, and later
+// posts are refused with the reason. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/message_format.h"
+#include "peerlane/channel/message_lane.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/program/device_executor.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+
+class DeviceLane {
+ public:
+  struct Item {
+    bool isSend = false;
+    const RegionRecord* region = nullptr;
+    std::byte* address = nullptr;
+    uint64_t bytes = 0;
+  };
+  enum class Mode : uint8_t { kUnused, kLive, kCaptured };
+  struct Numbers {
+    uint64_t sends = 0;
+    uint64_t receives = 0;
+    Mode sendMode = Mode::kUnused;
+    Mode receiveMode = Mode::kUnused;
+  };
+  // What a group enqueues before and behind what: all that only stores is first, then what waits
+  // for the peer's stores.
+  enum class Part : uint8_t { kHead, kSend, kReceive };
+
+  // Makes this side's area. The other side is told where it is by the caller, who owns the notes.
+  static Result<std::shared_ptr<DeviceLane>> create(const LaneGround& ground,
+                                                    DeviceExecutor& executor);
+  ~DeviceLane();
+
+  RegionName area() const;
+  DeviceExecutor& executor() const { return executor_; }
+  const std::shared_ptr<PeerCore>& peer() const { return peer_; }
+  uint32_t rank() const { return rank_; }
+
+  // kDeviceArea, kDeviceRegion and kDeviceEnd. Progress thread.
+  void take(const LaneNote& note);
+  // Imports that have come, and regions that their owner wants back. One thread at a time.
+  bool turn();
+
+  // --- Any thread ---
+  // The other side's area has come, or will never: after the next turn() see health().
+  bool arrived() const {
+    const auto state = peerArea_->state.load(std::memory_order_acquire);
+    return settled_.load(std::memory_order_acquire) || state == ImportSlot::State::kReady ||
+           state == ImportSlot::State::kFailed;
+  }
+  // OK while messages can be posted.
+  Status health() const;
+  // Tells the other side where `region` is, so that its GPU need not wait for that.
+  void announce(const RegionRecord& region);
+  // kPermissionDenied for a receive into memory that the peer may not write to.
+  Status check(const Item& item) const;
+
+  // Locked from the first claim until the launches are enqueued: numbers are in the order of work.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  // The number of the next message. `captured`: numbers are kept in the device's memory from now
+  // on, and 0 is returned; one side of a direction does only the one or only the other.
+  Status claim(const Item& item, bool captured, uint64_t& number);
+  // To go back to what was before a post of which nothing was enqueued.
+  Numbers numbers() const { return numbers_; }
+  void restore(const Numbers& numbers) { numbers_ = numbers; }
+  // The launches of one part of a message. `fault` becomes 1 when the lengths differ.
+  void add(const Item& item, uint64_t number, bool captured, Part part,
+           std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
+  void began(uint32_t posts = 1) { pending_.fetch_add(posts, std::memory_order_acq_rel); }
+  void ended() { pending_.fetch_sub(1, std::memory_order_acq_rel); }
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+
+  // Ends the lane, at both sides.
+  void fail(const Status& why, bool tellPeer);
+  // Nothing is under way any more; the area goes.
+  void retire();
+
+  std::string describe() const;
+
+ private:
+  struct Named {
+    std::shared_ptr<ImportSlot> slot;
+    RegionName name;
+    bool entered = false;  // its gate is held, and the device knows it
+  };
+  DeviceLane(const LaneGround& ground, DeviceExecutor& executor);
+  Status prepare();
+  void reach(const RegionName& area);
+  bool takeImports();
+  StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
+                  bool isSend) const;
+
+  const std::shared_ptr<PeerCore> peer_;
+  DeviceExecutor& executor_;
+  const uint32_t rank_;
+  const std::function<void(const LaneNote&)> say_;
+
+  std::shared_ptr<RegionRecord> area_;
+  std::unique_ptr<Allocation> cursors_;  // two words on lines of their own: sends, receives
+  std::unique_ptr<RegionNames> names_;
+  std::atomic<uint64_t>* abort_ = nullptr;  // borrowed
+  const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();
+  bool areaEntered_ = false;
+  std::unique_ptr<DeviceSteps> eagerSend_, eagerRecv_, putSend_, putHead_, putTail_;
+  std::atomic<bool> settled_{false};  // release after all of the above
+  std::atomic<uint32_t> pending_{0};  // posts whose streams have not passed them
+
+  std::mutex mutex_;
+  Numbers numbers_;  // under mutex_
+
+  mutable std::mutex stateMutex_;
+  Status failure_;  // under stateMutex_, as all below
+  bool retired_ = false;
+  std::set<std::pair<uint64_t, uint64_t>> announced_;
+  std::vector<Named> named_;  // regions of the peer
+};
+
+}  // namespace peerlane

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/device_message.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "peerlane/channel/device_area.h"
+#include "peerlane/channel/device_transfer.h"
+
+namespace peerlane {
+namespace {
+
+// Rounds of a group: so many messages of one lane and direction may be under way without the other
+// side's taking any of them.
+constexpr size_t kRound = DeviceArea::kSlots;
+
+class DeviceMessage final : public Pending {
+ public:
+  DeviceMessage(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
+                DeviceStream stream, std::chrono::nanoseconds timeout)
+      : Pending(messages.front().lane->peer()->progress()),
+        owner_(std::move(owner)),
+        messages_(std::move(messages)),
+        executor_(messages_.front().lane->executor()),
+        stream_(stream),
+        deadline_(Progress::deadlineIn(timeout)) {
+    for (const PostedMessage& message : messages_) lanes_.insert(message.lane.get());
+  }
+  ~DeviceMessage() override;
+
+  static Result<Transfer> post(const std::shared_ptr<DeviceMessage>& self);
+
+  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
+  void cancel() override {
+    cancelled_.store(true, std::memory_order_release);
+    progress_.wake();
+  }
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  Status hold();
+  Status makeCalls(std::vector<StepCall>& calls);
+  Status enqueue();
+  Status trouble() const;
+  Status outcome() const;
+  std::string whatWasNotMet() const;
+  void letGo();
+  uint64_t bytes() const;
+
+  const std::shared_ptr<void> owner_;
+  const std::vector<PostedMessage> messages_;
+  DeviceExecutor& executor_;
+  const DeviceStream stream_;
+  const Progress::Clock::time_point deadline_;
+  std::set<DeviceLane*> lanes_;  // by address: the order in which they are locked
+  bool isCaptured_ = false;
+  size_t held_ = 0;  // gates of so many regions
+  bool began_ = false;
+  bool failed_ = false;
+  DevicePost post_;
+  std::unique_ptr<CapturedWork> work_;
+  std::atomic<uint64_t>* fault_ = nullptr;  // borrowed
+  std::atomic<bool> cancelled_{false};
+  // The graph's word that it and its executables are gone.
+  const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+DeviceMessage::~DeviceMessage() {
+  if (messages_.front().lane->peer()->forked()) return;
+  // Dropped by an engine that stopped: streams must not hang for it.
+  if (began_ && !done(1))
+    for (DeviceLane* lane : lanes_)
+      lane->fail(Status(Code::kClosed, "the context is gone"), /*tellPeer=*/false);
+  if (isCaptured_ && began_ && !gone_->load(std::memory_order_acquire)) (void)work_.release();
+  letGo();
+}
+
+void DeviceMessage::letGo() {
+  work_.reset();
+  for (; held_ > 0; --held_)
+    if (const auto& region = messages_[held_ - 1].region) region->gate.leave();
+  if (fault_ != nullptr) executor_.returnWord(std::exchange(fault_, nullptr), post_);
+  if (!std::exchange(began_, false)) return;
+  for (DeviceLane* lane : lanes_) lane->ended();
+  executor_.waitEnded();
+  if (!isCaptured_) progress_.deviceStoresSeen();
+}
+
+Status DeviceMessage::hold() {
+  for (const PostedMessage& message : messages_) {
+    PEERLANE_RETURN_IF_ERROR(message.lane->health());
+    PEERLANE_RETURN_IF_ERROR(message.lane->check(message.item));
+    if (message.region && !message.region->gate.enter())
+      return Status(Code::kClosed, "region " + std::to_string(message.region->allocation) +
+                                       " is being unregistered");
+    ++held_;
+  }
+  PEERLANE_ASSIGN(fault_, executor_.borrowWord());
+  return Status::ok();
+}
+
+// All that only stores first, then what waits for the peer's stores: so no order of posting of the
+// two sides can leave both waiting.
+Status DeviceMessage::makeCalls(std::vector<StepCall>& calls) {
+  struct Numbered {
+    const PostedMessage* message;
+    uint64_t number;
+    size_t round;
+    size_t lastCall;
+  };
+  std::vector<Numbered> numbered;
+  std::map<std::pair<DeviceLane*, bool>, uint64_t> counts;
+  size_t rounds = 0;
+  for (const PostedMessage& message : messages_) {
+    Numbered one{&message, 0, 0, 0};
+    PEERLANE_RETURN_IF_ERROR(message.lane->claim(message.item, isCaptured_, one.number));
+    const uint64_t count = counts[{message.lane.get(), message.item.isSend}]++;
+    if (isCaptured_) one.number = count;  // from the cursor on
+    one.round = count / kRound;
+    rounds = std::max(rounds, one.round + 1);
+    numbered.push_back(one);
+  }
+  using Part = DeviceLane::Part;
+  for (size_t round = 0; round < rounds; ++round)
+    for (const Part part : {Part::kHead, Part::kSend, Part::kReceive})
+      for (Numbered& one : numbered) {
+        if (one.round != round) continue;
+        const size_t before = calls.size();
+        one.message->lane->add(one.message->item, one.number, isCaptured_, part, fault_, calls);
+        if (calls.size() != before) one.lastCall = before;
+      }
+  if (!isCaptured_) return Status::ok();
+  // The last launch of each direction moves its cursor: all others count from where it was.
+  for (const auto& [direction, count] : counts) {
+    size_t last = 0;
+    for (const Numbered& one : numbered)
+      if (one.message->lane.get() == direction.first &&
+          one.message->item.isSend == direction.second)
+        last = std::max(last, one.lastCall);
+    calls[last].advance = count;
+  }
+  return Status::ok();
+}
+
+Status DeviceMessage::enqueue() {
+  isCaptured_ = executor_.isCapturing(stream_);
+  std::vector<StepCall> calls;
+  calls.reserve(2 * messages_.size());
+  std::vector<DeviceLane::Numbers> before;
+  for (DeviceLane* lane : lanes_) {
+    lane->lock();
+    before.push_back(lane->numbers());
+  }
+  Status status = makeCalls(calls);
+  if (status.isOk() && isCaptured_) {
+    auto captured = executor_.captureSteps(stream_, calls);
+    status = captured.status();
+    if (captured.isOk()) work_ = std::move(*captured);
+  } else if (status.isOk()) {
+    auto posted = executor_.postSteps(stream_, calls);
+    status = posted.status();
+    if (posted.isOk()) post_ = *posted;
+  }
+  const bool isBroken = status.code() == Code::kSystem;  // some launches may be enqueued
+  began_ = status.isOk();
+  size_t i = 0;
+  for (DeviceLane* lane : lanes_) {
+    if (began_) lane->began();
+    if (!began_ && !isBroken) lane->restore(before[i]);
+    ++i;
+    lane->unlock();
+  }
+  if (isBroken)
+    for (DeviceLane* lane : lanes_) lane->fail(status, /*tellPeer=*/true);
+  return status;
+}
+
+Result<Transfer> DeviceMessage::post(const std::shared_ptr<DeviceMessage>& self) {
+  PEERLANE_RETURN_IF_ERROR(self->hold());
+  for (const PostedMessage& message : self->messages_)
+    if (!message.item.isSend && message.item.bytes > DeviceArea::kEagerBytes)
+      message.lane->announce(*message.item.region);
+  PEERLANE_RETURN_IF_ERROR(self->enqueue());
+  if (self->isCaptured_) {
+    PEERLANE_RETURN_IF_ERROR(self->executor_.keepByGraph(
+        self->stream_, [gone = self->gone_] { gone->store(true, std::memory_order_release); }));
+    self->progress_.add(self);
+  } else {
+    self->progress_.expectDeviceStores();
+    self->progress_.addQuietly(self);
+  }
+  return Transfer(self);
+}
+
+uint64_t DeviceMessage::bytes() const {
+  uint64_t sum = 0;
+  for (const PostedMessage& message : messages_) sum += message.item.bytes;
+  return sum;
+}
+
+Status DeviceMessage::wait(uint64_t number, std::chrono::nanoseconds timeout) {
+  if (isCaptured_ && !done(number))
+    return Status(Code::kNotSupported,
+                  "the message is part of a CUDA graph, which ends it at every replay: synchronise "
+                  "the stream that the graph was launched on");
+  const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(bytes()));
+  (void)progress_.spinFor([&] { return done(number); }, longest);
+  return Pending::wait(number, timeout);
+}
+
+std::string DeviceMessage::whatWasNotMet() const {
+  const PostedMessage& first = messages_.front();
+  return std::string(first.item.isSend ? "a send to" : "a receive from") + " rank " +
+         std::to_string(first.lane->rank()) +
+         " on a stream was not met in time. Where both sides receive before they send on one "
+         "stream, "
+         "each waits for a message that stands behind its own wait: post them as a group";
+}
+
+// Why the lanes are to be ended although the stream is still there.
+Status DeviceMessage::trouble() const {
+  if (cancelled_.load(std::memory_order_acquire))
+    return Status(Code::kCancelled, "a message on a stream was cancelled, which ends its lane");
+  for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
+  if (!isCaptured_ && Progress::Clock::now() >= deadline_)
+    return Status(Code::kTimeout, whatWasNotMet());
+  return Status::ok();
+}
+
+// Once the stream has passed it.
+Status DeviceMessage::outcome() const {
+  for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
+  if (fault_->load(std::memory_order_acquire) != 0)
+    return Status(Code::kSizeMismatch, "sender and receiver of a message differ in its length");
+  return Status::ok();
+}
+
+Task::Turn DeviceMessage::turn() {
+  const bool isOver = isCaptured_ ? gone_->load(std::memory_order_acquire) : post_.ended();
+  if (isOver) {
+    const Status status = outcome();
+    letGo();
+    markEnded(1, status);
+    return Turn::kFinished;
+  }
+  if (failed_) return Turn::kIdle;
+  Status why = trouble();
+  if (why.isOk() && isCaptured_ && fault_->load(std::memory_order_acquire) != 0) why = outcome();
+  if (why.isOk()) return Turn::kIdle;
+  failed_ = true;
+  for (DeviceLane* lane : lanes_) lane->fail(why, /*tellPeer=*/true);
+  if (isCaptured_) markEnded(1, why);
+  return Turn::kMoved;
+}
+
+std::string DeviceMessage::describe() const {
+  if (isCaptured_ ? gone_->load(std::memory_order_acquire) : post_.ended()) return {};
+  std::string text = isCaptured_ ? "captured into a graph of " : "on a stream of ";
+  text += executor_.device().toString() + ":";
+  for (const PostedMessage& message : messages_)
+    text += std::string(message.item.isSend ? " send to " : " recv from ") +
+            std::to_string(message.lane->rank()) + " (" + std::to_string(message.item.bytes) +
+            " bytes)";
+  return text;
+}
+
+}  // namespace
+
+Result<Transfer> postMessages(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
+                              DeviceStream stream, std::chrono::nanoseconds timeout) {
+  return DeviceMessage::post(
+      std::make_shared<DeviceMessage>(std::move(owner), std::move(messages), stream, timeout));
+}
+
+}  // namespace peerlane

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceMessage: messages that were posted together on one stream of a GPU, with one rank or
+// several: what their Transfer stands for until the stream has passed them, or, on a stream that is
+// being captured, until the graph is gone. Advanced by turns.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/device_lane.h"
+#include "peerlane/channel/pending.h"
+#include "peerlane/channel/transfer.h"
+
+namespace peerlane {
+
+struct PostedMessage {
+  std::shared_ptr<DeviceLane> lane;
+  DeviceLane::Item item;
+  std::shared_ptr<RegionRecord> region;
+};
+
+// Posts all of them on `stream`, or on an error nothing. `owner` lives as long as they do.
+// `timeout`: afterwards their lanes are ended with kTimeout. Errors: kPermissionDenied, kClosed,
+// kInvalidArgument, kPeerLost, kPeerSilent; what DeviceExecutor::postSteps says.
+Result<Transfer> postMessages(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
+                              DeviceStream stream, std::chrono::nanoseconds timeout);
+
+}  // namespace peerlane

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LaneAreas: pieces of exportable device memory that peers write to, several to a block of 2 MiB,
+// which is the least that can be exported. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "peerlane/memory/memory_provider.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/program/stream/descriptor_arena.h"
+
+namespace peerlane::stream {
+
+class LaneAreas {
+ public:
+  explicit LaneAreas(std::shared_ptr<const cuda::PrimaryContext> gpu) : gpu_(std::move(gpu)) {}
+  // With the GPU current. Not zeroed. kOutOfMemory.
+  Result<std::unique_ptr<Allocation>> take(size_t bytes);
+
+ private:
+  static constexpr size_t kBlockBytes = size_t{2} << 20;
+  struct Block {
+    std::shared_ptr<CudaMapping> memory;
+    std::shared_ptr<DescriptorArena> arena;
+  };
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  std::mutex mutex_;
+  std::vector<Block> blocks_;  // under mutex_
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Send and receive on streams of GPUs: small and large, in groups, on many streams, in graphs, with
+// lengths that differ, with nobody to meet, and with a peer that dies.
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <random>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+constexpr size_t kBytes = size_t{4} << 20;
+
+cudaStream_t makeStream() {
+  cudaStream_t stream = nullptr;
+  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
+void mustSync(cudaStream_t stream) {
+  mustCuda(cudaStreamSynchronize(stream), "synchronize");
+}
+
+struct Side {
+  Side(int index, const Line& line, size_t bytes = kBytes)
+      : device(gpu(index)),
+        context(makeContext({device})),
+        peer(meetPeer(*context, line, index == 1)),
+        out(must(context->allocate(bytes, {.device = device}), "allocate")),
+        in(must(context->allocate(bytes, {.device = device}), "allocate")),
+        stream(makeStream()) {
+    std::vector<Peer> peers(2);
+    peers[static_cast<size_t>(1 - index)] = peer;
+    ranks = must(Communicator::create(*context, peers, static_cast<Rank>(index)), "communicator");
+    other = static_cast<Rank>(1 - index);
+  }
+  MessageOptions on(cudaStream_t which = nullptr) const {
+    MessageOptions options;
+    options.deviceStream = DeviceStream::cuda(which == nullptr ? stream : which);
+    return options;
+  }
+
+  Device device;
+  std::unique_ptr<Context> context;
+  Peer peer;
+  Region out, in;
+  cudaStream_t stream;
+  std::unique_ptr<Communicator> ranks;
+  Rank other = 0;
+};
+
+using Both = std::function<void(Side& side, int index, const Line& line)>;
+bool runBoth(const Both& both, int seconds = 60, size_t bytes = kBytes) {
+  const auto sideOf = [&](int index) {
+    return [&both, index, bytes](const Line& line) {
+      Side side(index, line, bytes);
+      both(side, index, line);
+    };
+  };
+  return runTwo(sideOf(0), sideOf(1), seconds);
+}
+
+// There and back, every size from nothing over the eager limit to several thread blocks' worth.
+TEST(StreamMessages, SizesThereAndBack) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+    uint32_t seed = 1;
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{8}, size_t{777}, size_t{2048},
+                               size_t{2049}, size_t{65536}, size_t{1000001}, kBytes}) {
+      ++seed;
+      if (index == 0) {
+        fill(side.out.data(), kBytes, seed);
+        must(side.ranks->send(1, side.out, 0, bytes, side.on()), "send");
+        auto back = must(side.ranks->recv(1, side.in, 0, bytes, side.on()), "recv");
+        must(back.wait(kPatience), "wait");
+        EXPECT_EQ(wrongWords(side.in.data(), bytes / 4 * 4, seed), 0u) << bytes;
+      } else {
+        must(side.ranks->recv(0, side.in, 0, bytes, side.on()), "recv");
+        must(must(side.ranks->send(0, side.in, 0, bytes, side.on()), "send").wait(kPatience),
+             "wait");
+      }
+    }
+    line.meet();
+  }));
+}
+
+// More small messages than there are slots, many under way, on one stream.
+TEST(StreamMessages, ManySmallOnes) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr size_t kCount = 500, kEach = 64;
+  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+    if (index == 0) {
+      fill(side.out.data(), kCount * kEach, 3);
+      for (size_t i = 0; i < kCount; ++i)
+        must(side.ranks->send(1, side.out, i * kEach, kEach, side.on()), "send");
+      mustSync(side.stream);
+    } else {
+      for (size_t i = 0; i < kCount; ++i)
+        must(side.ranks->recv(0, side.in, i * kEach, kEach, side.on()), "recv");
+      mustSync(side.stream);
+      EXPECT_EQ(wrongWords(side.in.data(), kCount * kEach, 3), 0u);
+    }
+    line.meet();
+  }));
+}
+
+// Both ways at once in one group, whatever the order in which it is written down.
+TEST(StreamMessages, GroupsExchange) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+    for (uint32_t round = 0; round < 20; ++round)
+      for (const size_t bytes : {size_t{512}, size_t{300000}}) {
+        fill(side.out.data(), bytes, round + 100 * static_cast<uint32_t>(index));
+        auto group = side.ranks->group();
+        constexpr size_t kMessages = 40;  // more than slots
+        const size_t each = bytes / kMessages / 4 * 4;
+        for (size_t i = 0; i < kMessages; ++i) group.recv(side.other, side.in, i * each, each);
+        for (size_t i = 0; i < kMessages; ++i) group.send(side.other, side.out, i * each, each);
+        must(must(group.post(side.on()), "group").wait(kPatience), "wait");
+        EXPECT_EQ(wrongWords(side.in.data(), each * kMessages,
+                             round + 100 * static_cast<uint32_t>(1 - index)),
+                  0u);
+        line.meet();
+      }
+  }));
+}
+
+// Several streams on one communicator; messages meet in the order of posting.
+TEST(StreamMessages, ManyStreams) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr size_t kStreams = 6, kRounds = 30, kEach = 40000;
+  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+    std::vector<cudaStream_t> streams;
+    for (size_t i = 0; i < kStreams; ++i) streams.push_back(makeStream());
+    for (size_t round = 0; round < kRounds; ++round) {
+      const auto seed = static_cast<uint32_t>(round);
+      if (index == 0) fill(side.out.data(), kStreams * kEach, seed);
+      for (size_t i = 0; i < kStreams; ++i) {
+        // Sizes on both sides of the limit.
+        const size_t bytes = i % 2 == 0 ? kEach : 1024;
+        if (index == 0)
+          must(side.ranks->send(1, side.out, i * kEach, bytes, side.on(streams[i])), "send");
+        else
+          must(side.ranks->recv(0, side.in, i * kEach, bytes, side.on(streams[i])), "recv");
+      }
+      for (cudaStream_t stream : streams) mustSync(stream);
+      for (size_t i = 0; index == 1 && i < kStreams; ++i) {
+        EXPECT_EQ(
+            wrongWords(side.in.data() + i * kEach, i % 2 == 0 ? kEach : 1024, seed, i * kEach), 0u);
+      }
+      line.meet();
+    }
+  }));
+}
+
+// A large message to memory that the sender has never heard of: it is imported meanwhile.
+TEST(StreamMessages, FreshRegionsAreFound) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+    for (uint32_t i = 0; i < 12; ++i) {
+      const Region fresh =
+          must(side.context->allocate(kBytes, {.device = side.device}), "allocate");
+      if (index == 0) {
+        fill(fresh.data(), kBytes, i);
+        must(must(side.ranks->send(1, fresh, 4096, 100000, side.on()), "send").wait(kPatience),
+             "wait");
+      } else {
+        must(must(side.ranks->recv(0, fresh, 8192, 100000, side.on()), "recv").wait(kPatience),
+             "wait");
+        EXPECT_EQ(wrongWords(fresh.data() + 8192, 100000, i, 4096), 0u);
+      }
+      line.meet();
+      must(side.context->unregister(fresh, kPatience), "unregister");
+    }
+  }));
+}
+
+TEST(StreamMessages, LengthsThatDifferAreTold) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+    // Eager: the receiver sees it.
+    clear(side.in.data(), kBytes, 9);
+    if (index == 0) {
+      must(must(side.ranks->send(1, side.out, 0, 64, side.on()), "send").wait(kPatience), "wait");
+    } else {
+      const Status status =
+          must(side.ranks->recv(0, side.in, 0, 65, side.on()), "recv").wait(kPatience);
+      EXPECT_EQ(status.code(), Code::kSizeMismatch) << status.toString();
+    }
+    // Direct: both do, and nothing is written.
+    const size_t mine = index == 0 ? 100000 : 100004;
+    const auto posted = index == 0 ? side.ranks->send(1, side.out, 0, mine, side.on())
+                                   : side.ranks->recv(0, side.in, 0, mine, side.on());
+    const Status status = must(posted, "post").wait(kPatience);
+    EXPECT_EQ(status.code(), Code::kSizeMismatch) << status.toString();
+    std::vector<unsigned char> seen(kBytes);
+    mustCuda(cudaMemcpy(seen.data(), side.in.data(), kBytes, cudaMemcpyDeviceToHost), "copy");
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int byte) { return byte == 9; }));
+    // The next ones are not disturbed.
+    if (index == 0) {
+      fill(side.out.data(), 4096, 5);
+      must(must(side.ranks->send(1, side.out, 0, 4096, side.on()), "send").wait(kPatience), "wait");
+    } else {
+      must(must(side.ranks->recv(0, side.in, 0, 4096, side.on()), "recv").wait(kPatience), "wait");
+      EXPECT_EQ(wrongWords(side.in.data(), 4096, 5), 0u);
+    }
+    line.meet();
+  }));
+}
+
+// Both sides receive before they send, on one stream each: told by name, and the streams go on.
+TEST(StreamMessages, TwoReceivesThatWaitForEachOther) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Side& side, int, const Line& line) {
+    MessageOptions options = side.on();
+    options.timeout = std::chrono::milliseconds(300);
+    auto received = must(side.ranks->recv(side.other, side.in, 0, 100, options), "recv");
+    auto sent = must(side.ranks->send(side.other, side.out, 0, 100, options), "send");
+    const Status status = received.wait(kPatience);
+    // Whoever was first tells the other.
+    EXPECT_EQ(status.code(), Code::kTimeout) << status.toString();
+    mustSync(side.stream);
+    const Status later = side.ranks->send(side.other, side.out, 0, 8, options).status();
+    EXPECT_EQ(later.code(), Code::kTimeout) << later.toString();
+    line.send(std::string(status.message()));
+    const std::string others = line.receive();
+    EXPECT_TRUE(std::string(status.message()).find("group") != std::string::npos ||
+                others.find("group") != std::string::npos)
+        << status.toString() << " / " << others;
+    clear(side.in.data(), kBytes, 1);  // the device works
+    line.meet();
+  }));
+}
+
+TEST(StreamMessages, BadInputIsRefused) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Side& side, int, const Line& line) {
+    std::byte loose[64];
+    const auto unregistered =
+        side.ranks->send(side.other, std::span<const std::byte>(loose), side.on());
+    EXPECT_EQ(unregistered.status().code(), Code::kInvalidArgument);
+    const Region host = must(side.context->allocate(4096), "allocate");
+    EXPECT_EQ(side.ranks->send(side.other, host, 0, 64, side.on()).status().code(),
+              Code::kNotSupported);
+    EXPECT_EQ(side.ranks->send(side.other, side.out, kBytes, 1, side.on()).status().code(),
+              Code::kInvalidArgument);
+    EXPECT_EQ(side.ranks->send(7, side.out, 0, 1, side.on()).status().code(),
+              Code::kInvalidArgument);
+    const Region readable =
+        must(side.context->allocate(kBytes, {.device = side.device, .access = Access::kRemoteRead}),
+             "allocate");
+    EXPECT_EQ(side.ranks->recv(side.other, readable, 0, kBytes, side.on()).status().code(),
+              Code::kPermissionDenied);
+    // And none of that has cost a number.
+    if (side.other == 1)
+      must(must(side.ranks->send(1, side.out, 0, 16, side.on()), "send").wait(kPatience), "wait");
+    else
+      must(must(side.ranks->recv(0, readable, 0, 16, side.on()), "recv").wait(kPatience), "wait");
+    line.meet();
+  }));
+}
+
+// Captured on both sides, small and large in one group, replayed with changing data.
+TEST(StreamMessages, InGraphs) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr int kReplays = 300;
+  EXPECT_TRUE(runBoth(
+      [](Side& side, int index, const Line& line) {
+        constexpr size_t kSmall = 256, kLarge = 50000;
+        Transfer captured;
+        mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
+        for (int message = 0; message < 3; ++message) {
+          auto group = side.ranks->group();
+          const size_t at = static_cast<size_t>(message) * 100000;
+          group.send(side.other, side.out, at, kSmall);
+          group.send(side.other, side.out, at + kSmall, kLarge);
+          group.recv(side.other, side.in, at, kSmall);
+          group.recv(side.other, side.in, at + kSmall, kLarge);
+          captured = must(group.post(side.on()), "captured group");
+        }
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        mustCuda(cudaStreamEndCapture(side.stream, &graph), "end");
+        mustCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+        mustCuda(cudaGraphDestroy(graph), "destroy");
+        EXPECT_EQ(captured.wait(kPatience).code(), Code::kNotSupported);
+        std::vector<unsigned char> seen(300000);
+        for (int i = 0; i < kReplays; ++i) {
+          const int mine = (i * 2 + index) % 251, theirs = (i * 2 + 1 - index) % 251;
+          mustCuda(cudaMemsetAsync(side.out.data(), mine, 300000, side.stream), "memset");
+          mustCuda(cudaGraphLaunch(executable, side.stream), "launch");
+          if (i % 50 != 49) continue;
+          mustCuda(cudaMemcpyAsync(seen.data(), side.in.data(), seen.size(), cudaMemcpyDeviceToHost,
+                                   side.stream),
+                   "copy");
+          mustSync(side.stream);
+          for (size_t message = 0; message < 3; ++message) {
+            const auto begin = seen.begin() + static_cast<ptrdiff_t>(message * 100000);
+            EXPECT_TRUE(std::all_of(begin, begin + kSmall + kLarge,
+                                    [&](int byte) { return byte == theirs; }))
+                << "replay " << i << ", group " << message;
+          }
+        }
+        mustSync(side.stream);
+        // A direction that graphs use is for graphs alone.
+        EXPECT_EQ(side.ranks->send(side.other, side.out, 0, 8, side.on()).status().code(),
+                  Code::kInvalidArgument);
+        EXPECT_EQ(captured.status().code(), Code::kTryAgain);
+        line.meet();
+        mustCuda(cudaGraphExecDestroy(executable), "destroy executable");
+        const auto deadline = std::chrono::steady_clock::now() + kPatience;
+        while (captured.status().code() == Code::kTryAgain &&
+               std::chrono::steady_clock::now() < deadline)
+          std::this_thread::yield();
+        EXPECT_TRUE(captured.status().isOk()) << captured.status().toString();
+        line.meet();  // or the other side's goodbye might be the answer
+      },
+      120));
+}
+
+// A peer that dies while a stream waits for its message.
+TEST(StreamMessages, APeerThatDies) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne(
+      [](const Line&) {
+        int ends[2];
+        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        const pid_t victim = fork();  // before this process touches CUDA
+        if (victim == 0) {
+          const Side side(1, Line(ends[1]));
+          for (;;) pause();
+        }
+        const Side side(0, Line(ends[0]));
+        auto small = must(side.ranks->recv(1, side.in, 0, 64, side.on()), "recv");
+        auto large = must(side.ranks->send(1, side.out, 0, kBytes, side.on()), "send");
+        ASSERT_EQ(kill(victim, SIGKILL), 0);
+        const Status status = small.wait(kPatience);
+        EXPECT_EQ(status.code(), Code::kPeerLost) << status.toString();
+        EXPECT_EQ(large.wait(kPatience).code(), Code::kPeerLost);
+        mustSync(side.stream);
+        clear(side.in.data(), kBytes, 1);  // the device works
+      },
+      60));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
