@@ -87,6 +87,8 @@ Status BlockProgram::begin(Direction direction) {
   remotes_.clear();
   layout_.segments.clear();
   layout_.kind = CopyLayout::Kind::kScattered;
+  lateTouched_.clear();
+  asked_ = false;
   return Status::ok();
 }
 
@@ -259,13 +261,58 @@ Status BlockProgram::checkOverlap() const {
   return firstBad(sorted);
 }
 
-bool BlockProgram::imported(PeerCore& peer) const {
+template <typename Visit>
+void BlockProgram::eachTouched(const Visit& visit) const {
+  if (remotes_.empty()) return;
+  const bool isPut = direction_ == Direction::kPut;
+  if (layout_.kind == CopyLayout::Kind::kScattered) {
+    for (const Touched& touched : lateTouched_) visit(touched);
+    for (const Segment& segment : layout_.segments)
+      visit(Touched{size_t{isPut ? segment.to : segment.from} - kRemoteBit,
+                    isPut ? segment.toOffset : segment.fromOffset, segment.bytes});
+    return;
+  }
+  const bool isIndexed = layout_.kind == CopyLayout::Kind::kIndexed;
+  const uint64_t stride = isPut ? layout_.toStride : layout_.fromStride;
+  const uint64_t places =
+      !isIndexed ? layout_.count : (isPut ? layout_.toLimit : layout_.fromLimit);
+  visit(Touched{0, isPut ? layout_.first.toOffset : layout_.first.fromOffset,
+                (places - 1) * stride + layout_.first.bytes});
+}
+
+// Requires: the region is imported. Chunks that are mapped stay so.
+bool BlockProgram::isReached(size_t remote) const {
+  const auto& chunks = remotes_[remote].slot()->region->memory.chunks;
+  if (!chunks || chunks->complete()) return true;
+  bool all = true;
+  eachTouched([&](const Touched& touched) {
+    all = all && (touched.remote != remote || chunks->covers(touched.offset, touched.bytes));
+  });
+  return all;
+}
+
+bool BlockProgram::imported(PeerCore& peer) {
   bool all = true;
   for (const RemoteRegion& remote : remotes_) {
     const auto state = remote.slot()->state.load(std::memory_order_acquire);
     if (state == ImportSlot::State::kNone) peer.requestImport(remote.reference(), remote.slot());
     all = all && state == ImportSlot::State::kReady;
   }
+  if (!all) return false;
+  for (size_t i = 0; i < remotes_.size(); ++i) {
+    if (isReached(i)) continue;
+    all = false;
+    if (asked_) continue;
+    const std::shared_ptr<ImportedRegion>& region = remotes_[i].slot()->region;
+    std::vector<ChunkMap::Range> wanted;
+    eachTouched([&](const Touched& touched) {
+      if (touched.remote != i) return;
+      const auto missing = region->memory.chunks->ask(touched.offset, touched.bytes);
+      wanted.insert(wanted.end(), missing.begin(), missing.end());
+    });
+    peer.requestChunks(region, std::move(wanted));
+  }
+  asked_ = true;
   return all;
 }
 
@@ -273,7 +320,18 @@ Status BlockProgram::importFailure() const {
   for (const RemoteRegion& remote : remotes_)
     if (remote.slot()->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
       return remote.slot()->failure;
-  return Status::ok();
+  Status failed;
+  for (size_t i = 0; i < remotes_.size(); ++i) {
+    const ImportSlot& slot = *remotes_[i].slot();
+    if (slot.state.load(std::memory_order_acquire) != ImportSlot::State::kReady) continue;
+    const auto& chunks = slot.region->memory.chunks;
+    if (!chunks || !chunks->failed()) continue;
+    eachTouched([&](const Touched& touched) {
+      if (touched.remote == i && failed.isOk())
+        failed = chunks->failure(touched.offset, touched.bytes);
+    });
+  }
+  return failed;
 }
 
 Status BlockProgram::enter() {
@@ -417,13 +475,19 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
     payload.targets.push_back({.name = "local", .side = Side::kLocal});
     data.push_back({.address = local->base, .bytes = local->bytes});
   }
-  for (const RemoteRegion& remote : remotes_) {
-    if (remote.slot()->state.load(std::memory_order_acquire) != ImportSlot::State::kReady) {
+  for (size_t i = 0; i < remotes_.size(); ++i) {
+    const RemoteRegion& remote = remotes_[i];
+    if (remote.slot()->state.load(std::memory_order_acquire) != ImportSlot::State::kReady ||
+        !isReached(i)) {
       if (remotes_.size() != 1)
         return Status(Code::kNotPrepared,
                       "several remote regions, not all of them imported (RemoteRegion::prepare)");
       payload.targets.push_back({.name = "remote", .side = Side::kRemote});
       data.push_back({.address = lateBase(), .bytes = remote.bytes()});
+      std::vector<Touched> touched;
+      if (layout_.kind == CopyLayout::Kind::kScattered)
+        eachTouched([&](const Touched& one) { touched.push_back(one); });
+      lateTouched_ = std::move(touched);
       continue;
     }
     const RemoteMemory& memory = remote.slot()->region->memory;

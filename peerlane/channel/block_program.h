@@ -42,9 +42,10 @@ class BlockProgram {
   Status take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks);
   Status take(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks);
 
-  // Asks for what is not imported. True when all is, so that enter() may be called.
-  bool imported(PeerCore& peer) const;
-  // The first import that failed; OK else.
+  // Asks for what is not imported: regions, and of those in chunks what these blocks touch. True
+  // when all is, so that enter() may be called, and stays so.
+  bool imported(PeerCore& peer);
+  // The first import of those that failed; OK else.
   Status importFailure() const;
 
   // Goes through the gates of every region. Balanced by leave() if it returned OK.
@@ -52,8 +53,9 @@ class BlockProgram {
   void leave();
 
   // The program with its binding; once, for a list of blocks goes into it. Requires: imported.
-  // Or not imported: then the one remote region is bound to lateBase(). `notify` must outlive the
-  // run. `slabWindow`: where a device finds the peer's slab; null for programs that a CPU runs.
+  // Or not imported, wholly or in part: then the one remote region is bound to lateBase(). `notify`
+  // must outlive the run. `slabWindow`: where a device finds the peer's slab; null for programs
+  // that a CPU runs.
   Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding,
                std::byte* slabWindow = nullptr);
 
@@ -78,6 +80,17 @@ class BlockProgram {
   const std::vector<RemoteRegion>& remotes() const { return remotes_; }
 
  private:
+  // Bytes of the peer's regions that the blocks touch; of strided and indexed ones, also what lies
+  // between them.
+  struct Touched {
+    size_t remote;
+    uint64_t offset;
+    uint64_t bytes;
+  };
+  template <typename Visit>
+  void eachTouched(const Visit& visit) const;
+  bool isReached(size_t remote) const;
+
   Result<TargetId> localTarget(const Region* region);
   Result<TargetId> remoteTarget(const PeerCore& peer, const RemoteRegion* region);
   Status checkOverlap() const;
@@ -92,6 +105,8 @@ class BlockProgram {
   std::vector<std::shared_ptr<RegionRecord>> locals_;
   std::vector<RemoteRegion> remotes_;
   CopyLayout layout_;
+  std::vector<Touched> lateTouched_;  // of a list that was lowered before all of it was imported
+  bool asked_ = false;                // for all chunks that are touched
 };
 
 }  // namespace peerlane

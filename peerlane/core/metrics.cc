@@ -16,6 +16,10 @@ constexpr std::pair<std::string_view, std::string_view> kHelp[] = {
     {"peerlane_quarantined_regions",
      "Regions not handed back because a silent peer may still write."},
     {"peerlane_wakeups_total", "Sleeping waiters woken by a system call."},
+    {"peerlane_chunks_imported_total", "Chunks of GPU memory of peers that were mapped here."},
+    {"peerlane_chunk_import_nanoseconds_total", "Time that mapping those chunks took."},
+    {"peerlane_chunks_exported_total", "Descriptors of chunks of GPU memory sent to peers."},
+    {"peerlane_chunk_export_nanoseconds_total", "Time that making those descriptors took."},
 };
 
 bool isLetter(char c) {

@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "peerlane/core/log.h"
 #include "peerlane/memory/cuda_reclaimer.h"
@@ -49,6 +51,69 @@ class VmmMapping final : public CudaMapping {
   const CUdeviceptr address_;
 };
 
+// The driver takes the number in place of a pointer, and a reference of its own.
+Status importHandleOf(const Fd& fd, CUmemGenericAllocationHandle& handle) {
+  return check(
+      api().cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(uintptr_t(fd.get())),
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+      "cuMemImportFromShareableHandle");
+}
+
+std::vector<CUmemAccessDesc> accessForAll(
+    std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
+  std::vector<CUmemAccessDesc> access;
+  for (const auto& gpu : gpus) access.push_back(accessFor(gpu->gpu()));
+  return access;
+}
+
+class VmmChunkSpace final : public ChunkSpace {
+ public:
+  VmmChunkSpace(CUdeviceptr address, size_t bytes, cuda::Gpus gpus)
+      : address_(address), bytes_(bytes), gpus_(std::move(gpus)) {}
+  ~VmmChunkSpace() override {
+    for (const auto& [offset, bytes] : mapped_) (void)api().cuMemUnmap(address_ + offset, bytes);
+    (void)api().cuMemAddressFree(address_, bytes_);
+  }
+
+  std::byte* data() const override { return reinterpret_cast<std::byte*>(address_); }
+  Status map(uint64_t offset, std::span<const uint64_t> sizes, std::vector<Fd> fds) override {
+    const cuda::CurrentContext current(*gpus_.front());
+    const size_t before = mapped_.size();
+    uint64_t at = offset;
+    Status status;
+    for (size_t i = 0; i < fds.size() && status.isOk(); ++i) {
+      status = mapOne(at, sizes[i], fds[i]);
+      fds[i].reset();
+      at += sizes[i];
+    }
+    // Once for all of them: it costs as much as all the rest.
+    const std::vector<CUmemAccessDesc> access = accessForAll(gpus_);
+    if (status.isOk())
+      status =
+          check(api().cuMemSetAccess(address_ + offset, at - offset, access.data(), access.size()),
+                "cuMemSetAccess");
+    if (status.isOk()) return status;
+    for (; mapped_.size() > before; mapped_.pop_back())
+      (void)api().cuMemUnmap(address_ + mapped_.back().first, mapped_.back().second);
+    return status;
+  }
+
+ private:
+  Status mapOne(uint64_t offset, uint64_t bytes, const Fd& fd) {
+    CUmemGenericAllocationHandle handle = 0;
+    PEERLANE_RETURN_IF_ERROR(importHandleOf(fd, handle));
+    Status mapped = check(api().cuMemMap(address_ + offset, bytes, 0, handle, 0), "cuMemMap");
+    (void)api().cuMemRelease(handle);  // the mapping holds the memory from now on
+    if (mapped.isOk()) mapped_.emplace_back(offset, bytes);
+    return mapped;
+  }
+
+  const CUdeviceptr address_;
+  const size_t bytes_;
+  const cuda::Gpus gpus_;
+  std::vector<std::pair<uint64_t, uint64_t>> mapped_;  // offset and bytes of each
+};
+
 // Takes the caller's reference on `handle`; the mapping holds the memory from then on.
 Result<std::shared_ptr<CudaMapping>> place(
     CUmemGenericAllocationHandle handle, size_t bytes,
@@ -62,8 +127,7 @@ Result<std::shared_ptr<CudaMapping>> place(
   (void)api().cuMemRelease(handle);
   PEERLANE_RETURN_IF_ERROR(status);
   std::shared_ptr<CudaMapping> mapping = std::make_shared<VmmMapping>(address, bytes);
-  std::vector<CUmemAccessDesc> access;
-  for (const auto& gpu : gpus) access.push_back(accessFor(gpu->gpu()));
+  const std::vector<CUmemAccessDesc> access = accessForAll(gpus);
   PEERLANE_RETURN_IF_ERROR(
       check(api().cuMemSetAccess(address, bytes, access.data(), access.size()), "cuMemSetAccess"));
   return mapping;
@@ -186,11 +250,7 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::importDescriptor(
     Fd fd, size_t bytes, std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
   const cuda::CurrentContext current(*gpus.front());
   CUmemGenericAllocationHandle handle = 0;
-  // The driver takes the number in place of a pointer, and a reference of its own.
-  PEERLANE_RETURN_IF_ERROR(check(
-      api().cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(uintptr_t(fd.get())),
-                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-      "cuMemImportFromShareableHandle"));
+  PEERLANE_RETURN_IF_ERROR(importHandleOf(fd, handle));
   return place(handle, bytes, gpus);
 }
 
@@ -212,6 +272,29 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const s
       std::make_shared<HandleMapping>(address, bytes, std::move(key), std::move(owner)));
 }
 
+Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus) {
+  const cuda::CurrentContext current(*gpus.front());
+  CUdeviceptr address = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemAddressReserve(&address, bytes, 0, 0, 0), "cuMemAddressReserve")
+          .withContext(std::to_string(bytes) + " bytes of addresses"));
+  return std::unique_ptr<ChunkSpace>(
+      std::make_unique<VmmChunkSpace>(address, bytes, std::move(gpus)));
+}
+
+VmmKind vmmKindOf(const void* address) {
+  CUmemGenericAllocationHandle handle = 0;
+  if (api().cuMemRetainAllocationHandle(&handle, const_cast<void*>(address)) != CUDA_SUCCESS)
+    return VmmKind::kNone;
+  CUmemAllocationProp properties{};
+  const bool known =
+      api().cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS;
+  (void)api().cuMemRelease(handle);
+  return known && (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0
+             ? VmmKind::kExportable
+             : VmmKind::kPrivate;
+}
+
 Result<Fd> exportDescriptor(const void* address) {
   CUmemGenericAllocationHandle handle = 0;
   if (api().cuMemRetainAllocationHandle(&handle, const_cast<void*>(address)) != CUDA_SUCCESS)
@@ -229,7 +312,8 @@ Result<Fd> exportDescriptor(const void* address) {
   return Fd(fd);
 }
 
-Status openToGpu(const std::byte* address, int owner, const cuda::PrimaryContext& gpu) {
+Status openToGpu(const std::byte* address, size_t bytes, int owner,
+                 const cuda::PrimaryContext& gpu) {
   if (owner == gpu.gpu()) return Status::ok();
   const auto at = reinterpret_cast<CUdeviceptr>(address);
   int reachable = 0;
@@ -239,15 +323,18 @@ Status openToGpu(const std::byte* address, int owner, const cuda::PrimaryContext
     return Status(Code::kNotSupported,
                   "cuda:" + std::to_string(gpu.gpu()) +
                       " cannot reach the memory of cuda:" + std::to_string(owner));
-  CUmemGenericAllocationHandle handle = 0;
-  if (api().cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(at)) == CUDA_SUCCESS) {
-    (void)api().cuMemRelease(handle);
-    CUdeviceptr base = 0;
-    size_t size = 0;
-    PEERLANE_RETURN_IF_ERROR(
-        check(api().cuMemGetAddressRange(&base, &size, at), "cuMemGetAddressRange"));
+  if (vmmKindOf(address) != VmmKind::kNone) {
     const CUmemAccessDesc access = accessFor(gpu.gpu());
-    return check(api().cuMemSetAccess(base, size, &access, 1), "cuMemSetAccess");
+    for (CUdeviceptr next = at; next < at + bytes;) {
+      CUdeviceptr base = 0;
+      size_t size = 0;
+      PEERLANE_RETURN_IF_ERROR(
+          check(api().cuMemGetAddressRange(&base, &size, next), "cuMemGetAddressRange"));
+      PEERLANE_RETURN_IF_ERROR(
+          check(api().cuMemSetAccess(base, size, &access, 1), "cuMemSetAccess"));
+      next = base + size;
+    }
+    return Status::ok();
   }
   const cuda::CurrentContext current(gpu);
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(owner, 0);

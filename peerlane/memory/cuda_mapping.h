@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "peerlane/core/status.h"
+#include "peerlane/memory/chunk_map.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/fd.h"
 
@@ -44,13 +45,21 @@ class CudaMapping {
   const size_t bytes_;
 };
 
+// Addresses for chunks of `bytes` in all, which will come as descriptors (chunk_map.h). All of
+// `gpus` may read and write them. None of its calls waits for a GPU.
+Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus);
+
+// What the driver says of the allocation at `address`.
+enum class VmmKind { kNone, kPrivate, kExportable };
+VmmKind vmmKindOf(const void* address);
 // A descriptor of the VMM allocation at `address`, for another process; an invalid one when it is
 // none, or was not made for export.
 Result<Fd> exportDescriptor(const void* address);
 
-// Lets `gpu` reach memory of this process that lies on another GPU: the allocation at `address`.
-// Once per pair is enough for cudaMalloc memory; VMM memory is opened piece by piece. Errors:
-// kNotSupported when the two have no path to each other.
-Status openToGpu(const std::byte* address, int owner, const cuda::PrimaryContext& gpu);
+// Lets `gpu` reach memory of this process that lies on another GPU: all allocations of [address,
+// +bytes). Once per pair is enough for cudaMalloc memory; VMM memory is opened piece by piece.
+// Errors: kNotSupported when the two have no path to each other.
+Status openToGpu(const std::byte* address, size_t bytes, int owner,
+                 const cuda::PrimaryContext& gpu);
 
 }  // namespace peerlane

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "peerlane/memory/chunk_runs.h"
 #include "peerlane/memory/cuda_mapping.h"
 #include "peerlane/os/cuda_driver.h"
 
@@ -69,6 +70,58 @@ Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
   return Status::ok();
 }
 
+// A range that begins `offset` behind `base` and is made of several VMM allocations, side by side.
+// What a descriptor is needed for is exported when a peer asks for it: thousands of descriptors
+// would be more than a process may hold.
+Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, uint64_t offset,
+                                         uint64_t bytes, int gpu) {
+  MemoryDescription description;
+  description.device = {DeviceKind::kCuda, gpu};
+  description.kind = MemoryKind::kCudaChunks;
+  description.fdOffset = offset;
+  ChunkRuns runs;
+  uint64_t fixed = UINT64_MAX;  // the first that was not made for export
+  for (CUdeviceptr at = base; at - base < offset + bytes;) {
+    const auto* const pointer = reinterpret_cast<const void*>(at);
+    PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
+    const VmmKind kind = facts.type == CU_MEMORYTYPE_DEVICE ? vmmKindOf(pointer) : VmmKind::kNone;
+    CUdeviceptr chunk = 0;
+    size_t size = 0;
+    if (kind == VmmKind::kNone || api().cuMemGetAddressRange(&chunk, &size, at) != CUDA_SUCCESS ||
+        chunk != at)
+      return Status(Code::kInvalidArgument,
+                    std::to_string(bytes) +
+                        " bytes run past the end of the GPU allocation, which has " +
+                        std::to_string(std::max(runs.bytes(), firstBytes) - offset) + " from here");
+    if (facts.gpu != gpu)
+      return Status(Code::kNotSupported, "the range lies on cuda:" + std::to_string(gpu) +
+                                             " and cuda:" + std::to_string(facts.gpu) +
+                                             "; register each part by itself");
+    if (kind == VmmKind::kPrivate) fixed = std::min(fixed, runs.count());
+    runs.add(size);
+    if (!runs.fits())
+      return Status(Code::kNotSupported,
+                    "the range is made of too many chunks (" + runs.text() + "; at most " +
+                        std::to_string(ChunkRuns::kMostRuns) + " changes of size, and " +
+                        std::to_string(ChunkRuns::kMostChunks) + " chunks): register it in parts");
+    description.chunks.push_back({size, facts.identity});
+    at += size;
+  }
+  description.identity = description.chunks.front().identity;
+  description.backingBytes = runs.bytes();
+  description.handle = runs.encode();
+  description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text() +
+                     " (VMM, descriptors on demand)";
+  if (fixed != UINT64_MAX) {
+    description.kind = MemoryKind::kCudaPrivate;
+    description.handle.clear();
+    description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text() +
+                       "; not mapped by peers: chunk " + std::to_string(fixed) +
+                       " was not made for export as a descriptor";
+  }
+  return description;
+}
+
 class CudaAllocation final : public Allocation {
  public:
   CudaAllocation(std::shared_ptr<CudaMapping> mapping,
@@ -129,18 +182,9 @@ Result<std::optional<MemoryDescription>> CudaProvider::classify(const void* poin
       check(api().cuMemGetAddressRange(&base, &size, addressOf(pointer)), "cuMemGetAddressRange"));
   const uint64_t offset = addressOf(pointer) - base;
   if (bytes > size - offset) {
-    PEERLANE_ASSIGN(const PointerFacts last,
-                    factsOf(static_cast<const std::byte*>(pointer) + bytes - 1));
-    if (last.type != CU_MEMORYTYPE_DEVICE)
-      return Status(Code::kInvalidArgument,
-                    std::to_string(bytes) +
-                        " bytes run past the end of the GPU allocation, which "
-                        "has " +
-                        std::to_string(size - offset) + " from here");
-    return Status(Code::kNotSupported,
-                  "the range is made of several physical allocations (expandable segments); "
-                  "register each by itself: the first ends after " +
-                      std::to_string(size - offset) + " bytes");
+    PEERLANE_ASSIGN(MemoryDescription chunked,
+                    describeChunks(base, size, offset, bytes, facts.gpu));
+    return std::optional(std::move(chunked));
   }
   MemoryDescription description;
   description.device = {DeviceKind::kCuda, facts.gpu};

@@ -19,6 +19,12 @@
 
 namespace peerlane {
 
+// One of several physical allocations that a range of GPU memory is made of.
+struct CudaChunk {
+  uint64_t bytes = 0;
+  uint64_t identity = 0;
+};
+
 struct MemoryDescription {
   Device device;
   MemoryKind kind = MemoryKind::kPrivate;
@@ -28,6 +34,8 @@ struct MemoryDescription {
   uint64_t backingBytes = 0;
   uint64_t identity = 0;
   std::vector<std::byte> handle;
+  std::vector<CudaChunk>
+      chunks{};  // where there are several, side by side; the first is `identity`
   bool writable = true;
   std::string
       text;  // for people: "shared memory (/memfd:pool)", "private memory; not shared because ..."

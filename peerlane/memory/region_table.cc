@@ -119,6 +119,12 @@ std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation)
   return peers;
 }
 
+bool RegionTable::isImporter(uint64_t allocation, PeerNumber peer) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(allocation);
+  return found != entries_.end() && found->second.importers.contains(peer);
+}
+
 void RegionTable::setState(uint64_t allocation, RegionState state) {
   const std::lock_guard lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end()) found->second.state = state;

@@ -69,6 +69,7 @@ class RegionTable final : public RegionDirectory {
   // The peer is gone: it holds nothing.
   void forgetPeer(PeerNumber peer);
   std::vector<PeerNumber> importers(uint64_t allocation) const;
+  bool isImporter(uint64_t allocation, PeerNumber peer) const;
 
   void setState(uint64_t allocation, RegionState state);
   // Those that are live.

@@ -6,12 +6,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "peerlane/memory/device.h"
 #include "peerlane/os/fd.h"
 
 namespace peerlane {
+
+class ChunkMap;
 
 // How the owner's memory can be reached. Numbers are wire format.
 enum class MemoryKind : uint8_t {
@@ -20,7 +23,10 @@ enum class MemoryKind : uint8_t {
   kCudaDescriptor = 2,  // GPU memory that travels as a descriptor (VMM)
   kCudaHandle = 3,      // GPU memory that travels as a legacy IPC handle (cudaMalloc)
   kCudaPrivate = 4,     // GPU memory that no other process can map
+  kCudaChunks = 5,      // GPU memory of several allocations side by side, each by a descriptor
 };
+
+inline constexpr MemoryKind kLastMemoryKind = MemoryKind::kCudaChunks;
 
 constexpr bool isCuda(MemoryKind kind) {
   return kind >= MemoryKind::kCudaDescriptor;
@@ -41,7 +47,7 @@ struct RegionGrant {
   // GPU memory: what has to be mapped, of which the region is a part from `fdOffset` on.
   uint64_t backingBytes = 0;
   uint64_t identity = 0;          // of that allocation in its process; never used twice there
-  std::vector<std::byte> handle;  // kCudaHandle
+  std::vector<std::byte> handle;  // kCudaHandle; kCudaChunks: the sizes (chunk_runs.h)
 };
 
 // The engine of memory that a GPU reaches.
@@ -53,6 +59,7 @@ struct RemoteMemory {
                                 // grant's device is one), else null: an agent does
   const char* engine = "";      // who copies: "mapped", "cma", "ring", "socket", "cuda"
   uint64_t linkKey = 0;         // private to the link
+  std::shared_ptr<ChunkMap> chunks{};  // where parts may still be missing at `mapped`; else null
 };
 
 }  // namespace peerlane

@@ -36,6 +36,16 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
 // this process.
 constexpr std::chrono::seconds kGoodbyePatience{2};
 
+// The GPU memory that was registered is still there, all chunks of it.
+bool isStill(const RegionRecord& record) {
+  if (record.memory.chunks.empty()) return cuda::identityOf(record.base) == record.memory.identity;
+  const std::byte* at = record.base - record.memory.fdOffset;
+  return std::all_of(
+      record.memory.chunks.begin(), record.memory.chunks.end(), [&at](const CudaChunk& chunk) {
+        return cuda::identityOf(std::exchange(at, at + chunk.bytes)) == chunk.identity;
+      });
+}
+
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
 constexpr std::chrono::milliseconds kSweepInterval{500};
 
@@ -569,7 +579,7 @@ bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
 void Context::State::sweep() {
   for (const auto& record : regions_.live()) {
     if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
-        cuda::identityOf(record->base) == record->memory.identity)
+        isStill(*record))
       continue;
     PEERLANE_LOG_WARN(
         "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",

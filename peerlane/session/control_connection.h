@@ -60,6 +60,12 @@ class ControlConnection {
   int socket() const { return socket_.get(); }
   // When bytes last came in.
   std::chrono::steady_clock::time_point lastHeard() const { return lastHeard_; }
+  // Descriptors that wait to be sent: of a peer who asks and does not read.
+  size_t queuedFds() const {
+    size_t count = 0;
+    for (const Chunk& chunk : outgoing_) count += chunk.fds.size();
+    return count;
+  }
   // Everything queued is on the wire.
   bool flushed() const { return outgoing_.empty(); }
   // No events after this call.

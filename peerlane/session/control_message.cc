@@ -121,7 +121,7 @@ Built build(Encoder& to, const control::Bye& message) {
 Built build(Encoder& to, const control::ImportRequest& message) {
   return {schema::Message::ImportRequest,
           schema::CreateImportRequest(to.builder, message.request, message.allocation,
-                                      message.generation, message.wantedAccess)
+                                      message.generation, message.wantedAccess, message.mostKind)
               .Union()};
 }
 
@@ -168,6 +168,24 @@ Built build(Encoder& to, const control::TransferFault& message) {
   return {
       schema::Message::TransferFault,
       schema::CreateTransferFault(to.builder, message.lane, number(message.code), reason).Union()};
+}
+
+Built build(Encoder& to, const control::ChunkRequest& message) {
+  to.limit("ChunkRequest.count", message.count, kMaxDescriptors);
+  return {schema::Message::ChunkRequest,
+          schema::CreateChunkRequest(to.builder, message.request, message.allocation,
+                                     message.generation, message.first, message.count)
+              .Union()};
+}
+
+Built build(Encoder& to, const control::ChunkReply& message) {
+  to.limit("ChunkReply.count", message.count, kMaxDescriptors);
+  to.limit("ChunkReply.fdCount", message.fdCount, kMaxDescriptors);
+  const auto reason = to.reason(message.reason);
+  return {schema::Message::ChunkReply,
+          schema::CreateChunkReply(to.builder, message.request, number(message.code), reason,
+                                   message.first, message.count, message.fdCount)
+              .Union()};
 }
 
 Built build(Encoder& to, const control::UnknownMessage& message) {
@@ -254,7 +272,8 @@ control::Bye read(Decoder& from, const schema::Bye& table) {
 }
 
 control::ImportRequest read(Decoder&, const schema::ImportRequest& table) {
-  return {table.request(), table.allocation(), table.generation(), table.wanted_access()};
+  return {table.request(), table.allocation(), table.generation(), table.wanted_access(),
+          table.most_kind()};
 }
 
 control::ImportReply read(Decoder& from, const schema::ImportReply& table) {
@@ -298,6 +317,21 @@ control::TransferFault read(Decoder& from, const schema::TransferFault& table) {
   return {table.lane(), codeOf(table.code()), from.text("TransferFault.reason", table.reason())};
 }
 
+control::ChunkRequest read(Decoder& from, const schema::ChunkRequest& table) {
+  from.limit("ChunkRequest.count", table.count(), kMaxDescriptors);
+  return {table.request(), table.allocation(), table.generation(), table.first(), table.count()};
+}
+
+control::ChunkReply read(Decoder& from, const schema::ChunkReply& table) {
+  from.limit("ChunkReply.count", table.count(), kMaxDescriptors);
+  return {table.request(),
+          codeOf(table.code()),
+          from.text("ChunkReply.reason", table.reason()),
+          table.first(),
+          table.count(),
+          from.descriptors("ChunkReply.fdCount", table.fd_count())};
+}
+
 template <typename Table>
 Result<ControlMessage> readAs(const void* table) {
   Decoder decoder;
@@ -321,6 +355,8 @@ Result<ControlMessage> readUnion(schema::Message type, const void* table) {
     case schema::Message::RevokeDone: return readAs<schema::RevokeDone>(table);
     case schema::Message::UserMessage: return readAs<schema::UserMessage>(table);
     case schema::Message::TransferFault: return readAs<schema::TransferFault>(table);
+    case schema::Message::ChunkRequest: return readAs<schema::ChunkRequest>(table);
+    case schema::Message::ChunkReply: return readAs<schema::ChunkReply>(table);
   }
   return ControlMessage(control::UnknownMessage{static_cast<uint8_t>(type)});
 }
@@ -346,9 +382,9 @@ Result<ControlMessage> decodeAligned(std::span<const std::byte> bytes) {
 
 std::string_view controlName(const ControlMessage& message) {
   constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
-      "Offers",        "Accepted",      "Ready",         "Heartbeat", "Bye",
-      "ImportRequest", "ImportReply",   "Release",       "Revoke",    "RevokeDone",
-      "UserMessage",   "TransferFault", "UnknownMessage"};
+      "Offers",        "Accepted",      "Ready",        "Heartbeat",  "Bye",
+      "ImportRequest", "ImportReply",   "Release",      "Revoke",     "RevokeDone",
+      "UserMessage",   "TransferFault", "ChunkRequest", "ChunkReply", "UnknownMessage"};
   return kNames[message.index()];
 }
 

@@ -79,6 +79,7 @@ struct ImportRequest {
   uint64_t allocation = 0;
   uint64_t generation = 0;
   uint8_t wantedAccess = 0;
+  uint8_t mostKind = 0;  // the last memory kind that the sender knows; 0: 4
   friend bool operator==(const ImportRequest&, const ImportRequest&) = default;
 };
 
@@ -139,6 +140,27 @@ struct TransferFault {
   friend bool operator==(const TransferFault&, const TransferFault&) = default;
 };
 
+// Asks for descriptors of some chunks of a region that the sender has imported.
+struct ChunkRequest {
+  uint64_t request = 0;  // chosen by the sender, repeated by the reply
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  uint64_t first = 0;
+  uint32_t count = 0;
+  friend bool operator==(const ChunkRequest&, const ChunkRequest&) = default;
+};
+
+// When `code` is kOk, `fdCount` is `count`; else there are none.
+struct ChunkReply {
+  uint64_t request = 0;
+  Code code = Code::kOk;
+  std::string reason;
+  uint64_t first = 0;  // repeated from the request, as the next
+  uint32_t count = 0;
+  uint32_t fdCount = 0;
+  friend bool operator==(const ChunkReply&, const ChunkReply&) = default;
+};
+
 // A well-formed message of a later minor version: to be skipped.
 struct UnknownMessage {
   uint8_t type = 0;
@@ -151,7 +173,7 @@ using ControlMessage =
     std::variant<control::Offers, control::Accepted, control::Ready, control::Heartbeat,
                  control::Bye, control::ImportRequest, control::ImportReply, control::Release,
                  control::Revoke, control::RevokeDone, control::UserMessage, control::TransferFault,
-                 control::UnknownMessage>;
+                 control::ChunkRequest, control::ChunkReply, control::UnknownMessage>;
 
 // The message's name as logs and dumps show it, e.g. "ImportReply". Lifetime: for ever.
 std::string_view controlName(const ControlMessage& message);

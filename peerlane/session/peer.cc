@@ -68,14 +68,34 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     const auto state = slot_->state.load(std::memory_order_acquire);
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
   };
-  const auto over = [&] { return done() || peer_->failureCode() != Code::kOk; };
   const auto deadline = Progress::deadlineIn(timeout);
-  while (!done()) {
-    PEERLANE_RETURN_IF_ERROR(peer_->failure());  // OK for one that is heard again
-    PEERLANE_RETURN_IF_ERROR(peer_->progress().waitAsleep(over, deadline));
-  }
-  return slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed ? slot_->failure
-                                                                                    : Status::ok();
+  const auto waitFor = [&](const auto& there) -> Status {
+    const auto over = [&] { return there() || peer_->failureCode() != Code::kOk; };
+    while (!there()) {
+      PEERLANE_RETURN_IF_ERROR(peer_->failure());  // OK for one that is heard again
+      PEERLANE_RETURN_IF_ERROR(peer_->progress().waitAsleep(over, deadline));
+    }
+    return Status::ok();
+  };
+  PEERLANE_RETURN_IF_ERROR(waitFor(done));
+  if (slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
+    return slot_->failure;
+  const std::shared_ptr<ImportedRegion>& region = slot_->region;
+  const uint64_t all = region->memory.grant.bytes;
+  if (peer_->reaches(region, 0, all)) return Status::ok();
+  const ChunkMap& chunks = *region->memory.chunks;
+  PEERLANE_RETURN_IF_ERROR(
+      waitFor([&] { return chunks.complete() || !chunks.failure(0, all).isOk(); }));
+  return chunks.complete() ? Status::ok() : chunks.failure(0, all);
+}
+
+std::string RemoteRegion::description() const {
+  std::string text = engine();
+  if (text.empty()) return "not imported yet";
+  if (const auto& chunks = slot_->region->memory.chunks)
+    text += ", " + std::to_string(chunks->mapped()) + " of " + std::to_string(chunks->count()) +
+            " chunks mapped";
+  return text;
 }
 
 std::string RemoteRegion::engine() const {
@@ -153,6 +173,7 @@ Result<RemoteRegion> Peer::importRegion(std::span<const std::byte> reference) co
   region.peer_ = core_;
   region.slot_ = std::make_shared<ImportSlot>();
   region.slot_->bytes = decoded.bytes;
+  region.slot_->inChunks = true;
   return region;
 }
 

@@ -33,12 +33,14 @@ class RemoteRegion {
   uint64_t bytes() const { return reference_.bytes; }
   Access access() const { return reference_.access; }
 
-  // Imports now, so that no later post has to wait for it. Errors: kInvalidArgument (the owner does
-  // not know the region any more), kPermissionDenied, kPeerLost, kPeerSilent (once it is heard
-  // again the region can be imported), kTimeout.
+  // Imports now, all of it, so that no later post has to wait for it. Errors: kInvalidArgument (the
+  // owner does not know the region any more), kPermissionDenied, kPeerLost, kPeerSilent (once it is
+  // heard again the region can be imported), kTimeout.
   Status prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) const;
   // "mapped", "cma", "ring", "socket": who copies; empty before it is imported.
   std::string engine() const;
+  // For people: the engine, and of GPU memory in several chunks, how many are mapped here.
+  std::string description() const;
 
   const RegionReference& reference() const { return reference_; }
   const std::shared_ptr<PeerCore>& peer() const { return peer_; }

@@ -300,7 +300,7 @@ Status PeerCore::sendSlab() {
   std::byte* base = memory->data();
   PEERLANE_ASSIGN(slab_, around_.regions.add(base, slab::kBytes, Access::kRemoteReadWrite,
                                              std::move(description), std::move(memory)));
-  return sendGrant(0, *slab_);
+  return sendGrant(0, *slab_, 0);
 }
 
 Status PeerCore::adoptSlab(control::ImportReply& message) {
@@ -421,6 +421,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
   for (auto& [request, import] : imports_)
     for (const auto& slot : import.slots) importDone(slot, failure());
   imports_.clear();
+  failChunkRequests();
   if (auto connected = std::move(events_.connected)) connected(status);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
   around_.progress.notifyWaiters();

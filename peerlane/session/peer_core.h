@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 
 #include "peerlane/core/config.h"
 #include "peerlane/core/metrics.h"
+#include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/import_cache.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_reference.h"
@@ -60,11 +62,17 @@ struct PeerSurroundings {
 // The place where an import ends up, shared by all handles on one remote region.
 struct ImportSlot {
   enum class State : uint8_t { kNone, kPending, kReady, kFailed };
-  uint64_t bytes = 0;  // what the reference says, 0: unknown; constant once shared
+  uint64_t bytes = 0;  // what the reference says, 0: unknown; constant once shared, as the next
+  // Whoever uses it asks for chunks by himself (PeerCore::reaches). Else all are there when it is
+  // ready.
+  bool inChunks = false;
   std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
   std::shared_ptr<ImportedRegion> region;  // written before kReady
   Status failure;                          // written before kFailed
 };
+
+// What a peer must be told of a region to reach it.
+RegionGrant grantFor(const RegionRecord& record);
 
 class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore> {
  public:
@@ -140,6 +148,14 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
   // heard again, or gone. One call per slot does the work.
   void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
+
+  // Asks for chunks of an imported region (RemoteMemory::chunks): those that ChunkMap::ask() gave
+  // to the caller. Waiters are told when some have come or will not come. Any thread.
+  void requestChunks(const std::shared_ptr<ImportedRegion>& region,
+                     std::vector<ChunkMap::Range> ranges);
+  // All of [offset, +bytes) of an imported region can be reached. Else what is missing is asked
+  // for.
+  bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
 
   // A mailbox to this peer's link, for one run at a time. Never freed before the peer, because an
   // agent may still be leaving it when its last entry is complete.
@@ -217,7 +233,15 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::Revoke& message);
   Status handle(control::RevokeDone& message);
   Status handle(control::UserMessage& message);
-  Status sendGrant(uint64_t request, const RegionRecord& record);
+  Status handle(control::ChunkRequest& message);
+  Status handle(control::ChunkReply& message);
+  Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
+  Result<std::vector<Fd>> exportChunks(const control::ChunkRequest& message);
+  void sendChunkRequests();
+  void failChunkRequests();
+  void settleWholeImports();
+  void mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
+                 std::vector<Fd> fds);
   Result<Grant> grantOf(const control::ImportReply& message);
   Status adoptSlab(control::ImportReply& message);
   void startHeartbeat();
@@ -274,7 +298,20 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     RegionReference reference;
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
-  std::map<uint64_t, Import> imports_;                     // by request
+  std::map<uint64_t, Import> imports_;  // by request
+  struct ChunkWish {
+    std::weak_ptr<ImportedRegion> region;  // whoever wanted it may be gone before it comes
+    uint64_t allocation = 0;
+    uint64_t generation = 0;
+    ChunkMap::Range range;
+  };
+  std::deque<ChunkWish> chunkWishes_;
+  struct WholeImport {
+    std::shared_ptr<ImportSlot> slot;
+    std::shared_ptr<ImportedRegion> region;
+  };
+  std::vector<WholeImport> wholeImports_;        // imported, and waiting for all of their chunks
+  std::map<uint64_t, ChunkWish> chunkRequests_;  // under way, by request
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
   std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
   std::vector<std::pair<uint32_t, std::vector<std::byte>>> earlyMessages_;

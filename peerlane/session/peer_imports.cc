@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerCore's half of importing and revoking regions. An import is asked for once over the control
-// connection; the owner notes who holds one. To take a region back the owner asks every holder, who
-// lets running transfers end first; only a confirmed or proven-dead holder sets the memory free.
+// PeerCore's half of importing and revoking regions (chunks of them: peer_chunks.cc). An import is
+// asked for once over the control connection; the owner notes who holds one. To take a region back
+// the owner asks every holder, who lets running transfers end first; only a confirmed or
+// proven-dead holder sets the memory free.
+#include <algorithm>
+
 #include "peerlane/core/log.h"
 #include "peerlane/session/peer_core.h"
 
@@ -30,9 +33,9 @@ void PeerCore::requestImport(const RegionReference& reference,
     }
     const uint64_t request = self->nextRequest_++;
     self->imports_[request] = {reference, {slot}};
-    const Status sent = self->connection_->send(
-        control::ImportRequest{request, reference.allocation, reference.generation,
-                               static_cast<uint8_t>(reference.access)});
+    const Status sent = self->connection_->send(control::ImportRequest{
+        request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
+        static_cast<uint8_t>(kLastMemoryKind)});
     if (!sent.isOk()) {
       self->imports_.erase(request);
       self->importDone(slot, sent);
@@ -47,6 +50,10 @@ void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
     result = Status(Code::kInvalidArgument,
                     "the reference names a region of " + std::to_string(slot->bytes) +
                         " bytes; the owner's has " + std::to_string((*result)->memory.grant.bytes));
+  if (result.isOk() && !slot->inChunks && !reaches(*result, 0, (*result)->memory.grant.bytes)) {
+    wholeImports_.push_back({slot, std::move(*result)});
+    return settleWholeImports();  // a chunk may have failed earlier
+  }
   if (result.isOk()) {
     slot->region = std::move(*result);
     slot->state.store(ImportSlot::State::kReady, std::memory_order_release);
@@ -57,7 +64,7 @@ void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
   around_.progress.notifyWaiters();
 }
 
-Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record) {
+RegionGrant grantFor(const RegionRecord& record) {
   RegionGrant region;
   region.allocation = record.allocation;
   region.generation = record.generation;
@@ -70,6 +77,15 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record) {
   region.backingBytes = record.memory.backingBytes;
   region.identity = record.memory.identity;
   region.handle = record.memory.handle;
+  return region;
+}
+
+Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind) {
+  RegionGrant region = grantFor(record);
+  if (static_cast<uint8_t>(region.kind) >
+      std::max(mostKind, static_cast<uint8_t>(MemoryKind::kCudaPrivate)))
+    return Status(Code::kNotSupported,
+                  "the region is memory of a kind that came with a later version of the library");
   if (isCuda(region.kind) && !deviceLink_)
     return Status(Code::kNotSupported,
                   region.device.toString() + " memory, and no link between the two reaches GPUs");
@@ -94,7 +110,7 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record) {
 }
 
 Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
-  if (message.memoryKind > static_cast<uint8_t>(MemoryKind::kCudaPrivate) || message.access > 3 ||
+  if (message.memoryKind > static_cast<uint8_t>(kLastMemoryKind) || message.access > 3 ||
       message.fdCount > 1)
     return Status(Code::kCorrupt, "a grant with memory kind " + std::to_string(message.memoryKind) +
                                       ", access " + std::to_string(message.access) + ", " +
@@ -125,7 +141,7 @@ Status PeerCore::handle(control::ImportRequest& message) {
                                                   " is registered for local use only");
   if (refused.isOk()) {
     around_.regions.addImporter(message.allocation, number_);
-    refused = sendGrant(message.request, **record);
+    refused = sendGrant(message.request, **record, message.mostKind);
     if (refused.isOk()) return Status::ok();
     around_.regions.removeImporter(message.allocation, number_);
   }

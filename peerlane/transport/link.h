@@ -59,6 +59,14 @@ class Link : public Agent {
   // in it.
   virtual Result<Grant> grant(RegionGrant region, const Fd& backing) = 0;
 
+  // Owner's side, for MemoryKind::kCudaChunks alone, whose descriptors do not travel with the
+  // grant: those of `count` chunks from `first` on. Errors: kNotSupported (no such memory here),
+  // kClosed (a chunk was freed), kSystem, kUnavailable.
+  virtual Result<std::vector<Fd>> exportChunks(const RegionGrant& /*region*/, uint64_t /*first*/,
+                                               uint32_t /*count*/) {
+    return Status(Code::kNotSupported, "memory in chunks, which this link does not carry");
+  }
+
   // Importer's side. Checks and maps (or merely notes) a granted region. Nothing of the peer is
   // touched yet.
   virtual Result<RemoteMemory> attach(Grant grant) = 0;

@@ -34,7 +34,7 @@ std::vector<ControlMessage> everyMessage() {
       control::Ready{},
       control::Heartbeat{0x1122334455667788, true},
       control::Bye{Code::kClosed, "done for today"},
-      control::ImportRequest{1, 2, 3, 5},
+      control::ImportRequest{1, 2, 3, 5, 5},
       control::ImportReply{4, Code::kNotSupported, "no such memory", 3, 0x7f0000001000, 1 << 20,
                            4096, 1, 7, 21, 22, 3, 1 << 21, 99, pattern(64)},
       control::Release{6, 7},
@@ -42,6 +42,8 @@ std::vector<ControlMessage> everyMessage() {
       control::RevokeDone{8, Code::kTimeout},
       control::UserMessage{77, pattern(4096)},
       control::TransferFault{12, Code::kCorrupt, "lane is broken"},
+      control::ChunkRequest{13, 14, 15, 4000, 16},
+      control::ChunkReply{13, Code::kClosed, "it was freed", 4000, 16, 3},
   };
 }
 
@@ -80,10 +82,17 @@ void expectWithinLimits(const ControlMessage& message) {
     EXPECT_LE(reply->code, Code::kInternal);
     EXPECT_LE(reply->fdCount, control::kMaxDescriptors);
     text(reply->reason);
+  } else if (const auto* request = std::get_if<control::ChunkRequest>(&message)) {
+    EXPECT_LE(request->count, control::kMaxDescriptors);
+  } else if (const auto* chunks = std::get_if<control::ChunkReply>(&message)) {
+    EXPECT_LE(chunks->code, Code::kInternal);
+    EXPECT_LE(chunks->count, control::kMaxDescriptors);
+    EXPECT_LE(chunks->fdCount, control::kMaxDescriptors);
+    text(chunks->reason);
   } else if (const auto* user = std::get_if<control::UserMessage>(&message)) {
     blob(user->content);
   } else if (const auto* unknown = std::get_if<control::UnknownMessage>(&message)) {
-    EXPECT_GT(unknown->type, 12);
+    EXPECT_GT(unknown->type, 14);
   }
 }
 
@@ -111,9 +120,10 @@ TEST(ControlMessage, DefaultsRoundTrip) {
 }
 
 TEST(ControlMessage, NamesAndTypeNumbersAreStable) {
-  const std::string_view names[] = {"Offers", "Accepted",      "Ready",       "Heartbeat",
-                                    "Bye",    "ImportRequest", "ImportReply", "Release",
-                                    "Revoke", "RevokeDone",    "UserMessage", "TransferFault"};
+  const std::string_view names[] = {"Offers",       "Accepted",      "Ready",       "Heartbeat",
+                                    "Bye",          "ImportRequest", "ImportReply", "Release",
+                                    "Revoke",       "RevokeDone",    "UserMessage", "TransferFault",
+                                    "ChunkRequest", "ChunkReply"};
   const auto messages = everyMessage();
   for (size_t i = 0; i < messages.size(); ++i) {
     EXPECT_EQ(controlName(messages[i]), names[i]);
@@ -175,6 +185,9 @@ TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {
       {control::ImportReply{1, Code::kOk, "", 1, 0, 0, 0, 254, 0, 0, 0}, "ImportReply.fdCount"},
       {control::UserMessage{1, pattern(4097)}, "UserMessage.content length is 4097; at most 4096"},
       {control::TransferFault{1, Code::kOk, ""}, "TransferFault.code is OK"},
+      {control::ChunkRequest{1, 1, 1, 0, 254}, "ChunkRequest.count is 254; at most 253"},
+      {control::ChunkReply{1, Code::kOk, "", 0, 254, 0}, "ChunkReply.count is 254"},
+      {control::ChunkReply{1, Code::kOk, "", 0, 1, 254}, "ChunkReply.fdCount is 254"},
       {control::UnknownMessage{44}, "unknown type 44"},
       {control::Offers{std::vector<control::LinkOffer>(16, {"a", pattern(4096), 0})},
        "Offers message length"},
@@ -231,6 +244,18 @@ TEST(ControlMessage, DecodeNamesTheFieldOutsideItsLimit) {
                            schema::CreateImportReply(builder, 1, 0, 0, 0, 0, 0, 0, 254).Union()),
                   "ImportReply.fdCount is 254; at most 253");
   }
+  {
+    FlatBufferBuilder builder;
+    expectCorrupt(finished(builder, schema::Message::ChunkRequest,
+                           schema::CreateChunkRequest(builder, 1, 2, 3, 4, 254).Union()),
+                  "ChunkRequest.count is 254; at most 253");
+  }
+  {
+    FlatBufferBuilder builder;
+    expectCorrupt(finished(builder, schema::Message::ChunkReply,
+                           schema::CreateChunkReply(builder, 1, 0, 0, 2, 1, 254).Union()),
+                  "ChunkReply.fdCount is 254; at most 253");
+  }
   for (const size_t count :
        {17u, 61u}) {  // the same table again and again: small bytes, many values
     FlatBufferBuilder builder;
@@ -261,7 +286,7 @@ TEST(ControlMessage, MissingMessageAndForeignBytesAreRefused) {
 }
 
 TEST(ControlMessage, LaterMinorsAreSkippedNotRefused) {
-  for (const int type : {13, 14, 255}) {
+  for (const int type : {15, 16, 255}) {
     FlatBufferBuilder builder;
     const auto table = schema::CreateHeartbeat(builder, 5);  // content of any shape
     auto message =

@@ -29,6 +29,42 @@ Result<Grant> CudaIpcLink::grant(RegionGrant region, const Fd& backing) {
   return grant;
 }
 
+Result<std::vector<Fd>> CudaIpcLink::exportChunks(const RegionGrant& region, uint64_t first,
+                                                  uint32_t count) {
+  PEERLANE_ASSIGN(const ChunkRuns runs, ChunkRuns::decode(region.handle));
+  if (count > runs.count() || first > runs.count() - count)
+    return Status(Code::kInvalidArgument, "chunks " + std::to_string(first) + " to " +
+                                              std::to_string(first + count) + " of " +
+                                              std::to_string(runs.count()));
+  const cuda::CurrentContext current(*gpus_.front());
+  const auto* const base = std::bit_cast<const std::byte*>(region.base) - region.fdOffset;
+  std::vector<Fd> fds;
+  for (uint64_t i = first; i < first + count; ++i) {
+    PEERLANE_ASSIGN(Fd fd, exportDescriptor(base + runs.at(i).offset));
+    if (!fd)
+      return Status(Code::kClosed, "chunk " + std::to_string(i) +
+                                       " was freed, or is not made for export any more");
+    fds.push_back(std::move(fd));
+  }
+  return fds;
+}
+
+// Nothing of it is mapped yet.
+Result<std::shared_ptr<ChunkMap>> CudaIpcLink::reserve(const RegionGrant& region) const {
+  PEERLANE_ASSIGN(ChunkRuns runs, ChunkRuns::decode(region.handle));
+  uint64_t end = 0;
+  if (runs.bytes() != region.backingBytes || region.bytes == 0 ||
+      __builtin_add_overflow(region.fdOffset, region.bytes, &end) || end > runs.bytes() ||
+      runs.indexOf(region.fdOffset) != 0 || runs.indexOf(end - 1) != runs.count() - 1)
+    return Status(Code::kCorrupt, "a grant of " + std::to_string(region.bytes) +
+                                      " bytes from offset " + std::to_string(region.fdOffset) +
+                                      " of " + runs.text() + ", which are said to have " +
+                                      std::to_string(region.backingBytes));
+  PEERLANE_ASSIGN(auto space, reserveForChunks(runs.bytes(), gpus_));
+  return std::make_shared<ChunkMap>(std::move(runs), region.fdOffset, region.bytes,
+                                    std::move(space));
+}
+
 Result<std::shared_ptr<CudaMapping>> CudaIpcLink::map(Grant& grant) {
   const RegionGrant& region = grant.region;
   if (region.fdOffset > region.backingBytes || region.bytes > region.backingBytes - region.fdOffset)
@@ -55,7 +91,14 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
   if (sameProcess_) {
     memory.mapped = std::bit_cast<std::byte*>(grant.region.base);
     for (const auto& gpu : gpus_)
-      PEERLANE_RETURN_IF_ERROR(openToGpu(memory.mapped, grant.region.device.index, *gpu));
+      PEERLANE_RETURN_IF_ERROR(
+          openToGpu(memory.mapped, grant.region.bytes, grant.region.device.index, *gpu));
+    memory.grant = std::move(grant.region);
+    return memory;
+  }
+  if (grant.region.kind == MemoryKind::kCudaChunks) {
+    PEERLANE_ASSIGN(memory.chunks, reserve(grant.region));
+    memory.mapped = memory.chunks->data();
     memory.grant = std::move(grant.region);
     return memory;
   }
@@ -70,6 +113,7 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
 
 void CudaIpcLink::detach(RemoteMemory& memory) {
   memory.mapped = nullptr;
+  memory.chunks.reset();
   const std::lock_guard lock(mutex_);
   attached_.erase(memory.linkKey);
   std::erase_if(byIdentity_, [](const auto& entry) { return entry.second.expired(); });

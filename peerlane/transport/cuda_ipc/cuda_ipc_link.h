@@ -2,7 +2,8 @@
 //
 // CudaIpcLink: maps GPU memory of one peer: by descriptor (VMM), by legacy IPC handle (cudaMalloc),
 // or, in one process, by its address. One mapping per allocation of the peer, however many regions
-// lie in it. Nothing it does waits for a GPU.
+// lie in it; but of a region in chunks, each chunk when it is first touched. Nothing it does waits
+// for a GPU.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/cuda_mapping.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/transport/link.h"
@@ -22,6 +24,8 @@ class CudaIpcLink final : public Link {
 
   const LinkTraits& traits() const override { return traits_; }
   Result<Grant> grant(RegionGrant region, const Fd& backing) override;
+  Result<std::vector<Fd>> exportChunks(const RegionGrant& region, uint64_t first,
+                                       uint32_t count) override;
   Result<RemoteMemory> attach(Grant grant) override;
   void detach(RemoteMemory& memory) override;
   bool poll() override { return false; }
@@ -31,6 +35,7 @@ class CudaIpcLink final : public Link {
 
  private:
   Result<std::shared_ptr<CudaMapping>> map(Grant& grant);
+  Result<std::shared_ptr<ChunkMap>> reserve(const RegionGrant& region) const;
 
   const cuda::Gpus gpus_;
   const bool sameProcess_;
