@@ -36,6 +36,32 @@ TEST(MessageFormat, GoldenNotes) {
             "0201000000000000");
 }
 
+// Of messages on streams.
+LaneNote deviceNote(LaneNote::Kind kind) {
+  return {.kind = kind, .area = {0x11, 0x22, 0x9400, Access::kRemoteReadWrite}};
+}
+constexpr LaneNote::Kind kDeviceKinds[] = {LaneNote::Kind::kDeviceArea,
+                                           LaneNote::Kind::kDeviceRegion};
+
+TEST(MessageFormat, GoldenDeviceNotes) {
+  EXPECT_EQ(encodeHex(deviceNote(LaneNote::Kind::kDeviceArea).encode()),
+            "504c434d01050003"
+            "0000000000000000"
+            "110000000000000022000000000000000094000000000000");
+  EXPECT_EQ(encodeHex(LaneNote{.kind = LaneNote::Kind::kDeviceArea}.encode()),
+            "504c434d01050000"
+            "0000000000000000"
+            "000000000000000000000000000000000000000000000000");
+  EXPECT_EQ(encodeHex(deviceNote(LaneNote::Kind::kDeviceRegion).encode()),
+            "504c434d01060003"
+            "0000000000000000"
+            "110000000000000022000000000000000094000000000000");
+  const LaneNote end{.kind = LaneNote::Kind::kDeviceEnd, .code = Code::kTimeout};
+  EXPECT_EQ(encodeHex(end.encode()),
+            "504c434d01070500"
+            "0000000000000000");
+}
+
 TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
   const Envelope envelope{.kind = MessageKind::kGet,
                           .mayStage = 1,
@@ -89,6 +115,65 @@ TEST(MessageFormat, NotesSayWhatTheySaid) {
   EXPECT_EQ(LaneNote::decode(bye.encode())->code, Code::kClosed);
 }
 
+TEST(MessageFormat, DeviceNotesSayWhatTheySaid) {
+  for (const LaneNote::Kind kind : kDeviceKinds) {
+    const auto note = LaneNote::decode(deviceNote(kind).encode());
+    ASSERT_TRUE(note.isOk()) << note.status().toString();
+    EXPECT_EQ(note->kind, kind);
+    EXPECT_EQ(note->area.allocation, 0x11u);
+    EXPECT_EQ(note->area.generation, 0x22u);
+    EXPECT_EQ(note->area.bytes, 0x9400u);
+    EXPECT_EQ(note->area.access, Access::kRemoteReadWrite);
+  }
+  const auto none = LaneNote::decode(LaneNote{.kind = LaneNote::Kind::kDeviceArea}.encode());
+  ASSERT_TRUE(none.isOk()) << none.status().toString();
+  EXPECT_EQ(none->area.allocation, 0u);
+  const LaneNote end{.kind = LaneNote::Kind::kDeviceEnd, .code = Code::kTimeout};
+  const auto ended = LaneNote::decode(end.encode());
+  ASSERT_TRUE(ended.isOk()) << ended.status().toString();
+  EXPECT_EQ(ended->kind, LaneNote::Kind::kDeviceEnd);
+  EXPECT_EQ(ended->code, Code::kTimeout);
+}
+
+void expectCorrupt(const std::vector<std::byte>& bytes, const char* why) {
+  const auto note = LaneNote::decode(bytes);
+  EXPECT_EQ(note.status().code(), Code::kCorrupt) << why;
+  EXPECT_NE(note.status().message().find(why), std::string::npos) << note.status().toString();
+}
+
+TEST(MessageFormat, RefusesDeviceNotesThatCannotBe) {
+  std::vector<LaneNote> notes{{.kind = LaneNote::Kind::kDeviceEnd, .code = Code::kClosed}};
+  for (const LaneNote::Kind kind : kDeviceKinds) notes.push_back(deviceNote(kind));
+  for (const LaneNote& note : notes) {
+    const std::vector<std::byte> good = note.encode();
+    for (size_t cut = 0; cut < good.size(); ++cut)
+      EXPECT_EQ(LaneNote::decode(std::span(good).first(cut)).status().code(), Code::kCorrupt)
+          << cut;
+    std::vector<std::byte> longer = good;
+    longer.push_back(std::byte{0});
+    EXPECT_EQ(LaneNote::decode(longer).status().code(), Code::kCorrupt);
+    struct Change {
+      size_t at;
+      int value;
+      const char* why;
+    };
+    for (const Change& change :
+         {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 8, "kind"},
+          Change{6, 17, "code"}, Change{7, 4, "access"}}) {
+      std::vector<std::byte> bad = good;
+      bad[change.at] = static_cast<std::byte>(change.value);
+      expectCorrupt(bad, change.why);
+    }
+  }
+  // The end of messages names no memory, and what names memory has all of the name.
+  std::vector<std::byte> other = deviceNote(LaneNote::Kind::kDeviceArea).encode();
+  other[5] = std::byte{7};
+  EXPECT_EQ(LaneNote::decode(other).status().code(), Code::kCorrupt);
+  other = LaneNote{.kind = LaneNote::Kind::kDeviceEnd}.encode();
+  other[5] = std::byte{5};
+  EXPECT_EQ(LaneNote::decode(other).status().code(), Code::kCorrupt);
+}
+
 TEST(MessageFormat, RefusesWhatCannotBe) {
   const std::vector<std::byte> good = helloNote().encode();
   for (size_t cut = 0; cut < good.size(); ++cut)
@@ -99,7 +184,7 @@ TEST(MessageFormat, RefusesWhatCannotBe) {
     const char* why;
   };
   for (const Change& change :
-       {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 5, "kind"},
+       {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 8, "kind"},
         Change{6, 17, "code"}, Change{7, 4, "access"}, Change{29, 0x20, "eager"},
         Change{32, 8, "slots"}, Change{58, 0, "small"}}) {
     std::vector<std::byte> bad = good;
