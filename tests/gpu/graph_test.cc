@@ -238,6 +238,8 @@ TEST(Graphs, ListsAndPlans) {
     mustCuda(cudaMemcpy(pages, numbers.data(), numbers.size() * sizeof(uint32_t),
                         cudaMemcpyHostToDevice),
              "numbers");
+    // From pageable memory they may still be on their way.
+    mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     graph.launch();
     mustSync(side.stream);
     const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -27,7 +27,7 @@ bool isIpcCapable(const Allocation& allocation) {
 CUresult attributeOf(void* value, CUpointer_attribute attribute, const Allocation* found,
                      CUdeviceptr pointer) {
   const auto put = [value](auto answer) {
-    std::memcpy(value, &answer, sizeof(answer));
+    *static_cast<decltype(answer)*>(value) = answer;
     return CUDA_SUCCESS;
   };
   switch (attribute) {
@@ -231,6 +231,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
+  if (currentContext() < 0) return CUDA_ERROR_INVALID_CONTEXT;
   const AllocationPtr found = find(reinterpret_cast<const void*>(pointer));
   if (found == nullptr || found->isHost()) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = found->base;

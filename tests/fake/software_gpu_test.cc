@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The software GPU keeps the rules for which it exists: what waits, what is refused, what fails.
+// Each test in a process of its own, for a device that has failed stays so.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+namespace peerlane {
+namespace {
+
+#define IS_OK(call) EXPECT_EQ(cudaSuccess, (call))
+
+bool inProcess(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    std::fflush(nullptr);
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+cudaStream_t makeStream() {
+  cudaStream_t stream = nullptr;
+  IS_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+// Work that ends when it is told to.
+struct Gate {
+  explicit Gate(cudaStream_t stream) {
+    IS_OK(cudaLaunchHostFunc(
+        stream,
+        [](void* self) {
+          while (!static_cast<Gate*>(self)->open) std::this_thread::yield();
+        },
+        this));
+  }
+  std::atomic<bool> open{false};
+};
+
+TEST(SoftwareGpu, FreeWaitsForTheDeviceAndAllocationDoesNot) {
+  EXPECT_TRUE(inProcess([] {
+    void *first = nullptr, *second = nullptr;
+    IS_OK(cudaMalloc(&first, 4096));
+    cudaStream_t stream = makeStream();
+    Gate gate(stream);
+    IS_OK(cudaMalloc(&second, 4096));
+    EXPECT_EQ(cudaErrorNotReady, cudaStreamQuery(stream));
+    std::atomic<bool> freed{false};
+    std::thread freeing([&] {
+      IS_OK(cudaFree(first));
+      freed = true;
+    });
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    EXPECT_FALSE(freed);
+    gate.open = true;
+    freeing.join();
+    IS_OK(cudaStreamQuery(stream));
+  }));
+}
+
+TEST(SoftwareGpu, ACopyWithoutAccessFailsTheDevice) {
+  EXPECT_TRUE(inProcess([] {
+    void *near = nullptr, *far = nullptr;
+    IS_OK(cudaSetDevice(1));
+    IS_OK(cudaMalloc(&far, 4096));
+    IS_OK(cudaSetDevice(0));
+    IS_OK(cudaMalloc(&near, 4096));
+    cudaStream_t stream = makeStream();
+    IS_OK(cudaDeviceEnablePeerAccess(1, 0));
+    IS_OK(cudaMemcpyAsync(near, far, 4096, cudaMemcpyDefault, stream));
+    IS_OK(cudaStreamSynchronize(stream));
+    IS_OK(cudaDeviceDisablePeerAccess(1));
+    (void)cudaMemcpyAsync(near, far, 4096, cudaMemcpyDefault, stream);
+    EXPECT_EQ(cudaErrorIllegalAddress, cudaStreamSynchronize(stream));
+    EXPECT_EQ(cudaErrorIllegalAddress, cudaMalloc(&near, 4096));
+  }));
+}
+
+TEST(SoftwareGpu, CapturesRefuseWhatWouldDisturbThem) {
+  EXPECT_TRUE(inProcess([] {
+    cudaStream_t stream = makeStream(), other = makeStream();
+    cudaGraph_t graph = nullptr;
+    void* memory = nullptr;
+    IS_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    std::thread([] {
+      void* elsewhere = nullptr;
+      IS_OK(cudaMalloc(&elsewhere, 16));
+    }).join();
+    EXPECT_EQ(cudaErrorStreamCaptureUnsupported, cudaMalloc(&memory, 16));
+    EXPECT_EQ(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream, &graph));
+    IS_OK(cudaMalloc(&memory, 16));
+
+    // Another stream takes part by an event, and must come back.
+    cudaEvent_t forked = nullptr, joined = nullptr;
+    IS_OK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    IS_OK(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
+    for (const bool comesBack : {false, true}) {
+      IS_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      IS_OK(cudaEventRecord(forked, stream));
+      IS_OK(cudaStreamWaitEvent(other, forked, 0));
+      IS_OK(cudaMemsetAsync(memory, 7, 16, other));
+      IS_OK(cudaEventRecord(joined, other));
+      if (comesBack) {
+        IS_OK(cudaStreamWaitEvent(stream, joined, 0));
+      }
+      EXPECT_EQ(comesBack ? cudaSuccess : cudaErrorStreamCaptureUnjoined,
+                cudaStreamEndCapture(stream, &graph));
+    }
+    cudaGraphExec_t executable = nullptr;
+    IS_OK(cudaGraphInstantiate(&executable, graph, 0));
+    IS_OK(cudaGraphLaunch(executable, stream));
+    IS_OK(cudaStreamSynchronize(stream));
+    char found[16] = {};
+    IS_OK(cudaMemcpy(found, memory, 16, cudaMemcpyDefault));
+    EXPECT_EQ(7, found[15]);
+  }));
+}
+
+// Memory of one process in another: by an IPC handle, and of a pool by its descriptor.
+TEST(SoftwareGpu, MemoryTravels) {
+  struct Travelling {
+    cudaIpcMemHandle_t handle;
+    cudaMemPoolPtrExportData pointer;
+    int pool;
+    pid_t pid;
+  };
+  int down[2], up[2];
+  ASSERT_EQ(0, pipe(down));
+  ASSERT_EQ(0, pipe(up));
+  const pid_t owner = fork();
+  if (owner == 0) {
+    Travelling out{};
+    void *memory = nullptr, *pooled = nullptr;
+    IS_OK(cudaMalloc(&memory, 100));
+    IS_OK(cudaMemset(memory, 3, 100));
+    IS_OK(cudaIpcGetMemHandle(&out.handle, memory));
+    void* again = nullptr;
+    EXPECT_EQ(cudaErrorDeviceUninitialized,
+              cudaIpcOpenMemHandle(&again, out.handle, cudaIpcMemLazyEnablePeerAccess));
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+    properties.location = {cudaMemLocationTypeDevice, 0};
+    cudaMemPool_t pool = nullptr;
+    IS_OK(cudaMemPoolCreate(&pool, &properties));
+    IS_OK(cudaMallocFromPoolAsync(&pooled, 5000, pool, nullptr));
+    IS_OK(cudaMemset(pooled, 4, 5000));
+    IS_OK(cudaDeviceSynchronize());
+    IS_OK(cudaMemPoolExportToShareableHandle(&out.pool, pool, cudaMemHandleTypePosixFileDescriptor,
+                                             0));
+    IS_OK(cudaMemPoolExportPointer(&out.pointer, pooled));
+    void* plain = nullptr;
+    IS_OK(cudaMallocAsync(&plain, 64, nullptr));
+    cudaMemPoolPtrExportData none;
+    EXPECT_EQ(cudaErrorInvalidValue, cudaMemPoolExportPointer(&none, plain));
+    out.pid = getpid();
+    char byte = 0;
+    if (write(up[1], &out, sizeof(out)) != sizeof(out) || read(down[0], &byte, 1) != 1) _exit(2);
+    IS_OK(cudaFreeAsync(pooled, nullptr));
+    IS_OK(cudaFree(plain));
+    IS_OK(cudaDeviceSynchronize());
+    EXPECT_NE(cudaSuccess, cudaMemset(pooled, 0, 1));
+    IS_OK(cudaMemPoolDestroy(pool));
+    std::fflush(nullptr);
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  Travelling in{};
+  ASSERT_EQ(ssize_t{sizeof(in)}, read(up[0], &in, sizeof(in)));
+  EXPECT_TRUE(inProcess([&] {
+    char found[5000] = {};
+    void *opened = nullptr, *again = nullptr, *pooled = nullptr;
+    IS_OK(cudaIpcOpenMemHandle(&opened, in.handle, cudaIpcMemLazyEnablePeerAccess));
+    IS_OK(cudaIpcOpenMemHandle(&again, in.handle, cudaIpcMemLazyEnablePeerAccess));
+    EXPECT_EQ(opened, again);
+    IS_OK(cudaMemcpy(found, opened, 100, cudaMemcpyDefault));
+    EXPECT_EQ(3, found[99]);
+    IS_OK(cudaIpcCloseMemHandle(opened));
+    IS_OK(cudaIpcCloseMemHandle(opened));
+    EXPECT_NE(cudaSuccess, cudaIpcCloseMemHandle(opened));
+    // A descriptor travels by a socket; here the test has another way.
+    const std::string path = "/proc/" + std::to_string(in.pid) + "/fd/" + std::to_string(in.pool);
+    const int fd = open(path.c_str(), O_RDWR);
+    cudaMemPool_t pool = nullptr;
+    IS_OK(cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(intptr_t{fd}),
+                                               cudaMemHandleTypePosixFileDescriptor, 0));
+    IS_OK(cudaMemPoolImportPointer(&pooled, pool, &in.pointer));
+    IS_OK(cudaMemcpy(found, pooled, 5000, cudaMemcpyDefault));
+    EXPECT_EQ(4, found[4999]);
+    // The other device has to be given access.
+    IS_OK(cudaSetDevice(1));
+    void* near = nullptr;
+    IS_OK(cudaMalloc(&near, 5000));
+    cudaMemAccessDesc access{};
+    access.location = {cudaMemLocationTypeDevice, 1};
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    IS_OK(cudaMemPoolSetAccess(pool, &access, 1));
+    IS_OK(cudaMemcpy(near, pooled, 5000, cudaMemcpyDefault));
+    IS_OK(cudaDeviceSynchronize());
+    access.flags = cudaMemAccessFlagsProtNone;
+    IS_OK(cudaMemPoolSetAccess(pool, &access, 1));
+    (void)cudaMemcpy(near, pooled, 5000, cudaMemcpyDefault);
+    EXPECT_EQ(cudaErrorIllegalAddress, cudaDeviceSynchronize());
+  }));
+  ASSERT_EQ(1, write(down[1], "x", 1));
+  int status = 0;
+  ASSERT_EQ(owner, waitpid(owner, &status, 0));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace peerlane
