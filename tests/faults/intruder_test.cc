@@ -244,9 +244,10 @@ TEST_P(IntruderTest, WithTheSecretAndNoManners) {
 
 TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
   const std::vector<ControlMessage> outOfTurn = {
-      control::Accepted{"tcp", {}, {}},    control::Accepted{"carrier pigeon", {}, {}},
-      control::ImportRequest{1, 1, 1, 3},  control::ImportReply{},
-      control::RevokeDone{77, Code::kOk},  control::Offers{{{"shm", randomBytes(50, 1), 3}}},
+      control::Accepted{"tcp", {}, {}},     control::Accepted{"carrier pigeon", {}, {}},
+      control::ImportRequest{1, 1, 1, 3},   control::ImportReply{},
+      control::ChunkRequest{1, 1, 1, 0, 1}, control::ChunkReply{},
+      control::RevokeDone{77, Code::kOk},   control::Offers{{{"shm", randomBytes(50, 1), 3}}},
       control::Offers{{{"tcp", {}, 200}}},
   };
   for (const ControlMessage& message : outOfTurn) {
@@ -279,6 +280,10 @@ TEST_P(IntruderTest, AsAPeerItsOwnConnectionEnds) {
        [](Intruder& it) {
          it.say(control::RevokeDone{5, Code::kOk});
        }},
+      {"chunks that nobody asked for",
+       [](Intruder& it) {
+         it.say(control::ChunkReply{9, Code::kOk, "", 0, 3, 0});
+       }},
       {"random frames",
        [](Intruder& it) {
          const Bytes junk = randomBytes(100'000, 6);
@@ -298,6 +303,8 @@ TEST_P(IntruderTest, AsAPeerItsOwnConnectionEnds) {
       // It may ask for what there is not, and is answered.
       it.say(control::ImportRequest{4, 12345, 6789, 3});
       EXPECT_EQ(it.hear<control::ImportReply>().code, Code::kInvalidArgument);
+      it.say(control::ChunkRequest{5, 12345, 6789, 0, 253});
+      EXPECT_EQ(it.hear<control::ChunkReply>().code, Code::kInvalidArgument);
       EXPECT_EQ(peer.state(), "ready");
       (void)log_.take();
       largest_allocation = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "peerlane/core/text.h"
+#include "peerlane/memory/chunk_runs.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/session/control_message.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
@@ -50,6 +51,12 @@ void countFrom(int first, Bytes& bytes) {
 
 std::string heartbeat() {
   return encodeHex(encodeControl(control::Heartbeat{0x1122334455667788, true}).value());
+}
+
+std::string chunkSizes() {
+  ChunkRuns runs;
+  for (const uint64_t size : {2, 2, 2, 20, 20}) runs.add(size << 20);
+  return encodeHex(runs.encode());
 }
 
 std::string reference() {
@@ -113,7 +120,8 @@ TEST(WireDocument, HoldsTheGoldenBytes) {
       "0200000000000000"
       "2211000000000000";
   const std::vector<std::string> expected = {
-      heartbeat(), reference(), shmOffer(), cudaIpcOffer(), tcpOfferAndGreeting(), frames(), slab};
+      heartbeat(),    chunkSizes(),          reference(), shmOffer(),
+      cudaIpcOffer(), tcpOfferAndGreeting(), frames(),    slab};
   EXPECT_EQ(blocksOfDocument(), expected);
 }
 
