@@ -1,70 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/device_protocol.h"
 
-#include "peerlane/channel/device_area.h"
 #include "peerlane/channel/protocols.h"
 
 namespace peerlane {
 namespace {
 
-Target words(const char* name, Side side) {
+Target words(const StreamShape& shape, const char* name, Side side) {
   return {.name = name,
           .side = side,
           .lane = 0,
-          .slots = DeviceArea::kSlots,
+          .slots = shape.slots,
           .strideBytes = DeviceArea::kWordStrideBytes};
 }
 
-Target inbox(Side side) {
+Target inbox(const StreamShape& shape, Side side) {
   return {.name = "inbox",
           .side = side,
           .lane = 0,
-          .slots = DeviceArea::kSlots,
-          .strideBytes = DeviceArea::kInboxStrideBytes};
+          .slots = shape.slots,
+          .strideBytes = (DeviceArea::kInboxPayloadOffset + shape.eagerBytes + 63) / 64 * 64};
 }
 
 }  // namespace
 
-Program streamEagerSend() {
+Program streamEagerSend(const StreamShape& shape) {
   using Ops = EagerSendOps;
   ProgramBuilder program("stream-eager-send");
   program.lane(1);
   program.local("payload");
-  program.target(inbox(Side::kRemote));
-  program.target(words("credits", Side::kLocal));
-  program.wait({.target = Ops::kCredits}, oneTurnAgo(DeviceArea::kSlots))
+  program.target(inbox(shape, Side::kRemote));
+  program.target(words(shape, "credits", Side::kLocal));
+  program.wait({.target = Ops::kCredits}, oneTurnAgo(shape.slots))
       .copy({.target = Ops::kInbox, .offset = DeviceArea::kInboxPayloadOffset},
-            {.target = Ops::kPayload}, DeviceArea::kEagerBytes)
+            {.target = Ops::kPayload}, shape.eagerBytes)
       .store({.target = Ops::kInbox, .offset = DeviceArea::kBytesAt}, {}, Order::kRelaxed)
       .store({.target = Ops::kInbox}, thisMessage(), Order::kRelease);
   return program.build();
 }
 
-Program streamEagerRecv() {
+Program streamEagerRecv(const StreamShape& shape) {
   using Ops = EagerRecvOps;
   ProgramBuilder program("stream-eager-recv");
   program.lane(1);
   program.local("buffer");
-  program.target(inbox(Side::kLocal));
-  program.target(words("credits", Side::kRemote));
-  program.target(words("free", Side::kLocal));
+  program.target(inbox(shape, Side::kLocal));
+  program.target(words(shape, "credits", Side::kRemote));
+  program.target(words(shape, "free", Side::kLocal));
   program.wait({.target = Ops::kInbox}, thisMessage())
       .copy({.target = Ops::kBuffer},
-            {.target = Ops::kInbox, .offset = DeviceArea::kInboxPayloadOffset},
-            DeviceArea::kEagerBytes)
+            {.target = Ops::kInbox, .offset = DeviceArea::kInboxPayloadOffset}, shape.eagerBytes)
+      .wait({.target = Ops::kFree}, oneTurnAgo(shape.slots))
       .store({.target = Ops::kCredits}, thisMessage(), Order::kRelease)
-      .store({.target = Ops::kFree}, thisMessage(), Order::kRelaxed);
+      .store({.target = Ops::kFree}, thisMessage(), Order::kRelease);
   return program.build();
 }
 
-Program streamPutSend() {
+Program streamPutSend(const StreamShape& shape) {
   using Ops = PutSendOps;
   ProgramBuilder program("stream-put-send");
   program.lane(1);
   program.local("payload");
   program.target({.name = "buffer", .side = Side::kRemote, .late = true});
-  program.target(words("posted", Side::kLocal));
-  program.target(words("done", Side::kRemote));
+  program.target(words(shape, "posted", Side::kLocal));
+  program.target(words(shape, "done", Side::kRemote));
   program.wait({.target = Ops::kPosted}, thisMessage())
       .copy({.target = Ops::kBuffer}, {.target = Ops::kPayload}, 1)
       .store({.target = Ops::kDone, .offset = DeviceArea::kBytesAt}, {}, Order::kRelaxed)
@@ -72,13 +71,13 @@ Program streamPutSend() {
   return program.build();
 }
 
-Program streamPutHead() {
+Program streamPutHead(const StreamShape& shape) {
   using Ops = PutHeadOps;
   ProgramBuilder program("stream-put-head");
   program.lane(1);
-  program.target(words("posted", Side::kRemote));
-  program.target(words("free", Side::kLocal));
-  program.wait({.target = Ops::kFree}, oneTurnAgo(DeviceArea::kSlots));
+  program.target(words(shape, "posted", Side::kRemote));
+  program.target(words(shape, "free", Side::kLocal));
+  program.wait({.target = Ops::kFree}, oneTurnAgo(shape.slots));
   for (const uint32_t at : {DeviceArea::kAllocationAt, DeviceArea::kGenerationAt,
                             DeviceArea::kOffsetAt, DeviceArea::kPostedBytesAt})
     program.store({.target = Ops::kPosted, .offset = at}, {}, Order::kRelaxed);
@@ -86,16 +85,16 @@ Program streamPutHead() {
   return program.build();
 }
 
-Program streamPutTail() {
+Program streamPutTail(const StreamShape& shape) {
   using Ops = PutTailOps;
   ProgramBuilder program("stream-put-tail");
   program.lane(1);
-  program.target(words("done", Side::kLocal));
-  program.target(words("credits", Side::kRemote));
-  program.target(words("free", Side::kLocal));
+  program.target(words(shape, "done", Side::kLocal));
+  program.target(words(shape, "credits", Side::kRemote));
+  program.target(words(shape, "free", Side::kLocal));
   program.wait({.target = Ops::kDone}, thisMessage())
       .store({.target = Ops::kCredits}, thisMessage(), Order::kRelease)
-      .store({.target = Ops::kFree}, thisMessage(), Order::kRelaxed);
+      .store({.target = Ops::kFree}, thisMessage(), Order::kRelease);
   return program.build();
 }
 
