@@ -312,10 +312,9 @@ Result<Fd> exportDescriptor(const void* address) {
   return Fd(fd);
 }
 
-Status openToGpu(const std::byte* address, size_t bytes, int owner,
+Status openToGpu(const std::byte* allocation, size_t bytes, int owner,
                  const cuda::PrimaryContext& gpu) {
   if (owner == gpu.gpu()) return Status::ok();
-  const auto at = reinterpret_cast<CUdeviceptr>(address);
   int reachable = 0;
   PEERLANE_RETURN_IF_ERROR(
       check(cudaDeviceCanAccessPeer(&reachable, gpu.gpu(), owner), "cudaDeviceCanAccessPeer"));
@@ -323,20 +322,12 @@ Status openToGpu(const std::byte* address, size_t bytes, int owner,
     return Status(Code::kNotSupported,
                   "cuda:" + std::to_string(gpu.gpu()) +
                       " cannot reach the memory of cuda:" + std::to_string(owner));
-  if (vmmKindOf(address) != VmmKind::kNone) {
-    const CUmemAccessDesc access = accessFor(gpu.gpu());
-    for (CUdeviceptr next = at; next < at + bytes;) {
-      CUdeviceptr base = 0;
-      size_t size = 0;
-      PEERLANE_RETURN_IF_ERROR(
-          check(api().cuMemGetAddressRange(&base, &size, next), "cuMemGetAddressRange"));
-      PEERLANE_RETURN_IF_ERROR(
-          check(api().cuMemSetAccess(base, size, &access, 1), "cuMemSetAccess"));
-      next = base + size;
-    }
-    return Status::ok();
-  }
   const cuda::CurrentContext current(gpu);
+  if (vmmKindOf(allocation) != VmmKind::kNone) {
+    const CUmemAccessDesc access = accessFor(gpu.gpu());
+    return check(api().cuMemSetAccess(reinterpret_cast<CUdeviceptr>(allocation), bytes, &access, 1),
+                 "cuMemSetAccess");
+  }
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(owner, 0);
   if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
     (void)cudaGetLastError();

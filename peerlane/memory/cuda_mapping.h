@@ -56,10 +56,10 @@ VmmKind vmmKindOf(const void* address);
 // none, or was not made for export.
 Result<Fd> exportDescriptor(const void* address);
 
-// Lets `gpu` reach memory of this process that lies on another GPU: all allocations of [address,
-// +bytes). Once per pair is enough for cudaMalloc memory; VMM memory is opened piece by piece.
-// Errors: kNotSupported when the two have no path to each other.
-Status openToGpu(const std::byte* address, size_t bytes, int owner,
+// Lets `gpu` reach memory of this process that lies on another GPU: [allocation, +bytes), a whole
+// allocation or whole chunks side by side. Once per pair is enough for cudaMalloc memory; VMM
+// memory is opened piece by piece. Errors: kNotSupported when the two have no path to each other.
+Status openToGpu(const std::byte* allocation, size_t bytes, int owner,
                  const cuda::PrimaryContext& gpu);
 
 }  // namespace peerlane

@@ -91,8 +91,9 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
   if (sameProcess_) {
     memory.mapped = std::bit_cast<std::byte*>(grant.region.base);
     for (const auto& gpu : gpus_)
-      PEERLANE_RETURN_IF_ERROR(
-          openToGpu(memory.mapped, grant.region.bytes, grant.region.device.index, *gpu));
+      PEERLANE_RETURN_IF_ERROR(openToGpu(memory.mapped - grant.region.fdOffset,
+                                         grant.region.backingBytes, grant.region.device.index,
+                                         *gpu));
     memory.grant = std::move(grant.region);
     return memory;
   }
