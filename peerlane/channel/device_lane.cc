@@ -107,14 +107,30 @@ void DeviceLane::reach(const RegionName& area) {
   peer_->requestImport(referenceOf(*peer_, area), peerArea_);
 }
 
+// The other side takes its area back, or is gone, and may not hear of the end of this lane: nobody
+// else lets go of the area, and whoever waits for that would wait for ever.
+bool DeviceLane::leaveArea() {
+  const std::lock_guard posting(mutex_);
+  const std::lock_guard lock(stateMutex_);
+  if (!areaEntered_ || !idle() || peerArea_->region->gate.open()) return false;
+  if (failure_.isOk())
+    failure_ =
+        Status(Code::kClosed, "rank " + std::to_string(rank_) + " has closed its communicator");
+  areaEntered_ = false;
+  peerArea_->region->gate.leave();
+  return true;
+}
+
 bool DeviceLane::turn() {
   bool moved = takeImports();
+  moved = leaveArea() || moved;
   if (settled_.load(std::memory_order_relaxed) || !arrived()) return moved;
   const auto state = peerArea_->state.load(std::memory_order_acquire);
   Status status = state == ImportSlot::State::kFailed ? peerArea_->failure : Status::ok();
   if (status.isOk() && peerArea_->region->memory.grant.bytes < DeviceArea::kBytes)
     status = Status(Code::kCorrupt, "its area for messages on streams is too small");
   if (status.isOk()) {
+    const std::lock_guard lock(stateMutex_);
     areaEntered_ = peerArea_->region->gate.enter();
     if (!areaEntered_) status = Status(Code::kClosed, "its area is being taken back");
   }
@@ -217,6 +233,7 @@ Status DeviceLane::check(const Item& item) const {
 }
 
 Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
+  PEERLANE_RETURN_IF_ERROR(health());  // once more: leaveArea() may have come before the lock
   Mode& mode = item.isSend ? numbers_.sendMode : numbers_.receiveMode;
   const Mode wanted = captured ? Mode::kCaptured : Mode::kLive;
   if (mode == Mode::kUnused) mode = wanted;

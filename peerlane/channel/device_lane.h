@@ -107,6 +107,7 @@ class DeviceLane {
   Status prepare();
   void reach(const RegionName& area);
   bool takeImports();
+  bool leaveArea();
   StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
                   bool isSend) const;
 
@@ -120,7 +121,6 @@ class DeviceLane {
   std::unique_ptr<RegionNames> names_;
   std::atomic<uint64_t>* abort_ = nullptr;  // borrowed
   const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();
-  bool areaEntered_ = false;
   std::unique_ptr<DeviceSteps> eagerSend_, eagerRecv_, putSend_, putHead_, putTail_;
   std::atomic<bool> settled_{false};  // release after all of the above
   std::atomic<uint32_t> pending_{0};  // posts whose streams have not passed them
@@ -131,6 +131,7 @@ class DeviceLane {
   mutable std::mutex stateMutex_;
   Status failure_;  // under stateMutex_, as all below
   bool retired_ = false;
+  bool areaEntered_ = false;
   std::set<std::pair<uint64_t, uint64_t>> announced_;
   std::vector<Named> named_;  // regions of the peer
 };
