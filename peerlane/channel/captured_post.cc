@@ -131,7 +131,7 @@ Result<Transfer> CapturedPost::capturePlan(const std::shared_ptr<PeerCore>& peer
 Result<Transfer> CapturedPost::captureWait(const std::shared_ptr<PeerCore>& peer,
                                            DeviceExecutor& executor, DeviceStream stream,
                                            uint64_t offset, uint64_t value, uint64_t perReplay,
-                                           std::string what) {
+                                           const std::string& what) {
   PEERLANE_RETURN_IF_ERROR(peer->usable());
   PEERLANE_ASSIGN(std::byte* const slab, peer->deviceSlab());
   auto post = std::make_shared<CapturedPost>(peer, executor, "wait for " + what);

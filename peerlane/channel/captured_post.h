@@ -43,7 +43,7 @@ class CapturedPost final : public Pending {
   static Result<Transfer> captureWait(const std::shared_ptr<PeerCore>& peer,
                                       DeviceExecutor& executor, DeviceStream stream,
                                       uint64_t offset, uint64_t value, uint64_t perReplay,
-                                      std::string what);
+                                      const std::string& what);
 
   Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
   void cancel() override;

@@ -13,8 +13,7 @@ Result<Transfer> DeviceWait::begin(const std::shared_ptr<PeerCore>& peer, Device
   PEERLANE_RETURN_IF_ERROR(peer->usable());
   PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executorOf(stream));
   if (executor->isCapturing(stream))
-    return CapturedPost::captureWait(peer, *executor, stream, offset, value, perReplay,
-                                     std::move(what));
+    return CapturedPost::captureWait(peer, *executor, stream, offset, value, perReplay, what);
   PEERLANE_ASSIGN(std::byte* const slab, peer->deviceSlab());
   auto wait = std::make_shared<DeviceWait>(peer, *executor, std::move(what));
   PEERLANE_ASSIGN(wait->abort_, executor->borrowWord());

@@ -24,6 +24,7 @@ extern "C" const char* __tsan_default_options() {
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" int __lsan_do_recoverable_leak_check();
 #endif
+// NOLINTNEXTLINE(readability-identifier-naming): gcov's own name
 extern "C" __attribute__((weak)) void __gcov_dump();
 
 namespace peerlane::gputest {
