@@ -237,9 +237,8 @@ Status StreamCapture::keepByGraph(void* stream, std::function<void()> gone) {
       cudaUserObjectCreate(&object, owned.get(), destroyed, 1, cudaUserObjectNoDestructorSync),
       "cudaUserObjectCreate"));
   (void)owned.release();  // the object's, from here on
-  const Status kept =
-      check(cudaGraphRetainUserObject(info.graph, object, 1, cudaGraphUserObjectMove),
-            "cudaGraphRetainUserObject");
+  Status kept = check(cudaGraphRetainUserObject(info.graph, object, 1, cudaGraphUserObjectMove),
+                      "cudaGraphRetainUserObject");
   if (!kept.isOk()) (void)cudaUserObjectRelease(object, 1);
   return kept;
 }
