@@ -202,7 +202,9 @@ bool DeviceLane::takeImports() {
     // Its owner has no receive under way with it; but a send of this side may still be looking.
     if (idle())
       std::erase_if(named_, [&](Named& named) {
-        if (!named.slot->region || named.slot->region->gate.open()) return false;
+        if (named.slot->state.load(std::memory_order_acquire) != ImportSlot::State::kReady ||
+            named.slot->region->gate.open())
+          return false;
         if (named.entered) {
           names_->remove(named.name.allocation, named.name.generation);
           named.slot->region->gate.leave();
