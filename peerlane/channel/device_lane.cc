@@ -13,18 +13,6 @@ namespace {
 
 constexpr size_t kCursorBytes = 64;
 
-RegionReference referenceOf(const PeerCore& peer, const RegionName& name) {
-  RegionReference reference;
-  const auto owner = peer.context().bytes();
-  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
-                 [](std::byte b) { return static_cast<uint8_t>(b); });
-  reference.allocation = name.allocation;
-  reference.generation = name.generation;
-  reference.bytes = name.bytes;
-  reference.access = name.access;
-  return reference;
-}
-
 }  // namespace
 
 DeviceLane::DeviceLane(const LaneGround& ground, DeviceExecutor& executor)
@@ -82,7 +70,7 @@ void DeviceLane::take(const LaneNote& note) {
         if (std::any_of(named_.begin(), named_.end(), same)) return;
         named_.push_back({slot, note.area});
       }
-      peer_->requestImport(referenceOf(*peer_, note.area), slot);
+      peer_->requestImport(referenceTo(*peer_, note.area), slot);
       return;
     }
     case LaneNote::Kind::kDeviceEnd:
@@ -104,7 +92,7 @@ void DeviceLane::reach(const RegionName& area) {
   }
   if (peerArea_->state.load(std::memory_order_acquire) != ImportSlot::State::kNone) return;
   peerArea_->bytes = area.bytes;
-  peer_->requestImport(referenceOf(*peer_, area), peerArea_);
+  peer_->requestImport(referenceTo(*peer_, area), peerArea_);
 }
 
 // The other side takes its area back, or is gone, and may not hear of the end of this lane: nobody

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "peerlane/channel/lane_memory.h"
+
 namespace peerlane {
 
 Result<std::shared_ptr<ImportedRegion>> ImportShelf::find(const RegionName& name) {
@@ -20,15 +22,7 @@ Result<std::shared_ptr<ImportedRegion>> ImportShelf::find(const RegionName& name
   entry.used = ++clock_;
   switch (entry.slot->state.load(std::memory_order_acquire)) {
     case ImportSlot::State::kNone: {
-      RegionReference reference;
-      const auto owner = peer_.context().bytes();
-      std::transform(owner.begin(), owner.end(), reference.owner.begin(),
-                     [](std::byte b) { return static_cast<uint8_t>(b); });
-      reference.allocation = name.allocation;
-      reference.generation = name.generation;
-      reference.bytes = name.bytes;
-      reference.access = name.access;
-      peer_.requestImport(reference, entry.slot);
+      peer_.requestImport(referenceTo(peer_, name), entry.slot);
       return std::shared_ptr<ImportedRegion>();
     }
     case ImportSlot::State::kPending: return std::shared_ptr<ImportedRegion>();

@@ -30,6 +30,18 @@ Result<std::shared_ptr<RegionRecord>> makeLaneMemory(PeerCore& peer, uint64_t by
                             std::move(memory));
 }
 
+RegionReference referenceTo(const PeerCore& peer, const RegionName& name) {
+  RegionReference reference;
+  const auto owner = peer.context().bytes();
+  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
+                 [](std::byte b) { return static_cast<uint8_t>(b); });
+  reference.allocation = name.allocation;
+  reference.generation = name.generation;
+  reference.bytes = name.bytes;
+  reference.access = name.access;
+  return reference;
+}
+
 void retireRegion(const std::shared_ptr<RegionRecord>& record,
                   const std::vector<std::shared_ptr<PeerCore>>& peers) {
   if (!record || peers.empty()) return;
