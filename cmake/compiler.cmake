@@ -62,3 +62,12 @@ if(PEERLANE_FUZZ)
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# Half of the time to compile a file goes into the standard library's headers. Where this is on, a file that lacks
+# an include still compiles; the release build, where it is off, finds it.
+option(PEERLANE_PRECOMPILE "Parse the standard headers once for each library" OFF)
+function(peerlane_precompile TARGET)
+  if(PEERLANE_PRECOMPILE)
+    target_precompile_headers(${TARGET} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_headers.h>)
+  endif()
+endfunction()

@@ -22,6 +22,7 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
 target_include_directories(peerlane_bench_parts SYSTEM PRIVATE ${PEERLANE_JSON_INCLUDE})
 target_link_libraries(peerlane_bench_parts PUBLIC peerlane_command_parts
   PRIVATE fmt::fmt peerlane_strict)
+peerlane_precompile(peerlane_bench_parts)
 
 # Between GPUs; it has kernels of its own.
 if(PEERLANE_HAS_CUDA AND NOT PEERLANE_SOFTWARE_GPU)

@@ -190,6 +190,14 @@ bool explorationIsLong() {
   return std::getenv("EXPLORE_LONG") != nullptr;
 }
 
+bool explorationIsShort() {
+#ifdef __SANITIZE_ADDRESS__
+  return true;
+#else
+  return false;
+#endif
+}
+
 MessageLane messageLane(uint32_t slots) {
   return {slots, kInboxPayloadOffset + static_cast<uint32_t>(kPayloadBytes)};
 }
