@@ -16,51 +16,6 @@ namespace {
 
 constexpr size_t kBytes = size_t{24} << 20;
 
-enum class Memory { kMalloc, kVmm, kOddOffset, kSmall };
-
-const char* nameOf(Memory memory) {
-  switch (memory) {
-    case Memory::kMalloc: return "cudaMalloc";
-    case Memory::kVmm: return "VMM";
-    case Memory::kOddOffset: return "odd offset";
-    case Memory::kSmall: return "small allocation";
-  }
-  return "?";
-}
-
-Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) {
-  if (memory == Memory::kVmm) return must(context.allocate(bytes, {.device = device}), "allocate");
-  const size_t offset = memory == Memory::kOddOffset ? 1000 : 0;
-  char* pointer = nullptr;
-  mustCuda(cudaMalloc(reinterpret_cast<void**>(&pointer), bytes + offset), "cudaMalloc");
-  return must(context.registerRegion(pointer + offset, bytes, Access::kRemoteReadWrite),
-              "registerRegion");
-}
-
-cudaStream_t makeStream() {
-  cudaStream_t stream = nullptr;
-  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  return stream;
-}
-
-struct Side {
-  explicit Side(int index, const Line& line, Memory memory, size_t bytes = kBytes)
-      : device(gpu(index)),
-        context(makeContext({device})),
-        peer(meetPeer(*context, line, index == 1)),
-        region(makeRegion(*context, device, memory, bytes)),
-        remote(exchange(peer, region, line)) {}
-  Device device;
-  std::unique_ptr<Context> context;
-  Peer peer;
-  Region region;
-  RemoteRegion remote;
-};
-
-Block wholeBlock(const Side& side, size_t offset, size_t bytes) {
-  return {&side.region, offset, &side.remote, offset, bytes};
-}
-
 class EveryMemory : public ::testing::TestWithParam<Memory> {};
 
 // Contiguous, with every engine, put and get, without a stream and on one.
@@ -68,19 +23,18 @@ TEST_P(EveryMemory, PutAndGetArrive) {
   PEERLANE_NEEDS_GPUS(1);
   const size_t bytes = GetParam() == Memory::kSmall ? 40000 : kBytes;
   const auto active = [&](const Line& line) {
-    Side side(0, line, GetParam(), bytes);
+    const Side side(0, line, bytes, GetParam());
     ASSERT_EQ(side.peer.route().deviceEngine, "cuda");
-    cudaStream_t stream = makeStream();
     uint32_t seed = 1;
     for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm, Engine::kInline})
       for (const bool onStream : {false, true}) {
         if (engine == Engine::kInline && bytes > 1 << 20) continue;
         ++seed;
         PostOptions options{.engine = engine};
-        if (onStream) options.deviceStream = DeviceStream::cuda(stream);
+        if (onStream) options.deviceStream = side.lane();
         fill(side.region.data(), bytes, seed);
         options.notify.signal = 3;
-        const Block block = wholeBlock(side, 0, bytes);
+        const Block block = side.block(0, bytes);
         auto transfer = must(put(side.peer, {&block, 1}, options), "put");
         must(transfer.wait(kPatience), "put wait");
         options.notify = {};
@@ -94,7 +48,7 @@ TEST_P(EveryMemory, PutAndGetArrive) {
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, GetParam(), bytes);
+    const Side side(1, line, bytes, GetParam());
     const Signal signal = must(Signal::create(side.peer, 3), "signal");
     uint32_t seed = 1;
     uint64_t puts = 0;
@@ -113,11 +67,7 @@ TEST_P(EveryMemory, PutAndGetArrive) {
 INSTANTIATE_TEST_SUITE_P(DeviceTransfer, EveryMemory,
                          ::testing::Values(Memory::kMalloc, Memory::kVmm, Memory::kOddOffset,
                                            Memory::kSmall),
-                         [](const auto& tested) {
-                           std::string name = nameOf(tested.param);
-                           std::erase(name, ' ');
-                           return name;
-                         });
+                         [](const auto& tested) { return nameOf(tested.param); });
 
 // Lists: few and many, sizes of all kinds, permuted, with every engine; plans posted many times
 // without waiting in between, each with its own contents.
@@ -136,8 +86,7 @@ TEST(DeviceTransfer, ScatteredListsArrive) {
     return places;
   };
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kVmm);
-    cudaStream_t stream = makeStream();
+    const Side side(0, line, kBytes);
     uint32_t seed = 0;
     for (const Case& tried : kCases)
       for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm}) {
@@ -152,14 +101,13 @@ TEST(DeviceTransfer, ScatteredListsArrive) {
         for (int round = 0; round < 3; ++round) {
           fill(side.region.data(), tried.count * tried.bytes, ++seed);
           if (round == 2) {
-            auto once = must(put(side.peer, blocks,
-                                 {.notify = {.signal = 1},
-                                  .deviceStream = DeviceStream::cuda(stream),
-                                  .engine = engine}),
-                             "put");
+            auto once =
+                must(put(side.peer, blocks,
+                         {.notify = {.signal = 1}, .deviceStream = side.lane(), .engine = engine}),
+                     "put");
             must(once.wait(kPatience), "wait");
           } else {
-            auto posted = must(plan.post(DeviceStream::cuda(stream)), "post");
+            auto posted = must(plan.post(side.lane()), "post");
             must(posted.wait(kPatience), "wait");
           }
           line.send("look");
@@ -170,7 +118,7 @@ TEST(DeviceTransfer, ScatteredListsArrive) {
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kVmm);
+    const Side side(1, line, kBytes);
     const Signal signal = must(Signal::create(side.peer, 1), "signal");
     uint32_t seed = 0;
     for (const Case& tried : kCases)
@@ -199,8 +147,7 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr uint64_t kBlock = 8192, kCount = 1000;
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kMalloc);
-    cudaStream_t stream = makeStream();
+    const Side side(0, line, kBytes, Memory::kMalloc);
     IndexedBlocks layout;
     layout.local = &side.region;
     layout.remote = &side.remote;
@@ -223,7 +170,7 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
       remote.resize(count);
       Transfer posted;
       if (round % 2 == 0) {
-        posted = must(plan.post(local, remote, DeviceStream::cuda(stream)), "post");
+        posted = must(plan.post(local, remote, side.lane()), "post");
         // The caller's arrays are free at once.
         std::fill(local.begin(), local.end(), 0xffffffffu);
       } else {
@@ -232,9 +179,9 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
                  "copy");
         // From pageable memory they may still be on their way.
         mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        posted = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, count},
-                                DeviceStream::cuda(stream)),
-                      "post");
+        posted = must(
+            plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, count}, side.lane()),
+            "post");
         std::fill(local.begin(), local.end(), 0xffffffffu);
       }
       must(posted.wait(kPatience), "wait");
@@ -242,31 +189,28 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
     // The last post: every block to its own place, so that the peer can look at all.
     std::vector<uint32_t> all(kCount);
     std::iota(all.begin(), all.end(), 0u);
-    must(must(plan.post(all, all, DeviceStream::cuda(stream)), "post").wait(kPatience), "wait");
+    must(must(plan.post(all, all, side.lane()), "post").wait(kPatience), "wait");
     line.send("look");
     EXPECT_EQ(line.receive(), "good");
     // Refused before anything moves.
     all[3] = kCount;
-    EXPECT_EQ(plan.post(all, all, DeviceStream::cuda(stream)).status().code(),
-              Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(all, all, side.lane()).status().code(), Code::kInvalidArgument);
     all[3] = 4;
-    EXPECT_EQ(plan.post(all, all, DeviceStream::cuda(stream)).status().code(),
-              Code::kInvalidArgument);
-    EXPECT_EQ(plan.post(DeviceStream::cuda(stream)).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(all, all, side.lane()).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(side.lane()).status().code(), Code::kInvalidArgument);
     // In device memory: left out, and told.
     const std::vector<uint32_t> bad{1, 5000, 2};
     mustCuda(cudaMemcpy(deviceNumbers, bad.data(), 12, cudaMemcpyDefault), "copy");
     mustCuda(cudaMemcpy(deviceNumbers + kCount, bad.data(), 12, cudaMemcpyDefault), "copy");
     mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    auto faulty = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3},
-                                 DeviceStream::cuda(stream)),
-                       "post");
+    auto faulty = must(
+        plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3}, side.lane()), "post");
     const Status fault = faulty.wait(kPatience);
     EXPECT_EQ(fault.code(), Code::kInvalidArgument) << fault.toString();
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kMalloc);
+    const Side side(1, line, kBytes, Memory::kMalloc);
     const Signal signal = must(Signal::create(side.peer, 9), "signal");
     line.receive();
     must(signal.wait(13, kPatience), "signal");
@@ -283,46 +227,40 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
   constexpr int kRounds = 200;
   constexpr size_t kMessage = 65536;
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kVmm);
-    cudaStream_t stream = makeStream();
+    const Side side(0, line, kBytes);
     const Signal answer = must(Signal::create(side.peer, 1), "signal");
     std::vector<Transfer> waits;
     fill(side.region.data(), kMessage * 4, 3);
     for (int i = 0; i < kRounds; ++i) {
-      const Block block = wholeBlock(side, (i % 4) * kMessage, kMessage);
-      must(put(side.peer, {&block, 1},
-               {.notify = {.signal = 0}, .deviceStream = DeviceStream::cuda(stream)}),
+      const Block block = side.block((i % 4) * kMessage, kMessage);
+      must(put(side.peer, {&block, 1}, {.notify = {.signal = 0}, .deviceStream = side.lane()}),
            "put");
-      waits.push_back(
-          must(answer.waitOn(DeviceStream::cuda(stream), static_cast<uint64_t>(i) + 1), "waitOn"));
+      waits.push_back(must(answer.waitOn(side.lane(), static_cast<uint64_t>(i) + 1), "waitOn"));
     }
     for (const Transfer& wait : waits) must(wait.wait(kPatience), "wait");
     line.meet();
     // Let go by time and by cancel: the stream goes on.
-    auto late =
-        must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20, std::chrono::milliseconds(50)),
-             "waitOn");
+    auto late = must(answer.waitOn(side.lane(), 1 << 20, std::chrono::milliseconds(50)), "waitOn");
     EXPECT_EQ(late.wait(kPatience).code(), Code::kTimeout);
-    auto cancelled = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20), "waitOn");
+    auto cancelled = must(answer.waitOn(side.lane(), 1 << 20), "waitOn");
     cancelled.cancel();
     EXPECT_EQ(cancelled.wait(kPatience).code(), Code::kCancelled);
-    auto orphaned = must(answer.waitOn(DeviceStream::cuda(stream), 1 << 20), "waitOn");
+    auto orphaned = must(answer.waitOn(side.lane(), 1 << 20), "waitOn");
     line.meet();
     EXPECT_EQ(orphaned.wait(kPatience).code(), Code::kPeerLost);
-    mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    mustSync(side.stream);
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kVmm);
-    cudaStream_t stream = makeStream();
+    const Side side(1, line, kBytes);
     const Signal arrived = must(Signal::create(side.peer, 0), "signal");
     clear(side.region.data(), kMessage * 4, 0);
     for (int i = 0; i < kRounds; ++i) {
-      must(arrived.waitOn(DeviceStream::cuda(stream), static_cast<uint64_t>(i) + 1), "waitOn");
+      must(arrived.waitOn(side.lane(), static_cast<uint64_t>(i) + 1), "waitOn");
       Notify back;
       back.signal = 1;
-      must(notify(side.peer, back, DeviceStream::cuda(stream)), "notify");
+      must(notify(side.peer, back, side.lane()), "notify");
     }
-    mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    mustSync(side.stream);
     EXPECT_EQ(wrongWords(side.region.data(), kMessage * 4, 3), 0u);
     line.meet();
     line.meet();
@@ -335,13 +273,12 @@ TEST(DeviceTransfer, NotificationsFollowTheBytes) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr int kRounds = 30;
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kVmm);
-    cudaStream_t stream = makeStream();
+    const Side side(0, line, kBytes);
     for (int i = 0; i < kRounds; ++i) {
       fill(side.region.data(), 1 << 20, static_cast<uint32_t>(i));
-      const Block block = wholeBlock(side, 0, 1 << 20);
+      const Block block = side.block(0, 1 << 20);
       const std::string text = "round " + std::to_string(i);
-      PostOptions options{.deviceStream = DeviceStream::cuda(stream)};
+      PostOptions options{.deviceStream = side.lane()};
       options.notify.message = std::as_bytes(std::span(text));
       options.notify.tag = static_cast<uint32_t>(i);
       must(put(side.peer, {&block, 1}, options), "put");
@@ -349,7 +286,7 @@ TEST(DeviceTransfer, NotificationsFollowTheBytes) {
     }
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kVmm);
+    const Side side(1, line, kBytes);
     for (int i = 0; i < kRounds; ++i) {
       const auto notification = must(waitNotification(side.peer, kPatience), "notification");
       const bool good = notification.tag == static_cast<uint32_t>(i) &&
@@ -365,21 +302,19 @@ TEST(DeviceTransfer, NotificationsFollowTheBytes) {
 TEST(DeviceTransfer, AMissHoldsTheStream) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kMalloc);
-    cudaStream_t stream = makeStream();
+    const Side side(0, line, kBytes, Memory::kMalloc);
     fill(side.region.data(), kBytes, 8);
     // Behind the put the source is overwritten: the put must have read it before.
-    const Block block = wholeBlock(side, 0, kBytes);
-    auto transfer = must(put(side.peer, {&block, 1},
-                             {.notify = {.signal = 2}, .deviceStream = DeviceStream::cuda(stream)}),
-                         "put");
-    mustCuda(cudaMemsetAsync(side.region.data(), 0, kBytes, stream), "cudaMemsetAsync");
+    const Block block = side.block(0, kBytes);
+    auto transfer = must(
+        put(side.peer, {&block, 1}, {.notify = {.signal = 2}, .deviceStream = side.lane()}), "put");
+    mustCuda(cudaMemsetAsync(side.region.data(), 0, kBytes, side.stream), "cudaMemsetAsync");
     must(transfer.wait(kPatience), "wait");
-    mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    mustSync(side.stream);
     line.meet();
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kMalloc);
+    const Side side(1, line, kBytes, Memory::kMalloc);
     const Signal signal = must(Signal::create(side.peer, 2), "signal");
     must(signal.wait(1, kPatience), "signal");
     EXPECT_EQ(wrongWords(side.region.data(), kBytes, 8), 0u);
@@ -394,15 +329,15 @@ TEST(DeviceTransfer, ManyStreamsShareASignal) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr int kStreams = 20, kPosts = 50;
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kVmm);
+    const Side side(0, line, kBytes);
     std::vector<cudaStream_t> streams;
     for (int i = 0; i < kStreams; ++i) streams.push_back(makeStream());
-    const Block block = wholeBlock(side, 0, 4096);
+    const Block block = side.block(0, 4096);
     for (int post = 0; post < kPosts; ++post)
       for (cudaStream_t stream : streams)
         must(put(side.peer, {&block, 1},
                  {.notify = {.signal = 5, .signalAdd = 3},
-                  .deviceStream = DeviceStream::cuda(stream),
+                  .deviceStream = side.lane(stream),
                   .engine = post % 2 == 0 ? Engine::kCe : Engine::kInline}),
              "put");
     must(addSignal(side.peer, 5, 1), "addSignal");
@@ -413,7 +348,7 @@ TEST(DeviceTransfer, ManyStreamsShareASignal) {
     line.meet();
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kVmm);
+    const Side side(1, line, kBytes);
     const Signal signal = must(Signal::create(side.peer, 5), "signal");
     if (const Status waited = signal.wait(3ull * kStreams * kPosts + 1, std::chrono::seconds(10));
         !waited.isOk()) {

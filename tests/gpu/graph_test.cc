@@ -3,8 +3,6 @@
 // Transfers, signals, messages and waits captured into CUDA graphs: replayed with changing data,
 // beside live posts, across the loss of a peer, and held in use until the graph is gone.
 #include <cuda_runtime_api.h>
-#include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -18,30 +16,11 @@ namespace {
 
 constexpr size_t kBytes = size_t{1} << 20;
 
-cudaStream_t makeStream() {
-  cudaStream_t stream = nullptr;
-  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  return stream;
-}
-
-struct Side {
-  Side(int index, const Line& line, size_t bytes = kBytes)
-      : device(gpu(index)),
-        context(makeContext({device})),
-        peer(meetPeer(*context, line, index == 1)),
-        region(must(context->allocate(bytes, {.device = device}), "allocate")),
-        remote(exchange(peer, region, line)),
-        stream(makeStream()) {
+// Everything is imported: a graph cannot wait for that.
+struct Ready : Side {
+  Ready(int side, const Line& line) : Side(side, line, kBytes) {
     must(remote.prepare(kPatience), "prepare");
   }
-  DeviceStream lane() const { return DeviceStream::cuda(stream); }
-
-  Device device;
-  std::unique_ptr<Context> context;
-  Peer peer;
-  Region region;
-  RemoteRegion remote;
-  cudaStream_t stream;
 };
 
 // What was captured, ready to be launched.
@@ -65,10 +44,6 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-void mustSync(cudaStream_t stream) {
-  mustCuda(cudaStreamSynchronize(stream), "synchronize");
-}
-
 // There and back by two graphs that wait for each other, with data that changes at every replay;
 // live posts on another stream add to the same signal meanwhile.
 TEST(Graphs, ReplaysCarryFreshData) {
@@ -77,13 +52,13 @@ TEST(Graphs, ReplaysCarryFreshData) {
   constexpr size_t kHalf = kBytes / 2;
   constexpr int kLive = 50;
   const auto active = [&](const Line& line) {
-    Side side(0, line);
+    const Ready side(0, line);
     cudaStream_t other = makeStream();
     const Signal answered = must(Signal::create(side.peer, 1), "signal");
     Transfer sent;
     {
       const Graph graph(side.stream, [&] {
-        const Block block{&side.region, 0, &side.remote, 0, kHalf};
+        const Block block = side.block(0, kHalf);
         PostOptions options;
         options.deviceStream = side.lane();
         options.notify.signal = 0;
@@ -98,9 +73,9 @@ TEST(Graphs, ReplaysCarryFreshData) {
         if (i % (kReplays / kLive) == 0) {
           // Not in order with the graph: signal 2 counts both sorts.
           PostOptions live;
-          live.deviceStream = DeviceStream::cuda(other);
+          live.deviceStream = side.lane(other);
           live.notify.signal = 2;
-          const Block block{&side.region, kHalf, &side.remote, kHalf, 0 + 4096};
+          const Block block = side.block(kHalf, 4096);
           must(must(put(side.peer, {&block, 1}, live), "live").wait(kPatience), "live wait");
         }
         if (i % 100 != 99) continue;
@@ -122,7 +97,7 @@ TEST(Graphs, ReplaysCarryFreshData) {
     line.meet();
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line);
+    const Ready side(1, line);
     const Signal arrived = must(Signal::create(side.peer, 0), "signal");
     const Signal mixed = must(Signal::create(side.peer, 2), "signal");
     {
@@ -149,9 +124,9 @@ TEST(Graphs, OneSignalCountsAll) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr int kReplays = 20, kPosts = 12;
   const auto active = [&](const Line& line) {
-    Side side(0, line);
+    const Ready side(0, line);
     cudaStream_t other = makeStream();
-    const Block block{&side.region, 0, &side.remote, 0, 8192};
+    const Block block = side.block(0, 8192);
     PostOptions options;
     options.notify.signal = 7;
     options.notify.signalAdd = 3;
@@ -163,7 +138,7 @@ TEST(Graphs, OneSignalCountsAll) {
       });
       for (int i = 0; i < kReplays; ++i) {
         graph.launch();
-        options.deviceStream = DeviceStream::cuda(other);
+        options.deviceStream = side.lane(other);
         must(must(put(side.peer, {&block, 1}, options), "live").wait(kPatience), "live wait");
       }
       mustSync(side.stream);
@@ -172,7 +147,7 @@ TEST(Graphs, OneSignalCountsAll) {
     line.meet();
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line);
+    const Ready side(1, line);
     const Signal signal = must(Signal::create(side.peer, 7), "signal");
     line.meet();
     EXPECT_EQ(signal.value(), uint64_t{12} * kReplays * (kPosts + 1) * 3);
@@ -187,7 +162,7 @@ TEST(Graphs, ListsAndPlans) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr size_t kPage = 4096, kPages = kBytes / kPage;
   const auto active = [&](const Line& line) {
-    Side side(0, line);
+    const Ready side(0, line);
     std::vector<Block> list;
     for (size_t i = 0; i < kPages; ++i)
       list.push_back({&side.region, i * kPage, &side.remote, (kPages - 1 - i) * kPage, kPage});
@@ -249,7 +224,7 @@ TEST(Graphs, ListsAndPlans) {
     line.send("end 0");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line);
+    const Ready side(1, line);
     std::vector<std::byte> pages(kBytes), straight(kBytes);
     void* ordered = nullptr;
     mustCuda(cudaMalloc(&ordered, kBytes), "malloc");
@@ -276,10 +251,10 @@ TEST(Graphs, MessagesAreDelivered) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr int kReplays = 25;
   const auto active = [&](const Line& line) {
-    Side side(0, line);
+    const Ready side(0, line);
     const std::string text = "page table 7";
     const Graph graph(side.stream, [&] {
-      const Block block{&side.region, 0, &side.remote, 0, kBytes};
+      const Block block = side.block(0, kBytes);
       PostOptions options;
       options.deviceStream = side.lane();
       options.notify.message = std::as_bytes(std::span(text));
@@ -295,7 +270,7 @@ TEST(Graphs, MessagesAreDelivered) {
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line);
+    const Ready side(1, line);
     for (int i = 0; i < kReplays; ++i) {
       const Notification got = must(waitNotification(side.peer, kPatience), "message");
       EXPECT_EQ(got.tag, 9u);
@@ -310,39 +285,34 @@ TEST(Graphs, MessagesAreDelivered) {
 
 TEST(Graphs, AMissDuringCaptureIsNotPrepared) {
   PEERLANE_NEEDS_GPUS(1);
-  const auto side = [](int index, const Line& line) {
-    const Device device = gpu(index);
-    auto context = makeContext({device});
-    const Peer peer = meetPeer(*context, line, index == 1);
-    const Region region = must(context->allocate(kBytes, {.device = device}), "allocate");
-    const RemoteRegion remote = exchange(peer, region, line);
+  const auto sideOf = [](int index, const Line& line) {
+    const Side side(index, line, kBytes);
     if (index == 0) {
-      cudaStream_t stream = makeStream();
-      const Block block{&region, 0, &remote, 0, kBytes};
+      const Block block = side.block(0, kBytes);
       PostOptions options;
-      options.deviceStream = DeviceStream::cuda(stream);
-      mustCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin");
-      const auto refused = put(peer, {&block, 1}, options);
+      options.deviceStream = side.lane();
+      mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
+      const auto refused = put(side.peer, {&block, 1}, options);
       cudaGraph_t graph = nullptr;
-      mustCuda(cudaStreamEndCapture(stream, &graph), "end");
+      mustCuda(cudaStreamEndCapture(side.stream, &graph), "end");
       mustCuda(cudaGraphDestroy(graph), "destroy");
       EXPECT_EQ(refused.status().code(), Code::kNotPrepared) << refused.status().toString();
       EXPECT_NE(refused.status().message().find("prepare"), std::string::npos);
     }
     line.meet();
   };
-  EXPECT_TRUE(
-      runTwo([&](const Line& line) { side(0, line); }, [&](const Line& line) { side(1, line); }));
+  EXPECT_TRUE(runTwo([&](const Line& line) { sideOf(0, line); },
+                     [&](const Line& line) { sideOf(1, line); }));
 }
 
 // What a graph uses is in use until it is gone.
 TEST(Graphs, HoldTheirRegions) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
-    Side side(0, line);
+    const Ready side(0, line);
     {
       const Graph graph(side.stream, [&] {
-        const Block block{&side.region, 0, &side.remote, 0, kBytes};
+        const Block block = side.block(0, kBytes);
         PostOptions options;
         options.deviceStream = side.lane();
         (void)must(put(side.peer, {&block, 1}, options), "captured put");
@@ -356,7 +326,7 @@ TEST(Graphs, HoldTheirRegions) {
     line.meet();
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line);
+    const Ready side(1, line);
     line.meet();
   };
   EXPECT_TRUE(runTwo(active, passive));
@@ -365,28 +335,22 @@ TEST(Graphs, HoldTheirRegions) {
 // A peer that dies while a replay waits for it: the graph ends, later replays end at once.
 TEST(Graphs, APeerLostInTheMiddle) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runOne(
-      [](const Line&) {
-        int ends[2];
-        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-        const pid_t victim = fork();  // before this process touches CUDA
-        if (victim == 0) {
-          const Side side(1, Line(ends[1]));
-          for (;;) pause();
-        }
-        const Side side(0, Line(ends[0]));
+  EXPECT_TRUE(runWithVictims(
+      [](const Victims& victims) {
+        const Victim victim = victims.next();
+        const Ready side(0, victim.line());
         const Signal never = must(Signal::create(side.peer, 4), "signal");
         Transfer waiting, sent;
         const Graph graph(side.stream, [&] {
           waiting = must(never.waitOn(side.lane(), 1), "captured wait");
-          const Block block{&side.region, 0, &side.remote, 0, kBytes};
+          const Block block = side.block(0, kBytes);
           PostOptions options;
           options.deviceStream = side.lane();
           options.notify.signal = 0;
           sent = must(put(side.peer, {&block, 1}, options), "captured put");
         });
         graph.launch();
-        ASSERT_EQ(kill(victim, SIGKILL), 0);
+        victim.kill();
         const auto begin = std::chrono::steady_clock::now();
         mustSync(side.stream);
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
@@ -396,7 +360,10 @@ TEST(Graphs, APeerLostInTheMiddle) {
         mustSync(side.stream);
         clear(side.region.data(), kBytes, 1);  // the device works
       },
-      60));
+      [](const Line& line) {
+        const Ready side(1, line);
+        for (;;) pause();
+      }));
 }
 
 }  // namespace

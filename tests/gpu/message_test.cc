@@ -3,8 +3,6 @@
 // Send and receive on streams of GPUs: small and large, in groups, on many streams, in graphs, with
 // lengths that differ, with nobody to meet, and with a peer that dies.
 #include <cuda_runtime_api.h>
-#include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -17,49 +15,33 @@ namespace {
 
 constexpr size_t kBytes = size_t{4} << 20;
 
-cudaStream_t makeStream() {
-  cudaStream_t stream = nullptr;
-  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  return stream;
-}
-
-void mustSync(cudaStream_t stream) {
-  mustCuda(cudaStreamSynchronize(stream), "synchronize");
-}
-
-struct Side {
-  Side(int index, const Line& line, size_t bytes = kBytes)
-      : device(gpu(index)),
-        context(makeContext({device})),
-        peer(meetPeer(*context, line, index == 1)),
-        out(must(context->allocate(bytes, {.device = device}), "allocate")),
-        in(must(context->allocate(bytes, {.device = device}), "allocate")),
-        stream(makeStream()) {
+struct Talker : Meeting {
+  Talker(int side, const Line& line, Memory memory = Memory::kVmm, size_t bytes = kBytes)
+      : Meeting(side, line),
+        out(makeRegion(*context, device, memory, bytes)),
+        in(makeRegion(*context, device, memory, bytes)),
+        other(static_cast<Rank>(1 - side)) {
     std::vector<Peer> peers(2);
-    peers[static_cast<size_t>(1 - index)] = peer;
-    ranks = must(Communicator::create(*context, peers, static_cast<Rank>(index)), "communicator");
-    other = static_cast<Rank>(1 - index);
+    peers[other] = peer;
+    ranks = must(Communicator::create(*context, peers, static_cast<Rank>(side)), "communicator");
   }
   MessageOptions on(cudaStream_t which = nullptr) const {
     MessageOptions options;
-    options.deviceStream = DeviceStream::cuda(which == nullptr ? stream : which);
+    options.deviceStream = lane(which);
     return options;
   }
 
-  Device device;
-  std::unique_ptr<Context> context;
-  Peer peer;
   Region out, in;
-  cudaStream_t stream;
-  std::unique_ptr<Communicator> ranks;
   Rank other = 0;
+  std::unique_ptr<Communicator> ranks;
 };
 
-using Both = std::function<void(Side& side, int index, const Line& line)>;
-bool runBoth(const Both& both, int seconds = 60, size_t bytes = kBytes) {
+using Both = std::function<void(Talker& side, int index, const Line& line)>;
+bool runBoth(const Both& both, int seconds = 60, Memory memory = Memory::kVmm,
+             size_t bytes = kBytes) {
   const auto sideOf = [&](int index) {
-    return [&both, index, bytes](const Line& line) {
-      Side side(index, line, bytes);
+    return [&both, index, memory, bytes](const Line& line) {
+      Talker side(index, line, memory, bytes);
       both(side, index, line);
     };
   };
@@ -69,7 +51,7 @@ bool runBoth(const Both& both, int seconds = 60, size_t bytes = kBytes) {
 // There and back, every size from nothing over the eager limit to several thread blocks' worth.
 TEST(StreamMessages, SizesThereAndBack) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     uint32_t seed = 1;
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{8}, size_t{777}, size_t{2048},
                                size_t{2049}, size_t{65536}, size_t{1000001}, kBytes}) {
@@ -94,7 +76,7 @@ TEST(StreamMessages, SizesThereAndBack) {
 TEST(StreamMessages, ManySmallOnes) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr size_t kCount = 500, kEach = 64;
-  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     if (index == 0) {
       fill(side.out.data(), kCount * kEach, 3);
       for (size_t i = 0; i < kCount; ++i)
@@ -113,7 +95,7 @@ TEST(StreamMessages, ManySmallOnes) {
 // Both ways at once in one group, whatever the order in which it is written down.
 TEST(StreamMessages, GroupsExchange) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     for (uint32_t round = 0; round < 20; ++round)
       for (const size_t bytes : {size_t{512}, size_t{300000}}) {
         fill(side.out.data(), bytes, round + 100 * static_cast<uint32_t>(index));
@@ -135,7 +117,7 @@ TEST(StreamMessages, GroupsExchange) {
 TEST(StreamMessages, ManyStreams) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr size_t kStreams = 6, kRounds = 30, kEach = 40000;
-  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     std::vector<cudaStream_t> streams;
     for (size_t i = 0; i < kStreams; ++i) streams.push_back(makeStream());
     for (size_t round = 0; round < kRounds; ++round) {
@@ -159,10 +141,65 @@ TEST(StreamMessages, ManyStreams) {
   }));
 }
 
+// From and to memory of several chunks: small messages and long ones, in one chunk and over the
+// border of two; the first ones while the receiver's region is still imported; in a group as well.
+TEST(StreamMessages, MemoryOfSeveralChunks) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr size_t kChunk = size_t{2} << 20, kAll = 4 * kChunk;
+  constexpr size_t kBorder = kChunk - 1000;  // the regions begin 1000 bytes behind the first one
+  struct Part {
+    size_t from, to, bytes;
+  };
+  static constexpr Part kParts[] = {{64, 128, 256},
+                                    {4096, 8192, 100000},
+                                    {kBorder + kChunk - 1000, kBorder - 1024, 2048},
+                                    {kBorder - 5000, kBorder + kChunk - 60000, 200000},
+                                    {300000, 2 * kChunk + 200000, kChunk + 500004}};
+  const auto expectArrived = [](const Talker& side, uint32_t seed) {
+    for (const Part& part : kParts)
+      EXPECT_EQ(wrongWords(side.in.data() + part.to, part.bytes, seed, part.from), 0u)
+          << part.bytes << " bytes, round " << seed;
+  };
+  EXPECT_TRUE(runBoth(
+      [&](Talker& side, int index, const Line& line) {
+        ASSERT_NE(side.in.description().find("chunks"), std::string::npos) << side.in.description();
+        for (const int sender : {0, 1, 0}) {
+          static uint32_t seed = 0;
+          fill(side.out.data(), kAll, ++seed);
+          clear(side.in.data(), kAll, 0);
+          line.meet();
+          std::vector<Transfer> posted;
+          for (const Part& part : kParts)
+            posted.push_back(
+                index == sender
+                    ? must(side.ranks->send(side.other, side.out, part.from, part.bytes, side.on()),
+                           "send")
+                    : must(side.ranks->recv(side.other, side.in, part.to, part.bytes, side.on()),
+                           "recv"));
+          for (const Transfer& each : posted) must(each.wait(kPatience), "wait");
+          if (index != sender) expectArrived(side, seed);
+          line.meet();
+        }
+        constexpr uint32_t kGroups = 50;
+        fill(side.out.data(), kAll, kGroups + static_cast<uint32_t>(index));
+        clear(side.in.data(), kAll, 0);
+        line.meet();
+        auto group = side.ranks->group();
+        for (const Part& part : kParts) {
+          group.recv(side.other, side.in, part.to, part.bytes);
+          group.send(side.other, side.out, part.from, part.bytes);
+        }
+        must(must(group.post(side.on()), "group").wait(kPatience), "wait");
+        expectArrived(side, kGroups + side.other);
+        line.meet();
+      },
+      60, Memory::kChunks, kAll));
+}
+
 // A large message to memory that the sender has never heard of: it is imported meanwhile.
 TEST(StreamMessages, FreshRegionsAreFound) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     for (uint32_t i = 0; i < 12; ++i) {
       const Region fresh =
           must(side.context->allocate(kBytes, {.device = side.device}), "allocate");
@@ -183,7 +220,7 @@ TEST(StreamMessages, FreshRegionsAreFound) {
 
 TEST(StreamMessages, LengthsThatDifferAreTold) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Side& side, int index, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     // Eager: the receiver sees it.
     clear(side.in.data(), kBytes, 9);
     if (index == 0) {
@@ -217,7 +254,7 @@ TEST(StreamMessages, LengthsThatDifferAreTold) {
 // Both sides receive before they send, on one stream each: told by name, and the streams go on.
 TEST(StreamMessages, TwoReceivesThatWaitForEachOther) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Side& side, int, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int, const Line& line) {
     MessageOptions options = side.on();
     options.timeout = std::chrono::milliseconds(300);
     auto received = must(side.ranks->recv(side.other, side.in, 0, 100, options), "recv");
@@ -240,7 +277,7 @@ TEST(StreamMessages, TwoReceivesThatWaitForEachOther) {
 
 TEST(StreamMessages, BadInputIsRefused) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Side& side, int, const Line& line) {
+  EXPECT_TRUE(runBoth([](Talker& side, int, const Line& line) {
     std::byte loose[64];
     const auto unregistered =
         side.ranks->send(side.other, std::span<const std::byte>(loose), side.on());
@@ -271,7 +308,7 @@ TEST(StreamMessages, InGraphs) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr int kReplays = 300;
   EXPECT_TRUE(runBoth(
-      [](Side& side, int index, const Line& line) {
+      [](Talker& side, int index, const Line& line) {
         constexpr size_t kSmall = 256, kLarge = 50000;
         Transfer captured;
         mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
@@ -327,26 +364,23 @@ TEST(StreamMessages, InGraphs) {
 // A peer that dies while a stream waits for its message.
 TEST(StreamMessages, APeerThatDies) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runOne(
-      [](const Line&) {
-        int ends[2];
-        ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-        const pid_t victim = fork();  // before this process touches CUDA
-        if (victim == 0) {
-          const Side side(1, Line(ends[1]));
-          for (;;) pause();
-        }
-        const Side side(0, Line(ends[0]));
+  EXPECT_TRUE(runWithVictims(
+      [](const Victims& victims) {
+        const Victim victim = victims.next();
+        const Talker side(0, victim.line());
         auto small = must(side.ranks->recv(1, side.in, 0, 64, side.on()), "recv");
         auto large = must(side.ranks->send(1, side.out, 0, kBytes, side.on()), "send");
-        ASSERT_EQ(kill(victim, SIGKILL), 0);
+        victim.kill();
         const Status status = small.wait(kPatience);
         EXPECT_EQ(status.code(), Code::kPeerLost) << status.toString();
         EXPECT_EQ(large.wait(kPatience).code(), Code::kPeerLost);
         mustSync(side.stream);
         clear(side.in.data(), kBytes, 1);  // the device works
       },
-      60));
+      [](const Line& line) {
+        const Talker side(1, line);
+        for (;;) pause();
+      }));
 }
 
 }  // namespace

@@ -11,81 +11,13 @@
 #include <numeric>
 #include <random>
 
+#include "peerlane/session/peer_core.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
 namespace {
 
 constexpr size_t kBytes = size_t{3} << 20;
-
-enum class Memory { kGpu, kShared, kMemfd, kPinned, kHeap };
-
-const char* nameOf(Memory memory) {
-  switch (memory) {
-    case Memory::kGpu: return "Gpu";
-    case Memory::kShared: return "Shared";
-    case Memory::kMemfd: return "Memfd";
-    case Memory::kPinned: return "Pinned";
-    case Memory::kHeap: return "Heap";
-  }
-  return "?";
-}
-
-Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) {
-  static std::vector<std::unique_ptr<std::byte[]>> heap;  // goes with the process
-  void* at = nullptr;
-  switch (memory) {
-    case Memory::kGpu: return must(context.allocate(bytes, {.device = device}), "allocate");
-    case Memory::kShared: return must(context.allocate(bytes), "allocate");
-    case Memory::kMemfd: {
-      const int fd = memfd_create("mixed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-      if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0)
-        die("memfd", Status(Code::kSystem, std::strerror(errno)));
-      at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-      close(fd);
-      if (at == MAP_FAILED) die("mmap", Status(Code::kSystem, std::strerror(errno)));
-      break;
-    }
-    case Memory::kPinned:
-      mustCuda(cudaHostAlloc(&at, bytes, cudaHostAllocPortable), "cudaHostAlloc");
-      break;
-    case Memory::kHeap: at = heap.emplace_back(new std::byte[bytes]).get(); break;
-  }
-  return must(context.registerRegion(at, bytes, Access::kRemoteReadWrite), "registerRegion");
-}
-
-void fillRegion(const Region& region, size_t bytes, uint32_t seed) {
-  if (region.device().kind != DeviceKind::kHost) return fill(region.data(), bytes, seed);
-  void* staging = nullptr;
-  mustCuda(cudaMalloc(&staging, bytes), "cudaMalloc");
-  fill(staging, bytes, seed);
-  mustCuda(cudaMemcpy(region.data(), staging, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
-  mustCuda(cudaFree(staging), "cudaFree");
-}
-
-uint64_t wrongIn(const Region& region, size_t bytes, uint32_t seed) {
-  if (region.device().kind != DeviceKind::kHost) return wrongWords(region.data(), bytes, seed);
-  void* staging = nullptr;
-  mustCuda(cudaMalloc(&staging, bytes), "cudaMalloc");
-  mustCuda(cudaMemcpy(staging, region.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-  const uint64_t wrong = wrongWords(staging, bytes, seed);
-  mustCuda(cudaFree(staging), "cudaFree");
-  return wrong;
-}
-
-struct Side {
-  Side(int index, const Line& line, Memory memory, size_t bytes = kBytes)
-      : device(gpu(index)),
-        context(makeContext({device})),
-        peer(meetPeer(*context, line, index == 1)),
-        region(makeRegion(*context, device, memory, bytes)),
-        remote(exchange(peer, region, line)) {}
-  Device device;
-  std::unique_ptr<Context> context;
-  Peer peer;
-  Region region;
-  RemoteRegion remote;
-};
 
 struct Pair {
   Memory local;
@@ -98,12 +30,12 @@ class MixedMemory : public ::testing::TestWithParam<Pair> {};
 TEST_P(MixedMemory, ArrivesBothWays) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
-    Side side(0, line, GetParam().local);
+    const Side side(0, line, kBytes, GetParam().local);
     uint32_t seed = 1;
     for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm})
       for (const size_t blocks : {1, 300}) {
         ++seed;
-        fillRegion(side.region, kBytes, seed);
+        fill(side.region.data(), kBytes, seed);
         std::vector<Block> list;
         const size_t each = kBytes / blocks;
         for (size_t i = 0; i < blocks; ++i) {
@@ -118,20 +50,20 @@ TEST_P(MixedMemory, ArrivesBothWays) {
         ASSERT_EQ(line.receive(), "good") << engineName(engine);
         options.notify = {};
         must(must(get(side.peer, list, options), "get").wait(kPatience), "get wait");
-        EXPECT_EQ(wrongIn(side.region, kBytes, seed + 1000), 0u) << engineName(engine);
+        EXPECT_EQ(wrongWords(side.region.data(), kBytes, seed + 1000), 0u) << engineName(engine);
       }
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, GetParam().remote);
+    const Side side(1, line, kBytes, GetParam().remote);
     const Signal signal = must(Signal::create(side.peer, 3), "signal");
     uint32_t seed = 1;
     uint64_t puts = 0;
     while (line.receive() == "look") {
       ++seed;
       must(signal.wait(++puts, kPatience), "signal wait");
-      const uint64_t wrong = wrongIn(side.region, kBytes, seed);
-      fillRegion(side.region, kBytes, seed + 1000);
+      const uint64_t wrong = wrongWords(side.region.data(), kBytes, seed);
+      fill(side.region.data(), kBytes, seed + 1000);
       line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
     }
   };
@@ -140,11 +72,11 @@ TEST_P(MixedMemory, ArrivesBothWays) {
 
 INSTANTIATE_TEST_SUITE_P(
     Pairs, MixedMemory,
-    ::testing::Values(Pair{Memory::kGpu, Memory::kShared}, Pair{Memory::kGpu, Memory::kMemfd},
-                      Pair{Memory::kShared, Memory::kGpu}, Pair{Memory::kHeap, Memory::kGpu},
-                      Pair{Memory::kPinned, Memory::kGpu}, Pair{Memory::kMemfd, Memory::kGpu}),
+    ::testing::Values(Pair{Memory::kVmm, Memory::kShared}, Pair{Memory::kVmm, Memory::kMemfd},
+                      Pair{Memory::kShared, Memory::kVmm}, Pair{Memory::kHeap, Memory::kVmm},
+                      Pair{Memory::kPinned, Memory::kVmm}, Pair{Memory::kMemfd, Memory::kVmm}),
     [](const auto& tested) {
-      return std::string(nameOf(tested.param.local)) + "To" + nameOf(tested.param.remote);
+      return nameOf(tested.param.local) + "To" + nameOf(tested.param.remote);
     });
 
 // Posted before the peer's region is imported, on a stream: pinned and copied when it is.
@@ -152,26 +84,24 @@ TEST(MixedMemoryLate, AStreamWaitsForTheImport) {
   PEERLANE_NEEDS_GPUS(1);
   const auto sideOf = [](int index, Memory memory) {
     return [index, memory](const Line& line) {
-      Side side(index, line, memory);
+      const Side side(index, line, kBytes, memory);
       if (index == 0) {
-        cudaStream_t stream = nullptr;
-        mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-        fillRegion(side.region, kBytes, 7);
-        const Block block{&side.region, 0, &side.remote, 0, kBytes};
+        fill(side.region.data(), kBytes, 7);
+        const Block block = side.block(0, kBytes);
         PostOptions options;
-        options.deviceStream = DeviceStream::cuda(stream);
+        options.deviceStream = side.lane();
         must(must(put(side.peer, {&block, 1}, options), "put").wait(kPatience), "wait");
         line.send("there");
         (void)line.receive();
       } else {
         (void)line.receive();
-        EXPECT_EQ(wrongIn(side.region, kBytes, 7), 0u);
+        EXPECT_EQ(wrongWords(side.region.data(), kBytes, 7), 0u);
         line.send("seen");
       }
     };
   };
-  EXPECT_TRUE(runTwo(sideOf(0, Memory::kGpu), sideOf(1, Memory::kShared)));
-  EXPECT_TRUE(runTwo(sideOf(0, Memory::kHeap), sideOf(1, Memory::kGpu)));
+  EXPECT_TRUE(runTwo(sideOf(0, Memory::kVmm), sideOf(1, Memory::kShared)));
+  EXPECT_TRUE(runTwo(sideOf(0, Memory::kHeap), sideOf(1, Memory::kVmm)));
 }
 
 // Pages from host memory by fresh numbers, into GPU memory: a plan.
@@ -179,7 +109,7 @@ TEST(MixedMemoryPlan, PagesByNumber) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr size_t kPage = 4096, kPages = kBytes / kPage;
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kGpu);
+    const Side side(0, line, kBytes);
     IndexedBlocks blocks;
     blocks.local = &side.region;
     blocks.remote = &side.remote;
@@ -198,8 +128,8 @@ TEST(MixedMemoryPlan, PagesByNumber) {
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kShared);
-    fillRegion(side.region, kBytes, 11);
+    const Side side(1, line, kBytes, Memory::kShared);
+    fill(side.region.data(), kBytes, 11);
     line.meet();
     (void)line.receive();
   };
@@ -239,7 +169,7 @@ TEST(MixedMemoryPins, RegionsThatShareAPage) {
     line.send("end 0");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kGpu);
+    const Side side(1, line, kBytes);
     for (;;) {
       const std::string said = line.receive();
       if (said == "end 0") return;
@@ -255,21 +185,28 @@ TEST(MixedMemoryPins, RegionsThatShareAPage) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-// The owner takes its host memory back: nothing of it stays pinned at the other side either.
+// The owner takes its host memory back: nothing of it stays pinned at the other side either, where
+// the place can be pinned anew.
 TEST(MixedMemoryPins, TakenBackByTheOwner) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kGpu);
-    const Block block{&side.region, 0, &side.remote, 0, kBytes};
+    const Side side(0, line, kBytes);
+    const Block block = side.block(0, kBytes);
     must(must(put(side.peer, {&block, 1}), "put").wait(kPatience), "wait");
+    std::byte* const here = side.remote.slot()->region->memory.mapped;
+    EXPECT_EQ(cudaHostRegister(here, kBytes, cudaHostRegisterDefault),
+              cudaErrorHostMemoryAlreadyRegistered);
+    (void)cudaGetLastError();
     line.send("take it back");
     ASSERT_EQ(line.receive(), "taken back");
     const auto refused = put(side.peer, {&block, 1});
     EXPECT_FALSE(refused.isOk());
+    mustCuda(cudaHostRegister(here, kBytes, cudaHostRegisterDefault), "pinned anew");
+    mustCuda(cudaHostUnregister(here), "cudaHostUnregister");
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kShared);
+    const Side side(1, line, kBytes, Memory::kShared);
     (void)line.receive();
     must(side.context->unregister(side.region, kPatience), "unregister");
     line.send("taken back");
@@ -281,9 +218,9 @@ TEST(MixedMemoryPins, TakenBackByTheOwner) {
 TEST(MixedMemoryRefused, PrivateMemoryOfAPeer) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
-    Side side(0, line, Memory::kGpu);
+    const Side side(0, line, kBytes);
     must(side.remote.prepare(kPatience), "prepare");
-    const Block block{&side.region, 0, &side.remote, 0, kBytes};
+    const Block block = side.block(0, kBytes);
     const auto refused = put(side.peer, {&block, 1});
     ASSERT_FALSE(refused.isOk());
     EXPECT_EQ(refused.status().code(), Code::kNotSupported);
@@ -292,7 +229,7 @@ TEST(MixedMemoryRefused, PrivateMemoryOfAPeer) {
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kHeap);
+    const Side side(1, line, kBytes, Memory::kHeap);
     (void)line.receive();
   };
   EXPECT_TRUE(runTwo(active, passive));
@@ -318,10 +255,10 @@ TEST(MixedMemoryRefused, NoGpuHere) {
     EXPECT_EQ(std::memcmp(region.data(), expected.data(), kBytes), 0);
   };
   const auto passive = [&](const Line& line) {
-    Side side(1, line, Memory::kGpu);
+    const Side side(1, line, kBytes);
     ASSERT_EQ(line.receive(), "you");
     clear(side.region.data(), kBytes, 9);
-    const Block block{&side.region, 0, &side.remote, 0, kBytes};
+    const Block block = side.block(0, kBytes);
     must(must(put(side.peer, {&block, 1}), "put").wait(kPatience), "wait");
     line.send("done");
   };

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstring>
 
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/unix_peer.h"
 
 // A side that ends without destructors still says what the sanitizers have found, and which lines
 // it has executed.
@@ -46,6 +48,7 @@ pid_t startSide(const SideFunction& side, int fd, const std::vector<int>& others
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int other : others) close(other);
   side(Line(fd));
   std::fflush(nullptr);
@@ -71,6 +74,21 @@ bool finishSide(pid_t child, std::chrono::steady_clock::time_point deadline) {
   }
   if (WIFSIGNALED(status)) std::fprintf(stderr, "a side died of signal %d\n", WTERMSIG(status));
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// Ended victims leave the list. False when one was not killed.
+bool reap(std::vector<pid_t>& victims) {
+  bool good = true;
+  std::erase_if(victims, [&](pid_t victim) {
+    int status = 0;
+    if (waitpid(victim, &status, WNOHANG) == 0) return false;
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
+      std::fprintf(stderr, "a victim ended by itself, with status %d\n", status);
+      good = false;
+    }
+    return true;
+  });
+  return good;
 }
 
 uint32_t wordAt(size_t index, uint32_t seed) {
@@ -136,6 +154,51 @@ bool runOne(const SideFunction& only, int seconds) {
   return finishSide(startSide(only, -1, {}), deadline);
 }
 
+void Victim::kill() const {
+  ::kill(pid, SIGKILL);
+}
+
+Victim Victims::next() const {
+  char byte = 0;
+  transferAll(fd_, &byte, 1, true);
+  Victim victim;
+  std::vector<Fd> sockets;
+  const auto pid = std::as_writable_bytes(std::span(&victim.pid, 1));
+  if (must(recvWithFds(fd_, pid, sockets), "a victim") != pid.size() || sockets.size() != 1)
+    die("a victim", Status(Code::kInternal, "no pid and socket of it"));
+  victim.socket = std::move(sockets.front());
+  return victim;
+}
+
+bool runWithVictims(const std::function<void(const Victims& victims)>& survivor,
+                    const SideFunction& victim, int seconds) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return false;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const pid_t side = startSide([&](const Line&) { survivor(Victims(ends[1])); }, -1, {ends[0]});
+  const Fd requests(ends[0]);
+  close(ends[1]);
+  std::vector<pid_t> victims;
+  bool good = true;
+  while (std::chrono::steady_clock::now() < deadline) {
+    good = reap(victims) && good;
+    pollfd asked{requests.get(), POLLIN, 0};
+    if (poll(&asked, 1, 100) == 0) continue;
+    char byte = 0;
+    int line[2];
+    if (recv(requests.get(), &byte, 1, 0) != 1 || socketpair(AF_UNIX, SOCK_STREAM, 0, line) != 0)
+      break;  // it has ended
+    victims.push_back(startSide(victim, line[1], {requests.get(), line[0]}));
+    (void)sendWithFds(requests.get(), std::as_bytes(std::span(&victims.back(), 1)), {line, 1});
+    close(line[0]);
+    close(line[1]);
+  }
+  good = finishSide(side, deadline) && good;
+  for (const pid_t left : victims) kill(left, SIGKILL);
+  for (; !victims.empty(); usleep(1000)) good = reap(victims) && good;
+  return good;
+}
+
 Device gpu(int side) {
   int count = 0;
   mustCuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
@@ -162,6 +225,28 @@ RemoteRegion exchange(const Peer& peer, const Region& region, const Line& line) 
   const std::string theirs = line.receive();
   return must(peer.importRegion(std::as_bytes(std::span(theirs))), "importRegion");
 }
+
+cudaStream_t makeStream() {
+  cudaStream_t stream = nullptr;
+  mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return stream;
+}
+
+void mustSync(cudaStream_t stream) {
+  mustCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+Meeting::Meeting(int side, const Line& line)
+    : index(side),
+      device(gpu(side)),
+      context(makeContext({device})),
+      peer(meetPeer(*context, line, side == 1)),
+      stream(makeStream()) {}
+
+Side::Side(int side, const Line& line, size_t bytes, Memory memory)
+    : Meeting(side, line),
+      region(makeRegion(*context, device, memory, bytes)),
+      remote(exchange(peer, region, line)) {}
 
 void fill(void* device, size_t bytes, uint32_t seed) {
   std::vector<uint32_t> words((bytes + 3) / 4);

@@ -5,7 +5,9 @@
 // by a failed expectation (printed there) or by dying; sides that hang are killed.
 #pragma once
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
@@ -13,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/os/fd.h"
 #include "peerlane/peerlane.h"
+#include "tests/gpu/memories.h"
 
 namespace peerlane::gputest {
 
@@ -40,6 +44,30 @@ using SideFunction = std::function<void(const Line& line)>;
 bool runTwo(const SideFunction& first, const SideFunction& second, int seconds = 60);
 bool runOne(const SideFunction& only, int seconds = 60);
 
+// A process that a side kills. Whatever becomes of the side, it does not outlive the test program.
+struct Victim {
+  pid_t pid = 0;
+  Fd socket;
+  Line line() const { return Line(socket.get()); }
+  // By SIGKILL; it may still be a zombie afterwards.
+  void kill() const;
+};
+
+// Where a side gets victims from, as many as it likes: the test program makes them, because it has
+// not touched CUDA.
+class Victims {
+ public:
+  explicit Victims(int fd) : fd_(fd) {}
+  Victim next() const;
+
+ private:
+  int fd_;
+};
+
+// The victims run `victim`, and must be killed before they return.
+bool runWithVictims(const std::function<void(const Victims& victims)>& survivor,
+                    const SideFunction& victim, int seconds = 60);
+
 #define PEERLANE_NEEDS_GPUS(count)                  \
   if (::peerlane::gputest::gpuCount() < (count)) {  \
     GTEST_SKIP() << "needs " << (count) << " GPUs"; \
@@ -57,7 +85,38 @@ std::unique_ptr<Context> makeContext(std::vector<Device> devices);
 Peer meetPeer(Context& context, const Line& line, bool connects);
 RemoteRegion exchange(const Peer& peer, const Region& region, const Line& line);
 
-// Device memory as the host sees it.
+cudaStream_t makeStream();  // does not wait for the default stream
+void mustSync(cudaStream_t stream);
+
+// One side's surroundings: its GPU, a context that was made for it, and the other side as its peer.
+// Side 1 connects to side 0.
+struct Meeting {
+  Meeting(int index, const Line& line);
+  // Whoever orders work on `which` (the side's own stream where it is null).
+  DeviceStream lane(cudaStream_t which = nullptr) const {
+    return DeviceStream::cuda(which == nullptr ? stream : which);
+  }
+
+  const int index;
+  const Device device;
+  const std::unique_ptr<Context> context;
+  const Peer peer;
+  const cudaStream_t stream;
+};
+
+// With a region at each side, of which the other one knows.
+struct Side : Meeting {
+  Side(int index, const Line& line, size_t bytes, Memory memory = Memory::kVmm);
+  // The same place at both sides.
+  Block block(size_t offset, size_t bytes) const {
+    return {&region, offset, &remote, offset, bytes};
+  }
+
+  const Region region;
+  const RemoteRegion remote;
+};
+
+// Memory of a device, or any other, as the host sees it.
 void fill(void* device, size_t bytes, uint32_t seed);
 void clear(void* device, size_t bytes, int value);
 // The number of 4-byte words in [device, +bytes) that are not those of fill(seed), which began

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/gpu/holdings.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+
+Holdings Holdings::now() {
+  Holdings now;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++now.descriptors;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) ++now.mappings;
+  size_t available = 0, total = 0;
+  mustCuda(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  now.deviceBytes = total - available;
+  return now;
+}
+
+void expectNoMoreThan(const Holdings& before) {
+  const size_t mappings = before.mappings + 4;
+  const size_t deviceBytes = before.deviceBytes + (size_t{4} << 20);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  Holdings after = Holdings::now();
+  while ((after.descriptors > before.descriptors || after.mappings > mappings ||
+          after.deviceBytes > deviceBytes) &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    after = Holdings::now();
+  }
+  EXPECT_LE(after.descriptors, before.descriptors);
+  EXPECT_LE(after.mappings, mappings);
+  EXPECT_LE(after.deviceBytes, deviceBytes);
+}
+
+}  // namespace peerlane::gputest

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Holdings: what a process with a GPU holds that ought not to grow.
+#pragma once
+
+#include <cstddef>
+
+namespace peerlane::gputest {
+
+struct Holdings {
+  size_t descriptors = 0;
+  size_t mappings = 0;
+  size_t deviceBytes = 0;  // used on the current GPU, by whoever
+
+  static Holdings now();
+};
+
+// What is released last goes by other threads, so this may take a moment. Allowed for: 4 MiB of
+// device memory, and 4 mappings, which are the heap's.
+void expectNoMoreThan(const Holdings& before);
+
+}  // namespace peerlane::gputest
