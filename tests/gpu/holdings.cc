@@ -11,27 +11,40 @@
 namespace peerlane::gputest {
 
 Holdings Holdings::now() {
-  Holdings now;
+  int current = 0;
+  mustCuda(cudaGetDevice(&current), "cudaGetDevice");
+  return on({current});
+}
+
+Holdings Holdings::on(std::vector<int> gpus) {
+  int current = 0;
+  mustCuda(cudaGetDevice(&current), "cudaGetDevice");
+  Holdings found;
+  for (const int gpu : gpus) {
+    mustCuda(cudaSetDevice(gpu), "cudaSetDevice");
+    size_t available = 0, total = 0;
+    mustCuda(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    found.deviceBytes += total - available;
+  }
+  mustCuda(cudaSetDevice(current), "cudaSetDevice");
+  found.gpus = std::move(gpus);
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    ++now.descriptors;
+    ++found.descriptors;
   std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) ++now.mappings;
-  size_t available = 0, total = 0;
-  mustCuda(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
-  now.deviceBytes = total - available;
-  return now;
+  for (std::string line; std::getline(maps, line);) ++found.mappings;
+  return found;
 }
 
 void expectNoMoreThan(const Holdings& before) {
   const size_t mappings = before.mappings + 4;
   const size_t deviceBytes = before.deviceBytes + (size_t{4} << 20);
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  Holdings after = Holdings::now();
+  Holdings after = Holdings::on(before.gpus);
   while ((after.descriptors > before.descriptors || after.mappings > mappings ||
           after.deviceBytes > deviceBytes) &&
          std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    after = Holdings::now();
+    after = Holdings::on(before.gpus);
   }
   EXPECT_LE(after.descriptors, before.descriptors);
   EXPECT_LE(after.mappings, mappings);

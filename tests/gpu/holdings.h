@@ -4,15 +4,20 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace peerlane::gputest {
 
 struct Holdings {
   size_t descriptors = 0;
   size_t mappings = 0;
-  size_t deviceBytes = 0;  // used on the current GPU, by whoever
+  size_t deviceBytes = 0;  // used on these GPUs, by whoever
+  std::vector<int> gpus;
 
+  // On the current GPU.
   static Holdings now();
+  // On these; makes contexts there.
+  static Holdings on(std::vector<int> gpus);
 };
 
 // What is released last goes by other threads, so this may take a moment. Allowed for: 4 MiB of
