@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -217,6 +218,76 @@ TEST(SoftwareGpu, MemoryTravels) {
   int status = 0;
   ASSERT_EQ(owner, waitpid(owner, &status, 0));
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// An owner that frees memory of a pool before its importer does fails its device; and what was
+// imported twice is gone with the first free.
+TEST(SoftwareGpu, MemoryOfAPoolIsFreedByItsImporterFirst) {
+  for (const bool inOrder : {true, false}) {
+    int down[2], up[2];
+    ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, down));
+    ASSERT_EQ(0, pipe(up));
+    const auto wait = [](int fd) {
+      char byte = 0;
+      alarm(20);
+      EXPECT_EQ(1, read(fd, &byte, 1));
+    };
+    struct Travelling {
+      cudaMemPoolPtrExportData pointer;
+      int pool;
+      pid_t pid;
+    };
+    const pid_t owner = fork();
+    if (owner == 0) {
+      cudaMemPoolProps properties{};
+      properties.allocType = cudaMemAllocationTypePinned;
+      properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+      properties.location = {cudaMemLocationTypeDevice, 0};
+      cudaMemPool_t pool = nullptr;
+      IS_OK(cudaMemPoolCreate(&pool, &properties));
+      void *first = nullptr, *second = nullptr;
+      IS_OK(cudaMallocFromPoolAsync(&first, 5000, pool, nullptr));
+      IS_OK(cudaMallocFromPoolAsync(&second, 5000, pool, nullptr));
+      Travelling out{{}, -1, getpid()};
+      EXPECT_EQ(cudaErrorInvalidValue, cudaMemPoolExportPointer(&out.pointer, second))
+          << "before the pool";
+      IS_OK(cudaMemPoolExportToShareableHandle(&out.pool, pool,
+                                               cudaMemHandleTypePosixFileDescriptor, 0));
+      IS_OK(cudaMemPoolExportPointer(&out.pointer, second));
+      if (write(up[1], &out, sizeof(out)) != sizeof(out)) _exit(2);
+      wait(down[1]);
+      IS_OK(cudaFree(first));  // nobody imported it
+      const cudaError_t freed = cudaFree(second);
+      EXPECT_EQ(inOrder ? cudaSuccess : cudaErrorIllegalAddress, freed);
+      EXPECT_EQ(1, write(down[1], "y", 1));
+      std::fflush(nullptr);
+      std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    Travelling in{};
+    ASSERT_EQ(ssize_t{sizeof(in)}, read(up[0], &in, sizeof(in)));
+    EXPECT_TRUE(inProcess([&] {
+      const std::string path = "/proc/" + std::to_string(in.pid) + "/fd/" + std::to_string(in.pool);
+      const int fd = open(path.c_str(), O_RDWR);
+      cudaMemPool_t pool = nullptr;
+      IS_OK(cudaMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(intptr_t{fd}),
+                                                 cudaMemHandleTypePosixFileDescriptor, 0));
+      void *pointer = nullptr, *same = nullptr;
+      IS_OK(cudaMemPoolImportPointer(&pointer, pool, &in.pointer));
+      IS_OK(cudaMemPoolImportPointer(&same, pool, &in.pointer));
+      EXPECT_EQ(pointer, same);
+      if (inOrder) {
+        IS_OK(cudaFree(pointer));
+        EXPECT_NE(cudaSuccess, cudaFree(same));
+      }
+      EXPECT_EQ(1, write(down[0], "x", 1));
+      wait(down[0]);  // until the owner has freed it
+    }));
+    close(down[0]);
+    close(down[1]);
+    int status = 0;
+    ASSERT_EQ(owner, waitpid(owner, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << inOrder;
+  }
 }
 
 }  // namespace

@@ -124,8 +124,20 @@ cudaError_t healthOf(int device) {
 }
 
 Physical::~Physical() {
+  // What shares its file with others leaves a hole.
+  if (isOurs && offset != 0)
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+                    static_cast<off_t>(mappedBytes));
   if (fd >= 0) close(fd);
   if (isOurs) state().used[static_cast<size_t>(device)] -= mappedBytes;
+}
+
+bool takeRoom(int device, size_t bytes) {
+  std::atomic<size_t>& used = state().used[static_cast<size_t>(device)];
+  if (bytes > kDeviceBytes) return false;
+  if (used.fetch_add(bytes) <= kDeviceBytes - bytes) return true;
+  used -= bytes;
+  return false;
 }
 
 std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handleTypes,
@@ -135,12 +147,8 @@ std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handle
   made->bytes = bytes;
   made->mappedBytes = wholePages(bytes);
   made->handleTypes = handleTypes;
-  std::atomic<size_t>& used = state().used[static_cast<size_t>(device)];
   error = cudaErrorMemoryAllocation;
-  if (bytes > kDeviceBytes || used.fetch_add(made->mappedBytes) > kDeviceBytes - bytes) {
-    if (bytes <= kDeviceBytes) used -= made->mappedBytes;
-    return nullptr;
-  }
+  if (!takeRoom(device, made->mappedBytes)) return nullptr;
   made->isOurs = true;
   made->fd = makeNamedFile("software-gpu:" + std::to_string(device) + ":" + std::to_string(bytes) +
                                ":" + std::to_string(handleTypes) + ":",
@@ -195,7 +203,7 @@ size_t usedBytes(int device) {
 AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind kind, void* base,
                           const std::shared_ptr<Pool>& pool) {
   void* at = mmap(base, physical->mappedBytes, PROT_READ | PROT_WRITE,
-                  MAP_SHARED | (base != nullptr ? MAP_FIXED : 0), physical->fd, 0);
+                  MAP_SHARED | (base != nullptr ? MAP_FIXED : 0), physical->fd, physical->offset);
   if (at == MAP_FAILED) return nullptr;
   auto made = std::make_shared<Allocation>();
   made->base = reinterpret_cast<uintptr_t>(at);
@@ -272,9 +280,11 @@ bool canReach(int device, const Allocation& allocation) {
     case MemoryKind::kManaged: return true;
     case MemoryKind::kDevice:
       return device == allocation.device || isPeerEnabled(device, allocation.device);
-    case MemoryKind::kOpened:
-      if (isPeerEnabled(device, allocation.device)) return true;
-      [[fallthrough]];
+    case MemoryKind::kOpened: {
+      // Mapped for the device that opened it; like memory of its own where it lies there.
+      const int opener = static_cast<int>(allocation.flags);
+      return device == opener || (opener == allocation.device && isPeerEnabled(device, opener));
+    }
     case MemoryKind::kMapped: return (allocation.access & bitOf(device)) != 0;
     case MemoryKind::kPool:
       return device == allocation.device || (allocation.pool->access & bitOf(device)) != 0;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -54,6 +55,7 @@ struct Physical {
   ~Physical();
   Physical(const Physical&) = delete;
   int fd = -1;
+  off_t offset = 0;  // in its file: of a pool that travels, all allocations lie in the pool's
   size_t bytes = 0;  // as asked for
   size_t mappedBytes = 0;
   int device = 0;
@@ -62,6 +64,8 @@ struct Physical {
   bool isOurs = false;       // made by this process
 };
 
+// Counts what a device has left. False: no room for it.
+bool takeRoom(int device, size_t bytes);
 // Null with `error` set when the device has no room.
 std::shared_ptr<Physical> makePhysical(int device, size_t bytes, unsigned handleTypes,
                                        cudaError_t& error);
@@ -91,8 +95,10 @@ struct Pool {
   int device = 0;
   unsigned handleTypes = 0;
   std::atomic<uint32_t> access{0};  // a bit for each device
-  int fd = -1;                      // what an exported pool is known by
+  int fd = -1;  // of one that travels: where its memory lies, and what it is known by
   std::string name;
+  std::atomic<off_t> end{0};  // of what was taken from the file
+  std::atomic<bool> isExported{false};
   bool isImported = false;
 };
 
@@ -123,6 +129,9 @@ AllocationPtr enterHost(void* base, size_t bytes, MemoryKind kind, unsigned flag
 // Takes it out; the caller unmaps.
 void forget(const Allocation& allocation);
 void unmap(const Allocation& allocation);
+
+// cudaFree of memory of a pool, which waits for nothing.
+void freeOfPool(const AllocationPtr& allocation);
 
 // What `address` lies in; null: memory that CUDA does not know.
 AllocationPtr find(const void* address);

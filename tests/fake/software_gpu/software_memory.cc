@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cudaMalloc and its kin, pinned host memory, IPC handles.
+// cudaMalloc and its kin, pinned host memory, IPC handles. SOFTWARE_GPU_IPC in the environment of
+// who opens handles says how they fail him, as they do between PID namespaces on some machines:
+// "refused", or "wrong": they lead to other memory.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -35,6 +38,17 @@ struct Opened {
 Opened& opened() {
   static auto* const only = new Opened;
   return *only;
+}
+
+// As /proc has it, which may be of a PID namespace around this one.
+pid_t ownPid() {
+  char text[16] = {};
+  return readlink("/proc/self", text, sizeof(text) - 1) > 0 ? std::atoi(text) : getpid();
+}
+
+bool ipcFails(const char* how) {
+  const char* asked = std::getenv("SOFTWARE_GPU_IPC");
+  return asked != nullptr && std::strcmp(asked, how) == 0;
 }
 
 cudaError_t begin() {
@@ -80,7 +94,8 @@ cudaError_t openHandle(void** pointer, const cudaIpcMemHandle_t& handle) {
   std::memcpy(&content, &handle, sizeof(content));
   content.name[sizeof(content.name) - 1] = 0;
   // As the real one refuses memory of the caller's own process.
-  if (content.pid == getpid()) return cudaErrorDeviceUninitialized;
+  if (content.pid == ownPid()) return cudaErrorDeviceUninitialized;
+  if (ipcFails("refused")) return cudaErrorMapBufferObjectFailed;
   const int device = currentDevice();
   Opened& all = opened();
   const std::lock_guard lock(all.mutex);
@@ -89,14 +104,20 @@ cudaError_t openHandle(void** pointer, const cudaIpcMemHandle_t& handle) {
     const std::string path =
         "/proc/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    const auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
+    auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
     if (physical == nullptr || physical->name != content.name || !isDevice(physical->device)) {
       all.byName.erase({content.name, device});
       return cudaErrorInvalidValue;
     }
+    if (ipcFails("wrong")) {
+      cudaError_t error = cudaSuccess;
+      auto other = makePhysical(physical->device, physical->bytes, 0, error);
+      if (other == nullptr) return error;
+      other->name = physical->name;
+      physical = std::move(other);
+    }
     AllocationPtr made = mapPhysical(physical, MemoryKind::kOpened);
     if (made == nullptr) return cudaErrorMemoryAllocation;
-    made->access = (1u << device) | (1u << physical->device);
     made->flags = static_cast<unsigned>(device);
     entry = std::move(made);
   }
@@ -140,7 +161,10 @@ cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   const AllocationPtr found = find(pointer);
   if (found == nullptr || found->at() != pointer) return note(cudaErrorInvalidValue);
-  if (found->kind == MemoryKind::kPool) return cudaFreeAsync(pointer, nullptr);
+  if (found->kind == MemoryKind::kPool) {
+    freeOfPool(found);
+    return note(healthOf(found->device));
+  }
   if (found->kind != MemoryKind::kDevice && found->kind != MemoryKind::kManaged)
     return note(cudaErrorInvalidValue);
   waitForDevice(found->device);
@@ -238,7 +262,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
   const AllocationPtr found = find(pointer);
   if (found == nullptr || found->kind != MemoryKind::kDevice) return note(cudaErrorInvalidValue);
-  HandleContent content{getpid(), found->physical->fd, {}};
+  HandleContent content{ownPid(), found->physical->fd, {}};
   const std::string& name = found->physical->name;
   if (name.size() >= sizeof(content.name)) return note(cudaErrorInvalidValue);
   std::memcpy(content.name, name.data(), name.size());

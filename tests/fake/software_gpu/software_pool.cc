@@ -2,11 +2,15 @@
 //
 // Memory in the order of a stream: cudaMallocAsync and pools, which travel to other processes as
 // descriptors, and then their memory by export data. Memory is there as soon as it is asked for;
-// it goes when the stream comes to its end.
+// it goes when the stream comes to its end. Whoever imported some must free it before its owner
+// does: an owner that is the first fails the device.
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -36,12 +40,73 @@ Pools& pools() {
   return *only;
 }
 
+struct Imports {
+  std::mutex mutex;
+  // By pool and place; under mutex.
+  std::map<std::pair<std::string, uint64_t>, std::weak_ptr<Allocation>> known;
+};
+Imports& imports() {
+  static auto* const only = new Imports;
+  return *only;
+}
+
+// What is in export data: the pool, and where in it.
 struct PointerContent {
-  pid_t pid;
-  int fd;
-  char name[56];
+  char name[48];
+  uint64_t offset;
+  uint64_t bytes;
 };
 static_assert(sizeof(PointerContent) == sizeof(cudaMemPoolPtrExportData));
+
+// To import more at once ends the process inside the driver (said of driver 580).
+constexpr uint64_t kMostImported = uint64_t{5248} << 20;
+
+// Imports hold a lock on their part of the pool's file, of an opening of their own: it goes with
+// them, and with their process.
+struct flock partOf(const Physical& physical, short type) {
+  struct flock part {};
+  part.l_type = type;
+  part.l_whence = SEEK_SET;
+  part.l_start = physical.offset;
+  part.l_len = static_cast<off_t>(physical.mappedBytes);
+  return part;
+}
+
+bool isImportedElsewhere(const Physical& physical) {
+  struct flock part = partOf(physical, F_WRLCK);
+  return fcntl(physical.fd, F_OFD_GETLK, &part) == 0 && part.l_type != F_UNLCK;
+}
+
+// Null: no room. Begins behind the first granule, which nobody gets.
+std::shared_ptr<Physical> takeFrom(Pool& pool, size_t bytes) {
+  auto made = std::make_shared<Physical>();
+  made->device = pool.device;
+  made->bytes = bytes;
+  made->mappedBytes = (bytes + 4095) / 4096 * 4096;
+  made->name = pool.name;
+  const size_t granules = (bytes + kGranule - 1) / kGranule * kGranule;
+  if (!takeRoom(pool.device, made->mappedBytes)) return nullptr;
+  made->isOurs = true;
+  made->offset = pool.end.fetch_add(static_cast<off_t>(granules)) + static_cast<off_t>(kGranule);
+  made->fd = fcntl(pool.fd, F_DUPFD_CLOEXEC, 0);
+  // Grows the file where it ends before.
+  const std::string garbage(std::min<size_t>(made->mappedBytes, 65536), static_cast<char>(0xA5));
+  const off_t last = made->offset + static_cast<off_t>(made->mappedBytes) - 1;
+  if (made->fd < 0 || pwrite(made->fd, "", 1, last) != 1 ||
+      pwrite(made->fd, garbage.data(), garbage.size(), made->offset) < 0)
+    return nullptr;
+  return made;
+}
+
+void freeNow(const AllocationPtr& found) {
+  if (found->physical->isOurs && found->pool->fd >= 0 && isImportedElsewhere(*found->physical))
+    failDevice(found->device, "memory of a pool was freed while another process has it imported");
+  forget(*found);
+  unmap(*found);
+  if (found->physical->isOurs) return;
+  struct flock part = partOf(*found->physical, F_UNLCK);
+  (void)fcntl(found->physical->fd, F_OFD_SETLK, &part);
+}
 
 cudaMemPool_t handleOf(const PoolPtr& pool) {
   return reinterpret_cast<cudaMemPool_t>(pool.get());
@@ -83,8 +148,9 @@ cudaError_t allocate(void** pointer, size_t bytes, const PoolPtr& pool, cudaStre
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
-  const auto physical = makePhysical(pool->device, bytes, 0, error);
-  if (physical == nullptr) return error;
+  const auto physical =
+      pool->fd < 0 ? makePhysical(pool->device, bytes, 0, error) : takeFrom(*pool, bytes);
+  if (physical == nullptr) return cudaErrorMemoryAllocation;
   const AllocationPtr made = mapPhysical(physical, MemoryKind::kPool, nullptr, pool);
   if (made == nullptr) return cudaErrorMemoryAllocation;
   *pointer = made->at();
@@ -99,13 +165,15 @@ cudaError_t release(void* pointer, cudaStream_t handle) {
   if (found == nullptr || found->at() != pointer || found->kind != MemoryKind::kPool)
     return cudaErrorInvalidValue;
   if (isCapturing(stream)) return cudaErrorNotSupported;
-  return submit(stream, [found] {
-    forget(*found);
-    unmap(*found);
-  });
+  return submit(stream, [found] { freeNow(found); });
 }
 
 }  // namespace
+
+void freeOfPool(const AllocationPtr& allocation) {
+  freeNow(allocation);
+}
+
 }  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
@@ -232,6 +300,7 @@ cudaError_t cudaMemPoolExportToShareableHandle(void* shareable, cudaMemPool_t ha
     return note(cudaErrorInvalidValue);
   const int fd = fcntl(pool->fd, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return note(cudaErrorMemoryAllocation);
+  pool->isExported = true;
   *static_cast<int*>(shareable) = fd;
   return cudaSuccess;
 }
@@ -255,13 +324,15 @@ cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* handle, void* sh
   return cudaSuccess;
 }
 
+// As seen on the real one: not before the pool itself was exported.
 cudaError_t cudaMemPoolExportPointer(cudaMemPoolPtrExportData* data, void* pointer) {
   const AllocationPtr found = find(pointer);
   if (found == nullptr || found->at() != pointer || found->kind != MemoryKind::kPool ||
-      found->pool->isImported || found->pool->handleTypes == 0)
+      found->pool->isImported || !found->pool->isExported)
     return note(cudaErrorInvalidValue);
-  PointerContent content{getpid(), found->physical->fd, {}};
-  const std::string& name = found->physical->name;
+  PointerContent content{
+      {}, static_cast<uint64_t>(found->physical->offset), found->physical->bytes};
+  const std::string& name = found->pool->name;
   if (name.size() >= sizeof(content.name)) return note(cudaErrorInvalidValue);
   std::memcpy(content.name, name.data(), name.size());
   std::memcpy(data, &content, sizeof(content));
@@ -275,14 +346,33 @@ cudaError_t cudaMemPoolImportPointer(void** pointer, cudaMemPool_t handle,
   PointerContent content;
   std::memcpy(&content, data, sizeof(content));
   content.name[sizeof(content.name) - 1] = 0;
-  const std::string path =
-      "/proc/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  const auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
-  if (physical == nullptr || physical->name != content.name || physical->device != pool->device)
+  if (pool->name != content.name) return note(cudaErrorInvalidValue);
+  if (content.bytes > kMostImported) {
+    std::fprintf(stderr, "software GPU: the driver ends here, importing %llu bytes of a pool\n",
+                 static_cast<unsigned long long>(content.bytes));
+    std::abort();
+  }
+  Imports& all = imports();
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<Allocation>& known = all.known[{pool->name, content.offset}];
+  // As the real one, which does not count: the first free takes it from everybody.
+  if (const AllocationPtr same = known.lock(); same != nullptr && find(same->at()) == same) {
+    *pointer = same->at();
+    return cudaSuccess;
+  }
+  auto physical = std::make_shared<Physical>();
+  physical->device = pool->device;
+  physical->offset = static_cast<off_t>(content.offset);
+  physical->bytes = content.bytes;
+  physical->mappedBytes = (content.bytes + 4095) / 4096 * 4096;
+  physical->name = pool->name;
+  physical->fd = open(("/proc/self/fd/" + std::to_string(pool->fd)).c_str(), O_RDWR | O_CLOEXEC);
+  struct flock part = partOf(*physical, F_RDLCK);
+  if (physical->fd < 0 || fcntl(physical->fd, F_OFD_SETLK, &part) != 0)
     return note(cudaErrorInvalidValue);
   const AllocationPtr made = mapPhysical(physical, MemoryKind::kPool, nullptr, pool);
   if (made == nullptr) return note(cudaErrorMemoryAllocation);
+  known = made;
   *pointer = made->at();
   return cudaSuccess;
 }
