@@ -462,7 +462,7 @@ Status BlockProgram::checkOverlapWithSource() const {
 }
 
 Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& program,
-                           Binding& binding, std::byte* slabWindow) {
+                           Binding& binding, std::byte* slabWindow, Device device) {
   const LinkTraits& traits = peer.link().traits();
   if (traits.transport == "self") PEERLANE_RETURN_IF_ERROR(checkOverlapWithSource());
   const Access wanted = direction_ == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
@@ -496,7 +496,12 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
                                                  accessName(memory.grant.access) + ", this needs " +
                                                  accessName(wanted));
     payload.targets.push_back({.name = "remote", .side = Side::kRemote});
-    data.push_back({.address = memory.mapped, .bytes = memory.grant.bytes, .remote = &memory});
+    std::byte* const address = memory.on(device);
+    if (address == nullptr && memory.mapped != nullptr)
+      return Status(Code::kNotSupported, "the peer's region " +
+                                             std::to_string(memory.grant.allocation) +
+                                             " could not be opened for " + device.toString());
+    data.push_back({.address = address, .bytes = memory.grant.bytes, .remote = &memory});
   }
   if (!locals_.empty()) {
     std::vector<Segment> segments = std::move(layout_.segments);

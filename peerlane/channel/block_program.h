@@ -55,9 +55,9 @@ class BlockProgram {
   // The program with its binding; once, for a list of blocks goes into it. Requires: imported.
   // Or not imported, wholly or in part: then the one remote region is bound to lateBase(). `notify`
   // must outlive the run. `slabWindow`: where a device finds the peer's slab; null for programs
-  // that a CPU runs.
+  // that a CPU runs. `device`: who runs it. kNotSupported for memory that this one does not reach.
   Status lower(const PeerCore& peer, OwnedNotify& notify, Program& program, Binding& binding,
-               std::byte* slabWindow = nullptr);
+               std::byte* slabWindow = nullptr, Device device = {});
 
   // Who moves the bytes: null when all of it is host memory; else the GPU where local memory lies;
   // else, where only the peer's is a GPU's, the one of `stream`, or this context's first. Errors:

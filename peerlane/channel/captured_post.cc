@@ -88,7 +88,8 @@ Result<Transfer> CapturedPost::capture(const std::shared_ptr<PeerCore>& peer,
     byGraph.signalAdd = notify.signalAdd;
     Program program;
     Binding binding;
-    PEERLANE_RETURN_IF_ERROR(post->blocks_.lower(*peer, byGraph, program, binding, window));
+    PEERLANE_RETURN_IF_ERROR(
+        post->blocks_.lower(*peer, byGraph, program, binding, window, executor.device()));
     // A graph of copies is slow (and cannot be told to do nothing), so a kernel is the choice.
     const Engine engine = options.engine == Engine::kAuto ? Engine::kSm : options.engine;
     PEERLANE_ASSIGN(post->program_,

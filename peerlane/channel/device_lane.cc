@@ -175,15 +175,15 @@ bool DeviceLane::takeImports() {
       if (state == ImportSlot::State::kFailed && broken.isOk()) broken = named.slot->failure;
       if (state != ImportSlot::State::kReady || named.entered) continue;
       const ImportedRegion& region = *named.slot->region;
-      if (region.memory.mapped == nullptr ||
-          !allows(region.memory.grant.access, Access::kRemoteWrite)) {
+      std::byte* const address = region.memory.on(executor_.device());
+      if (address == nullptr || !allows(region.memory.grant.access, Access::kRemoteWrite)) {
         broken = Status(Code::kPermissionDenied,
                         "a receive names memory that this side may not write to");
         continue;
       }
       named.entered = named.slot->region->gate.enter();
       if (!named.entered) continue;
-      broken = names_->add(named.name.allocation, named.name.generation, region.memory.mapped,
+      broken = names_->add(named.name.allocation, named.name.generation, address,
                            region.memory.grant.bytes);
       moved = true;
     }

@@ -51,7 +51,8 @@ Status DevicePlan::prepare(const PlanOptions& options) {
   }
   Program program;
   Binding binding;
-  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding, window));
+  PEERLANE_RETURN_IF_ERROR(
+      blocks_.lower(*peer_, notify_, program, binding, window, executor_.device()));
   PEERLANE_ASSIGN(
       program_,
       executor_.prepare(program, binding,

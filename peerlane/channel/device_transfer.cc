@@ -89,7 +89,8 @@ Status DeviceTransfer::enqueueLate() {
   OwnedNotify nothing;
   Program program;
   Binding binding;
-  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, nothing, program, binding));
+  PEERLANE_RETURN_IF_ERROR(
+      blocks_.lower(*peer_, nothing, program, binding, nullptr, executor_.device()));
   PEERLANE_ASSIGN(program_, executor_.prepare(program, binding, {.engine = Engine::kSm}));
   PEERLANE_ASSIGN(late_, executor_.postLate(*program_, options_.deviceStream));
   post_ = late_.post;
@@ -109,7 +110,8 @@ Status DeviceTransfer::enqueue(DeviceStream stream) {
   byStream.signalAdd = notify_.signalAdd;
   Program program;
   Binding binding;
-  PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, byStream, program, binding, window));
+  PEERLANE_RETURN_IF_ERROR(
+      blocks_.lower(*peer_, byStream, program, binding, window, executor_.device()));
   PEERLANE_ASSIGN(program_, executor_.prepare(program, binding,
                                               {.engine = options_.engine, .ctas = options_.ctas}));
   PEERLANE_ASSIGN(post_, executor_.post(*program_, stream));
@@ -178,8 +180,15 @@ bool DeviceTransfer::advance() {
         if (stop.isOk()) return false;
       }
       if (stop.isOk()) stop = enterGates(false);
+      std::byte* base = nullptr;
       if (stop.isOk()) {
-        executor_.resolve(late_, blocks_.remotes().front().slot()->region->memory.mapped);
+        base = blocks_.remotes().front().slot()->region->memory.on(executor_.device());
+        if (base == nullptr)
+          stop = Status(Code::kNotSupported, "the peer's region could not be opened for " +
+                                                 executor_.device().toString());
+      }
+      if (stop.isOk()) {
+        executor_.resolve(late_, base);
         state_ = State::kRunning;
       } else {
         executor_.refuse(late_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/memory/cuda_pools.h"
 #include "peerlane/memory/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 
@@ -323,6 +324,7 @@ Status openToGpu(const std::byte* allocation, size_t bytes, int owner,
                   "cuda:" + std::to_string(gpu.gpu()) +
                       " cannot reach the memory of cuda:" + std::to_string(owner));
   const cuda::CurrentContext current(gpu);
+  if (void* pool = poolOf(allocation); pool != nullptr) return openPoolToGpu(pool, gpu);
   if (vmmKindOf(allocation) != VmmKind::kNone) {
     const CUmemAccessDesc access = accessFor(gpu.gpu());
     return check(api().cuMemSetAccess(reinterpret_cast<CUdeviceptr>(allocation), bytes, &access, 1),

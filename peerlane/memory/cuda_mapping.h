@@ -57,8 +57,9 @@ VmmKind vmmKindOf(const void* address);
 Result<Fd> exportDescriptor(const void* address);
 
 // Lets `gpu` reach memory of this process that lies on another GPU: [allocation, +bytes), a whole
-// allocation or whole chunks side by side. Once per pair is enough for cudaMalloc memory; VMM
-// memory is opened piece by piece. Errors: kNotSupported when the two have no path to each other.
+// allocation or whole chunks side by side. Once per pair is enough for cudaMalloc memory, once per
+// pool for memory of pools; VMM memory is opened piece by piece. Errors: kNotSupported when the two
+// have no path to each other.
 Status openToGpu(const std::byte* allocation, size_t bytes, int owner,
                  const cuda::PrimaryContext& gpu);
 

@@ -7,6 +7,7 @@
 
 #include "peerlane/memory/chunk_runs.h"
 #include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda_pools.h"
 #include "peerlane/os/cuda_driver.h"
 
 namespace peerlane {
@@ -26,19 +27,28 @@ struct PointerFacts {
   int gpu = -1;
   unsigned legacyCapable = 0;
   unsigned long long identity = 0;
+  void* pool = nullptr;  // that it was taken from (cudaMallocAsync)
 };
 
 Result<PointerFacts> factsOf(const void* pointer) {
   PointerFacts facts;
-  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-                                 CU_POINTER_ATTRIBUTE_BUFFER_ID};
-  void* values[] = {&facts.type, &facts.managed, &facts.gpu, &facts.legacyCapable, &facts.identity};
+  CUpointer_attribute names[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_BUFFER_ID,      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  void* values[] = {&facts.type,          &facts.managed,  &facts.gpu,
+                    &facts.legacyCapable, &facts.identity, &facts.pool};
   PEERLANE_RETURN_IF_ERROR(
       check(api().cuPointerGetAttributes(std::size(names), names, values, addressOf(pointer)),
             "cuPointerGetAttributes"));
   return facts;
+}
+
+Status notExported(MemoryDescription& description, std::string whyNot) {
+  description.kind = MemoryKind::kCudaPrivate;
+  description.text += "; not mapped by peers: " + whyNot;
+  description.whyNot = std::move(whyNot);
+  return Status::ok();
 }
 
 Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
@@ -56,18 +66,26 @@ Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
       return Status::ok();
     }
     (void)cudaGetLastError();
-    description.text += "; no IPC handle: " + std::string(got.message());
+    return notExported(description, "no IPC handle: " + std::string(got.message()));
+  }
+  if (facts.pool != nullptr) {
+    PEERLANE_ASSIGN(
+        PoolMemory memory,
+        describePoolMemory(facts.pool, reinterpret_cast<const void*>(base), size, facts.identity));
+    if (!memory.pool) return notExported(description, std::move(memory.whyNot));
+    description.kind = MemoryKind::kCudaPool;
+    description.pool = std::move(memory.pool);
+    description.handle = std::move(memory.handle);
+    description.text += ", cudaMallocAsync (pool's descriptor)";
     return Status::ok();
   }
   PEERLANE_ASSIGN(description.backing, exportDescriptor(reinterpret_cast<const void*>(base)));
   if (description.backing) {
     description.kind = MemoryKind::kCudaDescriptor;
     description.text += ", VMM (descriptor)";
-  } else {
-    description.text +=
-        "; not mapped by peers: neither cudaMalloc memory nor made for export as a descriptor";
+    return Status::ok();
   }
-  return Status::ok();
+  return notExported(description, "neither cudaMalloc memory nor made for export as a descriptor");
 }
 
 // A range that begins `offset` behind `base` and is made of several VMM allocations, side by side.
@@ -113,11 +131,11 @@ Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, 
   description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text() +
                      " (VMM, descriptors on demand)";
   if (fixed != UINT64_MAX) {
-    description.kind = MemoryKind::kCudaPrivate;
     description.handle.clear();
-    description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text() +
-                       "; not mapped by peers: chunk " + std::to_string(fixed) +
-                       " was not made for export as a descriptor";
+    description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text();
+    PEERLANE_RETURN_IF_ERROR(
+        notExported(description,
+                    "chunk " + std::to_string(fixed) + " was not made for export as a descriptor"));
   }
   return description;
 }

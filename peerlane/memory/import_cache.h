@@ -2,9 +2,10 @@
 //
 // ImportCache: the regions of one peer that are imported here, by allocation id and generation, so
 // that a region is attached once however often it is named, and detached when its last user is
-// gone. Thread-safe.
+// gone. Who detaches it says so by gone(). Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -25,6 +26,22 @@ struct ImportedRegion {
   UseGate gate;
   std::atomic<bool> freed{false};  // why the gate is closed: its owner has lost it
   PinSlot pin;  // of host memory that is mapped here; released when the gate is drained
+
+  // True once nothing here reaches the memory: no transfer is under way, the gate being closed, and
+  // what devices or the driver held of it is given back, which the first such call begins.
+  static bool letGo(const std::shared_ptr<ImportedRegion>& region) {
+    if (!region->gate.drained()) return false;
+    if (!region->lettingGo_.exchange(true))
+      region->slot().release([region] { region->gone_.store(true, std::memory_order_release); });
+    return region->gone_.load(std::memory_order_acquire);
+  }
+  // Whether its owner must not go on before letGo(): it may not merely stay mapped.
+  bool isHeld() const { return memory.hold != nullptr; }
+  PinSlot& slot() { return memory.hold ? *memory.hold : pin; }
+
+ private:
+  std::atomic<bool> lettingGo_{false};
+  std::atomic<bool> gone_{false};  // release by who gave it back, acquire by who tells the owner
 };
 
 class ImportCache {
@@ -36,7 +53,7 @@ class ImportCache {
   std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation) const {
     const std::lock_guard lock(mutex_);
     auto found = regions_.find({allocation, generation});
-    return found == regions_.end() ? nullptr : found->second.lock();
+    return found == regions_.end() ? nullptr : found->second.region.lock();
   }
 
   std::shared_ptr<ImportedRegion> insert(RemoteMemory memory) {
@@ -46,25 +63,53 @@ class ImportCache {
       (*release)(std::unique_ptr<ImportedRegion>(last));
     });
     const std::lock_guard lock(mutex_);
-    std::erase_if(regions_, [](const auto& entry) { return entry.second.expired(); });
-    regions_[{raw->memory.grant.allocation, raw->memory.grant.generation}] = region;
+    Entry& entry = regions_[{raw->memory.grant.allocation, raw->memory.grant.generation}];
+    entry.region = region;
+    entry.isHeld = raw->isHeld();
+    ++entry.copies;
     return region;
+  }
+
+  // What `release` got is given back.
+  void gone(const RegionGrant& grant) {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find({grant.allocation, grant.generation});
+    if (found != regions_.end() && --found->second.copies == 0) regions_.erase(found);
+  }
+  // Its last user is gone, and it is not given back yet.
+  bool isLeaving(uint64_t allocation, uint64_t generation) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find({allocation, generation});
+    return found != regions_.end() && found->second.isLeaving();
+  }
+  // The same of any whose owner must not go on before.
+  bool isAnyHeldLeaving() const {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(regions_.begin(), regions_.end(), [](const auto& entry) {
+      return entry.second.isHeld && entry.second.isLeaving();
+    });
   }
 
   // Every region that still has users.
   std::vector<std::shared_ptr<ImportedRegion>> all() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<ImportedRegion>> alive;
-    for (const auto& [key, weak] : regions_)
-      if (auto region = weak.lock()) alive.push_back(std::move(region));
+    for (const auto& [key, entry] : regions_)
+      if (auto region = entry.region.lock()) alive.push_back(std::move(region));
     return alive;
   }
 
  private:
   using Key = std::pair<uint64_t, uint64_t>;
+  struct Entry {
+    std::weak_ptr<ImportedRegion> region;
+    size_t copies = 0;  // imported and not given back; more than one where it was imported again
+    bool isHeld = false;
+    bool isLeaving() const { return copies > (region.expired() ? 0u : 1u); }
+  };
   std::shared_ptr<Release> release_;
   mutable std::mutex mutex_;
-  std::map<Key, std::weak_ptr<ImportedRegion>> regions_;
+  std::map<Key, Entry> regions_;
 };
 
 }  // namespace peerlane

@@ -19,6 +19,8 @@
 
 namespace peerlane {
 
+struct ExportedPool;
+
 // One of several physical allocations that a range of GPU memory is made of.
 struct CudaChunk {
   uint64_t bytes = 0;
@@ -36,6 +38,9 @@ struct MemoryDescription {
   std::vector<std::byte> handle;
   std::vector<CudaChunk>
       chunks{};  // where there are several, side by side; the first is `identity`
+  std::shared_ptr<const ExportedPool> pool{};  // kCudaPool: what it was taken from
+  // kCudaPrivate: why no other process can map it. Peers are told.
+  std::string whyNot{};
   bool writable = true;
   std::string
       text;  // for people: "shared memory (/memfd:pool)", "private memory; not shared because ..."

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "peerlane/memory/device.h"
@@ -15,6 +16,7 @@
 namespace peerlane {
 
 class ChunkMap;
+class PinSlot;
 
 // How the owner's memory can be reached. Numbers are wire format.
 enum class MemoryKind : uint8_t {
@@ -22,11 +24,12 @@ enum class MemoryKind : uint8_t {
   kShared = 1,          // backed by a descriptor that can be mapped elsewhere
   kCudaDescriptor = 2,  // GPU memory that travels as a descriptor (VMM)
   kCudaHandle = 3,      // GPU memory that travels as a legacy IPC handle (cudaMalloc)
-  kCudaPrivate = 4,     // GPU memory that no other process can map
+  kCudaPrivate = 4,     // GPU memory that no other process can map (MemoryDescription::whyNot)
   kCudaChunks = 5,      // GPU memory of several allocations side by side, each by a descriptor
+  kCudaPool = 6,        // GPU memory of a pool: its descriptor, and a handle of the allocation
 };
 
-inline constexpr MemoryKind kLastMemoryKind = MemoryKind::kCudaChunks;
+inline constexpr MemoryKind kLastMemoryKind = MemoryKind::kCudaPool;
 
 constexpr bool isCuda(MemoryKind kind) {
   return kind >= MemoryKind::kCudaDescriptor;
@@ -46,8 +49,9 @@ struct RegionGrant {
   Device device;
   // GPU memory: what has to be mapped, of which the region is a part from `fdOffset` on.
   uint64_t backingBytes = 0;
-  uint64_t identity = 0;          // of that allocation in its process; never used twice there
-  std::vector<std::byte> handle;  // kCudaHandle; kCudaChunks: the sizes (chunk_runs.h)
+  uint64_t identity = 0;  // of that allocation in its process; never used twice there
+  // kCudaHandle, kCudaPool (cuda_pools.h); kCudaChunks: the sizes (chunk_runs.h).
+  std::vector<std::byte> handle;
 };
 
 // The engine of memory that a GPU reaches.
@@ -60,6 +64,19 @@ struct RemoteMemory {
   const char* engine = "";      // who copies: "mapped", "cma", "ring", "socket", "cuda"
   uint64_t linkKey = 0;         // private to the link
   std::shared_ptr<ChunkMap> chunks{};  // where parts may still be missing at `mapped`; else null
+  // Where the importer has to be through before the owner may go on: released once the memory is
+  // not used any more, and `mapped` ends with it. Else null.
+  std::shared_ptr<PinSlot> hold{};
+  // Of GPU memory that each GPU of this context finds at an address of its own: where, by GPU. The
+  // first one's is `mapped`, too.
+  std::vector<std::pair<Device, std::byte*>> perDevice{};
+
+  // Where `device` finds it; null: it does not.
+  std::byte* on(Device device) const {
+    for (const auto& [known, address] : perDevice)
+      if (known == device) return address;
+    return perDevice.empty() ? mapped : nullptr;
+  }
 };
 
 }  // namespace peerlane

@@ -46,6 +46,13 @@ namespace peerlane::cuda {
   ENTRY(cuMemRetainAllocationHandle, 11000)            \
   ENTRY(cuMemExportToShareableHandle, 10020)           \
   ENTRY(cuMemImportFromShareableHandle, 10020)         \
+  ENTRY(cuMemPoolExportToShareableHandle, 11020)       \
+  ENTRY(cuMemPoolImportFromShareableHandle, 11020)     \
+  ENTRY(cuMemPoolExportPointer, 11020)                 \
+  ENTRY(cuMemPoolImportPointer, 11020)                 \
+  ENTRY(cuMemPoolSetAccess, 11020)                     \
+  ENTRY(cuMemPoolGetAccess, 11020)                     \
+  ENTRY(cuMemPoolDestroy, 11020)                       \
   ENTRY(cuStreamWaitValue64, 11070)                    \
   ENTRY(cuStreamWriteValue64, 11070)                   \
   ENTRY(cuStreamGetId, 12000)                          \

@@ -17,9 +17,21 @@ Result<std::string> bootId() {
   return id;
 }
 
-uint64_t namespaceInode(const std::string& name) {
+namespace {
+
+uint64_t inodeOf(const std::string& process, const std::string& name) {
   struct stat file {};
-  return ::stat(("/proc/self/ns/" + name).c_str(), &file) == 0 ? file.st_ino : 0;
+  return ::stat(("/proc/" + process + "/ns/" + name).c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+}  // namespace
+
+uint64_t namespaceInode(const std::string& name) {
+  return inodeOf("self", name);
+}
+
+uint64_t namespaceInodeOf(pid_t pid, const std::string& name) {
+  return inodeOf(std::to_string(pid), name);
 }
 
 Result<HostIdentity> HostIdentity::ofThisProcess() {

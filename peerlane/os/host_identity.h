@@ -5,6 +5,8 @@
 // abstract sockets. A value.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -16,6 +18,8 @@ namespace peerlane {
 Result<std::string> bootId();
 // The inode number of this process's namespace "net", "pid", ...; 0 when the kernel has none.
 uint64_t namespaceInode(const std::string& name);
+// The same of another process; 0, too, where this one may not know.
+uint64_t namespaceInodeOf(pid_t pid, const std::string& name);
 
 struct HostIdentity {
   std::string bootId;

@@ -290,7 +290,7 @@ Status PeerCore::sendSlab() {
         if (!self) return;           // the link went with the peer
         if (self->forked()) return;  // locks may be held for ever
         std::shared_ptr<ImportedRegion> shared = std::move(region);
-        shared->pin.release([self, shared] { self->dropImported(shared); });
+        shared->slot().release([self, shared] { self->dropImported(shared); });
       });
   PEERLANE_ASSIGN(
       auto memory,
@@ -435,10 +435,12 @@ void PeerCore::leave(const Status& reason) {
   if (imported_) {
     auto regions = imported_->all();
     if (peerSlab_) regions.push_back(peerSlab_);
-    const auto busy = [](const std::shared_ptr<ImportedRegion>& region) {
-      return !region->gate.drained();
+    const auto busy = [this](const std::shared_ptr<ImportedRegion>& region) {
+      if (!region->gate.drained()) return true;
+      return region->isHeld() && !ImportedRegion::letGo(region) && !peerLeft_;
     };
-    if (std::any_of(regions.begin(), regions.end(), busy)) {
+    if (std::any_of(regions.begin(), regions.end(), busy) ||
+        (imported_->isAnyHeldLeaving() && !peerLeft_)) {
       leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });
       return;
     }

@@ -332,7 +332,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   struct Revoked {
     uint64_t request;
-    std::shared_ptr<ImportedRegion> region;
+    uint64_t allocation;
+    uint64_t generation;
+    std::shared_ptr<ImportedRegion> region;  // null where only what has left it is waited for
   };
   std::mutex revokedMutex_;
   std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "peerlane/core/log.h"
+#include "peerlane/memory/cuda_pools.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -90,7 +91,12 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t
     return Status(Code::kNotSupported,
                   region.device.toString() + " memory, and no link between the two reaches GPUs");
   Link& link = isCuda(region.kind) ? *deviceLink_ : *link_;
-  PEERLANE_ASSIGN(Grant grant, link.grant(std::move(region), record.memory.backing));
+  const Fd& backing = record.memory.pool ? record.memory.pool->fd : record.memory.backing;
+  auto granted = link.grant(std::move(region), backing);
+  if (!granted.isOk() && !record.memory.whyNot.empty())
+    return Status(granted.status().code(),
+                  std::string(granted.status().message()) + ": " + record.memory.whyNot);
+  PEERLANE_ASSIGN(Grant grant, std::move(granted));
   control::ImportReply reply;
   reply.request = request;
   reply.memoryKind = static_cast<uint8_t>(grant.region.kind);
@@ -197,7 +203,10 @@ Result<RemoteMemory> PeerCore::attach(Grant grant) {
 
 // The last user of an imported region is gone, and no device reaches it any more. Any thread.
 void PeerCore::dropImported(std::shared_ptr<ImportedRegion> region) {
-  if (over()) return linkOf(region->memory).detach(region->memory);
+  if (over()) {
+    linkOf(region->memory).detach(region->memory);
+    return imported_->gone(region->memory.grant);
+  }
   progress().post(
       [self = shared_from_this(), region = std::move(region)] { self->forgetImported(*region); });
 }
@@ -205,6 +214,7 @@ void PeerCore::dropImported(std::shared_ptr<ImportedRegion> region) {
 void PeerCore::forgetImported(ImportedRegion& region) {
   const RegionGrant grant = region.memory.grant;
   linkOf(region.memory).detach(region.memory);
+  imported_->gone(grant);
   if (state() == PeerState::kReady || state() == PeerState::kSilent)
     (void)connection_->sendIfOpen(control::Release{grant.allocation, grant.generation});
 }
@@ -234,17 +244,19 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, bool freed,
 Status PeerCore::handle(control::Revoke& message) {
   if (!imported_) return Status(Code::kCorrupt, "a revocation before the link is made");
   auto region = imported_->find(message.allocation, message.generation);
-  if (!region) return connection_->send(control::RevokeDone{message.request, Code::kOk});
-  if (message.freed) {
+  if (!region && !imported_->isLeaving(message.allocation, message.generation))
+    return connection_->send(control::RevokeDone{message.request, Code::kOk});
+  if (region && message.freed) {
     region->freed.store(true,
                         std::memory_order_relaxed);  // before the gate, which is looked at first
     PEERLANE_LOG_WARN("peer {} freed its region {} without unregistering it", number_,
                       message.allocation);
   }
-  region->gate.close();
+  if (region) region->gate.close();
   {
     const std::lock_guard lock(revokedMutex_);
-    revoked_.push_back({message.request, std::move(region)});
+    revoked_.push_back(
+        {message.request, message.allocation, message.generation, std::move(region)});
     revokedCount_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
   }
   watchRevocations();
@@ -265,12 +277,12 @@ bool PeerCore::turnRevocations() {
   const std::lock_guard lock(revokedMutex_);
   const size_t before = revoked_.size();
   std::erase_if(revoked_, [this](const Revoked& revoked) {
-    if (!revoked.region->gate.drained()) return false;
-    // In one process it is the owner's memory itself that was pinned.
-    revoked.region->pin.release([self = shared_from_this(), revoked] {
-      self->progress().post([self, request = revoked.request] {
-        (void)self->connection_->sendIfOpen(control::RevokeDone{request, Code::kOk});
-      });
+    // In one process it is the owner's memory itself that was pinned; and pool memory has to be
+    // freed here before its owner frees it.
+    if (revoked.region && !ImportedRegion::letGo(revoked.region)) return false;
+    if (imported_->isLeaving(revoked.allocation, revoked.generation)) return false;
+    progress().post([self = shared_from_this(), request = revoked.request] {
+      (void)self->connection_->sendIfOpen(control::RevokeDone{request, Code::kOk});
     });
     return true;
   });

@@ -39,6 +39,9 @@ struct LinkTraits {
       rightsEnforcedBy;  // "owner" or "initiator": what really guards a region's access rights
   std::vector<std::string>
       refused;              // alternatives not taken, each with the reason ("cma: EPERM (...)")
+  // Memory of GPUs: why cudaMalloc memory of the peer cannot be opened here, where only others of
+  // its kinds can; empty where all can.
+  std::string legacyRefused{};
   bool isFallback = false;  // one of these would have been better, and nobody had excluded it
   Waker waker;  // of the peer: to be rung after a mapped word was stored there; may be empty
 };

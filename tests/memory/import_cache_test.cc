@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -74,6 +76,71 @@ TEST(ImportCache, EachRegionIsReleasedOnceWhateverThreadsDo) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(cache.all().empty());
   EXPECT_EQ(released.load(), inserted.load());
+}
+
+// What had its last user is on its way out until it is given back, also where the same region was
+// imported again meanwhile.
+TEST(ImportCache, WhatIsOnItsWayOutIsKnownUntilItIsGivenBack) {
+  std::vector<std::unique_ptr<ImportedRegion>> leaving;
+  ImportCache cache(
+      [&](std::unique_ptr<ImportedRegion> region) { leaving.push_back(std::move(region)); });
+  auto first = cache.insert(memory(1, 10));
+  EXPECT_FALSE(cache.isLeaving(1, 10));
+  first.reset();
+  EXPECT_TRUE(cache.isLeaving(1, 10));
+  EXPECT_FALSE(cache.isLeaving(1, 11));
+  EXPECT_FALSE(cache.isAnyHeldLeaving()) << "its owner does not wait for that one";
+  auto again = cache.insert(memory(1, 10));
+  EXPECT_TRUE(cache.isLeaving(1, 10)) << "the first one still is";
+  cache.gone(leaving.front()->memory.grant);
+  EXPECT_FALSE(cache.isLeaving(1, 10));
+  EXPECT_EQ(cache.find(1, 10), again);
+  again.reset();
+  EXPECT_TRUE(cache.isLeaving(1, 10));
+  cache.gone(leaving.back()->memory.grant);
+  EXPECT_FALSE(cache.isLeaving(1, 10));
+  RemoteMemory held = memory(2, 1);
+  held.hold = std::make_shared<PinSlot>();
+  (void)cache.insert(std::move(held));
+  EXPECT_TRUE(cache.isAnyHeldLeaving());
+  cache.gone(leaving.back()->memory.grant);
+  EXPECT_FALSE(cache.isAnyHeldLeaving());
+}
+
+class SlowPin final : public DevicePin {
+ public:
+  explicit SlowPin(std::function<void()>& end) : end_(end) {}
+
+ private:
+  void whenEnded(std::function<void()> done) override { end_ = std::move(done); }
+  std::function<void()>& end_;
+};
+
+TEST(ImportCache, ARegionIsLetGoOfOnceWhatHeldItSaysSo) {
+  std::function<void()> end;
+  {
+    auto region = std::make_shared<ImportedRegion>();
+    region->memory.hold = std::make_shared<PinSlot>();
+    ASSERT_TRUE(region->memory.hold
+                    ->ensure([&] {
+                      return Result<std::unique_ptr<DevicePin>>(std::make_unique<SlowPin>(end));
+                    })
+                    .isOk());
+    ASSERT_TRUE(region->gate.enter());
+    region->gate.close();
+    EXPECT_FALSE(ImportedRegion::letGo(region));
+    EXPECT_FALSE(end) << "a transfer is under way";
+    region->gate.leave();
+    EXPECT_FALSE(ImportedRegion::letGo(region));
+    ASSERT_TRUE(end);
+    EXPECT_FALSE(ImportedRegion::letGo(region));
+    end();
+    EXPECT_TRUE(ImportedRegion::letGo(region));
+    end = nullptr;
+    auto bare = std::make_shared<ImportedRegion>();
+    bare->gate.close();
+    EXPECT_TRUE(ImportedRegion::letGo(bare)) << "nothing holds it";
+  }
 }
 
 }  // namespace

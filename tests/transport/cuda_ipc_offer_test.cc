@@ -12,10 +12,12 @@ namespace {
 
 // docs/wire.md, "Bringing up cuda_ipc", written out by hand.
 constexpr const char* kGolden =
-    "01"                                // version
+    "02"                                // version
     "02"                                // GPUs
     "000102030405060708090a0b0c0d0e0f"  // their UUIDs
-    "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff";
+    "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"
+    "fcffffef00000000"  // PID namespace
+    "00";               // no probe
 
 CudaIpcOffer sample() {
   CudaIpcOffer offer;
@@ -24,6 +26,7 @@ CudaIpcOffer sample() {
     offer.gpus[0][i] = static_cast<uint8_t>(i);
     offer.gpus[1][i] = static_cast<uint8_t>(0xf0 + i);
   }
+  offer.pidNamespace = 0xeffffffc;
   return offer;
 }
 
@@ -33,6 +36,21 @@ TEST(CudaIpcOffer, GoldenBytes) {
   const auto offer = CudaIpcOffer::decode(bytes);
   ASSERT_TRUE(offer.isOk()) << offer.status().toString();
   EXPECT_EQ(offer->gpus, sample().gpus);
+  EXPECT_EQ(offer->pidNamespace, 0xeffffffcu);
+  EXPECT_FALSE(offer->probe);
+}
+
+TEST(CudaIpcOffer, AProbeTravels) {
+  CudaIpcOffer offer = sample();
+  offer.probe.emplace();
+  for (size_t i = 0; i < kLegacyProbeBytes; ++i) (*offer.probe)[i] = static_cast<std::byte>(i);
+  std::vector<std::byte> bytes = offer.encode();
+  EXPECT_EQ(bytes.size(), 2 + 2 * 16u + 8 + 1 + kLegacyProbeBytes);
+  const auto read = CudaIpcOffer::decode(bytes);
+  ASSERT_TRUE(read.isOk()) << read.status().toString();
+  EXPECT_EQ(read->probe, offer.probe);
+  bytes[2 + 2 * 16 + 8] = std::byte{2};
+  EXPECT_EQ(CudaIpcOffer::decode(bytes).status().code(), Code::kCorrupt);
 }
 
 TEST(CudaIpcOffer, AsManyGpusAsAreAllowed) {
@@ -40,7 +58,7 @@ TEST(CudaIpcOffer, AsManyGpusAsAreAllowed) {
   for (size_t i = 0; i < CudaIpcOffer::kMostGpus; ++i)
     offer.gpus.emplace_back().fill(static_cast<uint8_t>(i));
   const std::vector<std::byte> bytes = offer.encode();
-  EXPECT_EQ(bytes.size(), 2 + 64 * 16u);
+  EXPECT_EQ(bytes.size(), 2 + 64 * 16u + 8 + 1);
   EXPECT_EQ(CudaIpcOffer::decode(bytes).value().gpus, offer.gpus);
 }
 
@@ -57,13 +75,13 @@ TEST(CudaIpcOffer, BadOffersAreNamed) {
   longer.push_back(std::byte{0});
   EXPECT_EQ(refusal(longer).code(), Code::kCorrupt);
   std::vector<std::byte> version = good;
-  version[0] = std::byte{2};
+  version[0] = std::byte{1};
   EXPECT_EQ(refusal(version).code(), Code::kNotSupported);
-  EXPECT_NE(refusal(version).message().find("version 2; this library speaks 1"), std::string::npos)
+  EXPECT_NE(refusal(version).message().find("version 1; this library speaks 2"), std::string::npos)
       << refusal(version).toString();
   for (const size_t count : {size_t{0}, CudaIpcOffer::kMostGpus + 1, size_t{255}}) {
-    std::vector<std::byte> bytes(2 + 16 * count);  // as long as it says
-    bytes[0] = std::byte{1};
+    std::vector<std::byte> bytes(2 + 16 * count + 9);  // as long as it says
+    bytes[0] = std::byte{2};
     bytes[1] = static_cast<std::byte>(count);
     EXPECT_EQ(refusal(bytes).code(), Code::kNotSupported) << count;
     EXPECT_NE(refusal(bytes).message().find(std::to_string(count) + " GPUs; expected 1 to 64"),

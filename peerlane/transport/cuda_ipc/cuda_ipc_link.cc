@@ -4,25 +4,31 @@
 #include <bit>
 #include <utility>
 
+#include "peerlane/core/log.h"
+#include "peerlane/memory/cuda_pools.h"
+
 namespace peerlane {
 
-CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess)
+CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused)
     : gpus_(std::move(gpus)), sameProcess_(sameProcess) {
   traits_.mapsRegions = true;
   traits_.transport = "cuda_ipc";
   traits_.wordsBy = "mapped";
   // Whoever maps GPU memory may write to it: CUDA knows no read-only import.
   traits_.rightsEnforcedBy = "initiator";
+  if (!legacyRefused.empty()) traits_.refused.push_back("legacy CUDA IPC: " + legacyRefused);
+  traits_.legacyRefused = std::move(legacyRefused);
 }
 
 Result<Grant> CudaIpcLink::grant(RegionGrant region, const Fd& backing) {
   if (region.kind == MemoryKind::kCudaPrivate && !sameProcess_)
     return Status(Code::kNotSupported,
-                  "this GPU memory cannot be mapped by another process (a pool or allocation that "
-                  "was not made for export); use cudaMalloc, exportable VMM memory or "
-                  "Context::allocate");
+                  "this GPU memory cannot be mapped by another process; use cudaMalloc, memory or "
+                  "pools made for export as a descriptor, or Context::allocate");
   Grant grant;
-  if (region.kind == MemoryKind::kCudaDescriptor && !sameProcess_) {
+  const bool travels =
+      region.kind == MemoryKind::kCudaDescriptor || region.kind == MemoryKind::kCudaPool;
+  if (travels && !sameProcess_) {
     PEERLANE_ASSIGN(grant.fd, backing.dup());
   }
   grant.region = std::move(region);
@@ -65,24 +71,78 @@ Result<std::shared_ptr<ChunkMap>> CudaIpcLink::reserve(const RegionGrant& region
                                     std::move(space));
 }
 
-Result<std::shared_ptr<CudaMapping>> CudaIpcLink::map(Grant& grant) {
+namespace {
+
+Status checkBounds(const RegionGrant& region) {
+  if (region.fdOffset <= region.backingBytes &&
+      region.bytes <= region.backingBytes - region.fdOffset)
+    return Status::ok();
+  return Status(Code::kCorrupt, "a grant of " + std::to_string(region.bytes) +
+                                    " bytes from offset " + std::to_string(region.fdOffset) +
+                                    " of an allocation of " + std::to_string(region.backingBytes));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CudaMapping>> CudaIpcLink::mapDescriptor(Grant& grant) {
   const RegionGrant& region = grant.region;
-  if (region.fdOffset > region.backingBytes || region.bytes > region.backingBytes - region.fdOffset)
-    return Status(Code::kCorrupt, "a grant of " + std::to_string(region.bytes) +
-                                      " bytes from offset " + std::to_string(region.fdOffset) +
-                                      " of an allocation of " +
-                                      std::to_string(region.backingBytes));
-  const std::lock_guard lock(mutex_);
-  if (auto known = byIdentity_[region.identity].lock();
-      known && known->bytes() == region.backingBytes)
-    return known;
-  Result<std::shared_ptr<CudaMapping>> made =
-      region.kind == MemoryKind::kCudaDescriptor
-          ? CudaMapping::importDescriptor(std::move(grant.fd), region.backingBytes, gpus_)
-          : CudaMapping::importHandle(region.handle, region.identity, region.backingBytes,
-                                      *gpus_.front());
-  if (made.isOk()) byIdentity_[region.identity] = *made;
+  return known(region, -1, [&] {
+    return CudaMapping::importDescriptor(std::move(grant.fd), region.backingBytes, gpus_);
+  });
+}
+
+// Under mutex_.
+Result<std::shared_ptr<CudaMapping>> CudaIpcLink::known(const RegionGrant& region, int gpu,
+                                                        const Import& import) {
+  std::weak_ptr<CudaMapping>& place = byIdentity_[{region.identity, gpu}];
+  if (auto same = place.lock(); same && same->bytes() == region.backingBytes) return same;
+  auto made = import();
+  if (made.isOk()) place = *made;
   return made;
+}
+
+// CUDA opens a handle for one GPU, at an address of its own. One that has no path to the memory
+// leaves it to the others.
+Status CudaIpcLink::openHandles(const RegionGrant& region, RemoteMemory& memory,
+                                std::vector<std::shared_ptr<CudaMapping>>& mappings) {
+  if (!traits_.legacyRefused.empty())
+    return Status(Code::kNotSupported,
+                  traits_.legacyRefused +
+                      "; VMM memory, pools made for export and Context::allocate go by descriptor");
+  Status failed;
+  for (const auto& gpu : gpus_) {
+    auto opened = known(region, gpu->gpu(), [&] {
+      return CudaMapping::importHandle(region.handle, region.identity, region.backingBytes, *gpu);
+    });
+    if (!opened.isOk()) {
+      failed = opened.status().withContext("for cuda:" + std::to_string(gpu->gpu()));
+      if (gpus_.size() > 1)
+        PEERLANE_LOG_WARN("a region of a peer is not opened {}", failed.toString());
+      continue;
+    }
+    std::byte* const address = (*opened)->data() + region.fdOffset;
+    if (memory.mapped == nullptr) memory.mapped = address;
+    if (gpus_.size() > 1)
+      memory.perDevice.emplace_back(Device{DeviceKind::kCuda, gpu->gpu()}, address);
+    mappings.push_back(std::move(*opened));
+  }
+  return memory.mapped == nullptr ? failed : Status::ok();
+}
+
+// Importers of pool memory have to free it before its owner does, so it is held apart from what
+// merely stays mapped until nobody names it any more.
+Status CudaIpcLink::importPool(Grant& grant, RemoteMemory& memory) {
+  const RegionGrant& region = grant.region;
+  if (region.backingBytes > kMostPoolBytes)
+    return Status(Code::kNotSupported, "an allocation of " + std::to_string(region.backingBytes) +
+                                           " bytes from a pool; at most " +
+                                           std::to_string(kMostPoolBytes) + " are imported");
+  PEERLANE_ASSIGN(ImportedPoolMemory imported,
+                  importPoolMemory(std::move(grant.fd), region.handle, region.identity, gpus_));
+  memory.mapped = imported.data + region.fdOffset;
+  memory.hold = std::make_shared<PinSlot>();
+  return memory.hold->ensure(
+      [&] { return Result<std::unique_ptr<DevicePin>>(std::move(imported.hold)); });
 }
 
 Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
@@ -103,17 +163,29 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
     memory.grant = std::move(grant.region);
     return memory;
   }
-  PEERLANE_ASSIGN(std::shared_ptr<CudaMapping> mapping, map(grant));
-  memory.mapped = mapping->data() + grant.region.fdOffset;
-  memory.grant = std::move(grant.region);
+  PEERLANE_RETURN_IF_ERROR(checkBounds(grant.region));
+  if (grant.region.kind == MemoryKind::kCudaPool) {
+    PEERLANE_RETURN_IF_ERROR(importPool(grant, memory));
+    memory.grant = std::move(grant.region);
+    return memory;
+  }
   const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<CudaMapping>> mappings;
+  if (grant.region.kind == MemoryKind::kCudaHandle) {
+    PEERLANE_RETURN_IF_ERROR(openHandles(grant.region, memory, mappings));
+  } else {
+    PEERLANE_ASSIGN(mappings.emplace_back(), mapDescriptor(grant));
+    memory.mapped = mappings.front()->data() + grant.region.fdOffset;
+  }
+  memory.grant = std::move(grant.region);
   memory.linkKey = nextKey_++;
-  attached_[memory.linkKey] = std::move(mapping);
+  attached_[memory.linkKey] = std::move(mappings);
   return memory;
 }
 
 void CudaIpcLink::detach(RemoteMemory& memory) {
   memory.mapped = nullptr;
+  memory.perDevice.clear();
   memory.chunks.reset();
   const std::lock_guard lock(mutex_);
   attached_.erase(memory.linkKey);

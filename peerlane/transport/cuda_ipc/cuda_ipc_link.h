@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CudaIpcLink: maps GPU memory of one peer: by descriptor (VMM), by legacy IPC handle (cudaMalloc),
-// or, in one process, by its address. One mapping per allocation of the peer, however many regions
-// lie in it; but of a region in chunks, each chunk when it is first touched. Nothing it does waits
-// for a GPU.
+// by its pool's descriptor (cudaMallocAsync), or, in one process, by its address. One mapping per
+// allocation of the peer, however many regions lie in it; but of a region in chunks, each chunk
+// when it is first touched, and of a legacy handle, one for each GPU. Nothing it does waits for a
+// GPU.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/cuda_mapping.h"
@@ -20,7 +24,8 @@ namespace peerlane {
 
 class CudaIpcLink final : public Link {
  public:
-  CudaIpcLink(cuda::Gpus gpus, bool sameProcess);
+  // `legacyRefused`: as in LinkTraits.
+  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused);
 
   const LinkTraits& traits() const override { return traits_; }
   Result<Grant> grant(RegionGrant region, const Fd& backing) override;
@@ -34,16 +39,24 @@ class CudaIpcLink final : public Link {
   Served serve(AgentWork& work) override;
 
  private:
-  Result<std::shared_ptr<CudaMapping>> map(Grant& grant);
+  using Import = std::function<Result<std::shared_ptr<CudaMapping>>()>;
+  // Under mutex_, as the next two.
+  Result<std::shared_ptr<CudaMapping>> known(const RegionGrant& region, int gpu,
+                                             const Import& import);
+  Result<std::shared_ptr<CudaMapping>> mapDescriptor(Grant& grant);
+  Status openHandles(const RegionGrant& region, RemoteMemory& memory,
+                     std::vector<std::shared_ptr<CudaMapping>>& mappings);
+  Status importPool(Grant& grant, RemoteMemory& memory);
   Result<std::shared_ptr<ChunkMap>> reserve(const RegionGrant& region) const;
 
   const cuda::Gpus gpus_;
   const bool sameProcess_;
   LinkTraits traits_;
   std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<CudaMapping>> attached_;  // by RemoteMemory::linkKey
-  // What is mapped now, by the owner's number of the allocation.
-  std::map<uint64_t, std::weak_ptr<CudaMapping>> byIdentity_;
+  // By RemoteMemory::linkKey.
+  std::map<uint64_t, std::vector<std::shared_ptr<CudaMapping>>> attached_;
+  // What is mapped now, by the owner's number of the allocation and, of a handle, the GPU.
+  std::map<std::pair<uint64_t, int>, std::weak_ptr<CudaMapping>> byIdentity_;
   uint64_t nextKey_ = 1;
 };
 

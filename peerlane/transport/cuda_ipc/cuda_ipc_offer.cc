@@ -6,7 +6,7 @@
 namespace peerlane {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 }  // namespace
 
@@ -17,6 +17,9 @@ std::vector<std::byte> CudaIpcOffer::encode() const {
   writer.u8(kVersion);
   writer.u8(static_cast<uint8_t>(gpus.size()));
   for (const Uuid& uuid : gpus) writer.raw(std::as_bytes(std::span(uuid)));
+  writer.u64(pidNamespace);
+  writer.u8(probe ? 1 : 0);
+  if (probe) writer.raw(*probe);
   return blob;
 }
 
@@ -33,6 +36,12 @@ Result<CudaIpcOffer> CudaIpcOffer::decode(std::span<const std::byte> blob) {
   CudaIpcOffer offer;
   for (size_t i = 0; i < count && reader.ok(); ++i)
     reader.rawInto(std::as_writable_bytes(std::span(offer.gpus.emplace_back())));
+  offer.pidNamespace = reader.u64();
+  const uint8_t probes = reader.u8();
+  if (reader.ok() && probes > 1)
+    return Status(Code::kCorrupt,
+                  "cuda_ipc offer with " + std::to_string(probes) + " probes; expected 0 or 1");
+  if (probes == 1) reader.rawInto(offer.probe.emplace());
   PEERLANE_RETURN_IF_ERROR(reader.finish("cuda_ipc offer"));
   return offer;
 }

@@ -7,10 +7,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "peerlane/core/status.h"
+#include "peerlane/memory/legacy_probe.h"
 
 namespace peerlane {
 
@@ -20,6 +22,9 @@ struct CudaIpcOffer {
 
   // Of the GPUs that the context was made for: their numbers differ from process to process.
   std::vector<Uuid> gpus;
+  uint64_t pidNamespace = 0;  // the inode of the sender's; 0: unknown
+  // Where the two may be in different ones: what the other side tries legacy handles with.
+  std::optional<LegacyProbe> probe;
 
   // Requires: 1 to kMostGpus GPUs.
   std::vector<std::byte> encode() const;

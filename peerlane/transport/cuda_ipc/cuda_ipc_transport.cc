@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "peerlane/core/log.h"
+#include "peerlane/memory/legacy_probe.h"
 #include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/host_identity.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_link.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
 
@@ -12,8 +15,11 @@ namespace {
 
 class PendingCudaIpc final : public PendingLink {
  public:
-  PendingCudaIpc(cuda::Gpus gpus, bool sameProcess)
-      : gpus_(std::move(gpus)), sameProcess_(sameProcess) {}
+  PendingCudaIpc(cuda::Gpus gpus, const PeerFacts& facts)
+      : gpus_(std::move(gpus)),
+        sameProcess_(facts.sameProcess),
+        peerPidNamespace_(
+            facts.credentials.pid <= 0 ? 0 : namespaceInodeOf(facts.credentials.pid, "pid")) {}
 
   Status prepare() {
     if (gpus_.size() > CudaIpcOffer::kMostGpus)
@@ -27,6 +33,14 @@ class PendingCudaIpc final : public PendingLink {
   Offer takeOffer() override {
     CudaIpcOffer mine;
     for (const auto& gpu : gpus_) mine.gpus.push_back(facts_[static_cast<size_t>(gpu->gpu())].uuid);
+    mine.pidNamespace = namespaceInode("pid");
+    if (!sameProcess_ && (mine.pidNamespace == 0 || mine.pidNamespace != peerPidNamespace_)) {
+      if (auto probe = legacyProbeOn(*gpus_.front()); probe.isOk())
+        mine.probe = *probe;
+      else
+        PEERLANE_LOG_WARN("cuda_ipc: no probe for a peer in another PID namespace: {}",
+                          probe.status().toString());
+    }
     Offer offer;
     offer.blob = mine.encode();
     return offer;
@@ -39,10 +53,28 @@ class PendingCudaIpc final : public PendingLink {
     for (const CudaIpcOffer::Uuid& uuid : theirs.gpus)
       reachable = reaches(uuid, unreachable) || reachable;
     if (!reachable) return Status(Code::kNotSupported, "no GPU path: " + unreachable);
-    return std::unique_ptr<Link>(std::make_unique<CudaIpcLink>(gpus_, sameProcess_));
+    std::string legacyRefused;
+    if (Status tried = tryLegacy(theirs); !tried.isOk()) {
+      legacyRefused = std::string(tried.message());
+      PEERLANE_LOG_WARN("{}; memory of the peer that was made by cudaMalloc is out of reach",
+                        legacyRefused);
+    }
+    return std::unique_ptr<Link>(
+        std::make_unique<CudaIpcLink>(gpus_, sameProcess_, std::move(legacyRefused)));
   }
 
  private:
+  // In one PID namespace handles are known to work, and are not tried: that would cost each
+  // connection some hundred microseconds.
+  Status tryLegacy(const CudaIpcOffer& theirs) const {
+    const uint64_t mine = namespaceInode("pid");
+    if (sameProcess_ || (mine != 0 && mine == theirs.pidNamespace)) return Status::ok();
+    if (theirs.probe) return tryLegacyProbe(*theirs.probe, gpus_);
+    return Status(Code::kNotSupported,
+                  "legacy CUDA IPC handles do not cross PID namespaces here: the peer sent none to "
+                  "try");
+  }
+
   // A GPU that is hidden from this process is given a chance: importing its memory will tell.
   bool reaches(const CudaIpcOffer::Uuid& uuid, std::string& why) const {
     const auto found = std::find_if(facts_.begin(), facts_.end(), [&](const cuda::GpuFacts& facts) {
@@ -62,6 +94,7 @@ class PendingCudaIpc final : public PendingLink {
 
   const cuda::Gpus gpus_;
   const bool sameProcess_;
+  const uint64_t peerPidNamespace_;  // 0: unknown
   std::vector<cuda::GpuFacts> facts_;
 };
 
@@ -75,7 +108,7 @@ class CudaIpcTransport final : public Transport {
     if (!facts.unixSocket)
       return Status(Code::kNotSupported,
                     "the peer was not reached by a Unix socket (another host, or by TCP)");
-    auto pending = std::make_unique<PendingCudaIpc>(gpus_, facts.sameProcess);
+    auto pending = std::make_unique<PendingCudaIpc>(gpus_, facts);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));
   }

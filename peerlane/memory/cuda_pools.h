@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CudaPools: memory of cudaMallocAsync between processes. A pool that was made for export travels
+// as a descriptor, an allocation in it as data that means something to those who have the pool.
+// CUDA has one rule for it: who imported an allocation frees it before its owner does. So an import
+// is held, and its end calls back. Any thread. None of it is called while a stream waits because of
+// us but what imports: freeing goes to the reclaimer, because nobody has seen yet that it does not
+// wait for the GPU.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/device_pin.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/os/fd.h"
+
+namespace peerlane {
+
+// A pool of this process as its importers know it.
+struct ExportedPool {
+  std::array<std::byte, 16> name{};  // random
+  Fd fd;
+};
+
+// One allocation of a pool of this process.
+struct PoolMemory {
+  std::shared_ptr<const ExportedPool> pool;  // null: it cannot be exported
+  std::string whyNot;
+  std::vector<std::byte> handle;  // what goes to importers beside the pool's descriptor
+};
+
+// What importing takes: the pool's name, then the driver's data.
+inline constexpr size_t kPoolHandleBytes = 16 + 64;
+// More in one allocation ended the importing process inside the driver (580.126; reported, not
+// tried here).
+inline constexpr uint64_t kMostPoolBytes = uint64_t{5} << 30;
+
+// `pool`: CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE of `allocation`, which begins there.
+Result<PoolMemory> describePoolMemory(void* pool, const void* allocation, size_t bytes,
+                                      uint64_t identity);
+
+// Memory of a peer's pool, mapped here once for the whole process, whoever imports it.
+struct ImportedPoolMemory {
+  std::byte* data = nullptr;
+  std::unique_ptr<DevicePin> hold;  // its end frees it where nobody else here holds it
+};
+// All of `gpus` may read and write it. Takes `fd`, which stands for the pool. Errors: kCorrupt (a
+// handle of another length), kUnavailable (it is just being let go of), kSystem, kNotSupported.
+Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> handle,
+                                            uint64_t identity, const cuda::Gpus& gpus);
+
+// The pool of this process that `allocation` was taken from; null: none.
+void* poolOf(const void* allocation);
+// Lets `gpu` reach all memory of a pool of this process: peer access of GPUs does not count there.
+Status openPoolToGpu(void* pool, const cuda::PrimaryContext& gpu);
+
+}  // namespace peerlane

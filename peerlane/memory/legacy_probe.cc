@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/legacy_probe.h"
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/process.h"
+
+namespace peerlane {
+namespace {
+
+using cuda::check;
+
+constexpr size_t kNumberBytes = 16;
+using Number = std::array<std::byte, kNumberBytes>;
+// A copy may stand behind a stream that waits for a peer, in the hardware queue that both share.
+constexpr std::chrono::milliseconds kPatience{250};
+
+struct Layout {
+  cudaIpcMemHandle_t handle;
+  uint64_t identity;
+  Number number;
+};
+static_assert(sizeof(Layout) == kLegacyProbeBytes);
+
+// Copies between memory of a GPU and `number`, one way or the other, or gives up. `keep` stays as
+// long as the copy may still be under way.
+Status copy(std::byte* device, Number& number, bool toDevice, const cuda::PrimaryContext& gpu,
+            std::shared_ptr<void> keep) {
+  void* pinned = nullptr;
+  PEERLANE_RETURN_IF_ERROR(check(cudaHostAlloc(&pinned, kNumberBytes, 0), "cudaHostAlloc"));
+  cudaStream_t stream = nullptr;
+  Status status =
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (status.isOk()) {
+    std::memcpy(pinned, number.data(), kNumberBytes);
+    status = check(cudaMemcpyAsync(toDevice ? static_cast<void*>(device) : pinned,
+                                   toDevice ? pinned : static_cast<void*>(device), kNumberBytes,
+                                   cudaMemcpyDefault, stream),
+                   "cudaMemcpyAsync");
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    cudaError_t state = cudaErrorNotReady;
+    while (status.isOk() && (state = cudaStreamQuery(stream)) == cudaErrorNotReady) {
+      if (std::chrono::steady_clock::now() > deadline)
+        status = Status(Code::kUnavailable, "the GPU was too busy to copy " +
+                                                std::to_string(kNumberBytes) + " bytes in " +
+                                                std::to_string(kPatience.count()) + " ms");
+      else
+        std::this_thread::yield();
+    }
+    if (status.isOk()) status = check(state, "cudaStreamQuery");
+    if (status.isOk()) std::memcpy(number.data(), pinned, kNumberBytes);
+  }
+  (void)cudaGetLastError();
+  CudaReclaimer::instance().add([pinned, stream, keep = std::move(keep), index = gpu.gpu()] {
+    auto held = cuda::PrimaryContext::retain(index);
+    if (!held.isOk()) return;
+    const cuda::CurrentContext current(*held);
+    if (stream != nullptr) {
+      (void)cudaStreamSynchronize(stream);
+      (void)cudaStreamDestroy(stream);
+    }
+    (void)cudaFreeHost(pinned);
+  });
+  return status;
+}
+
+struct Probes {
+  std::mutex mutex;
+  struct Entry {
+    std::byte* address = nullptr;
+    LegacyProbe probe{};
+  };
+  std::map<int, Entry> byGpu;  // under mutex
+};
+Probes& probes() {
+  static auto* const only = new Probes;
+  return *only;
+}
+
+Result<LegacyProbe> makeProbe(std::byte* address, const cuda::PrimaryContext& gpu) {
+  Layout layout{};
+  PEERLANE_RETURN_IF_ERROR(fillRandom(layout.number));
+  Number number = layout.number;
+  PEERLANE_RETURN_IF_ERROR(copy(address, number, /*toDevice=*/true, gpu, nullptr));
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaIpcGetMemHandle(&layout.handle, address), "cudaIpcGetMemHandle"));
+  layout.identity = cuda::identityOf(address);
+  LegacyProbe probe;
+  std::memcpy(probe.data(), &layout, sizeof(layout));
+  return probe;
+}
+
+// The number that is where the handle leads.
+Result<Number> look(const Layout& layout, const cuda::PrimaryContext& gpu) {
+  const cuda::CurrentContext current(gpu);
+  PEERLANE_ASSIGN(auto mapping,
+                  CudaMapping::importHandle(std::as_bytes(std::span(&layout.handle, 1)),
+                                            layout.identity, kNumberBytes, gpu));
+  Number found{};
+  std::byte* const address = mapping->data();
+  PEERLANE_RETURN_IF_ERROR(copy(address, found, /*toDevice=*/false, gpu, std::move(mapping)));
+  return found;
+}
+
+}  // namespace
+
+Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
+  Probes& all = probes();
+  const std::lock_guard lock(all.mutex);
+  Probes::Entry& entry = all.byGpu[gpu.gpu()];
+  Layout known{};
+  std::memcpy(&known, entry.probe.data(), sizeof(known));
+  // It goes when nobody holds the primary context any more.
+  if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
+    return entry.probe;
+  const cuda::CurrentContext current(gpu);
+  void* address = nullptr;
+  PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&address, kNumberBytes), "cudaMalloc"));
+  auto made = makeProbe(static_cast<std::byte*>(address), gpu);
+  if (made.isOk()) {
+    entry = {static_cast<std::byte*>(address), *made};
+    return made;
+  }
+  CudaReclaimer::instance().add([address] { (void)cudaFree(address); });
+  return made;
+}
+
+Status tryLegacyProbe(const LegacyProbe& probe, const cuda::Gpus& gpus) {
+  Layout layout;
+  std::memcpy(&layout, probe.data(), sizeof(layout));
+  Status why;
+  for (const auto& gpu : gpus) {
+    auto found = look(layout, *gpu);
+    if (found.isOk() && *found == layout.number) return Status::ok();
+    if (why.isOk())
+      why = found.isOk() ? Status(Code::kNotSupported, "one was opened and led to other memory")
+                         : Status(found.status().code() == Code::kUnavailable ? Code::kUnavailable
+                                                                              : Code::kNotSupported,
+                                  std::string(found.status().message()));
+  }
+  return why.withContext("legacy CUDA IPC handles do not cross PID namespaces here");
+}
+
+}  // namespace peerlane

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cudaMalloc memory, which travels by a legacy IPC handle: into other PID namespaces, where such a
+// handle may not lead anywhere, and into contexts with several GPUs, each of which opens its own.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+constexpr size_t kBytes = size_t{3} << 20;
+
+// Where this takes rights that are not there, nothing can be tested.
+bool mayMakeNamespaces() {
+  const pid_t child = fork();
+  if (child == 0) _exit(unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 ? 0 : 1);
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// The same side, as the first process of a PID namespace; with a /proc of its own, too, as
+// containers have it.
+SideFunction inOwnNamespace(SideFunction side, bool ownProc) {
+  return [side = std::move(side), ownProc](const Line& line) {
+    ASSERT_EQ(unshare(CLONE_NEWPID | (ownProc ? CLONE_NEWNS : 0)), 0);
+    const pid_t inner = fork();
+    if (inner == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (ownProc && (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                      mount("proc", "/proc", "proc", 0, nullptr) != 0))
+        die("mount", Status(Code::kSystem, "a /proc for the namespace"));
+      side(line);
+      std::fflush(nullptr);
+      std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(inner, &status, 0), inner);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  };
+}
+
+enum class Expected { kWorks, kRefused, kEither };
+
+Region poolRegion(Context& context, Device device) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device.index;
+  cudaMemPool_t pool = nullptr;
+  mustCuda(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+  void* memory = nullptr;
+  mustCuda(cudaMallocFromPoolAsync(&memory, kBytes, pool, nullptr), "cudaMallocFromPoolAsync");
+  mustCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  return must(context.registerRegion(memory, kBytes, Access::kRemoteReadWrite), "registerRegion");
+}
+
+// Descriptors and counters work in any case; cudaMalloc memory works, or is refused with the
+// reason, in the route as well.
+void exchangeAll(int index, const Line& line, Expected expected, const std::string& reason) {
+  const Meeting meeting(index, line);
+  const Region vmm = makeRegion(*meeting.context, meeting.device, Memory::kVmm, kBytes);
+  const Region pool = poolRegion(*meeting.context, meeting.device);
+  const Region legacy = makeRegion(*meeting.context, meeting.device, Memory::kMalloc, kBytes);
+  const Region target = makeRegion(*meeting.context, meeting.device, Memory::kMalloc, kBytes);
+  const Signal signal = must(Signal::create(meeting.peer, 0), "signal");
+  for (const Region* region : {&vmm, &pool, &legacy})
+    fill(region->data(), kBytes, static_cast<uint32_t>(5 + index));
+  const auto works = [&](const RemoteRegion& remote) {
+    clear(target.data(), kBytes, 0);
+    const Block block{&target, 0, &remote, 0, kBytes};
+    must(must(get(meeting.peer, {&block, 1}), "get").wait(kPatience), "wait");
+    EXPECT_EQ(wrongWords(target.data(), kBytes, static_cast<uint32_t>(6 - index)), 0u);
+  };
+  {
+    works(exchange(meeting.peer, vmm, line));
+    works(exchange(meeting.peer, pool, line));
+    must(addSignal(meeting.peer, 0), "addSignal");
+    must(signal.wait(1, kPatience), "signal");
+    const RemoteRegion remote = exchange(meeting.peer, legacy, line);
+    const Status prepared = remote.prepare(kPatience);
+    if (expected != Expected::kEither) {
+      EXPECT_EQ(prepared.isOk(), expected == Expected::kWorks) << prepared.toString();
+    }
+    if (prepared.isOk()) {
+      works(remote);
+    } else {
+      EXPECT_EQ(prepared.code(), Code::kNotSupported) << prepared.toString();
+      for (const std::string& text :
+           {std::string(prepared.message()), meeting.peer.route().toString()}) {
+        EXPECT_NE(text.find("legacy CUDA IPC handles do not cross PID namespaces here"),
+                  std::string::npos)
+            << text;
+        EXPECT_NE(text.find(reason), std::string::npos) << text;
+      }
+    }
+  }
+  line.meet();
+}
+
+SideFunction side(int index, Expected expected, const char* ipc = nullptr,
+                  const std::string& reason = "") {
+  return [=](const Line& line) {
+    if (ipc != nullptr) setenv("SOFTWARE_GPU_IPC", ipc, 1);
+    exchangeAll(index, line, expected, reason);
+  };
+}
+
+TEST(LegacyMemory, IsReachedInOnePidNamespaceWithoutATrial) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runTwo(side(0, Expected::kWorks), side(1, Expected::kWorks)));
+}
+
+// On GPUs in software a process is found by the /proc of who looks for it: a shared one shows it.
+TEST(LegacyMemory, IsReachedInAnotherPidNamespaceWhereTheDriverAllowsIt) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  const Expected expected = inSoftware() ? Expected::kWorks : Expected::kEither;
+  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), false)));
+  EXPECT_TRUE(runTwo(inOwnNamespace(side(0, expected), false), side(1, expected)));
+}
+
+TEST(LegacyMemory, IsRefusedInAnotherPidNamespaceWhereItsHandlesLeadNowhere) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  const Expected expected = inSoftware() ? Expected::kRefused : Expected::kEither;
+  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), true)));
+}
+
+// The side that fails is told to by GPUs in software; the other one is not concerned.
+TEST(LegacyMemory, IsRefusedInAnotherPidNamespaceWhereItsHandlesFail) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
+  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  EXPECT_TRUE(runTwo(
+      side(0, Expected::kWorks),
+      inOwnNamespace(side(1, Expected::kRefused, "refused", "cudaIpcOpenMemHandle"), false)));
+  EXPECT_TRUE(runTwo(side(0, Expected::kRefused, "wrong", "led to other memory"),
+                     inOwnNamespace(side(1, Expected::kWorks), false)));
+}
+
+// A context with two GPUs reads and writes from both, whichever the peer's memory is on, and in
+// whichever order they are named; posted before it is imported, in a plan, and by list.
+TEST(LegacyMemory, IsReachedFromEachGpuOfAContext) {
+  PEERLANE_NEEDS_GPUS(2);
+  for (const int owner : {0, 1})
+    for (const bool swapped : {false, true})
+      EXPECT_TRUE(runTwo(
+          [owner](const Line& line) {
+            const Device device = gpu(owner);
+            auto context = makeContext({device});
+            const Peer peer = meetPeer(*context, line, false);
+            const Region region = makeRegion(*context, device, Memory::kMalloc, kBytes);
+            fill(region.data(), kBytes, 9);
+            (void)exchange(peer, region, line);
+            line.meet();
+            EXPECT_EQ(wrongWords(region.data(), kBytes, 31), 0u);
+            must(context->unregister(region, kPatience), "unregister");
+            line.meet();
+          },
+          [swapped](const Line& line) {
+            const Device one = gpu(swapped ? 1 : 0), other = gpu(swapped ? 0 : 1);
+            auto context = makeContext({one, other});
+            const Peer peer = meetPeer(*context, line, true);
+            const std::vector<Region> locals{makeRegion(*context, one, Memory::kVmm, kBytes),
+                                             makeRegion(*context, other, Memory::kVmm, kBytes)};
+            {
+              const RemoteRegion remote = exchange(peer, locals[0], line);
+              for (const size_t n : {size_t{1}, size_t{0}}) {
+                mustCuda(cudaSetDevice(locals[n].device().index), "cudaSetDevice");
+                const cudaStream_t stream = makeStream();
+                const Block block{&locals[n], 0, &remote, 0, kBytes};
+                const auto check = [&](const char* what) {
+                  EXPECT_EQ(wrongWords(locals[n].data(), kBytes, 9), 0u) << what << n;
+                  clear(locals[n].data(), kBytes, 0);
+                };
+                clear(locals[n].data(), kBytes, 0);
+                must(must(get(peer, {&block, 1}, {.deviceStream = DeviceStream::cuda(stream)}),
+                          "get")
+                         .wait(kPatience),
+                     "wait");
+                check("on a stream, at first before it is imported ");
+                for (const Engine engine : {Engine::kCe, Engine::kSm}) {
+                  must(must(get(peer, {&block, 1}, {.engine = engine}), "get").wait(kPatience),
+                       "wait");
+                  check("alone ");
+                }
+                auto plan = must(Plan::create(peer, Direction::kGet, {&block, 1}), "plan");
+                must(must(plan.post(DeviceStream::cuda(stream)), "post").wait(kPatience), "wait");
+                check("by a plan ");
+              }
+              // Half from each.
+              for (const size_t n : {size_t{0}, size_t{1}}) {
+                mustCuda(cudaSetDevice(locals[n].device().index), "cudaSetDevice");
+                fill(locals[n].data(), kBytes, 31);
+                const Block half{&locals[n], n * kBytes / 2, &remote, n * kBytes / 2, kBytes / 2};
+                must(must(put(peer, {&half, 1}), "put").wait(kPatience), "wait");
+              }
+            }
+            line.meet();
+            line.meet();
+          }));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
