@@ -414,6 +414,58 @@ Status BlockProgram::checkIdentity() const {
   return Status::ok();
 }
 
+std::string BlockProgram::whyStaged(const PeerCore& peer) const {
+  const bool byDevice = std::any_of(locals_.begin(), locals_.end(), [](const auto& local) {
+    return local->memory.device.kind != DeviceKind::kHost;
+  });
+  for (const RemoteRegion& remote : remotes_)
+    if (std::string why = peer.whyStaged(remote.reference(), byDevice); !why.empty()) return why;
+  return {};
+}
+
+std::vector<BlockProgram::Piece> BlockProgram::pieces(std::span<const uint32_t> localIndex,
+                                                      std::span<const uint32_t> remoteIndex) const {
+  const bool isPut = direction_ == Direction::kPut;
+  std::vector<Piece> pieces;
+  const auto add = [&](const Segment& segment, uint64_t toMore, uint64_t fromMore) {
+    const size_t remote = size_t{isPut ? segment.to : segment.from} - kRemoteBit;
+    const uint64_t to = segment.toOffset + toMore;
+    const uint64_t from = segment.fromOffset + fromMore;
+    pieces.push_back({size_t{isPut ? segment.from : segment.to}, isPut ? from : to, remote,
+                      isPut ? to : from, segment.bytes});
+  };
+  switch (layout_.kind) {
+    case CopyLayout::Kind::kScattered:
+      for (const Segment& segment : layout_.segments) add(segment, 0, 0);
+      break;
+    case CopyLayout::Kind::kStrided:
+      for (uint64_t i = 0; i < layout_.count; ++i)
+        add(layout_.first, i * layout_.toStride, i * layout_.fromStride);
+      break;
+    case CopyLayout::Kind::kIndexed: {
+      const auto to = isPut ? remoteIndex : localIndex;
+      const auto from = isPut ? localIndex : remoteIndex;
+      for (size_t i = 0; i < to.size(); ++i)
+        add(layout_.first, to[i] * layout_.toStride, from[i] * layout_.fromStride);
+      break;
+    }
+  }
+  return pieces;
+}
+
+Status BlockProgram::enterLocals() {
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    if (locals_[i]->gate.enter()) continue;
+    while (i-- > 0) locals_[i]->gate.leave();
+    return Status(Code::kClosed, "a local region of this transfer is being unregistered");
+  }
+  return Status::ok();
+}
+
+void BlockProgram::leaveLocals() {
+  for (const auto& local : locals_) local->gate.leave();
+}
+
 const char* BlockProgram::engine() const {
   if (remotes_.empty()) return "mapped";
   const auto& region = remotes_.front().slot()->region;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "peerlane/channel/plan.h"
@@ -69,6 +70,24 @@ class BlockProgram {
   Status pin(DeviceExecutor& executor) const;
   // GPU memory that was freed, or freed and allocated anew, since it was registered.
   Status checkIdentity() const;
+
+  // --- For transfers that are staged, instead of lower() ---
+  // Why the blocks cannot go straight, empty when they can.
+  std::string whyStaged(const PeerCore& peer) const;
+  // One run of bytes, by the numbers of locals() and remotes().
+  struct Piece {
+    size_t local = 0;
+    uint64_t localOffset = 0;
+    size_t remote = 0;
+    uint64_t remoteOffset = 0;
+    uint64_t bytes = 0;
+  };
+  // All blocks in their order; indexed ones with their numbers, which were checked.
+  std::vector<Piece> pieces(std::span<const uint32_t> localIndex = {},
+                            std::span<const uint32_t> remoteIndex = {}) const;
+  // The gates of this side's regions alone, as enter().
+  Status enterLocals();
+  void leaveLocals();
 
   Direction direction() const { return direction_; }
   uint64_t bytes() const { return bytes_; }

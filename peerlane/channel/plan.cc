@@ -13,6 +13,7 @@
 #include "peerlane/channel/index_check.h"
 #include "peerlane/channel/pending.h"
 #include "peerlane/channel/plan_gates.h"
+#include "peerlane/channel/staged_plan.h"
 #include "peerlane/channel/transfer_core.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/session/peer_core.h"
@@ -242,17 +243,22 @@ Result<Transfer> Plan::post(std::span<const uint32_t> localIndex,
 Result<Transfer> Plan::post(DeviceStream stream) {
   if (device_) [[likely]]
     return device_->post(stream);
+  if (staged_) return staged_->post(stream);
   return core_ ? hostPlan() : emptyPlan();
 }
 Result<Transfer> Plan::post(std::span<const uint32_t> localIndex,
                             std::span<const uint32_t> remoteIndex, DeviceStream stream) {
   if (device_) [[likely]]
     return device_->post(localIndex, remoteIndex, stream);
+  if (staged_) return staged_->post(localIndex, remoteIndex, stream);
   return core_ ? hostPlan() : emptyPlan();
 }
 Result<Transfer> Plan::post(const DeviceIndexList& indices, DeviceStream stream) {
   if (device_) [[likely]]
     return device_->post(indices, stream);
+  if (staged_)
+    return Status(Code::kNotSupported,
+                  "block numbers in device memory, for a plan whose blocks are staged by the host");
   return core_ ? hostPlan() : emptyPlan();
 }
 
@@ -265,8 +271,13 @@ Result<Plan> Plan::make(const Peer& peer, Direction direction, const Blocks& blo
   PEERLANE_RETURN_IF_ERROR(peer.core()->usable());
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
-  PEERLANE_ASSIGN(DeviceExecutor* const executor, program.executor(*peer.core(), {}));
   Plan plan;
+  if (std::string why = program.whyStaged(*peer.core()); !why.empty()) {
+    PEERLANE_ASSIGN(plan.staged_,
+                    StagedPlan::create(peer.core(), std::move(program), options, std::move(why)));
+    return plan;
+  }
+  PEERLANE_ASSIGN(DeviceExecutor* const executor, program.executor(*peer.core(), {}));
   if (executor != nullptr) {
     PEERLANE_ASSIGN(plan.device_,
                     DevicePlan::create(peer.core(), *executor, std::move(program), options));

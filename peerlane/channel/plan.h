@@ -17,6 +17,7 @@ namespace peerlane {
 
 class PlanCore;
 class DevicePlan;
+class StagedPlan;
 
 // Blocks that are named by number with every post: block i lies at offset + i * stride.
 struct IndexedBlocks {
@@ -79,7 +80,7 @@ class Plan {
                         DeviceStream stream);
   Result<Transfer> post(const DeviceIndexList& indices, DeviceStream stream);
 
-  explicit operator bool() const { return core_ != nullptr || device_ != nullptr; }
+  explicit operator bool() const { return core_ || device_ || staged_; }
 
  private:
   template <typename Blocks>
@@ -87,6 +88,7 @@ class Plan {
                            const PlanOptions& options);
   std::shared_ptr<PlanCore> core_;
   std::shared_ptr<DevicePlan> device_;  // instead, for GPU memory
+  std::shared_ptr<StagedPlan> staged_;  // or for what cannot go straight
 };
 
 }  // namespace peerlane

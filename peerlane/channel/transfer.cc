@@ -3,6 +3,7 @@
 
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/device_transfer.h"
+#include "peerlane/channel/staged_transfer.h"
 #include "peerlane/channel/transfer_core.h"
 #include "peerlane/os/process.h"
 
@@ -30,6 +31,8 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
     if (!local->gate.open())
       return Status(Code::kClosed,
                     "region " + std::to_string(local->allocation) + " is being unregistered");
+  if (const std::string why = program.whyStaged(*peer.core()); !why.empty())
+    return StagedTransfer::post(peer.core(), std::move(program), std::move(owned), options, why);
   PEERLANE_ASSIGN(DeviceExecutor* const executor,
                   program.executor(*peer.core(), options.deviceStream));
   if (executor != nullptr)

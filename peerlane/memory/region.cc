@@ -32,6 +32,7 @@ RegionReference::Encoded Region::share() const {
   reference.bytes = record_->bytes;
   reference.access = record_->access;
   reference.device = record_->memory.device;
+  reference.kind = record_->memory.kind;
   return reference.encode();
 }
 

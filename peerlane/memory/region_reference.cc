@@ -23,7 +23,7 @@ RegionReference::Encoded RegionReference::encode() const {
   writer.u8(kVersion);
   writer.u8(static_cast<uint8_t>(access));
   writer.u8(static_cast<uint8_t>(device.kind));
-  writer.u8(0);
+  writer.u8(kind ? static_cast<uint8_t>(static_cast<uint8_t>(*kind) + 1) : uint8_t{0});
   writer.u32(static_cast<uint32_t>(device.index));
   writer.u32(0);
   writer.raw(std::as_bytes(std::span(owner)));
@@ -46,15 +46,17 @@ Result<RegionReference> RegionReference::decode(std::span<const std::byte> encod
     return Status(Code::kCorrupt, "region reference has version " + std::to_string(version) +
                                       "; this library reads version " + std::to_string(kVersion));
   const uint8_t access = reader.u8();
+  const uint8_t device = reader.u8();
   const uint8_t kind = reader.u8();
-  reader.u8();
-  if (access > 3 || kind > 1)
+  if (access > 3 || device > 1)
     return Status(Code::kCorrupt, "region reference names access " + std::to_string(access) +
-                                      " on device kind " + std::to_string(kind) +
+                                      " on device kind " + std::to_string(device) +
                                       "; known are 0 to 3 on kinds 0 and 1");
   RegionReference reference;
   reference.access = static_cast<Access>(access);
-  reference.device = {static_cast<DeviceKind>(kind), static_cast<int32_t>(reader.u32())};
+  reference.device = {static_cast<DeviceKind>(device), static_cast<int32_t>(reader.u32())};
+  if (kind > 0 && kind - 1 <= static_cast<uint8_t>(kLastMemoryKind))
+    reference.kind = static_cast<MemoryKind>(kind - 1);
   reader.u32();
   const auto owner = reader.raw(16);
   std::transform(owner.begin(), owner.end(), reference.owner.begin(),

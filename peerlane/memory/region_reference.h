@@ -9,10 +9,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/device.h"
+#include "peerlane/memory/memory_kind.h"
 
 namespace peerlane {
 
@@ -26,6 +28,9 @@ struct RegionReference {
   uint64_t bytes = 0;
   Access access = Access::kLocal;
   Device device;
+  // How the owner's memory can be reached; nothing: of a kind that came later than this library. A
+  // hint for choosing the way: the owner's answer to the import counts.
+  std::optional<MemoryKind> kind{};
 
   Encoded encode() const;
   // kCorrupt naming what is wrong: length, magic, version, unknown enum values.

@@ -114,6 +114,9 @@ class DeviceExecutor {
   // not 0. Whoever sees its end says so by waitEnded(), once.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                          const std::atomic<uint64_t>* abort) = 0;
+  // The same for `word`, a borrowed one that a CPU stores. No multiprocessor is used.
+  virtual Result<DevicePost> waitWord(DeviceStream stream, const std::atomic<uint64_t>* word,
+                                      uint64_t value) = 0;
   // A program of copies only, whose remote memory is not known yet: it was bound to kLateBase. The
   // stream waits where the copies would begin until resolve() says where the memory is, or refuse()
   // that there is none: then it goes on without a copy. One of the two, once; then waitEnded() as

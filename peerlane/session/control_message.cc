@@ -16,6 +16,7 @@ namespace {
 using control::kMaxBlobBytes;
 using control::kMaxDescriptors;
 using control::kMaxLinks;
+using control::kMaxPieces;
 using control::kMaxTextBytes;
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
@@ -188,6 +189,40 @@ Built build(Encoder& to, const control::ChunkReply& message) {
               .Union()};
 }
 
+Built build(Encoder& to, const control::StagingRequest& message) {
+  return {schema::Message::StagingRequest,
+          schema::CreateStagingRequest(to.builder, message.request, message.bytes).Union()};
+}
+
+Built build(Encoder& to, const control::StagingReply& message) {
+  const auto reason = to.reason(message.reason);
+  return {schema::Message::StagingReply,
+          schema::CreateStagingReply(to.builder, message.request, number(message.code), reason,
+                                     message.allocation, message.generation, message.bytes)
+              .Union()};
+}
+
+Built build(Encoder& to, const control::StagedMove& message) {
+  to.limit("StagedMove.pieces count", message.pieces.size(), kMaxPieces);
+  std::vector<schema::StagedPiece> pieces;
+  for (const control::StagedPiece& piece : message.pieces) {
+    if (!to.status.isOk()) break;
+    pieces.emplace_back(piece.allocation, piece.generation, piece.offset, piece.bytes);
+  }
+  const auto list = to.builder.CreateVectorOfStructs(pieces);
+  return {schema::Message::StagedMove,
+          schema::CreateStagedMove(to.builder, message.request, message.outOfStaging,
+                                   message.offset, list)
+              .Union()};
+}
+
+Built build(Encoder& to, const control::StagedMoveDone& message) {
+  const auto reason = to.reason(message.reason);
+  return {schema::Message::StagedMoveDone,
+          schema::CreateStagedMoveDone(to.builder, message.request, number(message.code), reason)
+              .Union()};
+}
+
 Built build(Encoder& to, const control::UnknownMessage& message) {
   to.require(
       false, Code::kInvalidArgument,
@@ -332,6 +367,32 @@ control::ChunkReply read(Decoder& from, const schema::ChunkReply& table) {
           from.descriptors("ChunkReply.fdCount", table.fd_count())};
 }
 
+control::StagingRequest read(Decoder&, const schema::StagingRequest& table) {
+  return {table.request(), table.bytes()};
+}
+
+control::StagingReply read(Decoder& from, const schema::StagingReply& table) {
+  return {
+      table.request(),    codeOf(table.code()), from.text("StagingReply.reason", table.reason()),
+      table.allocation(), table.generation(),   table.bytes()};
+}
+
+control::StagedMove read(Decoder& from, const schema::StagedMove& table) {
+  control::StagedMove message{table.request(), table.out_of_staging(), table.offset(), {}};
+  if (table.pieces() == nullptr) return message;
+  from.limit("StagedMove.pieces count", table.pieces()->size(), kMaxPieces);
+  if (!from.status.isOk()) return message;
+  for (const schema::StagedPiece* piece : *table.pieces())
+    message.pieces.push_back(
+        {piece->allocation(), piece->generation(), piece->offset(), piece->bytes()});
+  return message;
+}
+
+control::StagedMoveDone read(Decoder& from, const schema::StagedMoveDone& table) {
+  return {table.request(), codeOf(table.code()),
+          from.text("StagedMoveDone.reason", table.reason())};
+}
+
 template <typename Table>
 Result<ControlMessage> readAs(const void* table) {
   Decoder decoder;
@@ -357,6 +418,10 @@ Result<ControlMessage> readUnion(schema::Message type, const void* table) {
     case schema::Message::TransferFault: return readAs<schema::TransferFault>(table);
     case schema::Message::ChunkRequest: return readAs<schema::ChunkRequest>(table);
     case schema::Message::ChunkReply: return readAs<schema::ChunkReply>(table);
+    case schema::Message::StagingRequest: return readAs<schema::StagingRequest>(table);
+    case schema::Message::StagingReply: return readAs<schema::StagingReply>(table);
+    case schema::Message::StagedMove: return readAs<schema::StagedMove>(table);
+    case schema::Message::StagedMoveDone: return readAs<schema::StagedMoveDone>(table);
   }
   return ControlMessage(control::UnknownMessage{static_cast<uint8_t>(type)});
 }
@@ -382,9 +447,10 @@ Result<ControlMessage> decodeAligned(std::span<const std::byte> bytes) {
 
 std::string_view controlName(const ControlMessage& message) {
   constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
-      "Offers",        "Accepted",      "Ready",        "Heartbeat",  "Bye",
-      "ImportRequest", "ImportReply",   "Release",      "Revoke",     "RevokeDone",
-      "UserMessage",   "TransferFault", "ChunkRequest", "ChunkReply", "UnknownMessage"};
+      "Offers",        "Accepted",      "Ready",          "Heartbeat",     "Bye",
+      "ImportRequest", "ImportReply",   "Release",        "Revoke",        "RevokeDone",
+      "UserMessage",   "TransferFault", "ChunkRequest",   "ChunkReply",    "StagingRequest",
+      "StagingReply",  "StagedMove",    "StagedMoveDone", "UnknownMessage"};
   return kNames[message.index()];
 }
 

@@ -22,6 +22,7 @@ namespace control {
 inline constexpr size_t kMaxTextBytes = 1024;     // every string
 inline constexpr size_t kMaxBlobBytes = 4096;     // every byte vector
 inline constexpr size_t kMaxLinks = 16;           // offers, and refused alternatives
+inline constexpr size_t kMaxPieces = 512;         // of one StagedMove
 inline constexpr uint32_t kMaxDescriptors = 253;  // what one SCM_RIGHTS message can carry
 
 // One wire that the sender can speak. Descriptors follow beside the stream where a Unix socket
@@ -161,6 +162,53 @@ struct ChunkReply {
   friend bool operator==(const ChunkReply&, const ChunkReply&) = default;
 };
 
+// Asks for staging memory: a region of the receiver for this connection alone, through which it
+// moves what the sender cannot reach.
+struct StagingRequest {
+  uint64_t request = 0;  // chosen by the sender, repeated by the reply
+  uint64_t bytes = 0;    // how much is wanted, all of it or none
+  friend bool operator==(const StagingRequest&, const StagingRequest&) = default;
+};
+
+// When `code` is not kOk, the fields behind `reason` mean nothing. The region is then imported as
+// any other.
+struct StagingReply {
+  uint64_t request = 0;
+  Code code = Code::kOk;
+  std::string reason;
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  uint64_t bytes = 0;
+  friend bool operator==(const StagingReply&, const StagingReply&) = default;
+};
+
+// A part of a registered region of the receiver.
+struct StagedPiece {
+  uint64_t allocation = 0;
+  uint64_t generation = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  friend bool operator==(const StagedPiece&, const StagedPiece&) = default;
+};
+
+// Asks the receiver to copy between its staging memory, where the pieces lie side by side from
+// `offset` on, and regions of its own.
+struct StagedMove {
+  uint64_t request = 0;
+  bool outOfStaging = false;  // into the regions; else into the staging memory
+  uint64_t offset = 0;
+  std::vector<StagedPiece> pieces;  // at most kMaxPieces
+  friend bool operator==(const StagedMove&, const StagedMove&) = default;
+};
+
+// The move has ended: nothing of it touches memory any more.
+struct StagedMoveDone {
+  uint64_t request = 0;
+  Code code = Code::kOk;
+  std::string reason;
+  friend bool operator==(const StagedMoveDone&, const StagedMoveDone&) = default;
+};
+
 // A well-formed message of a later minor version: to be skipped.
 struct UnknownMessage {
   uint8_t type = 0;
@@ -173,7 +221,9 @@ using ControlMessage =
     std::variant<control::Offers, control::Accepted, control::Ready, control::Heartbeat,
                  control::Bye, control::ImportRequest, control::ImportReply, control::Release,
                  control::Revoke, control::RevokeDone, control::UserMessage, control::TransferFault,
-                 control::ChunkRequest, control::ChunkReply, control::UnknownMessage>;
+                 control::ChunkRequest, control::ChunkReply, control::StagingRequest,
+                 control::StagingReply, control::StagedMove, control::StagedMoveDone,
+                 control::UnknownMessage>;
 
 // The message's name as logs and dumps show it, e.g. "ImportReply". Lifetime: for ever.
 std::string_view controlName(const ControlMessage& message);

@@ -51,6 +51,7 @@ std::string Route::toString() const {
   text += "  other memory:              " + privateEngine + "\n";
   if (!deviceEngine.empty())
     text += "  memory of GPUs:            " + deviceEngine + " (link " + deviceLink + ")\n";
+  text += "  what cannot go straight:   " + staged + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy + "\n";
   for (const std::string& device : devices) text += "  " + device + "\n";
@@ -63,6 +64,8 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     return Status(Code::kInvalidArgument,
                   "an empty RemoteRegion; take one from Peer::importRegion");
   if (peer_->forked()) return peer_->usable();
+  // It cannot be imported, and transfers do without.
+  if (!peer_->whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
   peer_->requestImport(reference_, slot_);
   const auto done = [this] {
     const auto state = slot_->state.load(std::memory_order_acquire);
@@ -91,6 +94,10 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
 
 std::string RemoteRegion::description() const {
   std::string text = engine();
+  if (text.empty() && slot_) {
+    const std::string why = peer_->whyStaged(reference_, /*byDevice=*/false);
+    if (!why.empty()) return "staged through host memory, because " + why;
+  }
   if (text.empty()) return "not imported yet";
   if (const auto& chunks = slot_->region->memory.chunks)
     text += ", " + std::to_string(chunks->mapped()) + " of " + std::to_string(chunks->count()) +
@@ -151,6 +158,10 @@ Route Peer::route() const {
     route.devices = devicesOf(*core_);
     for (const std::string& why : link->traits().refused) route.refused.push_back("engine " + why);
   }
+  const Config& config = core_->config();
+  route.staged = config.strict ? "refused (PEERLANE_STRICT)"
+                               : "staged through host memory, at most " +
+                                     std::to_string(config.stagingBytes) + " bytes of it";
   route.wordsBy = traits.wordsBy;
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   for (const auto& refusal : core_->refusedTransports())

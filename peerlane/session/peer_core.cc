@@ -422,6 +422,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
     for (const auto& slot : import.slots) importDone(slot, failure());
   imports_.clear();
   failChunkRequests();
+  failStaging();
   if (auto connected = std::move(events_.connected)) connected(status);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
   around_.progress.notifyWaiters();

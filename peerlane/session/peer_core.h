@@ -25,6 +25,7 @@
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/memory/region_table.h"
+#include "peerlane/memory/staging_memory.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/program/device_executor.h"
@@ -157,6 +158,18 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // for.
   bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
 
+  // --- Memory of the peer that cannot be reached (peer_staging.cc) ---
+  // Why bytes cannot go straight between the region and this side's memory; `byDevice`: a GPU would
+  // copy them. Empty when they can, as far as is known before the import.
+  std::string whyStaged(const RegionReference& region, bool byDevice) const;
+  // Staging memory of the peer's, to be imported. `tell` is called once, on the progress thread.
+  void requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell);
+  // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it
+  // touches memory any more, or the peer is lost. `move.request` is filled in.
+  void requestMove(control::StagedMove move, std::function<void(Status)> tell);
+  // Of this side, for whoever needs some in the life of this peer.
+  Result<std::shared_ptr<StagingMemory>> makeStaging(uint64_t bytes) const;
+
   // A mailbox to this peer's link, for one run at a time. Never freed before the peer, because an
   // agent may still be leaving it when its last entry is complete.
   Mailbox* borrowMailbox();
@@ -235,6 +248,12 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::UserMessage& message);
   Status handle(control::ChunkRequest& message);
   Status handle(control::ChunkReply& message);
+  Status handle(control::StagingRequest& message);
+  Status handle(control::StagingReply& message);
+  Status handle(control::StagedMove& message);
+  Status handle(control::StagedMoveDone& message);
+  Status makeStagingForPeer(uint64_t bytes);
+  void failStaging();
   Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
   Result<std::vector<Fd>> exportChunks(const control::ChunkRequest& message);
   void sendChunkRequests();
@@ -312,6 +331,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   };
   std::vector<WholeImport> wholeImports_;        // imported, and waiting for all of their chunks
   std::map<uint64_t, ChunkWish> chunkRequests_;  // under way, by request
+  std::shared_ptr<StagingMemory> staging_;       // for the peer
+  std::map<uint64_t, std::function<void(Result<RegionReference>)>> stagingRequests_;
+  std::map<uint64_t, std::function<void(Status)>> moveRequests_;
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
   std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
   std::vector<std::pair<uint32_t, std::vector<std::byte>>> earlyMessages_;

@@ -244,10 +244,18 @@ TEST_P(IntruderTest, WithTheSecretAndNoManners) {
 
 TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
   const std::vector<ControlMessage> outOfTurn = {
-      control::Accepted{"tcp", {}, {}},     control::Accepted{"carrier pigeon", {}, {}},
-      control::ImportRequest{1, 1, 1, 3},   control::ImportReply{},
-      control::ChunkRequest{1, 1, 1, 0, 1}, control::ChunkReply{},
-      control::RevokeDone{77, Code::kOk},   control::Offers{{{"shm", randomBytes(50, 1), 3}}},
+      control::Accepted{"tcp", {}, {}},
+      control::Accepted{"carrier pigeon", {}, {}},
+      control::ImportRequest{1, 1, 1, 3},
+      control::ImportReply{},
+      control::ChunkRequest{1, 1, 1, 0, 1},
+      control::ChunkReply{},
+      control::StagingRequest{1, 4096},
+      control::StagingReply{},
+      control::StagedMove{},
+      control::StagedMoveDone{},
+      control::RevokeDone{77, Code::kOk},
+      control::Offers{{{"shm", randomBytes(50, 1), 3}}},
       control::Offers{{{"tcp", {}, 200}}},
   };
   for (const ControlMessage& message : outOfTurn) {
@@ -283,6 +291,14 @@ TEST_P(IntruderTest, AsAPeerItsOwnConnectionEnds) {
       {"chunks that nobody asked for",
        [](Intruder& it) {
          it.say(control::ChunkReply{9, Code::kOk, "", 0, 3, 0});
+       }},
+      {"staging memory that nobody asked for",
+       [](Intruder& it) {
+         it.say(control::StagingReply{9, Code::kOk, "", 1, 2, 3});
+       }},
+      {"a move that nobody asked for",
+       [](Intruder& it) {
+         it.say(control::StagedMoveDone{9, Code::kOk, ""});
        }},
       {"random frames",
        [](Intruder& it) {

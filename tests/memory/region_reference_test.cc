@@ -19,13 +19,14 @@ RegionReference sample() {
   reference.bytes = 0x0000000123456789;
   reference.access = Access::kRemoteReadWrite;
   reference.device = {DeviceKind::kCuda, 7};
+  reference.kind = MemoryKind::kCudaHandle;
   return reference;
 }
 
 // docs/wire.md, "Region reference", written out by hand.
 constexpr std::array<uint8_t, 64> kGolden = {
     'P',  'L',  'R',  'R',                           // magic
-    1,    3,    1,    0,                             // version, access, device kind, zero
+    1,    3,    1,    4,                             // version, access, device kind, 1 + kind
     7,    0,    0,    0,    0,    0,    0,    0,     // device index, zero
     0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,  // owner
     0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,  //
@@ -50,6 +51,15 @@ TEST(RegionReference, ReadsTheGoldenBytes) {
   EXPECT_EQ(decoded->bytes, expected.bytes);
   EXPECT_EQ(decoded->access, expected.access);
   EXPECT_EQ(decoded->device, expected.device);
+  EXPECT_EQ(decoded->kind, expected.kind);
+}
+
+TEST(RegionReference, DoesNotBelieveKindsThatItDoesNotKnow) {
+  for (const int said : {0, static_cast<int>(kLastMemoryKind) + 2, 255}) {
+    RegionReference::Encoded encoded = sample().encode();
+    encoded[7] = static_cast<std::byte>(said);
+    EXPECT_FALSE(RegionReference::decode(encoded).value().kind) << said;
+  }
 }
 
 TEST(RegionReference, RefusesEveryOtherLength) {

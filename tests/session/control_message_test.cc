@@ -44,6 +44,10 @@ std::vector<ControlMessage> everyMessage() {
       control::TransferFault{12, Code::kCorrupt, "lane is broken"},
       control::ChunkRequest{13, 14, 15, 4000, 16},
       control::ChunkReply{13, Code::kClosed, "it was freed", 4000, 16, 3},
+      control::StagingRequest{14, 1 << 24},
+      control::StagingReply{14, Code::kOutOfMemory, "there is none", 15, 16, 1 << 24},
+      control::StagedMove{15, true, 4096, {{1, 2, 3, 4}, {5, 6, 7, uint64_t{1} << 40}}},
+      control::StagedMoveDone{15, Code::kClosed, "it was unregistered"},
   };
 }
 
@@ -89,10 +93,15 @@ void expectWithinLimits(const ControlMessage& message) {
     EXPECT_LE(chunks->count, control::kMaxDescriptors);
     EXPECT_LE(chunks->fdCount, control::kMaxDescriptors);
     text(chunks->reason);
+  } else if (const auto* move = std::get_if<control::StagedMove>(&message)) {
+    EXPECT_LE(move->pieces.size(), control::kMaxPieces);
+  } else if (const auto* moved = std::get_if<control::StagedMoveDone>(&message)) {
+    EXPECT_LE(moved->code, Code::kInternal);
+    text(moved->reason);
   } else if (const auto* user = std::get_if<control::UserMessage>(&message)) {
     blob(user->content);
   } else if (const auto* unknown = std::get_if<control::UnknownMessage>(&message)) {
-    EXPECT_GT(unknown->type, 14);
+    EXPECT_GT(unknown->type, 18);
   }
 }
 
@@ -120,10 +129,11 @@ TEST(ControlMessage, DefaultsRoundTrip) {
 }
 
 TEST(ControlMessage, NamesAndTypeNumbersAreStable) {
-  const std::string_view names[] = {"Offers",       "Accepted",      "Ready",       "Heartbeat",
-                                    "Bye",          "ImportRequest", "ImportReply", "Release",
-                                    "Revoke",       "RevokeDone",    "UserMessage", "TransferFault",
-                                    "ChunkRequest", "ChunkReply"};
+  const std::string_view names[] = {
+      "Offers",        "Accepted",      "Ready",         "Heartbeat",  "Bye",
+      "ImportRequest", "ImportReply",   "Release",       "Revoke",     "RevokeDone",
+      "UserMessage",   "TransferFault", "ChunkRequest",  "ChunkReply", "StagingRequest",
+      "StagingReply",  "StagedMove",    "StagedMoveDone"};
   const auto messages = everyMessage();
   for (size_t i = 0; i < messages.size(); ++i) {
     EXPECT_EQ(controlName(messages[i]), names[i]);
@@ -193,6 +203,8 @@ TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {
       {control::UserMessage{1, pattern(4097)}, "UserMessage.content length is 4097; at most 4096"},
       {control::TransferFault{1, Code::kOk, ""}, "TransferFault.code is OK"},
       {control::ChunkRequest{1, 1, 1, 0, 254}, "ChunkRequest.count is 254; at most 253"},
+      {control::StagedMove{1, true, 0, std::vector<control::StagedPiece>(513)},
+       "StagedMove.pieces count is 513; at most 512"},
       {control::ChunkReply{1, Code::kOk, "", 0, 254, 0}, "ChunkReply.count is 254"},
       {control::ChunkReply{1, Code::kOk, "", 0, 1, 254}, "ChunkReply.fdCount is 254"},
       {control::UnknownMessage{44}, "unknown type 44"},
@@ -250,6 +262,14 @@ TEST(ControlMessage, DecodeNamesTheFieldOutsideItsLimit) {
     expectCorrupt(finished(builder, schema::Message::ImportReply,
                            schema::CreateImportReply(builder, 1, 0, 0, 0, 0, 0, 0, 254).Union()),
                   "ImportReply.fdCount is 254; at most 253");
+  }
+  {
+    FlatBufferBuilder builder;
+    const std::vector<schema::StagedPiece> pieces(513);
+    const auto list = builder.CreateVectorOfStructs(pieces);
+    expectCorrupt(finished(builder, schema::Message::StagedMove,
+                           schema::CreateStagedMove(builder, 1, true, 0, list).Union()),
+                  "StagedMove.pieces count is 513; at most 512");
   }
   {
     FlatBufferBuilder builder;

@@ -80,6 +80,8 @@ class StreamExecutor final : public DeviceExecutor {
                           const DeviceIndices& indices) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
+  Result<DevicePost> waitWord(DeviceStream stream, const std::atomic<uint64_t>* word,
+                              uint64_t value) override;
   Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
   void resolve(const LatePost& late, std::byte* base) override;
   void refuse(const LatePost& late) override;
@@ -387,6 +389,18 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
   launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
   launch.stream = lane->stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
+  CudaReclaimer::instance().waitBegins();
+  return posted(*lane);
+}
+
+Result<DevicePost> StreamExecutor::waitWord(DeviceStream given, const std::atomic<uint64_t>* word,
+                                            uint64_t value) {
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  PEERLANE_RETURN_IF_ERROR(awaitWord(lane->stream, word, value));
+  if (Status stored = storeWord(lane->stream, lane->completion, lane->posted + 1); !stored.isOk())
+    return stored;
   CudaReclaimer::instance().waitBegins();
   return posted(*lane);
 }

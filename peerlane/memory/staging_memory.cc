@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/staging_memory.h"
+
+#include <utility>
+
+#include "peerlane/memory/host_provider.h"
+#include "peerlane/os/process.h"
+
+namespace peerlane {
+
+Result<std::shared_ptr<StagingMemory>> StagingMemory::make(std::shared_ptr<void> keepAlive,
+                                                           RegionTable& regions, uint64_t bytes) {
+  HostProvider host;
+  PEERLANE_ASSIGN(
+      auto memory,
+      host.allocate(bytes, {.device = {}, .hugePages = HugePages::kOff, .numaNode = std::nullopt}));
+  std::byte* base = memory->data();
+  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
+  PEERLANE_ASSIGN(auto record, regions.add(base, bytes, Access::kRemoteReadWrite,
+                                           std::move(description), std::move(memory)));
+  return std::shared_ptr<StagingMemory>(
+      new StagingMemory(std::move(keepAlive), regions, std::move(record)));
+}
+
+StagingMemory::StagingMemory(std::shared_ptr<void> keepAlive, RegionTable& regions,
+                             std::shared_ptr<RegionRecord> record)
+    : keepAlive_(std::move(keepAlive)),
+      regions_(regions),
+      record_(std::move(record)),
+      forks_(forkGeneration()) {}
+
+StagingMemory::~StagingMemory() {
+  if (forkGeneration() != forks_) return;  // the device's half belongs to the parent
+  regions_.remove(record_->allocation);
+  record_->pin.release([record = record_] {});
+}
+
+}  // namespace peerlane

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfers between memories that cannot reach each other: staged through host memory, said so, and
+// refused where that is wished.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+// Slots of 64 KiB: a transfer goes round them many times.
+constexpr size_t kStaging = size_t{256} << 10;
+constexpr size_t kBytes = (size_t{3} << 20) - 12;
+
+enum class Kind { kPrivateGpu, kGpu, kHeap, kShared };
+
+std::string nameOfKind(Kind kind) {
+  static constexpr const char* kNames[] = {"PrivateGpu", "Gpu", "Heap", "Shared"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+// GPU memory that was not made for export.
+std::byte* privateMemory(Device device) {
+  static std::vector<std::unique_ptr<Segment>> segments;
+  segments.push_back(std::make_unique<Segment>(device.index, chunks(1, size_t{4} << 20), 0));
+  return segments.back()->data();
+}
+
+Region makeRegionOf(Context& context, Device device, Kind kind, size_t bytes) {
+  switch (kind) {
+    case Kind::kPrivateGpu:
+      return must(context.registerRegion(privateMemory(device), bytes, Access::kRemoteReadWrite),
+                  "registerRegion");
+    case Kind::kGpu: return makeRegion(context, device, Memory::kVmm, bytes);
+    case Kind::kHeap: return makeRegion(context, device, Memory::kHeap, bytes);
+    case Kind::kShared: return makeRegion(context, device, Memory::kShared, bytes);
+  }
+  return {};
+}
+
+void configure(const std::string& links, size_t staging = kStaging) {
+  setenv("PEERLANE_STAGING_BYTES", std::to_string(staging).c_str(), 1);
+  if (!links.empty()) setenv("PEERLANE_LINKS", links.c_str(), 1);
+}
+
+struct StagedSide : Meeting {
+  StagedSide(int side, const Line& line, Kind kind, size_t bytes = kBytes)
+      : Meeting(side, line),
+        region(makeRegionOf(*context, device, kind, bytes)),
+        remote(exchange(peer, region, line)) {}
+  Block block(size_t offset, size_t bytes) const {
+    return {&region, offset, &remote, offset, bytes};
+  }
+
+  const Region region;
+  const RemoteRegion remote;
+};
+
+// --- Every way ---
+
+struct Way {
+  Kind local;
+  Kind remote;
+  std::string links;
+};
+
+class StagedTransfers : public ::testing::TestWithParam<Way> {};
+
+// One block, and 300 of odd sizes in any order; with a stream of the user's and without.
+TEST_P(StagedTransfers, ArriveBothWays) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [&](const Line& line) {
+    configure(GetParam().links);
+    const StagedSide side(0, line, GetParam().local);
+    EXPECT_TRUE(side.remote.prepare().isOk());
+    uint32_t seed = 1;
+    for (const bool onStream : {false, true})
+      for (const size_t blocks : {1, 300}) {
+        ++seed;
+        fill(side.region.data(), kBytes, seed);
+        std::vector<Block> list;
+        const size_t each = kBytes / blocks / 4 * 4;
+        for (size_t i = 0; i < blocks; ++i)
+          list.push_back(side.block(i * each, i + 1 == blocks ? kBytes - i * each : each));
+        std::shuffle(list.begin(), list.end(), std::mt19937(seed));
+        PostOptions options;
+        if (onStream) options.deviceStream = side.lane();
+        options.notify.signal = 3;
+        must(must(put(side.peer, list, options), "put").wait(kPatience), "put wait");
+        line.send("look");
+        ASSERT_EQ(line.receive(), "good") << blocks << " blocks, stream " << onStream;
+        options.notify = {};
+        auto fetched = must(get(side.peer, list, options), "get");
+        // What follows on the stream comes after the bytes.
+        if (onStream) mustSync(side.stream);
+        must(fetched.wait(kPatience), "get wait");
+        EXPECT_EQ(wrongWords(side.region.data(), kBytes, seed + 1000), 0u)
+            << blocks << " blocks, stream " << onStream;
+      }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    configure(GetParam().links);
+    const StagedSide side(1, line, GetParam().remote);
+    const Signal signal = must(Signal::create(side.peer, 3), "signal");
+    uint32_t seed = 1;
+    uint64_t puts = 0;
+    while (line.receive() == "look") {
+      ++seed;
+      must(signal.wait(++puts, kPatience), "signal wait");
+      const uint64_t wrong = wrongWords(side.region.data(), kBytes, seed);
+      fill(side.region.data(), kBytes, seed + 1000);
+      line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
+    }
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, StagedTransfers,
+    ::testing::Values(Way{Kind::kGpu, Kind::kPrivateGpu, ""},
+                      Way{Kind::kPrivateGpu, Kind::kPrivateGpu, ""},
+                      Way{Kind::kHeap, Kind::kPrivateGpu, ""}, Way{Kind::kGpu, Kind::kHeap, ""},
+                      Way{Kind::kPrivateGpu, Kind::kHeap, ""}, Way{Kind::kGpu, Kind::kGpu, "tcp"},
+                      Way{Kind::kGpu, Kind::kShared, "tcp"}, Way{Kind::kHeap, Kind::kGpu, "tcp"}),
+    [](const auto& tested) {
+      return nameOfKind(tested.param.local) + "To" + nameOfKind(tested.param.remote) +
+             (tested.param.links == "tcp" ? "OverTcp" : "");
+    });
+
+// Runs two sides, the second one of which only has memory.
+bool runWith(Kind local, Kind remote,
+             const std::function<void(StagedSide& side, const Line&)>& body,
+             size_t localStaging = kStaging) {
+  return runTwo(
+      [&](const Line& line) {
+        configure("", localStaging);
+        StagedSide side(0, line, local);
+        body(side, line);
+        line.send("end");
+      },
+      [&](const Line& line) {
+        configure("");
+        const StagedSide side(1, line, remote);
+        fill(side.region.data(), kBytes, 77);
+        line.send("filled");
+        (void)line.receive();
+      });
+}
+
+// --- Order ---
+
+// The bytes are those that the stream wrote before, and what it does afterwards sees what came.
+TEST(StagedOrder, IsTheStreams) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+    (void)line.receive();
+    void* source = nullptr;
+    void* copy = nullptr;
+    mustCuda(cudaMalloc(&source, kBytes), "cudaMalloc");
+    mustCuda(cudaMalloc(&copy, kBytes), "cudaMalloc");
+    PostOptions options;
+    options.deviceStream = side.lane();
+    const Block all = side.block(0, kBytes);
+    for (uint32_t round = 0; round < 5; ++round) {
+      fill(source, kBytes, round);
+      clear(side.region.data(), kBytes, 0xee);
+      mustCuda(cudaMemcpyAsync(side.region.data(), source, kBytes, cudaMemcpyDefault, side.stream),
+               "copy");
+      const Transfer sent = must(put(side.peer, {&all, 1}, options), "put");
+      mustCuda(cudaMemsetAsync(side.region.data(), 0, kBytes, side.stream), "memset");
+      const Transfer back = must(get(side.peer, {&all, 1}, options), "get");
+      mustCuda(cudaMemcpyAsync(copy, side.region.data(), kBytes, cudaMemcpyDefault, side.stream),
+               "copy");
+      mustSync(side.stream);
+      EXPECT_EQ(wrongWords(copy, kBytes, round), 0u);
+      must(sent.wait(kPatience), "put");
+      must(back.wait(kPatience), "get");
+    }
+  }));
+}
+
+// Who was posted first, on a stream that cannot go on, keeps nobody from the staging memory: the
+// stream goes on only when the second one has ended.
+TEST(StagedOrder, IsNotThatOfPosting) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    configure("");
+    const StagedSide side(0, line, Kind::kGpu);
+    (void)line.receive();
+    const Signal signal = must(Signal::create(side.peer, 1), "signal");
+    const cudaStream_t other = makeStream();
+    PostOptions held;
+    held.deviceStream = side.lane();
+    const Transfer gate = must(signal.waitOn(side.lane(), 1), "waitOn");
+    const Block half = side.block(0, kBytes / 2 / 4 * 4);
+    const Transfer first = must(get(side.peer, {&half, 1}, held), "get");
+    PostOptions free;
+    free.deviceStream = side.lane(other);
+    free.notify.message = std::as_bytes(std::span("go on", 5));
+    const Block rest = side.block(kBytes / 2 / 4 * 4, kBytes / 4 / 4 * 4);
+    const Transfer second = must(put(side.peer, {&rest, 1}, free), "put");
+    must(second.wait(kPatience), "second");
+    must(first.wait(kPatience), "first");
+    EXPECT_EQ(wrongWords(side.region.data(), half.bytes, 77), 0u);
+    EXPECT_TRUE(gate.wait(kPatience).isOk());
+    line.send("end");
+  };
+  const auto passive = [](const Line& line) {
+    configure("");
+    const StagedSide side(1, line, Kind::kPrivateGpu);
+    fill(side.region.data(), kBytes, 77);
+    line.send("filled");
+    (void)must(waitNotification(side.peer, kPatience), "notification");
+    Notify go;
+    go.signal = 1;
+    must(must(notify(side.peer, go), "notify").wait(kPatience), "notify");
+    (void)line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+TEST(StagedOrder, ManyStreamsAtOnce) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+    (void)line.receive();
+    constexpr size_t kParts = 8;
+    constexpr size_t kPart = kBytes / kParts / 4 * 4;
+    std::vector<Transfer> posted;
+    for (size_t i = 0; i < kParts; ++i) {
+      PostOptions options;
+      if (i % 2 == 0) options.deviceStream = side.lane(makeStream());
+      const Block part = side.block(i * kPart, kPart);
+      posted.push_back(must(get(side.peer, {&part, 1}, options), "get"));
+    }
+    for (const Transfer& transfer : posted) must(transfer.wait(kPatience), "wait");
+    EXPECT_EQ(wrongWords(side.region.data(), kParts * kPart, 77), 0u);
+  }));
+}
+
+// --- Plans ---
+
+TEST(StagedPlans, PagesByNumber) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+    (void)line.receive();
+    constexpr size_t kPage = 4096;
+    constexpr size_t kPages = kBytes / kPage;
+    IndexedBlocks blocks;
+    blocks.local = &side.region;
+    blocks.remote = &side.remote;
+    blocks.blockBytes = kPage;
+    blocks.localCount = blocks.remoteCount = blocks.maxBlocksPerPost = kPages;
+    auto plan = must(Plan::create(side.peer, Direction::kGet, blocks), "plan");
+    std::vector<uint32_t> pages(kPages);
+    std::iota(pages.begin(), pages.end(), 0u);
+    for (uint32_t round = 0; round < 3; ++round) {
+      clear(side.region.data(), kBytes, 0);
+      std::shuffle(pages.begin(), pages.end(), std::mt19937(round));
+      must(must(plan.post(pages, pages, side.lane()), "post").wait(kPatience), "wait");
+      EXPECT_EQ(wrongWords(side.region.data(), kPages * kPage, 77), 0u);
+    }
+    pages[1] = pages[0];
+    EXPECT_EQ(plan.post(pages, pages).status().code(), Code::kInvalidArgument);
+    pages[0] = kPages;
+    EXPECT_EQ(plan.post(pages, pages).status().code(), Code::kInvalidArgument);
+    const StridedBlocks every{&side.region, 0, 8192, &side.remote, 0, 8192, 4096, 100};
+    auto strided = must(Plan::create(side.peer, Direction::kGet, every), "strided");
+    clear(side.region.data(), kBytes, 0);
+    must(must(strided.post(), "post").wait(kPatience), "wait");
+    EXPECT_EQ(wrongWords(side.region.data() + 8192, 4096, 77, 8192), 0u);
+  }));
+}
+
+// --- Said, and refused ---
+
+TEST(StagedRoute, SaysSo) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+    (void)line.receive();
+    EXPECT_NE(side.remote.description().find("staged through host memory"), std::string::npos)
+        << side.remote.description();
+    EXPECT_NE(side.peer.route().toString().find("staged through host memory, at most 262144"),
+              std::string::npos)
+        << side.peer.route().toString();
+    const Block all = side.block(0, kBytes);
+    must(must(get(side.peer, {&all, 1}), "get").wait(kPatience), "wait");
+    const std::string metrics = side.context->metrics();
+    EXPECT_NE(metrics.find("engine=\"staged\""), std::string::npos) << metrics;
+  }));
+}
+
+TEST(StagedRefusals, UnderStrict) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    setenv("PEERLANE_STRICT", "1", 1);
+    const StagedSide side(0, line, Kind::kGpu);
+    (void)line.receive();
+    const Block all = side.block(0, kBytes);
+    for (const Status& status : {get(side.peer, {&all, 1}).status(),
+                                 Plan::create(side.peer, Direction::kPut, {&all, 1}).status()}) {
+      EXPECT_EQ(status.code(), Code::kNotSupported);
+      EXPECT_NE(status.message().find("PEERLANE_STRICT"), std::string_view::npos)
+          << status.toString();
+      EXPECT_NE(status.message().find("not made for export"), std::string_view::npos)
+          << status.toString();
+    }
+    line.send("end");
+  };
+  const auto passive = [](const Line& line) {
+    const StagedSide side(1, line, Kind::kPrivateGpu);
+    line.send("there");
+    (void)line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// The peer gives less than this side counts on.
+TEST(StagedRefusals, UnequalStagingMemory) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(
+      Kind::kGpu, Kind::kPrivateGpu,
+      [](StagedSide& side, const Line& line) {
+        (void)line.receive();
+        const Block all = side.block(0, kBytes);
+        for (const bool onStream : {true, false}) {
+          PostOptions options;
+          if (onStream) options.deviceStream = side.lane();
+          const Status status = must(get(side.peer, {&all, 1}, options), "get").wait(kPatience);
+          EXPECT_EQ(status.code(), Code::kNotSupported);
+          EXPECT_NE(status.message().find("set both sides alike"), std::string_view::npos)
+              << status.toString();
+        }
+        mustSync(side.stream);
+      },
+      2 * kStaging));
+}
+
+TEST(StagedRefusals, InAGraph) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+    (void)line.receive();
+    mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeRelaxed), "begin");
+    const Block all = side.block(0, kBytes);
+    PostOptions options;
+    options.deviceStream = side.lane();
+    const Status status = put(side.peer, {&all, 1}, options).status();
+    EXPECT_EQ(status.code(), Code::kNotSupported);
+    EXPECT_NE(status.message().find("graph"), std::string_view::npos) << status.toString();
+    cudaGraph_t graph = nullptr;
+    mustCuda(cudaStreamEndCapture(side.stream, &graph), "end");
+    mustCuda(cudaGraphDestroy(graph), "destroy");
+  }));
+}
+
+// --- Ends ---
+
+// A region that its owner takes back, and rights that it never gave: the transfer says why.
+TEST(StagedEnds, WhatTheOwnerRefuses) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    configure("");
+    const StagedSide side(0, line, Kind::kGpu);
+    line.send("unregister");
+    (void)line.receive();
+    const Block all = side.block(0, kBytes);
+    for (const bool onStream : {false, true}) {
+      PostOptions options;
+      if (onStream) options.deviceStream = side.lane();
+      const Status status = must(put(side.peer, {&all, 1}, options), "put").wait(kPatience);
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.toString();
+      EXPECT_NE(status.message().find("the peer could not move"), std::string_view::npos)
+          << status.toString();
+    }
+    mustSync(side.stream);
+    line.send("end");
+  };
+  const auto passive = [](const Line& line) {
+    configure("");
+    StagedSide side(1, line, Kind::kPrivateGpu);
+    (void)line.receive();
+    must(side.context->unregister(side.region, kPatience), "unregister");
+    line.send("done");
+    (void)line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// On a stream that cannot go on yet: it ends when the stream has passed it, and the next one has
+// the staging memory.
+TEST(StagedEnds, CancelledOnAStreamThatWaits) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+    (void)line.receive();
+    const Signal own = must(Signal::create(side.peer, 2), "signal");
+    Transfer gate = must(own.waitOn(side.lane(), 1), "waitOn");
+    PostOptions options;
+    options.deviceStream = side.lane();
+    const Block all = side.block(0, kBytes);
+    const Transfer held = must(put(side.peer, {&all, 1}, options), "put");
+    held.cancel();
+    EXPECT_EQ(held.wait(std::chrono::milliseconds(50)).code(), Code::kTimeout);
+    gate.cancel();
+    EXPECT_EQ(held.wait(kPatience).code(), Code::kCancelled);
+    mustSync(side.stream);
+    must(must(get(side.peer, {&all, 1}, options), "get").wait(kPatience), "get");
+    EXPECT_EQ(wrongWords(side.region.data(), kBytes, 77), 0u);
+  }));
+}
+
+// A peer that dies in the middle: said within a second, the stream goes on, and another peer's
+// bytes arrive.
+TEST(StagedEnds, WhenThePeerIsKilled) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto survivor = [](const Victims& victims) {
+    configure("");
+    const auto context = makeContext({gpu(0)});
+    const cudaStream_t stream = makeStream();
+    const Region region = makeRegion(*context, gpu(0), Memory::kVmm, kBytes);
+    for (int round = 0; round < 6; ++round) {
+      const Victim victim = victims.next();
+      const Line line = victim.line();
+      line.send(context->ticket());
+      const Peer peer = must(context->accept(kPatience), "accept");
+      const RemoteRegion remote = exchange(peer, region, line);
+      PostOptions options;
+      if (round % 2 == 0) options.deviceStream = DeviceStream::cuda(stream);
+      const Block all{&region, 0, &remote, 0, kBytes};
+      must(must(get(peer, {&all, 1}, options), "get").wait(kPatience), "get");
+      EXPECT_EQ(wrongWords(region.data(), kBytes, 5), 0u);
+      std::vector<Transfer> posted;
+      for (int i = 0; i < 4; ++i) posted.push_back(must(put(peer, {&all, 1}, options), "put"));
+      if (round >= 2) (void)posted.front().wait(kPatience);
+      victim.kill();
+      const auto begin = std::chrono::steady_clock::now();
+      for (const Transfer& transfer : posted) {
+        const Status status = transfer.wait(kPatience);
+        EXPECT_TRUE(status.isOk() || status.code() == Code::kPeerLost) << status.toString();
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+      mustSync(stream);
+    }
+  };
+  const auto victim = [](const Line& line) {
+    configure("");
+    const auto context = makeContext({gpu(1)});
+    const Peer peer = must(context->connect(line.receive(), kPatience), "connect");
+    const Region region = makeRegionOf(*context, gpu(1), Kind::kPrivateGpu, kBytes);
+    fill(region.data(), kBytes, 5);
+    (void)exchange(peer, region, line);
+    (void)line.receive();  // until it is killed
+  };
+  EXPECT_TRUE(runWithVictims(survivor, victim));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
