@@ -48,11 +48,17 @@ RegionName DeviceLane::area() const {
 }
 
 Status DeviceLane::health() const {
-  {
+  if (failed_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(stateMutex_);
-    PEERLANE_RETURN_IF_ERROR(failure_);
+    return failure_;
   }
   return peer_->usable();
+}
+
+// Requires: stateMutex_ is held.
+void DeviceLane::setFailure(const Status& why) {
+  failure_ = why;
+  failed_.store(true, std::memory_order_release);
 }
 
 void DeviceLane::take(const LaneNote& note) {
@@ -98,12 +104,20 @@ void DeviceLane::reach(const RegionName& area) {
 // The other side takes its area back, or is gone, and may not hear of the end of this lane: nobody
 // else lets go of the area, and whoever waits for that would wait for ever.
 bool DeviceLane::leaveArea() {
+  const auto mustLeave = [this] {
+    return areaEntered_ && idle() && !peerArea_->region->gate.open();
+  };
+  {
+    // Who posts holds the other lock while he launches, and is not to be held up by every turn.
+    const std::lock_guard lock(stateMutex_);
+    if (!mustLeave()) return false;
+  }
   const std::lock_guard posting(mutex_);
   const std::lock_guard lock(stateMutex_);
-  if (!areaEntered_ || !idle() || peerArea_->region->gate.open()) return false;
+  if (!mustLeave()) return false;
   if (failure_.isOk())
-    failure_ =
-        Status(Code::kClosed, "rank " + std::to_string(rank_) + " has closed its communicator");
+    setFailure(
+        Status(Code::kClosed, "rank " + std::to_string(rank_) + " has closed its communicator"));
   areaEntered_ = false;
   peerArea_->region->gate.leave();
   return true;
@@ -111,6 +125,7 @@ bool DeviceLane::leaveArea() {
 
 bool DeviceLane::turn() {
   bool moved = takeImports();
+  moved = forgetRegions() || moved;
   moved = leaveArea() || moved;
   if (settled_.load(std::memory_order_relaxed) || !arrived()) return moved;
   const auto state = peerArea_->state.load(std::memory_order_acquire);
@@ -187,28 +202,41 @@ bool DeviceLane::takeImports() {
                            region.memory.grant.bytes);
       moved = true;
     }
-    // Its owner has no receive under way with it; but a send of this side may still be looking.
-    if (idle())
-      std::erase_if(named_, [&](Named& named) {
-        if (named.slot->state.load(std::memory_order_acquire) != ImportSlot::State::kReady ||
-            named.slot->region->gate.open())
-          return false;
-        if (named.entered) {
-          names_->remove(named.name.allocation, named.name.generation);
-          named.slot->region->gate.leave();
-        }
-        moved = true;
-        return true;
-      });
   }
   if (!broken.isOk()) fail(broken, /*tellPeer=*/true);
   return moved;
 }
 
+// Regions that their owner wants back. It has no receive under way with them; but a send of this
+// side may still be looking, or just be posted: so not beside a post.
+bool DeviceLane::forgetRegions() {
+  const auto isWanted = [](const Named& named) {
+    return named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kReady &&
+           !named.slot->region->gate.open();
+  };
+  {
+    const std::lock_guard lock(stateMutex_);
+    if (!idle() || std::none_of(named_.begin(), named_.end(), isWanted)) return false;
+  }
+  const std::lock_guard posting(mutex_);
+  const std::lock_guard lock(stateMutex_);
+  if (!idle()) return false;
+  return std::erase_if(named_, [&](Named& named) {
+           if (!isWanted(named)) return false;
+           if (named.entered) {
+             names_->remove(named.name.allocation, named.name.generation);
+             named.slot->region->gate.leave();
+           }
+           return true;
+         }) > 0;
+}
+
 void DeviceLane::announce(const RegionRecord& region) {
   {
     const std::lock_guard lock(stateMutex_);
-    if (!announced_.emplace(region.allocation, region.generation).second) return;
+    const std::pair name(region.allocation, region.generation);
+    if (announced_.contains(name)) return;  // an insertion allocates before it looks
+    announced_.insert(name);
   }
   say_({.kind = LaneNote::Kind::kDeviceRegion, .area = nameOf(region)});
 }
@@ -290,7 +318,7 @@ void DeviceLane::fail(const Status& why, bool tellPeer) {
   {
     const std::lock_guard lock(stateMutex_);
     if (!failure_.isOk()) return;
-    failure_ = why;
+    setFailure(why);
   }
   abort_->store(1, std::memory_order_release);
   if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});

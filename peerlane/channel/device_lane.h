@@ -67,7 +67,7 @@ class DeviceLane {
     return settled_.load(std::memory_order_acquire) || state == ImportSlot::State::kReady ||
            state == ImportSlot::State::kFailed;
   }
-  // OK while messages can be posted.
+  // OK while messages can be posted. Without a lock as long as it is.
   Status health() const;
   // Tells the other side where `region` is, so that its GPU need not wait for that.
   void announce(const RegionRecord& region);
@@ -107,7 +107,9 @@ class DeviceLane {
   Status prepare();
   void reach(const RegionName& area);
   bool takeImports();
+  bool forgetRegions();
   bool leaveArea();
+  void setFailure(const Status& why);
   StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
                   bool isSend) const;
 
@@ -128,6 +130,7 @@ class DeviceLane {
   std::mutex mutex_;
   Numbers numbers_;  // under mutex_
 
+  std::atomic<bool> failed_{false};  // release after failure_; acquire by health()
   mutable std::mutex stateMutex_;
   Status failure_;  // under stateMutex_, as all below
   bool retired_ = false;

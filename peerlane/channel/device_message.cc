@@ -2,9 +2,9 @@
 #include "peerlane/channel/device_message.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "peerlane/channel/device_area.h"
 #include "peerlane/channel/device_transfer.h"
@@ -16,6 +16,42 @@ namespace {
 // side's taking any of them.
 constexpr size_t kRound = DeviceArea::kSlots;
 
+// What a post writes down while it is made; kept by each thread, lest every post allocate.
+struct Scratch {
+  struct Direction {
+    DeviceLane* lane;
+    bool isSend;
+    uint64_t count;
+    size_t lastCall;
+  };
+  struct Numbered {
+    const PostedMessage* message = nullptr;
+    size_t direction = 0;
+    uint64_t number = 0;
+    size_t round = 0;
+  };
+  std::vector<Direction> directions;
+  std::vector<Numbered> numbered;
+  std::vector<StepCall> calls;
+  std::vector<DeviceLane::Numbers> before;
+
+  void clear() {
+    directions.clear();
+    numbered.clear();
+    calls.clear();
+  }
+  size_t directionOf(const PostedMessage& message) {
+    const auto found =
+        std::find_if(directions.begin(), directions.end(), [&](const Direction& known) {
+          return known.lane == message.lane.get() && known.isSend == message.item.isSend;
+        });
+    const auto index = static_cast<size_t>(found - directions.begin());
+    if (found == directions.end())
+      directions.push_back({message.lane.get(), message.item.isSend, 0, 0});
+    return index;
+  }
+};
+
 class DeviceMessage final : public Pending {
  public:
   DeviceMessage(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
@@ -26,7 +62,13 @@ class DeviceMessage final : public Pending {
         executor_(messages_.front().lane->executor()),
         stream_(stream),
         deadline_(Progress::deadlineIn(timeout)) {
-    for (const PostedMessage& message : messages_) lanes_.insert(message.lane.get());
+    lane_ = messages_.front().lane.get();
+    if (std::all_of(messages_.begin(), messages_.end(),
+                    [this](const PostedMessage& message) { return message.lane.get() == lane_; }))
+      return;
+    for (const PostedMessage& message : messages_) lanes_.push_back(message.lane.get());
+    std::sort(lanes_.begin(), lanes_.end());
+    lanes_.erase(std::unique(lanes_.begin(), lanes_.end()), lanes_.end());
   }
   ~DeviceMessage() override;
 
@@ -41,11 +83,16 @@ class DeviceMessage final : public Pending {
   std::string describe() const override;
 
  private:
+  // By address: the order in which they are locked.
+  std::span<DeviceLane* const> lanes() const {
+    return lanes_.empty() ? std::span(&lane_, 1) : std::span(lanes_);
+  }
   Status hold();
-  Status makeCalls(std::vector<StepCall>& calls);
+  Status makeCalls(Scratch& scratch);
   Status enqueue();
   Status trouble() const;
   Status outcome() const;
+  bool isFaulty() const;
   std::string whatWasNotMet() const;
   void letGo();
   uint64_t bytes() const;
@@ -55,7 +102,8 @@ class DeviceMessage final : public Pending {
   DeviceExecutor& executor_;
   const DeviceStream stream_;
   const Progress::Clock::time_point deadline_;
-  std::set<DeviceLane*> lanes_;  // by address: the order in which they are locked
+  DeviceLane* lane_ = nullptr;
+  std::vector<DeviceLane*> lanes_;  // if they are several
   bool isCaptured_ = false;
   size_t held_ = 0;  // gates of so many regions
   bool began_ = false;
@@ -72,7 +120,7 @@ DeviceMessage::~DeviceMessage() {
   if (messages_.front().lane->peer()->forked()) return;
   // Dropped by an engine that stopped: streams must not hang for it.
   if (began_ && !done(1))
-    for (DeviceLane* lane : lanes_)
+    for (DeviceLane* lane : lanes())
       lane->fail(Status(Code::kClosed, "the context is gone"), /*tellPeer=*/false);
   if (isCaptured_ && began_ && !gone_->load(std::memory_order_acquire)) (void)work_.release();
   letGo();
@@ -84,7 +132,7 @@ void DeviceMessage::letGo() {
     if (const auto& region = messages_[held_ - 1].region) region->gate.leave();
   if (fault_ != nullptr) executor_.returnWord(std::exchange(fault_, nullptr), post_);
   if (!std::exchange(began_, false)) return;
-  for (DeviceLane* lane : lanes_) lane->ended();
+  for (DeviceLane* lane : lanes()) lane->ended();
   executor_.waitEnded();
   if (!isCaptured_) progress_.deviceStoresSeen();
 }
@@ -98,63 +146,60 @@ Status DeviceMessage::hold() {
                                        " is being unregistered");
     ++held_;
   }
+  // An eager send has nothing to compare.
+  const auto isCompared = [](const PostedMessage& message) {
+    return !message.item.isSend || message.item.bytes > DeviceArea::kEagerBytes;
+  };
+  if (std::none_of(messages_.begin(), messages_.end(), isCompared)) return Status::ok();
   PEERLANE_ASSIGN(fault_, executor_.borrowWord());
   return Status::ok();
 }
 
+bool DeviceMessage::isFaulty() const {
+  return fault_ != nullptr && fault_->load(std::memory_order_acquire) != 0;
+}
+
 // All that only stores first, then what waits for the peer's stores: so no order of posting of the
 // two sides can leave both waiting.
-Status DeviceMessage::makeCalls(std::vector<StepCall>& calls) {
-  struct Numbered {
-    const PostedMessage* message;
-    uint64_t number;
-    size_t round;
-    size_t lastCall;
-  };
-  std::vector<Numbered> numbered;
-  std::map<std::pair<DeviceLane*, bool>, uint64_t> counts;
+Status DeviceMessage::makeCalls(Scratch& scratch) {
+  scratch.clear();
   size_t rounds = 0;
   for (const PostedMessage& message : messages_) {
-    Numbered one{&message, 0, 0, 0};
+    Scratch::Numbered one{.message = &message, .direction = scratch.directionOf(message)};
     PEERLANE_RETURN_IF_ERROR(message.lane->claim(message.item, isCaptured_, one.number));
-    const uint64_t count = counts[{message.lane.get(), message.item.isSend}]++;
+    const uint64_t count = scratch.directions[one.direction].count++;
     if (isCaptured_) one.number = count;  // from the cursor on
     one.round = count / kRound;
     rounds = std::max(rounds, one.round + 1);
-    numbered.push_back(one);
+    scratch.numbered.push_back(one);
   }
   using Part = DeviceLane::Part;
   for (size_t round = 0; round < rounds; ++round)
     for (const Part part : {Part::kHead, Part::kSend, Part::kReceive})
-      for (Numbered& one : numbered) {
+      for (const Scratch::Numbered& one : scratch.numbered) {
         if (one.round != round) continue;
-        const size_t before = calls.size();
-        one.message->lane->add(one.message->item, one.number, isCaptured_, part, fault_, calls);
-        if (calls.size() != before) one.lastCall = before;
+        const size_t before = scratch.calls.size();
+        one.message->lane->add(one.message->item, one.number, isCaptured_, part, fault_,
+                               scratch.calls);
+        if (scratch.calls.size() != before) scratch.directions[one.direction].lastCall = before;
       }
   if (!isCaptured_) return Status::ok();
   // The last launch of each direction moves its cursor: all others count from where it was.
-  for (const auto& [direction, count] : counts) {
-    size_t last = 0;
-    for (const Numbered& one : numbered)
-      if (one.message->lane.get() == direction.first &&
-          one.message->item.isSend == direction.second)
-        last = std::max(last, one.lastCall);
-    calls[last].advance = count;
-  }
+  for (const Scratch::Direction& direction : scratch.directions)
+    scratch.calls[direction.lastCall].advance = direction.count;
   return Status::ok();
 }
 
 Status DeviceMessage::enqueue() {
   isCaptured_ = executor_.isCapturing(stream_);
-  std::vector<StepCall> calls;
-  calls.reserve(2 * messages_.size());
-  std::vector<DeviceLane::Numbers> before;
-  for (DeviceLane* lane : lanes_) {
+  thread_local Scratch scratch;
+  std::vector<StepCall>& calls = scratch.calls;
+  scratch.before.clear();
+  for (DeviceLane* lane : lanes()) {
     lane->lock();
-    before.push_back(lane->numbers());
+    scratch.before.push_back(lane->numbers());
   }
-  Status status = makeCalls(calls);
+  Status status = makeCalls(scratch);
   if (status.isOk() && isCaptured_) {
     auto captured = executor_.captureSteps(stream_, calls);
     status = captured.status();
@@ -167,14 +212,14 @@ Status DeviceMessage::enqueue() {
   const bool isBroken = status.code() == Code::kSystem;  // some launches may be enqueued
   began_ = status.isOk();
   size_t i = 0;
-  for (DeviceLane* lane : lanes_) {
+  for (DeviceLane* lane : lanes()) {
     if (began_) lane->began();
-    if (!began_ && !isBroken) lane->restore(before[i]);
+    if (!began_ && !isBroken) lane->restore(scratch.before[i]);
     ++i;
     lane->unlock();
   }
   if (isBroken)
-    for (DeviceLane* lane : lanes_) lane->fail(status, /*tellPeer=*/true);
+    for (DeviceLane* lane : lanes()) lane->fail(status, /*tellPeer=*/true);
   return status;
 }
 
@@ -233,7 +278,7 @@ Status DeviceMessage::trouble() const {
 // Once the stream has passed it.
 Status DeviceMessage::outcome() const {
   for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
-  if (fault_->load(std::memory_order_acquire) != 0)
+  if (isFaulty())
     return Status(Code::kSizeMismatch, "sender and receiver of a message differ in its length");
   return Status::ok();
 }
@@ -248,10 +293,10 @@ Task::Turn DeviceMessage::turn() {
   }
   if (failed_) return Turn::kIdle;
   Status why = trouble();
-  if (why.isOk() && isCaptured_ && fault_->load(std::memory_order_acquire) != 0) why = outcome();
+  if (why.isOk() && isCaptured_ && isFaulty()) why = outcome();
   if (why.isOk()) return Turn::kIdle;
   failed_ = true;
-  for (DeviceLane* lane : lanes_) lane->fail(why, /*tellPeer=*/true);
+  for (DeviceLane* lane : lanes()) lane->fail(why, /*tellPeer=*/true);
   if (isCaptured_) markEnded(1, why);
   return Turn::kMoved;
 }

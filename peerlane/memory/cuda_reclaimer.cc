@@ -44,7 +44,8 @@ void CudaReclaimer::waitBegins() {
 
 void CudaReclaimer::waitEnded() {
   const std::lock_guard lock(mutex_);
-  if (--waits_ == 0) changed_.notify_one();
+  // To wake costs a system call, and who posts the next wait needs the lock.
+  if (--waits_ == 0 && !queue_.empty()) changed_.notify_one();
 }
 
 size_t CudaReclaimer::pending() const {

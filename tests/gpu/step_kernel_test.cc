@@ -148,8 +148,7 @@ class StepKernel : public testing::TestWithParam<int> {
     launch.ctas = ctas;
     launch.arrivals = reinterpret_cast<uint32_t*>(word(kArrivals));
     launch.stream = stream_;
-    launch.late.table = table();
-    launch.late.tableSlots = kTableSlots;
+    launch.late.table = {.entries = table(), .slots = kTableSlots};
     return launch;
   }
   bool ends(int milliseconds = 5000) const {

@@ -60,8 +60,8 @@ Status check(const StepLaunch& launch) {
       return invalid("a step copies from or to nowhere");
     if (step.early && step.from.late) return invalid("a late source cannot be read early");
   }
-  if (late && (!isWord(launch.late.envelope) || launch.late.table == nullptr ||
-               launch.late.tableSlots == 0))
+  if (late && (!isWord(launch.late.envelope) || launch.late.table.entries == nullptr ||
+               launch.late.table.slots == 0))
     return invalid("late places need an envelope and a table");
   return Status::ok();
 }
@@ -151,7 +151,6 @@ Status makeStepJob(const StepLaunch& launch, StepJob& job, StepShape& shape) {
   job.allocationAt = launch.late.allocationAt;
   job.generationAt = launch.late.generationAt;
   job.offsetAt = launch.late.offsetAt;
-  job.tableSlots = launch.late.tableSlots;
   job.table = launch.late.table;
   job.arrivals = launch.arrivals;
   return Status::ok();

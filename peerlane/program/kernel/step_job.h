@@ -52,8 +52,7 @@ struct StepJob {
   WordStore completion;
   StepSpot envelope;
   uint32_t allocationAt, generationAt, offsetAt;
-  uint32_t tableSlots;
-  const NamedRegion* table;
+  RegionTable table;
   uint32_t* arrivals;
   uint32_t phaseCount;
   StepPhase phases[kMostSteps];

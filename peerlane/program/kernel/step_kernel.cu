@@ -3,10 +3,9 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
-#include <string>
-
 #include "peerlane/program/copy_device.h"
+#include "peerlane/program/kernel/kernel_launch.h"
+#include "peerlane/program/kernel/launch_overlap_device.h"
 #include "peerlane/program/kernel/step_job.h"
 #include "peerlane/program/kernel/step_place_device.h"
 #include "peerlane/program/kernel/word_step_device.h"
@@ -19,18 +18,6 @@ static_assert(sizeof(StepJob) <= 1024, "parameters are copied with every launch"
 // Each phase has a part of the arrivals: CTAs in its lower byte, released ones in its upper.
 inline constexpr uint32_t kArrivalBits = 16;
 inline constexpr uint32_t kReleasedUnit = 1u << 8;
-
-// Between the launches of one stream (StepLaunch::overlapsEnd); nothing where that is not used.
-__device__ __forceinline__ void awaitKernelBefore() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void letKernelBehindBegin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // This thread's unit of a copy that one round does.
 __device__ __forceinline__ uint4 loadUnit(const StepItem& item, uint64_t cursor) {
@@ -129,7 +116,7 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
       const bool looks = threadIdx.x < device::kWarpLanes && !late.isFound;
       __syncthreads();  // everybody has read it before one writes
       if (looks) {
-        const LatePlace found = findRegion(job, cursor);
+        const LatePlace found = findPlace(job, cursor);
         if (threadIdx.x == 0) late = found;
       }
       __syncthreads();
@@ -210,34 +197,12 @@ __global__ void __launch_bounds__(kStepThreads, 1) stepKernel(const __grid_const
   }
 }
 
-Status failed(cudaError_t error, const char* what) {
-  (void)cudaGetLastError();  // it is reported here and shall not be found by somebody else's call
-  return Status(Code::kSystem, std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-// Where launches may overlap, by device; found by loadStepKernels().
-constexpr int kMaxDevices = 128;
-std::atomic<bool> canOverlap[kMaxDevices];
-
-bool overlaps(const StepLaunch& launch) {
-  int index = 0;
-  return launch.overlapsEnd && cudaGetDevice(&index) == cudaSuccess && index < kMaxDevices &&
-         canOverlap[index].load(std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Status loadStepKernels() {
-  int index = 0, major = 0;
-  if (cudaError_t error = cudaGetDevice(&index)) return failed(error, "asking for the device");
-  if (cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index))
-    return failed(error, "asking for the compute capability");
-  cudaFuncAttributes attributes;
   for (const void* kernel : {reinterpret_cast<const void*>(&stepKernel<false>),
                              reinterpret_cast<const void*>(&stepKernel<true>)})
-    if (cudaError_t error = cudaFuncGetAttributes(&attributes, kernel))
-      return failed(error, "loading a step kernel");
-  if (index < kMaxDevices) canOverlap[index].store(major >= 9, std::memory_order_relaxed);
+    PEERLANE_RETURN_IF_ERROR(loadKernel(kernel, "a step kernel"));
   return Status::ok();
 }
 
@@ -245,21 +210,13 @@ Status launchSteps(const StepLaunch& launch) {
   StepJob job;
   StepShape shape;
   PEERLANE_RETURN_IF_ERROR(makeStepJob(launch, job, shape));
-  const void* kernel = shape.byTiles ? reinterpret_cast<const void*>(&stepKernel<true>)
-                                     : reinterpret_cast<const void*>(&stepKernel<false>);
-  void* arguments[] = {&job};
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.ctas);
-  config.blockDim = dim3(shape.threads);
-  config.stream = static_cast<cudaStream_t>(launch.stream);
-  config.attrs = &overlap;
-  config.numAttrs = overlaps(launch) ? 1 : 0;
-  if (cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments))
-    return failed(error, "launching a step kernel");
-  return Status::ok();
+  return launchKernel({.kernel = shape.byTiles ? reinterpret_cast<const void*>(&stepKernel<true>)
+                                               : reinterpret_cast<const void*>(&stepKernel<false>),
+                       .ctas = shape.ctas,
+                       .threads = shape.threads,
+                       .overlapsEnd = launch.overlapsEnd,
+                       .stream = launch.stream},
+                      &job, "launching a step kernel");
 }
 
 }  // namespace peerlane::kernel

@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "peerlane/core/device_code.h"
 #include "peerlane/core/status.h"
+#include "peerlane/program/kernel/named_region.h"
 #include "peerlane/program/kernel/word_step.h"
 
 namespace peerlane::kernel {
@@ -62,23 +62,6 @@ struct Step {
   bool readsOnly = false;
 };
 
-// An entry of the table of regions that late places name, in pinned host memory. A host may write
-// entries while kernels read: `base` null, then the others, then `base` with release. An entry that
-// a kernel may still ask for stays.
-struct NamedRegion {
-  uint64_t allocation = 0;
-  uint64_t generation = 0;
-  const std::byte* base = nullptr;  // null: nothing here
-  uint64_t bytes = 0;
-};
-
-// The slot where the search for an allocation begins; it goes on slot by slot, around the end.
-PEERLANE_DEVICE constexpr uint32_t namedRegionSlot(uint64_t allocation, uint32_t tableSlots) {
-  uint64_t mixed = allocation * 0x9e3779b97f4a7c15u;
-  mixed = (mixed ^ (mixed >> 32)) * 0xd6e8feb86659fd93u;
-  return static_cast<uint32_t>((mixed >> 32) % tableSlots);
-}
-
 // Where late places are: three words of an envelope name a region and an offset in it, and are read
 // when the waits in front of the copy are satisfied. A region that is not in the table is waited
 // for, until the abort word is not 0. A copy that reaches outside of the region is a fault, as
@@ -86,8 +69,7 @@ PEERLANE_DEVICE constexpr uint32_t namedRegionSlot(uint64_t allocation, uint32_t
 struct LateSource {
   StepPlace envelope;
   uint32_t allocationAt = 0, generationAt = 0, offsetAt = 0;  // bytes in the envelope
-  const NamedRegion* table = nullptr;
-  uint32_t tableSlots = 0;
+  RegionTable table;
 };
 
 struct StepLaunch {

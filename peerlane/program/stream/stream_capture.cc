@@ -76,7 +76,8 @@ class GraphCounter {
   std::byte* const cursor_;
 };
 
-// The first 8 bytes of `words` are a cursor, behind it is the word where blocks count each other.
+// The first 8 bytes of `words` are a cursor, behind it is the word where blocks count each other,
+// and then what a launch leaves for the next.
 struct StreamCapture::Work final : CapturedWork {
   explicit Work(StreamCapture& capture) : owner(capture) {}
   ~Work() override {
@@ -88,6 +89,9 @@ struct StreamCapture::Work final : CapturedWork {
   }
   uint64_t* cursor() const { return reinterpret_cast<uint64_t*>(words); }
   uint32_t* arrivals() const { return reinterpret_cast<uint32_t*>(words + sizeof(uint64_t)); }
+  StreamWords shared() const {
+    return {arrivals(), reinterpret_cast<kernel::PutPlace*>(words + 2 * sizeof(uint64_t))};
+  }
 
   StreamCapture& owner;
   std::byte* words = nullptr;
@@ -219,7 +223,7 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::steps(void* stream,
   PEERLANE_ASSIGN(std::unique_ptr<Work> work, makeWork());
   for (const StepCall& call : calls)
     PEERLANE_RETURN_IF_ERROR(
-        static_cast<const StreamSteps*>(call.steps)->launch(call, {}, work->arrivals(), stream));
+        static_cast<const StreamSteps*>(call.steps)->launch(call, {}, work->shared(), stream));
   CudaReclaimer::instance().waitBegins();  // nobody knows when a replay waits
   return std::unique_ptr<CapturedWork>(std::move(work));
 }

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/stream/stream_executor.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "peerlane/core/log.h"
@@ -14,15 +10,20 @@
 #include "peerlane/memory/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/put_kernel.h"
+#include "peerlane/program/kernel/step_kernel.h"
+#include "peerlane/program/kernel/turn_kernel.h"
 #include "peerlane/program/kernel/word_kernel.h"
 #include "peerlane/program/stream/copy_engine.h"
 #include "peerlane/program/stream/counter_lanes.h"
 #include "peerlane/program/stream/descriptor_arena.h"
 #include "peerlane/program/stream/lane_areas.h"
+#include "peerlane/program/stream/lent_words.h"
 #include "peerlane/program/stream/stream_capture.h"
-#include "peerlane/program/stream/stream_lane.h"
+#include "peerlane/program/stream/stream_lanes.h"
 #include "peerlane/program/stream/stream_launch.h"
 #include "peerlane/program/stream/stream_program.h"
+#include "peerlane/program/stream/stream_region_names.h"
 #include "peerlane/program/stream/stream_steps.h"
 
 namespace peerlane::stream {
@@ -32,10 +33,7 @@ using cuda::api;
 using cuda::check;
 using cuda::CurrentContext;
 
-constexpr uint32_t kMostLanes = 512;
 constexpr uint32_t kMostCaptured = 1024;
-constexpr uint32_t kOwnStreams = 4;
-constexpr size_t kWordBytes = 64;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
 
@@ -114,11 +112,9 @@ class StreamExecutor final : public DeviceExecutor {
 
  private:
   Status importOnce();
+  Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
-  Result<StreamLane*> laneOf(DeviceStream stream);
   Status checkCapture(DeviceStream stream);
-  Result<StreamLane*> makeLane(CUstream stream, uint64_t id);
-  void letGo(StreamLane& lane);
   static Status storeWord(void* stream, const void* word, uint64_t value);
   static Status awaitWord(void* stream, const void* word, uint64_t atLeast);
   Result<DevicePost> enqueue(const StreamProgram& program, StreamLane& lane,
@@ -138,27 +134,20 @@ class StreamExecutor final : public DeviceExecutor {
   const std::shared_ptr<SharedCounterLanes> counters_;
   std::shared_ptr<CudaMapping> slab_;  // words in device memory, and then descriptors
   std::shared_ptr<DescriptorArena> descriptors_;
-  std::array<CUstream, kOwnStreams> ownStreams_{};
   CUstream setUpStream_ = nullptr;
 
   std::mutex mutex_;
   PinnedPool pool_;  // under mutex_, as all below
-  std::byte* laneWords_ = nullptr;
-  std::vector<std::unique_ptr<StreamLane>> lanes_;
-  std::unordered_map<uint64_t, StreamLane*> lanesById_;
+  StreamLanes lanes_{gpu_, pool_};
   CopyEngine copyEngine_;
   StreamCapture capture_{gpu_, counters_, mutex_, pool_};
+  LentWords lentWords_{pool_, mutex_};
   LaneAreas areas_{gpu_};
   std::vector<kernel::CopyPiece> scratch_;
-  uint32_t nextOwn_ = 0;
-  std::vector<std::atomic<uint64_t>*> freeWords_;
-  std::vector<std::pair<std::atomic<uint64_t>*, DevicePost>> usedWords_;
 };
 
 StreamExecutor::~StreamExecutor() {
   const CurrentContext current(*gpu_);
-  for (CUstream stream : ownStreams_)
-    if (stream != nullptr) (void)cudaStreamDestroy(stream);
   if (setUpStream_ != nullptr) (void)cudaStreamDestroy(setUpStream_);
 }
 
@@ -168,21 +157,17 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadStepKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadTurnKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
-  constexpr size_t kLaneBytes = kMostLanes * kWordBytes;
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
-  descriptors_ = std::make_shared<DescriptorArena>(slab_, kLaneBytes + kGraphBytes);
+  descriptors_ = std::make_shared<DescriptorArena>(slab_, StreamLanes::kBytes + kGraphBytes);
   PEERLANE_RETURN_IF_ERROR(importOnce());
-  for (CUstream& stream : ownStreams_)
-    PEERLANE_RETURN_IF_ERROR(
-        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
-  capture_.open(setUpStream_, slab_->data() + kLaneBytes, kMostCaptured);
+  capture_.open(setUpStream_, slab_->data() + StreamLanes::kBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
-  PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kMostLanes * kWordBytes));
-  std::memset(words.data, 0, kMostLanes * kWordBytes);
-  laneWords_ = words.data;
+  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data()));
   return Status::ok();
 }
 
@@ -196,9 +181,7 @@ Status StreamExecutor::importOnce() {
 
 bool StreamExecutor::owns(DeviceStream stream) {
   const CurrentContext current(*gpu_);
-  CUcontext context = nullptr;
-  return api().cuStreamGetCtx(static_cast<CUstream>(stream.handle()), &context) == CUDA_SUCCESS &&
-         context == gpu_->handle();
+  return lanes_.owns(stream);
 }
 
 Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
@@ -231,60 +214,6 @@ Status StreamExecutor::upload(StreamProgram& program) {
   return status;
 }
 
-Result<StreamLane*> StreamExecutor::laneOf(DeviceStream given) {
-  CUstream stream = static_cast<CUstream>(given.handle());
-  if (!given) stream = ownStreams_[nextOwn_++ % kOwnStreams];
-  unsigned long long id = 0;
-  PEERLANE_RETURN_IF_ERROR(check(api().cuStreamGetId(stream, &id), "cuStreamGetId"));
-  if (given && StreamCapture::isCapturing(stream))
-    return Status(Code::kNotSupported, "the stream is being captured into a graph");
-  auto found = lanesById_.find(id);
-  if (found == lanesById_.end()) {
-    if (given && !owns(given))
-      return Status(Code::kInvalidArgument,
-                    "the stream is not one of " + device().toString() + ", where the memory lies");
-    return makeLane(stream, id);
-  }
-  letGo(*found->second);
-  return found->second;
-}
-
-// A new stream takes a place of its own, or that of one which has nothing under way.
-Result<StreamLane*> StreamExecutor::makeLane(CUstream stream, uint64_t id) {
-  StreamLane* lane = nullptr;
-  if (lanes_.size() < kMostLanes) {
-    const size_t index = lanes_.size();
-    auto made = std::make_unique<StreamLane>();
-    std::byte* words = laneWords_ + index * kWordBytes;
-    made->completion = reinterpret_cast<std::atomic<uint64_t>*>(words);
-    made->fault = made->completion + 1;
-    made->arrivals = reinterpret_cast<uint32_t*>(slab_->data() + index * kWordBytes);
-    lane = made.get();
-    lanes_.push_back(std::move(made));
-  } else {
-    const auto idle =
-        std::find_if(lanes_.begin(), lanes_.end(), [](const auto& known) { return known->idle(); });
-    if (idle == lanes_.end())
-      return Status(Code::kTryAgain, "work is under way on " + std::to_string(kMostLanes) +
-                                         " streams, the most that are followed");
-    lane = idle->get();
-    letGo(*lane);
-    lanesById_.erase(lane->streamId);
-  }
-  lane->stream = stream;
-  lane->streamId = id;
-  lanesById_[id] = lane;
-  return lane;
-}
-
-// Takes back what posts that have ended were reading.
-void StreamExecutor::letGo(StreamLane& lane) {
-  while (!lane.held.empty() && lane.held.front().first.ended()) {
-    pool_.giveBack(lane.held.front().second);
-    lane.held.pop_front();
-  }
-}
-
 // Behind a fence for the whole system.
 Status StreamExecutor::storeWord(void* stream, const void* word, uint64_t value) {
   return check(api().cuStreamWriteValue64(static_cast<CUstream>(stream), deviceAddress(word), value,
@@ -303,7 +232,7 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
   const std::lock_guard counting(counters_->mutex);
   CounterLanes& lanes = counters_->lanes;
@@ -336,7 +265,7 @@ Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, Stream
   const uint64_t number = lane.posted + 1;
   kernel::CopyLaunch launch;
   launch.stream = lane.stream;
-  launch.arrivals = lane.arrivals;
+  launch.arrivals = lane.words.arrivals;
   if (counter != nullptr) {
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
     launch.tail.storeCount = 1;
@@ -380,7 +309,7 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
                                                uint64_t value, const std::atomic<uint64_t>* abort) {
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   kernel::WordLaunch launch;
   launch.waitsForLine = true;
   launch.wait = {reinterpret_cast<const uint64_t*>(line),
@@ -397,7 +326,7 @@ Result<DevicePost> StreamExecutor::waitWord(DeviceStream given, const std::atomi
                                             uint64_t value) {
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   PEERLANE_RETURN_IF_ERROR(awaitWord(lane->stream, word, value));
   if (Status stored = storeWord(lane->stream, lane->completion, lane->posted + 1); !stored.isOk())
     return stored;
@@ -416,11 +345,11 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
   const auto enqueued = [&]() -> Status {
     const CurrentContext current(*gpu_);
     const std::lock_guard lock(mutex_);
-    PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+    PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
     PEERLANE_ASSIGN(const PinnedBlock held, pool_.take(program.descriptorBytes()));
     kernel::CopyLaunch launch;
     launch.stream = lane->stream;
-    launch.arrivals = lane->arrivals;
+    launch.arrivals = lane->words.arrivals;
     launch.list = program.writeDescriptors(held.data, held.data);
     launch.wait.abort = plain(late.refusal);
     launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
@@ -465,19 +394,26 @@ Result<std::unique_ptr<Allocation>> StreamExecutor::makeArea(size_t bytes) {
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
   PEERLANE_ASSIGN(auto area, areas_.take(bytes));
-  PEERLANE_RETURN_IF_ERROR(
-      check(cudaMemsetAsync(area->data(), 0, bytes, setUpStream_), "cudaMemsetAsync"));
-  PEERLANE_RETURN_IF_ERROR(check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize"));
+  PEERLANE_RETURN_IF_ERROR(zero(area->data(), bytes));
   return area;
+}
+
+Status StreamExecutor::zero(std::byte* memory, size_t bytes) const {
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaMemsetAsync(memory, 0, bytes, setUpStream_), "cudaMemsetAsync"));
+  return check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
 }
 
 Result<std::unique_ptr<RegionNames>> StreamExecutor::makeRegionNames() {
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
+  PEERLANE_ASSIGN(auto mirror, descriptors_->take(StreamRegionNames::kMirrorBytes));
+  PEERLANE_RETURN_IF_ERROR(zero(mirror->data(), StreamRegionNames::kMirrorBytes));
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(const PinnedBlock block,
                   pool_.take(StreamRegionNames::kSlots * sizeof(kernel::NamedRegion)));
-  return std::unique_ptr<RegionNames>(std::make_unique<StreamRegionNames>(pool_, mutex_, block));
+  return std::unique_ptr<RegionNames>(
+      std::make_unique<StreamRegionNames>(pool_, mutex_, block, std::move(mirror)));
 }
 
 Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program& program,
@@ -490,12 +426,12 @@ Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program&
 Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const StepCall> calls) {
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, laneOf(given));
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   for (size_t i = 0; i < calls.size(); ++i) {
     kernel::WordStore completion;
     if (i + 1 == calls.size()) completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
     PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(calls[i].steps)
-                                 ->launch(calls[i], completion, lane->arrivals, lane->stream));
+                                 ->launch(calls[i], completion, lane->words, lane->stream));
   }
   CudaReclaimer::instance().waitBegins();
   return posted(*lane);
@@ -555,29 +491,16 @@ Status StreamExecutor::keepByGraph(DeviceStream stream, std::function<void()> go
 }
 
 Result<std::atomic<uint64_t>*> StreamExecutor::borrowWord() {
-  const CurrentContext current(*gpu_);
-  const RelaxedCapture relaxed;
-  const std::lock_guard lock(mutex_);
-  std::erase_if(usedWords_, [this](const auto& used) {
-    if (!used.second.ended()) return false;
-    freeWords_.push_back(used.first);
-    return true;
-  });
-  if (freeWords_.empty()) {
-    constexpr size_t kWords = 64;
-    PEERLANE_ASSIGN(const PinnedBlock block, pool_.take(kWords * kWordBytes));
-    for (size_t i = 0; i < kWords; ++i)
-      freeWords_.push_back(reinterpret_cast<std::atomic<uint64_t>*>(block.data + i * kWordBytes));
+  for (;;) {
+    if (std::atomic<uint64_t>* const word = lentWords_.tryLend()) return word;
+    const CurrentContext current(*gpu_);
+    const RelaxedCapture relaxed;
+    PEERLANE_RETURN_IF_ERROR(lentWords_.more());
   }
-  std::atomic<uint64_t>* word = freeWords_.back();
-  freeWords_.pop_back();
-  word->store(0, std::memory_order_release);
-  return word;
 }
 
 void StreamExecutor::returnWord(std::atomic<uint64_t>* word, const DevicePost& after) {
-  const std::lock_guard lock(mutex_);
-  usedWords_.emplace_back(word, after);
+  lentWords_.takeBack(word, after);
 }
 
 Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_t bytes) {
@@ -587,16 +510,8 @@ Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_
 
 // Nothing is under way any more that such a word would tell.
 void StreamExecutor::forgetWords(const std::byte* address, size_t bytes) {
-  const auto inside = [&](const DevicePost& post) {
-    const auto* word = reinterpret_cast<const std::byte*>(post.word());
-    return word >= address && word < address + bytes;
-  };
   const std::lock_guard lock(mutex_);
-  for (const auto& lane : lanes_) {
-    if (inside(lane->last)) lane->last = {};
-    for (auto& [post, block] : lane->held)
-      if (inside(post)) post = {};
-  }
+  lanes_.forgetWords(address, bytes);
   const std::lock_guard counting(counters_->mutex);
   counters_->lanes.forget(address, bytes);
 }

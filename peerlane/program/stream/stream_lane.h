@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamLane: what the executor keeps for one stream: a completion word that the stream stores
-// numbers to, a word in device memory where thread blocks count each other, and what must stay
-// until posts have ended. A stream does its work in order, so one word serves all its
-// posts. External synchronization required.
+// numbers to, words in device memory for its launches, and what must stay until posts have ended. A
+// stream does its work in order, so one word serves all its posts. External synchronization
+// required.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/stream/pinned_pool.h"
+#include "peerlane/program/stream/stream_turn.h"
 
 namespace peerlane::stream {
 
@@ -21,7 +22,7 @@ struct StreamLane {
   uint64_t streamId = 0;                        // the driver's, never used twice
   std::atomic<uint64_t>* completion = nullptr;  // in pinned memory; written by the stream alone
   std::atomic<uint64_t>* fault = nullptr;       // beside it: the last post with a bad block number
-  uint32_t* arrivals = nullptr;                 // in device memory
+  StreamWords words;
   uint64_t posted = 0;  // the last number that was or will be stored to `completion`
   DevicePost last;      // the last post, whatever word tells its end
   std::deque<std::pair<DevicePost, PinnedBlock>> held;  // and the posts that read them

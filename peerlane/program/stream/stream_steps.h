@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamSteps: programs of waits, copies and stores as launches of the step kernel. Immutable once
-// made. StreamRegionNames: the table that late places are looked up in, in pinned host memory.
+// StreamSteps: programs of waits, copies and stores as launches: of a kernel made for their shape
+// where there is one, else of the step kernel. Immutable once made.
 #pragma once
 
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "peerlane/program/binding.h"
 #include "peerlane/program/device_steps.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/program.h"
-#include "peerlane/program/stream/pinned_pool.h"
+#include "peerlane/program/stream/stream_region_names.h"
+#include "peerlane/program/stream/stream_turn.h"
 
 namespace peerlane::stream {
 
@@ -22,38 +23,23 @@ class StreamSteps final : public DeviceSteps {
   static Result<std::unique_ptr<StreamSteps>> lower(const Program& program, const Binding& binding,
                                                     const StepRules& rules);
 
-  // The launches of one call on `stream`: one, or a wait alone and then a copy by many blocks.
-  // `completion` is stored by the last. With the device current. `arrivals`: see StepLaunch.
-  Status launch(const StepCall& call, const kernel::WordStore& completion, uint32_t* arrivals,
+  // The launches of one call on `stream`, one or two. `completion` is stored by the last. With the
+  // device current.
+  Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
                 void* stream) const;
+  // "turn", "put" or "steps": which kernel runs it.
+  const char* kernelName() const { return turn_ ? "turn" : put_ ? "put" : "steps"; }
 
  private:
-  struct Indexed {
-    uint32_t step;
-    bool isLocalTo;  // copies: which place is this side's
-  };
-  std::vector<kernel::Step> steps_;
-  std::vector<Indexed> byOp_;  // ops, then expected words
+  Status launchSteps(const StepCall& call, const kernel::WordStore& completion,
+                     const StreamWords& words, void* stream) const;
+
+  std::vector<LoweredStep> steps_;
+  std::vector<uint32_t> stepOf_;  // of ops, then of expected words
   kernel::LateSource late_;
-  bool copiesLate_ = false;
-};
-
-class StreamRegionNames final : public RegionNames {
- public:
-  static constexpr uint32_t kSlots = 256;
-  // `pool` is locked by `mutex`; both outlive it.
-  StreamRegionNames(PinnedPool& pool, std::mutex& mutex, const PinnedBlock& block);
-  ~StreamRegionNames() override;
-  Status add(uint64_t allocation, uint64_t generation, std::byte* base, uint64_t bytes) override;
-  void remove(uint64_t allocation, uint64_t generation) override;
-  const kernel::NamedRegion* table() const { return table_; }
-
- private:
-  kernel::NamedRegion* find(uint64_t allocation, uint64_t generation);
-  PinnedPool& pool_;
-  std::mutex& mutex_;
-  const PinnedBlock block_;
-  kernel::NamedRegion* const table_;
+  const StreamRegionNames* names_ = nullptr;
+  std::optional<StreamTurn> turn_;
+  std::optional<StreamPut> put_;
 };
 
 }  // namespace peerlane::stream

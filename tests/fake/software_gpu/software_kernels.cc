@@ -4,7 +4,6 @@
 // into the library in place of its .cu files. Where a contract leaves an order open, the less
 // likely one is taken; arrivals are checked to be 0, used by one launch at a time, and left so.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -15,121 +14,13 @@
 #include "peerlane/program/kernel/step_job.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/word_kernel.h"
-#include "tests/fake/software_gpu/software_device.h"
-#include "tests/fake/software_gpu/software_stream.h"
+#include "tests/fake/software_gpu/software_kernel.h"
+#include "tests/fake/software_gpu/software_region.h"
 
 namespace peerlane::kernel {
 namespace {
 
 using softgpu::PollPause;
-
-enum KernelKind { kCopyKernels, kWordKernels, kStepKernels, kKernelKinds };
-std::atomic<bool> loaded[kKernelKinds][softgpu::kMostDevices];
-
-std::atomic<bool>& loadedHere(KernelKind kind) {
-  return loaded[kind][softgpu::currentDevice()];
-}
-
-Status load(KernelKind kind) {
-  if (softgpu::deviceCount() == 0) return Status(Code::kSystem, "there is no software GPU");
-  loadedHere(kind) = true;
-  return Status::ok();
-}
-
-Status launched(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return Status::ok();
-  (void)cudaGetLastError();
-  return Status(Code::kSystem, std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-// A running kernel: its device, and whether it has touched what it must not, which ends it.
-class Run {
- public:
-  Run(int device, const char* name) : device_(device), name_(name) {}
-
-  bool failed() const { return failed_; }
-  bool reaches(const void* at, uint64_t bytes, const char* what) {
-    if (failed_) return false;
-    if (bytes == 0 || softgpu::canReach(device_, at, bytes)) return true;
-    char address[32];
-    std::snprintf(address, sizeof(address), "%p", at);
-    fail(std::string(what) + " at " + address + ", " + std::to_string(bytes) +
-         " bytes, which it cannot reach");
-    return false;
-  }
-  void fail(const std::string& what) {
-    failed_ = true;
-    softgpu::failDevice(device_, "the " + std::string(name_) + " kernel touched " + what);
-  }
-
-  uint64_t load(const uint64_t* word, std::memory_order order = std::memory_order_acquire) {
-    if (!reaches(word, 8, "a word")) return 0;
-    return std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(word)).load(order);
-  }
-  void store(uint64_t* word, uint64_t value) {
-    if (reaches(word, 8, "a word"))
-      std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
-  }
-  void copy(void* to, const void* from, uint64_t bytes) {
-    if (bytes > 0 && reaches(from, bytes, "a source") && reaches(to, bytes, "a destination"))
-      softgpu::moveBytes(to, from, bytes);
-  }
-
-  uint64_t operandNow(const WordOperand& operand) {
-    return operand.cursor == nullptr ? operand.delta : load(operand.cursor) + operand.delta;
-  }
-  bool isAborted(const uint64_t* abort) { return abort != nullptr && load(abort) != 0; }
-
-  // False: released.
-  bool waitWord(const uint64_t* word, uint64_t wanted, const uint64_t* abort) {
-    for (PollPause pause; !failed_; pause.wait()) {
-      const uint64_t value = load(word);
-      if (value >> 62 == 1) return false;
-      if (static_cast<int64_t>(value - wanted) >= 0) return !failed_;
-      if (isAborted(abort)) return false;
-    }
-    return false;
-  }
-  bool waitLine(const uint64_t* line, uint64_t wanted, const uint64_t* abort) {
-    for (PollPause pause; !failed_; pause.wait()) {
-      uint64_t sum = 0;
-      for (size_t i = 0; i < 8; ++i) {
-        const uint64_t value = load(line + i);
-        if (value >> 62 == 1) return false;
-        sum += value;
-      }
-      if (static_cast<int64_t>(sum - wanted) >= 0) return !failed_;
-      if (isAborted(abort)) return false;
-    }
-    return false;
-  }
-  bool passes(const WordWait& wait) {
-    if (wait.word == nullptr) return !isAborted(wait.abort);
-    return waitWord(wait.word, operandNow(wait.atLeast), wait.abort);
-  }
-  void performTail(const WordTail& tail, bool released) {
-    if (!released)
-      for (uint32_t i = tail.storeCount; i-- > 0;)
-        store(tail.stores[i].word, operandNow(tail.stores[i].value));
-    if (tail.completion.word != nullptr)
-      store(tail.completion.word, operandNow(tail.completion.value));
-    if (tail.advance != nullptr) store(tail.advance, load(tail.advance) + tail.step);
-  }
-
-  void enter(uint32_t* arrivals) {
-    if (arrivals == nullptr || !reaches(arrivals, 4, "arrivals")) return;
-    if (std::atomic_ref<uint32_t>(*arrivals).exchange(1) != 0)
-      fail("arrivals that were not 0: two launches use them at once");
-  }
-  void leave(uint32_t* arrivals) {
-    if (arrivals != nullptr && !failed_) std::atomic_ref<uint32_t>(*arrivals).store(0);
-  }
-
- private:
-  const int device_;
-  const char* const name_;
-  bool failed_ = false;
-};
 
 // --- Copies ---
 
@@ -227,11 +118,6 @@ struct CopyWork {
 
 // --- Steps ---
 
-struct StepRegion {
-  uint64_t address = 0, room = 0;
-  bool isFound = false, isFault = false;
-};
-
 class StepRun {
  public:
   StepRun(const StepJob& job, uint32_t ctas, int device)
@@ -280,31 +166,14 @@ class StepRun {
     return bytes;
   }
 
-  bool findRegion() {
+  bool findPlace() {
     const uint64_t envelope = addressOf(job_.envelope);
     const auto word = [&](uint32_t at) {
       return run_.load(reinterpret_cast<const uint64_t*>(envelope + at));
     };
-    const uint64_t allocation = word(job_.allocationAt), generation = word(job_.generationAt),
-                   offset = word(job_.offsetAt);
-    const uint32_t start = namedRegionSlot(allocation, job_.tableSlots);
-    for (PollPause pause; !run_.failed(); pause.wait()) {
-      for (uint32_t i = 0; i < job_.tableSlots; ++i) {
-        const NamedRegion& entry = job_.table[(start + i) % job_.tableSlots];
-        const auto* baseWord = reinterpret_cast<const uint64_t*>(&entry.base);
-        const uint64_t base = run_.load(baseWord);
-        if (base == 0 || run_.load(&entry.allocation) != allocation ||
-            run_.load(&entry.generation) != generation)
-          continue;
-        const uint64_t bytes = run_.load(&entry.bytes);
-        if (run_.load(baseWord) != base) continue;
-        late_ = offset > bytes ? StepRegion{0, 0, true, true}
-                               : StepRegion{base + offset, bytes - offset, true, false};
-        return true;
-      }
-      if (run_.isAborted(job_.abort)) return false;
-    }
-    return false;
+    return findRegion(run_, job_.table,
+                      {word(job_.allocationAt), word(job_.generationAt), word(job_.offsetAt)},
+                      job_.abort, late_);
   }
 
   // False: a late place reaches outside.
@@ -340,7 +209,7 @@ class StepRun {
         storeFault();
       }
     if (phase.late && !faulted_) {
-      if (!late_.isFound && !findRegion()) return false;
+      if (!late_.isFound && !findPlace()) return false;
       if (late_.isFault) {
         faulted_ = true;
         storeFault();
@@ -376,7 +245,7 @@ class StepRun {
   const uint32_t ctas_;
   Run run_;
   uint64_t cursor_ = 0;
-  StepRegion late_;
+  FoundRegion late_;
   bool faulted_ = false;
 };
 

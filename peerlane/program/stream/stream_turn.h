@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs of a shape that a kernel of its own runs: StreamTurn, one turn of ring slots with at
+// most 2 KiB moved; StreamPut, a copy to where a ring says. Recognised by their steps, whoever's
+// program it is; all others are for the step kernel. Immutable once made.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "peerlane/program/device_steps.h"
+#include "peerlane/program/kernel/put_kernel.h"
+#include "peerlane/program/kernel/step_kernel.h"
+#include "peerlane/program/kernel/turn_kernel.h"
+
+namespace peerlane::stream {
+
+// What launches of one stream share, in the device's memory: zero at first, one launch at a time.
+struct StreamWords {
+  uint32_t* arrivals = nullptr;
+  kernel::PutPlace* place = nullptr;
+};
+
+// A step of a lowered program; what a patch of its op changes.
+struct LoweredStep {
+  kernel::Step step;
+  bool isLocalTo = false;  // the word or destination is this side's
+};
+
+inline constexpr uint32_t kNoStep = ~uint32_t{0};
+
+class StreamTurn {
+ public:
+  static std::optional<StreamTurn> match(std::span<const LoweredStep> steps);
+  // `stepOf`: the step of each op that may be patched.
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
+                const kernel::WordStore& completion, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::TurnLaunch launch_;
+  uint32_t copyStep_ = kNoStep;
+  uint32_t firstValue_ = kNoStep;  // the step of values[0]
+};
+
+class StreamPut {
+ public:
+  static std::optional<StreamPut> match(std::span<const LoweredStep> steps,
+                                        const kernel::LateSource& late);
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
+                const kernel::RegionTable& table, const kernel::WordStore& completion,
+                const StreamWords& words, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::PutLaunch launch_;
+  uint32_t copyStep_ = kNoStep;
+  uint32_t valueStep_ = kNoStep;
+};
+
+}  // namespace peerlane::stream
