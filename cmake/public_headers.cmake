@@ -17,6 +17,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/core/text.h
   peerlane/memory/device.h
   peerlane/memory/gpu_list.h
+  peerlane/memory/memory_kind.h
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/topology.h

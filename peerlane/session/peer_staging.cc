@@ -22,9 +22,9 @@ std::string PeerCore::whyStaged(const RegionReference& region, bool byDevice) co
       return why;
     }
     if (region.kind == MemoryKind::kCudaPrivate && !facts_.sameProcess)
-      return "the peer's memory was not made for export (a pool or allocation without a handle "
-             "type)";
-    return {};
+      return "the peer's memory was not made for export (Region::description at its owner says "
+             "more)";
+    return region.kind == MemoryKind::kCudaHandle ? deviceLink_->traits().legacyRefused : "";
   }
   if (!byDevice || link_->traits().transport == "self") return {};
   if (!link_->traits().mapsRegions)

@@ -47,7 +47,7 @@ SideFunction inOwnNamespace(SideFunction side, bool ownProc) {
   };
 }
 
-enum class Expected { kWorks, kRefused, kEither };
+enum class Expected { kStraight, kStaged, kEither };
 
 Region poolRegion(Context& context, Device device) {
   cudaMemPoolProps properties{};
@@ -63,7 +63,7 @@ Region poolRegion(Context& context, Device device) {
   return must(context.registerRegion(memory, kBytes, Access::kRemoteReadWrite), "registerRegion");
 }
 
-// Descriptors and counters work in any case; cudaMalloc memory works, or is refused with the
+// Descriptors and counters work in any case; cudaMalloc memory goes straight, or is staged with the
 // reason, in the route as well.
 void exchangeAll(int index, const Line& line, Expected expected, const std::string& reason) {
   const Meeting meeting(index, line);
@@ -86,16 +86,16 @@ void exchangeAll(int index, const Line& line, Expected expected, const std::stri
     must(addSignal(meeting.peer, 0), "addSignal");
     must(signal.wait(1, kPatience), "signal");
     const RemoteRegion remote = exchange(meeting.peer, legacy, line);
-    const Status prepared = remote.prepare(kPatience);
+    must(remote.prepare(kPatience), "prepare");
+    const std::string way = remote.description();
+    const bool isStraight = way == "cuda";
     if (expected != Expected::kEither) {
-      EXPECT_EQ(prepared.isOk(), expected == Expected::kWorks) << prepared.toString();
+      EXPECT_EQ(isStraight, expected == Expected::kStraight) << way;
     }
-    if (prepared.isOk()) {
-      works(remote);
-    } else {
-      EXPECT_EQ(prepared.code(), Code::kNotSupported) << prepared.toString();
-      for (const std::string& text :
-           {std::string(prepared.message()), meeting.peer.route().toString()}) {
+    works(remote);
+    if (!isStraight) {
+      EXPECT_NE(way.find("staged through host memory"), std::string::npos) << way;
+      for (const std::string& text : {way, meeting.peer.route().toString()}) {
         EXPECT_NE(text.find("legacy CUDA IPC handles do not cross PID namespaces here"),
                   std::string::npos)
             << text;
@@ -104,6 +104,29 @@ void exchangeAll(int index, const Line& line, Expected expected, const std::stri
     }
   }
   line.meet();
+}
+
+// The route alone may be asked for: nothing is staged in silence.
+TEST(LegacyMemory, IsRefusedUnderStrictWhereItWouldBeStaged) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
+  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  const auto strict = [](int index) {
+    return [index](const Line& line) {
+      setenv("PEERLANE_STRICT", "1", 1);
+      if (index == 1) setenv("SOFTWARE_GPU_IPC", "refused", 1);
+      const Side side(index, line, kBytes, Memory::kMalloc);
+      if (index == 1) {
+        const Block all = side.block(0, kBytes);
+        const Status status = put(side.peer, {&all, 1}).status();
+        EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+        for (const char* part : {"PEERLANE_STRICT", "do not cross PID namespaces"})
+          EXPECT_NE(status.message().find(part), std::string_view::npos) << status.toString();
+      }
+      line.meet();
+    };
+  };
+  EXPECT_TRUE(runTwo(strict(0), inOwnNamespace(strict(1), false)));
 }
 
 SideFunction side(int index, Expected expected, const char* ipc = nullptr,
@@ -116,35 +139,35 @@ SideFunction side(int index, Expected expected, const char* ipc = nullptr,
 
 TEST(LegacyMemory, IsReachedInOnePidNamespaceWithoutATrial) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runTwo(side(0, Expected::kWorks), side(1, Expected::kWorks)));
+  EXPECT_TRUE(runTwo(side(0, Expected::kStraight), side(1, Expected::kStraight)));
 }
 
 // On GPUs in software a process is found by the /proc of who looks for it: a shared one shows it.
 TEST(LegacyMemory, IsReachedInAnotherPidNamespaceWhereTheDriverAllowsIt) {
   PEERLANE_NEEDS_GPUS(1);
   if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
-  const Expected expected = inSoftware() ? Expected::kWorks : Expected::kEither;
+  const Expected expected = inSoftware() ? Expected::kStraight : Expected::kEither;
   EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), false)));
   EXPECT_TRUE(runTwo(inOwnNamespace(side(0, expected), false), side(1, expected)));
 }
 
-TEST(LegacyMemory, IsRefusedInAnotherPidNamespaceWhereItsHandlesLeadNowhere) {
+TEST(LegacyMemory, IsStagedInAnotherPidNamespaceWhereItsHandlesLeadNowhere) {
   PEERLANE_NEEDS_GPUS(1);
   if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
-  const Expected expected = inSoftware() ? Expected::kRefused : Expected::kEither;
+  const Expected expected = inSoftware() ? Expected::kStaged : Expected::kEither;
   EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), true)));
 }
 
 // The side that fails is told to by GPUs in software; the other one is not concerned.
-TEST(LegacyMemory, IsRefusedInAnotherPidNamespaceWhereItsHandlesFail) {
+TEST(LegacyMemory, IsStagedInAnotherPidNamespaceWhereItsHandlesFail) {
   PEERLANE_NEEDS_GPUS(1);
   if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
   if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
-  EXPECT_TRUE(runTwo(
-      side(0, Expected::kWorks),
-      inOwnNamespace(side(1, Expected::kRefused, "refused", "cudaIpcOpenMemHandle"), false)));
-  EXPECT_TRUE(runTwo(side(0, Expected::kRefused, "wrong", "led to other memory"),
-                     inOwnNamespace(side(1, Expected::kWorks), false)));
+  EXPECT_TRUE(
+      runTwo(side(0, Expected::kStraight),
+             inOwnNamespace(side(1, Expected::kStaged, "refused", "cudaIpcOpenMemHandle"), false)));
+  EXPECT_TRUE(runTwo(side(0, Expected::kStaged, "wrong", "led to other memory"),
+                     inOwnNamespace(side(1, Expected::kStraight), false)));
 }
 
 // A context with two GPUs reads and writes from both, whichever the peer's memory is on, and in
