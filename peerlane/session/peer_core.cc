@@ -430,18 +430,17 @@ void PeerCore::fail(PeerState state, const Status& status) {
 }
 
 // A goodbye says: nothing of this side touches your memory any more. So a copy that another thread
-// is in the middle of delays it, and the regions that the peer imported are free only when its own
-// goodbye, or its end, has come.
+// is in the middle of delays it, and so does memory that has to be freed here before its owner
+// frees it, though he may have said goodbye himself. And the regions that the peer imported are
+// free only when its own goodbye, or its end, has come.
 void PeerCore::leave(const Status& reason) {
   if (imported_) {
     auto regions = imported_->all();
     if (peerSlab_) regions.push_back(peerSlab_);
-    const auto busy = [this](const std::shared_ptr<ImportedRegion>& region) {
-      if (!region->gate.drained()) return true;
-      return region->isHeld() && !ImportedRegion::letGo(region) && !peerLeft_;
+    const auto busy = [](const std::shared_ptr<ImportedRegion>& region) {
+      return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
     };
-    if (std::any_of(regions.begin(), regions.end(), busy) ||
-        (imported_->isAnyHeldLeaving() && !peerLeft_)) {
+    if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
       leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });
       return;
     }

@@ -192,33 +192,43 @@ TEST(PoolMemory, WhatIsJustBeingLetGoOfIsWaitedFor) {
       }));
 }
 
-// A goodbye says that nothing of this side is at the memory any more: handles that are still there
-// do not keep it.
+// A goodbye says that nothing of this side is at the memory any more. So it is not said before what
+// was imported is freed, whether somebody still has a handle of it or the last one has just gone.
 TEST(PoolMemory, IsFreedByWhoLeaves) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runTwo(
-      [](const Line& line) {
-        const Meeting meeting(0, line);
-        std::byte* const memory = take(makePool(meeting.device), kBytes);
-        const Region region = registered(*meeting.context, memory, kBytes);
-        (void)exchange(meeting.peer, region, line);
-        line.receive();  // it is leaving
-        must(meeting.context->unregister(region, kPatience), "unregister");
-        mustFree(memory);
-        line.send("freed");
-      },
-      [](const Line& line) {
-        const Meeting meeting(1, line);
-        const Region own =
-            must(meeting.context->allocate(4096, {.device = meeting.device}), "allocate");
-        const RemoteRegion remote = exchange(meeting.peer, own, line);
-        const Block block{&own, 0, &remote, 0, 4096};
-        must(must(put(meeting.peer, {&block, 1}), "put").wait(kPatience), "wait");
-        line.send("leaving");
-        meeting.peer.close();
-        line.receive();
-        EXPECT_EQ(put(meeting.peer, {&block, 1}).status().code(), Code::kClosed);
-      }));
+  for (const bool keeps : {true, false})
+    EXPECT_TRUE(runTwo(
+        [](const Line& line) {
+          const Meeting meeting(0, line);
+          std::byte* const memory = take(makePool(meeting.device), kBytes);
+          const Region region = registered(*meeting.context, memory, kBytes);
+          (void)exchange(meeting.peer, region, line);
+          line.receive();  // it is leaving
+          const Status busy = meeting.context->unregister(region, std::chrono::milliseconds(300));
+          EXPECT_EQ(busy.code(), Code::kPeerSilent) << busy.toString();
+          line.send("free it");
+          must(meeting.context->unregister(region, kPatience), "unregister");
+          mustFree(memory);
+          line.send("freed");
+        },
+        [keeps](const Line& line) {
+          const Meeting meeting(1, line);
+          const Region own =
+              must(meeting.context->allocate(4096, {.device = meeting.device}), "allocate");
+          auto remote = std::make_unique<RemoteRegion>(exchange(meeting.peer, own, line));
+          const Block block{&own, 0, remote.get(), 0, 4096};
+          must(must(put(meeting.peer, {&block, 1}), "put").wait(kPatience), "wait");
+          CudaReclaimer::instance().waitBegins();  // as a stream that waits for yet another peer
+          if (!keeps) remote.reset();
+          meeting.peer.close();
+          line.send("leaving");
+          line.receive();
+          CudaReclaimer::instance().waitEnded();
+          line.receive();
+          if (keeps) {
+            EXPECT_EQ(put(meeting.peer, {&block, 1}).status().code(), Code::kClosed);
+          }
+        }));
 }
 
 // Two contexts of one process import the same allocation, which CUDA does not count: the first free
