@@ -10,6 +10,7 @@
 
 #include "tools/bench_gpu_connect.h"
 #include "tools/bench_gpu_copy.h"
+#include "tools/bench_gpu_messages.h"
 #include "tools/bench_gpu_pingpong.h"
 #include "tools/bench_gpu_side.h"
 
@@ -184,6 +185,10 @@ Status Child::answerOnSide(const BenchMessage& message) {
     case kGpuPingpong: {
       PEERLANE_ASSIGN(const GpuPingpong request, message.as<GpuPingpong>());
       return serveGpuPingpong(*side_, pipe_, request);
+    }
+    case kGpuMessages: {
+      PEERLANE_ASSIGN(const GpuPingpong request, message.as<GpuPingpong>());
+      return serveGpuMessages(*side_, pipe_, request);
     }
     default:
       return Status(Code::kInternal,

@@ -171,6 +171,33 @@ Status GpuStream::wait() const {
   }
 }
 
+Result<std::unique_ptr<GpuGraph>> GpuGraph::capture(const GpuStream& stream,
+                                                    const std::function<Status()>& enqueue) {
+  auto* const queue = static_cast<cudaStream_t>(stream.handle());
+  PEERLANE_RETURN_IF_ERROR(check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal),
+                                 "cudaStreamBeginCapture"));
+  const Status enqueued = enqueue();
+  cudaGraph_t graph = nullptr;
+  Status made = check(cudaStreamEndCapture(queue, &graph), "cudaStreamEndCapture");
+  if (!enqueued.isOk()) made = enqueued;
+  cudaGraphExec_t executable = nullptr;
+  if (made.isOk())
+    made = check(cudaGraphInstantiateWithFlags(&executable, graph, 0), "cudaGraphInstantiate");
+  if (graph != nullptr) (void)cudaGraphDestroy(graph);
+  PEERLANE_RETURN_IF_ERROR(made);
+  return std::unique_ptr<GpuGraph>(new GpuGraph(executable));
+}
+
+GpuGraph::~GpuGraph() {
+  (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
+}
+
+Status GpuGraph::launch(const GpuStream& stream) const {
+  return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_),
+                               static_cast<cudaStream_t>(stream.handle())),
+               "cudaGraphLaunch");
+}
+
 Result<std::unique_ptr<GpuBuffer>> GpuBuffer::create(uint64_t bytes) {
   void* data = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&data, bytes), "cudaMalloc"));

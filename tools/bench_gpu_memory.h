@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,6 +53,21 @@ class GpuStream {
  private:
   explicit GpuStream(void* handle) : handle_(handle) {}
   void* handle_;
+};
+
+// What is enqueued on a stream while it is captured, to be launched there again and again.
+class GpuGraph {
+ public:
+  static Result<std::unique_ptr<GpuGraph>> capture(const GpuStream& stream,
+                                                   const std::function<Status()>& enqueue);
+  ~GpuGraph();
+  GpuGraph(const GpuGraph&) = delete;
+  GpuGraph& operator=(const GpuGraph&) = delete;
+  Status launch(const GpuStream& stream) const;
+
+ private:
+  explicit GpuGraph(void* executable) : executable_(executable) {}
+  void* executable_;
 };
 
 // By cudaMalloc, zeroed.

@@ -41,6 +41,7 @@ enum GpuBenchKind : uint32_t {
   kGpuConnectExtra,  // the parent's ticket; kReady
   kGpuDropExtra,     // kReady
   kGpuPingpong,      // GpuPingpong; kReady
+  kGpuMessages,      // GpuPingpong; kReady twice
   kGpuEnd,           // lets go of the parent's memory; kReady
 };
 
@@ -94,6 +95,7 @@ struct GpuPingpong {
   uint64_t rounds = 0;  // in one sample
   uint64_t warmup = 0;  // samples
   uint64_t samples = 0;
+  uint64_t perGraph = 0;  // rounds in a graph; 0: launched one by one
 };
 
 // Looks until `reached` or the end of patience. kTimeout names `what`; kCancelled when `stop` said

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "peerlane/core/text.h"
+#include "tools/bench_gpu_messages.h"
 
 namespace peerlane::bench {
 namespace {
@@ -48,8 +49,8 @@ class Suite {
       report_.section("set-up");
       PEERLANE_RETURN_IF_ERROR(addGpuConnectRows(pair_, 200, report_));
     }
-    // send/recv on streams and in graphs belong here, once they are there.
-    return pingpong();
+    PEERLANE_RETURN_IF_ERROR(pingpong());
+    return messages();
   }
 
  private:
@@ -71,6 +72,7 @@ class Suite {
   Status bothWays();
   Status ctas();
   Status pingpong();
+  Status messages();
   Status hostTime();
   Status firstPost(GpuCase what);
 
@@ -229,6 +231,21 @@ Status Suite::pingpong() {
   if (pair_.isOneGpu()) return Status::ok();
   report_.section("round trips on streams: put with a signal, and the wait for it");
   return addGpuPingpongRow(pair_, 8, !ceilingsOnly_, true, report_);
+}
+
+Status Suite::messages() {
+  if (pair_.isOneGpu()) return Status::ok();
+  for (const bool inGraph : {false, true}) {
+    report_.section(std::string("round trips: send and receive on streams, ") +
+                    (inGraph ? "20 in a graph" : "one by one"));
+    for (const uint64_t bytes : {uint64_t{8}, kKiB, 64 * kKiB, kMiB, 16 * kMiB}) {
+      // 1.08 times as long as naive kernels.
+      const GpuTarget target = bytes == 8 ? GpuTarget{GpuGoal::kRatio, 1 / 1.08} : GpuTarget{};
+      PEERLANE_RETURN_IF_ERROR(
+          addGpuMessageRow(pair_, bytes, inGraph, !ceilingsOnly_, target, report_));
+    }
+  }
+  return Status::ok();
 }
 
 Status Suite::postingRow(const GpuCase& what, const char* how, double most) {
@@ -392,6 +409,30 @@ Status addGpuPingpongRow(GpuPair& pair, uint64_t bytes, bool withOurs, bool with
   row.row.bytes = bytes;
   row.row.isLatency = true;
   row.row.ceilingBy = "naive kernels";
+  row.failure = times.status();
+  if (times.isOk()) {
+    row.row.outcome.ours = std::move(times->ours);
+    row.row.outcome.ceiling = std::move(times->ceiling);
+    row.row.outcome.wrong = times->wrong;
+  }
+  report.add(std::move(row));
+  return times.status();
+}
+
+Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOurs,
+                        const GpuTarget& target, GpuReport& report) {
+  auto times = measureGpuMessages(pair, bytes, inGraph, withOurs);
+  GpuRow row;
+  row.name =
+      "send " + formatByteSize(bytes) + " and back, round trip" + (inGraph ? ", in a graph" : "");
+  row.row.operation = inGraph ? "sendrecv_graph" : "sendrecv";
+  row.row.link = pair.link();
+  row.row.memory = pair.side().setup().byCudaMalloc ? "cudamalloc" : "vmm";
+  row.row.engine = engineName(Engine::kAuto);
+  row.row.bytes = bytes;
+  row.row.isLatency = true;
+  row.row.ceilingBy = "naive kernels";
+  row.target = target;
   row.failure = times.status();
   if (times.isOk()) {
     row.row.outcome.ours = std::move(times->ours);

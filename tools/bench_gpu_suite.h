@@ -32,4 +32,8 @@ Status addGpuPingpongRow(GpuPair& pair, uint64_t bytes, bool withOurs, bool with
 // of what was recorded there; OK on every other machine.
 Status checkRecordedCeilings(GpuPair& pair, GpuReport& report);
 
+// Send and receive on streams, to and fro; in graphs, or one by one.
+Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOurs,
+                        const GpuTarget& target, GpuReport& report);
+
 }  // namespace peerlane::bench

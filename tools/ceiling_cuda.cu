@@ -192,6 +192,38 @@ __global__ void receiveKernel(uint64_t* mine) {
   mine[kArrived] = *static_cast<volatile const uint64_t*>(mine + kPayload);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    sendBytesKernel(uint64_t* mine, uint64_t* theirs, GpuPiece piece, uint64_t* counter) {
+  copyShare(static_cast<const char*>(piece.from), static_cast<char*>(piece.to), piece.bytes,
+            blockIdx.x * uint64_t{blockDim.x} + threadIdx.x, gridDim.x * uint64_t{blockDim.x});
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (gridDim.x > 1) {
+    __threadfence_system();
+    if (atomicAdd(reinterpret_cast<unsigned long long*>(counter), 1ull) + 1 != gridDim.x) return;
+    *counter = 0;
+    __threadfence_system();
+  }
+  storeRelease(theirs + kRaised, ++mine[kSent]);
+}
+
+__global__ void __launch_bounds__(kThreads) receiveBytesKernel(uint64_t* mine, GpuPiece piece) {
+  __shared__ bool came;
+  if (threadIdx.x == 0) {
+    const uint64_t number = ++mine[kReceived];
+    came = mine[kGaveUp] == 0;
+    for (uint32_t looks = 0; came && loadAcquire(mine + kRaised) < number; ++looks)
+      if (looks > kMostLooks) {
+        mine[kGaveUp] = 1;
+        came = false;
+      }
+  }
+  __syncthreads();
+  if (came)
+    copyShare(static_cast<const char*>(piece.from), static_cast<char*>(piece.to), piece.bytes,
+              threadIdx.x, blockDim.x);
+}
+
 // ---- Host ---------------------------------------------------------------------------------------
 
 using Clock = std::chrono::steady_clock;
@@ -328,7 +360,33 @@ class GamePlayer {
   }
 
  private:
+  static uint32_t threadsFor(uint64_t bytes) {
+    return static_cast<uint32_t>(std::clamp<uint64_t>((bytes / 16 + 31) / 32 * 32, 32, kThreads));
+  }
+  bool byInbox() const { return game_.bytes.count <= GpuGameBytes::kMostInbox; }
+  void sendBytes() {
+    const GpuGameBytes& bytes = game_.bytes;
+    void* const inbox = reinterpret_cast<char*>(game_.theirs) + GpuGameBytes::kInboxAt;
+    const GpuPiece piece{serves_ ? bytes.from : bytes.into, byInbox() ? inbox : bytes.there,
+                         bytes.count};
+    constexpr uint64_t kPerCta = 16 << 10;
+    const auto ctas = static_cast<uint32_t>(
+        std::clamp<uint64_t>((bytes.count + kPerCta - 1) / kPerCta, 1, GpuKernel{}.ctas));
+    sendBytesKernel<<<ctas, threadsFor(bytes.count), 0, stream_>>>(game_.mine, game_.theirs, piece,
+                                                                   bytes.counter);
+  }
+  void receiveBytes() {
+    const void* const inbox = reinterpret_cast<char*>(game_.mine) + GpuGameBytes::kInboxAt;
+    const GpuPiece piece{inbox, game_.bytes.into, byInbox() ? game_.bytes.count : 0};
+    receiveBytesKernel<<<1, threadsFor(piece.bytes), 0, stream_>>>(game_.mine, piece);
+  }
   Status rounds(uint64_t count) {
+    for (uint64_t i = 0; game_.bytes.count > 0 && i < count; ++i) {
+      if (serves_) sendBytes();
+      receiveBytes();
+      if (!serves_) sendBytes();
+    }
+    if (game_.bytes.count > 0) return checkLaunch("a kernel of the raw messages");
     for (uint64_t i = 0; i < count; ++i) {
       if (serves_) sendKernel<<<1, 1, 0, stream_>>>(game_.mine, game_.theirs, kMessage);
       receiveKernel<<<1, 1, 0, stream_>>>(game_.mine);
@@ -349,9 +407,14 @@ Status prepareGpuCeilings() {
   if (writeValue64() == nullptr)
     return Status(Code::kNotSupported, "the CUDA driver has no cuStreamWriteValue64");
   const void* const kernels[] = {
-      reinterpret_cast<const void*>(copyKernel), reinterpret_cast<const void*>(gatherKernel),
-      reinterpret_cast<const void*>(bulkKernel), reinterpret_cast<const void*>(emptyKernel),
-      reinterpret_cast<const void*>(sendKernel), reinterpret_cast<const void*>(receiveKernel),
+      reinterpret_cast<const void*>(copyKernel),
+      reinterpret_cast<const void*>(gatherKernel),
+      reinterpret_cast<const void*>(bulkKernel),
+      reinterpret_cast<const void*>(emptyKernel),
+      reinterpret_cast<const void*>(sendKernel),
+      reinterpret_cast<const void*>(receiveKernel),
+      reinterpret_cast<const void*>(sendBytesKernel),
+      reinterpret_cast<const void*>(receiveBytesKernel),
   };
   for (const void* kernel : kernels) {
     cudaFuncAttributes attributes{};
@@ -502,6 +565,7 @@ Status gpuServe(void* stream, const GpuGame& game, const GpuRepeats& repeats, Sa
     roundTrips.add(microsecondsSince(start) / static_cast<double>(repeats.perSample));
   }
   PEERLANE_RETURN_IF_ERROR(player.verdict());
+  if (game.bytes.count > 0) return Status::ok();
   PEERLANE_ASSIGN(const uint64_t back, player.word(kArrived));
   if (back == message || repeats.warmup + repeats.samples == 0) return Status::ok();
   return Status(Code::kCorrupt, "the raw ping-pong did not bring its message back");

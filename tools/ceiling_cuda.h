@@ -100,6 +100,19 @@ struct GpuTimes {
 Status measureGpu(void* stream, const GpuRepeats& repeats,
                   const std::function<Status(uint64_t iteration)>& enqueue, GpuTimes& times);
 
+// What goes to and fro in a game instead of its 8 bytes. Short ones lie in an inbox behind the
+// words, and are copied out; longer ones go straight into the other side's memory, whose place is
+// no secret here. Whether they came back as they went is for the caller to see.
+struct GpuGameBytes {
+  static constexpr uint64_t kMostInbox = 2048;
+  static constexpr uint64_t kInboxAt = 1024;  // behind `mine` and `theirs`
+  uint64_t count = 0;
+  const void* from = nullptr;
+  void* into = nullptr;         // where what comes ends up, on this side
+  void* there = nullptr;        // the other side's `into`, as reached from here
+  uint64_t* counter = nullptr;  // as GpuKernel's
+};
+
 // Two-sided messages of 8 bytes by kernels of one thread, in turns: send stores the bytes and then
 // a flag, receive spins on the flag and takes the bytes. Numbers are kept in device memory, so that
 // a graph can be replayed; both sides play the same numbers of rounds, game after game.
@@ -108,6 +121,7 @@ struct GpuGame {
   uint64_t* mine = nullptr;               // on the stream's device
   uint64_t* theirs = nullptr;             // the other side's `mine`, as reached from here
   uint64_t perGraph = 0;                  // rounds in a graph; 0: launched one by one
+  GpuGameBytes bytes{};                   // none: the 8 bytes of a word
 };
 // Adds whole round trips, in microseconds per round. Warm-up and samples are rounds that come in
 // whole graphs. kCorrupt when the last message did not come back as it went, kTimeout when the

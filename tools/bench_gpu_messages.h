@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Send and receive on streams, to and fro: one by one, or several rounds in a graph; against naive
+// kernels of the same pattern, which know beforehand where the bytes go. Round trips. External
+// synchronization required.
+#pragma once
+
+#include "tools/bench_gpu_pingpong.h"
+
+namespace peerlane::bench {
+
+inline constexpr uint64_t kGpuRoundsPerGraph = 20;
+
+Result<GpuPingpongTimes> measureGpuMessages(GpuPair& pair, uint64_t bytes, bool inGraph,
+                                            bool withOurs);
+
+// The child's part.
+Status serveGpuMessages(GpuSide& side, GpuPipe& pipe, const GpuPingpong& request);
+
+}  // namespace peerlane::bench
