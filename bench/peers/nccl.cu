@@ -125,7 +125,7 @@ class Rank {
 
   void sendReceive(uint64_t bytes, uint64_t window);
   void blocks(uint64_t count, uint64_t bytes);
-  void pingPong(bool inGraph);
+  void pingPong(uint64_t bytes, bool inGraph);
   void bidirectional(uint64_t bytes);
   uint64_t wrong() const { return wrong_; }
 
@@ -328,16 +328,15 @@ void Rank::blocks(uint64_t count, uint64_t bytes) {
         length == count ? "" : ", \"shortened_from\": " + std::to_string(count));
 }
 
-void Rank::pingPong(bool inGraph) {
-  constexpr uint64_t kBytes = 8;
-  constexpr int kRounds = 200;
-  prepare(kBytes);
+void Rank::pingPong(uint64_t bytes, bool inGraph) {
+  const int rounds = bytes <= 64 * kKiB ? 200 : 20;
+  prepare(bytes);
   const int other = 1 - rank_;
   // Rank 1 sends what it received.
   const auto round = [&] {
-    if (rank_ == 0) CHECK_NCCL(ncclSend(source_, kBytes, ncclChar, other, comm_, stream_));
-    CHECK_NCCL(ncclRecv(target_, kBytes, ncclChar, other, comm_, stream_));
-    if (rank_ == 1) CHECK_NCCL(ncclSend(target_, kBytes, ncclChar, other, comm_, stream_));
+    if (rank_ == 0) CHECK_NCCL(ncclSend(source_, bytes, ncclChar, other, comm_, stream_));
+    CHECK_NCCL(ncclRecv(target_, bytes, ncclChar, other, comm_, stream_));
+    if (rank_ == 1) CHECK_NCCL(ncclSend(target_, bytes, ncclChar, other, comm_, stream_));
   };
   cudaGraphExec_t graph = nullptr;
   if (inGraph) {
@@ -350,7 +349,7 @@ void Rank::pingPong(bool inGraph) {
   }
   const double us = run(
       [&] {
-        for (int i = 0; i < kRounds; i += inGraph ? kPerGraph : 1) {
+        for (int i = 0; i < rounds; i += inGraph ? kPerGraph : 1) {
           if (inGraph)
             CHECK_CUDA(cudaGraphLaunch(graph, stream_));
           else
@@ -358,8 +357,8 @@ void Rank::pingPong(bool inGraph) {
         }
       },
       Until::kSender, 2, 15);
-  verify(true, kBytes, 1, 1, 0);
-  print(inGraph ? "pingpong_graph" : "pingpong", kBytes, 1, 1, us / kRounds);
+  verify(true, bytes, 1, 1, 0);
+  print(inGraph ? "pingpong_graph" : "pingpong", bytes, 1, 1, us / rounds);
   if (graph != nullptr) CHECK_CUDA(cudaGraphExecDestroy(graph));
 }
 
@@ -393,8 +392,9 @@ int play(int rank, int socket, Meeting& meeting) {
   player.blocks(4096, 16 * kKiB);
   player.blocks(16384, 4 * kKiB);
   // 100,000 blocks of 45 KiB in one group did not end within a minute, and are left out.
-  player.pingPong(false);
-  player.pingPong(true);
+  for (const bool inGraph : {false, true})
+    for (const uint64_t bytes : {uint64_t{8}, kKiB, 64 * kKiB, kMiB, 16 * kMiB})
+      player.pingPong(bytes, inGraph);
   player.bidirectional(512 * kMiB);
   player.end();
   return player.wrong() == 0 ? 0 : 1;
