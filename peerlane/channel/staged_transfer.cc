@@ -266,7 +266,8 @@ bool StagedTransfer::advance() {
       if (!passed_.ended()) return false;
       const bool tells = notify_.hasMessage || notify_.signal;
       if (failure_.isOk() && tells) {
-        auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_));
+        auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_),
+                                                   /*isPart=*/true);
         const Status begun = TransferCore::begin(core, nullptr);
         if (!begun.isOk()) return end(begun), true;
         message_ = Transfer(std::move(core));
@@ -410,7 +411,8 @@ Status StagedTransfer::startWire(size_t index) {
   }
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer_, blocks_.direction(), blocks));
-  auto core = std::make_shared<TransferCore>(peer_, std::move(program), OwnedNotify());
+  auto core = std::make_shared<TransferCore>(peer_, std::move(program), OwnedNotify(),
+                                             /*isPart=*/true);
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, nullptr));
   group.wire = Transfer(std::move(core));
   return Status::ok();

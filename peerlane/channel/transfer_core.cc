@@ -35,11 +35,13 @@ std::string describeRun(const cpu::CpuProgram& program, const cpu::CpuRun& run) 
   return text;
 }
 
-TransferCore::TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify)
+TransferCore::TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify,
+                           bool isPart)
     : Pending(peer->progress()),
       peer_(std::move(peer)),
       blocks_(std::move(blocks)),
-      notify_(std::move(notify)) {}
+      notify_(std::move(notify)),
+      isPart_(isPart) {}
 
 TransferCore::~TransferCore() {
   // The locks below may be held for ever by threads that are not here.
@@ -180,8 +182,8 @@ void TransferCore::end(const Status& status) {
   leaveGates();
   if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);
   mailbox_ = nullptr;
-  peer_->metrics().ended(status.code()).add();
-  if (status.isOk() && blocks_.bytes() > 0)
+  if (!isPart_) peer_->metrics().ended(status.code()).add();
+  if (!isPart_ && status.isOk() && blocks_.bytes() > 0)
     peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
   // A number is published by its program's last op: a run that failed did not come to it.

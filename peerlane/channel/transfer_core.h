@@ -30,8 +30,10 @@ class NotifyNumbers final : public Task {
 
 class TransferCore final : public Pending {
  public:
-  // A put or get of `blocks` (which may be empty where a notification says something).
-  TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify);
+  // A put or get of `blocks` (which may be empty where a notification says something). `isPart`: of
+  // another transfer, which is the one that counts.
+  TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify,
+               bool isPart = false);
   ~TransferCore() override;
 
   // Begins, on this thread or on `stream`; what is left goes to the progress engine. An error means
@@ -64,6 +66,7 @@ class TransferCore final : public Pending {
   BlockProgram blocks_;
   OwnedNotify notify_;
   std::optional<uint64_t> notifyNumber_;  // claimed; published by the program's end, or as void
+  const bool isPart_;
   State state_ = State::kImporting;
   bool entered_ = false;
   bool slabEntered_ = false;

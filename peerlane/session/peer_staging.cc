@@ -30,7 +30,7 @@ std::string PeerCore::whyStaged(const RegionReference& region, bool byDevice) co
   if (!link_->traits().mapsRegions)
     return "link " + link_->traits().transport + " maps no memory that a GPU could reach";
   if (region.kind == MemoryKind::kPrivate)
-    return "the peer's memory is private; Context::allocate and memfd give memory that can be "
+    return "it is private memory of the peer; Context::allocate and memfd give memory that can be "
            "mapped";
   return {};
 }

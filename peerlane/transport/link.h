@@ -38,7 +38,7 @@ struct LinkTraits {
   std::string
       rightsEnforcedBy;  // "owner" or "initiator": what really guards a region's access rights
   std::vector<std::string>
-      refused;              // alternatives not taken, each with the reason ("cma: EPERM (...)")
+      refused;  // alternatives not taken, each with the reason ("cma: EPERM (...)")
   // Memory of GPUs: why cudaMalloc memory of the peer cannot be opened here, where only others of
   // its kinds can; empty where all can.
   std::string legacyRefused{};

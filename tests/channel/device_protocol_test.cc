@@ -318,10 +318,9 @@ TEST_P(DeviceGroupsExplored, AreRight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, DeviceGroupsExplored,
-                         testing::ValuesIn(explorationIsShort()
-                                               ? Orders{"ee"}
-                                               : Orders{"ee", "pp", "ep", "pe", "eee", "ppp",
-                                                        "pep"}),
+                         testing::ValuesIn(explorationIsShort() ? Orders{"ee"}
+                                                                : Orders{"ee", "pp", "ep", "pe",
+                                                                         "eee", "ppp", "pep"}),
                          orderName);
 
 // Heads of more messages than there are slots wait for what stands behind them: why a group goes

@@ -65,8 +65,9 @@ std::vector<ProtocolCase> shippedProtocols();
 // True when the long versions were asked for (EXPLORE_LONG=1, set by `make soak`).
 bool explorationIsLong();
 
-// True under the address sanitizer, where exploring takes thirty times as long: it watches the explorer's memory
-// over the small scenarios. The verdicts on the large ones are the release build's.
+// True under the address sanitizer, where exploring takes thirty times as long: it watches the
+// explorer's memory over the small scenarios. The verdicts on the large ones are the release
+// build's.
 bool explorationIsShort();
 
 }  // namespace peerlane
