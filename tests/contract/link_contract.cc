@@ -21,6 +21,27 @@ LinkMemory LinkPair::allocate(int /*side*/, size_t bytes) {
   return memory;
 }
 
+DataPath& LinkPair::dataPath(int /*side*/) {
+  static DataPath cpu;
+  return cpu;
+}
+
+void DataPath::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+uint64_t DataPath::load(const std::byte* word) {
+  return loadWord(word, Width::k64);
+}
+
+void DataPath::store(std::byte* word, uint64_t value, Width width) {
+  storeWord(word, width, value, std::memory_order_release);
+}
+
+void DataPath::add(std::byte* word, uint64_t value) {
+  addWord(word, value);
+}
+
 MailboxEntry& Poster::claim() {
   MailboxEntry* entry = mailbox_.claim();
   PEERLANE_CHECK(entry != nullptr);  // more than kSlots entries in flight: a defect of the test
@@ -32,7 +53,7 @@ void Poster::copy(Verb verb, std::vector<Piece> pieces) {
     for (const Piece& piece : pieces) {
       std::byte* there = piece.remote->mapped + piece.remoteOffset;
       const bool put = verb == Verb::kPut;
-      std::memcpy(put ? there : piece.local, put ? piece.local : there, piece.bytes);
+      path_.copy(put ? there : piece.local, put ? piece.local : there, piece.bytes);
     }
     return;
   }
@@ -45,8 +66,7 @@ void Poster::copy(Verb verb, std::vector<Piece> pieces) {
 }
 
 void Poster::store(const RemoteMemory& memory, uint64_t offset, uint64_t value, Width width) {
-  if (memory.mapped != nullptr)
-    return storeWord(memory.mapped + offset, width, value, std::memory_order_release);
+  if (memory.mapped != nullptr) return path_.store(memory.mapped + offset, value, width);
   MailboxEntry& entry = claim();
   entry.verb = Verb::kStore;
   entry.width = width;
@@ -58,7 +78,7 @@ void Poster::store(const RemoteMemory& memory, uint64_t offset, uint64_t value, 
 }
 
 void Poster::add64(const RemoteMemory& memory, uint64_t offset, uint64_t value) {
-  if (memory.mapped != nullptr) return addWord(memory.mapped + offset, value);
+  if (memory.mapped != nullptr) return path_.add(memory.mapped + offset, value);
   MailboxEntry& entry = claim();
   entry.verb = Verb::kAdd64;
   entry.remote = &memory;
@@ -87,18 +107,62 @@ Code Poster::takeCode() {
   return code;
 }
 
+void LinkContract::SetUp() {
+  pair_ = GetParam()();
+  if (!pair_) GTEST_SKIP() << "needs a GPU";
+}
+
+void AgentLinkContract::SetUp() {
+  LinkContract::SetUp();
+  if (pair_) {
+    ASSERT_NE(pair_->link(0).traits().agentEngine, "") << "nobody performs entries here";
+  }
+}
+
+void OwnerLinkContract::SetUp() {
+  LinkContract::SetUp();
+  if (pair_) {
+    ASSERT_EQ(pair_->link(0).traits().rightsEnforcedBy, "owner");
+  }
+}
+
+Grant LinkContract::grantOf(int owner, const LinkMemory& memory, Access access) {
+  RegionGrant region = pair_->regions(owner).add(memory.bytes, access);
+  region.kind = memory.kind;
+  region.fdOffset = memory.fdOffset;
+  region.device = memory.device;
+  region.backingBytes = memory.backingBytes;
+  region.identity = memory.identity;
+  Result<Grant> grant = pair_->link(owner).grant(region, memory.backing);
+  EXPECT_TRUE(grant.isOk()) << grant.status().toString();
+  return std::move(grant).value();
+}
+
 LinkContract::Exported LinkContract::exportMemory(int owner, size_t bytes, Access access) {
   Exported exported;
+  exported.owner = owner;
   exported.memory = pair_->allocate(owner, bytes);
-  RegionGrant region = pair_->regions(owner).add(exported.memory.bytes, access);
-  region.kind = exported.memory.kind;
-  region.fdOffset = exported.memory.fdOffset;
-  Result<Grant> grant = pair_->link(owner).grant(region, exported.memory.backing);
-  EXPECT_TRUE(grant.isOk()) << grant.status().toString();
-  Result<RemoteMemory> remote = pair_->link(1 - owner).attach(std::move(grant).value());
+  Result<RemoteMemory> remote =
+      pair_->link(1 - owner).attach(grantOf(owner, exported.memory, access));
   EXPECT_TRUE(remote.isOk()) << remote.status().toString();
   exported.remote = std::move(remote).value();
   return exported;
+}
+
+std::vector<std::byte> LinkContract::contents(const Exported& exported, size_t offset,
+                                              size_t bytes) {
+  std::vector<std::byte> seen(bytes);
+  pair_->dataPath(exported.owner).copy(seen.data(), exported.memory.bytes.data() + offset, bytes);
+  return seen;
+}
+
+uint64_t LinkContract::word(const Exported& exported, size_t offset) {
+  return pair_->dataPath(exported.owner).load(exported.memory.bytes.data() + offset);
+}
+
+void LinkContract::paint(const Exported& exported, unsigned char value) {
+  const std::vector<std::byte> paint(exported.memory.bytes.size(), std::byte{value});
+  pair_->dataPath(exported.owner).copy(exported.memory.bytes.data(), paint.data(), paint.size());
 }
 
 void LinkContract::turn() {

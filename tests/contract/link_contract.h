@@ -7,8 +7,9 @@
 //   INSTANTIATE_TEST_SUITE_P(Tcp, OwnerLinkContract, ...);   // where the owner enforces rights
 //   INSTANTIATE_TEST_SUITE_P(Tcp, WireLinkContract, ...);    // where works are in flight (kSent)
 //
-// A driver for memory that is mapped and for memory that is not hides the difference from the
-// tests.
+// A suite that a link's traits do not promise fails. A driver for memory that is mapped and for
+// memory that is not hides the difference from the tests, and so does a pair's DataPath whether it
+// is the host's or a device's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,6 +36,21 @@ struct LinkMemory {
   MemoryKind kind = MemoryKind::kPrivate;
   Fd backing;
   uint64_t fdOffset = 0;
+  Device device{};
+  uint64_t backingBytes = 0;
+  uint64_t identity = 0;
+};
+
+// How one side touches its own memory, and what its link has mapped of the other's. Here by the
+// CPU's loads and stores. Any thread.
+class DataPath {
+ public:
+  virtual ~DataPath() = default;
+  virtual void copy(std::byte* to, const std::byte* from, size_t bytes);
+  virtual uint64_t load(const std::byte* word);
+  // Behind everything that this thread has copied.
+  virtual void store(std::byte* word, uint64_t value, Width width);
+  virtual void add(std::byte* word, uint64_t value);
 };
 
 // Two links that are joined to each other, sides 0 and 1, and the regions each serves from.
@@ -49,15 +65,17 @@ class LinkPair {
   virtual void kill() {}
   // Memory of `side`, aligned to 64. Heap, unless the link needs another kind.
   virtual LinkMemory allocate(int side, size_t bytes);
+  virtual DataPath& dataPath(int side);
 };
 
+// Null: there is nothing here to make one of, and the tests are skipped.
 using MakeLinkPair = std::function<std::unique_ptr<LinkPair>()>;
 
 // Posts entries on one link, or does at once what mapped memory allows. One thread. At most
 // Mailbox::kSlots entries until it is idle again.
 class Poster {
  public:
-  explicit Poster(Link& link) : mailbox_(link) {}
+  Poster(LinkPair& pair, int side) : path_(pair.dataPath(side)), mailbox_(pair.link(side)) {}
 
   void put(std::vector<Piece> pieces) { copy(Verb::kPut, std::move(pieces)); }
   void get(std::vector<Piece> pieces) { copy(Verb::kGet, std::move(pieces)); }
@@ -75,6 +93,7 @@ class Poster {
   void copy(Verb verb, std::vector<Piece> pieces);
   MailboxEntry& claim();
 
+  DataPath& path_;
   Mailbox mailbox_;
   std::deque<std::vector<Piece>> pieces_;  // of the entries in flight
 };
@@ -85,13 +104,24 @@ class LinkContract : public testing::TestWithParam<MakeLinkPair> {
   struct Exported {
     LinkMemory memory;
     RemoteMemory remote;
+    int owner = 0;
+    // Of memory that the host reaches.
     std::span<std::byte> bytes() const { return memory.bytes; }
   };
 
-  void SetUp() override { pair_ = GetParam()(); }
+  void SetUp() override;
 
   // `bytes` of `owner`, zeroed, attached by the other side.
   Exported exportMemory(int owner, size_t bytes, Access access = Access::kRemoteReadWrite);
+  // What the owner's link gives out for memory of it.
+  Grant grantOf(int owner, const LinkMemory& memory, Access access);
+  // As the owner sees it.
+  std::vector<std::byte> contents(const Exported& exported, size_t offset, size_t bytes);
+  std::vector<std::byte> contents(const Exported& exported) {
+    return contents(exported, 0, exported.memory.bytes.size());
+  }
+  uint64_t word(const Exported& exported, size_t offset);
+  void paint(const Exported& exported, unsigned char value);
   // One turn of every side that lives.
   void turn();
   void killSide1();
@@ -120,10 +150,16 @@ class LinkThreads {
 };
 
 // Where entries are performed by an agent.
-class AgentLinkContract : public LinkContract {};
+class AgentLinkContract : public LinkContract {
+ protected:
+  void SetUp() override;
+};
 // Where the owner checks every access.
-class OwnerLinkContract : public LinkContract {};
+class OwnerLinkContract : public LinkContract {
+ protected:
+  void SetUp() override;
+};
 // Where works are handed to a wire and answered later.
-class WireLinkContract : public LinkContract {};
+class WireLinkContract : public AgentLinkContract {};
 
 }  // namespace peerlane

@@ -35,19 +35,20 @@ TEST_P(LinkContract, PutAndGetMoveEveryByteAndNoOther) {
   Exported there = exportMemory(1, kRoom);
   std::vector<std::byte> source(kRoom);
   std::vector<std::byte> back(kRoom);
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   uint64_t seed = 0;
   for (const size_t bytes : {size_t{1}, size_t{7}, size_t{64}, size_t{4095}, size_t{65537},
                              (size_t{1} << 20) + 3, (size_t{5} << 20) + 11}) {
     const size_t offset = 13 + seed % 7;
-    std::memset(there.bytes().data(), 0xee, kRoom);
+    paint(there, 0xee);
     std::memset(back.data(), 0xdd, kRoom);
     fillPattern(std::span(source).subspan(3, bytes), ++seed);
     poster.put({pieceOf(std::span(source).subspan(3, bytes), there.remote, offset)});
     finish(poster);
-    EXPECT_EQ(firstWrong(there.bytes().subspan(offset, bytes), seed), bytes);
-    EXPECT_EQ(there.bytes()[offset - 1], std::byte{0xee});
-    EXPECT_EQ(there.bytes()[offset + bytes], std::byte{0xee});
+    const std::vector<std::byte> seen = contents(there);
+    EXPECT_EQ(firstWrong(std::span(seen).subspan(offset, bytes), seed), bytes);
+    EXPECT_EQ(seen[offset - 1], std::byte{0xee});
+    EXPECT_EQ(seen[offset + bytes], std::byte{0xee});
     poster.get({pieceOf(std::span(back).subspan(5, bytes), there.remote, offset)});
     finish(poster);
     EXPECT_EQ(firstWrong(std::span(back).subspan(5, bytes), seed), bytes);
@@ -74,7 +75,7 @@ TEST_P(LinkContract, ScatteredPiecesLandWhereTheyBelong) {
     put.push_back(pieceOf(from, there.remote, slot * kSlot));
     get.push_back(pieceOf(std::span(back).subspan(i * kSlot, bytes), there.remote, slot * kSlot));
   }
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   poster.put(put);
   poster.get(get);
   finish(poster);
@@ -85,18 +86,18 @@ TEST_P(LinkContract, ScatteredPiecesLandWhereTheyBelong) {
 
 TEST_P(LinkContract, WordsAreWrittenWhole) {
   Exported there = exportMemory(1, 64);
-  std::memset(there.bytes().data(), 0xff, 64);
-  Poster poster(pair_->link(0));
+  paint(there, 0xff);
+  Poster poster(*pair_, 0);
   poster.store(there.remote, 8, 0x1122334455667788, Width::k64);
   poster.store(there.remote, 20, 0x99aabbcc, Width::k32);
   poster.add64(there.remote, 32, 3);  // all ones + 3 wraps to 2
   poster.flush(there.remote);
   finish(poster);
-  EXPECT_EQ(wordAt(there.bytes(), 0), ~uint64_t{0});
-  EXPECT_EQ(wordAt(there.bytes(), 8), 0x1122334455667788u);
-  EXPECT_EQ(wordAt(there.bytes(), 16), 0x99aabbccffffffffu);
-  EXPECT_EQ(wordAt(there.bytes(), 24), ~uint64_t{0});
-  EXPECT_EQ(wordAt(there.bytes(), 32), 2u);
+  EXPECT_EQ(word(there, 0), ~uint64_t{0});
+  EXPECT_EQ(word(there, 8), 0x1122334455667788u);
+  EXPECT_EQ(word(there, 16), 0x99aabbccffffffffu);
+  EXPECT_EQ(word(there, 24), ~uint64_t{0});
+  EXPECT_EQ(word(there, 32), 2u);
 }
 
 TEST_P(LinkContract, EntriesOfOneMailboxTakeEffectInOrder) {
@@ -108,7 +109,7 @@ TEST_P(LinkContract, EntriesOfOneMailboxTakeEffectInOrder) {
   std::vector<std::byte> seenLater(kBytes);
   fillPattern(first, 1);
   fillPattern(second, 2);
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   // The second put must not overtake the get before it, nor the get the put before it.
   poster.put({pieceOf(first, there.remote, 0)});
   poster.get({pieceOf(seen, there.remote, 0)});
@@ -120,7 +121,7 @@ TEST_P(LinkContract, EntriesOfOneMailboxTakeEffectInOrder) {
   finish(poster);
   EXPECT_EQ(firstWrong(seen, 1), kBytes);
   EXPECT_EQ(firstWrong(seenLater, 2), kBytes);
-  EXPECT_EQ(wordAt(there.bytes(), 8), 42u);
+  EXPECT_EQ(word(there, 8), 42u);
 }
 
 TEST_P(LinkContract, AWordIsVisibleOnlyAfterTheBytesBeforeIt) {
@@ -133,13 +134,13 @@ TEST_P(LinkContract, AWordIsVisibleOnlyAfterTheBytesBeforeIt) {
   const LinkThreads threads(*pair_);
   std::thread consumer([&] {
     for (uint64_t round = 1; round <= kRounds; ++round) {
-      while (wordAt(words.bytes(), 0) < round) std::this_thread::yield();
-      if (firstWrong(there.bytes(), round) != kBytes) ++wrong;
+      while (word(words, 0) < round) std::this_thread::yield();
+      if (firstWrong(contents(there), round) != kBytes) ++wrong;
       consumed.store(round, std::memory_order_release);
     }
   });
   std::vector<std::byte> source(kBytes);
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   for (uint64_t round = 1; round <= kRounds; ++round) {
     fillPattern(source, round);
     poster.put({pieceOf(std::span(source).first(20'000), there.remote, 0),
@@ -171,7 +172,7 @@ TEST_P(LinkContract, ManyMailboxesOfSeveralThreadsInBothDirections) {
         const int side = static_cast<int>(i % 2);
         const uint64_t offset = i / 2 * kBytes;
         const RemoteMemory& remote = area[1 - side].remote;
-        Poster poster(pair_->link(side));
+        Poster poster(*pair_, side);
         std::vector<std::byte> out(kBytes);
         std::vector<std::byte> in(kBytes);
         for (uint64_t round = 0; round < kRounds; ++round) {
@@ -191,7 +192,7 @@ TEST_P(LinkContract, ManyMailboxesOfSeveralThreadsInBothDirections) {
   }
   EXPECT_EQ(wrong.load(), 0u);
   for (int side : {0, 1}) {
-    EXPECT_EQ(wordAt(words[side].bytes(), 0), kThreads * kRounds);
+    EXPECT_EQ(word(words[side], 0), kThreads * kRounds);
     EXPECT_EQ(pair_->regions(side).pins(), 0u);
   }
 }
@@ -199,19 +200,15 @@ TEST_P(LinkContract, ManyMailboxesOfSeveralThreadsInBothDirections) {
 TEST_P(LinkContract, DetachedMemoryCanBeAttachedAgain) {
   Exported there = exportMemory(1, 4096);
   for (uint64_t round = 0; round < 3; ++round) {
-    RegionGrant region = pair_->regions(1).add(there.bytes(), Access::kRemoteReadWrite);
-    region.kind = there.memory.kind;
-    region.fdOffset = there.memory.fdOffset;
-    Result<Grant> grant = pair_->link(1).grant(region, there.memory.backing);
-    ASSERT_TRUE(grant.isOk());
-    Result<RemoteMemory> again = pair_->link(0).attach(std::move(grant).value());
+    Result<RemoteMemory> again =
+        pair_->link(0).attach(grantOf(1, there.memory, Access::kRemoteReadWrite));
     ASSERT_TRUE(again.isOk()) << again.status().toString();
     std::vector<std::byte> source(4096);
     fillPattern(source, round);
-    Poster poster(pair_->link(0));
+    Poster poster(*pair_, 0);
     poster.put({pieceOf(source, *again, 0)});
     finish(poster);
-    EXPECT_EQ(firstWrong(there.bytes(), round), 4096u);
+    EXPECT_EQ(firstWrong(contents(there), round), 4096u);
     pair_->link(0).detach(*again);
   }
 }
@@ -220,7 +217,7 @@ TEST_P(AgentLinkContract, EmptyListsAndPiecesEndWell) {
   Exported there = exportMemory(1, 64);
   std::array<std::byte, 8> local{};
   fillPattern(local, 5);
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   poster.put({});
   poster.get({});
   poster.put({{local.data(), &there.remote, 0, 0}});
@@ -236,7 +233,7 @@ TEST_P(AgentLinkContract, EmptyListsAndPiecesEndWell) {
 TEST_P(AgentLinkContract, AbortEndsWhatHasNotBegun) {
   Exported there = exportMemory(1, 4096);
   std::vector<std::byte> source(4096, std::byte{1});
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   poster.mailbox().abort(Code::kCancelled);
   for (int i = 0; i < 5; ++i) poster.put({pieceOf(source, there.remote, 0)});
   EXPECT_EQ(settle(poster), Code::kCancelled);
@@ -253,7 +250,7 @@ TEST_P(AgentLinkContract, AClosedLinkEndsEntriesWithItsCode) {
   pair_->link(0).close(Code::kPeerSilent);
   pair_->link(0).close(Code::kClosed);  // the first one counts
   EXPECT_EQ(pair_->link(0).health().code(), Code::kPeerSilent);
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   poster.put({pieceOf(local, there.remote, 0)});
   poster.get({pieceOf(local, there.remote, 0)});
   poster.flush(there.remote);
@@ -267,7 +264,7 @@ TEST_P(AgentLinkContract, AClosedLinkEndsEntriesWithItsCode) {
 TEST_P(OwnerLinkContract, RightsAndRangesAreCheckedByTheOwner) {
   std::array<std::byte, 64> local{};
   local.fill(std::byte{0xaa});
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   const auto put = [&](const RemoteMemory& to, uint64_t offset) {
     poster.put({pieceOf(local, to, offset)});
     return settle(poster);
@@ -325,7 +322,7 @@ TEST_P(OwnerLinkContract, ARefusalInTheMiddleOfAListDropsTheRestOfItOnly) {
   Exported refusing = exportMemory(1, kBytes, Access::kLocal);
   std::vector<std::byte> source(kBytes);
   fillPattern(source, 3);
-  Poster poster(pair_->link(0));
+  Poster poster(*pair_, 0);
   poster.put({pieceOf(std::span(source).first(1000), there.remote, 0),
               pieceOf(source, refusing.remote, 0),
               pieceOf(std::span(source).subspan(1000, 1000), there.remote, 1000)});
@@ -349,9 +346,9 @@ TEST_P(OwnerLinkContract, ARefusalInTheMiddleOfAListDropsTheRestOfItOnly) {
 // Works in every stage (in the mailbox, half written, unanswered, half arrived) end once.
 class Flight {
  public:
-  Flight(Link& link, const RemoteMemory& remote, size_t bytes) : remote_(remote) {
+  Flight(LinkPair& pair, int side, const RemoteMemory& remote, size_t bytes) : remote_(remote) {
     for (int i = 0; i < 4; ++i) {
-      posters_.push_back(std::make_unique<Poster>(link));
+      posters_.push_back(std::make_unique<Poster>(pair, side));
       buffers_.emplace_back(bytes);
     }
   }
@@ -395,9 +392,9 @@ TEST_P(WireLinkContract, CloseEndsEverythingInFlightOnce) {
   constexpr size_t kBytes = 3 << 20;
   Exported here = exportMemory(0, kBytes);
   Exported there = exportMemory(1, kBytes);
-  Flight out(pair_->link(0), there.remote, kBytes);
-  Flight in(pair_->link(1), here.remote, kBytes);
-  Poster probe(pair_->link(0));
+  Flight out(*pair_, 0, there.remote, kBytes);
+  Flight in(*pair_, 1, here.remote, kBytes);
+  Poster probe(*pair_, 0);
   probe.flush(there.remote);
   finish(probe);  // the link is up
   for (int round = 0; round < 2; ++round) {
@@ -428,7 +425,7 @@ TEST_P(WireLinkContract, ADeadPeerEndsEverythingInFlight) {
   constexpr size_t kBytes = 3 << 20;
   Exported here = exportMemory(0, kBytes);
   Exported there = exportMemory(1, kBytes);
-  Flight out(pair_->link(0), there.remote, kBytes);
+  Flight out(*pair_, 0, there.remote, kBytes);
   out.post();
   for (int i = 0; i < 6; ++i) {
     out.serve();
@@ -453,8 +450,8 @@ TEST_P(WireLinkContract, BothSidesMayPutMoreThanTheWireHolds) {
   std::vector<std::byte> b(kBytes);
   fillPattern(a, 1);
   fillPattern(b, 2);
-  Poster left(pair_->link(0));
-  Poster right(pair_->link(1));
+  Poster left(*pair_, 0);
+  Poster right(*pair_, 1);
   left.put({pieceOf(a, there.remote, 0)});
   right.put({pieceOf(b, here.remote, 0)});
   until([&] { return left.idle() && right.idle(); }, {&left, &right});

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -16,13 +17,19 @@
 
 namespace peerlane {
 
-class TransportPair final : public LinkPair {
+class TransportPair : public LinkPair {
  public:
   // `shared`: memory is of the kind that the other side can map.
-  TransportPair(std::unique_ptr<Transport> (*make)(), const Config& config, bool shared)
-      : config_(config), shared_(shared), transports_{make(), make()} {
+  TransportPair(const std::function<std::unique_ptr<Transport>()>& make, const Config& config,
+                bool shared)
+      : TransportPair(make(), make(), config, shared, /*sameProcess=*/true) {}
+  // The transports of the two sides; `sameProcess`: what they are told.
+  TransportPair(std::unique_ptr<Transport> a, std::unique_ptr<Transport> b, const Config& config,
+                bool shared, bool sameProcess)
+      : config_(config), shared_(shared), transports_{std::move(a), std::move(b)} {
     PeerFacts facts;
-    facts.sameProcess = facts.unixSocket = true;
+    facts.unixSocket = true;
+    facts.sameProcess = sameProcess;
     facts.credentials.pid = getpid();
     facts.pidFd = process_.fd();
     std::unique_ptr<PendingLink> pending[2];

@@ -33,6 +33,20 @@ void* mapMemfd(size_t bytes) {
   return at;
 }
 
+std::byte* fromPool(Device device, size_t bytes) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device.index;
+  cudaMemPool_t pool = nullptr;
+  mustCuda(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+  void* at = nullptr;
+  mustCuda(cudaMallocFromPoolAsync(&at, bytes, pool, nullptr), "cudaMallocFromPoolAsync");
+  mustCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  return static_cast<std::byte*>(at);
+}
+
 // Not for what Context::allocate gives.
 std::byte* obtain(Device device, Memory memory, size_t bytes) {
   static std::vector<std::unique_ptr<std::byte[]>> heap;
@@ -48,6 +62,11 @@ std::byte* obtain(Device device, Memory memory, size_t bytes) {
       segments.push_back(
           std::make_unique<Segment>(device.index, chunks((bytes + kOffset) / (2 << 20) + 1)));
       return segments.back()->data() + kOffset;
+    case Memory::kPool: return fromPool(device, bytes);
+    case Memory::kPrivate:
+      segments.push_back(std::make_unique<Segment>(
+          device.index, chunks(1, (bytes / (2 << 20) + 1) * (2 << 20)), /*notExportable=*/0));
+      return segments.back()->data();
     case Memory::kMemfd: at = mapMemfd(bytes); break;
     case Memory::kPinned:
       mustCuda(cudaHostAlloc(&at, bytes, cudaHostAllocPortable), "cudaHostAlloc");
@@ -68,6 +87,8 @@ std::string nameOf(Memory memory) {
     case Memory::kOddOffset: return "OddOffset";
     case Memory::kSmall: return "SmallAllocation";
     case Memory::kChunks: return "Chunks";
+    case Memory::kPool: return "Pool";
+    case Memory::kPrivate: return "Private";
     case Memory::kShared: return "Shared";
     case Memory::kMemfd: return "Memfd";
     case Memory::kPinned: return "Pinned";

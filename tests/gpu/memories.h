@@ -19,6 +19,8 @@ enum class Memory {
   kOddOffset,  // in the middle of a cudaMalloc allocation
   kSmall,      // cudaMalloc; for less than the driver's granule of 2 MiB
   kChunks,     // VMM chunks side by side, from some offset in the first on
+  kPool,       // cudaMallocAsync, of a pool that was made for export
+  kPrivate,    // VMM, not made for export
   kShared,     // Context::allocate on the host
   kMemfd,      // mapped by the test
   kPinned,     // cudaHostAlloc
@@ -26,7 +28,7 @@ enum class Memory {
 };
 std::string nameOf(Memory memory);
 constexpr bool isOfGpu(Memory memory) {
-  return memory <= Memory::kChunks;
+  return memory <= Memory::kPrivate;
 }
 
 Region makeRegion(Context& context, Device device, Memory memory, size_t bytes);

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <map>
+#include <string>
 #include <thread>
 
 #include "tests/fake/software_gpu/software_device.h"
@@ -13,7 +15,41 @@
 namespace peerlane::softgpu {
 namespace {
 
+constexpr size_t kMostQueued = 1024;
+
 std::atomic<uint64_t> lastStreamId{16};
+
+// The one hardware queue of a device, where there is but one.
+class SharedQueue {
+ public:
+  // Null: each stream has its own.
+  static SharedQueue* of(int device) {
+    static const bool isShared = [] {
+      const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+      return connections != nullptr && std::string(connections) == "1";
+    }();
+    static auto* const all = new std::array<SharedQueue, kMostDevices>;
+    return isShared ? &(*all)[static_cast<size_t>(device)] : nullptr;
+  }
+  uint64_t add() {
+    const std::lock_guard lock(mutex_);
+    return ++added_;
+  }
+  void waitFor(uint64_t place) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return gone_ + 1 == place; });
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    ++gone_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t added_ = 0, gone_ = 0;
+};
 
 // Leaked: streams outlive static objects.
 struct Streams {
@@ -67,9 +103,12 @@ void StreamPoint::wait() const {
 Stream::Stream(int device, unsigned flags, bool isLegacy)
     : device_(device), flags_(flags), isLegacy_(isLegacy), id_(++lastStreamId) {}
 
-StreamPoint Stream::enqueue(Work work, std::vector<StreamPoint> after) {
-  const std::lock_guard lock(mutex_);
-  queue_.push_back({std::move(work), std::move(after)});
+StreamPoint Stream::enqueue(Work work, std::vector<StreamPoint> after, bool holdsQueue) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return queue_.size() < kMostQueued; });
+  SharedQueue* const shared = SharedQueue::of(device_);
+  queue_.push_back(
+      {std::move(work), std::move(after), holdsQueue, shared == nullptr ? 0 : shared->add()});
   if (!started_) {
     started_ = true;
     std::thread([self = shared_from_this()] { self->run(); }).detach();
@@ -111,10 +150,15 @@ void Stream::run() {
     if (queue_.empty()) return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
+    changed_.notify_all();
     lock.unlock();
+    SharedQueue* const shared = SharedQueue::of(device_);
+    if (shared != nullptr) shared->waitFor(item.place);
     for (const StreamPoint& point : item.after) point.wait();
+    if (shared != nullptr && !item.holdsQueue) shared->leave();
     // A device that has failed does nothing more.
     if (healthOf(device_) == cudaSuccess) item.work();
+    if (shared != nullptr && item.holdsQueue) shared->leave();
     item = {};
     lock.lock();
     ++finished_;
@@ -166,7 +210,7 @@ void waitForDevice(int device) {
 }
 
 cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point,
-                   std::vector<StreamPoint> after) {
+                   std::vector<StreamPoint> after, bool holdsQueue) {
   if (isInCallback()) return cudaErrorNotPermitted;
   if (const cudaError_t failed = healthOf(stream->device())) return failed;
   const int device = stream->device();
@@ -182,7 +226,7 @@ cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point,
     if (isCaptured) return cudaSuccess;
     if (stream->isBlocking()) after.push_back(legacyOf(device)->end());
   }
-  const StreamPoint made = stream->enqueue(std::move(work), std::move(after));
+  const StreamPoint made = stream->enqueue(std::move(work), std::move(after), holdsQueue);
   if (point != nullptr) *point = made;
   return cudaSuccess;
 }

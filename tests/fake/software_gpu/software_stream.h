@@ -2,7 +2,10 @@
 //
 // Streams of the software GPU: each is a thread that does one piece of work after the other, so
 // that what waits on one does not hold up another. Events are places in a stream. A stream that is
-// being captured (software_graph.h) collects its work instead. Any thread may call.
+// being captured (software_graph.h) collects its work instead. Any thread may call. As on the real
+// thing, who puts more than 1024 pieces of work on a stream waits until there is room; and with
+// CUDA_DEVICE_MAX_CONNECTIONS=1 the streams of a device share one queue, in which nothing begins
+// before what was put there earlier.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,8 +45,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Waits for the legacy stream, and that for it.
   bool isBlocking() const { return !isLegacy_ && (flags_ & cudaStreamNonBlocking) == 0; }
 
-  // The work begins when all of `after` is reached.
-  StreamPoint enqueue(Work work, std::vector<StreamPoint> after);
+  // The work begins when all of `after` is reached. What `holdsQueue` lets nothing behind it in a
+  // shared queue begin before its end.
+  StreamPoint enqueue(Work work, std::vector<StreamPoint> after, bool holdsQueue);
   StreamPoint end();  // behind all that is enqueued
   bool isReached(uint64_t number);
   void waitFor(uint64_t number);
@@ -55,6 +59,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   struct Item {
     Work work;
     std::vector<StreamPoint> after;
+    bool holdsQueue = false;
+    uint64_t place = 0;  // in the device's queue
   };
   void run();
 
@@ -89,7 +95,7 @@ void waitForDevice(int device);
 // As a call does that puts work on a stream: captures it, or enqueues it behind what it must wait
 // for. Failures are those of the device and of captures.
 cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point = nullptr,
-                   std::vector<StreamPoint> after = {});
+                   std::vector<StreamPoint> after = {}, bool holdsQueue = false);
 // The same for a kernel: the stream must be one of the caller's current device. The work gets the
 // device.
 cudaError_t launchKernel(void* stream, const std::function<void(int device)>& kernel);

@@ -52,7 +52,7 @@ CUresult enqueue(CUstream handle, std::vector<WordOp> ops) {
         !canReach(device, reinterpret_cast<const void*>(op.address), bytes))
       return CUDA_ERROR_INVALID_VALUE;
   }
-  return toDriver(submit(stream, [ops = std::move(ops), device] {
+  Work work = [ops = std::move(ops), device] {
     for (const WordOp& op : ops) {
       if (!canReach(device, reinterpret_cast<const void*>(op.address), op.isLong ? 8 : 4))
         return failDevice(device, "a word of a stream memory operation is gone");
@@ -61,7 +61,8 @@ CUresult enqueue(CUstream handle, std::vector<WordOp> ops) {
       else
         perform<uint32_t>(op);
     }
-  }));
+  };
+  return toDriver(submit(stream, std::move(work), nullptr, {}, /*holdsQueue=*/true));
 }
 
 }  // namespace

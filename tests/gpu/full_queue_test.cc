@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// More posts than the queue in front of a GPU holds, behind waits that nobody satisfies, with many
+// hardware queues and with one: whatever ends the waits (time, a cancel, the peer's death) ends
+// them all, everything else is done in its order, and the streams can be used afterwards. Threads
+// that post stop while a queue is full; what ends the waits does not.
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kRounds = 1500;  // three to five pieces of work each: the queue holds 1024
+constexpr size_t kEach = 64;
+constexpr size_t kStreamBytes = 4096 + kRounds * kEach;
+constexpr size_t kStreams = 4;
+constexpr size_t kBytes = kStreams * kStreamBytes;
+constexpr uint32_t kNever = 4, kSoon = 5;  // signals
+
+class FullQueue : public ::testing::TestWithParam<const char*> {
+ protected:
+  // For the GPU's first use in this process.
+  static void chooseQueues() {
+    if (std::string(GetParam()) == "OneQueue") setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Queues, FullQueue, ::testing::Values("ManyQueues", "OneQueue"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// Posts to one stream in a thread of its own: fresh bytes and a put of them to a place of their
+// own, over and over.
+class Poster {
+ public:
+  // `wait` is posted first, by the caller, and again after every `every` of them.
+  Poster(const Side& side, size_t index, size_t every,
+         std::function<Result<Transfer>(DeviceStream)> wait)
+      : side_(side), index_(index), stream_(index == 0 ? side.stream : makeStream()) {
+    keep(wait(side_.lane(stream_)), waits_);
+    thread_ = std::thread([this, every, wait = std::move(wait)] {
+      mustCuda(cudaSetDevice(side_.device.index), "cudaSetDevice");
+      // So that they do not all stop in the same call.
+      for (size_t i = 0; i < index_; ++i) touch(0);
+      for (size_t i = 0; i < kRounds && !isLost_; ++i) {
+        if (i != 0 && i % every == 0) keep(wait(side_.lane(stream_)), waits_);
+        postOne(i);
+        made_.store(i + 1, std::memory_order_release);
+      }
+    });
+  }
+  ~Poster() { thread_.join(); }
+  Poster(const Poster&) = delete;
+  Poster& operator=(const Poster&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  void join() {
+    const auto end = Clock::now() + kPatience;
+    while (made_.load(std::memory_order_acquire) < kRounds && !isLost_ && Clock::now() < end)
+      std::this_thread::sleep_for(1ms);
+    if (made_ < kRounds && !isLost_)
+      die("a full queue", Status(Code::kTimeout, "nobody empties it"));
+  }
+  // True: it has stopped short of its last post.
+  bool isStopped() const {
+    for (size_t seen = SIZE_MAX;;) {
+      const size_t made = made_.load(std::memory_order_acquire);
+      if (made == kRounds) return false;
+      if (made == seen) return true;
+      seen = made;
+      std::this_thread::sleep_for(200ms);
+    }
+  }
+  // With the lock: the poster may be at it.
+  template <class Look>
+  void eachWait(const Look& look) {
+    const std::lock_guard lock(mutex_);
+    for (const Transfer& wait : waits_) look(wait);
+  }
+  const std::vector<Transfer>& waits() const { return waits_; }  // after join()
+  const std::vector<Transfer>& puts() const { return puts_; }
+
+  // What the other side finds: every value where it belongs.
+  static uint64_t wrongPlaces(const Region& region, size_t index) {
+    std::vector<unsigned char> seen(kStreamBytes);
+    mustCuda(cudaMemcpy(seen.data(), region.data() + index * kStreamBytes, kStreamBytes,
+                        cudaMemcpyDefault),
+             "copy");
+    uint64_t wrong = 0;
+    for (size_t i = 0; i < kRounds * kEach; ++i) wrong += seen[4096 + i] != i / kEach % 251;
+    return wrong;
+  }
+
+ private:
+  void touch(size_t i) const {
+    mustCuda(cudaMemsetAsync(side_.region.data() + index_ * kStreamBytes, static_cast<int>(i % 251),
+                             kEach, stream_),
+             "memset");
+  }
+  void postOne(size_t i) {
+    const size_t source = index_ * kStreamBytes;
+    touch(i);
+    const Block block{&side_.region, source, &side_.remote, source + 4096 + i * kEach, kEach};
+    static constexpr Engine kEngines[] = {Engine::kAuto, Engine::kCe, Engine::kSm};
+    keep(put(side_.peer, {&block, 1},
+             {.notify = {.signal = 1},
+              .deviceStream = side_.lane(stream_),
+              .engine = kEngines[i % 3]}),
+         puts_);
+  }
+  void keep(Result<Transfer> posted, std::vector<Transfer>& where) {
+    if (!posted.isOk()) {
+      EXPECT_EQ(posted.status().code(), Code::kPeerLost) << posted.status().toString();
+      isLost_ = true;
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    where.push_back(std::move(*posted));
+  }
+
+  const Side& side_;
+  const size_t index_;
+  const cudaStream_t stream_;
+  std::atomic<size_t> made_{0};
+  std::atomic<bool> isLost_{false};
+  std::mutex mutex_;
+  std::vector<Transfer> waits_, puts_;  // under mutex_
+  std::thread thread_;
+};
+
+// The other side: it holds still until it is asked to look.
+void lookAtPlaces(const Line& line) {
+  const Side side(1, line, kBytes);
+  for (;;) {
+    const std::string said = line.receive();
+    if (said == "signal") {
+      must(addSignal(side.peer, kSoon), "addSignal");
+    } else if (said == "look") {
+      uint64_t wrong = 0;
+      for (size_t i = 0; i < kStreams; ++i) wrong += Poster::wrongPlaces(side.region, i);
+      line.send(std::to_string(wrong));
+    } else {
+      return;
+    }
+  }
+}
+
+using Posters = std::vector<std::unique_ptr<Poster>>;
+
+Posters postersOn(const Side& side, size_t every,
+                  const std::function<Result<Transfer>(DeviceStream)>& wait) {
+  Posters posters;
+  for (size_t i = 0; i < kStreams; ++i)
+    posters.push_back(std::make_unique<Poster>(side, i, every, wait));
+  return posters;
+}
+
+void expectAllEnded(const Posters& posters, Code waitsEndedBy) {
+  for (const auto& poster : posters) poster->join();
+  for (const auto& poster : posters) {
+    for (const Transfer& put : poster->puts()) must(put.wait(kPatience), "put");
+    for (const Transfer& wait : poster->waits())
+      EXPECT_EQ(wait.wait(kPatience).code(), waitsEndedBy);
+    mustSync(poster->stream());
+  }
+}
+
+TEST_P(FullQueue, WaitsEndByTime) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const auto posters =
+        postersOn(side, 100, [&](DeviceStream stream) { return never.waitOn(stream, 1, 100ms); });
+    expectAllEnded(posters, Code::kTimeout);
+    line.send("look");
+    EXPECT_EQ(line.receive(), "0");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// While the threads that post are stopped, other waits end, and a cancel sets them free.
+TEST_P(FullQueue, CancelledWaitsSetItFree) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const Signal soon = must(Signal::create(side.peer, kSoon), "signal");
+    const cudaStream_t other = makeStream();
+    const Transfer early = must(soon.waitOn(side.lane(other), 1), "waitOn");
+    const auto posters =
+        postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
+    for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    line.send("signal");
+    must(early.wait(kPatience), "a wait on another stream");
+    const auto begin = Clock::now();
+    for (const auto& poster : posters) poster->eachWait([](Transfer wait) { wait.cancel(); });
+    expectAllEnded(posters, Code::kCancelled);
+    EXPECT_LT(Clock::now() - begin, kPatience);
+    line.send("look");
+    EXPECT_EQ(line.receive(), "0");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+TEST_P(FullQueue, ALostPeerSetsItFree) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto survive = [](const Victims& victims) {
+    chooseQueues();
+    const Victim victim = victims.next();
+    const Side side(0, victim.line(), kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const auto posters =
+        postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
+    for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    victim.kill();
+    const auto killed = Clock::now();
+    for (const auto& poster : posters)
+      poster->eachWait(
+          [](const Transfer& wait) { EXPECT_EQ(wait.wait(kPatience).code(), Code::kPeerLost); });
+    EXPECT_LT(Clock::now() - killed, 1s);
+    for (const auto& poster : posters) poster->join();
+    for (const auto& poster : posters) {
+      for (const Transfer& put : poster->puts()) {
+        const Code code = put.wait(kPatience).code();
+        EXPECT_TRUE(code == Code::kOk || code == Code::kPeerLost);
+      }
+      mustSync(poster->stream());
+    }
+    clear(side.region.data(), kBytes, 1);  // the device works
+  };
+  EXPECT_TRUE(runWithVictims(
+      survive,
+      [](const Line& line) {
+        const Side side(1, line, kBytes);
+        for (;;) pause();
+      },
+      120));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
