@@ -67,6 +67,7 @@ std::string reference() {
   reference.bytes = 0x123456789;
   reference.access = Access::kRemoteReadWrite;
   reference.device = {DeviceKind::kCuda, 7};
+  reference.kind = MemoryKind::kCudaHandle;
   return encodeHex(reference.encode());
 }
 
