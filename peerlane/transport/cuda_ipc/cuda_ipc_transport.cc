@@ -56,7 +56,7 @@ class PendingCudaIpc final : public PendingLink {
     std::string legacyRefused;
     if (Status tried = tryLegacy(theirs); !tried.isOk()) {
       legacyRefused = std::string(tried.message());
-      PEERLANE_LOG_WARN("{}; memory of the peer that was made by cudaMalloc is out of reach",
+      PEERLANE_LOG_WARN("{}; memory of the peer that was made by cudaMalloc is staged",
                         legacyRefused);
     }
     return std::unique_ptr<Link>(
