@@ -181,7 +181,7 @@ Status StagedTransfer::prepareLocalSteps() {
   return Status::ok();
 }
 
-Status StagedTransfer::wait(uint64_t value, DevicePost& out) {
+Status StagedTransfer::hold(uint64_t value, DevicePost& out) {
   PEERLANE_ASSIGN(out, executor_->waitWord(options_.deviceStream, word_, value));
   ++waits_;
   return Status::ok();
@@ -192,17 +192,17 @@ Status StagedTransfer::wait(uint64_t value, DevicePost& out) {
 // done.
 Status StagedTransfer::enqueue() {
   PEERLANE_ASSIGN(word_, executor_->borrowWord());
-  PEERLANE_RETURN_IF_ERROR(wait(0, reached_));
+  PEERLANE_RETURN_IF_ERROR(hold(0, reached_));
   passed_ = reached_;
   if (localIsDevice()) {
     for (size_t i = 0; i < groups_.size(); ++i) {
-      PEERLANE_RETURN_IF_ERROR(wait(i + 1, passed_));
+      PEERLANE_RETURN_IF_ERROR(hold(i + 1, passed_));
       PEERLANE_ASSIGN(groups_[i].post, executor_->post(*groups_[i].program, options_.deviceStream));
       passed_ = groups_[i].post;
     }
     if (!isPut()) return Status::ok();
   }
-  return wait(groups_.size() + 1, passed_);
+  return hold(groups_.size() + 1, passed_);
 }
 
 // --- Moving ---

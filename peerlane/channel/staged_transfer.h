@@ -89,7 +89,7 @@ class StagedTransfer final : public Pending {
   void cut(std::vector<Piece> pieces);
   Status prepareLocalSteps();
   Status enqueue();
-  Status wait(uint64_t value, DevicePost& out);
+  Status hold(uint64_t value, DevicePost& out);
 
   bool advance();
   bool advanceMoving();
