@@ -112,8 +112,8 @@ class DeviceMessage final : public Pending {
   std::unique_ptr<CapturedWork> work_;
   std::atomic<uint64_t>* fault_ = nullptr;  // borrowed
   std::atomic<bool> cancelled_{false};
-  // The graph's word that it and its executables are gone.
-  const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
+  // The graph's word that it and its executables are gone; there is one if it is captured.
+  std::shared_ptr<std::atomic<bool>> gone_;
 };
 
 DeviceMessage::~DeviceMessage() {
@@ -192,6 +192,7 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
 
 Status DeviceMessage::enqueue() {
   isCaptured_ = executor_.isCapturing(stream_);
+  if (isCaptured_) gone_ = std::make_shared<std::atomic<bool>>(false);
   thread_local Scratch scratch;
   std::vector<StepCall>& calls = scratch.calls;
   scratch.before.clear();

@@ -9,6 +9,22 @@
 #include "tests/fake/software_gpu/software_kernel.h"
 #include "tests/fake/software_gpu/software_region.h"
 
+namespace {
+
+// How deep this thread is in work that a GPU would do, which posts of messages do not pay for.
+thread_local unsigned ownWork = 0;
+struct OwnWork {
+  OwnWork() { ++ownWork; }
+  ~OwnWork() { --ownWork; }
+};
+
+}  // namespace
+
+// For tests that count.
+extern "C" unsigned peerlaneSoftwareWork() {
+  return ownWork;
+}
+
 namespace peerlane::kernel {
 namespace {
 
@@ -140,6 +156,7 @@ Status loadPutKernels() {
 }
 
 Status launchTurn(const TurnLaunch& launch) {
+  const OwnWork own;
   TurnLaunch shaped = launch;
   uint32_t threads = 0;
   PEERLANE_RETURN_IF_ERROR(shapeTurn(shaped, threads));
@@ -150,6 +167,7 @@ Status launchTurn(const TurnLaunch& launch) {
 }
 
 Status launchPut(const PutLaunch& launch) {
+  const OwnWork own;
   PEERLANE_RETURN_IF_ERROR(checkPut(launch));
   softgpu::loadLazily(loadedHere(kPutKernels).exchange(true));
   if (launch.job.bytes <= kAlonePutBytes)
