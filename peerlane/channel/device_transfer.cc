@@ -48,15 +48,14 @@ DeviceTransfer::~DeviceTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
   if (state_ == State::kLate) executor_.refuse(late_);
-  if (entered_) blocks_.leave();
-  if (slabEntered_) peer_->peerSlab()->gate.leave();
+  leaveGates();
   if (watched_) progress_.deviceStoresSeen();
 }
 
 Status DeviceTransfer::begin(const std::shared_ptr<DeviceTransfer>& transfer) {
   DeviceTransfer& self = *transfer;
   if (self.blocks_.imported(*self.peer_)) {
-    PEERLANE_RETURN_IF_ERROR(self.enqueue(self.options_.deviceStream));
+    PEERLANE_RETURN_IF_ERROR(self.enqueue(self.options_.deviceStream, /*byTurn=*/false));
     self.state_ = State::kRunning;
   } else if (self.options_.deviceStream) {
     PEERLANE_RETURN_IF_ERROR(self.enqueueLate());
@@ -98,8 +97,14 @@ Status DeviceTransfer::enqueueLate() {
   return Status::ok();
 }
 
-Status DeviceTransfer::enqueue(DeviceStream stream) {
+Status DeviceTransfer::enqueue(DeviceStream stream, bool byTurn) {
   PEERLANE_RETURN_IF_ERROR(enterGates(notify_.signal.has_value()));
+  if (!program_) PEERLANE_RETURN_IF_ERROR(prepare());
+  PEERLANE_ASSIGN(post_, byTurn ? executor_.tryPost(*program_) : executor_.post(*program_, stream));
+  return Status::ok();
+}
+
+Status DeviceTransfer::prepare() {
   std::byte* window = nullptr;
   if (notify_.signal) {
     PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
@@ -114,7 +119,6 @@ Status DeviceTransfer::enqueue(DeviceStream stream) {
       blocks_.lower(*peer_, byStream, program, binding, window, executor_.device()));
   PEERLANE_ASSIGN(program_, executor_.prepare(program, binding,
                                               {.engine = options_.engine, .ctas = options_.ctas}));
-  PEERLANE_ASSIGN(post_, executor_.post(*program_, stream));
   return Status::ok();
 }
 
@@ -168,7 +172,8 @@ bool DeviceTransfer::advance() {
         stop = blocks_.importFailure();
         if (stop.isOk()) return false;
       }
-      if (stop.isOk()) stop = enqueue({});
+      if (stop.isOk()) stop = enqueue({}, /*byTurn=*/true);
+      if (stop.code() == Code::kTryAgain) return leaveGates(), false;
       if (!stop.isOk()) return end(stop), true;
       state_ = State::kRunning;
       return true;
@@ -220,10 +225,14 @@ bool DeviceTransfer::advance() {
   return false;
 }
 
-void DeviceTransfer::end(const Status& status) {
-  state_ = State::kEnded;
+void DeviceTransfer::leaveGates() {
   if (std::exchange(entered_, false)) blocks_.leave();
   if (std::exchange(slabEntered_, false)) peer_->peerSlab()->gate.leave();
+}
+
+void DeviceTransfer::end(const Status& status) {
+  state_ = State::kEnded;
+  leaveGates();
   if (std::exchange(watched_, false)) progress_.deviceStoresSeen();
   if (isLate_) {
     executor_.returnWord(late_.gate, post_);

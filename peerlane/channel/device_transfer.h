@@ -44,7 +44,10 @@ class DeviceTransfer final : public Pending {
     kEnded,
   };
 
-  Status enqueue(DeviceStream stream);
+  // `byTurn`: on no stream of the user's; kTryAgain: not now.
+  Status enqueue(DeviceStream stream, bool byTurn);
+  Status prepare();
+  void leaveGates();
   Status enqueueLate();
   Status enterGates(bool slab);
   Status notifyByHost();

@@ -10,9 +10,9 @@ namespace {
 
 // Forgets the region once nobody imports it. What still serves a peer (a broken one: it said that
 // it had let go) keeps it until the context ends.
-void forgetIfFree(PeerCore& peer, const RegionRecord& record) {
-  if (!peer.regions().importers(record.allocation).empty() || !record.gate.drained()) return;
-  peer.regions().remove(record.allocation);
+void forgetIfFree(RegionTable& regions, const RegionRecord& record) {
+  if (!regions.importers(record.allocation).empty() || !record.gate.drained()) return;
+  regions.remove(record.allocation);
 }
 
 }  // namespace
@@ -48,20 +48,19 @@ void retireRegion(const std::shared_ptr<RegionRecord>& record,
   RegionTable& regions = peers.front()->regions();
   regions.setState(record->allocation, RegionState::kClosing);
   record->gate.close();
-  // Weak: a closure that an ended progress thread never runs must not keep the context alive.
+  // Weak: a closure that an ended progress thread never runs must not keep the context alive. One
+  // that it runs finds the table, which is the context's. A peer that is no more imports nothing.
   std::vector<std::weak_ptr<PeerCore>> weak(peers.begin(), peers.end());
-  peers.front()->progress().post([record, weak = std::move(weak)] {
+  peers.front()->progress().post([record, weak = std::move(weak), &regions] {
     for (const auto& each : weak) {
       const auto peer = each.lock();
-      if (!peer) continue;
-      const auto holders = peer->regions().importers(record->allocation);
-      if (std::find(holders.begin(), holders.end(), peer->number()) == holders.end()) {
-        forgetIfFree(*peer, *record);
+      const auto holders = regions.importers(record->allocation);
+      if (!peer || std::find(holders.begin(), holders.end(), peer->number()) == holders.end()) {
+        forgetIfFree(regions, *record);
         continue;
       }
-      peer->revoke(record->allocation, record->generation, /*freed=*/false, [record, each] {
-        if (const auto alive = each.lock()) forgetIfFree(*alive, *record);
-      });
+      peer->revoke(record->allocation, record->generation, /*freed=*/false,
+                   [record, &regions] { forgetIfFree(regions, *record); });
     }
   });
 }

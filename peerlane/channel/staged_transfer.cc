@@ -372,7 +372,8 @@ bool StagedTransfer::start(size_t index) {
         if (!isPut() && index != fetched_) return false;
         if (!isPut()) word_->store(++fetched_, std::memory_order_release);
       } else {
-        auto post = executor_->post(*group.program, {});
+        auto post = executor_->tryPost(*group.program);
+        if (post.status().code() == Code::kTryAgain) return false;
         status = post.status();
         if (post.isOk()) group.post = *post;
       }

@@ -110,6 +110,9 @@ class DeviceExecutor {
   // nothing was enqueued, unless it is kSystem.
   virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                                   const DeviceIndices& indices = {}) = 0;
+  // On a stream of the executor's own, for a thread on which others wait: kTryAgain instead of
+  // waiting for another thread, which a stream that takes no more work may hold in its post.
+  virtual Result<DevicePost> tryPost(DeviceProgram& program) = 0;
   // Holds the stream until the counter line is at least `value`, or `abort` (a borrowed word) is
   // not 0. Whoever sees its end says so by waitEnded(), once.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,

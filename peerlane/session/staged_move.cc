@@ -39,17 +39,11 @@ Status StagedMove::begin(const Ground& ground, std::shared_ptr<StagingMemory> st
   auto move = std::make_shared<StagedMove>(ground.progress);
   move->staging_ = std::move(staging);
   PEERLANE_RETURN_IF_ERROR(move->take(ground, asked));
+  PEERLANE_RETURN_IF_ERROR(move->prepare(asked.outOfStaging));
   move->ended_ = std::move(ended);
-  const Status enqueued = move->enqueue(asked.outOfStaging);
-  const bool any = std::any_of(move->parts_.begin(), move->parts_.end(),
-                               [](const Part& part) { return part.post.word() != nullptr; });
-  if (!enqueued.isOk() && !any) return enqueued;
-  // What one device does cannot be called back because another one failed.
-  if (!enqueued.isOk())
-    move->ended_ = [tell = std::move(move->ended_), enqueued](const Status&) { tell(enqueued); };
   move->watched_ = true;
   ground.progress.expectDeviceStores();
-  ground.progress.addQuietly(std::move(move));
+  ground.progress.add(std::move(move));
   return Status::ok();
 }
 
@@ -99,7 +93,7 @@ Status StagedMove::take(const Ground& ground, const control::StagedMove& asked) 
   return Status::ok();
 }
 
-Status StagedMove::enqueue(bool outOfStaging) {
+Status StagedMove::prepare(bool outOfStaging) {
   const auto& memory = staging_->record();
   for (Part& part : parts_) {
     PEERLANE_RETURN_IF_ERROR(
@@ -116,7 +110,6 @@ Status StagedMove::enqueue(bool outOfStaging) {
     layout.segments = std::move(part.segments);
     program.copyList(std::move(layout));
     PEERLANE_ASSIGN(part.program, part.executor->prepare(program.build(), binding, {}));
-    PEERLANE_ASSIGN(part.post, part.executor->post(*part.program, {}));
   }
   return Status::ok();
 }
@@ -134,15 +127,30 @@ Status StagedMove::deviceFailure() {
   return Status::ok();
 }
 
+// What one device does cannot be called back because another one failed. True when nothing is left
+// to be posted.
+bool StagedMove::postAll() {
+  for (Part& part : parts_) {
+    if (part.isPosted || !failure_.isOk()) continue;
+    auto post = part.executor->tryPost(*part.program);
+    if (post.status().code() == Code::kTryAgain) return false;
+    failure_ = post.status();
+    part.isPosted = post.isOk();
+    if (post.isOk()) part.post = *post;
+  }
+  return true;
+}
+
 Task::Turn StagedMove::turn() {
-  Status status;
+  if (!postAll()) return Turn::kIdle;
   if (std::any_of(parts_.begin(), parts_.end(),
                   [](const Part& part) { return !part.post.ended(); })) {
-    status = deviceFailure();
-    if (status.isOk()) return Turn::kIdle;
+    const Status broken = deviceFailure();
+    if (broken.isOk()) return Turn::kIdle;
+    failure_ = broken;
   }
   leave();
-  std::exchange(ended_, {})(status);
+  std::exchange(ended_, {})(failure_);
   return Turn::kFinished;
 }
 

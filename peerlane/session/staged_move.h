@@ -40,11 +40,13 @@ class StagedMove final : public Task {
     DeviceExecutor* executor = nullptr;
     std::vector<Segment> segments;
     std::unique_ptr<DeviceProgram> program;
+    bool isPosted = false;
     DevicePost post;
   };
 
   Status take(const Ground& ground, const control::StagedMove& asked);
-  Status enqueue(bool outOfStaging);
+  Status prepare(bool outOfStaging);
+  bool postAll();
   Part& partOf(DeviceExecutor* executor);
   Status deviceFailure();
   void leave();
@@ -54,6 +56,7 @@ class StagedMove final : public Task {
   std::vector<std::shared_ptr<RegionRecord>> records_;  // each gate entered
   std::vector<Part> parts_;
   std::function<void(Status)> ended_;
+  Status failure_;  // the first
   uint64_t bytes_ = 0;
   bool watched_ = false;
   const uint64_t forks_ = forkGeneration();

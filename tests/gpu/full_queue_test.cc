@@ -142,7 +142,12 @@ void lookAtPlaces(const Line& line) {
   const Side side(1, line, kBytes);
   for (;;) {
     const std::string said = line.receive();
-    if (said == "signal") {
+    if (said == "region") {
+      const Region fresh =
+          must(side.context->allocate(1 << 20, {.device = side.device}), "allocate");
+      const auto mine = fresh.share();
+      line.send(std::string(reinterpret_cast<const char*>(mine.data()), mine.size()));
+    } else if (said == "signal") {
       must(addSignal(side.peer, kSoon), "addSignal");
     } else if (said == "look") {
       uint64_t wrong = 0;
@@ -205,12 +210,22 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     const auto posters =
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    // Whose region is imported by now would be enqueued by the thread on which all of this waits.
+    line.send("region");
+    const std::string named = line.receive();
+    const RemoteRegion fresh =
+        must(side.peer.importRegion(std::as_bytes(std::span(named))), "importRegion");
+    const Block little{&side.region, 0, &fresh, 0, 4096};
+    const Transfer late = must(put(side.peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
     line.send("signal");
     must(early.wait(kPatience), "a wait on another stream");
     const auto begin = Clock::now();
-    for (const auto& poster : posters) poster->eachWait([](Transfer wait) { wait.cancel(); });
+    for (const auto& poster : posters)
+      poster->eachWait([](const Transfer& wait) { wait.cancel(); });
     expectAllEnded(posters, Code::kCancelled);
     EXPECT_LT(Clock::now() - begin, kPatience);
+    must(late.wait(kPatience), "a put whose region was imported meanwhile");
     line.send("look");
     EXPECT_EQ(line.receive(), "0");
     line.send("end");

@@ -310,6 +310,7 @@ TEST(Graphs, HoldTheirRegions) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
     const Ready side(0, line);
+    line.meet();  // the other side has imported the region
     {
       const Graph graph(side.stream, [&] {
         const Block block = side.block(0, kBytes);
@@ -327,6 +328,7 @@ TEST(Graphs, HoldTheirRegions) {
   };
   const auto passive = [&](const Line& line) {
     const Ready side(1, line);
+    line.meet();
     line.meet();
   };
   EXPECT_TRUE(runTwo(active, passive));

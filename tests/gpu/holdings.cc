@@ -28,8 +28,11 @@ Holdings Holdings::on(std::vector<int> gpus) {
   }
   mustCuda(cudaSetDevice(current), "cudaSetDevice");
   found.gpus = std::move(gpus);
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     ++found.descriptors;
+    std::error_code gone;  // the directory's own
+    found.open += "  " + std::filesystem::read_symlink(entry, gone).string() + "\n";
+  }
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++found.mappings;
   return found;
@@ -46,7 +49,9 @@ void expectNoMoreThan(const Holdings& before) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     after = Holdings::on(before.gpus);
   }
-  EXPECT_LE(after.descriptors, before.descriptors);
+  EXPECT_LE(after.descriptors, before.descriptors) << "before:\n"
+                                                   << before.open << "after:\n"
+                                                   << after.open;
   EXPECT_LE(after.mappings, mappings);
   EXPECT_LE(after.deviceBytes, deviceBytes);
 }

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace peerlane::gputest {
 
 struct Holdings {
   size_t descriptors = 0;
+  std::string open;  // what each of them is, a line each
   size_t mappings = 0;
   size_t deviceBytes = 0;  // used on these GPUs, by whoever
   std::vector<int> gpus;

@@ -76,6 +76,7 @@ class StreamExecutor final : public DeviceExecutor {
                                                  const Wishes& wishes) override;
   Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                           const DeviceIndices& indices) override;
+  Result<DevicePost> tryPost(DeviceProgram& program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
   Result<DevicePost> waitWord(DeviceStream stream, const std::atomic<uint64_t>* word,
@@ -117,6 +118,9 @@ class StreamExecutor final : public DeviceExecutor {
   Status checkCapture(DeviceStream stream);
   static Status storeWord(void* stream, const void* word, uint64_t value);
   static Status awaitWord(void* stream, const void* word, uint64_t atLeast);
+  // Under mutex_, and counters_->mutex where the program adds to a counter.
+  Result<DevicePost> enqueue(const StreamProgram& program, DeviceStream stream,
+                             const DeviceIndices& indices);
   Result<DevicePost> enqueue(const StreamProgram& program, StreamLane& lane,
                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
   Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
@@ -232,9 +236,26 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
+  std::unique_lock<std::mutex> counting;
+  if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex);
+  return enqueue(program, given, indices);
+}
+
+Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
+  const auto& program = static_cast<const StreamProgram&>(base);
+  const CurrentContext current(*gpu_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  std::unique_lock<std::mutex> counting;
+  if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex, std::try_to_lock);
+  if (!lock || (program.counter() != nullptr && !counting))
+    return Status(Code::kTryAgain, "another thread is posting to " + device().toString());
+  return enqueue(program, {}, {});
+}
+
+Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
+                                           const DeviceIndices& indices) {
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
-  const std::lock_guard counting(counters_->mutex);
   CounterLanes& lanes = counters_->lanes;
   const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
   if (claim.word == nullptr) return signalTaken();
