@@ -128,7 +128,7 @@ Status StagedTransfer::chooseSteps() {
   return Status::ok();
 }
 
-void StagedTransfer::cut(std::vector<Piece> pieces) {
+void StagedTransfer::cut(const std::vector<Piece>& pieces) {
   const uint64_t most = lane_->slotBytes();
   for (Piece piece : pieces) {
     while (piece.bytes > 0) {

@@ -86,7 +86,7 @@ class StagedTransfer final : public Pending {
 
   Status prepare(std::span<const uint32_t> localIndex, std::span<const uint32_t> remoteIndex);
   Status chooseSteps();
-  void cut(std::vector<Piece> pieces);
+  void cut(const std::vector<Piece>& pieces);
   Status prepareLocalSteps();
   Status enqueue();
   Status hold(uint64_t value, DevicePost& out);

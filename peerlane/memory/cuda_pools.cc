@@ -172,8 +172,8 @@ class ImportedPools {
     for (const auto& gpu : gpus)
       if (!pool.gpus.contains(gpu->gpu())) access.push_back(accessFor(gpu->gpu()));
     if (access.empty()) return Status::ok();
-    const Status given = check(api().cuMemPoolSetAccess(pool.handle, access.data(), access.size()),
-                               "cuMemPoolSetAccess");
+    Status given = check(api().cuMemPoolSetAccess(pool.handle, access.data(), access.size()),
+                         "cuMemPoolSetAccess");
     if (!given.isOk()) {
       closePool(name);
       return given;
