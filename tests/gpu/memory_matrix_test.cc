@@ -29,7 +29,7 @@ Way wayBetween(Memory here, Memory there) {
   if (there == Memory::kPrivate)
     return {{"staged"}, "because the peer's memory was not made for export"};
   const bool isPrivate = there == Memory::kPinned || there == Memory::kHeap;
-  if (isOfGpu(here) && isPrivate) return {{"staged"}, "because the peer's memory is private"};
+  if (isOfGpu(here) && isPrivate) return {{"staged"}, "because it is private memory of the peer"};
   if (isOfGpu(here) || isOfGpu(there)) return {{"cuda"}};
   // Where a process may not look into another one, the staged ring is what there is.
   return isPrivate ? Way{{"cma", "ring"}} : Way{{"mapped"}};

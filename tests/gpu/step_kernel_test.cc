@@ -21,6 +21,12 @@
 namespace peerlane::kernel {
 namespace {
 
+// Of a device's memory it is over before the next launch; cudaMemset may only have begun.
+cudaError_t setNow(void* to, int value, size_t bytes) {
+  const cudaError_t begun = cudaMemset(to, value, bytes);
+  return begun == cudaSuccess ? cudaStreamSynchronize(nullptr) : begun;
+}
+
 #define CUDA_OK(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
 
 constexpr size_t kBufferBytes = 3 << 20;
@@ -78,14 +84,14 @@ class StepKernel : public testing::TestWithParam<int> {
     }
     CUDA_OK(cudaSetDevice(GetParam()));
     CUDA_OK(cudaMalloc(&far_, kBufferBytes));
-    CUDA_OK(cudaMemset(far_, 0, kBufferBytes));
+    CUDA_OK(setNow(far_, 0, kBufferBytes));
     CUDA_OK(cudaDeviceSynchronize());
     CUDA_OK(cudaSetDevice(0));
     EXPECT_OK(loadStepKernels());
     CUDA_OK(cudaMalloc(&near_, kBufferBytes));
-    CUDA_OK(cudaMemset(near_, 0, kBufferBytes));
+    CUDA_OK(setNow(near_, 0, kBufferBytes));
     CUDA_OK(cudaMalloc(&words_, 4096));
-    CUDA_OK(cudaMemset(words_, 0, 4096));
+    CUDA_OK(setNow(words_, 0, 4096));
     CUDA_OK(cudaHostAlloc(&pinned_, 8192, cudaHostAllocPortable | cudaHostAllocMapped));
     std::memset(pinned_, 0, 8192);
     CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -200,8 +206,8 @@ TEST_P(StepKernel, CopiesAnySizeAtAnyAlignment) {
          {std::pair<size_t, size_t>{0, 0}, {8, 0}, {4, 12}, {1, 0}, {0, 3}, {5, 14}})
       for (const uint32_t ctas : {1u, 3u, 100u})
         for (const bool early : {false, true}) {
-          CUDA_OK(cudaMemset(far(), 0xE7, bytes + 256));
-          CUDA_OK(cudaMemset(far(2 << 20), 0, 64));
+          CUDA_OK(setNow(far(), 0xE7, bytes + 256));
+          CUDA_OK(setNow(far(2 << 20), 0, 64));
           CUDA_OK(cudaDeviceSynchronize());
           ++ticket;
           set(kCompletion, 0);
@@ -251,8 +257,8 @@ std::vector<Step> receiver(const Lane& lane, const StepPlace& to, uint64_t bytes
 
 TEST_P(StepKernel, MessagesGoRoundTheRingSeveralTimes) {
   for (const uint32_t slots : {1u, 3u, 4u}) {
-    CUDA_OK(cudaMemset(near(), 0, 4096));
-    CUDA_OK(cudaMemset(far(), 0, 4096));
+    CUDA_OK(setNow(near(), 0, 4096));
+    CUDA_OK(setNow(far(), 0, 4096));
     CUDA_OK(cudaDeviceSynchronize());
     const Lane lane{slots, far(), near()};
     write(near((1 << 20) + 8), 100);  // the envelope's second word is what the receiver expects
@@ -293,9 +299,9 @@ TEST_P(StepKernel, ReplayedByAGraphItFollowsItsCursor) {
   constexpr uint32_t kReplays = 1000;
   for (const uint32_t slots : {3u, 8u, 4u}) {
     const bool overlapsEnd = slots == 4;
-    CUDA_OK(cudaMemset(near(), 0, 1 << 20));
-    CUDA_OK(cudaMemset(far(), 0, 4096));
-    CUDA_OK(cudaMemset(words_, 0, 4096));
+    CUDA_OK(setNow(near(), 0, 1 << 20));
+    CUDA_OK(setNow(far(), 0, 4096));
+    CUDA_OK(setNow(words_, 0, 4096));
     CUDA_OK(cudaDeviceSynchronize());
     const Lane lane{slots, far(), near()};
     write(near((1 << 20) + 8), 8);
@@ -401,7 +407,7 @@ TEST_P(StepKernel, StoresBetweenWaits) {
 TEST_P(StepKernel, AnUnexpectedWordIsReportedAndLaterCopiesAreLeftOut) {
   for (const uint32_t ctas : {1u, 6u})
     for (const size_t bytes : {size_t{16}, size_t{100000}}) {
-      CUDA_OK(cudaMemset(far(), 0, kBufferBytes));
+      CUDA_OK(setNow(far(), 0, kBufferBytes));
       CUDA_OK(cudaDeviceSynchronize());
       const auto data = fill(near(), bytes, 8);
       write(word(kStored + 8), 41);

@@ -22,6 +22,12 @@
 namespace peerlane::kernel {
 namespace {
 
+// Of a device's memory it is over before the next launch; cudaMemset may only have begun.
+cudaError_t setNow(void* to, int value, size_t bytes) {
+  const cudaError_t begun = cudaMemset(to, value, bytes);
+  return begun == cudaSuccess ? cudaStreamSynchronize(nullptr) : begun;
+}
+
 #define CUDA_OK(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
 
 constexpr uint32_t kSlots = 4;
@@ -54,15 +60,15 @@ class TurnKernel : public testing::TestWithParam<int> {
     }
     CUDA_OK(cudaSetDevice(GetParam()));
     CUDA_OK(cudaMalloc(&far_, kBufferBytes));
-    CUDA_OK(cudaMemset(far_, 0, kBufferBytes));
+    CUDA_OK(setNow(far_, 0, kBufferBytes));
     CUDA_OK(cudaDeviceSynchronize());
     CUDA_OK(cudaSetDevice(0));
     EXPECT_OK(loadTurnKernels());
     EXPECT_OK(loadPutKernels());
     CUDA_OK(cudaMalloc(&near_, kBufferBytes));
-    CUDA_OK(cudaMemset(near_, 0, kBufferBytes));
+    CUDA_OK(setNow(near_, 0, kBufferBytes));
     CUDA_OK(cudaMalloc(&words_, 4096));
-    CUDA_OK(cudaMemset(words_, 0, 4096));
+    CUDA_OK(setNow(words_, 0, 4096));
     CUDA_OK(cudaHostAlloc(&pinned_, 8192, cudaHostAllocPortable | cudaHostAllocMapped));
     std::memset(pinned_, 0, 8192);
     CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -278,7 +284,7 @@ TEST_P(TurnKernel, AFullRingHoldsTheSenderBack) {
 
 TEST_P(TurnKernel, WhatAWaitIsForIsReadAfterIt) {
   for (const uint32_t bytes : {8u, 100u, 2048u}) {
-    CUDA_OK(cudaMemset(far(), 0, kRingBytes));
+    CUDA_OK(setNow(far(), 0, kRingBytes));
     (void)fill(far(kPayloadAt), bytes, 2);
     startWaiting(recvOf(0, target(), bytes), launchTurn);
     const auto data = fill(far(kPayloadAt), bytes, 3);
@@ -306,8 +312,8 @@ TEST_P(TurnKernel, NothingIsToldBeforeTheSlotIsFree) {
 TEST_P(TurnKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
   for (const bool sends : {true, false})
     for (const bool byPoison : {false, true}) {
-      CUDA_OK(cudaMemset(far(), 0, kRingBytes + 4096));
-      CUDA_OK(cudaMemset(credits(), 0, 4096));
+      CUDA_OK(setNow(far(), 0, kRingBytes + 4096));
+      CUDA_OK(setNow(credits(), 0, 4096));
       CUDA_OK(cudaDeviceSynchronize());
       (void)fill(source(), 64, 5);
       TurnLaunch launch = sends ? sendOf(kSlots, source(), 64) : recvOf(0, target(), 64);
@@ -334,7 +340,7 @@ TEST_P(TurnKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
 
 TEST_P(TurnKernel, ALengthThatDiffersIsReportedAndNothingIsTakenOut) {
   (void)fill(source(), 128, 6);
-  CUDA_OK(cudaMemset(target(), 0, 4096));
+  CUDA_OK(setNow(target(), 0, 4096));
   ASSERT_OK(launchTurn(sendOf(0, source(), 100)));
   ASSERT_OK(launchTurn(recvOf(0, target(), 104)));
   ASSERT_TRUE(endsOrIsEnded());
@@ -364,9 +370,9 @@ TEST_P(TurnKernel, ValuesAreThereWhenTheirWordIs) {
 TEST_P(TurnKernel, ReplayedByAGraphItFollowsItsCursor) {
   constexpr uint64_t kReplays = 500;
   for (const bool overlapsEnd : {false, true}) {
-    CUDA_OK(cudaMemset(far(), 0, kRingBytes + 4096));
-    CUDA_OK(cudaMemset(credits(), 0, 4096));
-    CUDA_OK(cudaMemset(words_, 0, 4096));
+    CUDA_OK(setNow(far(), 0, kRingBytes + 4096));
+    CUDA_OK(setNow(credits(), 0, 4096));
+    CUDA_OK(setNow(words_, 0, 4096));
     CUDA_OK(cudaDeviceSynchronize());
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
@@ -427,7 +433,7 @@ TEST_P(TurnKernel, PutsGoWhereTheSlotSays) {
     for (const size_t shift : {size_t{0}, size_t{5}})
       for (const uint32_t ctas : {0u, 7u}) {
         std::byte* const place = far((32 << 10) + kOffset);
-        CUDA_OK(cudaMemset(place, 0xE7, bytes + 64));
+        CUDA_OK(setNow(place, 0xE7, bytes + 64));
         CUDA_OK(cudaDeviceSynchronize());
         const auto data = fill(source(shift), bytes, static_cast<uint32_t>(cursor + 7));
         PutLaunch launch = putOf(cursor, source(shift), bytes);
@@ -465,7 +471,7 @@ TEST_P(TurnKernel, PutsWaitForARegionThatComes) {
 TEST_P(TurnKernel, PutsLookARegionUpOnce) {
   const uint32_t slot = namedRegionSlot(kAllocation, kTableSlots);
   for (const uint64_t bytes : {uint64_t{3000}, kAlonePutBytes + 1}) {
-    CUDA_OK(cudaMemset(mirror(), 0, kTableSlots * sizeof(MirroredRegion)));
+    CUDA_OK(setNow(mirror(), 0, kTableSlots * sizeof(MirroredRegion)));
     CUDA_OK(cudaDeviceSynchronize());
     name(slot, kAllocation, kGeneration, far(32 << 10), kOffset + bytes);
     PutLaunch launch = putOf(0, source(), bytes);
@@ -490,7 +496,7 @@ TEST_P(TurnKernel, PutsLookARegionUpOnce) {
 TEST_P(TurnKernel, PutsThatAreReleasedTellNothing) {
   for (const uint64_t bytes : {uint64_t{3000}, kAlonePutBytes + 1})
     for (const bool namesRegion : {false, true}) {
-      CUDA_OK(cudaMemset(near(), 0, 4096));
+      CUDA_OK(setNow(near(), 0, 4096));
       CUDA_OK(cudaDeviceSynchronize());
       if (namesRegion) postPlace(0, bytes);  // one that never comes
       startWaiting(putOf(0, source(), bytes), launchPut);
@@ -512,7 +518,7 @@ TEST_P(TurnKernel, PutsThatDoNotFitAreReportedAndTold) {
                                          {room + 1, bytes},
                                          {~uint64_t{0} - 500, bytes},
                                          {0, bytes + 1}}) {
-      CUDA_OK(cudaMemset(far(32 << 10), 0, room + 4096));
+      CUDA_OK(setNow(far(32 << 10), 0, room + 4096));
       CUDA_OK(cudaDeviceSynchronize());
       set(kFault, 0);
       set(kCompletion, 0);
