@@ -23,7 +23,7 @@ struct Holdings {
 };
 
 // What is released last goes by other threads, so this may take a moment. Allowed for: 4 MiB of
-// device memory, and 16 mappings, which are the heap's (a sanitizer's takes more).
+// device memory, and some mappings, which are the heap's.
 void expectNoMoreThan(const Holdings& before);
 
 }  // namespace peerlane::gputest
