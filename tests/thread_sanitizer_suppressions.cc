@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the thread sanitizer cannot see in tests that have both ends in one process, or tell another
-// one when to look. Two mappings of one page are two memories to it, and a byte that went through a
-// ring or a socket orders nothing.
+// What the thread sanitizer cannot see in tests that have both ends in one process. Two mappings of
+// one page are two memories to it, and a byte that went through a ring or a socket orders nothing.
 // So the payload that one end writes and the other end overwrites after the credit looks like a
 // race. Only the copies of payload are excused, by the functions that make them; the words that
 // order them, and everything else, are not. That the order holds is tested by content and, for
@@ -14,8 +13,6 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:peerlane::cpu::CpuProgram::runStraight\n"
          "race:peerlane::FrameReceiver::useBuffered\n"
          "race:peerlane::RingPipe::read\n"
-         "race:peerlane::RingPipe::write\n"
-         "race:peerlane::TcpPipe::read\n"
-         "race:peerlane::TcpPipe::write\n";
+         "race:peerlane::RingPipe::write\n";
 }
 #endif
