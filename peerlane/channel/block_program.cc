@@ -335,26 +335,22 @@ Status BlockProgram::importFailure() const {
 }
 
 Status BlockProgram::enter() {
-  const auto back = [this](size_t locals, size_t remotes, const char* which) {
-    const bool freed = remotes < remotes_.size() && locals == locals_.size() &&
-                       remotes_[remotes].slot()->region->freed.load(std::memory_order_relaxed);
-    for (size_t i = 0; i < locals; ++i) locals_[i]->gate.leave();
-    for (size_t i = 0; i < remotes; ++i) remotes_[i].slot()->region->gate.leave();
-    if (freed)
-      return Status(Code::kClosed,
-                    "the peer freed the memory of a remote region without unregistering it");
+  PEERLANE_RETURN_IF_ERROR(enterLocals());
+  for (size_t i = 0; i < remotes_.size(); ++i) {
+    const ImportedRegion& closed = *remotes_[i].slot()->region;
+    if (remotes_[i].slot()->region->gate.enter()) continue;
+    const bool freed = closed.freed.load(std::memory_order_relaxed);
+    while (i-- > 0) remotes_[i].slot()->region->gate.leave();
+    leaveLocals();
     return Status(Code::kClosed,
-                  std::string("a ") + which + " region of this transfer is being unregistered");
-  };
-  for (size_t i = 0; i < locals_.size(); ++i)
-    if (!locals_[i]->gate.enter()) return back(i, 0, "local");
-  for (size_t i = 0; i < remotes_.size(); ++i)
-    if (!remotes_[i].slot()->region->gate.enter()) return back(locals_.size(), i, "remote");
+                  freed ? "the peer freed the memory of a remote region without unregistering it"
+                        : "a remote region of this transfer is being unregistered");
+  }
   return Status::ok();
 }
 
 void BlockProgram::leave() {
-  for (const auto& local : locals_) local->gate.leave();
+  leaveLocals();
   for (const RemoteRegion& remote : remotes_) remote.slot()->region->gate.leave();
 }
 

@@ -6,6 +6,7 @@
 
 #include "peerlane/channel/communicator_core.h"
 #include "peerlane/channel/lane_memory.h"
+#include "peerlane/memory/library_memory.h"
 
 namespace peerlane {
 
@@ -49,7 +50,8 @@ void CommunicatorCore::claim(Pair& pair) {
 // What this side brings to a pair.
 Status CommunicatorCore::open(Pair& pair) {
   LaneGround& ground = pair.ground;
-  PEERLANE_ASSIGN(ground.area, makeLaneMemory(*ground.peer, LaneArea::bytes(eagerBytes_)));
+  PEERLANE_ASSIGN(ground.area,
+                  makeLibraryMemory(ground.peer->regions(), LaneArea::bytes(eagerBytes_)));
   LaneNote hello;
   hello.kind = LaneNote::Kind::kHello;
   hello.rank = own_;

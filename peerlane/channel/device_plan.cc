@@ -7,12 +7,6 @@
 #include "peerlane/channel/device_transfer.h"
 
 namespace peerlane {
-namespace {
-
-constexpr std::chrono::milliseconds kHealthInterval{100};
-
-}  // namespace
-
 Result<std::shared_ptr<DevicePlan>> DevicePlan::create(const std::shared_ptr<PeerCore>& peer,
                                                        DeviceExecutor& executor,
                                                        BlockProgram blocks,
@@ -167,11 +161,7 @@ Task::Turn DevicePlan::turn() {
       }
       const Posted& next = ring_[(seen_ + 1) % kMostPosts];
       if (!next.post.ended()) {
-        const auto now = Progress::Clock::now();
-        if (broken_.isOk() && now - looked_ >= kHealthInterval) {
-          looked_ = now;
-          broken_ = executor_.health();
-        }
+        if (broken_.isOk()) broken_ = health_.look(executor_);
         if (broken_.isOk()) return moved ? Turn::kMoved : Turn::kIdle;
       }
       ended = next;

@@ -15,6 +15,7 @@
 #include "peerlane/channel/pending.h"
 #include "peerlane/channel/plan_gates.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/program/device_health.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -71,7 +72,7 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   uint64_t seen_ = 0;                    // number of the last one that has ended
   bool active_ = false;                  // a task of the progress engine
   Status broken_;                        // of the device
-  Progress::Clock::time_point looked_{};
+  DeviceHealth health_;
   Counter* bytesCounter_ = nullptr;
 };
 

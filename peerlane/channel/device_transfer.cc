@@ -8,12 +8,6 @@
 #include "peerlane/channel/transfer_core.h"
 
 namespace peerlane {
-namespace {
-
-constexpr std::chrono::milliseconds kHealthInterval{100};
-
-}  // namespace
-
 std::chrono::nanoseconds spinTimeFor(uint64_t bytes) {
   // At 20 GB/s, which is less than any link between two GPUs gives.
   return std::chrono::microseconds(100) + std::chrono::nanoseconds(bytes / 20);
@@ -156,14 +150,6 @@ Status DeviceTransfer::outcome() const {
   return peer_->failure();
 }
 
-bool DeviceTransfer::deviceFailed(Status& why) {
-  const auto now = Progress::Clock::now();
-  if (now - looked_ < kHealthInterval) return false;
-  looked_ = now;
-  why = executor_.health();
-  return !why.isOk();
-}
-
 bool DeviceTransfer::advance() {
   switch (state_) {
     case State::kImporting: {
@@ -206,7 +192,8 @@ bool DeviceTransfer::advance() {
     case State::kRunning: {
       Status status;
       if (!post_.ended()) {
-        if (deviceFailed(status)) end(status);
+        status = health_.look(executor_);
+        if (!status.isOk()) end(status);
         return state_ == State::kEnded;
       }
       status = state_ == State::kRefused ? refusal_ : outcome();

@@ -16,6 +16,7 @@
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/pending.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/program/device_health.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -54,7 +55,6 @@ class DeviceTransfer final : public Pending {
   bool advance();
   void end(const Status& status);
   Status outcome() const;
-  bool deviceFailed(Status& why);
 
   const std::shared_ptr<PeerCore> peer_;
   DeviceExecutor& executor_;
@@ -73,7 +73,7 @@ class DeviceTransfer final : public Pending {
   Transfer message_;
   std::atomic<bool> cancelled_{false};
   const Progress::Clock::time_point since_ = Progress::Clock::now();
-  Progress::Clock::time_point looked_ = since_;  // at the device's health
+  DeviceHealth health_;
 };
 
 // How long a waiting thread spins for the end of a post of so many bytes, as CUDA's own

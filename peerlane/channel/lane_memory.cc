@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "peerlane/memory/host_provider.h"
-
 namespace peerlane {
 namespace {
 
@@ -17,27 +15,8 @@ void forgetIfFree(RegionTable& regions, const RegionRecord& record) {
 
 }  // namespace
 
-Result<std::shared_ptr<RegionRecord>> makeLaneMemory(PeerCore& peer, uint64_t bytes) {
-  HostProvider host;
-  PEERLANE_ASSIGN(
-      auto memory,
-      host.allocate(bytes, {.device = {}, .hugePages = HugePages::kOff, .numaNode = std::nullopt}));
-  std::byte* base = memory->data();
-  PEERLANE_ASSIGN(auto description, host.classify(base, bytes));
-  if (!description)
-    return Status(Code::kInternal, "the host provider does not know its own memory");
-  return peer.regions().add(base, bytes, Access::kRemoteReadWrite, std::move(*description),
-                            std::move(memory));
-}
-
 RegionReference referenceTo(const PeerCore& peer, const RegionName& name) {
-  RegionReference reference;
-  const auto owner = peer.context().bytes();
-  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
-                 [](std::byte b) { return static_cast<uint8_t>(b); });
-  reference.allocation = name.allocation;
-  reference.generation = name.generation;
-  reference.bytes = name.bytes;
+  RegionReference reference = peer.referenceTo(name.allocation, name.generation, name.bytes);
   reference.access = name.access;
   return reference;
 }

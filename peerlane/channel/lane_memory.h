@@ -15,10 +15,6 @@
 
 namespace peerlane {
 
-// Makes and registers `bytes` of host memory that peers can map, read and write. Zeroed; pages are
-// taken when touched.
-Result<std::shared_ptr<RegionRecord>> makeLaneMemory(PeerCore& peer, uint64_t bytes);
-
 // Takes a region back in the background: new uses are refused from now on; the memory (if the
 // region owns it) is freed when every one of `peers` that imported it has let go or is gone.
 void retireRegion(const std::shared_ptr<RegionRecord>& record,

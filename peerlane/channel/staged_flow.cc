@@ -7,6 +7,7 @@
 #include "peerlane/channel/lane_memory.h"
 #include "peerlane/channel/message_run.h"
 #include "peerlane/channel/staged_protocol.h"
+#include "peerlane/memory/library_memory.h"
 
 namespace peerlane {
 
@@ -53,7 +54,7 @@ Status StagedFlow::openSender(const StagedRing& ring,
 
 Status StagedFlow::openReceiver(const StagedRing& ring) {
   ring_ = ring;
-  PEERLANE_ASSIGN(own_, makeLaneMemory(*ground_.peer, ring.bytes()));
+  PEERLANE_ASSIGN(own_, makeLibraryMemory(ground_.peer->regions(), ring.bytes()));
   Program program = stagedReceiver({.slots = ring.slots, .chunkBytes = ring.chunkBytes});
   program.targets[kStagedReceiverBuffer].late = true;
   Binding binding;

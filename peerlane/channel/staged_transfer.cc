@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "peerlane/channel/transfer_core.h"
+#include "peerlane/session/staging_copy.h"
 
 namespace peerlane {
 namespace {
 
-constexpr std::chrono::milliseconds kHealthInterval{100};
 constexpr const char* kStagedEngine = "staged";
 
 }  // namespace
@@ -153,29 +153,18 @@ uint64_t StagedTransfer::offsetOf(size_t group) const {
 }
 
 Status StagedTransfer::prepareLocalSteps() {
-  const auto& record = memory_->record();
-  PEERLANE_RETURN_IF_ERROR(
-      record->pin.ensure([&] { return executor_->pin(record->base, record->bytes); }));
   for (size_t i = 0; i < groups_.size(); ++i) {
-    ProgramBuilder program("staged");
-    Binding binding;
-    program.local("staging");
-    binding.targets.push_back({.address = memory_->data(), .bytes = memory_->bytes()});
-    for (const auto& local : blocks_.locals()) {
-      program.local("local");
-      binding.targets.push_back({.address = local->base, .bytes = local->bytes});
-    }
-    CopyLayout layout;
+    std::vector<Segment> segments;
     uint64_t at = offsetOf(i);
     for (const Piece& piece : groups_[i].pieces) {
-      const auto local = static_cast<TargetId>(1 + piece.local);
-      layout.segments.push_back(isPut() ? Segment{0, local, at, piece.localOffset, piece.bytes}
-                                        : Segment{local, 0, piece.localOffset, at, piece.bytes});
+      const auto local = static_cast<TargetId>(kFirstRegionTarget + piece.local);
+      segments.push_back(isPut()
+                             ? Segment{kStagingTarget, local, at, piece.localOffset, piece.bytes}
+                             : Segment{local, kStagingTarget, piece.localOffset, at, piece.bytes});
       at += piece.bytes;
     }
-    program.copyList(std::move(layout));
     PEERLANE_ASSIGN(groups_[i].program,
-                    executor_->prepare(program.build(), binding,
+                    prepareStagingCopy(*executor_, *memory_, blocks_.locals(), std::move(segments),
                                        {.engine = options_.engine, .ctas = options_.ctas}));
   }
   return Status::ok();
@@ -227,10 +216,7 @@ Status StagedTransfer::stopReason() const {
 
 bool StagedTransfer::deviceFailed() {
   if (executor_ == nullptr) return false;
-  const auto now = Progress::Clock::now();
-  if (now - looked_ < kHealthInterval) return false;
-  looked_ = now;
-  const Status health = executor_->health();
+  const Status health = health_.look(*executor_);
   if (health.isOk()) return false;
   failure_ = health;
   return true;

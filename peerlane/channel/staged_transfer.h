@@ -25,6 +25,7 @@
 #include "peerlane/channel/pending.h"
 #include "peerlane/channel/staging_lane.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/program/device_health.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -131,7 +132,7 @@ class StagedTransfer final : public Pending {
   Transfer message_;
   std::atomic<bool> cancelled_{false};
   const Progress::Clock::time_point since_ = Progress::Clock::now();
-  Progress::Clock::time_point looked_ = since_;  // at the device's health
+  DeviceHealth health_;
 };
 
 }  // namespace peerlane

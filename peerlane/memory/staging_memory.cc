@@ -3,21 +3,14 @@
 
 #include <utility>
 
-#include "peerlane/memory/host_provider.h"
+#include "peerlane/memory/library_memory.h"
 #include "peerlane/os/process.h"
 
 namespace peerlane {
 
 Result<std::shared_ptr<StagingMemory>> StagingMemory::make(std::shared_ptr<void> keepAlive,
                                                            RegionTable& regions, uint64_t bytes) {
-  HostProvider host;
-  PEERLANE_ASSIGN(
-      auto memory,
-      host.allocate(bytes, {.device = {}, .hugePages = HugePages::kOff, .numaNode = std::nullopt}));
-  std::byte* base = memory->data();
-  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
-  PEERLANE_ASSIGN(auto record, regions.add(base, bytes, Access::kRemoteReadWrite,
-                                           std::move(description), std::move(memory)));
+  PEERLANE_ASSIGN(auto record, makeLibraryMemory(regions, bytes));
   return std::shared_ptr<StagingMemory>(
       new StagingMemory(std::move(keepAlive), regions, std::move(record)));
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "peerlane/core/log.h"
+#include "peerlane/memory/library_memory.h"
 
 namespace peerlane {
 namespace {
@@ -292,14 +293,7 @@ Status PeerCore::sendSlab() {
         std::shared_ptr<ImportedRegion> shared = std::move(region);
         shared->slot().release([self, shared] { self->dropImported(shared); });
       });
-  PEERLANE_ASSIGN(
-      auto memory,
-      around_.providers.allocate(
-          slab::kBytes, {.device = {}, .hugePages = HugePages::kOff, .numaNode = std::nullopt}));
-  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
-  std::byte* base = memory->data();
-  PEERLANE_ASSIGN(slab_, around_.regions.add(base, slab::kBytes, Access::kRemoteReadWrite,
-                                             std::move(description), std::move(memory)));
+  PEERLANE_ASSIGN(slab_, makeLibraryMemory(around_.regions, slab::kBytes));
   return sendGrant(0, *slab_, 0);
 }
 

@@ -146,6 +146,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::byte* slab() const { return slab_->base; }
   const std::shared_ptr<ImportedRegion>& peerSlab() const { return peerSlab_; }
 
+  // What names a region of this peer to requestImport(), with all rights; no more is checked here.
+  RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const;
   // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
   // heard again, or gone. One call per slot does the work.
   void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);

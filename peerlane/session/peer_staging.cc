@@ -5,8 +5,6 @@
 // side by any link, and has the peer copy the rest of the way.
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "peerlane/core/log.h"
 #include "peerlane/session/peer_core.h"
 #include "peerlane/session/staged_move.h"
@@ -112,15 +110,7 @@ Status PeerCore::handle(control::StagingReply& message) {
     tell(Status(message.code, "the peer refused staging memory: " + message.reason));
     return Status::ok();
   }
-  RegionReference reference;
-  const auto owner = context().bytes();
-  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
-                 [](std::byte b) { return static_cast<uint8_t>(b); });
-  reference.allocation = message.allocation;
-  reference.generation = message.generation;
-  reference.bytes = message.bytes;
-  reference.access = Access::kRemoteReadWrite;
-  tell(reference);
+  tell(referenceTo(message.allocation, message.generation, message.bytes));
   return Status::ok();
 }
 

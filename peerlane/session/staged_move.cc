@@ -6,14 +6,10 @@
 #include <utility>
 
 #include "peerlane/os/cuda.h"
+#include "peerlane/session/staging_copy.h"
 
 namespace peerlane {
 namespace {
-
-constexpr std::chrono::milliseconds kHealthInterval{100};
-// Targets of a move: the staging memory, then the regions.
-constexpr TargetId kStaging = 0;
-constexpr TargetId kFirstRegion = 1;
 
 Status checkPiece(const RegionRecord& record, const control::StagedPiece& piece, Access wanted) {
   const std::string name = "region " + std::to_string(record.allocation);
@@ -39,7 +35,7 @@ Status StagedMove::begin(const Ground& ground, std::shared_ptr<StagingMemory> st
   auto move = std::make_shared<StagedMove>(ground.progress);
   move->staging_ = std::move(staging);
   PEERLANE_RETURN_IF_ERROR(move->take(ground, asked));
-  PEERLANE_RETURN_IF_ERROR(move->prepare(asked.outOfStaging));
+  PEERLANE_RETURN_IF_ERROR(move->prepare());
   move->ended_ = std::move(ended);
   move->watched_ = true;
   ground.progress.expectDeviceStores();
@@ -82,34 +78,21 @@ Status StagedMove::take(const Ground& ground, const control::StagedMove& asked) 
       records_.push_back(std::move(record));
       known = records_.end() - 1;
     }
-    const auto target = static_cast<TargetId>(kFirstRegion + (known - records_.begin()));
+    const auto target = static_cast<TargetId>(kFirstRegionTarget + (known - records_.begin()));
     partOf(executor->get())
         .segments.push_back(asked.outOfStaging
-                                ? Segment{target, kStaging, piece.offset, at, piece.bytes}
-                                : Segment{kStaging, target, at, piece.offset, piece.bytes});
+                                ? Segment{target, kStagingTarget, piece.offset, at, piece.bytes}
+                                : Segment{kStagingTarget, target, at, piece.offset, piece.bytes});
     at += piece.bytes;
   }
   bytes_ = at - asked.offset;
   return Status::ok();
 }
 
-Status StagedMove::prepare(bool outOfStaging) {
-  const auto& memory = staging_->record();
+Status StagedMove::prepare() {
   for (Part& part : parts_) {
-    PEERLANE_RETURN_IF_ERROR(
-        memory->pin.ensure([&] { return part.executor->pin(memory->base, memory->bytes); }));
-    ProgramBuilder program(outOfStaging ? "out of staging" : "into staging");
-    Binding binding;
-    program.local("staging");
-    binding.targets.push_back({.address = staging_->data(), .bytes = staging_->bytes()});
-    for (const auto& record : records_) {
-      program.local("region");
-      binding.targets.push_back({.address = record->base, .bytes = record->bytes});
-    }
-    CopyLayout layout;
-    layout.segments = std::move(part.segments);
-    program.copyList(std::move(layout));
-    PEERLANE_ASSIGN(part.program, part.executor->prepare(program.build(), binding, {}));
+    PEERLANE_ASSIGN(part.program, prepareStagingCopy(*part.executor, *staging_, records_,
+                                                     std::move(part.segments)));
   }
   return Status::ok();
 }
@@ -120,10 +103,7 @@ void StagedMove::leave() {
 }
 
 Status StagedMove::deviceFailure() {
-  const auto now = Progress::Clock::now();
-  if (now - looked_ < kHealthInterval) return Status::ok();
-  looked_ = now;
-  for (const Part& part : parts_) PEERLANE_RETURN_IF_ERROR(part.executor->health());
+  for (Part& part : parts_) PEERLANE_RETURN_IF_ERROR(part.health.look(*part.executor));
   return Status::ok();
 }
 

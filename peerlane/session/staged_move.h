@@ -5,7 +5,6 @@
 // the peer is gone: until then its regions are in use.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "peerlane/memory/staging_memory.h"
 #include "peerlane/os/process.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/program/device_health.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/control_message.h"
 
@@ -42,10 +42,11 @@ class StagedMove final : public Task {
     std::unique_ptr<DeviceProgram> program;
     bool isPosted = false;
     DevicePost post;
+    DeviceHealth health;
   };
 
   Status take(const Ground& ground, const control::StagedMove& asked);
-  Status prepare(bool outOfStaging);
+  Status prepare();
   bool postAll();
   Part& partOf(DeviceExecutor* executor);
   Status deviceFailure();
@@ -60,7 +61,6 @@ class StagedMove final : public Task {
   uint64_t bytes_ = 0;
   bool watched_ = false;
   const uint64_t forks_ = forkGeneration();
-  Progress::Clock::time_point looked_ = Progress::Clock::now();  // at the devices' health
 };
 
 }  // namespace peerlane

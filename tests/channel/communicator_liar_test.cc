@@ -7,6 +7,7 @@
 #include "peerlane/channel/communicator_core.h"
 #include "peerlane/channel/import_shelf.h"
 #include "peerlane/channel/lane_memory.h"
+#include "peerlane/memory/library_memory.h"
 #include "peerlane/program/word.h"
 #include "tests/channel/communicator_pair.h"
 
@@ -20,7 +21,7 @@ class Liar {
 
   explicit Liar(const Peer& peer) : peer_(*peer.core()) {
     channel_ = kCommunicatorChannels + CommunicatorNumbers::of(peer_)->claim();
-    area_ = MUST(makeLaneMemory(peer_, LaneArea::bytes(kEagerBytes)));
+    area_ = MUST(makeLibraryMemory(peer_.regions(), LaneArea::bytes(kEagerBytes)));
     heard_ = std::make_shared<std::promise<LaneNote>>();
     peer_.onUserMessage(
         channel_, [heard = heard_, done = false](const std::vector<std::byte>& bytes) mutable {
