@@ -57,26 +57,12 @@ SideFunction inOwnNamespace(SideFunction side, bool ownProc) {
 
 enum class Expected { kStraight, kStaged, kEither };
 
-Region poolRegion(Context& context, Device device) {
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.handleTypes = cudaMemHandleTypePosixFileDescriptor;
-  properties.location.type = cudaMemLocationTypeDevice;
-  properties.location.id = device.index;
-  cudaMemPool_t pool = nullptr;
-  mustCuda(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
-  void* memory = nullptr;
-  mustCuda(cudaMallocFromPoolAsync(&memory, kBytes, pool, nullptr), "cudaMallocFromPoolAsync");
-  mustCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-  return must(context.registerRegion(memory, kBytes, Access::kRemoteReadWrite), "registerRegion");
-}
-
 // Descriptors and counters work in any case; cudaMalloc memory goes straight, or is staged with the
 // reason, in the route as well.
 void exchangeAll(int index, const Line& line, Expected expected, const std::string& reason) {
   const Meeting meeting(index, line);
   const Region vmm = makeRegion(*meeting.context, meeting.device, Memory::kVmm, kBytes);
-  const Region pool = poolRegion(*meeting.context, meeting.device);
+  const Region pool = makeRegion(*meeting.context, meeting.device, Memory::kPool, kBytes);
   const Region legacy = makeRegion(*meeting.context, meeting.device, Memory::kMalloc, kBytes);
   const Region target = makeRegion(*meeting.context, meeting.device, Memory::kMalloc, kBytes);
   const Signal signal = must(Signal::create(meeting.peer, 0), "signal");

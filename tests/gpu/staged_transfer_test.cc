@@ -19,55 +19,16 @@ namespace {
 constexpr size_t kStaging = size_t{256} << 10;
 constexpr size_t kBytes = (size_t{3} << 20) - 12;
 
-enum class Kind { kPrivateGpu, kGpu, kHeap, kShared };
-
-std::string nameOfKind(Kind kind) {
-  static constexpr const char* kNames[] = {"PrivateGpu", "Gpu", "Heap", "Shared"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
-// GPU memory that was not made for export.
-std::byte* privateMemory(Device device) {
-  static std::vector<std::unique_ptr<Segment>> segments;
-  segments.push_back(std::make_unique<Segment>(device.index, chunks(1, size_t{4} << 20), 0));
-  return segments.back()->data();
-}
-
-Region makeRegionOf(Context& context, Device device, Kind kind, size_t bytes) {
-  switch (kind) {
-    case Kind::kPrivateGpu:
-      return must(context.registerRegion(privateMemory(device), bytes, Access::kRemoteReadWrite),
-                  "registerRegion");
-    case Kind::kGpu: return makeRegion(context, device, Memory::kVmm, bytes);
-    case Kind::kHeap: return makeRegion(context, device, Memory::kHeap, bytes);
-    case Kind::kShared: return makeRegion(context, device, Memory::kShared, bytes);
-  }
-  return {};
-}
-
 void configure(const std::string& links, size_t staging = kStaging) {
   setenv("PEERLANE_STAGING_BYTES", std::to_string(staging).c_str(), 1);
   if (!links.empty()) setenv("PEERLANE_LINKS", links.c_str(), 1);
 }
 
-struct StagedSide : Meeting {
-  StagedSide(int side, const Line& line, Kind kind, size_t bytes = kBytes)
-      : Meeting(side, line),
-        region(makeRegionOf(*context, device, kind, bytes)),
-        remote(exchange(peer, region, line)) {}
-  Block block(size_t offset, size_t bytes) const {
-    return {&region, offset, &remote, offset, bytes};
-  }
-
-  const Region region;
-  const RemoteRegion remote;
-};
-
 // --- Every way ---
 
 struct Way {
-  Kind local;
-  Kind remote;
+  Memory local;
+  Memory remote;
   std::string links;
 };
 
@@ -78,7 +39,7 @@ TEST_P(StagedTransfers, ArriveBothWays) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
     configure(GetParam().links);
-    const StagedSide side(0, line, GetParam().local);
+    const Side side(0, line, kBytes, GetParam().local);
     EXPECT_TRUE(side.remote.prepare().isOk());
     uint32_t seed = 1;
     for (const bool onStream : {false, true})
@@ -108,7 +69,7 @@ TEST_P(StagedTransfers, ArriveBothWays) {
   };
   const auto passive = [&](const Line& line) {
     configure(GetParam().links);
-    const StagedSide side(1, line, GetParam().remote);
+    const Side side(1, line, kBytes, GetParam().remote);
     const Signal signal = must(Signal::create(side.peer, 3), "signal");
     uint32_t seed = 1;
     uint64_t puts = 0;
@@ -126,32 +87,33 @@ TEST_P(StagedTransfers, ArriveBothWays) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, StagedTransfers,
-    ::testing::Values(Way{Kind::kGpu, Kind::kPrivateGpu, ""},
-                      Way{Kind::kPrivateGpu, Kind::kPrivateGpu, ""},
-                      Way{Kind::kHeap, Kind::kPrivateGpu, ""}, Way{Kind::kGpu, Kind::kHeap, ""},
-                      Way{Kind::kPrivateGpu, Kind::kHeap, ""}, Way{Kind::kGpu, Kind::kGpu, "tcp"},
-                      Way{Kind::kGpu, Kind::kShared, "tcp"}, Way{Kind::kHeap, Kind::kGpu, "tcp"}),
-    [](const auto& tested) {
-      return nameOfKind(tested.param.local) + "To" + nameOfKind(tested.param.remote) +
-             (tested.param.links == "tcp" ? "OverTcp" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Ways, StagedTransfers,
+                         ::testing::Values(Way{Memory::kVmm, Memory::kPrivate, ""},
+                                           Way{Memory::kPrivate, Memory::kPrivate, ""},
+                                           Way{Memory::kHeap, Memory::kPrivate, ""},
+                                           Way{Memory::kVmm, Memory::kHeap, ""},
+                                           Way{Memory::kPrivate, Memory::kHeap, ""},
+                                           Way{Memory::kVmm, Memory::kVmm, "tcp"},
+                                           Way{Memory::kVmm, Memory::kShared, "tcp"},
+                                           Way{Memory::kHeap, Memory::kVmm, "tcp"}),
+                         [](const auto& tested) {
+                           return nameOf(tested.param.local) + "To" + nameOf(tested.param.remote) +
+                                  (tested.param.links == "tcp" ? "OverTcp" : "");
+                         });
 
 // Runs two sides, the second one of which only has memory.
-bool runWith(Kind local, Kind remote,
-             const std::function<void(StagedSide& side, const Line&)>& body,
+bool runWith(Memory local, Memory remote, const std::function<void(Side& side, const Line&)>& body,
              size_t localStaging = kStaging) {
   return runTwo(
       [&](const Line& line) {
         configure("", localStaging);
-        StagedSide side(0, line, local);
+        Side side(0, line, kBytes, local);
         body(side, line);
         line.send("end");
       },
       [&](const Line& line) {
         configure("");
-        const StagedSide side(1, line, remote);
+        const Side side(1, line, kBytes, remote);
         fill(side.region.data(), kBytes, 77);
         line.send("filled");
         (void)line.receive();
@@ -163,7 +125,7 @@ bool runWith(Kind local, Kind remote,
 // The bytes are those that the stream wrote before, and what it does afterwards sees what came.
 TEST(StagedOrder, IsTheStreams) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     void* source = nullptr;
     void* copy = nullptr;
@@ -196,7 +158,7 @@ TEST(StagedOrder, IsNotThatOfPosting) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [](const Line& line) {
     configure("");
-    const StagedSide side(0, line, Kind::kGpu);
+    const Side side(0, line, kBytes, Memory::kVmm);
     (void)line.receive();
     const Signal signal = must(Signal::create(side.peer, 1), "signal");
     const cudaStream_t other = makeStream();
@@ -218,7 +180,7 @@ TEST(StagedOrder, IsNotThatOfPosting) {
   };
   const auto passive = [](const Line& line) {
     configure("");
-    const StagedSide side(1, line, Kind::kPrivateGpu);
+    const Side side(1, line, kBytes, Memory::kPrivate);
     fill(side.region.data(), kBytes, 77);
     line.send("filled");
     (void)must(waitNotification(side.peer, kPatience), "notification");
@@ -232,7 +194,7 @@ TEST(StagedOrder, IsNotThatOfPosting) {
 
 TEST(StagedOrder, ManyStreamsAtOnce) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     constexpr size_t kParts = 8;
     constexpr size_t kPart = kBytes / kParts / 4 * 4;
@@ -252,7 +214,7 @@ TEST(StagedOrder, ManyStreamsAtOnce) {
 
 TEST(StagedPlans, PagesByNumber) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     constexpr size_t kPage = 4096;
     constexpr size_t kPages = kBytes / kPage;
@@ -286,7 +248,7 @@ TEST(StagedPlans, PagesByNumber) {
 
 TEST(StagedRoute, SaysSo) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     EXPECT_NE(side.remote.description().find("staged through host memory"), std::string::npos)
         << side.remote.description();
@@ -304,7 +266,7 @@ TEST(StagedRefusals, UnderStrict) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [](const Line& line) {
     setenv("PEERLANE_STRICT", "1", 1);
-    const StagedSide side(0, line, Kind::kGpu);
+    const Side side(0, line, kBytes, Memory::kVmm);
     (void)line.receive();
     const Block all = side.block(0, kBytes);
     for (const Status& status : {get(side.peer, {&all, 1}).status(),
@@ -318,7 +280,7 @@ TEST(StagedRefusals, UnderStrict) {
     line.send("end");
   };
   const auto passive = [](const Line& line) {
-    const StagedSide side(1, line, Kind::kPrivateGpu);
+    const Side side(1, line, kBytes, Memory::kPrivate);
     line.send("there");
     (void)line.receive();
   };
@@ -329,8 +291,8 @@ TEST(StagedRefusals, UnderStrict) {
 TEST(StagedRefusals, UnequalStagingMemory) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runWith(
-      Kind::kGpu, Kind::kPrivateGpu,
-      [](StagedSide& side, const Line& line) {
+      Memory::kVmm, Memory::kPrivate,
+      [](Side& side, const Line& line) {
         (void)line.receive();
         const Block all = side.block(0, kBytes);
         for (const bool onStream : {true, false}) {
@@ -348,7 +310,7 @@ TEST(StagedRefusals, UnequalStagingMemory) {
 
 TEST(StagedRefusals, InAGraph) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeRelaxed), "begin");
     const Block all = side.block(0, kBytes);
@@ -370,7 +332,7 @@ TEST(StagedEnds, WhatTheOwnerRefuses) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [](const Line& line) {
     configure("");
-    const StagedSide side(0, line, Kind::kGpu);
+    const Side side(0, line, kBytes, Memory::kVmm);
     line.send("unregister");
     (void)line.receive();
     const Block all = side.block(0, kBytes);
@@ -387,7 +349,7 @@ TEST(StagedEnds, WhatTheOwnerRefuses) {
   };
   const auto passive = [](const Line& line) {
     configure("");
-    StagedSide side(1, line, Kind::kPrivateGpu);
+    Side side(1, line, kBytes, Memory::kPrivate);
     (void)line.receive();
     must(side.context->unregister(side.region, kPatience), "unregister");
     line.send("done");
@@ -400,7 +362,7 @@ TEST(StagedEnds, WhatTheOwnerRefuses) {
 // the staging memory.
 TEST(StagedEnds, CancelledOnAStreamThatWaits) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Kind::kGpu, Kind::kPrivateGpu, [](StagedSide& side, const Line& line) {
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     const Signal own = must(Signal::create(side.peer, 2), "signal");
     Transfer gate = must(own.waitOn(side.lane(), 1), "waitOn");
@@ -455,7 +417,7 @@ TEST(StagedEnds, WhenThePeerIsKilled) {
     configure("");
     const auto context = makeContext({gpu(1)});
     const Peer peer = must(context->connect(line.receive(), kPatience), "connect");
-    const Region region = makeRegionOf(*context, gpu(1), Kind::kPrivateGpu, kBytes);
+    const Region region = makeRegion(*context, gpu(1), Memory::kPrivate, kBytes);
     fill(region.data(), kBytes, 5);
     (void)exchange(peer, region, line);
     (void)line.receive();  // until it is killed
