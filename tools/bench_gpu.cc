@@ -78,12 +78,20 @@ Status runCopies(GpuPair& pair, const BenchOptions& options, GpuReport& report) 
   return Status::ok();
 }
 
+Status runMessages(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
+  for (const bool inGraph : {false, true})
+    for (const uint64_t bytes : sweep(options))
+      PEERLANE_RETURN_IF_ERROR(addGpuMessageRow(pair, bytes, inGraph, true, {}, report));
+  return Status::ok();
+}
+
 Status dispatch(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
   if (!options.tuneFile.empty()) return runGpuTune(pair, options.tuneFile, report);
   if (isWholeTable(options)) return runGpuSuite(pair, !options.suite, report);
   if (isCopy(options)) return runCopies(pair, options, report);
   if (options.operation == "connect")
     return addGpuConnectRows(pair, samplesFor(options, 8), report);
+  if (options.operation == "sendrecv") return runMessages(pair, options, report);
   for (const uint64_t bytes : sweep(options))
     PEERLANE_RETURN_IF_ERROR(addGpuPingpongRow(pair, bytes, true, options.ceiling, report));
   return Status::ok();
