@@ -81,7 +81,8 @@ Status runCopies(GpuPair& pair, const BenchOptions& options, GpuReport& report) 
 Status runMessages(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
   for (const bool inGraph : {false, true})
     for (const uint64_t bytes : sweep(options))
-      PEERLANE_RETURN_IF_ERROR(addGpuMessageRow(pair, bytes, inGraph, true, {}, report));
+      PEERLANE_RETURN_IF_ERROR(
+          addGpuMessageRow(pair, bytes, inGraph, true, {}, report, options.samples));
   return Status::ok();
 }
 

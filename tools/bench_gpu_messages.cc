@@ -134,11 +134,11 @@ Status play(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips, uint
 }  // namespace
 
 Result<GpuPingpongTimes> measureGpuMessages(GpuPair& pair, uint64_t bytes, bool inGraph,
-                                            bool withOurs) {
+                                            bool withOurs, uint64_t samples) {
   GpuPingpong request{.bytes = bytes,
                       .rounds = bytes <= kSmall ? 10 * kGpuRoundsPerGraph : kGpuRoundsPerGraph,
                       .warmup = 3,
-                      .samples = 15};
+                      .samples = samples > 0 ? samples : 15};
   if (inGraph) request.perGraph = kGpuRoundsPerGraph;
   GpuPingpongTimes times;
   PEERLANE_RETURN_IF_ERROR(play(pair, request, times.ceiling, times.wrong));

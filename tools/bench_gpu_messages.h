@@ -11,8 +11,9 @@ namespace peerlane::bench {
 
 inline constexpr uint64_t kGpuRoundsPerGraph = 20;
 
+// `samples`: 0 for as many as are enough.
 Result<GpuPingpongTimes> measureGpuMessages(GpuPair& pair, uint64_t bytes, bool inGraph,
-                                            bool withOurs);
+                                            bool withOurs, uint64_t samples = 0);
 
 // The child's part.
 Status serveGpuMessages(GpuSide& side, GpuPipe& pipe, const GpuPingpong& request);

@@ -420,8 +420,8 @@ Status addGpuPingpongRow(GpuPair& pair, uint64_t bytes, bool withOurs, bool with
 }
 
 Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOurs,
-                        const GpuTarget& target, GpuReport& report) {
-  auto times = measureGpuMessages(pair, bytes, inGraph, withOurs);
+                        const GpuTarget& target, GpuReport& report, uint64_t samples) {
+  auto times = measureGpuMessages(pair, bytes, inGraph, withOurs, samples);
   GpuRow row;
   row.name =
       "send " + formatByteSize(bytes) + " and back, round trip" + (inGraph ? ", in a graph" : "");
