@@ -154,7 +154,8 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
                                                 const MessageOptions& options) {
   if (options.stream != nullptr)
     return invalid("a message has one stream: a host stream or a device stream");
-  std::vector<PostedMessage> posted;
+  thread_local std::vector<PostedMessage> posted;  // lest every post allocate
+  posted.clear();
   for (const Wanted& wanted : messages) {
     PEERLANE_ASSIGN(Pair * pair, pairOf(wanted.rank));
     if (!pair->device)
@@ -171,14 +172,14 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
       return Status(Code::kNotSupported, "memory of " + record->memory.device.toString() +
                                              "; messages on streams go from and to memory of " +
                                              device.toString());
-    posted.push_back({pair->device,
+    posted.push_back({pair->device.get(),
                       {.isSend = wanted.isSend,
                        .region = record.get(),
                        .address = record->base + wanted.offset,
                        .bytes = wanted.bytes},
-                      record});
+                      record.get()});
   }
-  return postMessages(shared_from_this(), std::move(posted), options.deviceStream, options.timeout);
+  return postMessages(shared_from_this(), posted, options.deviceStream, options.timeout);
 }
 
 void CommunicatorCore::close() {

@@ -37,7 +37,7 @@ Status DeviceLane::prepare() {
   std::byte* const base = memory->data();
   PEERLANE_ASSIGN(area_, peer_->regions().add(base, DeviceArea::kBytes, Access::kRemoteReadWrite,
                                               std::move(description), std::move(memory)));
-  PEERLANE_ASSIGN(cursors_, executor_.makeArea(2 * kCursorBytes));
+  PEERLANE_ASSIGN(cursors_, executor_.makeArea(kSequences * kCursorBytes));
   PEERLANE_ASSIGN(names_, executor_.makeRegionNames());
   PEERLANE_ASSIGN(abort_, executor_.borrowWord());
   return Status::ok();
@@ -154,9 +154,7 @@ bool DeviceLane::turn() {
   make(eagerSend_, streamEagerSend(),
        {late, place(theirs, Area::kInboxOffset), place(mine, Area::kCreditsOffset)}, {});
   make(eagerRecv_, streamEagerRecv(),
-       {late, place(mine, Area::kInboxOffset), place(theirs, Area::kCreditsOffset),
-        place(mine, Area::kFreeOffset)},
-       {.expected = {{{.target = EagerRecvOps::kInbox, .offset = Area::kBytesAt}}}});
+       {late, place(mine, Area::kInboxOffset), place(theirs, Area::kCreditsOffset)}, {});
   make(putSend_, streamPutSend(),
        {late, late, place(mine, Area::kPostedOffset), place(theirs, Area::kDoneOffset)},
        {.expected = {{{.target = PutSendOps::kPosted, .offset = Area::kPostedBytesAt}}},
@@ -167,9 +165,7 @@ bool DeviceLane::turn() {
                    .names = names_.get()}});
   make(putHead_, streamPutHead(),
        {place(theirs, Area::kPostedOffset), place(mine, Area::kFreeOffset)}, {});
-  make(putTail_, streamPutTail(),
-       {place(mine, Area::kDoneOffset), place(theirs, Area::kCreditsOffset),
-        place(mine, Area::kFreeOffset)},
+  make(putTail_, streamPutTail(), {place(mine, Area::kDoneOffset), place(mine, Area::kFreeOffset)},
        {.expected = {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}});
   if (!status.isOk())
     fail(status.withContext("messages on streams with rank " + std::to_string(rank_)),
@@ -242,7 +238,7 @@ void DeviceLane::announce(const RegionRecord& region) {
 }
 
 Status DeviceLane::check(const Item& item) const {
-  if (item.bytes <= DeviceArea::kEagerBytes || item.isSend) return Status::ok();
+  if (item.isEager() || item.isSend) return Status::ok();
   if (allows(item.region->access, Access::kRemoteWrite)) return Status::ok();
   return Status(Code::kPermissionDenied,
                 std::string("the region grants ") + accessName(item.region->access) +
@@ -261,16 +257,16 @@ Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
                       std::to_string(rank_) +
                       (captured ? " were posted on streams before" : " are part of a graph") +
                       "; make a second communicator for " + (captured ? "graphs" : "live posts"));
-  number = captured ? 0 : (item.isSend ? numbers_.sends : numbers_.receives)++;
+  number = captured ? 0 : numbers_.next[sequenceOf(item)]++;
   return Status::ok();
 }
 
 StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number,
-                            bool captured, bool isSend) const {
+                            bool captured, Sequence sequence) const {
   StepCall call;
   call.steps = steps.get();
   call.cursor = number;
-  if (captured) call.cursorWord = cursors_->data() + (isSend ? 0 : kCursorBytes);
+  if (captured) call.cursorWord = cursors_->data() + sequence * kCursorBytes;
   call.abort = abort_;
   call.faultValue = 1;
   return call;
@@ -278,13 +274,13 @@ StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t 
 
 void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part,
                      std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
-  const bool eager = item.bytes <= DeviceArea::kEagerBytes;
+  const bool eager = item.isEager();
+  const Sequence sequence = sequenceOf(item);
   const auto size = static_cast<int64_t>(item.bytes);
   if (part == Part::kSend && item.isSend) {
-    StepCall call = callOf(eager ? eagerSend_ : putSend_, number, captured, true);
+    StepCall call = callOf(eager ? eagerSend_ : putSend_, number, captured, sequence);
     if (eager) {
       call.patch({.op = EagerSendOps::kCopy, .address = item.address, .bytes = item.bytes});
-      call.patch({.op = EagerSendOps::kBytes, .value = size});
     } else {
       call.patch({.op = PutSendOps::kCopy, .address = item.address, .bytes = item.bytes});
       call.patch({.op = PutSendOps::kBytes, .value = size});
@@ -293,7 +289,7 @@ void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part
     }
     calls.push_back(call);
   } else if (part == Part::kHead && !item.isSend && !eager) {
-    StepCall call = callOf(putHead_, number, captured, false);
+    StepCall call = callOf(putHead_, number, captured, sequence);
     const auto word = [](uint64_t value) { return static_cast<int64_t>(value); };
     call.patch({.op = PutHeadOps::kAllocation, .value = word(item.region->allocation)});
     call.patch({.op = PutHeadOps::kGeneration, .value = word(item.region->generation)});
@@ -302,10 +298,9 @@ void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part
     call.patch({.op = PutHeadOps::kBytes, .value = size});
     calls.push_back(call);
   } else if (part == Part::kReceive && !item.isSend) {
-    StepCall call = callOf(eager ? eagerRecv_ : putTail_, number, captured, false);
+    StepCall call = callOf(eager ? eagerRecv_ : putTail_, number, captured, sequence);
     if (eager) {
       call.patch({.op = EagerRecvOps::kCopy, .address = item.address, .bytes = item.bytes});
-      call.patch({.op = EagerRecvOps::kExpectedBytes, .value = size});
     } else {
       call.patch({.op = PutTailOps::kExpectedBytes, .value = size});
     }

@@ -10,6 +10,7 @@
 // posts are refused with the reason. Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/channel/device_area.h"
 #include "peerlane/channel/message_format.h"
 #include "peerlane/channel/message_lane.h"
 #include "peerlane/memory/region_table.h"
@@ -33,11 +35,23 @@ class DeviceLane {
     const RegionRecord* region = nullptr;
     std::byte* address = nullptr;
     uint64_t bytes = 0;
+    bool isEager() const { return bytes <= DeviceArea::kEagerBytes; }
   };
+  // Messages of one direction and kind, which are counted together.
+  enum Sequence : uint8_t {
+    kEagerSends,
+    kEagerReceives,
+    kDirectSends,
+    kDirectReceives,
+    kSequences
+  };
+  static Sequence sequenceOf(const Item& item) {
+    return item.isEager() ? (item.isSend ? kEagerSends : kEagerReceives)
+                          : (item.isSend ? kDirectSends : kDirectReceives);
+  }
   enum class Mode : uint8_t { kUnused, kLive, kCaptured };
   struct Numbers {
-    uint64_t sends = 0;
-    uint64_t receives = 0;
+    std::array<uint64_t, kSequences> next{};
     Mode sendMode = Mode::kUnused;
     Mode receiveMode = Mode::kUnused;
   };
@@ -111,7 +125,7 @@ class DeviceLane {
   bool leaveArea();
   void setFailure(const Status& why);
   StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
-                  bool isSend) const;
+                  Sequence sequence) const;
 
   const std::shared_ptr<PeerCore> peer_;
   DeviceExecutor& executor_;
@@ -119,7 +133,7 @@ class DeviceLane {
   const std::function<void(const LaneNote&)> say_;
 
   std::shared_ptr<RegionRecord> area_;
-  std::unique_ptr<Allocation> cursors_;  // two words on lines of their own: sends, receives
+  std::unique_ptr<Allocation> cursors_;  // a word of each sequence on a line of its own
   std::unique_ptr<RegionNames> names_;
   std::atomic<uint64_t>* abort_ = nullptr;  // borrowed
   const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();

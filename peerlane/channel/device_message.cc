@@ -2,6 +2,8 @@
 #include "peerlane/channel/device_message.h"
 
 #include <algorithm>
+#include <memory_resource>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,61 +14,61 @@
 namespace peerlane {
 namespace {
 
-// Rounds of a group: so many messages of one lane and direction may be under way without the other
-// side's taking any of them.
+// Rounds of a group: so many messages of one sequence may be under way without the other side's
+// taking any of them.
 constexpr size_t kRound = DeviceArea::kSlots;
 
 // What a post writes down while it is made; kept by each thread, lest every post allocate.
 struct Scratch {
-  struct Direction {
+  struct Counted {
     DeviceLane* lane;
-    bool isSend;
+    DeviceLane::Sequence sequence;
     uint64_t count;
     size_t lastCall;
   };
   struct Numbered {
     const PostedMessage* message = nullptr;
-    size_t direction = 0;
+    size_t counted = 0;
     uint64_t number = 0;
     size_t round = 0;
   };
-  std::vector<Direction> directions;
+  std::vector<Counted> counted;
   std::vector<Numbered> numbered;
   std::vector<StepCall> calls;
   std::vector<DeviceLane::Numbers> before;
 
   void clear() {
-    directions.clear();
+    counted.clear();
     numbered.clear();
     calls.clear();
   }
-  size_t directionOf(const PostedMessage& message) {
-    const auto found =
-        std::find_if(directions.begin(), directions.end(), [&](const Direction& known) {
-          return known.lane == message.lane.get() && known.isSend == message.item.isSend;
-        });
-    const auto index = static_cast<size_t>(found - directions.begin());
-    if (found == directions.end())
-      directions.push_back({message.lane.get(), message.item.isSend, 0, 0});
+  // Of the message's lane and sequence.
+  size_t countedOf(const PostedMessage& message) {
+    const DeviceLane::Sequence sequence = DeviceLane::sequenceOf(message.item);
+    const auto found = std::find_if(counted.begin(), counted.end(), [&](const Counted& known) {
+      return known.lane == message.lane && known.sequence == sequence;
+    });
+    const auto index = static_cast<size_t>(found - counted.begin());
+    if (found == counted.end()) counted.push_back({message.lane, sequence, 0, 0});
     return index;
   }
 };
 
 class DeviceMessage final : public Pending {
  public:
-  DeviceMessage(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
+  DeviceMessage(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                 DeviceStream stream, std::chrono::nanoseconds timeout)
       : Pending(messages.front().lane->peer()->progress()),
         owner_(std::move(owner)),
-        messages_(std::move(messages)),
+        messages_(messages.begin(), messages.end(), &few_),
         executor_(messages_.front().lane->executor()),
         stream_(stream),
-        deadline_(Progress::deadlineIn(timeout)) {
-    lane_ = messages_.front().lane.get();
+        timeout_(timeout) {
+    lane_ = messages_.front().lane;
     if (std::all_of(messages_.begin(), messages_.end(),
-                    [this](const PostedMessage& message) { return message.lane.get() == lane_; }))
+                    [this](const PostedMessage& message) { return message.lane == lane_; }))
       return;
-    for (const PostedMessage& message : messages_) lanes_.push_back(message.lane.get());
+    for (const PostedMessage& message : messages_) lanes_.push_back(message.lane);
     std::sort(lanes_.begin(), lanes_.end());
     lanes_.erase(std::unique(lanes_.begin(), lanes_.end()), lanes_.end());
   }
@@ -98,10 +100,15 @@ class DeviceMessage final : public Pending {
   uint64_t bytes() const;
 
   const std::shared_ptr<void> owner_;
-  const std::vector<PostedMessage> messages_;
+  // One message, as most are, lies in the object.
+  alignas(PostedMessage) std::byte room_[2 * sizeof(PostedMessage)];
+  std::pmr::monotonic_buffer_resource few_{room_, sizeof(room_)};
+  const std::pmr::vector<PostedMessage> messages_;
   DeviceExecutor& executor_;
   const DeviceStream stream_;
-  const Progress::Clock::time_point deadline_;
+  const std::chrono::nanoseconds timeout_;
+  // From the first turn on, which spares the poster a look at the clock.
+  mutable std::optional<Progress::Clock::time_point> deadline_;
   DeviceLane* lane_ = nullptr;
   std::vector<DeviceLane*> lanes_;  // if they are several
   bool isCaptured_ = false;
@@ -128,8 +135,7 @@ DeviceMessage::~DeviceMessage() {
 
 void DeviceMessage::letGo() {
   work_.reset();
-  for (; held_ > 0; --held_)
-    if (const auto& region = messages_[held_ - 1].region) region->gate.leave();
+  for (; held_ > 0; --held_) messages_[held_ - 1].region->gate.leave();
   if (fault_ != nullptr) executor_.returnWord(std::exchange(fault_, nullptr), post_);
   if (!std::exchange(began_, false)) return;
   for (DeviceLane* lane : lanes()) lane->ended();
@@ -139,16 +145,15 @@ void DeviceMessage::letGo() {
 
 Status DeviceMessage::hold() {
   for (const PostedMessage& message : messages_) {
-    PEERLANE_RETURN_IF_ERROR(message.lane->health());
     PEERLANE_RETURN_IF_ERROR(message.lane->check(message.item));
-    if (message.region && !message.region->gate.enter())
+    if (!message.region->gate.enter())
       return Status(Code::kClosed, "region " + std::to_string(message.region->allocation) +
                                        " is being unregistered");
     ++held_;
   }
   // An eager send has nothing to compare.
   const auto isCompared = [](const PostedMessage& message) {
-    return !message.item.isSend || message.item.bytes > DeviceArea::kEagerBytes;
+    return !message.item.isSend || !message.item.isEager();
   };
   if (std::none_of(messages_.begin(), messages_.end(), isCompared)) return Status::ok();
   PEERLANE_ASSIGN(fault_, executor_.borrowWord());
@@ -165,9 +170,9 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
   scratch.clear();
   size_t rounds = 0;
   for (const PostedMessage& message : messages_) {
-    Scratch::Numbered one{.message = &message, .direction = scratch.directionOf(message)};
+    Scratch::Numbered one{.message = &message, .counted = scratch.countedOf(message)};
     PEERLANE_RETURN_IF_ERROR(message.lane->claim(message.item, isCaptured_, one.number));
-    const uint64_t count = scratch.directions[one.direction].count++;
+    const uint64_t count = scratch.counted[one.counted].count++;
     if (isCaptured_) one.number = count;  // from the cursor on
     one.round = count / kRound;
     rounds = std::max(rounds, one.round + 1);
@@ -181,12 +186,12 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
         const size_t before = scratch.calls.size();
         one.message->lane->add(one.message->item, one.number, isCaptured_, part, fault_,
                                scratch.calls);
-        if (scratch.calls.size() != before) scratch.directions[one.direction].lastCall = before;
+        if (scratch.calls.size() != before) scratch.counted[one.counted].lastCall = before;
       }
   if (!isCaptured_) return Status::ok();
-  // The last launch of each direction moves its cursor: all others count from where it was.
-  for (const Scratch::Direction& direction : scratch.directions)
-    scratch.calls[direction.lastCall].advance = direction.count;
+  // The last launch of each sequence moves its cursor: all others count from where it was.
+  for (const Scratch::Counted& counted : scratch.counted)
+    scratch.calls[counted.lastCall].advance = counted.count;
   return Status::ok();
 }
 
@@ -227,7 +232,7 @@ Status DeviceMessage::enqueue() {
 Result<Transfer> DeviceMessage::post(const std::shared_ptr<DeviceMessage>& self) {
   PEERLANE_RETURN_IF_ERROR(self->hold());
   for (const PostedMessage& message : self->messages_)
-    if (!message.item.isSend && message.item.bytes > DeviceArea::kEagerBytes)
+    if (!message.item.isSend && !message.item.isEager())
       message.lane->announce(*message.item.region);
   PEERLANE_RETURN_IF_ERROR(self->enqueue());
   if (self->isCaptured_) {
@@ -271,8 +276,9 @@ Status DeviceMessage::trouble() const {
   if (cancelled_.load(std::memory_order_acquire))
     return Status(Code::kCancelled, "a message on a stream was cancelled, which ends its lane");
   for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
-  if (!isCaptured_ && Progress::Clock::now() >= deadline_)
-    return Status(Code::kTimeout, whatWasNotMet());
+  if (isCaptured_) return Status::ok();
+  if (!deadline_) deadline_ = Progress::deadlineIn(timeout_);
+  if (Progress::Clock::now() >= *deadline_) return Status(Code::kTimeout, whatWasNotMet());
   return Status::ok();
 }
 
@@ -315,10 +321,10 @@ std::string DeviceMessage::describe() const {
 
 }  // namespace
 
-Result<Transfer> postMessages(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
+Result<Transfer> postMessages(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                               DeviceStream stream, std::chrono::nanoseconds timeout) {
   return DeviceMessage::post(
-      std::make_shared<DeviceMessage>(std::move(owner), std::move(messages), stream, timeout));
+      std::make_shared<DeviceMessage>(std::move(owner), messages, stream, timeout));
 }
 
 }  // namespace peerlane

@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "peerlane/channel/device_lane.h"
 #include "peerlane/channel/pending.h"
@@ -18,15 +17,16 @@
 namespace peerlane {
 
 struct PostedMessage {
-  std::shared_ptr<DeviceLane> lane;
+  DeviceLane* lane = nullptr;  // the owner's
   DeviceLane::Item item;
-  std::shared_ptr<RegionRecord> region;
+  RegionRecord* region = nullptr;  // there as long as its gate is held
 };
 
-// Posts all of them on `stream`, or on an error nothing. `owner` lives as long as they do.
+// Posts all of them on `stream`, or on an error nothing. `owner`, and with it their lanes, lives as
+// long as they do.
 // `timeout`: afterwards their lanes are ended with kTimeout. Errors: kPermissionDenied, kClosed,
 // kInvalidArgument, kPeerLost, kPeerSilent; what DeviceExecutor::postSteps says.
-Result<Transfer> postMessages(std::shared_ptr<void> owner, std::vector<PostedMessage> messages,
+Result<Transfer> postMessages(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                               DeviceStream stream, std::chrono::nanoseconds timeout);
 
 }  // namespace peerlane

@@ -15,11 +15,13 @@ Target words(const StreamShape& shape, const char* name, Side side) {
 }
 
 Target inbox(const StreamShape& shape, Side side) {
-  return {.name = "inbox",
-          .side = side,
-          .lane = 0,
-          .slots = shape.slots,
-          .strideBytes = (DeviceArea::kInboxPayloadOffset + shape.eagerBytes + 63) / 64 * 64};
+  return {
+      .name = "inbox",
+      .side = side,
+      .lane = 0,
+      .slots = shape.slots,
+      .strideBytes = (shape.eagerBytes + kUnitPayloadBytes - 1) / kUnitPayloadBytes * kUnitBytes,
+      .numbered = true};
 }
 
 }  // namespace
@@ -32,10 +34,8 @@ Program streamEagerSend(const StreamShape& shape) {
   program.target(inbox(shape, Side::kRemote));
   program.target(words(shape, "credits", Side::kLocal));
   program.wait({.target = Ops::kCredits}, oneTurnAgo(shape.slots))
-      .copy({.target = Ops::kInbox, .offset = DeviceArea::kInboxPayloadOffset},
-            {.target = Ops::kPayload}, shape.eagerBytes)
-      .store({.target = Ops::kInbox, .offset = DeviceArea::kBytesAt}, {}, Order::kRelaxed)
-      .store({.target = Ops::kInbox}, thisMessage(), Order::kRelease);
+      .copyNumbered({.target = Ops::kInbox}, {.target = Ops::kPayload}, shape.eagerBytes,
+                    thisMessage());
   return program.build();
 }
 
@@ -46,13 +46,9 @@ Program streamEagerRecv(const StreamShape& shape) {
   program.local("buffer");
   program.target(inbox(shape, Side::kLocal));
   program.target(words(shape, "credits", Side::kRemote));
-  program.target(words(shape, "free", Side::kLocal));
-  program.wait({.target = Ops::kInbox}, thisMessage())
-      .copy({.target = Ops::kBuffer},
-            {.target = Ops::kInbox, .offset = DeviceArea::kInboxPayloadOffset}, shape.eagerBytes)
-      .wait({.target = Ops::kFree}, oneTurnAgo(shape.slots))
-      .store({.target = Ops::kCredits}, thisMessage(), Order::kRelease)
-      .store({.target = Ops::kFree}, thisMessage(), Order::kRelease);
+  program.waitNumbered({.target = Ops::kInbox}, thisMessage(), shape.eagerBytes)
+      .copy({.target = Ops::kBuffer}, {.target = Ops::kInbox}, shape.eagerBytes)
+      .store({.target = Ops::kCredits}, thisMessage(), Order::kRelease);
   return program.build();
 }
 
@@ -90,10 +86,8 @@ Program streamPutTail(const StreamShape& shape) {
   ProgramBuilder program("stream-put-tail");
   program.lane(1);
   program.target(words(shape, "done", Side::kLocal));
-  program.target(words(shape, "credits", Side::kRemote));
   program.target(words(shape, "free", Side::kLocal));
   program.wait({.target = Ops::kDone}, thisMessage())
-      .store({.target = Ops::kCredits}, thisMessage(), Order::kRelease)
       .store({.target = Ops::kFree}, thisMessage(), Order::kRelease);
   return program.build();
 }

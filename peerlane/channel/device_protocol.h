@@ -4,23 +4,20 @@
 // told by the other how a message ended: lengths travel with the words, and each compares them with
 // its own. Thread-safe: no state.
 //
-// Message n uses slot n mod 16 of everything. Eager: the payload travels in the receiver's inbox.
-// Direct put: the receiver says where its buffer is, and the sender copies there (nvFuser's
-// put-zcopy). Its receiver is in two parts, so that a group can say where all its buffers are
-// before it waits for anything.
+// Eager messages travel in the receiver's inbox, in numbered units, so that there is no word behind
+// the payload, and no fence. Direct puts: the receiver says where its buffer is, and the sender
+// copies there (nvFuser's put-zcopy). Its receiver is in two parts, so that a group can say where
+// all its buffers are before it waits for anything. Both sides know by the length which it is, and
+// count each by itself: message n of a kind uses slot n mod 16 of what is its kind's.
 //
-//   eager      send: wait credits >= n-15; copy payload; store bytes; store inbox = n+1
-//              recv: wait inbox >= n+1; copy out; wait free >= n-15; store credits = n+1;
-//                    store free = n+1
+//   eager      send: wait credits >= n-15; copy payload, numbered n+1
+//              recv: wait units numbered n+1; copy out; store credits = n+1
 //   direct put send: wait posted >= n+1; copy to the buffer; store bytes; store done = n+1
 //              head: wait free >= n-15; store where; store posted = n+1
-//              tail: wait done >= n+1; store credits = n+1; store free = n+1
+//              tail: wait done >= n+1; store free = n+1
 //
-// Messages n and n+16 may be received on different streams. `free` keeps the words of their slot
-// in order: it is the last store of message n, a release, and message n+16 stores nothing before
-// it has seen it. Without the wait, message n+16, let in by the credits, is ahead of the `free` of
-// message n; without the release, a receive let in by `free` is ahead of the credits. Either word
-// then goes back from n+17 to n+1 for good.
+// Messages n and n+16 may be sent, or received, on different streams. No word goes back: whoever
+// stores n+17 has waited for what message n+16 needed, which nobody gave before he saw n+1.
 #pragma once
 
 #include "peerlane/channel/device_area.h"
@@ -37,11 +34,11 @@ struct StreamShape {
 // Ops that differ from message to message: StepPatch::op. Expected words follow the ops.
 struct EagerSendOps {
   enum Target : TargetId { kPayload, kInbox, kCredits };
-  static constexpr uint32_t kCopy = 1, kBytes = 2;
+  static constexpr uint32_t kCopy = 1;
 };
 struct EagerRecvOps {
-  enum Target : TargetId { kBuffer, kInbox, kCredits, kFree };
-  static constexpr uint32_t kCopy = 1, kExpectedBytes = 5;
+  enum Target : TargetId { kBuffer, kInbox, kCredits };
+  static constexpr uint32_t kCopy = 1;
 };
 struct PutSendOps {
   enum Target : TargetId { kPayload, kBuffer, kPosted, kDone };
@@ -52,8 +49,8 @@ struct PutHeadOps {
   static constexpr uint32_t kAllocation = 1, kGeneration = 2, kOffset = 3, kBytes = 4;
 };
 struct PutTailOps {
-  enum Target : TargetId { kDone, kCredits, kFree };
-  static constexpr uint32_t kExpectedBytes = 3;
+  enum Target : TargetId { kDone, kFree };
+  static constexpr uint32_t kExpectedBytes = 2;
 };
 
 Program streamEagerSend(const StreamShape& shape = {});

@@ -19,7 +19,7 @@ CudaReclaimer::CudaReclaimer() {
 void CudaReclaimer::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return waits_ == 0 && !queue_.empty(); });
+    changed_.wait(lock, [this] { return waits_.load() == 0 && !queue_.empty(); });
     auto release = std::move(queue_.front());
     queue_.pop_front();
     releasing_ = true;
@@ -38,14 +38,14 @@ void CudaReclaimer::add(std::function<void()> release) {
 }
 
 void CudaReclaimer::waitBegins() {
-  const std::lock_guard lock(mutex_);
-  ++waits_;
+  waits_.fetch_add(1);
 }
 
 void CudaReclaimer::waitEnded() {
+  if (waits_.fetch_sub(1) != 1) return;
+  // Whoever saw the count before is asleep by the time the lock is free.
   const std::lock_guard lock(mutex_);
-  // To wake costs a system call, and who posts the next wait needs the lock.
-  if (--waits_ == 0 && !queue_.empty()) changed_.notify_one();
+  if (!queue_.empty()) changed_.notify_one();
 }
 
 size_t CudaReclaimer::pending() const {

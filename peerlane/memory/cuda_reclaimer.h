@@ -7,6 +7,7 @@
 // waits. One per process; it is never destroyed. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -32,8 +33,8 @@ class CudaReclaimer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<size_t> waits_{0};  // falls before a look at the queue, which grows under the lock
   std::deque<std::function<void()>> queue_;  // under mutex_, as the rest
-  size_t waits_ = 0;
   bool releasing_ = false;
 };
 

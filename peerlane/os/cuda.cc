@@ -112,8 +112,13 @@ PrimaryContext::~PrimaryContext() {
     (void)api().cuDevicePrimaryCtxRelease(device);
 }
 
-CurrentContext::CurrentContext(const PrimaryContext& context)
-    : pushed_(api().cuCtxPushCurrent(static_cast<CUcontext>(context.handle())) == CUDA_SUCCESS) {}
+// To push one that is current already, as it mostly is, costs three times the question.
+CurrentContext::CurrentContext(const PrimaryContext& context) {
+  auto* const wanted = static_cast<CUcontext>(context.handle());
+  CUcontext current = nullptr;
+  if (api().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
+  pushed_ = api().cuCtxPushCurrent(wanted) == CUDA_SUCCESS;
+}
 
 CurrentContext::~CurrentContext() {
   CUcontext ours = nullptr;

@@ -180,7 +180,9 @@ Finding Machine::happen(State& state, uint32_t actor, uint32_t position,
   for (size_t i = 0; i < effect.to.size(); ++i) {
     Value& cell = state[effect.to[i]];
     if (effect.kind == Effect::Kind::kAdd) values[i] += cell;
-    if (effect.isCounter && values[i] < cell && !isPoison(cell))
+    // The bytes of a numbered copy come behind its number.
+    const bool isNumber = effect.isCounter && i < effect.values.size();
+    if (isNumber && values[i] < cell && !isPoison(cell))
       finding = {Violation::kCounterWentBack,
                  line(actor, effect.text) + " sets " + scripts_.cellNames[effect.to[i]] + " from " +
                      std::to_string(cell) + " back to " + std::to_string(values[i])};

@@ -41,7 +41,7 @@ class Maker {
   void changeOperand(const Op& op) {
     change("cursor made constant", [](Op& changed) { changed.operand.lane = kNoLane; });
     change("operand - 1", [](Op& changed) { --changed.operand.delta; });
-    if (op.code == OpCode::kStore)
+    if (op.code == OpCode::kStore || op.code == OpCode::kCopy)
       change("operand + 1", [](Op& changed) { ++changed.operand.delta; });
   }
   void add(const char* what, Program mutant) {

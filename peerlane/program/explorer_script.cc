@@ -2,6 +2,7 @@
 #include "peerlane/program/explorer_script.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace peerlane::explorer {
 namespace {
@@ -9,6 +10,7 @@ namespace {
 struct PlacedCopy {
   Range to;
   Range from;
+  std::optional<Range> number{};  // of a unit, which comes with it
 };
 
 bool sameRange(const Range& a, const Range& b) {
@@ -75,6 +77,37 @@ class Compiler {
   Range wordOf(const Execution& execution, const Op& op) const {
     return placed(execution, op.to, static_cast<uint64_t>(op.width));
   }
+  bool isNumbered(const Execution& execution, const Place& place) const {
+    return execution.program->targets[place.target].numbered;
+  }
+  // The bytes or the number of one unit of numbered memory.
+  Range unitPart(const Execution& execution, Place place, uint64_t unit, uint64_t at,
+                 uint64_t bytes) const {
+    place.offset = (place.offset / kUnitPayloadBytes + unit) * kUnitBytes + at;
+    return placed(execution, place, bytes);
+  }
+  Range numberOf(const Execution& execution, const Place& place, uint64_t unit) const {
+    return unitPart(execution, place, unit, kUnitPayloadBytes, sizeof(uint64_t));
+  }
+  static uint64_t unitsOf(uint64_t bytes) {
+    return (bytes + kUnitPayloadBytes - 1) / kUnitPayloadBytes;
+  }
+  // A unit is a piece.
+  void addUnits(const Execution& execution, const Op& op, std::vector<PlacedCopy>& out) const {
+    for (uint64_t unit = 0; unit < unitsOf(op.bytes); ++unit) {
+      const uint64_t at = unit * kUnitPayloadBytes;
+      const uint64_t bytes = std::min<uint64_t>(op.bytes - at, kUnitPayloadBytes);
+      const auto plain = [&](Place place) {
+        place.offset += at;
+        return placed(execution, place, bytes);
+      };
+      if (isNumbered(execution, op.to))
+        out.push_back({unitPart(execution, op.to, unit, 0, bytes), plain(op.from),
+                       numberOf(execution, op.to, unit)});
+      else
+        out.push_back({plain(op.to), unitPart(execution, op.from, unit, 0, bytes), {}});
+    }
+  }
   // In at least two pieces, because no device copies a message at once.
   static void addPieces(const Range& to, const Range& from, std::vector<PlacedCopy>& out) {
     const uint64_t half = to.bytes / 2;
@@ -87,6 +120,10 @@ class Compiler {
   std::vector<PlacedCopy> piecesOf(const Execution& execution, const Op& op) const {
     std::vector<PlacedCopy> pieces;
     if (op.code == OpCode::kCopy) {
+      if (isNumbered(execution, op.to) || isNumbered(execution, op.from)) {
+        addUnits(execution, op, pieces);
+        return pieces;
+      }
       addPieces(placed(execution, op.to, op.bytes), placed(execution, op.from, op.bytes), pieces);
       return pieces;
     }
@@ -147,8 +184,12 @@ class Compiler {
     if (op.code == OpCode::kCopy || op.code == OpCode::kCopyList) {
       for (const PlacedCopy& piece : piecesOf(execution, op)) {
         if (!cut(piece.to, name) || !cut(piece.from, name)) return false;
+        if (piece.number && !cut(*piece.number, name)) return false;
         cells_.link(piece.to, piece.from);
       }
+    } else if (op.code == OpCode::kWait && isNumbered(execution, op.to)) {
+      for (uint64_t unit = 0; unit < unitsOf(op.bytes); ++unit)
+        if (!cut(numberOf(execution, op.to, unit), name)) return false;
     } else if (op.code != OpCode::kFence && op.code != OpCode::kFlush) {
       return cut(wordOf(execution, op), name);
     }
@@ -246,25 +287,27 @@ class Compiler {
         std::vector<Effect> effects;
         for (const PlacedCopy& piece : piecesOf(execution, op)) {
           Effect effect{.kind = Effect::Kind::kCopy};
-          effect.to = cells_.of(piece.to);
+          if (piece.number) number(effect, *piece.number, operandOf(execution, op.operand));
+          const std::vector<uint32_t> to = cells_.of(piece.to);
+          effect.to.insert(effect.to.end(), to.begin(), to.end());
           effect.from = cells_.of(piece.from);
           effect.text = text + ", piece " + std::to_string(effects.size());
           effects.push_back(std::move(effect));
         }
-        return issue(script, std::move(effects), text);
+        issue(script, std::move(effects), text);
+        if (isNumbered(execution, op.to)) lookWhoSleeps(script, execution.targets[op.to.target]);
+        return;
       }
       case OpCode::kStore:
       case OpCode::kAdd64: return runWord(script, execution, op, text);
-      case OpCode::kWait: {
-        const uint32_t cell = cells_.of(wordOf(execution, op)).front();
-        scripts_.isCounter[cell] = true;
-        script.instructions.push_back({.kind = Instruction::Kind::kWait,
-                                       .compare = op.compare,
-                                       .cell = cell,
-                                       .operand = operandOf(execution, op.operand),
-                                       .text = text});
+      case OpCode::kWait:
+        // Numbers only grow, so waiting for one unit after another is waiting for all.
+        if (isNumbered(execution, op.to))
+          for (uint64_t unit = 0; unit < unitsOf(op.bytes); ++unit)
+            waitFor(script, execution, op, numberOf(execution, op.to, unit), text);
+        else
+          waitFor(script, execution, op, wordOf(execution, op), text);
         return;
-      }
       case OpCode::kFence:
         if (op.scope == Scope::kDevice) return;  // orders nothing between sides
         [[fallthrough]];
@@ -272,6 +315,29 @@ class Compiler {
         script.instructions.push_back({.kind = Instruction::Kind::kFence, .text = text});
         return;
     }
+  }
+  void waitFor(Script& script, const Execution& execution, const Op& op, const Range& word,
+               const std::string& text) {
+    const uint32_t cell = cells_.of(word).front();
+    scripts_.isCounter[cell] = true;
+    script.instructions.push_back({.kind = Instruction::Kind::kWait,
+                                   .compare = op.compare,
+                                   .cell = cell,
+                                   .operand = operandOf(execution, op.operand),
+                                   .text = text});
+  }
+  void number(Effect& effect, const Range& word, int64_t value) {
+    effect.isCounter = true;
+    effect.to = cells_.of(word);
+    effect.values = {static_cast<Value>(value)};
+    scripts_.isCounter[effect.to.front()] = true;
+  }
+  // Words of one's own side as well: others of that side may sleep on them.
+  void lookWhoSleeps(Script& script, const Range& where) {
+    if (!scenario_.sleeping) return;
+    script.instructions.push_back({.kind = Instruction::Kind::kWake,
+                                   .first = static_cast<uint32_t>(scenario_.areas[where.area].side),
+                                   .text = "looks who sleeps"});
   }
   void runWord(Script& script, const Execution& execution, const Op& op, const std::string& text) {
     Effect effect{.kind = op.code == OpCode::kStore ? Effect::Kind::kSet : Effect::Kind::kAdd};
@@ -283,12 +349,7 @@ class Compiler {
     effect.text = text;
     scripts_.isCounter[effect.to.front()] = true;
     issue(script, {std::move(effect)}, text);
-    // Words of one's own side as well: others of that side may sleep on them.
-    if (scenario_.sleeping)
-      script.instructions.push_back(
-          {.kind = Instruction::Kind::kWake,
-           .first = static_cast<uint32_t>(scenario_.areas[word.area].side),
-           .text = "looks who sleeps"});
+    lookWhoSleeps(script, word);
   }
 
   // --- Third pass: what only one actor touches ---

@@ -34,7 +34,7 @@ struct Effect {
   bool isPrivate = false;  // no other actor touches these cells: when it happens, nobody can tell
   std::vector<uint32_t> to{};
   std::vector<uint32_t> from{};  // kCopy
-  std::vector<Value> values{};   // kSet, kAdd
+  std::vector<Value> values{};   // kSet, kAdd; kCopy: of the first cells, before those of `from`
   std::string text{};
 };
 

@@ -34,6 +34,12 @@ enum class Scope : uint8_t { kDevice, kSystem };
 // satisfied one. 2^62 and not the largest value, because the signed comparison above would wrap.
 inline constexpr uint64_t kPoison = uint64_t{1} << 62;
 
+// Numbered memory (Target::numbered) is in units of this size: bytes, and behind them the number
+// that a copy gave them, stored at once. So whoever waits for the numbers needs no word behind the
+// bytes, and whoever copies no fence before one (NCCL's LL protocol has the idea).
+inline constexpr uint32_t kUnitBytes = 16;
+inline constexpr uint32_t kUnitPayloadBytes = 8;
+
 using TargetId = uint16_t;
 using LaneId = uint8_t;
 inline constexpr TargetId kNoTarget = 0xffff;
@@ -64,8 +70,8 @@ struct Op {
   uint32_t list = 0;  // kCopyList: index into Program::lists
   Place to{};    // Copy: destination; Store, Add64, Wait: the word; Flush: any place at the peer
   Place from{};  // Copy: source
-  uint64_t bytes = 0;  // Copy
-  Operand operand{};   // Store, Add64, Wait
+  uint64_t bytes = 0;  // Copy; Wait for numbered memory: all units of so many bytes
+  Operand operand{};   // Store, Add64, Wait; Copy into numbered memory: the number of its units
 };
 
 }  // namespace peerlane

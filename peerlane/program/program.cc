@@ -38,11 +38,16 @@ std::string placeText(const Program& program, const Place& place) {
   return text;
 }
 
+bool isNumbered(const Program& program, const Place& place) {
+  return place.target < program.targets.size() && program.targets[place.target].numbered;
+}
+
 std::string opText(const Program& program, const Op& op) {
   switch (op.code) {
     case OpCode::kCopy:
       return "copy  " + placeText(program, op.to) + " <- " + placeText(program, op.from) + ", " +
-             std::to_string(op.bytes) + " bytes";
+             std::to_string(op.bytes) + " bytes" +
+             (isNumbered(program, op.to) ? ", numbered " + operandText(op.operand) : "");
     case OpCode::kCopyList: {
       const CopyLayout& list = program.lists[op.list];
       const size_t blocks = list.kind == CopyLayout::Kind::kScattered
@@ -58,7 +63,8 @@ std::string opText(const Program& program, const Op& op) {
              orderName(op.order) + ")";
     case OpCode::kWait:
       return "wait  " + placeText(program, op.to) + " " + compareName(op.compare) + " " +
-             operandText(op.operand);
+             operandText(op.operand) +
+             (isNumbered(program, op.to) ? ", " + std::to_string(op.bytes) + " bytes" : "");
     case OpCode::kFence: return op.scope == Scope::kDevice ? "fence device" : "fence system";
     case OpCode::kFlush: return "flush " + placeText(program, op.to);
   }
@@ -94,12 +100,37 @@ class Checker {
   }
   Status checkWord(const Op& op) const {
     PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
+    if (isNumbered(program_, op.to)) return defect("a word in numbered memory");
     if (op.operand.lane != kNoLane && op.operand.lane >= program_.laneAdvance.size())
       return defect("lane " + std::to_string(op.operand.lane) + " is not declared");
     if (op.to.offset % static_cast<uint64_t>(op.width) != 0)
       return defect("word at offset " + std::to_string(op.to.offset) + " is not aligned to " +
                     std::to_string(static_cast<int>(op.width)) + " bytes");
     return Status::ok();
+  }
+  Status checkCopy(const Op& op) const {
+    PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
+    PEERLANE_RETURN_IF_ERROR(checkTarget(op.from.target));
+    if (op.bytes == 0) return defect("copy of 0 bytes");
+    if (isNumbered(program_, op.to) && isNumbered(program_, op.from))
+      return defect("copy from numbered memory into numbered memory");
+    if (isNumbered(program_, op.to) || isNumbered(program_, op.from)) return checkNumbered(op);
+    return Status::ok();
+  }
+  Status checkNumbered(const Op& op) const {
+    if (op.operand.lane != kNoLane && op.operand.lane >= program_.laneAdvance.size())
+      return defect("lane " + std::to_string(op.operand.lane) + " is not declared");
+    const Place& place = isNumbered(program_, op.to) ? op.to : op.from;
+    if (place.offset % kUnitPayloadBytes == 0 && op.bytes != 0) return Status::ok();
+    return defect(
+        "numbered memory is used from multiples of 8 bytes on, and for more than 0; not " +
+        std::to_string(op.bytes) + " bytes from " + std::to_string(place.offset) + " on");
+  }
+  Status checkWait(const Op& op) const {
+    PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
+    if (!isNumbered(program_, op.to)) return checkWord(op);
+    if (op.compare != Compare::kGreaterEqual) return defect("numbers are waited for with >=");
+    return checkNumbered(op);
   }
   Status checkList(const Op& op) const {
     if (op.list >= program_.lists.size()) return defect("list is not declared");
@@ -121,16 +152,13 @@ class Checker {
   }
   Status checkOp(const Op& op) const {
     switch (op.code) {
-      case OpCode::kCopy:
-        PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
-        PEERLANE_RETURN_IF_ERROR(checkTarget(op.from.target));
-        return op.bytes > 0 ? Status::ok() : defect("copy of 0 bytes");
+      case OpCode::kCopy: return checkCopy(op);
       case OpCode::kCopyList: return checkList(op);
       case OpCode::kAdd64:
         if (op.width != Width::k64) return defect("add64 works on 64-bit words only");
         return checkWord(op);
-      case OpCode::kStore:
-      case OpCode::kWait: return checkWord(op);
+      case OpCode::kStore: return checkWord(op);
+      case OpCode::kWait: return checkWait(op);
       case OpCode::kFence: return Status::ok();
       case OpCode::kFlush: return checkTarget(op.to.target);
     }
@@ -165,6 +193,17 @@ TargetId ProgramBuilder::target(Target target) {
 
 ProgramBuilder& ProgramBuilder::copy(Place to, Place from, uint64_t bytes) {
   program_.ops.push_back({.code = OpCode::kCopy, .to = to, .from = from, .bytes = bytes});
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::copyNumbered(Place to, Place from, uint64_t bytes, Operand number) {
+  program_.ops.push_back(
+      {.code = OpCode::kCopy, .to = to, .from = from, .bytes = bytes, .operand = number});
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::waitNumbered(Place from, Operand number, uint64_t bytes) {
+  program_.ops.push_back({.code = OpCode::kWait, .to = from, .bytes = bytes, .operand = number});
   return *this;
 }
 

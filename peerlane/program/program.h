@@ -19,7 +19,8 @@ enum class Side : uint8_t { kLocal, kRemote };
 
 // One declared target. `slots` > 0 makes it a ring of equal slots, indexed by the cursor of `lane`.
 // `late`: bound only when the program reaches the first op that touches it (a receiver learns the
-// sender's buffer from the message that its wait was for).
+// sender's buffer from the message that its wait was for). `numbered`: units of bytes and numbers
+// (op.h); places in it are counted in the bytes alone, and only numbered copies write it.
 struct Target {
   const char* name = "";
   Side side = Side::kLocal;
@@ -27,6 +28,7 @@ struct Target {
   LaneId lane = kNoLane;
   uint32_t slots = 0;
   uint32_t strideBytes = 0;
+  bool numbered = false;
 };
 
 // One piece of a scattered list.
@@ -78,6 +80,10 @@ class ProgramBuilder {
   TargetId remote(const char* name) { return target({.name = name, .side = Side::kRemote}); }
 
   ProgramBuilder& copy(Place to, Place from, uint64_t bytes);
+  // `to` is in numbered memory: every unit gets `number`, and each is visible when it likes.
+  ProgramBuilder& copyNumbered(Place to, Place from, uint64_t bytes, Operand number);
+  // Until all units of `bytes` bytes at `from` have at least `number`.
+  ProgramBuilder& waitNumbered(Place from, Operand number, uint64_t bytes);
   ProgramBuilder& copyList(CopyLayout layout);
   ProgramBuilder& store(Place word, Operand value, Order order, Width width = Width::k64);
   ProgramBuilder& add64(Place word, Operand value, Order order);

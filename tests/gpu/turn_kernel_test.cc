@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The turn kernel and the put kernel: messages of every small size round their rings, what is
-// checked, what releases, graphs, places that are named; the far side on the same GPU and on
-// another.
+// The kernels of messages: numbered ones of every small size round their rings, turns, puts to
+// places that are named; what is checked, what releases, graphs; the far side on the same GPU and
+// on another.
 #include "peerlane/program/kernel/turn_kernel.h"
 
 #include <cuda_runtime.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/op.h"
 #include "tests/core/expect_ok.h"
@@ -31,8 +32,8 @@ cudaError_t setNow(void* to, int value, size_t bytes) {
 #define CUDA_OK(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
 
 constexpr uint32_t kSlots = 4;
-constexpr uint32_t kInboxStride = 2112, kWordStride = 64, kPayloadAt = 16, kBytesAt = 8;
-constexpr size_t kRingBytes = 16 << 10;  // credits and free, from its end
+constexpr uint32_t kInboxStride = 2048, kWordStride = 64, kBytesAt = 8;
+constexpr size_t kRingBytes = 16 << 10;  // credits, from its end
 constexpr size_t kBufferBytes = 2 << 20;
 // Indices of words in pinned memory.
 constexpr size_t kAbort = 8, kCompletion = 16, kFault = 24, kTable = 64;
@@ -63,6 +64,7 @@ class TurnKernel : public testing::TestWithParam<int> {
     CUDA_OK(setNow(far_, 0, kBufferBytes));
     CUDA_OK(cudaDeviceSynchronize());
     CUDA_OK(cudaSetDevice(0));
+    EXPECT_OK(loadNumberedKernels());
     EXPECT_OK(loadTurnKernels());
     EXPECT_OK(loadPutKernels());
     CUDA_OK(cudaMalloc(&near_, kBufferBytes));
@@ -86,7 +88,6 @@ class TurnKernel : public testing::TestWithParam<int> {
   std::byte* far(size_t offset = 0) const { return static_cast<std::byte*>(far_) + offset; }
   std::byte* near(size_t offset = 0) const { return static_cast<std::byte*>(near_) + offset; }
   std::byte* credits() const { return near(kRingBytes); }
-  std::byte* freed() const { return far(kRingBytes); }
   std::byte* source(size_t shift = 0) const { return near((64 << 10) + shift); }
   std::byte* target(size_t shift = 0) const { return far((64 << 10) + shift); }
   uint64_t* word(size_t at) const {
@@ -143,8 +144,9 @@ class TurnKernel : public testing::TestWithParam<int> {
   TurnWord ring(std::byte* base, uint32_t stride, int32_t delta) const {
     return {.base = base, .strideBytes = stride, .delta = delta};
   }
-  TurnLaunch launchOf(uint64_t cursor) const {
-    TurnLaunch launch;
+  template <class Launch>
+  Launch launchOf(uint64_t cursor) const {
+    Launch launch;
     launch.job.cursor = cursor;
     launch.job.abort = pinned(kAbort);
     launch.job.fault = pinned(kFault);
@@ -155,33 +157,29 @@ class TurnKernel : public testing::TestWithParam<int> {
     launch.stream = stream_;
     return launch;
   }
-  TurnLaunch sendOf(uint64_t cursor, std::byte* from, uint32_t bytes) const {
-    TurnLaunch launch = launchOf(cursor);
-    launch.copy = TurnCopy::kToRing;
-    launch.job.wait = ring(credits(), kWordStride, 1 - static_cast<int32_t>(kSlots));
-    launch.job.tell = ring(far(), kInboxStride, 1);
-    launch.job.tellsWrites = true;
-    launch.job.values[0] = bytes;
-    launch.job.valueCount = 1;
-    launch.job.valuesAt = kBytesAt;
-    launch.job.local = from;
+  NumberedLaunch messageOf(uint64_t cursor, std::byte* local, uint32_t bytes, bool isSend) const {
+    auto launch = launchOf<NumberedLaunch>(cursor);
+    launch.isSend = isSend;
+    launch.job.units = ring(far(), kInboxStride, 1);
+    launch.job.credits =
+        ring(credits(), kWordStride, isSend ? 1 - static_cast<int32_t>(kSlots) : 1);
+    launch.job.local = local;
     launch.job.bytes = static_cast<uint16_t>(bytes);
-    launch.job.copyAt = kPayloadAt;
     return launch;
   }
-  TurnLaunch recvOf(uint64_t cursor, std::byte* to, uint32_t bytes) const {
-    TurnLaunch launch = launchOf(cursor);
-    launch.copy = TurnCopy::kFromRing;
-    launch.job.wait = ring(far(), kInboxStride, 1);
-    launch.job.also = ring(freed(), kWordStride, 1 - static_cast<int32_t>(kSlots));
-    launch.job.tell = ring(credits(), kWordStride, 1);
-    launch.job.tellAlso = ring(freed(), kWordStride, 1);
-    launch.job.checkAt = kBytesAt;
-    launch.job.expected = bytes;
-    launch.job.local = to;
-    launch.job.bytes = static_cast<uint16_t>(bytes);
-    launch.job.copyAt = kPayloadAt;
-    return launch;
+  NumberedLaunch sendOf(uint64_t cursor, std::byte* from, uint32_t bytes) const {
+    return messageOf(cursor, from, bytes, true);
+  }
+  NumberedLaunch recvOf(uint64_t cursor, std::byte* to, uint32_t bytes) const {
+    return messageOf(cursor, to, bytes, false);
+  }
+  // As the far side puts it there.
+  void writeUnit(uint64_t cursor, uint64_t unit, uint64_t value, uint64_t tag) const {
+    const uint64_t words[] = {value, tag};
+    write(far(cursor % kSlots * kInboxStride + unit * kUnitBytes), words, sizeof words);
+  }
+  uint64_t tagAt(uint64_t cursor, uint64_t unit = 0) const {
+    return read(far(cursor % kSlots * kInboxStride + unit * kUnitBytes + 8));
   }
   // Starts a launch that must wait.
   template <class Launch>
@@ -246,17 +244,18 @@ class TurnKernel : public testing::TestWithParam<int> {
 TEST_P(TurnKernel, EverySizeAtAnyAlignmentGoesRoundTheRing) {
   const auto data = fill(source(), 4096, 1);
   uint64_t cursor = 0;
-  for (const uint32_t bytes : {0u,   1u,   2u,   4u,   7u,   8u,    16u,   24u,   64u,   100u,
-                               256u, 511u, 512u, 520u, 777u, 1024u, 1500u, 2040u, 2047u, 2048u})
+  for (const uint32_t bytes :
+       {0u,   1u,   2u,   4u,   7u,   8u,   9u,   16u,   24u,   64u,   100u,  255u, 256u,
+        257u, 511u, 512u, 520u, 777u, 900u, 999u, 1000u, 1016u, 1017u, 1023u, 1024u})
     for (const auto& [fromShift, toShift] :
          {std::pair<size_t, size_t>{0, 0}, {8, 0}, {0, 8}, {4, 12}, {1, 0}, {0, 3}, {5, 14}}) {
       CUDA_OK(cudaMemsetAsync(target(), 0xE7, 4096, stream_));
       const bool overlapsEnd = cursor % 2 == 0;
-      TurnLaunch send = sendOf(cursor, source(fromShift), bytes);
-      TurnLaunch receive = recvOf(cursor, target(64 + toShift), bytes);
+      NumberedLaunch send = sendOf(cursor, source(fromShift), bytes);
+      NumberedLaunch receive = recvOf(cursor, target(64 + toShift), bytes);
       send.overlapsEnd = receive.overlapsEnd = overlapsEnd;
-      ASSERT_OK(launchTurn(send));
-      ASSERT_OK(launchTurn(receive));
+      ASSERT_OK(launchNumbered(send));
+      ASSERT_OK(launchNumbered(receive));
       ASSERT_TRUE(endsOrIsEnded()) << bytes << " bytes, message " << cursor;
       std::vector<uint8_t> expected(4096, 0xE7);
       std::memcpy(expected.data() + 64 + toShift, data.data() + fromShift, bytes);
@@ -264,7 +263,6 @@ TEST_P(TurnKernel, EverySizeAtAnyAlignmentGoesRoundTheRing) {
           << bytes << " bytes from +" << fromShift << " to +" << toShift;
       ++cursor;
       ASSERT_EQ(cursor, read(credits() + (cursor - 1) % kSlots * kWordStride));
-      ASSERT_EQ(cursor, read(freed() + (cursor - 1) % kSlots * kWordStride));
       ASSERT_EQ(cursor, get(kCompletion));
       ASSERT_EQ(0u, get(kFault));
     }
@@ -272,87 +270,115 @@ TEST_P(TurnKernel, EverySizeAtAnyAlignmentGoesRoundTheRing) {
 
 TEST_P(TurnKernel, AFullRingHoldsTheSenderBack) {
   for (uint64_t cursor = 0; cursor < kSlots; ++cursor)
-    ASSERT_OK(launchTurn(sendOf(cursor, source(), 8)));
+    ASSERT_OK(launchNumbered(sendOf(cursor, source(), 8)));
   ASSERT_TRUE(endsOrIsEnded());
-  const uint64_t before = read(far());
-  startWaiting(sendOf(kSlots, source(), 8), launchTurn);
-  EXPECT_EQ(before, read(far()));
+  EXPECT_EQ(numberedTag(1, 8), tagAt(0));
+  startWaiting(sendOf(kSlots, source(), 8), launchNumbered);
+  EXPECT_EQ(numberedTag(1, 8), tagAt(0));
   write(credits(), 1);
   ASSERT_TRUE(endsOrIsEnded());
-  EXPECT_EQ(before + kSlots, read(far()));
+  EXPECT_EQ(numberedTag(kSlots + 1, 8), tagAt(0));
 }
 
-TEST_P(TurnKernel, WhatAWaitIsForIsReadAfterIt) {
-  for (const uint32_t bytes : {8u, 100u, 2048u}) {
-    CUDA_OK(setNow(far(), 0, kRingBytes));
-    (void)fill(far(kPayloadAt), bytes, 2);
-    startWaiting(recvOf(0, target(), bytes), launchTurn);
-    const auto data = fill(far(kPayloadAt), bytes, 3);
-    write(far(kBytesAt), bytes);
-    write(far(), 1);
-    ASSERT_TRUE(endsOrIsEnded());
-    EXPECT_EQ(data, bytesOf(target(), bytes));
+// Whichever unit is the last; and none that another message left there is taken for one of this.
+TEST_P(TurnKernel, NothingIsTakenOutBeforeAllUnitsAreThere) {
+  for (const uint32_t bytes : {8u, 100u, 1024u}) {
+    const uint64_t units = (bytes + 7) / 8;
+    for (const uint64_t last : {uint64_t{0}, units - 1}) {
+      CUDA_OK(setNow(target(), 0xE7, 4096));
+      CUDA_OK(setNow(credits(), 0, 4096));
+      for (uint64_t i = 0; i < units; ++i) writeUnit(kSlots, i, i, numberedTag(1, bytes));
+      startWaiting(recvOf(kSlots, target(), bytes), launchNumbered);
+      for (uint64_t i = 0; i < units; ++i)
+        if (i != last) writeUnit(kSlots, i, 1000 + i, numberedTag(kSlots + 1, bytes));
+      EXPECT_FALSE(ends(20));
+      EXPECT_EQ(std::vector<uint8_t>(bytes, 0xE7), bytesOf(target(), bytes));
+      EXPECT_EQ(0u, read(credits()));
+      writeUnit(kSlots, last, 1000 + last, numberedTag(kSlots + 1, bytes));
+      ASSERT_TRUE(endsOrIsEnded());
+      std::vector<uint8_t> expected(units * 8);
+      for (uint64_t i = 0; i < units; ++i) {
+        const uint64_t value = 1000 + i;
+        std::memcpy(expected.data() + 8 * i, &value, 8);
+      }
+      expected.resize(bytes);
+      EXPECT_EQ(expected, bytesOf(target(), bytes));
+      EXPECT_EQ(kSlots + 1, read(credits()));
+    }
   }
 }
 
-// The second wait, not satisfied when it is looked at first.
-TEST_P(TurnKernel, NothingIsToldBeforeTheSlotIsFree) {
-  const auto data = fill(far(kPayloadAt), 64, 4);
-  write(far(kBytesAt), 64);
-  write(far(), kSlots + 1);
-  startWaiting(recvOf(kSlots, target(), 64), launchTurn);
-  EXPECT_EQ(data, bytesOf(target(), 64));
-  EXPECT_EQ(0u, read(credits()));
-  write(freed(), 1);
-  ASSERT_TRUE(endsOrIsEnded());
-  EXPECT_EQ(kSlots + 1, read(credits()));
-  EXPECT_EQ(kSlots + 1, read(freed()));
-}
-
 TEST_P(TurnKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
-  for (const bool sends : {true, false})
-    for (const bool byPoison : {false, true}) {
-      CUDA_OK(setNow(far(), 0, kRingBytes + 4096));
-      CUDA_OK(setNow(credits(), 0, 4096));
-      CUDA_OK(cudaDeviceSynchronize());
-      (void)fill(source(), 64, 5);
-      TurnLaunch launch = sends ? sendOf(kSlots, source(), 64) : recvOf(0, target(), 64);
-      launch.job.cursorWord = word(kCursorAt);
-      launch.job.cursor -= read(word(kCursorAt));
-      launch.job.advance = 3;
-      const uint64_t before = read(word(kCursorAt));
-      startWaiting(launch, launchTurn);
-      if (byPoison)
-        write(sends ? credits() : far(), kPoison + 3);
-      else
-        set(kAbort, 1);
-      ASSERT_TRUE(ends());
-      EXPECT_NE(0u, get(kCompletion));
-      EXPECT_EQ(before + 3, read(word(kCursorAt)));
-      if (sends) {
-        EXPECT_EQ(0u, read(far()));
-      } else {
-        EXPECT_EQ(0u, read(credits()));
-        EXPECT_EQ(0u, read(freed()));
+  for (const uint32_t bytes : {64u, 1024u})
+    for (const bool sends : {true, false})
+      for (const bool byPoison : {false, true}) {
+        CUDA_OK(setNow(far(), 0, kRingBytes + 4096));
+        CUDA_OK(setNow(credits(), 0, 4096));
+        CUDA_OK(setNow(target(), 0xE7, 4096));
+        (void)fill(source(), 64, 5);
+        NumberedLaunch launch =
+            sends ? sendOf(kSlots, source(), bytes) : recvOf(0, target(), bytes);
+        launch.job.cursorWord = word(kCursorAt);
+        launch.job.cursor -= read(word(kCursorAt));
+        launch.job.advance = 3;
+        const uint64_t before = read(word(kCursorAt));
+        startWaiting(launch, launchNumbered);
+        if (!byPoison)
+          set(kAbort, 1);
+        else if (sends)
+          write(credits(), kPoison + 3);
+        else
+          writeUnit(0, 0, 0, kPoison + 3);
+        ASSERT_TRUE(ends());
+        EXPECT_NE(0u, get(kCompletion));
+        EXPECT_EQ(before + 3, read(word(kCursorAt)));
+        if (sends)
+          EXPECT_EQ(0u, tagAt(0));
+        else
+          EXPECT_EQ(0u, read(credits()));
+        EXPECT_EQ(std::vector<uint8_t>(1024, 0xE7), bytesOf(target(), 1024));
       }
-    }
 }
 
 TEST_P(TurnKernel, ALengthThatDiffersIsReportedAndNothingIsTakenOut) {
-  (void)fill(source(), 128, 6);
+  (void)fill(source(), 1024, 6);
   CUDA_OK(setNow(target(), 0, 4096));
-  ASSERT_OK(launchTurn(sendOf(0, source(), 100)));
-  ASSERT_OK(launchTurn(recvOf(0, target(), 104)));
+  uint64_t cursor = 0;
+  for (const auto& [sent, received] : {std::pair<uint32_t, uint32_t>{100, 104},
+                                       {104, 100},
+                                       {0, 8},
+                                       {8, 0},
+                                       {16, 1000},
+                                       {1000, 16},
+                                       {1024, 1016}}) {
+    set(kFault, 0);
+    ASSERT_OK(launchNumbered(sendOf(cursor, source(), sent)));
+    ASSERT_OK(launchNumbered(recvOf(cursor, target(), received)));
+    ASSERT_TRUE(endsOrIsEnded()) << sent << ", " << received;
+    EXPECT_EQ(99u, get(kFault)) << sent << ", " << received;
+    EXPECT_EQ(std::vector<uint8_t>(4096), bytesOf(target(), 4096));
+    // The slot is given back.
+    EXPECT_EQ(cursor + 1, read(credits() + cursor % kSlots * kWordStride));
+    EXPECT_EQ(cursor + 1, get(kCompletion));
+    ++cursor;
+  }
+}
+
+// Else the peer could write units of its next message among those that are still on their way.
+TEST_P(TurnKernel, ASlotOfAnotherLengthIsNotGivenBackBeforeAllOfIt) {
+  startWaiting(recvOf(0, target(), 8), launchNumbered);
+  for (const uint64_t unit : {0, 1}) writeUnit(0, unit, 0, numberedTag(1, 24));
+  EXPECT_FALSE(ends(20));
+  EXPECT_EQ(0u, read(credits()));
+  writeUnit(0, 2, 0, numberedTag(1, 24));
   ASSERT_TRUE(endsOrIsEnded());
+  EXPECT_EQ(1u, read(credits()));
   EXPECT_EQ(99u, get(kFault));
-  EXPECT_EQ(std::vector<uint8_t>(4096), bytesOf(target(), 4096));
-  EXPECT_EQ(1u, read(credits()));  // the slot is given back
-  EXPECT_EQ(1u, get(kCompletion));
 }
 
 // What says where a message may be put: a wait and words of values.
 TEST_P(TurnKernel, ValuesAreThereWhenTheirWordIs) {
-  TurnLaunch launch = launchOf(6);
+  auto launch = launchOf<TurnLaunch>(6);
   launch.job.wait = ring(credits(), kWordStride, 1 - static_cast<int32_t>(kSlots));
   launch.job.tell = ring(far(), kWordStride, 1);
   launch.job.tellsWrites = true;
@@ -364,6 +390,28 @@ TEST_P(TurnKernel, ValuesAreThereWhenTheirWordIs) {
   ASSERT_TRUE(endsOrIsEnded());
   for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(1000 + i, read(far(2 * kWordStride + 8 + i * 8)));
   EXPECT_EQ(7u, read(far(2 * kWordStride)));
+}
+
+TEST_P(TurnKernel, TurnsThatAreReleasedOrDifferSaySo) {
+  auto launch = launchOf<TurnLaunch>(0);
+  launch.job.wait = ring(far(), kWordStride, 1);
+  launch.job.tell = ring(credits(), kWordStride, 1);
+  launch.job.checkAt = kBytesAt;
+  launch.job.expected = 100;
+  startWaiting(launch, launchTurn);
+  set(kAbort, 1);
+  ASSERT_TRUE(ends());
+  EXPECT_EQ(1u, get(kCompletion));
+  EXPECT_EQ(0u, read(credits()));
+  set(kAbort, 0);
+  for (const auto& [bytes, fault] : {std::pair<uint64_t, uint64_t>{100, 0}, {104, 99}}) {
+    const uint64_t words[] = {1, bytes};
+    write(far(), words, sizeof words);
+    ASSERT_OK(launchTurn(launch));
+    ASSERT_TRUE(endsOrIsEnded());
+    EXPECT_EQ(fault, get(kFault));
+    EXPECT_EQ(1u, read(credits()));
+  }
 }
 
 // A graph of two messages; the payload is the sender's cursor, which every replay changes.
@@ -379,14 +427,14 @@ TEST_P(TurnKernel, ReplayedByAGraphItFollowsItsCursor) {
     CUDA_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     for (const uint64_t message : {0, 1})
       for (const bool sends : {true, false}) {
-        TurnLaunch launch = sends
-                                ? sendOf(message, reinterpret_cast<std::byte*>(word(kCursorAt)), 8)
-                                : recvOf(message, target(8 * message), 8);
+        NumberedLaunch launch =
+            sends ? sendOf(message, reinterpret_cast<std::byte*>(word(kCursorAt)), 8)
+                  : recvOf(message, target(8 * message), 8);
         launch.job.cursorWord = word(sends ? kCursorAt : kCursor2At);
         launch.job.advance = message == 1 ? 2 : 0;
         launch.job.completion = nullptr;
         launch.overlapsEnd = overlapsEnd;
-        ASSERT_OK(launchTurn(launch));
+        ASSERT_OK(launchNumbered(launch));
       }
     CUDA_OK(cudaStreamEndCapture(stream_, &graph));
     CUDA_OK(cudaGraphInstantiate(&executable, graph, 0));
@@ -406,17 +454,25 @@ TEST_P(TurnKernel, ReplayedByAGraphItFollowsItsCursor) {
 }
 
 TEST_P(TurnKernel, WhatCannotRunIsRefused) {
-  const auto refused = [](const TurnLaunch& launch) { return launchTurn(launch).code(); };
-  TurnLaunch launch = sendOf(0, source(), 8);
+  const auto refused = [](const NumberedLaunch& launch) { return launchNumbered(launch).code(); };
+  NumberedLaunch launch = sendOf(0, source(), 8);
   launch.job.slots = 3;
   EXPECT_EQ(Code::kInvalidArgument, refused(launch));
   launch = sendOf(0, nullptr, 8);
   EXPECT_EQ(Code::kInvalidArgument, refused(launch));
-  launch = sendOf(0, source(), kMostTurnBytes + 1);
+  launch = sendOf(0, source(), kMostNumberedBytes + 1);
   EXPECT_EQ(Code::kInvalidArgument, refused(launch));
   launch = sendOf(0, source(), 8);
   launch.job.advance = 1;
   EXPECT_EQ(Code::kInvalidArgument, refused(launch));
+  launch = sendOf(0, source(), 8);
+  launch.job.units.base += 8;
+  EXPECT_EQ(Code::kInvalidArgument, refused(launch));
+  launch = sendOf(0, source(), 100);
+  launch.job.units.strideBytes = 192;
+  EXPECT_EQ(Code::kInvalidArgument, refused(launch));
+  auto turn = launchOf<TurnLaunch>(0);
+  EXPECT_EQ(Code::kInvalidArgument, launchTurn(turn).code()) << "nothing to wait for";
   PutLaunch put = putOf(0, source(), kAlonePutBytes + 1);
   put.job.place = nullptr;
   EXPECT_EQ(Code::kInvalidArgument, launchPut(put).code());

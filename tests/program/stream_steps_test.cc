@@ -36,37 +36,52 @@ std::vector<BoundTarget> sendTargets() {
   return {kLate, at(farWords, Area::kInboxOffset), at(nearWords, Area::kCreditsOffset)};
 }
 
-TEST(StreamStepsTest, SmallMessagesAreTurns) {
-  EXPECT_EQ("turn", kernelOf(streamEagerSend(), sendTargets()));
-  EXPECT_EQ("turn", kernelOf(streamEagerRecv(),
-                             {kLate, at(nearWords, Area::kInboxOffset),
-                              at(farWords, Area::kCreditsOffset), at(nearWords, Area::kFreeOffset)},
-                             {{{.target = EagerRecvOps::kInbox, .offset = Area::kBytesAt}}}));
+TEST(StreamStepsTest, EagerMessagesAreNumbered) {
+  EXPECT_EQ("numbered", kernelOf(streamEagerSend(), sendTargets()));
+  EXPECT_EQ("numbered", kernelOf(streamEagerRecv(), {kLate, at(nearWords, Area::kInboxOffset),
+                                                     at(farWords, Area::kCreditsOffset)}));
+}
+
+TEST(StreamStepsTest, WhatOnlyStoresOrWaitsIsATurn) {
   EXPECT_EQ("turn", kernelOf(streamPutHead(), {at(farWords, Area::kPostedOffset),
                                                at(nearWords, Area::kFreeOffset)}));
   EXPECT_EQ("turn", kernelOf(streamPutTail(),
-                             {at(nearWords, Area::kDoneOffset), at(farWords, Area::kCreditsOffset),
-                              at(nearWords, Area::kFreeOffset)},
+                             {at(nearWords, Area::kDoneOffset), at(nearWords, Area::kFreeOffset)},
                              {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}));
 }
 
 TEST(StreamStepsTest, OthersAreStepByStep) {
-  // Slots that no mask finds, too many, and more bytes than a turn moves.
-  for (const StreamShape& shape :
-       {StreamShape{.slots = 3}, StreamShape{.slots = 64}, StreamShape{.eagerBytes = 4096}})
-    EXPECT_EQ("steps", kernelOf(streamEagerSend(shape), sendTargets()))
-        << shape.slots << " slots, " << shape.eagerBytes << " bytes";
+  const std::vector<BoundTarget> targets = {at(farWords, Area::kPostedOffset),
+                                            at(nearWords, Area::kFreeOffset)};
+  // Slots that no mask finds, and too many.
+  for (const uint32_t slots : {3u, 64u})
+    EXPECT_EQ("steps", kernelOf(streamPutHead({.slots = slots}), targets)) << slots << " slots";
+  Program program = streamPutHead();
+  program.ops.push_back(program.ops.back());
+  program.ops.push_back(program.ops.back());
+  EXPECT_EQ("steps", kernelOf(program, targets)) << "a third store";
+  program = streamPutHead();
+  std::swap(program.ops[0], program.ops[1]);
+  EXPECT_EQ("steps", kernelOf(program, targets)) << "a store before the wait";
+}
+
+// The step kernel knows nothing of units.
+TEST(StreamStepsTest, OtherUsesOfNumberedMemoryAreRefused) {
+  const auto refused = [](const Program& program, const std::vector<BoundTarget>& targets) {
+    return kernelOf(program, targets).find("numbered memory") != std::string::npos;
+  };
+  EXPECT_TRUE(refused(streamEagerSend({.slots = 3}), sendTargets()));
   Program program = streamEagerSend();
-  program.ops.push_back(program.ops.back());
-  program.ops.push_back(program.ops.back());
-  EXPECT_EQ("steps", kernelOf(program, sendTargets())) << "a third store";
-  program = streamEagerSend();
-  // What is told last must be this side's own: its completion word has no fence behind it.
-  program.ops.push_back(program.ops.back());
-  EXPECT_EQ("steps", kernelOf(program, sendTargets()));
+  program.ops.push_back(program.ops.front());
+  EXPECT_TRUE(refused(program, sendTargets())) << "a wait behind the copy";
   program = streamEagerSend();
   std::swap(program.ops[0], program.ops[1]);
-  EXPECT_EQ("steps", kernelOf(program, sendTargets())) << "a copy before the wait";
+  EXPECT_TRUE(refused(program, sendTargets())) << "a copy before the wait";
+  program = streamEagerRecv();
+  program.ops[1].bytes = 8;
+  EXPECT_TRUE(refused(
+      program, {kLate, at(nearWords, Area::kInboxOffset), at(farWords, Area::kCreditsOffset)}))
+      << "less than what was waited for";
 }
 
 }  // namespace

@@ -95,6 +95,11 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
 
 Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   if (op.code == OpCode::kFence || op.code == OpCode::kFlush) return Status::ok();
+  for (const TargetId id : {op.to.target, op.from.target})
+    if (id != kNoTarget && program_.targets[id].numbered)
+      return Status(Code::kNotSupported, "program '" + std::string(program_.name) + "': '" +
+                                             program_.targets[id].name +
+                                             "' is numbered memory, which only GPUs use");
   if (!isCopy(op)) {
     PEERLANE_RETURN_IF_ERROR(
         checkRange(op.to.target, op.to.offset, static_cast<uint64_t>(op.width)));

@@ -7,8 +7,6 @@
 namespace peerlane::kernel {
 namespace {
 
-constexpr uint32_t kWarpBytes = 512;
-
 bool isRing(const TurnWord& word) {
   return word.base != nullptr &&
          ((reinterpret_cast<uintptr_t>(word.base) | word.strideBytes) & 7) == 0;
@@ -40,31 +38,15 @@ Status checkPut(const PutLaunch& launch) {
   return Status::ok();
 }
 
-Status shapeTurn(TurnLaunch& launch, uint32_t& threads) {
-  TurnJob& job = launch.job;
+Status checkTurn(const TurnLaunch& launch) {
+  const TurnJob& job = launch.job;
   if (!isSlotCount(job.slots))
     return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
   if (!isRing(job.wait) || !isRing(job.tell)) return invalid("waits for a word and stores one");
-  for (const TurnWord* word : {&job.also, &job.tellAlso})
-    if (word->base != nullptr && !isRing(*word)) return invalid("has words on 8 bytes");
   if ((job.checkAt | job.valuesAt) % 8 != 0) return invalid("has words on 8 bytes");
   if (job.valueCount > kMostTurnValues)
     return invalid("stores at most 4 values, not " + std::to_string(job.valueCount));
-  if (job.bytes > kMostTurnBytes)
-    return invalid("copies at most 2048 bytes, not " + std::to_string(job.bytes));
   if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
-  threads = 32;
-  job.unitBytes = 16;
-  if (launch.copy == TurnCopy::kNone) job.bytes = 0;
-  if (job.bytes == 0) return Status::ok();
-  if (job.local == nullptr) return invalid("copies from or to memory");
-  const TurnWord& ring = launch.copy == TurnCopy::kToRing ? job.tell : job.wait;
-  const uint64_t bits = (reinterpret_cast<uintptr_t>(ring.base) + job.copyAt) | ring.strideBytes |
-                        reinterpret_cast<uintptr_t>(job.local) | job.bytes;
-  job.unitBytes = bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : 0;
-  const uint32_t warps = job.unitBytes == 0 ? (job.bytes + kWarpBytes - 1) / kWarpBytes
-                                            : (job.bytes / job.unitBytes + 31) / 32;
-  threads = warps * 32;
   return Status::ok();
 }
 

@@ -100,11 +100,10 @@ struct StreamCapture::Work final : CapturedWork {
 };
 
 bool StreamCapture::isCapturing(void* stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess)
-    return status != cudaStreamCaptureStatusNone;
-  (void)cudaGetLastError();
-  return true;  // asked of the default stream while another one is captured
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  // An error: asked of the default stream while another one is captured.
+  return cuda::api().cuStreamIsCapturing(static_cast<CUstream>(stream), &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 Status StreamCapture::zero(std::byte* memory, size_t bytes) const {

@@ -10,6 +10,7 @@
 #include "peerlane/memory/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
@@ -161,6 +162,7 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadStepKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadNumberedKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadTurnKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));

@@ -142,6 +142,9 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
                                                             const DeviceExecutor::Wishes& wishes,
                                                             const EngineChoice& choice) {
   auto made = std::make_unique<StreamProgram>();
+  if (std::any_of(program.targets.begin(), program.targets.end(),
+                  [](const Target& target) { return target.numbered; }))
+    return unsupported("numbered copies by itself");
   for (const Op& op : program.ops) {
     const bool copies = op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
     if (made->counter_ != nullptr) return unsupported("an op behind an addition");

@@ -61,7 +61,7 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
                                                         const StepRules& rules) {
   auto made = std::make_unique<StreamSteps>();
   std::vector<uint32_t> expected(rules.expected.size());
-  bool waited = false, copiesLate = false;
+  bool waited = false, copiesLate = false, hasNumbered = false;
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     Step step;
@@ -69,6 +69,12 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
     step.delta = op.operand.delta;
     step.byCursor = op.operand.lane != kNoLane;
     const bool toLocal = program.targets[op.to.target].side == Side::kLocal;
+    const auto isNumbered = [&](const Place& place) {
+      return place.target < program.targets.size() && program.targets[place.target].numbered;
+    };
+    const bool numbered = isNumbered(op.to) || isNumbered(op.from);
+    hasNumbered = hasNumbered || numbered;
+    step.bytes = op.bytes;
     switch (op.code) {
       case OpCode::kWait:
         if (op.compare != Compare::kGreaterEqual || op.width != Width::k64)
@@ -83,7 +89,6 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
       case OpCode::kCopy: {
         step.code = StepCode::kCopy;
         PEERLANE_ASSIGN(step.from, placeOf(program, binding, op.from));
-        step.bytes = op.bytes;
         step.early = mayReadEarly(program, op);
         copiesLate = copiesLate || step.to.late || step.from.late;
         break;
@@ -91,7 +96,7 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
       default: return unsupported("lists, additions, fences and flushes");
     }
     made->stepOf_.push_back(static_cast<uint32_t>(made->steps_.size()));
-    made->steps_.push_back({step, toLocal});
+    made->steps_.push_back({step, toLocal, numbered});
     if (op.code != OpCode::kWait || waited) continue;
     waited = true;
     for (size_t e = 0; e < rules.expected.size(); ++e) {
@@ -104,7 +109,10 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
   }
   made->stepOf_.insert(made->stepOf_.end(), expected.begin(), expected.end());
   if (made->steps_.size() > kernel::kMostSteps) return unsupported("so many steps in one launch");
-  if (rules.lookup.names != nullptr) {
+  if (hasNumbered) {
+    made->numbered_ = StreamNumbered::match(made->steps_);
+    if (!made->numbered_) return unsupported("numbered memory but for a side of a small message");
+  } else if (rules.lookup.names != nullptr) {
     PEERLANE_ASSIGN(made->late_.envelope, placeOf(program, binding, rules.lookup.slot));
     made->late_.allocationAt = rules.lookup.allocationAt;
     made->late_.generationAt = rules.lookup.generationAt;
@@ -122,6 +130,7 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
 
 Status StreamSteps::launch(const StepCall& call, const kernel::WordStore& completion,
                            const StreamWords& words, void* stream) const {
+  if (numbered_) return numbered_->launch(call, completion, kOverlapsEnd, stream);
   if (turn_) return turn_->launch(call, stepOf_, completion, kOverlapsEnd, stream);
   if (put_)
     return put_->launch(call, stepOf_, names_->table(), completion, words, kOverlapsEnd, stream);

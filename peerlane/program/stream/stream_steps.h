@@ -27,8 +27,10 @@ class StreamSteps final : public DeviceSteps {
   // device current.
   Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
                 void* stream) const;
-  // "turn", "put" or "steps": which kernel runs it.
-  const char* kernelName() const { return turn_ ? "turn" : put_ ? "put" : "steps"; }
+  // "numbered", "turn", "put" or "steps": which kernel runs it.
+  const char* kernelName() const {
+    return numbered_ ? "numbered" : turn_ ? "turn" : put_ ? "put" : "steps";
+  }
 
  private:
   Status launchSteps(const StepCall& call, const kernel::WordStore& completion,
@@ -38,6 +40,7 @@ class StreamSteps final : public DeviceSteps {
   std::vector<uint32_t> stepOf_;  // of ops, then of expected words
   kernel::LateSource late_;
   const StreamRegionNames* names_ = nullptr;
+  std::optional<StreamNumbered> numbered_;
   std::optional<StreamTurn> turn_;
   std::optional<StreamPut> put_;
 };

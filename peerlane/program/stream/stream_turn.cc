@@ -10,7 +10,6 @@ namespace {
 using kernel::Step;
 using kernel::StepCode;
 using kernel::StepPlace;
-using kernel::TurnCopy;
 using kernel::TurnWord;
 
 // Reads the steps one by one; what does not fit makes the whole not fit.
@@ -86,22 +85,6 @@ std::optional<StreamTurn> StreamTurn::match(std::span<const LoweredStep> steps) 
     job.expected = static_cast<uint64_t>(expected.delta);
     reader.require(job.checkAt != 0);
   }
-  const Step* copy = nullptr;
-  if (reader.isNext(StepCode::kCopy, false)) {
-    made.copyStep_ = reader.at();
-    copy = &reader.take().step;
-    reader.require(!copy->to.late && !copy->from.late && copy->bytes <= kernel::kMostTurnBytes);
-    made.launch_.copy = copy->to.slots == 0 ? TurnCopy::kFromRing : TurnCopy::kToRing;
-    if (made.launch_.copy == TurnCopy::kFromRing)
-      job.copyAt = reader.inSlot(copy->from, wait.to);
-    else
-      reader.require(copy->early);
-  }
-  if (reader.isNext(StepCode::kWait, true)) {
-    // Looked at by the lane that a turn with nothing to take out needs for something else.
-    reader.require(made.launch_.copy == TurnCopy::kFromRing);
-    job.also = reader.ringOf(reader.take().step);
-  }
   const size_t firstValue = reader.at();
   while (reader.isNext(StepCode::kStore, false)) {
     reader.require(job.valueCount < kernel::kMostTurnValues);
@@ -119,12 +102,6 @@ std::optional<StreamTurn> StreamTurn::match(std::span<const LoweredStep> steps) 
     if (i == 0) job.valuesAt = at;
     reader.require(at == job.valuesAt + 8 * i);
   }
-  if (made.launch_.copy == TurnCopy::kToRing) job.copyAt = reader.inSlot(copy->to, tell.to);
-  if (reader.isNext(StepCode::kStore, true)) {
-    const LoweredStep& also = reader.take();
-    reader.require(also.isLocalTo && !also.step.readsOnly);
-    job.tellAlso = reader.ringOf(also.step);
-  }
   if (!reader.isAtEnd() || !reader.fits()) return std::nullopt;
   job.slots = static_cast<uint8_t>(reader.slots());
   made.firstValue_ = static_cast<uint32_t>(firstValue);
@@ -140,13 +117,7 @@ Status StreamTurn::launch(const StepCall& call, std::span<const uint32_t> stepOf
   for (uint32_t i = 0; i < call.patchCount; ++i) {
     const StepPatch& patch = call.patches[i];
     const uint32_t step = stepOf[patch.op];
-    if (step == copyStep_) {
-      if (patch.bytes > kernel::kMostTurnBytes)
-        return Status(Code::kInternal,
-                      "a turn copies at most 2048 bytes, not " + std::to_string(patch.bytes));
-      job.local = patch.address;
-      job.bytes = static_cast<uint16_t>(patch.bytes);
-    } else if (step >= firstValue_) {
+    if (step >= firstValue_) {
       job.values[step - firstValue_] = static_cast<uint64_t>(patch.value);
     } else {
       job.expected = static_cast<uint64_t>(patch.value);
@@ -155,6 +126,53 @@ Status StreamTurn::launch(const StepCall& call, std::span<const uint32_t> stepOf
   launch.overlapsEnd = overlapsEnd;
   launch.stream = stream;
   return kernel::launchTurn(launch);
+}
+
+// A sender waits for the credit and copies into the units; a receiver waits for units, copies out
+// of them and stores the credit.
+std::optional<StreamNumbered> StreamNumbered::match(std::span<const LoweredStep> steps) {
+  StreamNumbered made;
+  kernel::NumberedJob& job = made.launch_.job;
+  Reader reader(steps);
+  made.launch_.isSend = !steps.empty() && !steps.front().numbered;
+  if (!reader.isNext(StepCode::kWait, true)) return std::nullopt;
+  const LoweredStep& wait = reader.take();
+  (made.launch_.isSend ? job.credits : job.units) = reader.ringOf(wait.step);
+  if (!reader.isNext(StepCode::kCopy, made.launch_.isSend)) return std::nullopt;
+  const LoweredStep& copy = reader.take();
+  reader.require(copy.numbered && !copy.step.to.late && !copy.step.from.late);
+  if (made.launch_.isSend) {
+    job.units = reader.ringOf(copy.step);
+    reader.require(copy.step.early && copy.step.from.slots == 0);
+  } else {
+    // Not a part of what was waited for, and nothing else.
+    reader.require(wait.numbered && copy.step.to.slots == 0 && copy.step.bytes == wait.step.bytes &&
+                   reader.inSlot(copy.step.from, wait.step.to) == 0);
+    if (!reader.isNext(StepCode::kStore, true)) return std::nullopt;
+    const LoweredStep& credit = reader.take();
+    job.credits = reader.ringOf(credit.step);
+    reader.require(credit.step.readsOnly);
+  }
+  if (!reader.isAtEnd() || !reader.fits()) return std::nullopt;
+  job.slots = static_cast<uint8_t>(reader.slots());
+  return made;
+}
+
+Status StreamNumbered::launch(const StepCall& call, const kernel::WordStore& completion,
+                              bool overlapsEnd, void* stream) const {
+  kernel::NumberedLaunch launch = launch_;
+  describe(launch.job, call, completion);
+  for (uint32_t i = 0; i < call.patchCount; ++i) {
+    const StepPatch& patch = call.patches[i];  // of its copy: it has no other
+    if (patch.bytes > kernel::kMostNumberedBytes)
+      return Status(Code::kInternal, "a numbered message has at most 1024 bytes, not " +
+                                         std::to_string(patch.bytes));
+    launch.job.local = patch.address;
+    launch.job.bytes = static_cast<uint16_t>(patch.bytes);
+  }
+  launch.overlapsEnd = overlapsEnd;
+  launch.stream = stream;
+  return kernel::launchNumbered(launch);
 }
 
 std::optional<StreamPut> StreamPut::match(std::span<const LoweredStep> steps,

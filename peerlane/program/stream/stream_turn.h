@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs of a shape that a kernel of its own runs: StreamTurn, one turn of ring slots with at
-// most 2 KiB moved; StreamPut, a copy to where a ring says. Recognised by their steps, whoever's
-// program it is; all others are for the step kernel. Immutable once made.
+// Programs of a shape that a kernel of its own runs: StreamTurn, one turn of ring slots with
+// nothing moved; StreamNumbered, a side of a message in numbered units; StreamPut, a copy to
+// where a ring says. Recognised by their steps, whoever's program it is; all others are for the
+// step kernel, but for numbered ones, which it cannot run. Immutable once made.
 #pragma once
 
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "peerlane/program/device_steps.h"
+#include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
@@ -26,6 +28,7 @@ struct StreamWords {
 struct LoweredStep {
   kernel::Step step;
   bool isLocalTo = false;  // the word or destination is this side's
+  bool numbered = false;   // copies into or out of numbered memory, and waits for it
 };
 
 inline constexpr uint32_t kNoStep = ~uint32_t{0};
@@ -39,8 +42,17 @@ class StreamTurn {
 
  private:
   kernel::TurnLaunch launch_;
-  uint32_t copyStep_ = kNoStep;
   uint32_t firstValue_ = kNoStep;  // the step of values[0]
+};
+
+class StreamNumbered {
+ public:
+  static std::optional<StreamNumbered> match(std::span<const LoweredStep> steps);
+  Status launch(const StepCall& call, const kernel::WordStore& completion, bool overlapsEnd,
+                void* stream) const;
+
+ private:
+  kernel::NumberedLaunch launch_;
 };
 
 class StreamPut {

@@ -19,6 +19,7 @@ enum KernelKind {
   kCopyKernels,
   kWordKernels,
   kStepKernels,
+  kNumberedKernels,
   kTurnKernels,
   kPutKernels,
   kKernelKinds

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The turn kernel and the put kernel on the software GPU: one thread does what their headers
-// promise. Where a contract leaves an order open, the less likely one is taken.
+// The turn kernel, numbered kernels and the put kernel on the software GPU: one thread does what
+// their headers promise. Where a contract leaves an order open, the less likely one is taken.
 #include <vector>
 
+#include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
 #include "tests/fake/software_gpu/software_kernel.h"
@@ -39,59 +40,95 @@ Slot slotOf(const TurnWord& word, uint32_t slots, uint64_t cursor) {
           cursor + static_cast<uint64_t>(int64_t{word.delta})};
 }
 
-class TurnRun {
+void runTurn(const TurnJob& job, int device) {
+  Run run(device, "turn");
+  const uint64_t counted = job.cursorWord == nullptr ? 0 : run.load(job.cursorWord);
+  const uint64_t cursor = job.cursor + counted;
+  const Slot awaited = slotOf(job.wait, job.slots, cursor);
+  const Slot told = slotOf(job.tell, job.slots, cursor);
+  const bool live = run.waitWord(awaited.word(), awaited.number, job.abort);
+  const bool wrong =
+      live && job.checkAt != 0 && run.load(awaited.word(job.checkAt)) != job.expected;
+  if (wrong && job.fault != nullptr) run.store(job.fault, job.faultValue);
+  if (job.advance != 0) run.store(job.cursorWord, counted + job.advance);
+  if (live) {
+    for (uint32_t i = job.valueCount; i-- > 0;)
+      run.store(told.word(job.valuesAt + 8 * i), job.values[i]);
+    run.store(told.word(), told.number);
+  }
+  if (job.completion != nullptr) run.store(job.completion, job.completionValue);
+}
+
+// --- Numbered messages ---
+
+class NumberedRun {
  public:
-  TurnRun(const TurnLaunch& launch, int device)
-      : job_(launch.job), copy_(launch.copy), run_(device, "turn") {}
+  NumberedRun(const NumberedLaunch& launch, int device)
+      : job_(launch.job), isSend_(launch.isSend), run_(device, "numbered") {}
 
   void operator()() {
     const uint64_t counted = job_.cursorWord == nullptr ? 0 : run_.load(job_.cursorWord);
     const uint64_t cursor = job_.cursor + counted;
-    const Slot awaited = slotOf(job_.wait, job_.slots, cursor);
-    const Slot told = slotOf(job_.tell, job_.slots, cursor);
-    // The source may be read before the wait, and is.
-    std::vector<std::byte> held;
-    if (copy_ == TurnCopy::kToRing) held = hold(job_.local);
-    bool live = run_.waitWord(awaited.word(), awaited.number, job_.abort);
-    if (live) {
-      const bool wrong =
-          job_.checkAt != 0 && run_.load(awaited.word(job_.checkAt)) != job_.expected;
-      if (wrong && job_.fault != nullptr) run_.store(job_.fault, job_.faultValue);
-      if (copy_ == TurnCopy::kFromRing) held = hold(awaited.address + job_.copyAt);
-      if (!wrong && copy_ != TurnCopy::kNone)
-        release(copy_ == TurnCopy::kToRing ? told.address + job_.copyAt : job_.local, held);
-    }
-    if (live && job_.also.base != nullptr) {
-      const Slot also = slotOf(job_.also, job_.slots, cursor);
-      live = run_.waitWord(also.word(), also.number, job_.abort);
-    }
+    const Slot units = slotOf(job_.units, job_.slots, cursor);
+    const Slot credit = slotOf(job_.credits, job_.slots, cursor);
+    if (isSend_)
+      send(units, credit);
+    else
+      receive(units, credit);
     if (job_.advance != 0) run_.store(job_.cursorWord, counted + job_.advance);
-    if (live) {
-      for (uint32_t i = job_.valueCount; i-- > 0;)
-        run_.store(told.word(job_.valuesAt + 8 * i), job_.values[i]);
-      run_.store(told.word(), told.number);
-      if (job_.tellAlso.base != nullptr) {
-        const Slot also = slotOf(job_.tellAlso, job_.slots, cursor);
-        run_.store(also.word(), also.number);
-      }
-    }
     if (job_.completion != nullptr) run_.store(job_.completion, job_.completionValue);
   }
 
  private:
-  std::vector<std::byte> hold(const std::byte* from) {
-    std::vector<std::byte> bytes(job_.bytes);
-    if (job_.bytes != 0 && run_.reaches(from, job_.bytes, "a source"))
-      softgpu::moveBytes(bytes.data(), from, job_.bytes);
-    return bytes;
+  static uint64_t unitsOf(uint64_t bytes) {
+    return bytes == 0 ? 1 : (bytes + kUnitPayloadBytes - 1) / kUnitPayloadBytes;
   }
-  void release(std::byte* to, const std::vector<std::byte>& held) {
-    if (!held.empty() && run_.reaches(to, held.size(), "a destination"))
-      softgpu::moveBytes(to, held.data(), held.size());
+  static uint64_t* tagAt(const Slot& slot, uint64_t unit) {
+    return slot.word(static_cast<uint32_t>(unit * kUnitBytes + kUnitPayloadBytes));
+  }
+  static uint64_t numberOf(uint64_t tag) { return tag & ((uint64_t{1} << kTagLengthBit) - 1); }
+
+  // The source is read before the wait, and the last unit is the first.
+  void send(const Slot& units, const Slot& credit) {
+    std::vector<uint64_t> held(unitsOf(job_.bytes));
+    if (job_.bytes != 0 && run_.reaches(job_.local, job_.bytes, "a source"))
+      softgpu::moveBytes(held.data(), job_.local, job_.bytes);
+    if (!run_.waitWord(credit.word(), credit.number, job_.abort)) return;
+    for (uint64_t i = held.size(); i-- > 0;) {
+      run_.store(units.word(static_cast<uint32_t>(i * kUnitBytes)), held[i]);
+      run_.store(tagAt(units, i), numberedTag(units.number, job_.bytes));
+    }
+  }
+  // 0: released.
+  uint64_t await(const Slot& units, uint64_t unit) {
+    const uint64_t* const word = tagAt(units, unit);
+    for (softgpu::PollPause pause; !run_.failed(); pause.wait()) {
+      const uint64_t tag = run_.load(word);
+      if (tag >> 62 == 1) return 0;
+      if (numberOf(tag) == units.number) return tag;
+      if (run_.isAborted(job_.abort)) return 0;
+    }
+    return 0;
+  }
+  void receive(const Slot& units, const Slot& credit) {
+    std::vector<uint64_t> held;
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i == 0 || i < unitsOf(bytes); ++i) {
+      const uint64_t tag = await(units, i);
+      if (tag == 0) return;
+      if (i == 0) bytes = tag >> kTagLengthBit;
+      held.push_back(run_.load(units.word(static_cast<uint32_t>(i * kUnitBytes))));
+    }
+    if (bytes != job_.bytes) {
+      if (job_.fault != nullptr) run_.store(job_.fault, job_.faultValue);
+    } else if (bytes != 0 && run_.reaches(job_.local, bytes, "a destination")) {
+      softgpu::moveBytes(job_.local, held.data(), bytes);
+    }
+    run_.store(credit.word(), credit.number);
   }
 
-  const TurnJob job_;
-  const TurnCopy copy_;
+  const NumberedJob job_;
+  const bool isSend_;
   Run run_;
 };
 
@@ -151,19 +188,29 @@ Status launchPart(const PutLaunch& launch, void (*part)(Run& run, const PutJob& 
 Status loadTurnKernels() {
   return load(kTurnKernels);
 }
+Status loadNumberedKernels() {
+  return load(kNumberedKernels);
+}
 Status loadPutKernels() {
   return load(kPutKernels);
 }
 
 Status launchTurn(const TurnLaunch& launch) {
   const OwnWork own;
-  TurnLaunch shaped = launch;
-  uint32_t threads = 0;
-  PEERLANE_RETURN_IF_ERROR(shapeTurn(shaped, threads));
+  PEERLANE_RETURN_IF_ERROR(checkTurn(launch));
   softgpu::loadLazily(loadedHere(kTurnKernels).exchange(true));
+  return launched(softgpu::launchKernel(launch.stream,
+                                        [job = launch.job](int device) { runTurn(job, device); }),
+                  "launching a turn kernel");
+}
+
+Status launchNumbered(const NumberedLaunch& launch) {
+  const OwnWork own;
+  PEERLANE_RETURN_IF_ERROR(checkNumbered(launch));
+  softgpu::loadLazily(loadedHere(kNumberedKernels).exchange(true));
   return launched(
-      softgpu::launchKernel(launch.stream, [shaped](int device) { TurnRun(shaped, device)(); }),
-      "launching a turn kernel");
+      softgpu::launchKernel(launch.stream, [launch](int device) { NumberedRun(launch, device)(); }),
+      "launching a kernel of a numbered message");
 }
 
 Status launchPut(const PutLaunch& launch) {
