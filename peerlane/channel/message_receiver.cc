@@ -323,6 +323,13 @@ void LaneReceiver::copied(Entry& entry) {
     count(kind, "peer", itemOf(entry).bytes);
     return settle(entry, Status::ok());
   }
+  // The link may have ended before the session says so, and only the answer's way back with it.
+  if (entry.phase == Phase::kCopying && code != Code::kOk && code != Code::kCancelled &&
+      holdsPayload(entry)) {
+    const std::string name = nameOf(entry);
+    taken(entry);
+    return breakLane(Status(code, name + ": the link failed"));
+  }
   if (entry.phase == Phase::kCopying && code != Code::kOk)
     return refuse(entry,
                   Status(code, nameOf(entry) + (code == Code::kCancelled ? " was cancelled"
