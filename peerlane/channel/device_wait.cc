@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "peerlane/channel/captured_post.h"
+#include "peerlane/program/counter_line.h"
 
 namespace peerlane {
 
@@ -15,7 +16,7 @@ Result<Transfer> DeviceWait::begin(const std::shared_ptr<PeerCore>& peer, Device
   if (executor->isCapturing(stream))
     return CapturedPost::captureWait(peer, *executor, stream, offset, value, perReplay, what);
   PEERLANE_ASSIGN(std::byte* const slab, peer->deviceSlab());
-  auto wait = std::make_shared<DeviceWait>(peer, *executor, std::move(what));
+  auto wait = std::make_shared<DeviceWait>(peer, *executor, offset, value, std::move(what));
   PEERLANE_ASSIGN(wait->abort_, executor->borrowWord());
   wait->deadline_ = Progress::deadlineIn(timeout);
   auto posted = executor->waitCounter(stream, slab + offset, value, wait->abort_);
@@ -48,6 +49,11 @@ void DeviceWait::release(Status why) {
   abort_->store(1, std::memory_order_release);
 }
 
+// The stream will see it by itself, though it may not have come to look yet.
+bool DeviceWait::reached() const {
+  return CounterLine::value(peer_->slab() + offset_) >= value_;
+}
+
 Task::Turn DeviceWait::turn() {
   if (post_.ended()) {
     executor_.returnWord(std::exchange(abort_, nullptr));
@@ -59,7 +65,7 @@ Task::Turn DeviceWait::turn() {
   if (!released_.isOk()) return Turn::kIdle;
   if (cancelled_.load(std::memory_order_acquire))
     release(Status(Code::kCancelled, "the wait was cancelled"));
-  else if (peer_->failureCode() != Code::kOk)
+  else if (peer_->failureCode() != Code::kOk && !reached())
     release(peer_->failure());
   else if (Progress::Clock::now() >= deadline_)
     release(Status(Code::kTimeout, what_ + " was not reached in time; the stream goes on"));

@@ -17,10 +17,13 @@ namespace peerlane {
 
 class DeviceWait final : public Pending {
  public:
-  DeviceWait(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, std::string what)
+  DeviceWait(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, uint64_t offset,
+             uint64_t value, std::string what)
       : Pending(peer->progress()),
         peer_(std::move(peer)),
         executor_(executor),
+        offset_(offset),
+        value_(value),
         what_(std::move(what)) {}
   ~DeviceWait() override;
 
@@ -36,9 +39,12 @@ class DeviceWait final : public Pending {
 
  private:
   void release(Status why);
+  bool reached() const;
 
   const std::shared_ptr<PeerCore> peer_;
   DeviceExecutor& executor_;
+  const uint64_t offset_;
+  const uint64_t value_;
   const std::string what_;
   DevicePost post_;
   std::atomic<uint64_t>* abort_ = nullptr;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "peerlane/channel/eager_protocol.h"
+#include "peerlane/channel/zcopy_protocol.h"
 #include "peerlane/program/word.h"
 
 namespace peerlane {
@@ -321,6 +323,13 @@ void LaneReceiver::copied(Entry& entry) {
     count(kind, "peer", itemOf(entry).bytes);
     return settle(entry, Status::ok());
   }
+  // The link may have ended before the session says so, and only the answer's way back with it.
+  if (entry.phase == Phase::kCopying && code != Code::kOk && code != Code::kCancelled &&
+      holdsPayload(entry)) {
+    const std::string name = nameOf(entry);
+    taken(entry);
+    return breakLane(Status(code, name + ": the link failed"));
+  }
   if (entry.phase == Phase::kCopying && code != Code::kOk)
     return refuse(entry,
                   Status(code, nameOf(entry) + (code == Code::kCancelled ? " was cancelled"
@@ -332,24 +341,34 @@ void LaneReceiver::copied(Entry& entry) {
     again_ = true;
     return;
   }
+  taken(entry);
+}
+
+void LaneReceiver::taken(Entry& entry) {
+  const MessageKind kind = entry.run->envelope.kind;
   count(kind, kind == MessageKind::kEager ? "inbox" : entry.run->engine(), itemOf(entry).bytes);
   settle(entry, Status::ok());
 }
 
-bool LaneReceiver::stage(Entry& entry, uint64_t& budget) {
-  if (entry.firstChunk != stagedTurn_) return false;
+// Requires: it is this entry's turn in the ring.
+Status LaneReceiver::moveStaged(Entry& entry, uint64_t& budget, bool& moved) {
   const MessageItem& item = itemOf(entry);
   if (!staged_.running()) staged_.begin(item.address, item.bytes, entry.firstChunk);
-  bool moved = false;
   bool hungry = false;
-  if (Status status = staged_.advance(budget, moved, hungry); !status.isOk()) breakLane(status);
+  PEERLANE_RETURN_IF_ERROR(staged_.advance(budget, moved, hungry));
   if (hungry) setHungry();
-  if (failure().isOk() && !staged_.running()) {
-    stagedTurn_ = staged_.nextChunk();
-    count(MessageKind::kRing, "staged", item.bytes);
-    settle(entry, Status::ok());
-    again_ = true;  // the next one may wait for its turn in the ring
-  }
+  if (staged_.running()) return Status::ok();
+  stagedTurn_ = staged_.nextChunk();
+  count(MessageKind::kRing, "staged", item.bytes);
+  settle(entry, Status::ok());
+  again_ = true;  // the next one may wait for its turn in the ring
+  return Status::ok();
+}
+
+bool LaneReceiver::stage(Entry& entry, uint64_t& budget) {
+  if (entry.firstChunk != stagedTurn_) return false;
+  bool moved = false;
+  if (Status status = moveStaged(entry, budget, moved); !status.isOk()) breakLane(status);
   return moved;
 }
 
@@ -376,7 +395,35 @@ void LaneReceiver::count(MessageKind kind, const char* engine, uint64_t bytes) {
   counter->add(bytes);
 }
 
+// The connection is over, and its end may have overtaken what came before: a sender may have been
+// told that its message was taken, or have put it where it belongs.
+void LaneReceiver::takeRest() {
+  staged_.giveUpCredits();
+  bool moved = false;
+  bool hungry = false;
+  do {
+    again_ = false;
+    for (uint64_t number = head_; number < next_; ++number) {
+      Entry& entry = entryOf(number);
+      uint64_t budget = kSliceBytes;
+      const bool isAnswered = entry.phase == Phase::kLanding || entry.phase == Phase::kAgreeing;
+      if (isAnswered && entry.run->advance(0, moved, hungry) && entry.run->code() == Code::kOk)
+        copied(entry);
+      if (entry.phase == Phase::kStaging && entry.firstChunk == stagedTurn_)
+        (void)moveStaged(entry, budget, moved);
+    }
+  } while (again_);
+}
+
+// Of an eager message or a get whose run has ended, however: only the answer may be missing.
+bool LaneReceiver::holdsPayload(const Entry& entry) const {
+  const bool isEager = entry.run->envelope.kind == MessageKind::kEager;
+  // An agent's copy is confirmed by one op more.
+  return entry.run->passed(isEager ? kEagerReceiverPayloadOp : kZcopyGetReceiverPayloadOp + 1);
+}
+
 bool LaneReceiver::abandon() {
+  if (failure().code() != Code::kCorrupt) takeRest();
   bool all = staged_.abandon(failure().code());
   for (Entry& entry : window_) {
     if (entry.phase == Phase::kCopying || entry.phase == Phase::kLanding ||
@@ -392,7 +439,11 @@ bool LaneReceiver::abandon() {
       }
     }
     if (entry.phase == Phase::kStaging && !all) continue;
-    if (entry.phase != Phase::kDone && entry.posted) settle(entry, failure());
+    if (entry.phase == Phase::kDone || !entry.posted) continue;
+    if (entry.phase == Phase::kCopying && holdsPayload(entry))
+      taken(entry);
+    else
+      settle(entry, entry.phase == Phase::kRefusing ? entry.outcome : failure());
   }
   if (all) shelf_.clear();
   return all;

@@ -75,7 +75,11 @@ class LaneReceiver final : public LaneEnd {
   void beginStaging(Entry& entry);
   void refuse(Entry& entry, const Status& why);
   void copied(Entry& entry);
+  void taken(Entry& entry);
   bool stage(Entry& entry, uint64_t& budget);
+  Status moveStaged(Entry& entry, uint64_t& budget, bool& moved);
+  void takeRest();
+  bool holdsPayload(const Entry& entry) const;
   void settle(Entry& entry, const Status& status);
   void start(Entry& entry, const cpu::CpuProgram& program, Verdict verdict, Phase phase);
   LanePrograms* programsFor(Entry& entry, bool agent);

@@ -70,6 +70,8 @@ class MessageRun final : public LateBinder {
   bool advance(uint64_t budgetBytes, bool& moved, bool& hungry);
   void cancel(Code code) { run_.cancel(code); }
   Code code() const { return run_.code(); }
+  // Also of a run that ended early: how far it came.
+  bool passed(size_t op) const { return run_.opIndex() > op; }
   uint64_t bytesMoved() const { return run_.bytesMoved(); }
   // Of LanePrograms::putTail: the receiver may have been told that the bytes are there.
   bool toldDone() const { return run_.opIndex() > LanePrograms::kPutTailDoneOp; }

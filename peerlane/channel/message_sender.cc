@@ -312,10 +312,23 @@ void LaneSender::handle(const LaneNote& /*note*/) {
   // Receivers have nothing to tell that has no word.
 }
 
+// The connection is over, and its end may have overtaken what came before: the receiver may have
+// taken the message, and closed when it had said so.
+void LaneSender::takeAnswer(Entry& entry) {
+  bool moved = false;
+  bool hungry = false;
+  if (entry.phase != Phase::kSending || entry.kind == MessageKind::kPut || !readAnswer(entry))
+    return;
+  if (entry.run->advance(kSliceBytes, moved, hungry) && entry.run->code() == Code::kOk)
+    conclude(entry);
+}
+
 bool LaneSender::abandon() {
   bool all = staged_.abandon(failure().code());
   for (uint64_t number = head_; number < next_; ++number) {
     Entry& entry = entryOf(number);
+    if (entry.phase == Phase::kFree) continue;
+    if (failure().code() != Code::kCorrupt) takeAnswer(entry);
     if (entry.phase == Phase::kFree) continue;
     if (entry.phase == Phase::kStaging && !all) continue;
     if (entry.phase == Phase::kSending || entry.phase == Phase::kPushing) {

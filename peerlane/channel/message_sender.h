@@ -71,6 +71,7 @@ class LaneSender final : public LaneEnd {
   void beginStaging(Entry& entry);
   bool openRing(const Entry& entry);
   bool stage(Entry& entry, uint64_t& budget);
+  void takeAnswer(Entry& entry);
   void end(Entry& entry, const Status& status);
   LanePrograms* programsFor(Entry& entry, bool agent);
 

@@ -73,15 +73,32 @@ void NotificationInbox::deliver() {
   ++cursor_;
 }
 
+// It will not come back. The code, not the state: it is what callers have seen when they ask here
+// once more.
+bool NotificationInbox::peerGone() const {
+  const Code code = peer_.failureCode();
+  return code != Code::kOk && code != Code::kPeerSilent;
+}
+
+// A message is here once it is copied: its credit may still be on its way, and one that does not
+// arrive is the peer's loss.
+cpu::Step NotificationInbox::advanceRun(uint64_t budgetBytes) {
+  const cpu::Step step = run_.advance(budgetBytes);
+  if (!delivered_ && run_.opIndex() >= kCreditOp) {
+    deliver();
+    delivered_ = true;
+  }
+  return step;
+}
+
 // The connection is over: what the peer sent before is still in our slab, and nobody needs credits
-// any more.
+// any more. A link that is just being closed may still hold the last one.
 bool NotificationInbox::takeRest() {
   const uint64_t before = cursor_;
   if (running_) {
     run_.cancel(Code::kPeerLost);
-    if (run_.advance(0) != cpu::Step::kEnded) return false;
-    running_ = false;
-    if (run_.opIndex() >= kCreditOp) deliver();
+    running_ = advanceRun(0) != cpu::Step::kEnded;
+    PEERLANE_CHECK(!running_ || delivered_);
   }
   while (waiting_.size() < kMaxWaiting) {
     const std::byte* slot =
@@ -98,22 +115,20 @@ bool NotificationInbox::takeRest() {
 bool NotificationInbox::takeLocked() {
   // Credits go into the peer's slab, which is there only while its gate is open.
   UseGate& slabGate = peer_.peerSlab()->gate;
-  if (!slabGate.enter()) return takeRest();
-  bool moved = false;
+  if (peerGone() || !slabGate.enter()) return takeRest();
+  const uint64_t before = cursor_;
   while (waiting_.size() < kMaxWaiting) {
     if (!running_) {
       run_.start(program_, {&cursor_, 1}, {}, this);
       running_ = true;
+      delivered_ = false;
     }
-    if (run_.advance(UINT64_MAX) != cpu::Step::kEnded) break;
+    if (advanceRun(UINT64_MAX) != cpu::Step::kEnded) break;
     running_ = false;
-    // A credit that did not arrive is the peer's loss; the message is here.
-    if (run_.opIndex() < kCreditOp) break;
-    deliver();
-    moved = true;
+    if (!delivered_) break;
   }
   slabGate.leave();
-  return moved;
+  return cursor_ != before;
 }
 
 void NotificationInbox::tell() {
@@ -122,8 +137,12 @@ void NotificationInbox::tell() {
 }
 
 Task::Turn NotificationInbox::turn() {
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return Turn::kIdle;  // its holder takes
+  std::unique_lock lock(mutex_, std::defer_lock);
+  // Its holder takes; but he does not tell, and once the peer is gone no other turn may follow.
+  if (peer_.failureCode() != Code::kOk)
+    lock.lock();
+  else if (!lock.try_lock())
+    return Turn::kIdle;
   const bool moved = takeLocked();
   if (moved || peer_.failureCode() != Code::kOk) tell();
   return moved ? Turn::kMoved : Turn::kIdle;
@@ -165,8 +184,10 @@ Status checkPeer(const Peer& peer) {
 Result<Notification> pollNotification(const Peer& peer) {
   PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
   Notification notification;
+  // The end is looked at before the inbox: it counts only once all that came before it was taken.
+  const Status ended = peer.core()->failure();
   if (NotificationInbox::of(*peer.core())->pop(notification)) return notification;
-  PEERLANE_RETURN_IF_ERROR(peer.core()->failure());
+  PEERLANE_RETURN_IF_ERROR(ended);
   return Status(Code::kTryAgain, "no notification waits");
 }
 
@@ -175,12 +196,13 @@ Result<Notification> waitNotification(const Peer& peer, std::chrono::nanoseconds
   auto inbox = NotificationInbox::of(*peer.core());
   const auto deadline = Progress::deadlineIn(timeout);
   Notification notification;
-  while (!inbox->pop(notification)) {
-    PEERLANE_RETURN_IF_ERROR(peer.core()->failure());
+  for (;;) {
+    const Status ended = peer.core()->failure();  // before the look, as above
+    if (inbox->pop(notification)) return notification;
+    PEERLANE_RETURN_IF_ERROR(ended);
     const auto ready = [&] { return inbox->has() || peer.core()->failureCode() != Code::kOk; };
     PEERLANE_RETURN_IF_ERROR(peer.core()->progress().wait(ready, deadline));
   }
-  return notification;
 }
 
 Result<int> notificationFd(const Peer& peer) {

@@ -36,6 +36,8 @@ class NotificationInbox final : public Task, private LateBinder {
   Status bind(TargetId target, BoundTarget& out) override;
   bool takeLocked();
   bool takeRest();
+  bool peerGone() const;
+  cpu::Step advanceRun(uint64_t budgetBytes);
   void deliver();
   void tell();
 
@@ -45,6 +47,7 @@ class NotificationInbox final : public Task, private LateBinder {
   cpu::CpuRun run_;
   Status broken_;
   bool running_ = false;
+  bool delivered_ = false;  // the message of run_
   bool void_ = false;
   uint64_t messageBytes_ = 0;
   uint64_t cursor_ = 0;

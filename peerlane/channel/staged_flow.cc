@@ -10,6 +10,12 @@
 #include "peerlane/memory/library_memory.h"
 
 namespace peerlane {
+namespace {
+
+// In the receiver's program: wait, copy, credit.
+constexpr size_t kCreditOp = 2;
+
+}  // namespace
 
 StagedRing StagedRing::within(uint64_t budget) {
   const uint64_t bytes = std::bit_floor(std::clamp(budget, kMinBytes, kMaxBytes));
@@ -81,9 +87,14 @@ Status StagedFlow::bind(TargetId /*payload or buffer*/, BoundTarget& out) {
   return Status::ok();
 }
 
-void StagedFlow::stop() {
+// A run has ended: is its chunk where it belongs?
+Status StagedFlow::endChunk() {
   inRun_ = false;
   if (used_) used_->gate.leave();
+  const bool isMoved = run_.code() == Code::kOk || (!needsCredits_ && run_.opIndex() >= kCreditOp);
+  if (!isMoved) return Status(run_.code(), "the staging ring broke");
+  ++chunk_;
+  return Status::ok();
 }
 
 Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
@@ -109,10 +120,8 @@ Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
       hungry |= step == cpu::Step::kMore || goesOn(mailbox_, gotOn);
       return Status::ok();
     }
-    stop();
-    if (run_.code() != Code::kOk) return Status(run_.code(), "the staging ring broke");
+    PEERLANE_RETURN_IF_ERROR(endChunk());
     moved = true;
-    ++chunk_;
   }
   return Status::ok();
 }
@@ -120,8 +129,10 @@ Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
 bool StagedFlow::abandon(Code code) {
   if (!inRun_) return true;
   run_.cancel(code);
+  // Its chunk is there, and counts: advance() goes on from here once the agent has let go.
+  if (!needsCredits_ && run_.opIndex() >= kCreditOp) return false;
   if (run_.advance(0) != cpu::Step::kEnded) return false;
-  stop();
+  (void)endChunk();
   return true;
 }
 

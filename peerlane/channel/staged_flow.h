@@ -44,13 +44,15 @@ class StagedFlow final : private LateBinder {
   uint64_t nextChunk() const { return firstChunk_ + chunk_; }
   // Moves chunks until blocked or the budget is used up. An error broke the flow.
   Status advance(uint64_t& budgetBytes, bool& moved, bool& hungry);
+  // For receivers: nobody waits for credits any more. What is in the ring can still be taken out.
+  void giveUpCredits() { needsCredits_ = false; }
   // Asks what runs to end; true when nothing does.
   bool abandon(Code code);
 
  private:
   Status bind(TargetId target, BoundTarget& out) override;
   Status open(Program program, Binding binding);
-  void stop();
+  Status endChunk();
 
   const LaneGround& ground_;
   StagedRing ring_;
@@ -61,6 +63,7 @@ class StagedFlow final : private LateBinder {
   cpu::CpuRun run_;
   bool isOpen_ = false;
   bool inRun_ = false;
+  bool needsCredits_ = true;
   std::byte* address_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t firstChunk_ = 0;

@@ -5,6 +5,7 @@
 // sides live in this process.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,9 @@ namespace peerlane {
 
 struct FakeLinkOptions {
   bool mapped = false;
-  Status refuseGrant{};   // unless OK, what grant() answers
-  Status refuseAttach{};  // unless OK, what attach() answers
+  Status refuseGrant{};                 // unless OK, what grant() answers
+  Status refuseAttach{};                // unless OK, what attach() answers
+  std::function<void()> beforeClose{};  // called by close(), which may wait in it
 };
 
 class FakeLink final : public Link {
@@ -36,7 +38,10 @@ class FakeLink final : public Link {
   bool poll() override { return agent_.poll(); }
   Served serve(AgentWork& work) override { return agent_.serve(work); }
   Status health() const override { return agent_.health(); }
-  void close(Code code) override { agent_.close(code); }
+  void close(Code code) override {
+    if (options_.beforeClose) options_.beforeClose();
+    agent_.close(code);
+  }
 
  private:
   FakeLinkOptions options_;

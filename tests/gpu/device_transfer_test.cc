@@ -5,9 +5,11 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "tests/gpu/two_processes.h"
 
@@ -266,6 +268,36 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
     line.meet();
   };
   EXPECT_TRUE(runTwo(active, passive));
+}
+
+// What the peer added before it left counts, though the stream comes to look only afterwards.
+TEST(DeviceTransfer, ASignalFromBeforeTheEndIsWaitedFor) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto waiting = [&](const Line& line) {
+    const Side side(0, line, kBytes);
+    const Signal arrived = must(Signal::create(side.peer, 0), "signal");
+    std::atomic<bool> open{false};
+    mustCuda(cudaLaunchHostFunc(
+                 side.stream,
+                 [](void* flag) {
+                   while (!static_cast<std::atomic<bool>*>(flag)->load()) std::this_thread::yield();
+                 },
+                 &open),
+             "host function");
+    const Transfer wait = must(arrived.waitOn(side.lane(), 1), "waitOn");
+    line.meet();
+    EXPECT_EQ(waitNotification(side.peer, kPatience).status().code(), Code::kPeerLost);
+    EXPECT_EQ(wait.wait(std::chrono::milliseconds(50)).code(), Code::kTimeout);
+    open.store(true);
+    must(wait.wait(kPatience), "wait");
+    mustSync(side.stream);
+  };
+  const auto leaving = [&](const Line& line) {
+    const Side side(1, line, kBytes);
+    line.meet();
+    must(must(addSignal(side.peer, 0), "signal").wait(kPatience), "wait");
+  };
+  EXPECT_TRUE(runTwo(waiting, leaving));
 }
 
 // A message comes after the bytes of its put, though a stream moves these and the host the other.
