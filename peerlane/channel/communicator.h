@@ -49,7 +49,7 @@ struct MessageOptions {
   std::optional<Protocol> protocol{};  // sends; instead of the communicator's
   // GPU memory: a stream of the GPU that the context was made for first. The message is enqueued
   // whole when the call returns, in order with the rest of the stream. Both sides post a message on
-  // streams; such messages are counted by themselves. Up to 2048 bytes it travels in the receiver's
+  // streams; such messages are counted by themselves. Up to 1024 bytes it travels in the receiver's
   // inbox, and a send ends when it lies there; longer ones are copied straight into the receiver's
   // region, which must grant remote write, when both streams have come to them. On one stream a
   // receive holds up what is behind it, so exchanges are posted as a group.
