@@ -71,7 +71,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = deviceCount();
+  *count = isRightProc() ? deviceCount() : 0;
+  if (!isRightProc()) return note(cudaErrorOperatingSystem);
   return note(*count == 0 ? cudaErrorInsufficientDriver : cudaSuccess);
 }
 
