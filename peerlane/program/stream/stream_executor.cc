@@ -14,17 +14,17 @@
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
 #include "peerlane/program/kernel/word_kernel.h"
-#include "peerlane/program/stream/copy_engine.h"
+#include "peerlane/program/stream/copy_poster.h"
 #include "peerlane/program/stream/counter_lanes.h"
 #include "peerlane/program/stream/descriptor_arena.h"
 #include "peerlane/program/stream/lane_areas.h"
 #include "peerlane/program/stream/lent_words.h"
 #include "peerlane/program/stream/stream_capture.h"
 #include "peerlane/program/stream/stream_lanes.h"
-#include "peerlane/program/stream/stream_launch.h"
 #include "peerlane/program/stream/stream_program.h"
 #include "peerlane/program/stream/stream_region_names.h"
 #include "peerlane/program/stream/stream_steps.h"
+#include "peerlane/program/stream/word_ops.h"
 
 namespace peerlane::stream {
 namespace {
@@ -36,10 +36,6 @@ using cuda::CurrentContext;
 constexpr uint32_t kMostCaptured = 1024;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
-
-CUdeviceptr deviceAddress(const void* pointer) {
-  return reinterpret_cast<CUdeviceptr>(pointer);
-}
 
 uint64_t* plain(std::atomic<uint64_t>* word) {
   return reinterpret_cast<uint64_t*>(word);
@@ -116,22 +112,9 @@ class StreamExecutor final : public DeviceExecutor {
   Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
   Status checkCapture(DeviceStream stream);
-  static Status storeWord(void* stream, const void* word, uint64_t value);
-  static Status awaitWord(void* stream, const void* word, uint64_t atLeast);
   // Under mutex_, and counters_->mutex where the program adds to a counter.
   Result<DevicePost> enqueue(const StreamProgram& program, DeviceStream stream,
                              const DeviceIndices& indices);
-  Result<DevicePost> enqueue(const StreamProgram& program, StreamLane& lane,
-                             const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
-                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
-                                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  // The stream was told to store the next number to its completion word.
-  static DevicePost posted(StreamLane& lane) {
-    lane.last = {lane.completion, ++lane.posted, lane.fault};
-    return lane.last;
-  }
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const EngineChoice choice_;
@@ -143,11 +126,10 @@ class StreamExecutor final : public DeviceExecutor {
   std::mutex mutex_;
   PinnedPool pool_;  // under mutex_, as all below
   StreamLanes lanes_{gpu_, pool_};
-  CopyEngine copyEngine_;
+  CopyPoster copies_{pool_};
   StreamCapture capture_{gpu_, counters_, mutex_, pool_};
   LentWords lentWords_{pool_, mutex_};
   LaneAreas areas_{gpu_};
-  std::vector<kernel::CopyPiece> scratch_;
 };
 
 StreamExecutor::~StreamExecutor() {
@@ -218,19 +200,6 @@ Status StreamExecutor::upload(StreamProgram& program) {
   return status;
 }
 
-// Behind a fence for the whole system.
-Status StreamExecutor::storeWord(void* stream, const void* word, uint64_t value) {
-  return check(api().cuStreamWriteValue64(static_cast<CUstream>(stream), deviceAddress(word), value,
-                                          CU_STREAM_WRITE_VALUE_DEFAULT),
-               "cuStreamWriteValue64");
-}
-
-Status StreamExecutor::awaitWord(void* stream, const void* word, uint64_t atLeast) {
-  return check(api().cuStreamWaitValue64(static_cast<CUstream>(stream), deviceAddress(word),
-                                         atLeast, CU_STREAM_WAIT_VALUE_GEQ),
-               "cuStreamWaitValue64");
-}
-
 Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
                                         const DeviceIndices& indices) {
   const auto& program = static_cast<const StreamProgram&>(base);
@@ -255,7 +224,7 @@ Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
 Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
                                            const DeviceIndices& indices) {
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
+  if (program.counter() == nullptr) return copies_.post(program, *lane, indices, nullptr);
   CounterLanes& lanes = counters_->lanes;
   const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
   if (claim.word == nullptr) return signalTaken();
@@ -263,67 +232,12 @@ Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceS
   if (claim.after.word() != nullptr) {
     before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
   }
-  auto posted = before.isOk() ? enqueue(program, *lane, indices, &claim) : before;
+  auto posted = before.isOk() ? copies_.post(program, *lane, indices, &claim) : before;
   if (posted.isOk())
     lanes.settle(program.counter(), claim, *posted);
   else
     lanes.undo(program.counter(), claim, program.counterAdd());
   return posted;
-}
-
-// Block numbers in device memory are known to kernels only.
-Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, StreamLane& lane,
-                                           const DeviceIndices& indices,
-                                           const CounterLanes::Claim* counter) {
-  if (program.engine() == Engine::kCe && !indices.onDevice)
-    return byCopyEngine(program, lane, indices, counter);
-  return byKernel(program, lane, indices, counter);
-}
-
-Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, StreamLane& lane,
-                                            const DeviceIndices& indices,
-                                            const CounterLanes::Claim* counter) {
-  const uint64_t number = lane.posted + 1;
-  kernel::CopyLaunch launch;
-  launch.stream = lane.stream;
-  launch.arrivals = lane.words.arrivals;
-  if (counter != nullptr) {
-    launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
-    launch.tail.storeCount = 1;
-  }
-  launch.tail.completion = {plain(lane.completion), {nullptr, number}};
-  PinnedBlock held;
-  PEERLANE_RETURN_IF_ERROR(
-      describeCopies(program, indices, plain(lane.fault), number, pool_, launch, held));
-  if (Status launched = kernel::launchCopy(launch); !launched.isOk()) {
-    if (held.data != nullptr) pool_.giveBack(held);
-    return launched;
-  }
-  const DevicePost post = posted(lane);
-  if (held.data != nullptr) lane.held.emplace_back(post, held);
-  return post;
-}
-
-// One word is stored behind the copies, for each costs the stream some microseconds: where a
-// counter is stored, its word tells the end as well.
-Result<DevicePost> StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& lane,
-                                                const DeviceIndices& indices,
-                                                const CounterLanes::Claim* counter) {
-  auto* const stream = static_cast<CUstream>(lane.stream);
-  if (program.blocks().blockBytes != 0) {
-    scratch_.clear();
-    program.expand(indices, scratch_);
-    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(scratch_, stream));
-  } else {
-    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), stream));
-  }
-  if (counter == nullptr) {
-    PEERLANE_RETURN_IF_ERROR(storeWord(stream, lane.completion, lane.posted + 1));
-    return posted(lane);
-  }
-  PEERLANE_RETURN_IF_ERROR(storeWord(stream, counter->word, counter->total));
-  lane.last = {reinterpret_cast<const std::atomic<uint64_t>*>(counter->word), counter->total};
-  return lane.last;
 }
 
 Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
@@ -340,7 +254,7 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
   launch.stream = lane->stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
   CudaReclaimer::instance().waitBegins();
-  return posted(*lane);
+  return lane->tellsEnd();
 }
 
 Result<DevicePost> StreamExecutor::waitWord(DeviceStream given, const std::atomic<uint64_t>* word,
@@ -352,7 +266,7 @@ Result<DevicePost> StreamExecutor::waitWord(DeviceStream given, const std::atomi
   if (Status stored = storeWord(lane->stream, lane->completion, lane->posted + 1); !stored.isOk())
     return stored;
   CudaReclaimer::instance().waitBegins();
-  return posted(*lane);
+  return lane->tellsEnd();
 }
 
 // The kernel reads its pieces from host memory, when the gate is open; until then they may be
@@ -381,7 +295,7 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
       pool_.giveBack(held);
       return status;
     }
-    late.post = posted(*lane);
+    late.post = lane->tellsEnd();
     late.pieces = held.data;
     late.count = program.pieces().size();
     lane->held.emplace_back(late.post, held);
@@ -455,7 +369,7 @@ Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const
                                  ->launch(calls[i], completion, lane->words, lane->stream));
   }
   CudaReclaimer::instance().waitBegins();
-  return posted(*lane);
+  return lane->tellsEnd();
 }
 
 Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureSteps(
@@ -546,7 +460,7 @@ Status StreamExecutor::health() {
 
 std::string StreamExecutor::explain() const {
   return device().toString() + ": engines by size, " + choice_.toString() + "; " +
-         copyEngine_.explain();
+         copies_.explain();
 }
 
 }  // namespace
