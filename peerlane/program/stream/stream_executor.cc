@@ -17,6 +17,7 @@
 #include "peerlane/program/stream/copy_poster.h"
 #include "peerlane/program/stream/counter_lanes.h"
 #include "peerlane/program/stream/descriptor_arena.h"
+#include "peerlane/program/stream/errands.h"
 #include "peerlane/program/stream/lane_areas.h"
 #include "peerlane/program/stream/lent_words.h"
 #include "peerlane/program/stream/stream_capture.h"
@@ -36,6 +37,17 @@ using cuda::CurrentContext;
 constexpr uint32_t kMostCaptured = 1024;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
+constexpr uint32_t kOwnStreams = 4;
+// A stream takes 1024 pieces of work, and then whoever posts waits (docs/gotchas.md).
+constexpr size_t kMostHeldWork = 1000;
+
+// At most so many pieces of work for a stream.
+size_t workOf(const DeviceExecutor::Held& held) {
+  const size_t wait = held.value == 0 ? 0 : 1;
+  if (held.program == nullptr) return wait + 1;
+  const auto& program = static_cast<const StreamProgram&>(*held.program);
+  return wait + 1 + (program.engine() == Engine::kCe ? program.pieces().size() : 1);
+}
 
 uint64_t* plain(std::atomic<uint64_t>* word) {
   return reinterpret_cast<uint64_t*>(word);
@@ -75,8 +87,8 @@ class StreamExecutor final : public DeviceExecutor {
   Result<DevicePost> tryPost(DeviceProgram& program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
-  Result<DevicePost> waitWord(DeviceStream stream, const std::atomic<uint64_t>* word,
-                              uint64_t value) override;
+  Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
+                  std::span<const Held> work, std::vector<DevicePost>& posts) override;
   Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
   void resolve(const LatePost& late, std::byte* base) override;
   void refuse(const LatePost& late) override;
@@ -108,6 +120,9 @@ class StreamExecutor final : public DeviceExecutor {
   std::string explain() const override;
 
  private:
+  static Result<DevicePost> tellEnd(StreamLane& lane);
+  Result<DevicePost> enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
+                                 const Held& work);
   Status importOnce();
   Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
@@ -130,6 +145,8 @@ class StreamExecutor final : public DeviceExecutor {
   StreamCapture capture_{gpu_, counters_, mutex_, pool_};
   LentWords lentWords_{pool_, mutex_};
   LaneAreas areas_{gpu_};
+
+  Errands errands_{gpu_};
 };
 
 StreamExecutor::~StreamExecutor() {
@@ -147,13 +164,15 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
-  descriptors_ = std::make_shared<DescriptorArena>(slab_, StreamLanes::kBytes + kGraphBytes);
+  constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
+  descriptors_ = std::make_shared<DescriptorArena>(slab_, kWordBytes);
   PEERLANE_RETURN_IF_ERROR(importOnce());
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
-  capture_.open(setUpStream_, slab_->data() + StreamLanes::kBytes, kMostCaptured);
+  capture_.open(setUpStream_, slab_->data() + 2 * StreamLanes::kBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
-  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data()));
+  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data(), kOwnStreams, 0));
+  PEERLANE_RETURN_IF_ERROR(errands_.open(slab_->data() + StreamLanes::kBytes));
   return Status::ok();
 }
 
@@ -213,10 +232,10 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
 Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
+  if (program.counter() == nullptr) return errands_.tryPost(program);
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  std::unique_lock<std::mutex> counting;
-  if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex, std::try_to_lock);
-  if (!lock || (program.counter() != nullptr && !counting))
+  const std::unique_lock counting(counters_->mutex, std::try_to_lock);
+  if (!lock || !counting)
     return Status(Code::kTryAgain, "another thread is posting to " + device().toString());
   return enqueue(program, {}, {});
 }
@@ -257,16 +276,44 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
   return lane->tellsEnd();
 }
 
-Result<DevicePost> StreamExecutor::waitWord(DeviceStream given, const std::atomic<uint64_t>* word,
-                                            uint64_t value) {
+Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>* word,
+                                std::span<const Held> work, std::vector<DevicePost>& posts) {
+  size_t pieces = 0;
+  for (const Held& each : work) pieces += workOf(each);
+  if (pieces > kMostHeldWork)
+    return Status(Code::kNotSupported, std::to_string(pieces) +
+                                           " waits and copies in one post; a stream takes " +
+                                           std::to_string(kMostHeldWork) + " at once");
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  PEERLANE_RETURN_IF_ERROR(awaitWord(lane->stream, word, value));
-  if (Status stored = storeWord(lane->stream, lane->completion, lane->posted + 1); !stored.isOk())
-    return stored;
   CudaReclaimer::instance().waitBegins();
-  return lane->tellsEnd();
+  Status status;
+  for (const Held& each : work) {
+    auto posted = enqueueHeld(*lane, word, each);
+    // The wait may be there without the work: the word is in use until the stream has passed it.
+    if (!posted.isOk()) {
+      status = posted.status();
+      posted = tellEnd(*lane);
+    }
+    if (posted.isOk()) posts.push_back(*posted);
+    if (!status.isOk()) break;
+  }
+  if (posts.empty()) CudaReclaimer::instance().waitEnded();
+  return status;
+}
+
+Result<DevicePost> StreamExecutor::tellEnd(StreamLane& lane) {
+  PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, lane.completion, lane.posted + 1));
+  return lane.tellsEnd();
+}
+
+Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
+                                               const Held& work) {
+  if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(lane.stream, word, work.value));
+  if (work.program != nullptr)
+    return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr);
+  return tellEnd(lane);
 }
 
 // The kernel reads its pieces from host memory, when the gate is open; until then they may be
