@@ -152,5 +152,52 @@ TEST(StagedErrands, GetPastStreamsThatWait) {
   EXPECT_TRUE(runTwo(sideOf(0), sideOf(1)));
 }
 
+// The owner's other threads post to a stream that takes no more.
+TEST(StagedErrands, GetPastThreadsThatPost) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!goesPastWaiting(-4))
+    GTEST_SKIP() << "streams of another priority share the hardware queues of this GPU";
+  const auto fetching = [](const Line& line) {
+    configure("ManyQueues");
+    const Side side(0, line, kBytes, Memory::kVmm);
+    (void)line.receive();
+    const Block part = side.block(0, kPart);
+    must(must(get(side.peer, {&part, 1}), "get").wait(kPatience), "wait");
+    EXPECT_EQ(wrongWords(side.region.data(), kPart, 77), 0u);
+    must(addSignal(side.peer, 1), "addSignal");
+    (void)line.receive();
+  };
+  const auto owning = [](const Line& line) {
+    configure("ManyQueues");
+    setenv("SOFTWARE_GPU_PRIORITIES", "apart", 1);
+    const Side side(1, line, kBytes, Memory::kPrivate);
+    fill(side.region.data(), kBytes, 77);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal signal = must(Signal::create(side.peer, 1), "signal");
+    const Transfer gate = must(signal.waitOn(side.lane(), 1), "waitOn");
+    constexpr size_t kPosts = 2000;
+    std::atomic<size_t> made{0};
+    std::thread poster([&] {
+      mustCuda(cudaSetDevice(side.device.index), "cudaSetDevice");
+      PostOptions options;
+      options.deviceStream = side.lane();
+      const Block little = side.block(kBytes - 4096, 4096);
+      for (; made < kPosts; ++made) (void)must(put(side.peer, {&little, 1}, options), "put");
+    });
+    // Until it has stopped short of its last post.
+    for (size_t seen = SIZE_MAX; seen != made;) {
+      seen = made;
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    EXPECT_LT(made, kPosts);
+    line.send("full");
+    must(gate.wait(kPatience), "gate");
+    poster.join();
+    mustSync(side.stream);
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(fetching, owning));
+}
+
 }  // namespace
 }  // namespace peerlane::gputest
