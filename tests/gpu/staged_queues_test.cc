@@ -19,8 +19,9 @@
 namespace peerlane::gputest {
 namespace {
 
-constexpr size_t kParts = 8;
-constexpr size_t kPart = size_t{256} << 10;
+// Half of them is more than there are queues.
+constexpr size_t kParts = 32;
+constexpr size_t kPart = size_t{64} << 10;
 constexpr size_t kBytes = kParts * kPart;
 
 // For the GPU's first use in this process.
@@ -76,13 +77,16 @@ TEST_P(StagedQueues, WithStreamsAndWithout) {
 TEST_P(StagedQueues, PostedByThreads) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(fetch([](const Side& side) {
+    constexpr size_t kThreads = 8;
     std::vector<std::thread> threads;
-    for (size_t i = 0; i < kParts; ++i)
+    for (size_t i = 0; i < kThreads; ++i)
       threads.emplace_back([&side, i] {
         mustCuda(cudaSetDevice(side.device.index), "cudaSetDevice");
         const DeviceStream stream = side.lane(makeStream());
         std::vector<Transfer> posted;
-        for (int round = 0; round < 10; ++round) posted.push_back(fetchPart(side, i, stream));
+        for (int round = 0; round < 3; ++round)
+          for (size_t part = i; part < kParts; part += kThreads)
+            posted.push_back(fetchPart(side, part, stream));
         for (const Transfer& transfer : posted) must(transfer.wait(kPatience), "wait");
       });
     for (std::thread& thread : threads) thread.join();
