@@ -38,7 +38,7 @@ Result<Transfer> StagedTransfer::post(const std::shared_ptr<PeerCore>& peer, Blo
   if (options.deviceStream) {
     enqueued = self.enqueue();
     // What is on the stream already has to be passed.
-    if (!enqueued.isOk() && self.waits_ == 0) return enqueued;
+    if (!enqueued.isOk() && !self.isOnStream_) return enqueued;
     self.failure_ = enqueued;
   }
   self.lane_->tell(*peer, why);
@@ -147,11 +147,6 @@ void StagedTransfer::cut(const std::vector<Piece>& pieces) {
   }
 }
 
-// Where the bytes of a group lie in staging memory, at this side and at the peer.
-uint64_t StagedTransfer::offsetOf(size_t group) const {
-  return group % StagingLane::kSlots * lane_->slotBytes();
-}
-
 Status StagedTransfer::prepareLocalSteps() {
   for (size_t i = 0; i < groups_.size(); ++i) {
     std::vector<Segment> segments;
@@ -170,28 +165,31 @@ Status StagedTransfer::prepareLocalSteps() {
   return Status::ok();
 }
 
-Status StagedTransfer::hold(uint64_t value, DevicePost& out) {
-  PEERLANE_ASSIGN(out, executor_->waitWord(options_.deviceStream, word_, value));
-  ++waits_;
-  return Status::ok();
-}
-
 // Everything on the user's stream. What the word says: a put's, how many groups may be copied into
 // staging memory; a get's, how many may be copied out of it; one more than there are groups: all is
 // done.
 Status StagedTransfer::enqueue() {
   PEERLANE_ASSIGN(word_, executor_->borrowWord());
-  PEERLANE_RETURN_IF_ERROR(hold(0, reached_));
-  passed_ = reached_;
-  if (localIsDevice()) {
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      PEERLANE_RETURN_IF_ERROR(hold(i + 1, passed_));
-      PEERLANE_ASSIGN(groups_[i].post, executor_->post(*groups_[i].program, options_.deviceStream));
-      passed_ = groups_[i].post;
-    }
-    if (!isPut()) return Status::ok();
+  std::vector<DeviceExecutor::Held> held(1);  // tells that the stream has come to it
+  if (localIsDevice())
+    for (size_t i = 0; i < groups_.size(); ++i) held.push_back({i + 1, groups_[i].program.get()});
+  if (!localIsDevice() || isPut()) held.push_back({groups_.size() + 1});
+  std::vector<DevicePost> posts;
+  const Status status = executor_->postHeld(options_.deviceStream, word_, held, posts);
+  if (!posts.empty()) {
+    isOnStream_ = true;
+    reached_ = posts.front();
+    passed_ = posts.back();
   }
-  return hold(groups_.size() + 1, passed_);
+  if (localIsDevice())
+    for (size_t i = 0; i < groups_.size() && i + 1 < posts.size(); ++i)
+      groups_[i].post = posts[i + 1];
+  if (status.code() != Code::kNotSupported) return status;
+  return Status(Code::kNotSupported,
+                "staged in " + std::to_string(groups_.size()) +
+                    " groups: " + std::string(status.message()) +
+                    "; make several posts, post without a stream, or set PEERLANE_STAGING_BYTES (" +
+                    std::to_string(peer_->config().stagingBytes) + ") higher at both sides");
 }
 
 // --- Moving ---
@@ -237,12 +235,12 @@ bool StagedTransfer::advance() {
   switch (state_) {
     case State::kReaching:
       if (!reached_.ended()) return false;
-      lane_->enter(this);
+      lane_->enter(half(), this);
       queued_ = true;
       state_ = State::kQueued;
       [[fallthrough]];
     case State::kQueued:
-      if (!lane_->isServed(this)) return false;
+      if (!lane_->isServed(half(), this)) return false;
       if (failure_.isOk() && !remoteReady()) return false;
       state_ = State::kMoving;
       if (failure_.isOk()) grant();
@@ -427,10 +425,10 @@ void StagedTransfer::end(const Status& status) {
   if (word_ != nullptr) {
     word_->store(kPoison, std::memory_order_release);
     executor_->returnWord(word_, passed_);
-    for (; waits_ > 0; --waits_) executor_->waitEnded();
+    if (std::exchange(isOnStream_, false)) executor_->waitEnded();
     word_ = nullptr;
   }
-  if (std::exchange(queued_, false)) lane_->leave(this);
+  if (std::exchange(queued_, false)) lane_->leave(half(), this);
   if (std::exchange(entered_, false)) blocks_.leaveLocals();
   if (std::exchange(watched_, false)) progress_.deviceStoresSeen();
   peer_->metrics().ended(status.code()).add();

@@ -83,14 +83,16 @@ class StagedTransfer final : public Pending {
     return steps_.front() == Step::kLocal || steps_.back() == Step::kLocal;
   }
   bool onStream() const { return word_ != nullptr; }
-  uint64_t offsetOf(size_t group) const;
+  StagingLane::Half half() const {
+    return options_.deviceStream ? StagingLane::Half::kOnStreams : StagingLane::Half::kWithout;
+  }
+  uint64_t offsetOf(size_t group) const { return lane_->offsetOf(half(), group); }
 
   Status prepare(std::span<const uint32_t> localIndex, std::span<const uint32_t> remoteIndex);
   Status chooseSteps();
   void cut(const std::vector<Piece>& pieces);
   Status prepareLocalSteps();
   Status enqueue();
-  Status hold(uint64_t value, DevicePost& out);
 
   bool advance();
   bool advanceMoving();
@@ -120,7 +122,7 @@ class StagedTransfer final : public Pending {
   std::atomic<uint64_t>* word_ = nullptr;  // what the user's stream waits for
   DevicePost reached_;
   DevicePost passed_;
-  uint64_t waits_ = 0;
+  bool isOnStream_ = false;  // something of it is
 
   State state_ = State::kReaching;
   bool entered_ = false;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StagingLane: the staging memory between this side and one peer, this side's piece and the peer's,
-// and whose turn it is. A transfer has all of it until it has ended: those that wait are served in
-// the order in which their streams come to them, so that none waits for one that cannot begin.
+// and whose turn it is. One half is for transfers on users' streams, the other for those without: a
+// stream that waits for its turn may hold up, in a hardware queue, the copies of a transfer that is
+// posted as it goes on, so it must not wait for that one. A transfer has all of its half until it
+// has ended: those that wait are served in the order in which their streams come to them, so that
+// none waits for one that cannot begin.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -19,16 +23,21 @@ namespace peerlane {
 
 class StagingLane final : public Task {
  public:
-  // So many groups of bytes are under way at once.
+  enum class Half : uint8_t { kOnStreams, kWithout };
+  // So many groups of bytes of a transfer are under way at once.
   static constexpr uint32_t kSlots = 4;
 
   // The lane of a peer; lives as long as that. Turned with it.
   static std::shared_ptr<StagingLane> of(PeerCore& peer);
-  explicit StagingLane(uint64_t bytes) : slotBytes_(bytes / kSlots / kPage * kPage) {}
+  explicit StagingLane(uint64_t bytes) : slotBytes_(bytes / kAllSlots / kPage * kPage) {}
 
   Turn turn() override { return Turn::kIdle; }
 
   uint64_t slotBytes() const { return slotBytes_; }
+  // Where the bytes of a transfer's group lie, here and at the peer.
+  uint64_t offsetOf(Half half, size_t group) const {
+    return (static_cast<size_t>(half) * kSlots + group % kSlots) * slotBytes_;
+  }
   // This side's, made when first asked for.
   Result<std::shared_ptr<StagingMemory>> memory(const PeerCore& peer);
   // The peer's. Nothing while its answer is awaited; the first call asks. A refusal is final.
@@ -39,15 +48,23 @@ class StagingLane final : public Task {
   void tell(const PeerCore& peer, const std::string& why);
 
   // By turns only. `who` is a name, nothing else.
-  void enter(const void* who) { queue_.push_back(who); }
-  bool isServed(const void* who) const { return !queue_.empty() && queue_.front() == who; }
-  void leave(const void* who) { std::erase(queue_, who); }
+  void enter(Half half, const void* who) { queueOf(half).push_back(who); }
+  bool isServed(Half half, const void* who) {
+    return !queueOf(half).empty() && queueOf(half).front() == who;
+  }
+  void leave(Half half, const void* who) { std::erase(queueOf(half), who); }
 
  private:
+  using Queue = std::deque<const void*>;
   static constexpr uint64_t kPage = 4096;
+  static constexpr uint32_t kHalves = 2;
+  static constexpr uint32_t kAllSlots = kHalves * kSlots;
+
+  uint64_t bytes() const { return slotBytes_ * kAllSlots; }
+  Queue& queueOf(Half half) { return queues_[static_cast<size_t>(half)]; }
 
   const uint64_t slotBytes_;
-  std::deque<const void*> queue_;
+  std::array<Queue, kHalves> queues_;
 
   std::mutex mutex_;
   std::shared_ptr<StagingMemory> memory_;  // under mutex_, as all below

@@ -111,15 +111,26 @@ class DeviceExecutor {
   virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                                   const DeviceIndices& indices = {}) = 0;
   // On a stream of the executor's own, for a thread on which others wait: kTryAgain instead of
-  // waiting for another thread, which a stream that takes no more work may hold in its post.
+  // waiting for another thread, which a stream that takes no more work may hold in its post. What
+  // adds to no counter waits for nothing that other streams wait for.
   virtual Result<DevicePost> tryPost(DeviceProgram& program) = 0;
   // Holds the stream until the counter line is at least `value`, or `abort` (a borrowed word) is
   // not 0. Whoever sees its end says so by waitEnded(), once.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                          const std::atomic<uint64_t>* abort) = 0;
-  // The same for `word`, a borrowed one that a CPU stores. No multiprocessor is used.
-  virtual Result<DevicePost> waitWord(DeviceStream stream, const std::atomic<uint64_t>* word,
-                                      uint64_t value) = 0;
+  // Work before which the stream is held until a borrowed word, which a CPU stores, is at least
+  // `value`. Without a program nothing is done then.
+  struct Held {
+    uint64_t value = 0;
+    DeviceProgram* program = nullptr;
+  };
+  // One after the other, and nothing that other threads post to this device comes in between:
+  // streams share hardware queues, in which the rest could stand behind what waits for its end. No
+  // multiprocessor is used for a wait. Errors: as post(), and kNotSupported (more than a stream
+  // takes at once). `posts` gets those that were enqueued, also after an error; if it got any,
+  // waitEnded() as above, once for all.
+  virtual Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
+                          std::span<const Held> work, std::vector<DevicePost>& posts) = 0;
   // A program of copies only, whose remote memory is not known yet: it was bound to kLateBase. The
   // stream waits where the copies would begin until resolve() says where the memory is, or refuse()
   // that there is none: then it goes on without a copy. One of the two, once; then waitEnded() as

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -69,6 +70,35 @@ TEST(SoftwareGpu, FreeWaitsForTheDeviceAndAllocationDoesNot) {
     freeing.join();
     IS_OK(cudaStreamQuery(stream));
   }));
+}
+
+// Eight hardware queues: the ninth stream shares that of the first one, and no other does.
+TEST(SoftwareGpu, StreamsShareQueues) {
+  for (const bool isApart : {false, true})
+    EXPECT_TRUE(inProcess([isApart] {
+      if (isApart) setenv("SOFTWARE_GPU_PRIORITIES", "apart", 1);
+      void* memory = nullptr;
+      IS_OK(cudaMalloc(&memory, 16));
+      cudaStream_t streams[9] = {};
+      for (cudaStream_t& stream : streams) stream = makeStream();
+      cudaStream_t urgent[8] = {};
+      for (cudaStream_t& stream : urgent)
+        IS_OK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, -5));
+      // Behind its first piece of work stands the second, and holds up the queue.
+      Gate gate(streams[0]);
+      IS_OK(cudaMemsetAsync(memory, 1, 16, streams[0]));
+      for (const cudaStream_t stream : streams) IS_OK(cudaMemsetAsync(memory, 2, 16, stream));
+      for (const cudaStream_t stream : urgent) IS_OK(cudaMemsetAsync(memory, 3, 16, stream));
+      for (int i = 1; i < 8; ++i) IS_OK(cudaStreamSynchronize(streams[i]));
+      // The first of these was made as the tenth stream.
+      for (int i = 0; i < (isApart ? 8 : 7); ++i) IS_OK(cudaStreamSynchronize(urgent[i]));
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      EXPECT_EQ(cudaErrorNotReady, cudaStreamQuery(streams[8]));
+      EXPECT_EQ(isApart ? cudaSuccess : cudaErrorNotReady, cudaStreamQuery(urgent[7]));
+      gate.open = true;
+      IS_OK(cudaDeviceSynchronize());
+      IS_OK(cudaStreamQuery(streams[8]));
+    }));
 }
 
 TEST(SoftwareGpu, ACopyWithoutAccessFailsTheDevice) {

@@ -42,17 +42,23 @@ INSTANTIATE_TEST_SUITE_P(Queues, FullQueue, ::testing::Values("ManyQueues", "One
 // own, over and over.
 class Poster {
  public:
-  // `wait` is posted first, by the caller, and again after every `every` of them.
+  // `wait` is posted first, by the caller, and after start() again after every `every` of them.
   Poster(const Side& side, size_t index, size_t every,
          std::function<Result<Transfer>(DeviceStream)> wait)
-      : side_(side), index_(index), stream_(index == 0 ? side.stream : makeStream()) {
-    keep(wait(side_.lane(stream_)), waits_);
-    thread_ = std::thread([this, every, wait = std::move(wait)] {
+      : side_(side),
+        index_(index),
+        every_(every),
+        wait_(std::move(wait)),
+        stream_(index == 0 ? side.stream : makeStream()) {
+    keep(wait_(side_.lane(stream_)), waits_);
+  }
+  void start() {
+    thread_ = std::thread([this] {
       mustCuda(cudaSetDevice(side_.device.index), "cudaSetDevice");
       // So that they do not all stop in the same call.
       for (size_t i = 0; i < index_; ++i) touch(0);
       for (size_t i = 0; i < kRounds && !isLost_; ++i) {
-        if (i != 0 && i % every == 0) keep(wait(side_.lane(stream_)), waits_);
+        if (i != 0 && i % every_ == 0) keep(wait_(side_.lane(stream_)), waits_);
         postOne(i);
         made_.store(i + 1, std::memory_order_release);
       }
@@ -128,7 +134,8 @@ class Poster {
   }
 
   const Side& side_;
-  const size_t index_;
+  const size_t index_, every_;
+  const std::function<Result<Transfer>(DeviceStream)> wait_;
   const cudaStream_t stream_;
   std::atomic<size_t> made_{0};
   std::atomic<bool> isLost_{false};
@@ -166,6 +173,8 @@ Posters postersOn(const Side& side, size_t every,
   Posters posters;
   for (size_t i = 0; i < kStreams; ++i)
     posters.push_back(std::make_unique<Poster>(side, i, every, wait));
+  // Not before: who has filled a queue stops everybody who posts, the caller too.
+  for (const auto& poster : posters) poster->start();
   return posters;
 }
 

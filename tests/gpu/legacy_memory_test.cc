@@ -2,14 +2,17 @@
 //
 // cudaMalloc memory, which travels by a legacy IPC handle: into other PID namespaces, where such a
 // handle may not lead anywhere, and into contexts with several GPUs, each of which opens its own.
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include "tests/gpu/two_processes.h"
 
@@ -23,30 +26,54 @@ int waitFor(pid_t child) {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-// Where this takes rights that are not there, nothing can be tested.
-bool mayMakeNamespaces() {
-  const pid_t child = fork();
-  if (child == 0) _exit(unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 ? 0 : 1);
-  return waitFor(child) == 0;
+constexpr int kNamespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNS;
+
+// A /proc of the namespace that this is the first process of: CUDA does not start without one.
+bool mountProc() {
+  return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0;
 }
 
-// The same side, as the first process of a PID namespace; with a /proc of its own, too, as
-// containers have it. The one between the two makes the namespace: who has made one cannot start a
-// thread of its own any more, which the leak sanitizer wants at the end of a side.
-SideFunction inOwnNamespace(SideFunction side, bool ownProc) {
-  return [side = std::move(side), ownProc](const Line& line) {
+// Why sides cannot have namespaces of their own here, as `unshare --pid --ipc --fork --mount-proc`
+// makes them; empty: they can.
+std::string whyNoNamespaces() {
+  const pid_t maker = fork();
+  if (maker == 0) {
+    if (unshare(kNamespaces) != 0) _exit(errno);
+    const pid_t inner = fork();
+    if (inner == 0) _exit(mountProc() ? 0 : errno);
+    _exit(inner < 0 ? errno : waitFor(inner));
+  }
+  const int error = waitFor(maker);
+  return error == 0
+             ? ""
+             : std::string("no PID namespaces with a /proc of their own: ") + std::strerror(error);
+}
+
+#define PEERLANE_NEEDS_NAMESPACES() \
+  if (const std::string why = whyNoNamespaces(); !why.empty()) GTEST_SKIP() << why
+
+// Whether GPUs in software look for processes in the /proc around the namespaces, so that they find
+// each other, or each in its own. Those in hardware ask nobody.
+enum class Handles { kLeadThere, kLeadNowhere };
+
+// The same side, as the first process of a PID namespace. The one between the two makes the
+// namespace: who has made one cannot start a thread of its own any more, which the leak sanitizer
+// wants at the end of a side.
+SideFunction inOwnNamespace(SideFunction side, Handles handles) {
+  return [side = std::move(side), handles](const Line& line) {
     std::fflush(nullptr);
     const pid_t maker = fork();
     if (maker == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (unshare(CLONE_NEWPID | (ownProc ? CLONE_NEWNS : 0)) != 0)
-        die("unshare", Status(Code::kSystem, "a PID namespace"));
+      if (unshare(kNamespaces) != 0) die("unshare", Status(Code::kSystem, std::strerror(errno)));
       const pid_t inner = fork();
       if (inner != 0) std::_Exit(waitFor(inner));
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (ownProc && (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-                      mount("proc", "/proc", "proc", 0, nullptr) != 0))
-        die("mount", Status(Code::kSystem, "a /proc for the namespace"));
+      const int around = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+      if (!mountProc()) die("mount", Status(Code::kSystem, std::strerror(errno)));
+      if (handles == Handles::kLeadThere)
+        setenv("SOFTWARE_GPU_PROC", ("/proc/self/fd/" + std::to_string(around)).c_str(), 1);
       side(line);
       std::fflush(nullptr);
       std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
@@ -104,7 +131,7 @@ void exchangeAll(int index, const Line& line, Expected expected, const std::stri
 TEST(LegacyMemory, IsRefusedUnderStrictWhereItWouldBeStaged) {
   PEERLANE_NEEDS_GPUS(1);
   if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
-  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  PEERLANE_NEEDS_NAMESPACES();
   const auto strict = [](int index) {
     return [index](const Line& line) {
       setenv("PEERLANE_STRICT", "1", 1);
@@ -120,7 +147,7 @@ TEST(LegacyMemory, IsRefusedUnderStrictWhereItWouldBeStaged) {
       line.meet();
     };
   };
-  EXPECT_TRUE(runTwo(strict(0), inOwnNamespace(strict(1), false)));
+  EXPECT_TRUE(runTwo(strict(0), inOwnNamespace(strict(1), Handles::kLeadThere)));
 }
 
 SideFunction side(int index, Expected expected, const char* ipc = nullptr,
@@ -136,32 +163,31 @@ TEST(LegacyMemory, IsReachedInOnePidNamespaceWithoutATrial) {
   EXPECT_TRUE(runTwo(side(0, Expected::kStraight), side(1, Expected::kStraight)));
 }
 
-// On GPUs in software a process is found by the /proc of who looks for it: a shared one shows it.
 TEST(LegacyMemory, IsReachedInAnotherPidNamespaceWhereTheDriverAllowsIt) {
   PEERLANE_NEEDS_GPUS(1);
-  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  PEERLANE_NEEDS_NAMESPACES();
   const Expected expected = inSoftware() ? Expected::kStraight : Expected::kEither;
-  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), false)));
-  EXPECT_TRUE(runTwo(inOwnNamespace(side(0, expected), false), side(1, expected)));
+  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), Handles::kLeadThere)));
+  EXPECT_TRUE(runTwo(inOwnNamespace(side(0, expected), Handles::kLeadThere), side(1, expected)));
 }
 
 TEST(LegacyMemory, IsStagedInAnotherPidNamespaceWhereItsHandlesLeadNowhere) {
   PEERLANE_NEEDS_GPUS(1);
-  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
+  PEERLANE_NEEDS_NAMESPACES();
   const Expected expected = inSoftware() ? Expected::kStaged : Expected::kEither;
-  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), true)));
+  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), Handles::kLeadNowhere)));
 }
 
 // The side that fails is told to by GPUs in software; the other one is not concerned.
 TEST(LegacyMemory, IsStagedInAnotherPidNamespaceWhereItsHandlesFail) {
   PEERLANE_NEEDS_GPUS(1);
   if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
-  if (!mayMakeNamespaces()) GTEST_SKIP() << "needs the right to make PID namespaces";
-  EXPECT_TRUE(
-      runTwo(side(0, Expected::kStraight),
-             inOwnNamespace(side(1, Expected::kStaged, "refused", "cudaIpcOpenMemHandle"), false)));
+  PEERLANE_NEEDS_NAMESPACES();
+  EXPECT_TRUE(runTwo(side(0, Expected::kStraight),
+                     inOwnNamespace(side(1, Expected::kStaged, "refused", "cudaIpcOpenMemHandle"),
+                                    Handles::kLeadThere)));
   EXPECT_TRUE(runTwo(side(0, Expected::kStaged, "wrong", "led to other memory"),
-                     inOwnNamespace(side(1, Expected::kStraight), false)));
+                     inOwnNamespace(side(1, Expected::kStraight), Handles::kLeadThere)));
 }
 
 // A context with two GPUs reads and writes from both, whichever the peer's memory is on, and in

@@ -192,24 +192,6 @@ TEST(StagedOrder, IsNotThatOfPosting) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-TEST(StagedOrder, ManyStreamsAtOnce) {
-  PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
-    (void)line.receive();
-    constexpr size_t kParts = 8;
-    constexpr size_t kPart = kBytes / kParts / 4 * 4;
-    std::vector<Transfer> posted;
-    for (size_t i = 0; i < kParts; ++i) {
-      PostOptions options;
-      if (i % 2 == 0) options.deviceStream = side.lane(makeStream());
-      const Block part = side.block(i * kPart, kPart);
-      posted.push_back(must(get(side.peer, {&part, 1}, options), "get"));
-    }
-    for (const Transfer& transfer : posted) must(transfer.wait(kPatience), "wait");
-    EXPECT_EQ(wrongWords(side.region.data(), kParts * kPart, 77), 0u);
-  }));
-}
-
 // --- Plans ---
 
 TEST(StagedPlans, PagesByNumber) {
@@ -306,6 +288,29 @@ TEST(StagedRefusals, UnequalStagingMemory) {
         mustSync(side.stream);
       },
       2 * kStaging));
+}
+
+// The host does not wait for room on a stream that waits for the host.
+TEST(StagedRefusals, MoreThanAStreamTakes) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
+    (void)line.receive();
+    constexpr size_t kPieces = 1200, kEvery = 2048;
+    std::vector<Block> pieces;
+    for (size_t i = 0; i < kPieces; ++i) pieces.push_back(side.block(i * kEvery, kEvery / 2));
+    PostOptions options;
+    options.engine = Engine::kCe;
+    options.deviceStream = side.lane();
+    const Status status = get(side.peer, pieces, options).status();
+    EXPECT_EQ(status.code(), Code::kNotSupported);
+    for (const char* part : {"a stream takes 1000 at once", "PEERLANE_STAGING_BYTES (262144)"})
+      EXPECT_NE(status.message().find(part), std::string_view::npos) << status.toString();
+    mustSync(side.stream);
+    options.deviceStream = {};
+    must(must(get(side.peer, pieces, options), "get").wait(kPatience), "wait");
+    for (size_t i = 0; i < kPieces; i += 100)
+      EXPECT_EQ(wrongWords(side.region.data() + i * kEvery, kEvery / 2, 77, i * kEvery), 0u) << i;
+  }));
 }
 
 TEST(StagedRefusals, InAGraph) {

@@ -15,17 +15,18 @@
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
 #include "peerlane/program/kernel/word_kernel.h"
-#include "peerlane/program/stream/copy_engine.h"
+#include "peerlane/program/stream/copy_poster.h"
 #include "peerlane/program/stream/counter_lanes.h"
 #include "peerlane/program/stream/descriptor_arena.h"
+#include "peerlane/program/stream/errands.h"
 #include "peerlane/program/stream/lane_areas.h"
 #include "peerlane/program/stream/lent_words.h"
 #include "peerlane/program/stream/stream_capture.h"
 #include "peerlane/program/stream/stream_lanes.h"
-#include "peerlane/program/stream/stream_launch.h"
 #include "peerlane/program/stream/stream_program.h"
 #include "peerlane/program/stream/stream_region_names.h"
 #include "peerlane/program/stream/stream_steps.h"
+#include "peerlane/program/stream/word_ops.h"
 
 namespace peerlane::stream {
 namespace {
@@ -37,9 +38,16 @@ using cuda::CurrentContext;
 constexpr uint32_t kMostCaptured = 1024;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
+constexpr uint32_t kOwnStreams = 4;
+// A stream takes 1024 pieces of work, and then whoever posts waits (docs/gotchas.md).
+constexpr size_t kMostHeldWork = 1000;
 
-CUdeviceptr deviceAddress(const void* pointer) {
-  return reinterpret_cast<CUdeviceptr>(pointer);
+// At most so many pieces of work for a stream.
+size_t workOf(const DeviceExecutor::Held& held) {
+  const size_t wait = held.value == 0 ? 0 : 1;
+  if (held.program == nullptr) return wait + 1;
+  const auto& program = static_cast<const StreamProgram&>(*held.program);
+  return wait + 1 + (program.engine() == Engine::kCe ? program.pieces().size() : 1);
 }
 
 uint64_t* plain(std::atomic<uint64_t>* word) {
@@ -80,8 +88,8 @@ class StreamExecutor final : public DeviceExecutor {
   Result<DevicePost> tryPost(DeviceProgram& program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
-  Result<DevicePost> waitWord(DeviceStream stream, const std::atomic<uint64_t>* word,
-                              uint64_t value) override;
+  Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
+                  std::span<const Held> work, std::vector<DevicePost>& posts) override;
   Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
   void resolve(const LatePost& late, std::byte* base) override;
   void refuse(const LatePost& late) override;
@@ -113,26 +121,16 @@ class StreamExecutor final : public DeviceExecutor {
   std::string explain() const override;
 
  private:
+  static Result<DevicePost> tellEnd(StreamLane& lane);
+  Result<DevicePost> enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
+                                 const Held& work);
   Status importOnce();
   Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
   Status checkCapture(DeviceStream stream);
-  static Status storeWord(void* stream, const void* word, uint64_t value);
-  static Status awaitWord(void* stream, const void* word, uint64_t atLeast);
   // Under mutex_, and counters_->mutex where the program adds to a counter.
   Result<DevicePost> enqueue(const StreamProgram& program, DeviceStream stream,
                              const DeviceIndices& indices);
-  Result<DevicePost> enqueue(const StreamProgram& program, StreamLane& lane,
-                             const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
-                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
-                                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
-  // The stream was told to store the next number to its completion word.
-  static DevicePost posted(StreamLane& lane) {
-    lane.last = {lane.completion, ++lane.posted, lane.fault};
-    return lane.last;
-  }
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const EngineChoice choice_;
@@ -144,11 +142,12 @@ class StreamExecutor final : public DeviceExecutor {
   std::mutex mutex_;
   PinnedPool pool_;  // under mutex_, as all below
   StreamLanes lanes_{gpu_, pool_};
-  CopyEngine copyEngine_;
+  CopyPoster copies_{pool_};
   StreamCapture capture_{gpu_, counters_, mutex_, pool_};
   LentWords lentWords_{pool_, mutex_};
   LaneAreas areas_{gpu_};
-  std::vector<kernel::CopyPiece> scratch_;
+
+  Errands errands_{gpu_};
 };
 
 StreamExecutor::~StreamExecutor() {
@@ -167,13 +166,15 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
-  descriptors_ = std::make_shared<DescriptorArena>(slab_, StreamLanes::kBytes + kGraphBytes);
+  constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
+  descriptors_ = std::make_shared<DescriptorArena>(slab_, kWordBytes);
   PEERLANE_RETURN_IF_ERROR(importOnce());
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
-  capture_.open(setUpStream_, slab_->data() + StreamLanes::kBytes, kMostCaptured);
+  capture_.open(setUpStream_, slab_->data() + 2 * StreamLanes::kBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
-  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data()));
+  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data(), kOwnStreams, 0));
+  PEERLANE_RETURN_IF_ERROR(errands_.open(slab_->data() + StreamLanes::kBytes));
   return Status::ok();
 }
 
@@ -220,19 +221,6 @@ Status StreamExecutor::upload(StreamProgram& program) {
   return status;
 }
 
-// Behind a fence for the whole system.
-Status StreamExecutor::storeWord(void* stream, const void* word, uint64_t value) {
-  return check(api().cuStreamWriteValue64(static_cast<CUstream>(stream), deviceAddress(word), value,
-                                          CU_STREAM_WRITE_VALUE_DEFAULT),
-               "cuStreamWriteValue64");
-}
-
-Status StreamExecutor::awaitWord(void* stream, const void* word, uint64_t atLeast) {
-  return check(api().cuStreamWaitValue64(static_cast<CUstream>(stream), deviceAddress(word),
-                                         atLeast, CU_STREAM_WAIT_VALUE_GEQ),
-               "cuStreamWaitValue64");
-}
-
 Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
                                         const DeviceIndices& indices) {
   const auto& program = static_cast<const StreamProgram&>(base);
@@ -246,10 +234,10 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
 Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
+  if (program.counter() == nullptr) return errands_.tryPost(program);
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  std::unique_lock<std::mutex> counting;
-  if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex, std::try_to_lock);
-  if (!lock || (program.counter() != nullptr && !counting))
+  const std::unique_lock counting(counters_->mutex, std::try_to_lock);
+  if (!lock || !counting)
     return Status(Code::kTryAgain, "another thread is posting to " + device().toString());
   return enqueue(program, {}, {});
 }
@@ -257,7 +245,7 @@ Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
 Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
                                            const DeviceIndices& indices) {
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  if (program.counter() == nullptr) return enqueue(program, *lane, indices, nullptr);
+  if (program.counter() == nullptr) return copies_.post(program, *lane, indices, nullptr);
   CounterLanes& lanes = counters_->lanes;
   const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
   if (claim.word == nullptr) return signalTaken();
@@ -265,67 +253,12 @@ Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceS
   if (claim.after.word() != nullptr) {
     before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
   }
-  auto posted = before.isOk() ? enqueue(program, *lane, indices, &claim) : before;
+  auto posted = before.isOk() ? copies_.post(program, *lane, indices, &claim) : before;
   if (posted.isOk())
     lanes.settle(program.counter(), claim, *posted);
   else
     lanes.undo(program.counter(), claim, program.counterAdd());
   return posted;
-}
-
-// Block numbers in device memory are known to kernels only.
-Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, StreamLane& lane,
-                                           const DeviceIndices& indices,
-                                           const CounterLanes::Claim* counter) {
-  if (program.engine() == Engine::kCe && !indices.onDevice)
-    return byCopyEngine(program, lane, indices, counter);
-  return byKernel(program, lane, indices, counter);
-}
-
-Result<DevicePost> StreamExecutor::byKernel(const StreamProgram& program, StreamLane& lane,
-                                            const DeviceIndices& indices,
-                                            const CounterLanes::Claim* counter) {
-  const uint64_t number = lane.posted + 1;
-  kernel::CopyLaunch launch;
-  launch.stream = lane.stream;
-  launch.arrivals = lane.words.arrivals;
-  if (counter != nullptr) {
-    launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
-    launch.tail.storeCount = 1;
-  }
-  launch.tail.completion = {plain(lane.completion), {nullptr, number}};
-  PinnedBlock held;
-  PEERLANE_RETURN_IF_ERROR(
-      describeCopies(program, indices, plain(lane.fault), number, pool_, launch, held));
-  if (Status launched = kernel::launchCopy(launch); !launched.isOk()) {
-    if (held.data != nullptr) pool_.giveBack(held);
-    return launched;
-  }
-  const DevicePost post = posted(lane);
-  if (held.data != nullptr) lane.held.emplace_back(post, held);
-  return post;
-}
-
-// One word is stored behind the copies, for each costs the stream some microseconds: where a
-// counter is stored, its word tells the end as well.
-Result<DevicePost> StreamExecutor::byCopyEngine(const StreamProgram& program, StreamLane& lane,
-                                                const DeviceIndices& indices,
-                                                const CounterLanes::Claim* counter) {
-  auto* const stream = static_cast<CUstream>(lane.stream);
-  if (program.blocks().blockBytes != 0) {
-    scratch_.clear();
-    program.expand(indices, scratch_);
-    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(scratch_, stream));
-  } else {
-    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), stream));
-  }
-  if (counter == nullptr) {
-    PEERLANE_RETURN_IF_ERROR(storeWord(stream, lane.completion, lane.posted + 1));
-    return posted(lane);
-  }
-  PEERLANE_RETURN_IF_ERROR(storeWord(stream, counter->word, counter->total));
-  lane.last = {reinterpret_cast<const std::atomic<uint64_t>*>(counter->word), counter->total};
-  return lane.last;
 }
 
 Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
@@ -342,19 +275,47 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
   launch.stream = lane->stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
   CudaReclaimer::instance().waitBegins();
-  return posted(*lane);
+  return lane->tellsEnd();
 }
 
-Result<DevicePost> StreamExecutor::waitWord(DeviceStream given, const std::atomic<uint64_t>* word,
-                                            uint64_t value) {
+Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>* word,
+                                std::span<const Held> work, std::vector<DevicePost>& posts) {
+  size_t pieces = 0;
+  for (const Held& each : work) pieces += workOf(each);
+  if (pieces > kMostHeldWork)
+    return Status(Code::kNotSupported, std::to_string(pieces) +
+                                           " waits and copies in one post; a stream takes " +
+                                           std::to_string(kMostHeldWork) + " at once");
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  PEERLANE_RETURN_IF_ERROR(awaitWord(lane->stream, word, value));
-  if (Status stored = storeWord(lane->stream, lane->completion, lane->posted + 1); !stored.isOk())
-    return stored;
   CudaReclaimer::instance().waitBegins();
-  return posted(*lane);
+  Status status;
+  for (const Held& each : work) {
+    auto posted = enqueueHeld(*lane, word, each);
+    // The wait may be there without the work: the word is in use until the stream has passed it.
+    if (!posted.isOk()) {
+      status = posted.status();
+      posted = tellEnd(*lane);
+    }
+    if (posted.isOk()) posts.push_back(*posted);
+    if (!status.isOk()) break;
+  }
+  if (posts.empty()) CudaReclaimer::instance().waitEnded();
+  return status;
+}
+
+Result<DevicePost> StreamExecutor::tellEnd(StreamLane& lane) {
+  PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, lane.completion, lane.posted + 1));
+  return lane.tellsEnd();
+}
+
+Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
+                                               const Held& work) {
+  if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(lane.stream, word, work.value));
+  if (work.program != nullptr)
+    return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr);
+  return tellEnd(lane);
 }
 
 // The kernel reads its pieces from host memory, when the gate is open; until then they may be
@@ -383,7 +344,7 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
       pool_.giveBack(held);
       return status;
     }
-    late.post = posted(*lane);
+    late.post = lane->tellsEnd();
     late.pieces = held.data;
     late.count = program.pieces().size();
     lane->held.emplace_back(late.post, held);
@@ -457,7 +418,7 @@ Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const
                                  ->launch(calls[i], completion, lane->words, lane->stream));
   }
   CudaReclaimer::instance().waitBegins();
-  return posted(*lane);
+  return lane->tellsEnd();
 }
 
 Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureSteps(
@@ -548,7 +509,7 @@ Status StreamExecutor::health() {
 
 std::string StreamExecutor::explain() const {
   return device().toString() + ": engines by size, " + choice_.toString() + "; " +
-         copyEngine_.explain();
+         copies_.explain();
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ struct StreamLane {
   std::deque<std::pair<DevicePost, PinnedBlock>> held;  // and the posts that read them
 
   bool idle() const { return last.ended(); }
+  // The stream was told to store the next number to its completion word.
+  DevicePost tellsEnd() {
+    last = {completion, ++posted, fault};
+    return last;
+  }
 };
 
 }  // namespace peerlane::stream

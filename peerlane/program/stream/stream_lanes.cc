@@ -15,17 +15,17 @@ using cuda::check;
 
 StreamLanes::~StreamLanes() {
   const cuda::CurrentContext current(*gpu_);
-  for (void* stream : ownStreams_)
-    if (stream != nullptr) (void)cudaStreamDestroy(static_cast<CUstream>(stream));
+  for (void* stream : ownStreams_) (void)cudaStreamDestroy(static_cast<CUstream>(stream));
 }
 
-Status StreamLanes::open(std::byte* deviceWords) {
+Status StreamLanes::open(std::byte* deviceWords, uint32_t ownStreams, int ownPriority) {
   deviceWords_ = deviceWords;
-  for (void*& stream : ownStreams_) {
+  for (uint32_t i = 0; i < ownStreams; ++i) {
     CUstream made = nullptr;
     PEERLANE_RETURN_IF_ERROR(
-        check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate"));
-    stream = made;
+        check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, ownPriority),
+              "cudaStreamCreateWithPriority"));
+    ownStreams_.push_back(made);
   }
   PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kBytes));
   std::memset(words.data, 0, kBytes);
@@ -40,7 +40,7 @@ bool StreamLanes::owns(DeviceStream stream) const {
 }
 
 Result<StreamLane*> StreamLanes::of(DeviceStream given) {
-  void* const stream = given ? given.handle() : ownStreams_[nextOwn_++ % kOwnStreams];
+  void* const stream = given ? given.handle() : ownStreams_[nextOwn_++ % ownStreams_.size()];
   unsigned long long id = 0;
   PEERLANE_RETURN_IF_ERROR(
       check(api().cuStreamGetId(static_cast<CUstream>(stream), &id), "cuStreamGetId"));

@@ -4,7 +4,6 @@
 // External synchronization required, but for what is said to need none.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
@@ -28,8 +27,9 @@ class StreamLanes {
   StreamLanes(const StreamLanes&) = delete;
   StreamLanes& operator=(const StreamLanes&) = delete;
 
-  // `deviceWords`: kBytes of zeroed memory of the GPU, which is current.
-  Status open(std::byte* deviceWords);
+  // `deviceWords`: kBytes of zeroed memory of the GPU, which is current. `ownPriority`: of the
+  // streams of its own, as CUDA counts them.
+  Status open(std::byte* deviceWords, uint32_t ownStreams, int ownPriority);
   // With the GPU current; no stream: one of our own. Errors: kNotSupported (it is being captured),
   // kInvalidArgument (of another GPU), kTryAgain (work is under way on too many).
   Result<StreamLane*> of(DeviceStream stream);
@@ -39,13 +39,12 @@ class StreamLanes {
   void forgetWords(const std::byte* address, size_t bytes);
 
  private:
-  static constexpr uint32_t kOwnStreams = 4;
   Result<StreamLane*> make(void* stream, uint64_t id);
   void letGo(StreamLane& lane);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   PinnedPool& pool_;
-  std::array<void*, kOwnStreams> ownStreams_{};  // CUstream
+  std::vector<void*> ownStreams_;  // CUstream
   uint32_t nextOwn_ = 0;
   std::byte* deviceWords_ = nullptr;
   std::byte* pinnedWords_ = nullptr;

@@ -24,6 +24,8 @@ inline constexpr size_t kDeviceBytes = size_t{8} << 30;
 inline constexpr int kMultiprocessors = 16;
 
 int deviceCount();
+// As the real driver, it does not start where /proc is not that of the process's PID namespace.
+bool isRightProc();
 inline bool isDevice(int device) {
   return device >= 0 && device < deviceCount();
 }

@@ -80,6 +80,7 @@ using namespace peerlane::softgpu;
 extern "C" {
 
 CUresult cuInit(unsigned /*flags*/) {
+  if (!isRightProc()) return CUDA_ERROR_OPERATING_SYSTEM;
   return deviceCount() == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 

@@ -20,6 +20,7 @@ const char* textOf(cudaError_t error) {
     case cudaErrorIllegalState: return "the operation cannot be performed in the present state";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorOperatingSystem: return "OS call failed or operation not supported on this OS";
     case cudaErrorPeerAccessUnsupported:
       return "peer access is not supported between these two devices";
     case cudaErrorPeerAccessAlreadyEnabled: return "peer access is already enabled";

@@ -2,7 +2,8 @@
 //
 // cudaMalloc and its kin, pinned host memory, IPC handles. SOFTWARE_GPU_IPC in the environment of
 // who opens handles says how they fail him, as they do between PID namespaces on some machines:
-// "refused", or "wrong": they lead to other memory.
+// "refused", or "wrong": they lead to other memory. A handle leads to a process of whichever
+// namespace where SOFTWARE_GPU_PROC names a /proc that shows both.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,10 +41,17 @@ Opened& opened() {
   return *only;
 }
 
-// As /proc has it, which may be of a PID namespace around this one.
+// Where processes are found.
+std::string proc() {
+  const char* asked = std::getenv("SOFTWARE_GPU_PROC");
+  return asked == nullptr ? "/proc" : asked;
+}
+
+// As that has it, which may be of a PID namespace around this one.
 pid_t ownPid() {
   char text[16] = {};
-  return readlink("/proc/self", text, sizeof(text) - 1) > 0 ? std::atoi(text) : getpid();
+  return readlink((proc() + "/self").c_str(), text, sizeof(text) - 1) > 0 ? std::atoi(text)
+                                                                          : getpid();
 }
 
 bool ipcFails(const char* how) {
@@ -102,7 +110,7 @@ cudaError_t openHandle(void** pointer, const cudaIpcMemHandle_t& handle) {
   AllocationPtr& entry = all.byName[{content.name, device}];
   if (entry == nullptr) {
     const std::string path =
-        "/proc/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
+        proc() + "/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
     auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
     if (physical == nullptr || physical->name != content.name || !isDevice(physical->device)) {

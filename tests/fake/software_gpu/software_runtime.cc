@@ -71,7 +71,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = deviceCount();
+  *count = isRightProc() ? deviceCount() : 0;
+  if (!isRightProc()) return note(cudaErrorOperatingSystem);
   return note(*count == 0 ? cudaErrorInsufficientDriver : cudaSuccess);
 }
 
@@ -157,18 +158,25 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*
 
 // --- Streams ---
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
-  *stream = reinterpret_cast<cudaStream_t>(makeStream(flags).get());
+  if (least != nullptr) *least = HardwareQueue::leastPriority();
+  if (greatest != nullptr) *greatest = HardwareQueue::greatestPriority();
   return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
+  *stream = reinterpret_cast<cudaStream_t>(makeStream(flags, priority).get());
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
-}
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int /*priority*/) {
-  return cudaStreamCreateWithFlags(stream, flags);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {

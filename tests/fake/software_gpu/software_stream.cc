@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <map>
-#include <string>
 #include <thread>
 
 #include "tests/fake/software_gpu/software_device.h"
@@ -18,38 +16,6 @@ namespace {
 constexpr size_t kMostQueued = 1024;
 
 std::atomic<uint64_t> lastStreamId{16};
-
-// The one hardware queue of a device, where there is but one.
-class SharedQueue {
- public:
-  // Null: each stream has its own.
-  static SharedQueue* of(int device) {
-    static const bool isShared = [] {
-      const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-      return connections != nullptr && std::string(connections) == "1";
-    }();
-    static auto* const all = new std::array<SharedQueue, kMostDevices>;
-    return isShared ? &(*all)[static_cast<size_t>(device)] : nullptr;
-  }
-  uint64_t add() {
-    const std::lock_guard lock(mutex_);
-    return ++added_;
-  }
-  void waitFor(uint64_t place) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return gone_ + 1 == place; });
-  }
-  void leave() {
-    const std::lock_guard lock(mutex_);
-    ++gone_;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t added_ = 0, gone_ = 0;
-};
 
 // Leaked: streams outlive static objects.
 struct Streams {
@@ -67,7 +33,7 @@ StreamPtr legacyOf(int device) {
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
   StreamPtr& stream = all.legacy[static_cast<size_t>(device)];
-  if (stream == nullptr) stream = std::make_shared<Stream>(device, 0, true);
+  if (stream == nullptr) stream = std::make_shared<Stream>(device, 0, 0, true);
   return stream;
 }
 
@@ -100,15 +66,17 @@ void StreamPoint::wait() const {
   if (stream != nullptr) stream->waitFor(number);
 }
 
-Stream::Stream(int device, unsigned flags, bool isLegacy)
-    : device_(device), flags_(flags), isLegacy_(isLegacy), id_(++lastStreamId) {}
+Stream::Stream(int device, unsigned flags, int priority, bool isLegacy)
+    : device_(device),
+      flags_(flags),
+      isLegacy_(isLegacy),
+      id_(++lastStreamId),
+      shared_(HardwareQueue::next(device, priority)) {}
 
 StreamPoint Stream::enqueue(Work work, std::vector<StreamPoint> after, bool holdsQueue) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return queue_.size() < kMostQueued; });
-  SharedQueue* const shared = SharedQueue::of(device_);
-  queue_.push_back(
-      {std::move(work), std::move(after), holdsQueue, shared == nullptr ? 0 : shared->add()});
+  queue_.push_back({std::move(work), std::move(after), holdsQueue, shared_.add()});
   if (!started_) {
     started_ = true;
     std::thread([self = shared_from_this()] { self->run(); }).detach();
@@ -152,13 +120,12 @@ void Stream::run() {
     queue_.pop_front();
     changed_.notify_all();
     lock.unlock();
-    SharedQueue* const shared = SharedQueue::of(device_);
-    if (shared != nullptr) shared->waitFor(item.place);
+    shared_.waitFor(item.place);
     for (const StreamPoint& point : item.after) point.wait();
-    if (shared != nullptr && !item.holdsQueue) shared->leave();
+    if (!item.holdsQueue) shared_.leave();
     // A device that has failed does nothing more.
     if (healthOf(device_) == cudaSuccess) item.work();
-    if (shared != nullptr && item.holdsQueue) shared->leave();
+    if (item.holdsQueue) shared_.leave();
     item = {};
     lock.lock();
     ++finished_;
@@ -175,8 +142,8 @@ void PollPause::wait() {
         std::chrono::microseconds(std::min(kMost, (turns_ - kYields) * kStep)));
 }
 
-StreamPtr makeStream(unsigned flags) {
-  auto made = std::make_shared<Stream>(currentDevice(), flags, false);
+StreamPtr makeStream(unsigned flags, int priority) {
+  auto made = std::make_shared<Stream>(currentDevice(), flags, priority, false);
   Streams& all = streams();
   const std::lock_guard lock(all.mutex);
   all.byHandle.emplace(made.get(), made);

@@ -3,9 +3,8 @@
 // Streams of the software GPU: each is a thread that does one piece of work after the other, so
 // that what waits on one does not hold up another. Events are places in a stream. A stream that is
 // being captured (software_graph.h) collects its work instead. Any thread may call. As on the real
-// thing, who puts more than 1024 pieces of work on a stream waits until there is room; and with
-// CUDA_DEVICE_MAX_CONNECTIONS=1 the streams of a device share one queue, in which nothing begins
-// before what was put there earlier.
+// thing, who puts more than 1024 pieces of work on a stream waits until there is room; and the
+// streams of a device share its hardware queues (software_queue.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,6 +17,8 @@
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "tests/fake/software_gpu/software_queue.h"
 
 namespace peerlane::softgpu {
 
@@ -36,7 +37,7 @@ struct StreamPoint {
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  Stream(int device, unsigned flags, bool isLegacy);
+  Stream(int device, unsigned flags, int priority, bool isLegacy);
 
   int device() const { return device_; }
   uint64_t id() const { return id_; }
@@ -45,8 +46,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Waits for the legacy stream, and that for it.
   bool isBlocking() const { return !isLegacy_ && (flags_ & cudaStreamNonBlocking) == 0; }
 
-  // The work begins when all of `after` is reached. What `holdsQueue` lets nothing behind it in a
-  // shared queue begin before its end.
+  // The work begins when all of `after` is reached. What `holdsQueue` lets nothing behind it in its
+  // queue begin before its end.
   StreamPoint enqueue(Work work, std::vector<StreamPoint> after, bool holdsQueue);
   StreamPoint end();  // behind all that is enqueued
   bool isReached(uint64_t number);
@@ -60,7 +61,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Work work;
     std::vector<StreamPoint> after;
     bool holdsQueue = false;
-    uint64_t place = 0;  // in the device's queue
+    uint64_t place = 0;  // in the queue
   };
   void run();
 
@@ -68,6 +69,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const unsigned flags_;
   const bool isLegacy_;
   const uint64_t id_;
+  HardwareQueue& shared_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;
@@ -84,7 +86,7 @@ class PollPause {
   uint32_t turns_ = 0;
 };
 
-StreamPtr makeStream(unsigned flags);
+StreamPtr makeStream(unsigned flags, int priority = 0);
 // Null: no such stream. The default stream is the current device's.
 StreamPtr findStream(cudaStream_t handle);
 bool destroyStream(cudaStream_t handle);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CopyPoster: enqueues the copies of a program on a stream, and what tells their end behind them.
+// External synchronization required.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "peerlane/program/stream/copy_engine.h"
+#include "peerlane/program/stream/counter_lanes.h"
+#include "peerlane/program/stream/stream_program.h"
+
+namespace peerlane::stream {
+
+class CopyPoster {
+ public:
+  explicit CopyPoster(PinnedPool& pool) : pool_(pool) {}
+  // With the GPU current. `counter`: what the copies add to, or null.
+  Result<DevicePost> post(const StreamProgram& program, StreamLane& lane,
+                          const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  std::string explain() const { return copyEngine_.explain(); }
+
+ private:
+  Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
+                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
+  Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
+                                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
+
+  PinnedPool& pool_;
+  CopyEngine copyEngine_;
+  std::vector<kernel::CopyPiece> scratch_;
+};
+
+}  // namespace peerlane::stream
