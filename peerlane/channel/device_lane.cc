@@ -331,7 +331,7 @@ void DeviceLane::retire() {
 }
 
 std::string DeviceLane::describe() const {
-  const uint32_t pending = pending_.load(std::memory_order_relaxed);
+  const uint64_t pending = pending_.value();
   if (pending == 0) return {};
   return "streams, rank " + std::to_string(rank_) + ": " + std::to_string(pending) +
          " posts under way";

@@ -22,6 +22,7 @@
 #include "peerlane/channel/device_area.h"
 #include "peerlane/channel/message_format.h"
 #include "peerlane/channel/message_lane.h"
+#include "peerlane/core/split_count.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/session/peer_core.h"
@@ -100,9 +101,9 @@ class DeviceLane {
   // The launches of one part of a message. `fault` becomes 1 when the lengths differ.
   void add(const Item& item, uint64_t number, bool captured, Part part,
            std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
-  void began(uint32_t posts = 1) { pending_.fetch_add(posts, std::memory_order_acq_rel); }
-  void ended() { pending_.fetch_sub(1, std::memory_order_acq_rel); }
-  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  void began(uint32_t posts = 1) { pending_.begin(posts); }
+  void ended() { pending_.end(); }
+  bool idle() const { return pending_.none(); }
 
   // Ends the lane, at both sides.
   void fail(const Status& why, bool tellPeer);
@@ -139,7 +140,7 @@ class DeviceLane {
   const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();
   std::unique_ptr<DeviceSteps> eagerSend_, eagerRecv_, putSend_, putHead_, putTail_;
   std::atomic<bool> settled_{false};  // release after all of the above
-  std::atomic<uint32_t> pending_{0};  // posts whose streams have not passed them
+  SplitCount pending_;                // posts whose streams have not passed them
 
   std::mutex mutex_;
   Numbers numbers_;  // under mutex_

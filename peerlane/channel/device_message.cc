@@ -10,6 +10,7 @@
 
 #include "peerlane/channel/device_area.h"
 #include "peerlane/channel/device_transfer.h"
+#include "peerlane/core/recycled_memory.h"
 
 namespace peerlane {
 namespace {
@@ -323,8 +324,8 @@ std::string DeviceMessage::describe() const {
 
 Result<Transfer> postMessages(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                               DeviceStream stream, std::chrono::nanoseconds timeout) {
-  return DeviceMessage::post(
-      std::make_shared<DeviceMessage>(std::move(owner), messages, stream, timeout));
+  return DeviceMessage::post(std::allocate_shared<DeviceMessage>(
+      RecyclingAllocator<DeviceMessage>(), std::move(owner), messages, stream, timeout));
 }
 
 }  // namespace peerlane

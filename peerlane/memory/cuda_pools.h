@@ -3,9 +3,7 @@
 // CudaPools: memory of cudaMallocAsync between processes. A pool that was made for export travels
 // as a descriptor, an allocation in it as data that means something to those who have the pool.
 // CUDA has one rule for it: who imported an allocation frees it before its owner does. So an import
-// is held, and its end calls back. Any thread. None of it is called while a stream waits because of
-// us but what imports: freeing goes to the reclaimer, because nobody has seen yet that it does not
-// wait for the GPU.
+// is held, and its end calls back. Any thread; nothing of it waits for the GPU.
 #pragma once
 
 #include <array>
@@ -52,7 +50,7 @@ struct ImportedPoolMemory {
   std::unique_ptr<DevicePin> hold;  // its end frees it where nobody else here holds it
 };
 // All of `gpus` may read and write it. Takes `fd`, which stands for the pool. Errors: kCorrupt (a
-// handle of another length), kUnavailable (it is just being let go of), kSystem, kNotSupported.
+// handle of another length), kSystem, kNotSupported.
 Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> handle,
                                             uint64_t identity, const cuda::Gpus& gpus);
 

@@ -19,9 +19,10 @@ CudaReclaimer::CudaReclaimer() {
 void CudaReclaimer::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return waits_.load() == 0 && !queue_.empty(); });
+    changed_.wait(lock, [this] { return !queue_.empty() && waits_.none(); });
     auto release = std::move(queue_.front());
     queue_.pop_front();
+    if (queue_.empty()) queued_.store(false);
     releasing_ = true;
     lock.unlock();
     release();
@@ -34,18 +35,20 @@ void CudaReclaimer::run() {
 void CudaReclaimer::add(std::function<void()> release) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(release));
+  queued_.store(true);
   changed_.notify_one();
 }
 
 void CudaReclaimer::waitBegins() {
-  waits_.fetch_add(1);
+  waits_.begin();
 }
 
 void CudaReclaimer::waitEnded() {
-  if (waits_.fetch_sub(1) != 1) return;
-  // Whoever saw the count before is asleep by the time the lock is free.
+  waits_.end();
+  // Partner: run(), which looks at the count behind the store of add().
+  if (!queued_.load()) return;
   const std::lock_guard lock(mutex_);
-  if (!queue_.empty()) changed_.notify_one();
+  if (!queue_.empty() && waits_.none()) changed_.notify_one();
 }
 
 size_t CudaReclaimer::pending() const {

@@ -13,6 +13,8 @@
 #include <functional>
 #include <mutex>
 
+#include "peerlane/core/split_count.h"
+
 namespace peerlane {
 
 class CudaReclaimer {
@@ -33,8 +35,9 @@ class CudaReclaimer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<size_t> waits_{0};  // falls before a look at the queue, which grows under the lock
-  std::deque<std::function<void()>> queue_;  // under mutex_, as the rest
+  SplitCount waits_;
+  std::atomic<bool> queued_{false};  // the queue is not empty; what is queued waits for waits_
+  std::deque<std::function<void()>> queue_;  // under mutex_, as the next
   bool releasing_ = false;
 };
 

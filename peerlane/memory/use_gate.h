@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "peerlane/core/asymmetric_fence.h"
+#include "peerlane/core/split_count.h"
 
 namespace peerlane {
 
@@ -25,12 +26,12 @@ class UseGate {
  public:
   // True: the memory may be used until leave(). False: closed.
   bool enter() {
-    pins_.fetch_add(1, std::memory_order_seq_cst);  // partner: closed_ in close()
+    pins_.begin();  // partner: closed_ in close()
     if (!closed_.load(std::memory_order_seq_cst)) return true;
-    pins_.fetch_sub(1, std::memory_order_release);
+    pins_.end();
     return false;
   }
-  void leave() { pins_.fetch_sub(1, std::memory_order_release); }
+  void leave() { pins_.end(); }
 
   // For posters behind a raised BusyFlag.
   bool open() const { return !closed_.load(std::memory_order_relaxed); }
@@ -54,17 +55,17 @@ class UseGate {
 
   // After close(): true when nobody uses the memory any more.
   bool drained() const {
-    if (pins_.load(std::memory_order_acquire) != 0) return false;
+    if (!pins_.none()) return false;
     const std::lock_guard lock(mutex_);
     for (const BusyFlag* flag : flags_)
       if (flag->raised.load(std::memory_order_acquire) != 0) return false;
     return true;
   }
-  uint64_t pins() const { return pins_.load(std::memory_order_relaxed); }
+  uint64_t pins() const { return pins_.value(); }
 
  private:
   std::atomic<bool> closed_{false};
-  std::atomic<uint64_t> pins_{0};
+  SplitCount pins_;
   mutable std::mutex mutex_;
   std::vector<const BusyFlag*> flags_;
 };

@@ -58,6 +58,7 @@ namespace peerlane::cuda {
   ENTRY(cuStreamGetId, 12000)                          \
   ENTRY(cuStreamGetCtx, 9020)                          \
   ENTRY(cuStreamIsCapturing, 10000)                    \
+  ENTRY(cuLaunchKernelEx, 11060)                       \
   ENTRY(cuCtxGetCurrent, 4000)                         \
   ENTRY(cuCtxGetDevice, 2000)
 

@@ -97,13 +97,12 @@ void Progress::run() {
 // expects a store from then on sees `deepAsleep_`, or is seen here.
 Progress::Duration Progress::napLength(bool othersTurn) {
   if (othersTurn) return kBurstLinger;
-  if (nap_ < kLongestNap &&
-      (nap_ != Duration{} || deviceStores_.load(std::memory_order_relaxed) != 0)) {
+  if (nap_ < kLongestNap && (nap_ != Duration{} || !deviceStores_.none())) {
     nap_ = nap_ == Duration{} ? kFirstNap : std::min(2 * nap_, kLongestNap);
     return nap_;
   }
   deepAsleep_.store(true, std::memory_order_seq_cst);  // partner: expectDeviceStores
-  if (deviceStores_.load(std::memory_order_seq_cst) != 0) {
+  if (!deviceStores_.none()) {
     deepAsleep_.store(false, std::memory_order_relaxed);
     nap_ = kLongestNap;
     return nap_;

@@ -19,6 +19,7 @@
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/core/metrics.h"
+#include "peerlane/core/split_count.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/process.h"
@@ -162,10 +163,10 @@ class Progress {
   // soon at first and then every millisecond. Balanced; cheap while the thread is awake or looks
   // anyway.
   void expectDeviceStores() {
-    deviceStores_.fetch_add(1, std::memory_order_seq_cst);
+    deviceStores_.begin();
     if (deepAsleep_.load(std::memory_order_seq_cst)) loop_->wake();  // partner: run()
   }
-  void deviceStoresSeen() { deviceStores_.fetch_sub(1, std::memory_order_relaxed); }
+  void deviceStoresSeen() { deviceStores_.end(); }
 
   // One pass over all tasks, if no other thread is at it. True when something moved.
   bool turn();
@@ -234,10 +235,10 @@ class Progress {
 
   std::atomic<bool> asleep_{
       false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
-  std::atomic<bool> deepAsleep_{false};    // the same, and no device stores are expected
-  std::atomic<uint32_t> deviceStores_{0};  // work of devices that somebody looks for
-  std::atomic<bool> burst_{false};         // the bell is held for threads that wait now and then
-  std::atomic<uint64_t> activity_{0};  // of waiting threads; approximate, only its change counts
+  std::atomic<bool> deepAsleep_{false};  // the same, and no device stores are expected
+  SplitCount deviceStores_;              // work of devices that somebody looks for
+  std::atomic<bool> burst_{false};       // the bell is held for threads that wait now and then
+  std::atomic<uint64_t> activity_{0};    // of waiting threads; approximate, only its change counts
   std::atomic<bool> stop_{false};
   std::atomic<bool> stopped_{false};  // the thread is gone, and what was posted has run
   Counter* wakeups_ = nullptr;

@@ -74,10 +74,13 @@ class TurnKernel : public testing::TestWithParam<int> {
     CUDA_OK(cudaHostAlloc(&pinned_, 8192, cudaHostAllocPortable | cudaHostAllocMapped));
     std::memset(pinned_, 0, 8192);
     CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    // Streams share hardware queues by turns, so the next one has another.
+    CUDA_OK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
     CUDA_OK(cudaDeviceSynchronize());
   }
   void TearDown() override {
-    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+    for (cudaStream_t stream : {stream_, copies_})
+      if (stream != nullptr) (void)cudaStreamDestroy(stream);
     (void)cudaFree(far_);
     (void)cudaFree(near_);
     (void)cudaFree(words_);
@@ -101,13 +104,10 @@ class TurnKernel : public testing::TestWithParam<int> {
   uint64_t get(size_t index) const {
     return std::atomic_ref<uint64_t>(*pinned(index)).load(std::memory_order_acquire);
   }
-  // On a stream of its own: a kernel may be waiting.
+  // Beside a kernel that may be waiting.
   void write(void* to, const void* from, size_t bytes) const {
-    cudaStream_t stream = nullptr;
-    EXPECT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream));
-    EXPECT_EQ(cudaSuccess, cudaStreamDestroy(stream));
+    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_));
+    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(copies_));
   }
   void write(void* to, uint64_t value) const { write(to, &value, 8); }
   uint64_t read(const void* from) const {
@@ -239,6 +239,7 @@ class TurnKernel : public testing::TestWithParam<int> {
   void* words_ = nullptr;
   void* pinned_ = nullptr;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copies_ = nullptr;
 };
 
 TEST_P(TurnKernel, EverySizeAtAnyAlignmentGoesRoundTheRing) {
@@ -312,6 +313,8 @@ TEST_P(TurnKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
   for (const uint32_t bytes : {64u, 1024u})
     for (const bool sends : {true, false})
       for (const bool byPoison : {false, true}) {
+        SCOPED_TRACE(std::to_string(bytes) + " bytes " + (sends ? "sent" : "received") +
+                     (byPoison ? ", poison" : ", abort"));
         CUDA_OK(setNow(far(), 0, kRingBytes + 4096));
         CUDA_OK(setNow(credits(), 0, 4096));
         CUDA_OK(setNow(target(), 0xE7, 4096));

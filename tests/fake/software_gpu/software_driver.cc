@@ -263,6 +263,12 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   return toDriver(result);
 }
 
+// Kernels are functions here, and are started as such.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* /*config*/, CUfunction /*function*/,
+                          void** /*arguments*/, void** /*extra*/) {
+  return CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   auto other = static_cast<cudaStreamCaptureMode>(*mode);
   const cudaError_t result = cudaThreadExchangeStreamCaptureMode(&other);
@@ -301,6 +307,7 @@ void* findDriverEntry(const char* name) {
                                   SOFTWARE_ENTRY(cuCtxPopCurrent),
                                   SOFTWARE_ENTRY(cuCtxGetCurrent),
                                   SOFTWARE_ENTRY(cuCtxSetCurrent),
+                                  SOFTWARE_ENTRY(cuLaunchKernelEx),
                                   SOFTWARE_ENTRY(cuCtxGetDevice),
                                   SOFTWARE_ENTRY(cuCtxEnablePeerAccess),
                                   SOFTWARE_ENTRY(cuPointerGetAttribute),
