@@ -80,7 +80,8 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
       ->delimiter(',')
       ->expected(2);
   command
-      ->add_option("--protocol", options.protocol, "sendrecv, batch: auto, eager, get, put or ring")
+      ->add_option("--protocol", options.protocol,
+                   "sendrecv, batch: auto, eager, get, put or ring; between GPUs auto, get or put")
       ->capture_default_str();
   command->add_flag("--poll", options.pollSignals,
                     "pingpong: look at Signal::value() in a loop instead of Signal::wait()");

@@ -79,10 +79,13 @@ Status runCopies(GpuPair& pair, const BenchOptions& options, GpuReport& report) 
 }
 
 Status runMessages(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
+  const Protocol protocol = options.protocol == "get"   ? Protocol::kGet
+                            : options.protocol == "put" ? Protocol::kPut
+                                                        : Protocol::kAuto;
   for (const bool inGraph : {false, true})
     for (const uint64_t bytes : sweep(options))
       PEERLANE_RETURN_IF_ERROR(
-          addGpuMessageRow(pair, bytes, inGraph, true, {}, report, options.samples));
+          addGpuMessageRow(pair, bytes, inGraph, true, {}, report, options.samples, protocol));
   return Status::ok();
 }
 

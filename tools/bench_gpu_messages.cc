@@ -17,9 +17,12 @@ class MessageGame {
     peers[game->other_] = side.peer();
     CommunicatorOptions options;
     options.timeout = kGpuPatience;
+    options.protocol = request.protocol;
     PEERLANE_ASSIGN(game->ranks_,
                     Communicator::create(side.context(), peers, 1 - game->other_, options));
     if (request.perGraph == 0) return game;
+    const Region used[] = {side.source(), side.destination()};
+    PEERLANE_RETURN_IF_ERROR(game->ranks_->prepare(game->other_, used, kGpuPatience));
     PEERLANE_ASSIGN(game->graph_, GpuGraph::capture(side.stream(), [&game, &request] {
                       return game->rounds(request.perGraph);
                     }));
@@ -134,11 +137,12 @@ Status play(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips, uint
 }  // namespace
 
 Result<GpuPingpongTimes> measureGpuMessages(GpuPair& pair, uint64_t bytes, bool inGraph,
-                                            bool withOurs, uint64_t samples) {
+                                            bool withOurs, uint64_t samples, Protocol protocol) {
   GpuPingpong request{.bytes = bytes,
                       .rounds = bytes <= kSmall ? 10 * kGpuRoundsPerGraph : kGpuRoundsPerGraph,
                       .warmup = 3,
-                      .samples = samples > 0 ? samples : 15};
+                      .samples = samples > 0 ? samples : 15,
+                      .protocol = protocol};
   if (inGraph) request.perGraph = kGpuRoundsPerGraph;
   GpuPingpongTimes times;
   PEERLANE_RETURN_IF_ERROR(play(pair, request, times.ceiling, times.wrong));

@@ -13,7 +13,8 @@ inline constexpr uint64_t kGpuRoundsPerGraph = 20;
 
 // `samples`: 0 for as many as are enough.
 Result<GpuPingpongTimes> measureGpuMessages(GpuPair& pair, uint64_t bytes, bool inGraph,
-                                            bool withOurs, uint64_t samples = 0);
+                                            bool withOurs, uint64_t samples = 0,
+                                            Protocol protocol = Protocol::kAuto);
 
 // The child's part.
 Status serveGpuMessages(GpuSide& side, GpuPipe& pipe, const GpuPingpong& request);

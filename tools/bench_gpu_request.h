@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 
+#include "peerlane/channel/communicator.h"
 #include "peerlane/program/device_stream.h"
 #include "tools/bench_gpu_memory.h"
 #include "tools/bench_pipe.h"
@@ -95,7 +96,8 @@ struct GpuPingpong {
   uint64_t rounds = 0;  // in one sample
   uint64_t warmup = 0;  // samples
   uint64_t samples = 0;
-  uint64_t perGraph = 0;  // rounds in a graph; 0: launched one by one
+  uint64_t perGraph = 0;                // rounds in a graph; 0: launched one by one
+  Protocol protocol = Protocol::kAuto;  // of messages
 };
 
 // Looks until `reached` or the end of patience. kTimeout names `what`; kCancelled when `stop` said

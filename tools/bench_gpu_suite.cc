@@ -420,11 +420,14 @@ Status addGpuPingpongRow(GpuPair& pair, uint64_t bytes, bool withOurs, bool with
 }
 
 Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOurs,
-                        const GpuTarget& target, GpuReport& report, uint64_t samples) {
-  auto times = measureGpuMessages(pair, bytes, inGraph, withOurs, samples);
+                        const GpuTarget& target, GpuReport& report, uint64_t samples,
+                        Protocol protocol) {
+  auto times = measureGpuMessages(pair, bytes, inGraph, withOurs, samples, protocol);
   GpuRow row;
   row.name =
       "send " + formatByteSize(bytes) + " and back, round trip" + (inGraph ? ", in a graph" : "");
+  if (protocol == Protocol::kGet) row.name += ", by get";
+  if (protocol == Protocol::kPut) row.name += ", by put";
   row.row.operation = inGraph ? "sendrecv_graph" : "sendrecv";
   row.row.link = pair.link();
   row.row.memory = pair.side().setup().byCudaMalloc ? "cudamalloc" : "vmm";

@@ -34,6 +34,7 @@ Status checkRecordedCeilings(GpuPair& pair, GpuReport& report);
 
 // Send and receive on streams, to and fro; in graphs, or one by one.
 Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOurs,
-                        const GpuTarget& target, GpuReport& report, uint64_t samples = 0);
+                        const GpuTarget& target, GpuReport& report, uint64_t samples = 0,
+                        Protocol protocol = Protocol::kAuto);
 
 }  // namespace peerlane::bench

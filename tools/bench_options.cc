@@ -120,6 +120,7 @@ Status completeForGpus(BenchOptions& options) {
   if (options.memory == "mapped") options.memory = "vmm";
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"vmm", "cudamalloc"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "ce", "sm", "inline"}));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--protocol", options.protocol, {"auto", "get", "put"}));
   if (options.link != "auto")
     return invalid("--link is \"" + options.link + "\"; GPUs have one: leave it out");
   if (options.suite || !options.tuneFile.empty() || options.operation.empty()) {

@@ -139,6 +139,10 @@ Result<Transfer> Communicator::recv(Rank from, std::span<std::byte> bytes,
   return core_->post({&wanted, 1}, options);
 }
 
+Status Communicator::prepare(Rank with, std::span<const Region> regions, Duration timeout) {
+  return core_->prepare(with, regions, timeout);
+}
+
 Communicator::Group Communicator::group() {
   return Group(core_);
 }

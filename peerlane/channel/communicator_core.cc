@@ -150,36 +150,105 @@ Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
   return Transfer(std::move(batch));
 }
 
+// Of a message on a stream: whether the receiver copies it, if it is long.
+Result<bool> CommunicatorCore::isByGet(const Wanted& wanted, Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kAuto:
+    case Protocol::kPut: return false;
+    case Protocol::kGet: return true;
+    case Protocol::kEager:
+      if (wanted.bytes <= DeviceArea::kEagerBytes) return false;
+      return invalid("an eager message of " + std::to_string(wanted.bytes) +
+                     " bytes; on streams at most " + std::to_string(DeviceArea::kEagerBytes));
+    case Protocol::kRing:
+      return Status(Code::kNotSupported,
+                    "messages on streams do not go through a ring of chunks; they go by auto, "
+                    "eager, put or get");
+  }
+  return invalid("protocol " + std::to_string(static_cast<int>(protocol)) + " is not known");
+}
+
 Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages,
                                                 const MessageOptions& options) {
   if (options.stream != nullptr)
     return invalid("a message has one stream: a host stream or a device stream");
+  const Protocol protocol = options.protocol.value_or(options_.protocol);
   thread_local std::vector<PostedMessage> posted;  // lest every post allocate
   posted.clear();
   for (const Wanted& wanted : messages) {
     PEERLANE_ASSIGN(Pair * pair, pairOf(wanted.rank));
-    if (!pair->device)
-      return Status(Code::kNotSupported, "no link between the GPUs of this rank and rank " +
-                                             std::to_string(wanted.rank) +
-                                             "; messages on streams need one "
-                                             "(ContextOptions::devices at both sides, one host)");
+    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair));
     if (wanted.region == nullptr)
       return invalid("messages on streams need registered memory (Context::registerRegion)");
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
     const std::shared_ptr<RegionRecord>& record = wanted.region->record();
-    const Device device = pair->device->executor().device();
-    if (record->memory.device != device)
-      return Status(Code::kNotSupported, "memory of " + record->memory.device.toString() +
-                                             "; messages on streams go from and to memory of " +
-                                             device.toString());
+    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair, *record));
+    PEERLANE_ASSIGN(const bool byGet, isByGet(wanted, protocol));
     posted.push_back({pair->device.get(),
                       {.isSend = wanted.isSend,
+                       .byGet = byGet,
                        .region = record.get(),
                        .address = record->base + wanted.offset,
                        .bytes = wanted.bytes},
                       record.get()});
   }
   return postMessages(shared_from_this(), posted, options.deviceStream, options.timeout);
+}
+
+Status CommunicatorCore::checkDevice(const Pair& pair) {
+  if (pair.device) return Status::ok();
+  return Status(Code::kNotSupported, "no link between the GPUs of this rank and rank " +
+                                         std::to_string(pair.ground.rank) +
+                                         "; messages on streams need one "
+                                         "(ContextOptions::devices at both sides, one host)");
+}
+
+Status CommunicatorCore::checkDevice(const Pair& pair, const RegionRecord& record) {
+  const Device device = pair.device->executor().device();
+  if (record.memory.device == device) return Status::ok();
+  return Status(Code::kNotSupported, "memory of " + record.memory.device.toString() +
+                                         "; messages on streams go from and to memory of " +
+                                         device.toString());
+}
+
+Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
+                                 std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(usable());
+  if (closed_.load(std::memory_order_acquire))
+    return Status(Code::kClosed, "the communicator was closed by this side");
+  PEERLANE_ASSIGN(Pair * pair, pairOf(rank));
+  PEERLANE_RETURN_IF_ERROR(checkDevice(*pair));
+  Progress& progress = first_->progress();
+  if (progress.onLoopThread())
+    return invalid("prepare() was called in a callback on the progress thread");
+  const bool toRead = options_.protocol == Protocol::kGet;
+  std::vector<std::shared_ptr<RegionRecord>> reached;
+  for (const Region& region : regions) {
+    PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, region, 0, 0));
+    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair, *region.record()));
+    // Of others the peer needs to know nothing.
+    if (allows(region.access(), toRead ? Access::kRemoteRead : Access::kRemoteWrite))
+      reached.push_back(region.record());
+  }
+  DeviceLane& lane = *pair->device;
+  PEERLANE_RETURN_IF_ERROR(lane.health());
+  for (const auto& record : reached) lane.announce(*record, toRead);
+  const auto isReachable = [&](const std::shared_ptr<RegionRecord>& record) {
+    return lane.isReachable(*record, toRead) || !record->gate.open();
+  };
+  const auto isOver = [&] {
+    return std::all_of(reached.begin(), reached.end(), isReachable) || !lane.health().isOk();
+  };
+  const Status waited = progress.wait(isOver, Progress::deadlineIn(timeout));
+  PEERLANE_RETURN_IF_ERROR(lane.health());
+  if (!waited.isOk())
+    return waited.withContext("waiting until rank " + std::to_string(rank) +
+                              " has imported memory of this side");
+  for (const auto& record : reached)
+    if (!lane.isReachable(*record, toRead))
+      return Status(Code::kClosed,
+                    "region " + std::to_string(record->allocation) + " is being unregistered");
+  return Status::ok();
 }
 
 void CommunicatorCore::close() {
@@ -279,10 +348,12 @@ std::string CommunicatorCore::explain(Rank rank) const {
                                   : "through a staging ring of at most " +
                                         std::to_string(pair.ground.ringBytes) + " bytes");
   if (pair.device)
-    text += line("on streams of ",
-                 pair.device->executor().device().toString() + ": up to " +
-                     std::to_string(DeviceArea::kEagerBytes) +
-                     " bytes through the inbox; longer: put, the sender's stream copies");
+    text +=
+        line("on streams of ",
+             pair.device->executor().device().toString() + ": up to " +
+                 std::to_string(DeviceArea::kEagerBytes) + " bytes through the inbox; longer: " +
+                 (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies"
+                                                      : "put, the sender's stream copies"));
   text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +

@@ -44,6 +44,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Status usable() const;
   Peer peer(Rank rank) const;
   Result<Transfer> post(std::span<const Wanted> messages, const MessageOptions& options);
+  Status prepare(Rank rank, std::span<const Region> regions, std::chrono::nanoseconds timeout);
   std::string explain(Rank rank) const;
   void close();
 
@@ -77,6 +78,9 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   void deliver(Pair& pair, const LaneNote& note);
   void finish(Pair& pair);
   Result<Pair*> pairOf(Rank rank) const;
+  static Status checkDevice(const Pair& pair);
+  static Status checkDevice(const Pair& pair, const RegionRecord& record);
+  static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
   Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
   Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
   Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,

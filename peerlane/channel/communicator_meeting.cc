@@ -129,6 +129,8 @@ void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
     case LaneNote::Kind::kBye: break;
     case LaneNote::Kind::kDeviceArea:
     case LaneNote::Kind::kDeviceRegion:
+    case LaneNote::Kind::kDeviceReady:
+    case LaneNote::Kind::kDeviceWaits:
     case LaneNote::Kind::kDeviceEnd:
       if (pair.device) pair.device->take(note);
       return;

@@ -2,13 +2,16 @@
 //
 // DeviceArea: memory of a GPU that one rank keeps for messages with another on streams; the peer's
 // GPU writes it, but for `free`. A slot belongs to every 16th message of its protocol: eager ones
-// (credits, inbox) and direct ones (the others) are counted by themselves. docs/wire.md has the
-// same as a specification. Plain numbers.
+// (credits, inbox), puts (posted, done, free) and gets (the others) are counted by themselves.
+// docs/wire.md has the same as a specification. Plain numbers.
 //       0  credits  u64 each: eager messages that the peer has taken out of its own slot
 //    1024  posted   {u64 sequence, allocation, generation, offset, bytes}: where this side may put
 //    2048  done     {u64 sequence, bytes}: what the peer has put into memory of this side
 //    3072  free     u64 each, this side's own: puts that left a slot
 //    4096  inbox    numbered units (program/op.h) of eager messages
+//   36864  offered  {u64 sequence, bytes, allocation, generation, offset}: what this side may get
+//   37888  taken    {u64 sequence, accepted}: what the peer has got from here, or refused; the last
+//                   one that it has not refused
 #pragma once
 
 #include <cstdint>
@@ -28,7 +31,9 @@ struct DeviceArea {
   // Longer messages go straight into the receiver's memory.
   static constexpr uint32_t kEagerBytes = 1024;
   static constexpr uint32_t kInboxStrideBytes = kEagerBytes / kUnitPayloadBytes * kUnitBytes;
-  static constexpr uint64_t kBytes = kInboxOffset + uint64_t{kSlots} * kInboxStrideBytes;
+  static constexpr uint64_t kOfferedOffset = kInboxOffset + uint64_t{kSlots} * kInboxStrideBytes;
+  static constexpr uint64_t kTakenOffset = kOfferedOffset + kPostedOffset;
+  static constexpr uint64_t kBytes = kTakenOffset + kPostedOffset;
 
   // In posted and done slots.
   static constexpr uint32_t kAllocationAt = 8;
@@ -36,6 +41,14 @@ struct DeviceArea {
   static constexpr uint32_t kOffsetAt = 24;
   static constexpr uint32_t kPostedBytesAt = 32;
   static constexpr uint32_t kBytesAt = 8;
+  // In offered slots, behind the bytes.
+  static constexpr uint32_t kOfferedAllocationAt = 16;
+  static constexpr uint32_t kOfferedGenerationAt = 24;
+  static constexpr uint32_t kOfferedOffsetAt = 32;
+  // In the allocation that an offer names: it is read, not written.
+  static constexpr uint64_t kToRead = uint64_t{1} << 63;
+  // In taken slots.
+  static constexpr uint32_t kAcceptedAt = 8;
 };
 static_assert(DeviceArea::kBytes <= 64 << 10, "device memory per peer");
 

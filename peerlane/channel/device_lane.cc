@@ -13,6 +13,11 @@ namespace {
 
 constexpr size_t kCursorBytes = 64;
 
+// As offers and answers name it, and as the device finds it.
+uint64_t namedAllocation(uint64_t allocation, bool toRead) {
+  return toRead ? allocation | DeviceArea::kToRead : allocation;
+}
+
 }  // namespace
 
 DeviceLane::DeviceLane(const LaneGround& ground, DeviceExecutor& executor)
@@ -64,27 +69,44 @@ void DeviceLane::setFailure(const Status& why) {
 void DeviceLane::take(const LaneNote& note) {
   switch (note.kind) {
     case LaneNote::Kind::kDeviceArea: return reach(note.area);
-    case LaneNote::Kind::kDeviceRegion: {
-      const auto slot = std::make_shared<ImportSlot>();
-      slot->bytes = note.area.bytes;
-      {
-        const std::lock_guard lock(stateMutex_);
-        const auto same = [&](const Named& named) {
-          return named.name.allocation == note.area.allocation &&
-                 named.name.generation == note.area.generation;
-        };
-        if (std::any_of(named_.begin(), named_.end(), same)) return;
-        named_.push_back({slot, note.area});
-      }
-      peer_->requestImport(referenceTo(*peer_, note.area), slot);
-      return;
+    case LaneNote::Kind::kDeviceRegion: return takeRegion(note);
+    case LaneNote::Kind::kDeviceReady: {
+      const std::lock_guard lock(stateMutex_);
+      const Reached name(namedAllocation(note.area.allocation, note.number != 0),
+                         note.area.generation);
+      if (announced_.contains(name)) reachable_.insert(name);
+      return;  // whoever delivers notes tells those who wait
     }
-    case LaneNote::Kind::kDeviceEnd:
-      return fail(Status(note.code == Code::kOk ? Code::kClosed : note.code,
-                         "rank " + std::to_string(rank_) + " has ended its messages on streams"),
-                  /*tellPeer=*/false);
+    case LaneNote::Kind::kDeviceWaits: return answer(note);
+    case LaneNote::Kind::kDeviceEnd: {
+      const char* const why = note.code == Code::kSizeMismatch
+                                  ? ": one of them is short at one side and long at the other"
+                              : note.code == Code::kInvalidArgument
+                                  ? ": one of them goes by get at one side and by put at the other"
+                                  : "";
+      return fail(
+          Status(note.code == Code::kOk ? Code::kClosed : note.code,
+                 "rank " + std::to_string(rank_) + " has ended its messages on streams" + why),
+          /*tellPeer=*/false);
+    }
     default: return;
   }
+}
+
+void DeviceLane::takeRegion(const LaneNote& note) {
+  const auto slot = std::make_shared<ImportSlot>();
+  slot->bytes = note.area.bytes;
+  const bool toRead = note.number != 0;
+  {
+    const std::lock_guard lock(stateMutex_);
+    const auto same = [&](const Named& named) {
+      return named.name.allocation == note.area.allocation &&
+             named.name.generation == note.area.generation && named.toRead == toRead;
+    };
+    if (std::any_of(named_.begin(), named_.end(), same)) return;
+    named_.push_back({slot, note.area, toRead});
+  }
+  peer_->requestImport(referenceTo(*peer_, note.area), slot);
 }
 
 void DeviceLane::reach(const RegionName& area) {
@@ -167,6 +189,7 @@ bool DeviceLane::turn() {
        {place(theirs, Area::kPostedOffset), place(mine, Area::kFreeOffset)}, {});
   make(putTail_, streamPutTail(), {place(mine, Area::kDoneOffset), place(mine, Area::kFreeOffset)},
        {.expected = {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}});
+  if (status.isOk()) status = makeGets(mine, theirs);
   if (!status.isOk())
     fail(status.withContext("messages on streams with rank " + std::to_string(rank_)),
          /*tellPeer=*/true);
@@ -179,6 +202,7 @@ bool DeviceLane::turn() {
 bool DeviceLane::takeImports() {
   Status broken;
   bool moved = false;
+  std::vector<LaneNote> ready;
   {
     const std::lock_guard lock(stateMutex_);
     for (Named& named : named_) {
@@ -187,18 +211,25 @@ bool DeviceLane::takeImports() {
       if (state != ImportSlot::State::kReady || named.entered) continue;
       const ImportedRegion& region = *named.slot->region;
       std::byte* const address = region.memory.on(executor_.device());
-      if (address == nullptr || !allows(region.memory.grant.access, Access::kRemoteWrite)) {
+      const Access needed = named.toRead ? Access::kRemoteRead : Access::kRemoteWrite;
+      if (address == nullptr || !allows(region.memory.grant.access, needed)) {
         broken = Status(Code::kPermissionDenied,
-                        "a receive names memory that this side may not write to");
+                        named.toRead ? "a send names memory that this side may not read"
+                                     : "a receive names memory that this side may not write to");
         continue;
       }
       named.entered = named.slot->region->gate.enter();
       if (!named.entered) continue;
-      broken = names_->add(named.name.allocation, named.name.generation, address,
-                           region.memory.grant.bytes);
+      broken = names_->add(namedAllocation(named.name.allocation, named.toRead),
+                           named.name.generation, address, region.memory.grant.bytes);
+      ready.push_back({.kind = LaneNote::Kind::kDeviceReady,
+                       .number = named.toRead ? uint64_t{1} : 0,
+                       .area = named.name});
       moved = true;
     }
   }
+  if (broken.isOk())
+    for (const LaneNote& note : ready) say_(note);
   if (!broken.isOk()) fail(broken, /*tellPeer=*/true);
   return moved;
 }
@@ -217,33 +248,52 @@ bool DeviceLane::forgetRegions() {
   const std::lock_guard posting(mutex_);
   const std::lock_guard lock(stateMutex_);
   if (!idle()) return false;
+  forgottenAt_ = numbers_;
   return std::erase_if(named_, [&](Named& named) {
            if (!isWanted(named)) return false;
            if (named.entered) {
-             names_->remove(named.name.allocation, named.name.generation);
+             names_->remove(namedAllocation(named.name.allocation, named.toRead),
+                            named.name.generation);
              named.slot->region->gate.leave();
            }
            return true;
          }) > 0;
 }
 
-void DeviceLane::announce(const RegionRecord& region) {
+void DeviceLane::announce(const RegionRecord& region, bool toRead) {
   {
     const std::lock_guard lock(stateMutex_);
-    const std::pair name(region.allocation, region.generation);
+    const Reached name(namedAllocation(region.allocation, toRead), region.generation);
     if (announced_.contains(name)) return;  // an insertion allocates before it looks
     announced_.insert(name);
   }
-  say_({.kind = LaneNote::Kind::kDeviceRegion, .area = nameOf(region)});
+  say_({.kind = LaneNote::Kind::kDeviceRegion,
+        .number = toRead ? uint64_t{1} : 0,
+        .area = nameOf(region)});
+}
+
+bool DeviceLane::isReachable(const RegionRecord& region, bool toRead) const {
+  const std::lock_guard lock(stateMutex_);
+  return reachable_.contains({namedAllocation(region.allocation, toRead), region.generation});
+}
+
+Status DeviceLane::checkPrepared(const Item& item) const {
+  if (!item.isReached() || isReachable(*item.region, item.isSend)) return Status::ok();
+  return Status(Code::kNotPrepared, "region " + std::to_string(item.region->allocation) +
+                                        " is not known to rank " + std::to_string(rank_) +
+                                        " yet, and a graph cannot wait for that; call " +
+                                        "Communicator::prepare before the capture");
 }
 
 Status DeviceLane::check(const Item& item) const {
-  if (item.isEager() || item.isSend) return Status::ok();
-  if (allows(item.region->access, Access::kRemoteWrite)) return Status::ok();
+  if (!item.isReached()) return Status::ok();
+  if (allows(item.region->access, item.isSend ? Access::kRemoteRead : Access::kRemoteWrite))
+    return Status::ok();
   return Status(Code::kPermissionDenied,
-                std::string("the region grants ") + accessName(item.region->access) +
-                    "; a receive of more than " + std::to_string(DeviceArea::kEagerBytes) +
-                    " bytes on a stream needs remote write");
+                std::string("the region grants ") + accessName(item.region->access) + "; a " +
+                    (item.isSend ? "send by get" : "receive") + " of more than " +
+                    std::to_string(DeviceArea::kEagerBytes) + " bytes on a stream needs remote " +
+                    (item.isSend ? "read" : "write"));
 }
 
 Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
@@ -257,7 +307,14 @@ Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
                       std::to_string(rank_) +
                       (captured ? " were posted on streams before" : " are part of a graph") +
                       "; make a second communicator for " + (captured ? "graphs" : "live posts"));
-  number = captured ? 0 : numbers_.next[sequenceOf(item)]++;
+  PostedItems& posted = item.isSend ? sent_ : received_;
+  number = 0;
+  if (captured) {
+    posted.setCaptured();
+    return Status::ok();
+  }
+  number = numbers_.next[sequenceOf(item)]++;
+  posted.add((item.isSend ? numbers_.sends : numbers_.receives)++, {item.bytes, item.byGet});
   return Status::ok();
 }
 
@@ -275,6 +332,7 @@ StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t 
 void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part,
                      std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
   const bool eager = item.isEager();
+  if (item.byGet && !eager) return addGet(item, number, captured, part, fault, calls);
   const Sequence sequence = sequenceOf(item);
   const auto size = static_cast<int64_t>(item.bytes);
   if (part == Part::kSend && item.isSend) {

@@ -22,6 +22,7 @@
 #include "peerlane/channel/device_area.h"
 #include "peerlane/channel/message_format.h"
 #include "peerlane/channel/message_lane.h"
+#include "peerlane/channel/posted_items.h"
 #include "peerlane/core/split_count.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/device_executor.h"
@@ -33,32 +34,40 @@ class DeviceLane {
  public:
   struct Item {
     bool isSend = false;
+    bool byGet = false;  // a long message is copied by the receiver
     const RegionRecord* region = nullptr;
     std::byte* address = nullptr;
     uint64_t bytes = 0;
     bool isEager() const { return bytes <= DeviceArea::kEagerBytes; }
+    // The other side's GPU reads or writes its memory, which must be known there.
+    bool isReached() const { return !isEager() && isSend == byGet; }
   };
   // Messages of one direction and kind, which are counted together.
   enum Sequence : uint8_t {
     kEagerSends,
     kEagerReceives,
-    kDirectSends,
-    kDirectReceives,
+    kPutSends,
+    kPutReceives,
+    kGetSends,
+    kGetReceives,
     kSequences
   };
   static Sequence sequenceOf(const Item& item) {
-    return item.isEager() ? (item.isSend ? kEagerSends : kEagerReceives)
-                          : (item.isSend ? kDirectSends : kDirectReceives);
+    if (item.isEager()) return item.isSend ? kEagerSends : kEagerReceives;
+    if (item.byGet) return item.isSend ? kGetSends : kGetReceives;
+    return item.isSend ? kPutSends : kPutReceives;
   }
   enum class Mode : uint8_t { kUnused, kLive, kCaptured };
   struct Numbers {
     std::array<uint64_t, kSequences> next{};
+    uint64_t sends = 0;  // posted live, of all kinds, as the next
+    uint64_t receives = 0;
     Mode sendMode = Mode::kUnused;
     Mode receiveMode = Mode::kUnused;
   };
   // What a group enqueues before and behind what: all that only stores is first, then what waits
-  // for the peer's stores.
-  enum class Part : uint8_t { kHead, kSend, kReceive };
+  // for the peer's stores; at the end what waits for the peer's receives.
+  enum class Part : uint8_t { kHead, kSend, kReceive, kTail };
 
   // Makes this side's area. The other side is told where it is by the caller, who owns the notes.
   static Result<std::shared_ptr<DeviceLane>> create(const LaneGround& ground,
@@ -70,7 +79,7 @@ class DeviceLane {
   const std::shared_ptr<PeerCore>& peer() const { return peer_; }
   uint32_t rank() const { return rank_; }
 
-  // kDeviceArea, kDeviceRegion and kDeviceEnd. Progress thread.
+  // kDeviceArea, kDeviceRegion, kDeviceReady, kDeviceWaits and kDeviceEnd. Progress thread.
   void take(const LaneNote& note);
   // Imports that have come, and regions that their owner wants back. One thread at a time.
   bool turn();
@@ -84,10 +93,15 @@ class DeviceLane {
   }
   // OK while messages can be posted. Without a lock as long as it is.
   Status health() const;
-  // Tells the other side where `region` is, so that its GPU need not wait for that.
-  void announce(const RegionRecord& region);
-  // kPermissionDenied for a receive into memory that the peer may not write to.
+  // Tells the other side where `region` is, which its GPU will read or write, so that it need not
+  // wait for that.
+  void announce(const RegionRecord& region, bool toRead);
+  // The other side has said that its GPU can reach it: messages need not wait for that any more.
+  bool isReachable(const RegionRecord& region, bool toRead) const;
+  // kPermissionDenied for memory that the peer may not write to, or read from, and has to.
   Status check(const Item& item) const;
+  // kNotPrepared for a message in a graph whose memory the other side cannot reach yet.
+  Status checkPrepared(const Item& item) const;
 
   // Locked from the first claim until the launches are enqueued: numbers are in the order of work.
   void lock() { mutex_.lock(); }
@@ -97,13 +111,27 @@ class DeviceLane {
   Status claim(const Item& item, bool captured, uint64_t& number);
   // To go back to what was before a post of which nothing was enqueued.
   Numbers numbers() const { return numbers_; }
-  void restore(const Numbers& numbers) { numbers_ = numbers; }
+  void restore(const Numbers& numbers) {
+    numbers_ = numbers;
+    sent_.rewind(numbers.sends);
+    received_.rewind(numbers.receives);
+  }
+  // Of the message that was claimed last, in its direction, whatever its kind. Live.
+  uint64_t placeOf(const Item& item) const {
+    return (item.isSend ? numbers_.sends : numbers_.receives) - 1;
+  }
   // The launches of one part of a message. `fault` becomes 1 when the lengths differ.
   void add(const Item& item, uint64_t number, bool captured, Part part,
            std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
   void began(uint32_t posts = 1) { pending_.begin(posts); }
   void ended() { pending_.end(); }
   bool idle() const { return pending_.none(); }
+
+  // The message at `place` of its direction has not been met for a while: asks the other side why.
+  // If it can never be met, the lane ends at both sides: kSizeMismatch (one side has it short and
+  // one long), kInvalidArgument (one by get and one by put), kClosed (its region is being
+  // unregistered).
+  void ask(const Item& item, uint64_t place);
 
   // Ends the lane, at both sides.
   void fail(const Status& why, bool tellPeer);
@@ -116,15 +144,23 @@ class DeviceLane {
   struct Named {
     std::shared_ptr<ImportSlot> slot;
     RegionName name;
+    bool toRead = false;
     bool entered = false;  // its gate is held, and the device knows it
   };
   DeviceLane(const LaneGround& ground, DeviceExecutor& executor);
   Status prepare();
   void reach(const RegionName& area);
+  void takeRegion(const LaneNote& note);
+  void answer(const LaneNote& note);
+  bool hasForgotten(const RegionName& name, bool toRead, uint64_t place);
   bool takeImports();
   bool forgetRegions();
   bool leaveArea();
   void setFailure(const Status& why);
+  // Direct gets: device_lane_get.cc.
+  Status makeGets(std::byte* mine, std::byte* theirs);
+  void addGet(const Item& item, uint64_t number, bool captured, Part part,
+              std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
   StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
                   Sequence sequence) const;
 
@@ -139,19 +175,24 @@ class DeviceLane {
   std::atomic<uint64_t>* abort_ = nullptr;  // borrowed
   const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();
   std::unique_ptr<DeviceSteps> eagerSend_, eagerRecv_, putSend_, putHead_, putTail_;
+  std::unique_ptr<DeviceSteps> getHead_, getTail_, getRecv_;
   std::atomic<bool> settled_{false};  // release after all of the above
   SplitCount pending_;                // posts whose streams have not passed them
 
   std::mutex mutex_;
-  Numbers numbers_;  // under mutex_
+  Numbers numbers_;              // under mutex_
+  PostedItems sent_, received_;  // written under mutex_
 
   std::atomic<bool> failed_{false};  // release after failure_; acquire by health()
   mutable std::mutex stateMutex_;
   Status failure_;  // under stateMutex_, as all below
   bool retired_ = false;
   bool areaEntered_ = false;
-  std::set<std::pair<uint64_t, uint64_t>> announced_;
+  using Reached = std::pair<uint64_t, uint64_t>;  // as messages name it: allocation, generation
+  std::set<Reached> announced_;
+  std::set<Reached> reachable_;
   std::vector<Named> named_;  // regions of the peer
+  Numbers forgottenAt_;       // when one of them was last forgotten
 };
 
 }  // namespace peerlane

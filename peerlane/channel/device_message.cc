@@ -19,6 +19,10 @@ namespace {
 // taking any of them.
 constexpr size_t kRound = DeviceArea::kSlots;
 
+// How long a message waits before the other side is asked about it; then twice as long, and so on.
+constexpr std::chrono::milliseconds kAskFirst{20};
+constexpr std::chrono::seconds kAskMost{2};
+
 // What a post writes down while it is made; kept by each thread, lest every post allocate.
 struct Scratch {
   struct Counted {
@@ -28,7 +32,7 @@ struct Scratch {
     size_t lastCall;
   };
   struct Numbered {
-    const PostedMessage* message = nullptr;
+    PostedMessage* message = nullptr;
     size_t counted = 0;
     uint64_t number = 0;
     size_t round = 0;
@@ -94,6 +98,7 @@ class DeviceMessage final : public Pending {
   Status makeCalls(Scratch& scratch);
   Status enqueue();
   Status trouble() const;
+  void askWhenDue();
   Status outcome() const;
   bool isFaulty() const;
   std::string whatWasNotMet() const;
@@ -104,12 +109,15 @@ class DeviceMessage final : public Pending {
   // One message, as most are, lies in the object.
   alignas(PostedMessage) std::byte room_[2 * sizeof(PostedMessage)];
   std::pmr::monotonic_buffer_resource few_{room_, sizeof(room_)};
-  const std::pmr::vector<PostedMessage> messages_;
+  std::pmr::vector<PostedMessage> messages_;
   DeviceExecutor& executor_;
   const DeviceStream stream_;
   const std::chrono::nanoseconds timeout_;
   // From the first turn on, which spares the poster a look at the clock.
   mutable std::optional<Progress::Clock::time_point> deadline_;
+  Progress::Clock::time_point askAt_{};  // of turns, as the next two
+  Progress::Clock::duration askAgain_{};
+  bool isTakenBack_ = false;
   DeviceLane* lane_ = nullptr;
   std::vector<DeviceLane*> lanes_;  // if they are several
   bool isCaptured_ = false;
@@ -147,6 +155,7 @@ void DeviceMessage::letGo() {
 Status DeviceMessage::hold() {
   for (const PostedMessage& message : messages_) {
     PEERLANE_RETURN_IF_ERROR(message.lane->check(message.item));
+    if (isCaptured_) PEERLANE_RETURN_IF_ERROR(message.lane->checkPrepared(message.item));
     if (!message.region->gate.enter())
       return Status(Code::kClosed, "region " + std::to_string(message.region->allocation) +
                                        " is being unregistered");
@@ -170,18 +179,19 @@ bool DeviceMessage::isFaulty() const {
 Status DeviceMessage::makeCalls(Scratch& scratch) {
   scratch.clear();
   size_t rounds = 0;
-  for (const PostedMessage& message : messages_) {
+  for (PostedMessage& message : messages_) {
     Scratch::Numbered one{.message = &message, .counted = scratch.countedOf(message)};
     PEERLANE_RETURN_IF_ERROR(message.lane->claim(message.item, isCaptured_, one.number));
     const uint64_t count = scratch.counted[one.counted].count++;
     if (isCaptured_) one.number = count;  // from the cursor on
+    message.place = isCaptured_ ? 0 : message.lane->placeOf(message.item);
     one.round = count / kRound;
     rounds = std::max(rounds, one.round + 1);
     scratch.numbered.push_back(one);
   }
   using Part = DeviceLane::Part;
   for (size_t round = 0; round < rounds; ++round)
-    for (const Part part : {Part::kHead, Part::kSend, Part::kReceive})
+    for (const Part part : {Part::kHead, Part::kSend, Part::kReceive, Part::kTail})
       for (const Scratch::Numbered& one : scratch.numbered) {
         if (one.round != round) continue;
         const size_t before = scratch.calls.size();
@@ -197,7 +207,6 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
 }
 
 Status DeviceMessage::enqueue() {
-  isCaptured_ = executor_.isCapturing(stream_);
   if (isCaptured_) gone_ = std::make_shared<std::atomic<bool>>(false);
   thread_local Scratch scratch;
   std::vector<StepCall>& calls = scratch.calls;
@@ -231,10 +240,11 @@ Status DeviceMessage::enqueue() {
 }
 
 Result<Transfer> DeviceMessage::post(const std::shared_ptr<DeviceMessage>& self) {
+  self->isCaptured_ = self->executor_.isCapturing(self->stream_);
   PEERLANE_RETURN_IF_ERROR(self->hold());
   for (const PostedMessage& message : self->messages_)
-    if (!message.item.isSend && !message.item.isEager())
-      message.lane->announce(*message.item.region);
+    if (message.item.isReached())
+      message.lane->announce(*message.item.region, /*toRead=*/message.item.isSend);
   PEERLANE_RETURN_IF_ERROR(self->enqueue());
   if (self->isCaptured_) {
     PEERLANE_RETURN_IF_ERROR(self->executor_.keepByGraph(
@@ -268,8 +278,8 @@ std::string DeviceMessage::whatWasNotMet() const {
   return std::string(first.item.isSend ? "a send to" : "a receive from") + " rank " +
          std::to_string(first.lane->rank()) +
          " on a stream was not met in time. Where both sides receive before they send on one "
-         "stream, "
-         "each waits for a message that stands behind its own wait: post them as a group";
+         "stream, or both send a long message before they receive, each waits for a message that "
+         "stands behind its own wait: post them as a group";
 }
 
 // Why the lanes are to be ended although the stream is still there.
@@ -281,6 +291,24 @@ Status DeviceMessage::trouble() const {
   if (!deadline_) deadline_ = Progress::deadlineIn(timeout_);
   if (Progress::Clock::now() >= *deadline_) return Status(Code::kTimeout, whatWasNotMet());
   return Status::ok();
+}
+
+// It may be that the other side's streams cannot meet it, which their GPUs do not see.
+void DeviceMessage::askWhenDue() {
+  const auto now = Progress::Clock::now();
+  const bool isTakenBack =
+      std::any_of(messages_.begin(), messages_.end(), [](const PostedMessage& message) {
+        return message.item.isReached() && !message.region->gate.open();
+      });
+  if (askAgain_ == Progress::Clock::duration{} || isTakenBack != isTakenBack_) {
+    isTakenBack_ = isTakenBack;
+    askAgain_ = kAskFirst;
+    askAt_ = now + askAgain_;
+  }
+  if (now < askAt_) return;
+  askAgain_ = std::min<Progress::Clock::duration>(2 * askAgain_, kAskMost);
+  askAt_ = now + askAgain_;
+  for (const PostedMessage& message : messages_) message.lane->ask(message.item, message.place);
 }
 
 // Once the stream has passed it.
@@ -302,6 +330,7 @@ Task::Turn DeviceMessage::turn() {
   if (failed_) return Turn::kIdle;
   Status why = trouble();
   if (why.isOk() && isCaptured_ && isFaulty()) why = outcome();
+  if (why.isOk() && !isCaptured_) askWhenDue();
   if (why.isOk()) return Turn::kIdle;
   failed_ = true;
   for (DeviceLane* lane : lanes()) lane->fail(why, /*tellPeer=*/true);

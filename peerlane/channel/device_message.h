@@ -20,6 +20,7 @@ struct PostedMessage {
   DeviceLane* lane = nullptr;  // the owner's
   DeviceLane::Item item;
   RegionRecord* region = nullptr;  // there as long as its gate is held
+  uint64_t place = 0;              // in its direction, once it is posted, live
 };
 
 // Posts all of them on `stream`, or on an error nothing. `owner`, and with it their lanes, lives as

@@ -10,7 +10,13 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4d'43'4c'50;  // "PLCM"
 constexpr uint8_t kVersion = 1;
+constexpr uint8_t kMaxKind = static_cast<uint8_t>(LaneNote::Kind::kDeviceWaits);
 constexpr uint8_t kMaxCode = static_cast<uint8_t>(Code::kInternal);
+
+bool namesDeviceMemory(LaneNote::Kind kind) {
+  return kind == LaneNote::Kind::kDeviceArea || kind == LaneNote::Kind::kDeviceRegion ||
+         kind == LaneNote::Kind::kDeviceReady || kind == LaneNote::Kind::kDeviceWaits;
+}
 
 }  // namespace
 
@@ -23,7 +29,7 @@ std::vector<std::byte> LaneNote::encode() const {
   writer.u8(static_cast<uint8_t>(code));
   writer.u8(static_cast<uint8_t>(area.access));
   writer.u64(number);
-  if (kind == Kind::kDeviceArea || kind == Kind::kDeviceRegion) {
+  if (namesDeviceMemory(kind)) {
     writer.u64(area.allocation);
     writer.u64(area.generation);
     writer.u64(area.bytes);
@@ -49,7 +55,7 @@ Result<LaneNote> LaneNote::decode(std::span<const std::byte> bytes) {
   const uint8_t kind = reader.u8();
   const uint8_t code = reader.u8();
   const uint8_t access = reader.u8();
-  reader.require(kind >= 1 && kind <= 7, "is of an unknown kind");
+  reader.require(kind >= 1 && kind <= kMaxKind, "is of an unknown kind");
   reader.require(code <= kMaxCode, "has an unknown code");
   reader.require(access <= 3, "has an unknown access");
   LaneNote note;
@@ -57,7 +63,7 @@ Result<LaneNote> LaneNote::decode(std::span<const std::byte> bytes) {
   note.code = static_cast<Code>(code);
   note.area.access = static_cast<Access>(access);
   note.number = reader.u64();
-  if (reader.ok() && (note.kind == Kind::kDeviceArea || note.kind == Kind::kDeviceRegion)) {
+  if (reader.ok() && namesDeviceMemory(note.kind)) {
     note.area.allocation = reader.u64();
     note.area.generation = reader.u64();
     note.area.bytes = reader.u64();

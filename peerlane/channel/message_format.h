@@ -107,13 +107,17 @@ struct LaneNote {
     kGaveUp = 3,  // message `number`, which the receiver had accepted, will not be written: `code`
     kBye = 4,     // this side has closed its lanes and touches nothing any more: `code`
     kDeviceArea = 5,    // where the area for messages on streams is; allocation 0: there is none
-    kDeviceRegion = 6,  // memory that receives on streams name: `area`
+    kDeviceRegion = 6,  // memory that messages on streams name: `area`
     kDeviceEnd = 7,     // messages on streams have ended: `code`
+    kDeviceReady = 8,   // the device of this side reaches the region `area` of the other side's
+    kDeviceWaits = 9,   // a message on a stream is not met: its `number`, region, and length
   };
   Kind kind = Kind::kBye;
   Code code = Code::kOk;
+  // Of a message (kDeviceWaits: bit 63: a send; bit 62: the region is being taken back);
+  // kDeviceRegion and kDeviceReady: 1: it is read, not written.
   uint64_t number = 0;
-  // kHello; kDeviceArea and kDeviceRegion have `area` alone
+  // kHello; kDeviceArea to kDeviceWaits have `area` alone
   uint32_t rank = 0;       // of the one who says it
   uint32_t otherRank = 0;  // of the one it is said to
   uint32_t ranks = 0;

@@ -46,6 +46,12 @@ struct StepRules {
     const RegionNames* names = nullptr;
   };
   Lookup lookup{};
+  // The store with this index is left out with the copies.
+  static constexpr uint32_t kNoOp = ~uint32_t{0};
+  uint32_t acceptingStore = kNoOp;
+  // Behind the first wait, the word at `place` must have reached what was waited for; else the
+  // call's fault word is stored. A place without a target: nothing is looked at.
+  Place accepted{};
 };
 
 class DeviceSteps {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/channel/device_get_protocol.h"
 #include "peerlane/program/explorer_mutants.h"
 #include "tests/channel/protocols_scenario.h"
 
@@ -27,7 +28,17 @@ using explorer::Range;
 using explorer::Scenario;
 using explorer::Violation;
 
-enum StreamProgram : size_t { kEagerSend, kEagerRecv, kPutSend, kPutHead, kPutTail, kPrograms };
+enum StreamProgram : size_t {
+  kEagerSend,
+  kEagerRecv,
+  kPutSend,
+  kPutHead,
+  kPutTail,
+  kGetHead,
+  kGetTail,
+  kGetRecv,
+  kPrograms
+};
 using StreamSet = std::array<Program, kPrograms>;
 
 constexpr uint32_t kBytes = 64;
@@ -36,8 +47,10 @@ constexpr uint32_t kEagerBytes = 2 * kUnitPayloadBytes;  // two pieces, as of ev
 StreamSet shippedSet(uint32_t slots) {
   const StreamShape shape{slots, kEagerBytes};
   StreamSet set{streamEagerSend(shape), streamEagerRecv(shape), streamPutSend(shape),
-                streamPutHead(shape), streamPutTail(shape)};
+                streamPutHead(shape),   streamPutTail(shape),   streamGetHead(shape),
+                streamGetTail(shape),   streamGetRecv(shape)};
   set[kPutSend].ops[PutSendOps::kCopy].bytes = kBytes;  // patched with every call otherwise
+  set[kGetRecv].ops[GetRecvOps::kCopy].bytes = kBytes;
   return set;
 }
 
@@ -51,6 +64,7 @@ Place lengthOf(size_t program) {
   switch (program) {
     case kPutSend: return {.target = PutSendOps::kPosted, .offset = DeviceArea::kPostedBytesAt};
     case kPutTail: return {.target = PutTailOps::kDone, .offset = DeviceArea::kBytesAt};
+    case kGetRecv: return {.target = GetRecvOps::kOffered, .offset = DeviceArea::kBytesAt};
     default: return {};
   }
 }
@@ -73,13 +87,20 @@ Program explorable(Program program, size_t which) {
   const auto word = [](const Place& to, const Place& from) {
     return Op{.code = OpCode::kCopy, .to = to, .from = from, .bytes = 1};
   };
-  for (Op& op : program.ops)
-    if (isConstant(op)) op = word(op.to, {.target = constants, .offset = op.to.offset});
+  for (Op& op :
+       program.ops)  // what is accepted is a number, also in a mutant that forgot its cursor
+    if (which != kGetRecv && isConstant(op))
+      op = word(op.to, {.target = constants, .offset = op.to.offset});
   if (const Place length = lengthOf(which); length.target != kNoTarget) {
     // A mutant may have lost its first wait.
     const bool waits = program.ops.front().code == OpCode::kWait;
     program.ops.insert(program.ops.begin() + (waits ? 1 : 0), word({.target = seen}, length));
   }
+  // What was accepted is looked at and found, or else it would be a fault.
+  if (which == kGetTail)
+    program.ops.push_back({.code = OpCode::kWait,
+                           .to = {.target = GetTailOps::kTaken, .offset = DeviceArea::kAcceptedAt},
+                           .operand = {.lane = 0, .delta = 1}});
   return program;
 }
 
@@ -94,7 +115,7 @@ struct StreamSetting {
   uint32_t slots = 1;
   uint32_t senders = 1;  // streams of that side
   uint32_t receivers = 1;
-  std::string messages;  // 'e' eager, 'p' put
+  std::string messages;  // 'e' eager, 'p' put, 'g' get
   std::string name() const {
     return messages + ", " + std::to_string(slots) + " slots, " + std::to_string(senders) +
            " senders, " + std::to_string(receivers) + " receivers";
@@ -103,8 +124,10 @@ struct StreamSetting {
 
 // By message.
 struct Direction {
-  std::vector<Execution> sends;
-  std::vector<std::vector<Execution>> heads;  // none for eager messages
+  std::vector<std::vector<Execution>> sendHeads;  // of gets
+  std::vector<std::vector<Execution>> sends;      // of others
+  std::vector<std::vector<Execution>> sendTails;  // of gets
+  std::vector<std::vector<Execution>> heads;      // of puts
   std::vector<Execution> receives;
 };
 
@@ -123,9 +146,9 @@ uint32_t numberOf(const std::string& messages, uint32_t index) {
       std::count(messages.begin(), messages.begin() + index, messages[index]));
 }
 
-// `set` is explorable and outlives the scenario; so many buffers take turns at the receiver.
+// `set` is explorable and outlives the scenario; so many buffers take turns at either side.
 Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSetting& setting,
-                       int near, size_t bufferCount) {
+                       int near, size_t payloadCount, size_t bufferCount) {
   const int far = 1 - near;
   const uint64_t words = uint64_t{setting.slots} * DeviceArea::kWordStrideBytes;
   const uint32_t stride = set[kEagerSend].targets[EagerSendOps::kInbox].strideBytes;
@@ -134,9 +157,11 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
   const Range done = area(scenario, "done", far, words);
   const Range free = area(scenario, "free", far, words);
   const Range inbox = area(scenario, "inbox", far, uint64_t{setting.slots} * stride);
+  const Range offered = area(scenario, "offered", far, words);
+  const Range taken = area(scenario, "taken", near, words);
   std::vector<Range> payloads;
   std::vector<Range> buffers;
-  for (uint32_t i = 0; i < setting.senders; ++i)
+  for (size_t i = 0; i < payloadCount; ++i)
     payloads.push_back(area(scenario, "payload" + std::to_string(i), near, kBytes));
   for (size_t i = 0; i < bufferCount; ++i)
     buffers.push_back(area(scenario, "buffer" + std::to_string(i), far, kBytes));
@@ -163,36 +188,59 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
       if (lengthOf(which).target != kNoTarget) execution.expects.push_back({seen, message});
       return execution;
     };
-    Execution send = eager ? make(kEagerSend, near, {payload, inbox, credits})
-                           : make(kPutSend, near, {payload, buffer, posted, done});
-    send.fills.push_back({payload, message});
-    if (!eager) {
-      const uint64_t slot = uint64_t{number % setting.slots} * DeviceArea::kWordStrideBytes;
-      for (const uint32_t at :
-           {DeviceArea::kAllocationAt, DeviceArea::kGenerationAt, DeviceArea::kOffsetAt})
-        send.lates.push_back({PutSendOps::kBuffer, {part(posted, slot + at, 1), message}});
+    const bool get = setting.messages[i] == 'g';
+    const uint64_t slot = uint64_t{number % setting.slots} * DeviceArea::kWordStrideBytes;
+    const auto named = [&](Execution& by, TargetId target, const Range& ring,
+                           std::initializer_list<uint32_t> at) {
+      for (const uint32_t word : at)
+        by.lates.push_back({target, {part(ring, slot + word, 1), message}});
+    };
+    direction.sendHeads.emplace_back();
+    direction.sends.emplace_back();
+    direction.sendTails.emplace_back();
+    if (get) {
+      // The payload is in use until the tail has ended: what is filled next stands behind that.
+      Execution head = make(kGetHead, near, {offered, taken});
+      head.fills.push_back({payload, message});
+      head.keepsBuffers = true;
+      direction.sendHeads.back().push_back(head);
+      direction.sendTails.back().push_back(make(kGetTail, near, {taken}));
+    } else {
+      Execution send = eager ? make(kEagerSend, near, {payload, inbox, credits})
+                             : make(kPutSend, near, {payload, buffer, posted, done});
+      send.fills.push_back({payload, message});
+      if (!eager)
+        named(send, PutSendOps::kBuffer, posted,
+              {DeviceArea::kAllocationAt, DeviceArea::kGenerationAt, DeviceArea::kOffsetAt});
+      direction.sends.back().push_back(send);
     }
-    direction.sends.push_back(send);
 
     direction.heads.emplace_back();
-    if (!eager) {
+    if (!eager && !get) {
       Execution head = make(kPutHead, far, {posted, free});
       head.fills.push_back({buffer, 0});
       direction.heads.back().push_back(head);
     }
-    Execution receive =
-        eager ? make(kEagerRecv, far, {buffer, inbox, credits}) : make(kPutTail, far, {done, free});
-    if (eager) receive.fills.push_back({buffer, 0});
+    Execution receive = eager ? make(kEagerRecv, far, {buffer, inbox, credits})
+                        : get ? make(kGetRecv, far, {buffer, payload, offered, taken})
+                              : make(kPutTail, far, {done, free});
+    if (eager || get) receive.fills.push_back({buffer, 0});
+    if (get)
+      named(receive, GetRecvOps::kPayload, offered,
+            {DeviceArea::kOfferedAllocationAt, DeviceArea::kOfferedGenerationAt,
+             DeviceArea::kOfferedOffsetAt});
     receive.expects.push_back({buffer, message});
     direction.receives.push_back(receive);
   }
   // The last message of its kind in each slot is what the slot's word ends with.
-  for (const char kind : {'e', 'p'}) {
+  for (const char kind : {'e', 'p', 'g'}) {
     const auto count =
         static_cast<uint32_t>(std::count(setting.messages.begin(), setting.messages.end(), kind));
     for (uint32_t i = count < setting.slots ? 0 : count - setting.slots; i < count; ++i)
       scenario.finals.push_back(
-          {part(kind == 'e' ? credits : free,
+          {part(kind == 'e'   ? credits
+                : kind == 'p' ? free
+                              : taken,
                 uint64_t{i % setting.slots} * DeviceArea::kWordStrideBytes, 8),
            i + 1});
   }
@@ -206,8 +254,15 @@ void append(std::vector<Execution>& to, const std::vector<Execution>& from) {
 // One direction; message m belongs to stream m mod streams at either side.
 Scenario oneWay(const StreamSet& set, const StreamSetting& setting) {
   Scenario scenario;
-  const Direction direction = addDirection(scenario, set, setting, 0, setting.receivers);
-  addActors(scenario, "sender", 0, setting.senders, direction.sends);
+  const Direction direction =
+      addDirection(scenario, set, setting, 0, setting.senders, setting.receivers);
+  for (uint32_t s = 0; s < setting.senders; ++s) {
+    explorer::Actor sender{"sender" + std::to_string(s), 0, {}};
+    for (size_t i = s; i < direction.sends.size(); i += setting.senders)
+      for (const auto* part : {&direction.sendHeads, &direction.sends, &direction.sendTails})
+        append(sender.executions, (*part)[i]);
+    scenario.actors.push_back(std::move(sender));
+  }
   for (uint32_t r = 0; r < setting.receivers; ++r) {
     explorer::Actor receiver{"receiver" + std::to_string(r), 1, {}};
     for (size_t i = r; i < direction.receives.size(); i += setting.receivers) {
@@ -223,16 +278,18 @@ Scenario oneWay(const StreamSet& set, const StreamSetting& setting) {
 Scenario groups(const StreamSet& set, const StreamSetting& setting) {
   Scenario scenario;
   const size_t count = setting.messages.size();
-  const Direction there = addDirection(scenario, set, setting, 0, count);
-  const Direction back = addDirection(scenario, set, setting, 1, count);
+  const Direction there = addDirection(scenario, set, setting, 0, count, count);
+  const Direction back = addDirection(scenario, set, setting, 1, count, count);
   explorer::Actor near{"near", 0, {}};
   explorer::Actor far{"far", 1, {}};
   const auto post = [&](explorer::Actor& actor, const Direction& out, const Direction& in) {
     for (size_t first = 0; first < count; first += setting.slots) {
       const size_t end = std::min<size_t>(first + setting.slots, count);
       for (size_t i = first; i < end; ++i) append(actor.executions, in.heads[i]);
-      for (size_t i = first; i < end; ++i) actor.executions.push_back(out.sends[i]);
+      for (size_t i = first; i < end; ++i) append(actor.executions, out.sendHeads[i]);
+      for (size_t i = first; i < end; ++i) append(actor.executions, out.sends[i]);
       for (size_t i = first; i < end; ++i) actor.executions.push_back(in.receives[i]);
+      for (size_t i = first; i < end; ++i) append(actor.executions, out.sendTails[i]);
     }
   };
   post(near, there, back);
@@ -255,6 +312,8 @@ std::vector<StreamSetting> settingsOf(const std::vector<std::string>& orders, ui
       if (most < 3) continue;
       // Two streams and two slots go in step; three do not.
       settings.push_back({slots, 1, 3, messages});
+      // A sender of gets that waits for the end of one cannot be ahead with the next.
+      if (messages == "ggg") settings.push_back({slots, 3, 2, messages});
     }
   return settings;
 }
@@ -301,16 +360,20 @@ TEST_P(DeviceProtocolExplored, IsReleasedByPoison) {
 
 INSTANTIATE_TEST_SUITE_P(Orders, DeviceProtocolExplored,
                          testing::ValuesIn(explorationIsShort()
-                                               ? Orders{"eee", "pee"}
+                                               ? Orders{"eee", "pee", "gge"}
                                                : Orders{"eee", "ppp", "epe", "pep", "pee", "epp",
-                                                        "eppe", "pppp"}),
+                                                        "eppe", "pppp", "ggg", "ege", "gpg",
+                                                        "gggg"}),
                          orderName);
 
 class DeviceGroupsExplored : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceGroupsExplored, AreRight) {
   for (const uint32_t slots : {1u, 2u}) {
-    const bool isSmall = slots == 1 || std::count(GetParam().begin(), GetParam().end(), 'p') < 2;
+    const auto count = [](char kind) {
+      return std::count(GetParam().begin(), GetParam().end(), kind);
+    };
+    const bool isSmall = slots == 1 || count('p') + count('g') < 2;
     if (!isSmall && !explorationIsLong()) continue;
     const StreamSet set = explorable(shippedSet(slots));
     const StreamSetting setting{slots, 1, 1, GetParam()};
@@ -331,9 +394,10 @@ TEST_P(DeviceGroupsExplored, AreRight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, DeviceGroupsExplored,
-                         testing::ValuesIn(explorationIsShort() ? Orders{"ee"}
-                                                                : Orders{"ee", "pp", "ep", "pe",
-                                                                         "eee", "ppp", "pep"}),
+                         testing::ValuesIn(explorationIsShort()
+                                               ? Orders{"ee"}
+                                               : Orders{"ee", "pp", "ep", "pe", "gg", "gp", "eg",
+                                                        "eee", "ppp", "pep", "ggg"}),
                          orderName);
 
 // Heads of more messages than there are slots wait for what stands behind them: why a group goes
@@ -342,11 +406,13 @@ TEST(DeviceGroups, MustNotBeLongerThanTheRing) {
   const StreamSet set = explorable(shippedSet(1));
   const StreamSetting setting{1, 1, 1, "pp"};
   Scenario scenario;
-  const Direction direction = addDirection(scenario, set, setting, 0, 2);
+  const Direction direction = addDirection(scenario, set, setting, 0, 1, 2);
   explorer::Actor receiver{"receiver", 1, {}};
   for (const std::vector<Execution>& head : direction.heads) append(receiver.executions, head);
   append(receiver.executions, direction.receives);
-  scenario.actors = {{"sender", 0, direction.sends}, receiver};
+  explorer::Actor sender{"sender", 0, {}};
+  for (const std::vector<Execution>& send : direction.sends) append(sender.executions, send);
+  scenario.actors = {sender, receiver};
   EXPECT_EQ(explorer::explore(scenario).violation, Violation::kDeadlock);
 }
 
@@ -373,11 +439,15 @@ bool isCaught(const std::string& what, size_t which, const std::vector<StreamSet
 
 class DeviceProtocolMutation : public testing::TestWithParam<size_t> {};
 
-const std::set<std::string> kEquivalent{};
+// What was accepted is only asked for by number, and the slot's next one is larger by all slots.
+const std::set<std::string> kEquivalent{"stream-get-recv op 2 operand + 1"};
 
 TEST_P(DeviceProtocolMutation, EveryMutantIsCaught) {
   const Program program = shippedSet(2)[GetParam()];
-  const auto settings = settingsOf({"eee", "ppp", "pee", "epe", "epp", "pep"}, 3);
+  const auto settings =
+      settingsOf(GetParam() < kGetHead ? Orders{"eee", "ppp", "pee", "epe", "epp", "pep"}
+                                       : Orders{"ggg", "ege", "egg", "gpg"},
+                 3);
   size_t mutants = 0;
   for (const Mutant& mutant : explorer::mutantsOf(program)) {
     EXPECT_EQ(isCaught(mutant.what, GetParam(), settings), !kEquivalent.contains(mutant.what))
@@ -391,7 +461,7 @@ TEST_P(DeviceProtocolMutation, EveryMutantIsCaught) {
 
 std::string programName(const testing::TestParamInfo<size_t>& test) {
   static constexpr const char* kNames[] = {"EagerSend", "EagerRecv", "PutSend", "PutHead",
-                                           "PutTail"};
+                                           "PutTail",   "GetHead",   "GetTail", "GetRecv"};
   return kNames[test.param];
 }
 

@@ -40,8 +40,9 @@ TEST(MessageFormat, GoldenNotes) {
 LaneNote deviceNote(LaneNote::Kind kind) {
   return {.kind = kind, .area = {0x11, 0x22, 0x9400, Access::kRemoteReadWrite}};
 }
-constexpr LaneNote::Kind kDeviceKinds[] = {LaneNote::Kind::kDeviceArea,
-                                           LaneNote::Kind::kDeviceRegion};
+constexpr LaneNote::Kind kDeviceKinds[] = {
+    LaneNote::Kind::kDeviceArea, LaneNote::Kind::kDeviceRegion, LaneNote::Kind::kDeviceReady,
+    LaneNote::Kind::kDeviceWaits};
 
 TEST(MessageFormat, GoldenDeviceNotes) {
   EXPECT_EQ(encodeHex(deviceNote(LaneNote::Kind::kDeviceArea).encode()),
@@ -55,6 +56,18 @@ TEST(MessageFormat, GoldenDeviceNotes) {
   EXPECT_EQ(encodeHex(deviceNote(LaneNote::Kind::kDeviceRegion).encode()),
             "504c434d01060003"
             "0000000000000000"
+            "110000000000000022000000000000000094000000000000");
+  LaneNote waits = deviceNote(LaneNote::Kind::kDeviceWaits);
+  waits.number = uint64_t{1} << 63 | 258;
+  EXPECT_EQ(encodeHex(waits.encode()),
+            "504c434d01090003"
+            "0201000000000080"
+            "110000000000000022000000000000000094000000000000");
+  LaneNote ready = deviceNote(LaneNote::Kind::kDeviceReady);
+  ready.number = 1;
+  EXPECT_EQ(encodeHex(ready.encode()),
+            "504c434d01080003"
+            "0100000000000000"
             "110000000000000022000000000000000094000000000000");
   const LaneNote end{.kind = LaneNote::Kind::kDeviceEnd, .code = Code::kTimeout};
   EXPECT_EQ(encodeHex(end.encode()),
@@ -158,7 +171,7 @@ TEST(MessageFormat, RefusesDeviceNotesThatCannotBe) {
       const char* why;
     };
     for (const Change& change :
-         {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 8, "kind"},
+         {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 10, "kind"},
           Change{6, 17, "code"}, Change{7, 4, "access"}}) {
       std::vector<std::byte> bad = good;
       bad[change.at] = static_cast<std::byte>(change.value);
@@ -184,7 +197,7 @@ TEST(MessageFormat, RefusesWhatCannotBe) {
     const char* why;
   };
   for (const Change& change :
-       {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 8, "kind"},
+       {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 10, "kind"},
         Change{6, 17, "code"}, Change{7, 4, "access"}, Change{29, 0x20, "eager"},
         Change{32, 8, "slots"}, Change{58, 0, "small"}}) {
     std::vector<std::byte> bad = good;

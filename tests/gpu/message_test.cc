@@ -5,48 +5,12 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
-#include <functional>
 #include <random>
 
-#include "tests/gpu/two_processes.h"
+#include "tests/gpu/talker.h"
 
 namespace peerlane::gputest {
 namespace {
-
-constexpr size_t kBytes = size_t{4} << 20;
-
-struct Talker : Meeting {
-  Talker(int side, const Line& line, Memory memory = Memory::kVmm, size_t bytes = kBytes)
-      : Meeting(side, line),
-        out(makeRegion(*context, device, memory, bytes)),
-        in(makeRegion(*context, device, memory, bytes)),
-        other(static_cast<Rank>(1 - side)) {
-    std::vector<Peer> peers(2);
-    peers[other] = peer;
-    ranks = must(Communicator::create(*context, peers, static_cast<Rank>(side)), "communicator");
-  }
-  MessageOptions on(cudaStream_t which = nullptr) const {
-    MessageOptions options;
-    options.deviceStream = lane(which);
-    return options;
-  }
-
-  Region out, in;
-  Rank other = 0;
-  std::unique_ptr<Communicator> ranks;
-};
-
-using Both = std::function<void(Talker& side, int index, const Line& line)>;
-bool runBoth(const Both& both, int seconds = 60, Memory memory = Memory::kVmm,
-             size_t bytes = kBytes) {
-  const auto sideOf = [&](int index) {
-    return [&both, index, memory, bytes](const Line& line) {
-      Talker side(index, line, memory, bytes);
-      both(side, index, line);
-    };
-  };
-  return runTwo(sideOf(0), sideOf(1), seconds);
-}
 
 // There and back, every size from nothing over the eager limit to several thread blocks' worth.
 TEST(StreamMessages, SizesThereAndBack) {
@@ -314,6 +278,7 @@ TEST(StreamMessages, InGraphs) {
       [](Talker& side, int index, const Line& line) {
         constexpr size_t kSmall = 256, kLarge = 50000;
         Transfer captured;
+        must(side.ranks->prepare(side.other, {&side.in, 1}), "prepare");
         mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
         for (int message = 0; message < 3; ++message) {
           auto group = side.ranks->group();

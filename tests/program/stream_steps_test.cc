@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "peerlane/channel/device_protocol.h"
+#include "peerlane/channel/device_get_protocol.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::stream {
@@ -48,6 +48,31 @@ TEST(StreamStepsTest, WhatOnlyStoresOrWaitsIsATurn) {
   EXPECT_EQ("turn", kernelOf(streamPutTail(),
                              {at(nearWords, Area::kDoneOffset), at(nearWords, Area::kFreeOffset)},
                              {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}));
+}
+
+TEST(StreamStepsTest, OffersAreTurnsAndGetsHaveTheirOwn) {
+  EXPECT_EQ("turn", kernelOf(streamGetHead(), {at(farWords, Area::kOfferedOffset),
+                                               at(nearWords, Area::kTakenOffset)}));
+  const std::vector<BoundTarget> ends = {at(nearWords, Area::kTakenOffset)};
+  StepRules looks;
+  looks.accepted = {.target = GetTailOps::kTaken, .offset = Area::kAcceptedAt};
+  auto made = StreamSteps::lower(streamGetTail(), {.targets = ends}, looks);
+  ASSERT_OK(made.status());
+  EXPECT_STREQ("get end", (*made)->kernelName());
+  Program longer = streamGetTail();
+  longer.ops.push_back(longer.ops.front());
+  EXPECT_EQ(Code::kNotSupported,
+            StreamSteps::lower(longer, {.targets = ends}, looks).status().code());
+}
+
+// The step kernel stores, whatever was found before.
+TEST(StreamStepsTest, WhatIsLeftOutWithACopyNeedsAKernelOfItsOwn) {
+  StepRules leavesOut;
+  leavesOut.acceptingStore = 1;
+  const std::vector<BoundTarget> targets = {at(nearWords, Area::kDoneOffset),
+                                            at(nearWords, Area::kFreeOffset)};
+  EXPECT_EQ(Code::kNotSupported,
+            StreamSteps::lower(streamPutTail(), {.targets = targets}, leavesOut).status().code());
 }
 
 TEST(StreamStepsTest, OthersAreStepByStep) {

@@ -132,6 +132,13 @@ TEST(BenchOptions, GpusHaveOptionsOfTheirOwn) {
   BenchOptions engine = onGpus("put");
   engine.engine = "cma";
   EXPECT_EQ(completeForGpus(engine).code(), Code::kInvalidArgument);
+  for (const char* protocol : {"auto", "get", "put", "eager", "ring"}) {
+    BenchOptions messages = onGpus("sendrecv");
+    messages.protocol = protocol;
+    const bool isThere = std::string(protocol) != "eager" && std::string(protocol) != "ring";
+    EXPECT_EQ(completeForGpus(messages).code(), isThere ? Code::kOk : Code::kInvalidArgument)
+        << protocol;
+  }
   BenchOptions batch = onGpus("batch");
   EXPECT_EQ(completeForGpus(batch).code(), Code::kNotSupported);
 }

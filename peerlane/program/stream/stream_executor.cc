@@ -10,6 +10,7 @@
 #include "peerlane/memory/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/get_kernel.h"
 #include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/step_kernel.h"
@@ -164,6 +165,7 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadNumberedKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadTurnKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadGetKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
   constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;

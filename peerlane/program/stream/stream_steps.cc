@@ -119,12 +119,22 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
     made->late_.offsetAt = rules.lookup.offsetAt;
     made->names_ = static_cast<const StreamRegionNames*>(rules.lookup.names);
     made->late_.table = made->names_->table();
-    made->put_ = StreamPut::match(made->steps_, made->late_);
+    if (rules.acceptingStore == StepRules::kNoOp)
+      made->put_ = StreamPut::match(made->steps_, made->late_);
+    else if (rules.acceptingStore < program.ops.size())
+      made->get_ = StreamGet::match(made->steps_, made->late_, made->stepOf_[rules.acceptingStore]);
   } else if (copiesLate) {
     return Status(Code::kInternal, "late targets without a table to find them in");
+  } else if (rules.accepted.target != kNoTarget) {
+    PEERLANE_ASSIGN(const StepPlace accepted, placeOf(program, binding, rules.accepted));
+    made->getEnd_ = StreamGetEnd::match(made->steps_, accepted);
   } else {
     made->turn_ = StreamTurn::match(made->steps_);
   }
+  if (rules.acceptingStore != StepRules::kNoOp && !made->get_)
+    return unsupported("stores that are left out with copies");
+  if (rules.accepted.target != kNoTarget && !made->getEnd_)
+    return unsupported("a look at what was accepted");
   return made;
 }
 
@@ -134,6 +144,9 @@ Status StreamSteps::launch(const StepCall& call, const kernel::WordStore& comple
   if (turn_) return turn_->launch(call, stepOf_, completion, kOverlapsEnd, stream);
   if (put_)
     return put_->launch(call, stepOf_, names_->table(), completion, words, kOverlapsEnd, stream);
+  if (get_)
+    return get_->launch(call, stepOf_, names_->table(), completion, words, kOverlapsEnd, stream);
+  if (getEnd_) return getEnd_->launch(call, completion, kOverlapsEnd, stream);
   return launchSteps(call, completion, words, stream);
 }
 

@@ -12,6 +12,7 @@
 #include "peerlane/program/device_steps.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/program.h"
+#include "peerlane/program/stream/stream_get.h"
 #include "peerlane/program/stream/stream_region_names.h"
 #include "peerlane/program/stream/stream_turn.h"
 
@@ -27,9 +28,14 @@ class StreamSteps final : public DeviceSteps {
   // device current.
   Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
                 void* stream) const;
-  // "numbered", "turn", "put" or "steps": which kernel runs it.
+  // "numbered", "turn", "put", "get", "get end" or "steps": which kernel runs it.
   const char* kernelName() const {
-    return numbered_ ? "numbered" : turn_ ? "turn" : put_ ? "put" : "steps";
+    return numbered_ ? "numbered"
+           : turn_   ? "turn"
+           : put_    ? "put"
+           : get_    ? "get"
+           : getEnd_ ? "get end"
+                     : "steps";
   }
 
  private:
@@ -43,6 +49,8 @@ class StreamSteps final : public DeviceSteps {
   std::optional<StreamNumbered> numbered_;
   std::optional<StreamTurn> turn_;
   std::optional<StreamPut> put_;
+  std::optional<StreamGet> get_;
+  std::optional<StreamGetEnd> getEnd_;
 };
 
 }  // namespace peerlane::stream

@@ -22,6 +22,7 @@ enum KernelKind {
   kNumberedKernels,
   kTurnKernels,
   kPutKernels,
+  kGetKernels,
   kKernelKinds
 };
 inline std::atomic<bool> loaded[kKernelKinds][softgpu::kMostDevices];

@@ -7,38 +7,15 @@
 #include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
-#include "tests/fake/software_gpu/software_kernel.h"
-#include "tests/fake/software_gpu/software_region.h"
-
-namespace {
-
-// How deep this thread is in work that a GPU would do, which posts of messages do not pay for.
-thread_local unsigned ownWork = 0;
-struct OwnWork {
-  OwnWork() { ++ownWork; }
-  ~OwnWork() { --ownWork; }
-};
-
-}  // namespace
+#include "tests/fake/software_gpu/software_named.h"
 
 // For tests that count.
 extern "C" unsigned peerlaneSoftwareWork() {
-  return ownWork;
+  return peerlane::kernel::ownWork;
 }
 
 namespace peerlane::kernel {
 namespace {
-
-struct Slot {
-  std::byte* address;
-  uint64_t number;
-  uint64_t* word(uint32_t at = 0) const { return reinterpret_cast<uint64_t*>(address + at); }
-};
-
-Slot slotOf(const TurnWord& word, uint32_t slots, uint64_t cursor) {
-  return {word.base + cursor % slots * word.strideBytes,
-          cursor + static_cast<uint64_t>(int64_t{word.delta})};
-}
 
 void runTurn(const TurnJob& job, int device) {
   Run run(device, "turn");
@@ -134,32 +111,6 @@ class NumberedRun {
 
 // --- Puts ---
 
-uint64_t cursorOf(Run& run, const PutJob& job, uint64_t& counted) {
-  counted = job.cursorWord == nullptr ? 0 : run.load(job.cursorWord);
-  return job.cursor + counted;
-}
-
-PutPlace findPlace(Run& run, const PutJob& job) {
-  uint64_t counted = 0;
-  const uint64_t cursor = cursorOf(run, job, counted);
-  const Slot awaited = slotOf(job.wait, job.slots, cursor);
-  if (!run.waitWord(awaited.word(), awaited.number, job.abort)) return {0, PutPlace::kReleased};
-  FoundRegion found;
-  bool wrong = job.checkAt != 0 && run.load(awaited.word(job.checkAt)) != job.expected;
-  if (!wrong) {
-    if (!findRegion(
-            run, job.table,
-            {run.load(awaited.word(job.allocationAt)), run.load(awaited.word(job.generationAt)),
-             run.load(awaited.word(job.offsetAt))},
-            job.abort, found))
-      return {0, PutPlace::kReleased};
-    wrong = found.isFault || job.bytes > found.room;
-  }
-  if (!wrong) return {found.address, PutPlace::kGo};
-  if (job.fault != nullptr) run.store(job.fault, job.faultValue);
-  return {0, PutPlace::kFault};
-}
-
 void copyThere(Run& run, const PutJob& job, const PutPlace& place) {
   uint64_t counted = 0;
   const uint64_t cursor = cursorOf(run, job, counted);
@@ -172,15 +123,6 @@ void copyThere(Run& run, const PutJob& job, const PutPlace& place) {
     run.store(told.word(), told.number);
   }
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
-}
-
-Status launchPart(const PutLaunch& launch, void (*part)(Run& run, const PutJob& job)) {
-  return launched(softgpu::launchKernel(launch.stream,
-                                        [job = launch.job, part](int device) {
-                                          Run run(device, "put");
-                                          part(run, job);
-                                        }),
-                  "launching a put kernel");
 }
 
 }  // namespace
@@ -217,22 +159,7 @@ Status launchPut(const PutLaunch& launch) {
   const OwnWork own;
   PEERLANE_RETURN_IF_ERROR(checkPut(launch));
   softgpu::loadLazily(loadedHere(kPutKernels).exchange(true));
-  if (launch.job.bytes <= kAlonePutBytes)
-    return launchPart(launch, [](Run& run, const PutJob& job) {
-      const PutPlace place = findPlace(run, job);
-      if (!run.failed()) copyThere(run, job, place);
-    });
-  PEERLANE_RETURN_IF_ERROR(launchPart(launch, [](Run& run, const PutJob& job) {
-    const PutPlace place = findPlace(run, job);
-    run.store(&job.place->address, place.address);
-    run.store(&job.place->verdict, place.verdict);
-  }));
-  return launchPart(launch, [](Run& run, const PutJob& job) {
-    run.enter(job.arrivals);
-    const PutPlace place = {run.load(&job.place->address), run.load(&job.place->verdict)};
-    run.leave(job.arrivals);
-    copyThere(run, job, place);
-  });
+  return launchNamed(launch.stream, launch.job, "put", copyThere);
 }
 
 }  // namespace peerlane::kernel

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/stream_get.h"
+
+#include <limits>
+
+namespace peerlane::stream {
+namespace {
+
+using kernel::Step;
+using kernel::StepCode;
+using kernel::StepPlace;
+using kernel::TurnWord;
+
+bool isRing(const StepPlace& place, uint32_t slots) {
+  return !place.late && place.slots == slots && place.slotDelta == 0 && slots != 0 &&
+         slots <= kernel::kMostTurnSlots && (slots & (slots - 1)) == 0;
+}
+
+// The ring of a word that is counted.
+bool readRing(const Step& step, StepCode code, uint32_t slots, TurnWord& word) {
+  if (step.code != code || !step.byCursor || !isRing(step.to, slots) ||
+      step.delta < std::numeric_limits<int32_t>::min() ||
+      step.delta > std::numeric_limits<int32_t>::max())
+    return false;
+  word = {step.to.base + step.to.offset, step.to.strideBytes, static_cast<int32_t>(step.delta)};
+  return true;
+}
+
+// Where in the slot of `word` a place is.
+bool readInSlot(const StepPlace& place, const StepPlace& word, uint16_t& at) {
+  if (!isRing(place, word.slots) || place.base != word.base ||
+      place.strideBytes != word.strideBytes || place.offset < word.offset ||
+      place.offset - word.offset >= place.strideBytes ||
+      place.offset - word.offset > std::numeric_limits<uint16_t>::max())
+    return false;
+  at = static_cast<uint16_t>(place.offset - word.offset);
+  return true;
+}
+
+// What one call tells a job of either kind.
+template <class Job>
+void describe(Job& job, const StepCall& call, const kernel::WordStore& completion) {
+  job.cursor = call.cursor;
+  job.cursorWord = reinterpret_cast<uint64_t*>(call.cursorWord);
+  job.advance = call.cursorWord == nullptr ? 0 : static_cast<uint32_t>(call.advance);
+  job.abort = reinterpret_cast<const uint64_t*>(call.abort);
+  job.fault = reinterpret_cast<uint64_t*>(call.fault);
+  job.faultValue = static_cast<uint32_t>(call.faultValue);
+  job.completion = completion.word;
+  job.completionValue = completion.value.delta;
+}
+
+}  // namespace
+
+// wait, expected word, copy from a named place, two words by number.
+std::optional<StreamGet> StreamGet::match(std::span<const LoweredStep> steps,
+                                          const kernel::LateSource& late, uint32_t accepting) {
+  enum : size_t { kWait, kExpected, kCopy, kAccept, kTell, kSteps };
+  if (steps.size() != kSteps || accepting != kAccept) return std::nullopt;
+  StreamGet made;
+  kernel::GetJob& job = made.launch_.job;
+  const Step& wait = steps[kWait].step;
+  const Step& expected = steps[kExpected].step;
+  const Step& copy = steps[kCopy].step;
+  const uint32_t slots = wait.to.slots;
+  const auto named = [&](uint32_t at, uint16_t& inSlot) {
+    StepPlace place = late.envelope;
+    place.offset += at;
+    return readInSlot(place, wait.to, inSlot);
+  };
+  const bool fits =
+      readRing(wait, StepCode::kWait, slots, job.wait) && expected.code == StepCode::kExpect &&
+      readInSlot(expected.to, wait.to, job.checkAt) && job.checkAt != 0 &&
+      copy.code == StepCode::kCopy && copy.from.late && copy.from.offset == 0 && !copy.to.late &&
+      copy.to.slots == 0 && readRing(steps[kAccept].step, StepCode::kStore, slots, job.accept) &&
+      readRing(steps[kTell].step, StepCode::kStore, slots, job.tell) &&
+      named(late.allocationAt, job.allocationAt) && named(late.generationAt, job.generationAt) &&
+      named(late.offsetAt, job.offsetAt);
+  if (!fits) return std::nullopt;
+  job.expected = static_cast<uint64_t>(expected.delta);
+  job.slots = static_cast<uint16_t>(slots);
+  made.copyStep_ = kCopy;
+  return made;
+}
+
+Status StreamGet::launch(const StepCall& call, std::span<const uint32_t> stepOf,
+                         const kernel::RegionTable& table, const kernel::WordStore& completion,
+                         const StreamWords& words, bool overlapsEnd, void* stream) const {
+  kernel::GetLaunch launch = launch_;
+  kernel::GetJob& job = launch.job;
+  describe(job, call, completion);
+  for (uint32_t i = 0; i < call.patchCount; ++i) {
+    const StepPatch& patch = call.patches[i];
+    if (stepOf[patch.op] == copyStep_) {
+      job.to = patch.address;
+      job.bytes = patch.bytes;
+    } else {
+      job.expected = static_cast<uint64_t>(patch.value);
+    }
+  }
+  job.table = table;
+  job.arrivals = words.arrivals;
+  job.place = words.place;
+  launch.overlapsEnd = overlapsEnd;
+  launch.stream = stream;
+  return kernel::launchGet(launch);
+}
+
+std::optional<StreamGetEnd> StreamGetEnd::match(std::span<const LoweredStep> steps,
+                                                const StepPlace& accepted) {
+  if (steps.size() != 1) return std::nullopt;
+  StreamGetEnd made;
+  kernel::GetEndJob& job = made.launch_.job;
+  const Step& wait = steps[0].step;
+  if (!readRing(wait, StepCode::kWait, wait.to.slots, job.wait) || !isRing(accepted, wait.to.slots))
+    return std::nullopt;
+  job.accepted = {accepted.base + accepted.offset, accepted.strideBytes, job.wait.delta};
+  job.slots = wait.to.slots;
+  return made;
+}
+
+Status StreamGetEnd::launch(const StepCall& call, const kernel::WordStore& completion,
+                            bool overlapsEnd, void* stream) const {
+  kernel::GetEndLaunch launch = launch_;
+  describe(launch.job, call, completion);
+  launch.overlapsEnd = overlapsEnd;
+  launch.stream = stream;
+  return kernel::launchGetEnd(launch);
+}
+
+}  // namespace peerlane::stream
