@@ -158,44 +158,43 @@ __device__ bool awaitOther(const NumberedJob& job, const std::byte* slot, uint64
 
 __global__ void __launch_bounds__(kMostThreads, 1)
     numberedRecv(const __grid_constant__ NumberedJob job) {
-  // How it ended for a warp, and so for all: a shorter message never fills the units of some.
-  __shared__ uint32_t verdict;
-  const bool isOneWarp = blockDim.x == device::kWarpLanes;
-  if (!isOneWarp) {
-    if (threadIdx.x == 0) verdict = kNotYet;
-    __syncthreads();
-  }
   // The peer writes units, so a look at them needs nothing of the kernel before; the cursor does.
   if (job.cursorWord != nullptr) awaitKernelBefore();
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
   const uint64_t cursor = job.cursor + counted;
   const std::byte* const slot = slotOf(job, job.units, cursor);
   const uint64_t tag = tagOf(job, cursor);
+  // A shorter message never fills the units of some warps, but every message has the first unit:
+  // a lane of each looks at that as well.
+  const bool looksAtFirst = threadIdx.x >= device::kWarpLanes && device::laneOfWarp() == 0;
   Unit unit{};
   uint32_t arrived = hasUnit(job) ? kNotYet : kHere;
   for (uint32_t polls = 1;; ++polls) {
+    uint32_t ended = kNotYet;
     if (arrived == kNotYet) arrived = look(slot + threadIdx.x * kUnitBytes, tag, unit);
-    if (__all_sync(device::kAllLanes, arrived == kHere)) break;
-    uint32_t ended = arrived == kHere ? kNotYet : arrived;
+    if (arrived > kHere) ended = arrived;
+    if (looksAtFirst) {
+      Unit first{};
+      const uint32_t seen = look(slot, tag, first);
+      if (seen > kHere) ended = seen;
+    }
     if (isAborted(job, polls)) ended = kNever;
     ended = __reduce_max_sync(device::kAllLanes, ended);
-    if (!isOneWarp) ended = max(atomicMax(&verdict, ended), ended);
-    if (ended == kNotYet) continue;
-    arrived = ended;
-    break;
+    if (ended != kNotYet) {
+      arrived = ended;
+      break;
+    }
+    if (__all_sync(device::kAllLanes, arrived == kHere) != 0) break;
   }
   letKernelBehindBegin();
   if (job.cursorWord == nullptr) awaitKernelBefore();
-  bool whole = arrived == kHere;
-  bool live = arrived != kNever;
-  if (!isOneWarp) {
-    whole = __syncthreads_and(whole) != 0;
-    live = __syncthreads_and(live) != 0;
-  }
+  const bool whole = __syncthreads_and(arrived == kHere) != 0;
+  const bool isAlive = __syncthreads_and(arrived != kNever) != 0;
   if (whole) storePayload(job, unit.bytes);
-  if (!isOneWarp && job.completion != nullptr) __syncthreads();
+  if (job.completion != nullptr) __syncthreads();
   __syncwarp();
   if (threadIdx.x != 0) return;
+  bool live = isAlive;
   if (live && !whole) {
     if (job.fault != nullptr) device::storeWordRelaxed(job.fault, job.faultValue);
     live = awaitOther(job, slot, tag);
