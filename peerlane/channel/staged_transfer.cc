@@ -147,7 +147,18 @@ void StagedTransfer::cut(const std::vector<Piece>& pieces) {
   }
 }
 
+// On streams by kernels: copies of the copy engine go through one queue of it, whatever streams
+// they are of, so that one of a transfer whose turn has not come would hold up those of the one
+// whose it is (seen on H200: eight threads posting stood still).
 Status StagedTransfer::prepareLocalSteps() {
+  Engine engine = options_.engine;
+  if (options_.deviceStream) {
+    if (engine == Engine::kCe)
+      return Status(Code::kNotSupported,
+                    "transfers that are staged do not go by engine ce on a stream, where its "
+                    "copies would hold up one another; sm, inline and auto do");
+    if (engine == Engine::kAuto) engine = Engine::kSm;
+  }
   for (size_t i = 0; i < groups_.size(); ++i) {
     std::vector<Segment> segments;
     uint64_t at = offsetOf(i);
@@ -160,7 +171,7 @@ Status StagedTransfer::prepareLocalSteps() {
     }
     PEERLANE_ASSIGN(groups_[i].program,
                     prepareStagingCopy(*executor_, *memory_, blocks_.locals(), std::move(segments),
-                                       {.engine = options_.engine, .ctas = options_.ctas}));
+                                       {.engine = engine, .ctas = options_.ctas}));
   }
   return Status::ok();
 }
