@@ -343,8 +343,8 @@ void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part
       call.patch({.op = PutSendOps::kCopy, .address = item.address, .bytes = item.bytes});
       call.patch({.op = PutSendOps::kBytes, .value = size});
       call.patch({.op = PutSendOps::kExpectedBytes, .value = size});
-      call.fault = fault;
     }
+    call.fault = fault;
     calls.push_back(call);
   } else if (part == Part::kHead && !item.isSend && !eager) {
     StepCall call = callOf(putHead_, number, captured, sequence);

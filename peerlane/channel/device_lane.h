@@ -120,7 +120,8 @@ class DeviceLane {
   uint64_t placeOf(const Item& item) const {
     return (item.isSend ? numbers_.sends : numbers_.receives) - 1;
   }
-  // The launches of one part of a message. `fault` becomes 1 when the lengths differ.
+  // The launches of one part of a message. `fault` becomes 1 when the lengths differ, and
+  // kReleasedFault when the message was let go.
   void add(const Item& item, uint64_t number, bool captured, Part part,
            std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
   void began(uint32_t posts = 1) { pending_.begin(posts); }

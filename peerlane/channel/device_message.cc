@@ -161,11 +161,6 @@ Status DeviceMessage::hold() {
                                        " is being unregistered");
     ++held_;
   }
-  // An eager send has nothing to compare.
-  const auto isCompared = [](const PostedMessage& message) {
-    return !message.item.isSend || !message.item.isEager();
-  };
-  if (std::none_of(messages_.begin(), messages_.end(), isCompared)) return Status::ok();
   PEERLANE_ASSIGN(fault_, executor_.borrowWord());
   return Status::ok();
 }
@@ -311,12 +306,17 @@ void DeviceMessage::askWhenDue() {
   for (const PostedMessage& message : messages_) message.lane->ask(message.item, message.place);
 }
 
-// Once the stream has passed it.
+// Once the stream has passed it. What was met before the other side closed its communicator, or
+// this one, has happened. Behind any other end it may have been met by what a failure left behind.
 Status DeviceMessage::outcome() const {
-  for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
-  if (isFaulty())
-    return Status(Code::kSizeMismatch, "sender and receiver of a message differ in its length");
-  return Status::ok();
+  const uint64_t fault = fault_ == nullptr ? 0 : fault_->load(std::memory_order_acquire);
+  for (const PostedMessage& message : messages_)
+    if (Status ended = message.lane->health();
+        !ended.isOk() && (fault != 0 || ended.code() != Code::kClosed))
+      return ended;
+  if (fault == 0) return Status::ok();
+  if (fault == kReleasedFault) return Status(Code::kClosed, "a message on a stream was let go");
+  return Status(Code::kSizeMismatch, "sender and receiver of a message differ in its length");
 }
 
 Task::Turn DeviceMessage::turn() {

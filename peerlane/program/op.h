@@ -34,6 +34,10 @@ enum class Scope : uint8_t { kDevice, kSystem };
 // satisfied one. 2^62 and not the largest value, because the signed comparison above would wrap.
 inline constexpr uint64_t kPoison = uint64_t{1} << 62;
 
+// In the fault word of a launch: a wait of it was released, so it did nothing of what it was for. A
+// fault of its own stores something else.
+inline constexpr uint64_t kReleasedFault = ~uint64_t{0};
+
 // Numbered memory (Target::numbered) is in units of this size: bytes, and behind them the number
 // that a copy gave them, stored at once. So whoever waits for the numbers needs no word behind the
 // bytes, and whoever copies no fence before one (NCCL's LL protocol has the idea).

@@ -7,6 +7,7 @@
 
 #include <random>
 
+#include "peerlane/os/cuda_driver.h"
 #include "tests/gpu/talker.h"
 
 namespace peerlane::gputest {
@@ -240,6 +241,44 @@ TEST(StreamMessages, TwoReceivesThatWaitForEachOther) {
     clear(side.in.data(), kBytes, 1);  // the device works
     line.meet();
   }));
+}
+
+// A message lies in the receiver's inbox, and the sender has gone, before the receiver's stream
+// comes to it.
+TEST(StreamMessages, WhatWasSentBeforeTheEndIsReceived) {
+  PEERLANE_NEEDS_GPUS(1);
+  for (const size_t bytes : {size_t{8}, size_t{1000}})
+    EXPECT_TRUE(runBoth([bytes](Talker& side, int index, const Line& line) {
+      if (index == 1) {
+        fill(side.out.data(), kBytes, 5);
+        must(must(side.ranks->send(0, side.out, 0, bytes, side.on()), "send").wait(kPatience),
+             "wait");
+        side.ranks.reset();
+        line.send("gone");
+        (void)line.receive();
+        return;
+      }
+      uint64_t* word = nullptr;
+      mustCuda(cudaMallocHost(reinterpret_cast<void**>(&word), 64), "cudaMallocHost");
+      std::atomic_ref<uint64_t> gate(*word);
+      gate = 0;
+      ASSERT_EQ(cuda::api().cuStreamWaitValue64(side.stream, reinterpret_cast<CUdeviceptr>(word), 1,
+                                                CU_STREAM_WAIT_VALUE_GEQ),
+                CUDA_SUCCESS);
+      const Transfer received = must(side.ranks->recv(1, side.in, 0, bytes, side.on()), "recv");
+      (void)line.receive();
+      // Until the end is known here as well.
+      const cudaStream_t other = makeStream();
+      const auto giveUp = std::chrono::steady_clock::now() + kPatience;
+      while (side.ranks->send(1, side.out, 0, 0, side.on(other)).isOk())
+        ASSERT_LT(std::chrono::steady_clock::now(), giveUp);
+      gate = 1;
+      const Status ended = received.wait(kPatience);
+      EXPECT_TRUE(ended.isOk()) << ended.toString();
+      EXPECT_EQ(wrongWords(side.in.data(), bytes / 4 * 4, 5), 0u);
+      mustSync(other);
+      line.send("end");
+    }));
 }
 
 TEST(StreamMessages, BadInputIsRefused) {

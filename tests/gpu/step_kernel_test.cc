@@ -95,10 +95,13 @@ class StepKernel : public testing::TestWithParam<int> {
     CUDA_OK(cudaHostAlloc(&pinned_, 8192, cudaHostAllocPortable | cudaHostAllocMapped));
     std::memset(pinned_, 0, 8192);
     CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    // Streams share hardware queues by turns, so the next one has another.
+    CUDA_OK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
     CUDA_OK(cudaDeviceSynchronize());
   }
   void TearDown() override {
-    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+    for (cudaStream_t stream : {stream_, copies_})
+      if (stream != nullptr) (void)cudaStreamDestroy(stream);
     (void)cudaFree(far_);
     (void)cudaFree(near_);
     (void)cudaFree(words_);
@@ -121,13 +124,10 @@ class StepKernel : public testing::TestWithParam<int> {
     EXPECT_EQ(cudaSuccess, cudaMemcpy(&value, word, 8, cudaMemcpyDefault));
     return value;
   }
-  // On a stream of its own: a kernel may be waiting.
+  // Beside a kernel that may be waiting.
   void write(void* to, const void* from, size_t bytes) const {
-    cudaStream_t stream = nullptr;
-    EXPECT_EQ(cudaSuccess, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream));
-    EXPECT_EQ(cudaSuccess, cudaStreamDestroy(stream));
+    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_));
+    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(copies_));
   }
   void write(void* to, uint64_t value) const { write(to, &value, 8); }
   std::vector<uint8_t> bytesOf(const void* from, size_t bytes) const {
@@ -192,6 +192,7 @@ class StepKernel : public testing::TestWithParam<int> {
   void* words_ = nullptr;
   void* pinned_ = nullptr;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copies_ = nullptr;
 };
 
 TEST_P(StepKernel, CopiesAnySizeAtAnyAlignment) {

@@ -186,6 +186,7 @@ class TurnKernel : public testing::TestWithParam<int> {
   void startWaiting(const Launch& launch, Status (*start)(const Launch&)) const {
     set(kCompletion, 0);
     set(kAbort, 0);
+    set(kFault, 0);
     ASSERT_OK(start(launch));
     EXPECT_FALSE(ends(20));
     EXPECT_EQ(0u, get(kCompletion));
@@ -334,6 +335,7 @@ TEST_P(TurnKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
           writeUnit(0, 0, 0, kPoison + 3);
         ASSERT_TRUE(ends());
         EXPECT_NE(0u, get(kCompletion));
+        EXPECT_EQ(kReleasedFault, get(kFault));
         EXPECT_EQ(before + 3, read(word(kCursorAt)));
         if (sends)
           EXPECT_EQ(0u, tagAt(0));
@@ -405,8 +407,10 @@ TEST_P(TurnKernel, TurnsThatAreReleasedOrDifferSaySo) {
   set(kAbort, 1);
   ASSERT_TRUE(ends());
   EXPECT_EQ(1u, get(kCompletion));
+  EXPECT_EQ(kReleasedFault, get(kFault));
   EXPECT_EQ(0u, read(credits()));
   set(kAbort, 0);
+  set(kFault, 0);
   for (const auto& [bytes, fault] : {std::pair<uint64_t, uint64_t>{100, 0}, {104, 99}}) {
     const uint64_t words[] = {1, bytes};
     write(far(), words, sizeof words);
@@ -562,6 +566,7 @@ TEST_P(TurnKernel, PutsThatAreReleasedTellNothing) {
       set(kAbort, 1);
       ASSERT_TRUE(ends());
       EXPECT_EQ(1u, get(kCompletion));
+      EXPECT_EQ(kReleasedFault, get(kFault));
       EXPECT_EQ(0u, read(far()));
       EXPECT_EQ(0u, read(word(kArrivalsAt)));
     }

@@ -77,7 +77,8 @@ __device__ __forceinline__ uint64_t tagOf(const NumberedJob& job, uint64_t curso
 }
 
 // What ends the launch, by one thread behind a barrier.
-__device__ __forceinline__ void end(const NumberedJob& job, uint64_t counted) {
+__device__ __forceinline__ void end(const NumberedJob& job, uint64_t counted, bool released) {
+  if (released && job.fault != nullptr) device::storeWordRelaxed(job.fault, kReleasedFault);
   if (job.advance != 0) *job.cursorWord = counted + job.advance;
   if (job.completion == nullptr) return;
   // Whoever reads it may use the memory, or take it away.
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     storeUnit(slotOf(job, job.units, cursor) + threadIdx.x * kUnitBytes,
               {payload, tagOf(job, cursor)});
   if (job.completion != nullptr) __syncthreads();
-  if (threadIdx.x == 0) end(job, counted);
+  if (threadIdx.x == 0) end(job, counted, !live);
 }
 
 // How a look for a unit ended; the later, the worse.
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   if (live)
     device::storeWordRelaxed(reinterpret_cast<uint64_t*>(slotOf(job, job.credits, cursor)),
                              cursor + static_cast<int64_t>(job.credits.delta));
-  end(job, counted);
+  end(job, counted, !isAlive);
 }
 
 const void* kernelFor(bool isSend) {

@@ -38,8 +38,8 @@ struct NumberedJob {
   // Memory of the device; grows by `advance` once per execution.
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;  // pinned host memory, or null
-  uint64_t* fault = nullptr;        // the receiver's: stored where the lengths differ
-  uint64_t* completion = nullptr;   // stored last, however the launch ended; or null
+  uint64_t* fault = nullptr;  // stored where a receiver's length differs; kReleasedFault; or null
+  uint64_t* completion = nullptr;  // stored last, however the launch ended; or null
   uint64_t completionValue = 0;
   std::byte* local = nullptr;  // what is copied, or where to
   // Slots of units; `delta`: n + delta is the number of message n.

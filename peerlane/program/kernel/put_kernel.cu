@@ -45,6 +45,8 @@ __global__ void __launch_bounds__(kNamedThreads, 1) putKernel(const __grid_const
     device::storeWordRelaxed(wordAt(slot + job.valueAt), job.value);
     device::fenceSystem();
     device::storeWordRelaxed(wordAt(slot), numberOf(job.tell, cursor));
+  } else if (job.fault != nullptr) {
+    device::storeWordRelaxed(job.fault, kReleasedFault);
   }
   if (job.completion == nullptr) return;
   device::fenceSystem();  // whoever reads it may take away the memory of the words

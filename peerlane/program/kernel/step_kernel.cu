@@ -170,6 +170,7 @@ __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase&
     }
   }
   if (!isLast) return;
+  if (released && job.fault != nullptr) device::storeWordRelaxed(job.fault, kReleasedFault);
   if (job.completion.word != nullptr) {
     fence();
     device::storeWordRelaxed(job.completion.word, operandNow(job.completion.value));

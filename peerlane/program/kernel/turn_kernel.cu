@@ -60,6 +60,8 @@ __global__ void __launch_bounds__(device::kWarpLanes, 1)
                                  job.values[i]);
     if (job.tellsWrites) device::fenceSystem();
     device::storeWordRelaxed(told.word(), told.number);
+  } else if (job.fault != nullptr) {
+    device::storeWordRelaxed(job.fault, kReleasedFault);
   }
   if (job.completion == nullptr) return;
   // Whoever reads it may take away the memory of the words.

@@ -36,7 +36,8 @@ struct TurnJob {
   // In this order: wait; if the word at `checkAt` behind it is not `expected`, store the fault
   // word; store the values, from `valuesAt` of the slot of `tell` on; store `tell`, a release of
   // all before if it is `tellsWrites`. Poison, or an abort word that is not 0, releases a wait:
-  // then all the rest is left out but cursor and completion.
+  // then kReleasedFault is stored to the fault word, and all the rest is left out but cursor and
+  // completion.
   TurnWord wait, tell;
   uint64_t expected = 0;
   uint64_t values[kMostTurnValues] = {};

@@ -14,6 +14,7 @@
 #include "peerlane/program/kernel/step_job.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/word_kernel.h"
+#include "peerlane/program/op.h"
 #include "tests/fake/software_gpu/software_kernel.h"
 #include "tests/fake/software_gpu/software_region.h"
 
@@ -235,6 +236,7 @@ class StepRun {
         run_.store(wordOf(job_.items[i]), valueOf(job_.items[i]));
     }
     if (!isLast) return;
+    if (released && job_.fault != nullptr) run_.store(job_.fault, kReleasedFault);
     // Before the completion: whoever reads that may launch the next one.
     if (job_.completion.word != nullptr)
       run_.store(job_.completion.word, run_.operandNow(job_.completion.value));

@@ -7,6 +7,7 @@
 #include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
+#include "peerlane/program/op.h"
 #include "tests/fake/software_gpu/software_named.h"
 
 // For tests that count.
@@ -32,6 +33,8 @@ void runTurn(const TurnJob& job, int device) {
     for (uint32_t i = job.valueCount; i-- > 0;)
       run.store(told.word(job.valuesAt + 8 * i), job.values[i]);
     run.store(told.word(), told.number);
+  } else if (job.fault != nullptr) {
+    run.store(job.fault, kReleasedFault);
   }
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
 }
@@ -48,10 +51,8 @@ class NumberedRun {
     const uint64_t cursor = job_.cursor + counted;
     const Slot units = slotOf(job_.units, job_.slots, cursor);
     const Slot credit = slotOf(job_.credits, job_.slots, cursor);
-    if (isSend_)
-      send(units, credit);
-    else
-      receive(units, credit);
+    const bool live = isSend_ ? send(units, credit) : receive(units, credit);
+    if (!live && job_.fault != nullptr) run_.store(job_.fault, kReleasedFault);
     if (job_.advance != 0) run_.store(job_.cursorWord, counted + job_.advance);
     if (job_.completion != nullptr) run_.store(job_.completion, job_.completionValue);
   }
@@ -65,16 +66,17 @@ class NumberedRun {
   }
   static uint64_t numberOf(uint64_t tag) { return tag & ((uint64_t{1} << kTagLengthBit) - 1); }
 
-  // The source is read before the wait, and the last unit is the first.
-  void send(const Slot& units, const Slot& credit) {
+  // The source is read before the wait, and the last unit is the first. False: released.
+  bool send(const Slot& units, const Slot& credit) {
     std::vector<uint64_t> held(unitsOf(job_.bytes));
     if (job_.bytes != 0 && run_.reaches(job_.local, job_.bytes, "a source"))
       softgpu::moveBytes(held.data(), job_.local, job_.bytes);
-    if (!run_.waitWord(credit.word(), credit.number, job_.abort)) return;
+    if (!run_.waitWord(credit.word(), credit.number, job_.abort)) return false;
     for (uint64_t i = held.size(); i-- > 0;) {
       run_.store(units.word(static_cast<uint32_t>(i * kUnitBytes)), held[i]);
       run_.store(tagAt(units, i), numberedTag(units.number, job_.bytes));
     }
+    return true;
   }
   // 0: released.
   uint64_t await(const Slot& units, uint64_t unit) {
@@ -87,12 +89,12 @@ class NumberedRun {
     }
     return 0;
   }
-  void receive(const Slot& units, const Slot& credit) {
+  bool receive(const Slot& units, const Slot& credit) {
     std::vector<uint64_t> held;
     uint64_t bytes = 0;
     for (uint64_t i = 0; i == 0 || i < unitsOf(bytes); ++i) {
       const uint64_t tag = await(units, i);
-      if (tag == 0) return;
+      if (tag == 0) return false;
       if (i == 0) bytes = tag >> kTagLengthBit;
       held.push_back(run_.load(units.word(static_cast<uint32_t>(i * kUnitBytes))));
     }
@@ -102,6 +104,7 @@ class NumberedRun {
       softgpu::moveBytes(job_.local, held.data(), bytes);
     }
     run_.store(credit.word(), credit.number);
+    return true;
   }
 
   const NumberedJob job_;
@@ -121,6 +124,8 @@ void copyThere(Run& run, const PutJob& job, const PutPlace& place) {
     const Slot told = slotOf(job.tell, job.slots, cursor);
     run.store(told.word(job.valueAt), job.value);
     run.store(told.word(), told.number);
+  } else if (job.fault != nullptr) {
+    run.store(job.fault, kReleasedFault);
   }
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
 }
