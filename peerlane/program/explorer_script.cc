@@ -78,7 +78,7 @@ class Compiler {
     return placed(execution, op.to, static_cast<uint64_t>(op.width));
   }
   bool isNumbered(const Execution& execution, const Place& place) const {
-    return execution.program->targets[place.target].numbered;
+    return place.target != kNoTarget && execution.program->targets[place.target].numbered;
   }
   // The bytes or the number of one unit of numbered memory.
   Range unitPart(const Execution& execution, Place place, uint64_t unit, uint64_t at,
