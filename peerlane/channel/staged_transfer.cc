@@ -186,7 +186,7 @@ Status StagedTransfer::enqueue() {
     for (size_t i = 0; i < groups_.size(); ++i) held.push_back({i + 1, groups_[i].program.get()});
   if (!localIsDevice() || isPut()) held.push_back({groups_.size() + 1});
   std::vector<DevicePost> posts;
-  const Status status = executor_->postHeld(options_.deviceStream, word_, held, posts);
+  Status status = executor_->postHeld(options_.deviceStream, word_, held, posts);
   if (!posts.empty()) {
     isOnStream_ = true;
     reached_ = posts.front();
