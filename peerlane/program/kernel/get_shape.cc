@@ -6,17 +6,12 @@
 namespace peerlane::kernel {
 namespace {
 
-bool isRing(const TurnWord& word) {
-  return word.base != nullptr &&
-         ((reinterpret_cast<uintptr_t>(word.base) | word.strideBytes) & 7) == 0;
-}
-
 Status invalid(const std::string& what) {
   return Status(Code::kInvalidArgument, "a get kernel " + what);
 }
 
 Status checkSlots(uint32_t slots) {
-  if (slots != 0 && slots <= kMostTurnSlots && (slots & (slots - 1)) == 0) return Status::ok();
+  if (isSlotCount(slots)) return Status::ok();
   return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(slots));
 }
 

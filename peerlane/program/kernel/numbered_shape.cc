@@ -10,19 +10,14 @@ Status invalid(const std::string& what) {
   return Status(Code::kInvalidArgument, "a kernel of a numbered message " + what);
 }
 
-bool isRing(const TurnWord& word, uint32_t alignment) {
-  return word.base != nullptr &&
-         ((reinterpret_cast<uintptr_t>(word.base) | word.strideBytes) & (alignment - 1)) == 0;
-}
-
 }  // namespace
 
 Status checkNumbered(const NumberedLaunch& launch) {
   const NumberedJob& job = launch.job;
-  if (job.slots == 0 || job.slots > kMostTurnSlots || (job.slots & (job.slots - 1u)) != 0)
+  if (!isSlotCount(job.slots))
     return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
   if (!isRing(job.units, kUnitBytes)) return invalid("has its units on 16 bytes");
-  if (!isRing(job.credits, 8)) return invalid("has credits on 8 bytes");
+  if (!isRing(job.credits)) return invalid("has credits on 8 bytes");
   if (job.bytes > kMostNumberedBytes)
     return invalid("has at most " + std::to_string(kMostNumberedBytes) + " bytes, not " +
                    std::to_string(job.bytes));

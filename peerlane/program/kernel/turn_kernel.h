@@ -25,6 +25,15 @@ struct TurnWord {
   int32_t delta = 0;
 };
 
+// What every kernel of messages asks of its rings.
+inline bool isRing(const TurnWord& word, uint32_t alignment = 8) {
+  return word.base != nullptr &&
+         ((reinterpret_cast<uintptr_t>(word.base) | word.strideBytes) & (alignment - 1)) == 0;
+}
+inline bool isSlotCount(uint32_t slots) {
+  return slots != 0 && slots <= kMostTurnSlots && (slots & (slots - 1)) == 0;
+}
+
 struct TurnJob {
   uint64_t cursor = 0;  // n; with a cursor word, n is that word and this
   // Memory of the device; grows by `advance` once per execution.

@@ -7,17 +7,8 @@
 namespace peerlane::kernel {
 namespace {
 
-bool isRing(const TurnWord& word) {
-  return word.base != nullptr &&
-         ((reinterpret_cast<uintptr_t>(word.base) | word.strideBytes) & 7) == 0;
-}
-
 Status invalid(const std::string& what) {
   return Status(Code::kInvalidArgument, "a kernel of one turn " + what);
-}
-
-bool isSlotCount(uint32_t slots) {
-  return slots != 0 && slots <= kMostTurnSlots && (slots & (slots - 1)) == 0;
 }
 
 }  // namespace

@@ -37,19 +37,6 @@ bool readInSlot(const StepPlace& place, const StepPlace& word, uint16_t& at) {
   return true;
 }
 
-// What one call tells a job of either kind.
-template <class Job>
-void describe(Job& job, const StepCall& call, const kernel::WordStore& completion) {
-  job.cursor = call.cursor;
-  job.cursorWord = reinterpret_cast<uint64_t*>(call.cursorWord);
-  job.advance = call.cursorWord == nullptr ? 0 : static_cast<uint32_t>(call.advance);
-  job.abort = reinterpret_cast<const uint64_t*>(call.abort);
-  job.fault = reinterpret_cast<uint64_t*>(call.fault);
-  job.faultValue = static_cast<uint32_t>(call.faultValue);
-  job.completion = completion.word;
-  job.completionValue = completion.value.delta;
-}
-
 }  // namespace
 
 // wait, expected word, copy from a named place, two words by number.
@@ -88,7 +75,7 @@ Status StreamGet::launch(const StepCall& call, std::span<const uint32_t> stepOf,
                          const StreamWords& words, bool overlapsEnd, void* stream) const {
   kernel::GetLaunch launch = launch_;
   kernel::GetJob& job = launch.job;
-  describe(job, call, completion);
+  describeCall(job, call, completion);
   for (uint32_t i = 0; i < call.patchCount; ++i) {
     const StepPatch& patch = call.patches[i];
     if (stepOf[patch.op] == copyStep_) {
@@ -122,7 +109,7 @@ std::optional<StreamGetEnd> StreamGetEnd::match(std::span<const LoweredStep> ste
 Status StreamGetEnd::launch(const StepCall& call, const kernel::WordStore& completion,
                             bool overlapsEnd, void* stream) const {
   kernel::GetEndLaunch launch = launch_;
-  describe(launch.job, call, completion);
+  describeCall(launch.job, call, completion);
   launch.overlapsEnd = overlapsEnd;
   launch.stream = stream;
   return kernel::launchGetEnd(launch);

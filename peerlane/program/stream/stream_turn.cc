@@ -57,19 +57,6 @@ class Reader {
   bool fits_ = true;
 };
 
-// What one call tells a job of either kind.
-template <class Job>
-void describe(Job& job, const StepCall& call, const kernel::WordStore& completion) {
-  job.cursor = call.cursor;
-  job.cursorWord = reinterpret_cast<uint64_t*>(call.cursorWord);
-  job.advance = call.cursorWord == nullptr ? 0 : static_cast<uint32_t>(call.advance);
-  job.abort = reinterpret_cast<const uint64_t*>(call.abort);
-  job.fault = reinterpret_cast<uint64_t*>(call.fault);
-  job.faultValue = static_cast<uint32_t>(call.faultValue);
-  job.completion = completion.word;
-  job.completionValue = completion.value.delta;
-}
-
 }  // namespace
 
 std::optional<StreamTurn> StreamTurn::match(std::span<const LoweredStep> steps) {
@@ -113,7 +100,7 @@ Status StreamTurn::launch(const StepCall& call, std::span<const uint32_t> stepOf
                           void* stream) const {
   kernel::TurnLaunch launch = launch_;
   kernel::TurnJob& job = launch.job;
-  describe(job, call, completion);
+  describeCall(job, call, completion);
   for (uint32_t i = 0; i < call.patchCount; ++i) {
     const StepPatch& patch = call.patches[i];
     const uint32_t step = stepOf[patch.op];
@@ -161,7 +148,7 @@ std::optional<StreamNumbered> StreamNumbered::match(std::span<const LoweredStep>
 Status StreamNumbered::launch(const StepCall& call, const kernel::WordStore& completion,
                               bool overlapsEnd, void* stream) const {
   kernel::NumberedLaunch launch = launch_;
-  describe(launch.job, call, completion);
+  describeCall(launch.job, call, completion);
   for (uint32_t i = 0; i < call.patchCount; ++i) {
     const StepPatch& patch = call.patches[i];  // of its copy: it has no other
     if (patch.bytes > kernel::kMostNumberedBytes)
@@ -220,7 +207,7 @@ Status StreamPut::launch(const StepCall& call, std::span<const uint32_t> stepOf,
                          const StreamWords& words, bool overlapsEnd, void* stream) const {
   kernel::PutLaunch launch = launch_;
   kernel::PutJob& job = launch.job;
-  describe(job, call, completion);
+  describeCall(job, call, completion);
   for (uint32_t i = 0; i < call.patchCount; ++i) {
     const StepPatch& patch = call.patches[i];
     const uint32_t step = stepOf[patch.op];

@@ -33,6 +33,19 @@ struct LoweredStep {
 
 inline constexpr uint32_t kNoStep = ~uint32_t{0};
 
+// What one call tells a job of any of these kernels.
+template <class Job>
+void describeCall(Job& job, const StepCall& call, const kernel::WordStore& completion) {
+  job.cursor = call.cursor;
+  job.cursorWord = reinterpret_cast<uint64_t*>(call.cursorWord);
+  job.advance = call.cursorWord == nullptr ? 0 : static_cast<uint32_t>(call.advance);
+  job.abort = reinterpret_cast<const uint64_t*>(call.abort);
+  job.fault = reinterpret_cast<uint64_t*>(call.fault);
+  job.faultValue = static_cast<uint32_t>(call.faultValue);
+  job.completion = completion.word;
+  job.completionValue = completion.value.delta;
+}
+
 class StreamTurn {
  public:
   static std::optional<StreamTurn> match(std::span<const LoweredStep> steps);
