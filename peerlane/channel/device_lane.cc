@@ -42,7 +42,7 @@ Status DeviceLane::prepare() {
   std::byte* const base = memory->data();
   PEERLANE_ASSIGN(area_, peer_->regions().add(base, DeviceArea::kBytes, Access::kRemoteReadWrite,
                                               std::move(description), std::move(memory)));
-  PEERLANE_ASSIGN(cursors_, executor_.makeArea(kSequences * kCursorBytes));
+  PEERLANE_ASSIGN(cursors_, executor_.makeArea((kSequences + 1) * kCursorBytes));
   PEERLANE_ASSIGN(names_, executor_.makeRegionNames());
   PEERLANE_ASSIGN(abort_, executor_.borrowWord());
   return Status::ok();
@@ -325,6 +325,7 @@ StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t 
   call.cursor = number;
   if (captured) call.cursorWord = cursors_->data() + sequence * kCursorBytes;
   call.abort = abort_;
+  call.ended = cursors_->data() + kSequences * kCursorBytes;
   call.faultValue = 1;
   return call;
 }

@@ -171,7 +171,8 @@ class DeviceLane {
   const std::function<void(const LaneNote&)> say_;
 
   std::shared_ptr<RegionRecord> area_;
-  std::unique_ptr<Allocation> cursors_;  // a word of each sequence on a line of its own
+  // A word of each sequence on a line of its own, and one of the lane's end (StepCall::ended).
+  std::unique_ptr<Allocation> cursors_;
   std::unique_ptr<RegionNames> names_;
   std::atomic<uint64_t>* abort_ = nullptr;  // borrowed
   const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();

@@ -306,15 +306,12 @@ void DeviceMessage::askWhenDue() {
   for (const PostedMessage& message : messages_) message.lane->ask(message.item, message.place);
 }
 
-// Once the stream has passed it. What was met before the other side closed its communicator, or
-// this one, has happened. Behind any other end it may have been met by what a failure left behind.
+// Once the stream has passed it. What was met has happened, whatever became of the lane meanwhile:
+// behind a message that was let go a stream sends no other.
 Status DeviceMessage::outcome() const {
   const uint64_t fault = fault_ == nullptr ? 0 : fault_->load(std::memory_order_acquire);
-  for (const PostedMessage& message : messages_)
-    if (Status ended = message.lane->health();
-        !ended.isOk() && (fault != 0 || ended.code() != Code::kClosed))
-      return ended;
   if (fault == 0) return Status::ok();
+  for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
   if (fault == kReleasedFault) return Status(Code::kClosed, "a message on a stream was let go");
   return Status(Code::kSizeMismatch, "sender and receiver of a message differ in its length");
 }

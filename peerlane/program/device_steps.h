@@ -82,6 +82,9 @@ struct StepCall {
   const std::atomic<uint64_t>* abort = nullptr;  // borrowed words, both; waits look at this one
   std::atomic<uint64_t>* fault = nullptr;
   uint64_t faultValue = 0;
+  // In memory of the device, or null: 0 until a wait of a call that names it is released; then
+  // those behind, on any stream, do nothing for the peer.
+  std::byte* ended = nullptr;
 
   void patch(const StepPatch& patch) { patches[patchCount++] = patch; }
 };

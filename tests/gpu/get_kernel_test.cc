@@ -26,7 +26,8 @@ namespace {
 constexpr uint32_t kSlots = 4, kStride = 64;
 constexpr size_t kBufferBytes = 2 << 20, kDataAt = 32 << 10;
 // Bytes in this side's memory and in the far one's: rings, and what launches share.
-constexpr size_t kOfferedAt = 0, kCursorAt = 2048, kArrivalsAt = 2112, kPlaceAt = 2176;
+constexpr size_t kOfferedAt = 0, kCursorAt = 2048, kArrivalsAt = 2112, kPlaceAt = 2176,
+                 kEndedAt = 2240;
 constexpr size_t kTakenAt = 0, kAcceptedAt = 8;
 // Indices of words in pinned memory.
 constexpr size_t kAbort = 8, kCompletion = 16, kFault = 24, kTable = 64;
@@ -278,6 +279,31 @@ TEST_P(GetKernel, ReleasedItTellsNothing) {
       EXPECT_EQ(0u, readSlot(far(kTakenAt), 0));
       EXPECT_EQ(0u, read(near(kArrivalsAt)) & 0xffffffff);
     }
+}
+
+TEST_P(GetKernel, BehindOneThatWasReleasedNothingIsFetched) {
+  name(kOffset + 200000);
+  GetLaunch fetch = getOf(0, near(kDataAt), 3000);
+  GetEndLaunch end = endOf(0);
+  fetch.job.ended = end.job.ended = reinterpret_cast<uint64_t*>(near(kEndedAt));
+  const auto released = [&](const auto& launch, auto start) {
+    write(near(kEndedAt), 0);
+    startWaiting(launch, start);
+    set(kAbort, 1);
+    ASSERT_TRUE(ends());
+    EXPECT_EQ(1u, read(near(kEndedAt)));
+  };
+  released(end, launchGetEnd);
+  released(fetch, launchGet);
+  offer(0, 3000);
+  set(kAbort, 0);
+  set(kFault, 0);
+  set(kCompletion, 0);
+  ASSERT_OK(launchGet(fetch));
+  ASSERT_TRUE(endsOrIsEnded());
+  EXPECT_EQ(1u, get(kCompletion));
+  EXPECT_EQ(kReleasedFault, get(kFault));
+  EXPECT_EQ(0u, readSlot(far(kTakenAt), 0));
 }
 
 // The words lie on the far side here, as the launches of a fetch before have left them.

@@ -243,6 +243,40 @@ TEST(StreamMessages, TwoReceivesThatWaitForEachOther) {
   }));
 }
 
+// A stream that was let go goes on; what it would have sent behind that is not sent, by any
+// protocol, because it may have been made of what never came.
+TEST(StreamMessages, NothingIsSentBehindAMessageThatWasLetGo) {
+  PEERLANE_NEEDS_GPUS(1);
+  for (const size_t bytes : {size_t{100}, size_t{100000}})
+    for (const bool byGet : {false, true})
+      EXPECT_TRUE(runBoth([&](Talker& side, int index, const Line& line) {
+        MessageOptions options = side.on();
+        if (byGet) options.protocol = Protocol::kGet;
+        clear(side.in.data(), kBytes, 9);
+        fill(side.out.data(), kBytes, 5);
+        mustSync(nullptr);
+        line.meet();
+        if (index == 1) {
+          const Transfer waiting = must(side.ranks->recv(0, side.in, 0, bytes, options), "recv");
+          line.send("waiting");
+          EXPECT_EQ(waiting.wait(kPatience).code(), Code::kTimeout);
+          mustSync(side.stream);
+          std::vector<unsigned char> seen(kBytes);
+          mustCuda(cudaMemcpy(seen.data(), side.in.data(), kBytes, cudaMemcpyDeviceToHost), "copy");
+          EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int byte) { return byte == 9; }));
+        } else {
+          line.receive();
+          options.timeout = std::chrono::milliseconds(50);
+          const Transfer never = must(side.ranks->recv(1, side.in, 0, 8, options), "recv");
+          options.timeout = kPatience;
+          const Transfer behind = must(side.ranks->send(1, side.out, 0, bytes, options), "send");
+          EXPECT_EQ(never.wait(kPatience).code(), Code::kTimeout);
+          EXPECT_EQ(behind.wait(kPatience).code(), Code::kTimeout);
+        }
+        line.meet();
+      }));
+}
+
 // A message lies in the receiver's inbox, and the sender has gone, before the receiver's stream
 // comes to it.
 TEST(StreamMessages, WhatWasSentBeforeTheEndIsReceived) {

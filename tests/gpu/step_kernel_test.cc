@@ -32,7 +32,7 @@ cudaError_t setNow(void* to, int value, size_t bytes) {
 constexpr size_t kBufferBytes = 3 << 20;
 // Indices of words in pinned memory, in device memory.
 constexpr size_t kWord = 0, kAbort = 8, kCompletion = 16, kFault = 24, kTable = 64;
-constexpr size_t kArrivals = 0, kCursor = 16, kCursor2 = 32, kStored = 48;
+constexpr size_t kArrivals = 0, kCursor = 16, kCursor2 = 32, kStored = 48, kEnded = 64;
 constexpr uint32_t kTableSlots = 40;
 
 StepPlace at(void* base, uint64_t offset = 0) {
@@ -353,6 +353,8 @@ TEST_P(StepKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
       StepLaunch launch = launchOf(steps, ctas);
       launch.cursorWord = word(kCursor);
       launch.advance = 3;
+      launch.ended = word(kEnded);
+      CUDA_OK(setNow(word(kEnded), 0, 8));
       const uint64_t before = deviceWord(word(kCursor));
       startWaiting(launch);
       set(byPoison ? kWord : kAbort, byPoison ? kPoison + 3 : 1);
@@ -361,6 +363,13 @@ TEST_P(StepKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
       EXPECT_EQ(0u, deviceWord(word(kStored)));
       EXPECT_EQ(0u, deviceWord(word(kArrivals)));
       EXPECT_EQ(before + 3, deviceWord(word(kCursor)));
+      // And so does the one behind it, which would not have to wait.
+      set(kAbort, 0);
+      set(kWord, 2);
+      EXPECT_EQ(1u, deviceWord(word(kEnded)));
+      ASSERT_OK(launchSteps(launch));
+      ASSERT_TRUE(ends());
+      EXPECT_EQ(0u, deviceWord(word(kStored)));
       EXPECT_EQ(std::vector<uint8_t>(bytes), bytesOf(far(), bytes));
     }
 }

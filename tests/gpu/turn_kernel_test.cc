@@ -39,7 +39,8 @@ constexpr size_t kBufferBytes = 2 << 20;
 constexpr size_t kAbort = 8, kCompletion = 16, kFault = 24, kTable = 64;
 constexpr uint32_t kTableSlots = 40;
 // Bytes in the device's words.
-constexpr size_t kCursorAt = 0, kCursor2At = 64, kArrivalsAt = 128, kPlaceAt = 192, kMirrorAt = 256;
+constexpr size_t kCursorAt = 0, kCursor2At = 64, kArrivalsAt = 128, kPlaceAt = 192, kMirrorAt = 256,
+                 kEndedAt = 3968;
 
 // The parameter: which device is the far side.
 class TurnKernel : public testing::TestWithParam<int> {
@@ -422,6 +423,64 @@ TEST_P(TurnKernel, TurnsThatAreReleasedOrDifferSaySo) {
 }
 
 // A graph of two messages; the payload is the sender's cursor, which every replay changes.
+// Each kernel ends it for all, and all that give something to the far side look at it.
+TEST_P(TurnKernel, BehindOneThatWasReleasedNothingIsSent) {
+  (void)fill(source(), 64, 5);
+  auto turn = launchOf<TurnLaunch>(0);
+  turn.job.wait = ring(near(), kWordStride, 1);
+  turn.job.tell = ring(far(), kWordStride, 1);
+  NumberedLaunch send = sendOf(0, source(), 64), recv = recvOf(0, target(), 64);
+  PutLaunch put = putOf(0, source(), 3000), longPut = putOf(0, source(), kAlonePutBytes + 1);
+  for (uint64_t** ended :
+       {&turn.job.ended, &send.job.ended, &recv.job.ended, &put.job.ended, &longPut.job.ended})
+    *ended = word(kEndedAt);
+  NumberedLaunch fullSend = send;
+  fullSend.job.cursor = kSlots;
+  name(namedRegionSlot(kAllocation, kTableSlots), kAllocation, kGeneration, far(32 << 10),
+       kOffset + 200000);
+  const auto released = [&](const auto& launch, auto start) {
+    CUDA_OK(setNow(near(), 0, 4096));
+    CUDA_OK(setNow(word(kEndedAt), 0, 8));
+    startWaiting(launch, start);
+    EXPECT_EQ(0u, read(word(kEndedAt)));
+    set(kAbort, 1);
+    ASSERT_TRUE(ends());
+    EXPECT_EQ(1u, read(word(kEndedAt)));
+  };
+  released(turn, launchTurn);
+  released(fullSend, launchNumbered);
+  released(recv, launchNumbered);
+  released(put, launchPut);
+  released(longPut, launchPut);
+  // All that they wait for is there now.
+  CUDA_OK(setNow(far(), 0, kRingBytes));
+  postPlace(0, 3000);
+  const auto leftOut = [&](const auto& launch, auto start, const void* told) {
+    set(kAbort, 0);
+    set(kFault, 0);
+    set(kCompletion, 0);
+    ASSERT_OK(start(launch));
+    ASSERT_TRUE(endsOrIsEnded());
+    EXPECT_EQ(1u, get(kCompletion));
+    EXPECT_EQ(kReleasedFault, get(kFault));
+    EXPECT_EQ(0u, read(told));
+  };
+  leftOut(turn, launchTurn, far());
+  leftOut(send, launchNumbered, far(8));
+  leftOut(put, launchPut, far());
+  postPlace(0, kAlonePutBytes + 1);
+  leftOut(longPut, launchPut, far());
+  // What has been sent is taken out all the same.
+  const uint64_t unit[] = {7, numberedTag(1, 8)};
+  write(far(), unit, sizeof unit);
+  recv.job.bytes = 8;
+  set(kFault, 0);
+  ASSERT_OK(launchNumbered(recv));
+  ASSERT_TRUE(endsOrIsEnded());
+  EXPECT_EQ(0u, get(kFault));
+  EXPECT_EQ(7u, read(target()));
+}
+
 TEST_P(TurnKernel, ReplayedByAGraphItFollowsItsCursor) {
   constexpr uint64_t kReplays = 500;
   for (const bool overlapsEnd : {false, true}) {

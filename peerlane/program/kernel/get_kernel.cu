@@ -4,6 +4,7 @@
 #include "peerlane/program/kernel/kernel_launch.h"
 #include "peerlane/program/kernel/launch_overlap_device.h"
 #include "peerlane/program/kernel/named_copy_device.h"
+#include "peerlane/program/kernel/release_device.h"
 
 namespace peerlane::kernel {
 namespace {
@@ -47,8 +48,8 @@ __global__ void __launch_bounds__(kNamedThreads, 1) getKernel(const __grid_const
                                numberOf(job.accept, cursor));
     device::fenceSystem();
     device::storeWordRelaxed(wordAt(slotOf(job, job.tell, cursor)), numberOf(job.tell, cursor));
-  } else if (job.fault != nullptr) {
-    device::storeWordRelaxed(job.fault, kReleasedFault);
+  } else {
+    tellReleased(job);
   }
   if (job.completion == nullptr) return;
   device::fenceSystem();  // whoever reads it may take away the memory of the words
@@ -67,7 +68,7 @@ __global__ void getEndKernel(const __grid_constant__ GetEndJob job) {
       !device::isAtLeast(device::loadWordRelaxed(wordAt(slotOf(job, job.accepted, cursor))),
                          numberOf(job.accepted, cursor)))
     device::storeWordRelaxed(job.fault, job.faultValue);
-  if (released && job.fault != nullptr) device::storeWordRelaxed(job.fault, kReleasedFault);
+  if (released) tellReleased(job);
   if (job.advance != 0) *job.cursorWord = counted + job.advance;
   if (job.completion == nullptr) return;
   device::fenceSystem();

@@ -17,6 +17,7 @@ struct GetJob {
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;
   uint64_t* fault = nullptr;
+  uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;
   uint64_t completionValue = 0;
   std::byte* to = nullptr;
@@ -49,6 +50,7 @@ struct GetEndJob {
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;
   uint64_t* fault = nullptr;
+  uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;
   uint64_t completionValue = 0;
   // In this order: wait; if `accepted` has not reached its number, store the fault word.

@@ -15,6 +15,7 @@
 #include "peerlane/program/copy_device.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/region_lookup_device.h"
+#include "peerlane/program/kernel/release_device.h"
 #include "peerlane/program/word_device.h"
 
 namespace peerlane::kernel {
@@ -42,8 +43,8 @@ __device__ __forceinline__ uint64_t numberOf(const TurnWord& word, uint64_t curs
 template <class Job>
 __device__ __forceinline__ PutPlace findNamed(const Job& job, uint64_t cursor) {
   const uint64_t slot = slotOf(job, job.wait, cursor);
-  const bool released = device::waitWord(wordAt(slot), numberOf(job.wait, cursor), job.abort) ==
-                        device::Waited::kReleased;
+  const bool released = isEnded(job) || device::waitWord(wordAt(slot), numberOf(job.wait, cursor),
+                                                         job.abort) == device::Waited::kReleased;
   if (__any_sync(device::kAllLanes, released)) return {0, PutPlace::kReleased};
   const RegionQuery query = {device::loadWordRelaxed(wordAt(slot + job.allocationAt)),
                              device::loadWordRelaxed(wordAt(slot + job.generationAt)),

@@ -6,6 +6,7 @@
 #include "peerlane/program/copy_device.h"
 #include "peerlane/program/kernel/kernel_launch.h"
 #include "peerlane/program/kernel/launch_overlap_device.h"
+#include "peerlane/program/kernel/release_device.h"
 #include "peerlane/program/word_device.h"
 
 namespace peerlane::kernel {
@@ -78,7 +79,7 @@ __device__ __forceinline__ uint64_t tagOf(const NumberedJob& job, uint64_t curso
 
 // What ends the launch, by one thread behind a barrier.
 __device__ __forceinline__ void end(const NumberedJob& job, uint64_t counted, bool released) {
-  if (released && job.fault != nullptr) device::storeWordRelaxed(job.fault, kReleasedFault);
+  if (released) tellReleased(job);
   if (job.advance != 0) *job.cursorWord = counted + job.advance;
   if (job.completion == nullptr) return;
   // Whoever reads it may use the memory, or take it away.
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   // All that needs nothing else at once; of the credits those of every slot, for the cursor is on
   // its way.
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
+  const bool sawEnd = isEnded(job);
   const uint64_t credit = lane >= job.slots
                               ? 0
                               : device::loadWordRelaxed(reinterpret_cast<const uint64_t*>(
@@ -102,8 +104,9 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   const uint64_t wanted = cursor + static_cast<int64_t>(job.credits.delta);
   const uint64_t seen =
       __shfl_sync(device::kAllLanes, credit, static_cast<int>(cursor & (job.slots - 1u)));
-  bool live = !device::isPoisonWord(seen) && device::isAtLeast(seen, wanted);
-  if (!live) {
+  const bool ended = __any_sync(device::kAllLanes, sawEnd) != 0;
+  bool live = !ended && !device::isPoisonWord(seen) && device::isAtLeast(seen, wanted);
+  if (!live && !ended) {
     const auto* const word = reinterpret_cast<const uint64_t*>(slotOf(job, job.credits, cursor));
     live = __all_sync(device::kAllLanes,
                       device::waitWord(word, wanted, job.abort) == device::Waited::kSatisfied) != 0;

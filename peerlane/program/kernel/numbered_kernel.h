@@ -39,6 +39,8 @@ struct NumberedJob {
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;  // pinned host memory, or null
   uint64_t* fault = nullptr;  // stored where a receiver's length differs; kReleasedFault; or null
+  // As TurnJob's; a receiver does not look at it, for what it takes out has been sent.
+  uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;  // stored last, however the launch ended; or null
   uint64_t completionValue = 0;
   std::byte* local = nullptr;  // what is copied, or where to

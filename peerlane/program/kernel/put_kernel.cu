@@ -4,6 +4,7 @@
 #include "peerlane/program/kernel/kernel_launch.h"
 #include "peerlane/program/kernel/launch_overlap_device.h"
 #include "peerlane/program/kernel/named_copy_device.h"
+#include "peerlane/program/kernel/release_device.h"
 
 namespace peerlane::kernel {
 namespace {
@@ -45,8 +46,8 @@ __global__ void __launch_bounds__(kNamedThreads, 1) putKernel(const __grid_const
     device::storeWordRelaxed(wordAt(slot + job.valueAt), job.value);
     device::fenceSystem();
     device::storeWordRelaxed(wordAt(slot), numberOf(job.tell, cursor));
-  } else if (job.fault != nullptr) {
-    device::storeWordRelaxed(job.fault, kReleasedFault);
+  } else {
+    tellReleased(job);
   }
   if (job.completion == nullptr) return;
   device::fenceSystem();  // whoever reads it may take away the memory of the words

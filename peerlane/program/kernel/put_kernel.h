@@ -29,6 +29,7 @@ struct PutJob {
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;
   uint64_t* fault = nullptr;
+  uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;
   uint64_t completionValue = 0;
   const std::byte* from = nullptr;

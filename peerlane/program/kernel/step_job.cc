@@ -146,6 +146,7 @@ Status makeStepJob(const StepLaunch& launch, StepJob& job, StepShape& shape) {
   job.abort = launch.abort;
   job.fault = launch.fault;
   job.faultValue = launch.faultValue;
+  job.ended = launch.ended;
   job.completion = launch.completion;
   job.envelope = spotOf(launch.late.envelope, launch);
   job.allocationAt = launch.late.allocationAt;

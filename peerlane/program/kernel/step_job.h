@@ -49,6 +49,7 @@ struct StepJob {
   const uint64_t* abort;
   uint64_t* fault;
   uint64_t faultValue;
+  uint64_t* ended;
   WordStore completion;
   StepSpot envelope;
   uint32_t allocationAt, generationAt, offsetAt;

@@ -6,6 +6,7 @@
 #include "peerlane/program/copy_device.h"
 #include "peerlane/program/kernel/kernel_launch.h"
 #include "peerlane/program/kernel/launch_overlap_device.h"
+#include "peerlane/program/kernel/release_device.h"
 #include "peerlane/program/kernel/step_job.h"
 #include "peerlane/program/kernel/step_place_device.h"
 #include "peerlane/program/kernel/word_step_device.h"
@@ -170,7 +171,7 @@ __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase&
     }
   }
   if (!isLast) return;
-  if (released && job.fault != nullptr) device::storeWordRelaxed(job.fault, kReleasedFault);
+  if (released) tellReleased(job);
   if (job.completion.word != nullptr) {
     fence();
     device::storeWordRelaxed(job.completion.word, operandNow(job.completion.value));
@@ -189,6 +190,7 @@ __global__ void __launch_bounds__(kStepThreads, 1) stepKernel(const __grid_const
   const uint64_t cursor =
       job.cursorWord == nullptr ? job.cursor : device::loadWordRelaxed(job.cursorWord);
   bool live = true, faulted = false;
+  if (job.ended != nullptr) live = __syncthreads_or(threadIdx.x == 0 && isEnded(job)) == 0;
 #pragma unroll 1
   for (uint32_t i = 0; i < job.phaseCount; ++i) {
     const StepPhase& phase = job.phases[i];

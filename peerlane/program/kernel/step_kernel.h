@@ -85,6 +85,7 @@ struct StepLaunch {
   WordStore completion;  // stored last, however the launch ended; word null: none, saves a fence
   uint64_t* fault = nullptr;
   uint64_t faultValue = 0;
+  uint64_t* ended = nullptr;  // as TurnJob's (turn_kernel.h)
   // Copies are shared by so many blocks, each of which does all waits: put a launch with the wait
   // alone in front, lest they occupy the device.
   uint32_t ctas = 1;

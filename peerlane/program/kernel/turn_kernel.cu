@@ -6,6 +6,7 @@
 #include "peerlane/program/copy_device.h"
 #include "peerlane/program/kernel/kernel_launch.h"
 #include "peerlane/program/kernel/launch_overlap_device.h"
+#include "peerlane/program/kernel/release_device.h"
 #include "peerlane/program/word_device.h"
 
 namespace peerlane::kernel {
@@ -31,6 +32,7 @@ __global__ void __launch_bounds__(device::kWarpLanes, 1)
   // at once, while the cursor is. Mostly they are satisfied long ago.
   const uint32_t lane = device::laneOfWarp();
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
+  const bool ended = isEnded(job);
   const uint64_t mine =
       lane >= job.slots ? 0
                         : device::loadWordAcquire(reinterpret_cast<const uint64_t*>(
@@ -39,9 +41,9 @@ __global__ void __launch_bounds__(device::kWarpLanes, 1)
   const Slot awaited = slotOf(job, job.wait, cursor);
   const uint64_t seen =
       __shfl_sync(device::kAllLanes, mine, static_cast<int>(cursor & (job.slots - 1u)));
-  bool live = !device::isPoisonWord(seen) && device::isAtLeast(seen, awaited.number);
+  bool live = !ended && !device::isPoisonWord(seen) && device::isAtLeast(seen, awaited.number);
   if (lane != 0) return;
-  if (!live)
+  if (!live && !ended)
     live =
         device::waitWord(awaited.word(), awaited.number, job.abort) == device::Waited::kSatisfied;
   letKernelBehindBegin();
@@ -60,8 +62,8 @@ __global__ void __launch_bounds__(device::kWarpLanes, 1)
                                  job.values[i]);
     if (job.tellsWrites) device::fenceSystem();
     device::storeWordRelaxed(told.word(), told.number);
-  } else if (job.fault != nullptr) {
-    device::storeWordRelaxed(job.fault, kReleasedFault);
+  } else {
+    tellReleased(job);
   }
   if (job.completion == nullptr) return;
   // Whoever reads it may take away the memory of the words.

@@ -40,6 +40,10 @@ struct TurnJob {
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;  // pinned host memory, or null
   uint64_t* fault = nullptr;
+  // Memory of the device, or null: what the launches of some messages share. One that is released
+  // stores 1 there, and one that finds it not 0 is released at once: what a stream goes on to
+  // behind a message that was let go is not for the peer.
+  uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;  // stored last, however the launch ended; or null
   uint64_t completionValue = 0;
   // In this order: wait; if the word at `checkAt` behind it is not `expected`, store the fault

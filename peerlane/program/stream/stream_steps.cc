@@ -191,6 +191,7 @@ Status StreamSteps::launchSteps(const StepCall& call, const kernel::WordStore& c
   launch.completion = completion;
   launch.fault = reinterpret_cast<uint64_t*>(call.fault);
   launch.faultValue = call.faultValue;
+  launch.ended = reinterpret_cast<uint64_t*>(call.ended);
   launch.arrivals = words.arrivals;
   launch.overlapsEnd = kOverlapsEnd;
   launch.stream = stream;

@@ -41,6 +41,7 @@ void describeCall(Job& job, const StepCall& call, const kernel::WordStore& compl
   job.advance = call.cursorWord == nullptr ? 0 : static_cast<uint32_t>(call.advance);
   job.abort = reinterpret_cast<const uint64_t*>(call.abort);
   job.fault = reinterpret_cast<uint64_t*>(call.fault);
+  job.ended = reinterpret_cast<uint64_t*>(call.ended);
   job.faultValue = static_cast<uint32_t>(call.faultValue);
   job.completion = completion.word;
   job.completionValue = completion.value.delta;

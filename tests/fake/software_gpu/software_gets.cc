@@ -21,8 +21,8 @@ void fetch(Run& run, const GetJob& job, const PutPlace& place) {
     };
     if (place.verdict == PutPlace::kGo) tell(job.accept);
     tell(job.tell);
-  } else if (job.fault != nullptr) {
-    run.store(job.fault, kReleasedFault);
+  } else {
+    tellReleased(run, job);
   }
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
 }
@@ -35,8 +35,8 @@ void end(Run& run, const GetEndJob& job) {
     const Slot accepted = slotOf(job.accepted, job.slots, cursor);
     const bool isAccepted = static_cast<int64_t>(run.load(accepted.word()) - accepted.number) >= 0;
     if (!isAccepted && job.fault != nullptr) run.store(job.fault, job.faultValue);
-  } else if (job.fault != nullptr) {
-    run.store(job.fault, kReleasedFault);
+  } else {
+    tellReleased(run, job);
   }
   if (job.advance != 0) run.store(job.cursorWord, counted + job.advance);
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);

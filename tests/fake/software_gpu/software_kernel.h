@@ -10,6 +10,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/program/kernel/word_step.h"
+#include "peerlane/program/op.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_stream.h"
 
@@ -131,5 +132,16 @@ class Run {
   const char* const name_;
   bool failed_ = false;
 };
+
+// As release_device.h's.
+template <class Job>
+bool isEnded(Run& run, const Job& job) {
+  return job.ended != nullptr && run.load(job.ended) != 0;
+}
+template <class Job>
+void tellReleased(Run& run, const Job& job) {
+  if (job.fault != nullptr) run.store(job.fault, kReleasedFault);
+  if (job.ended != nullptr) run.store(job.ended, 1);
+}
 
 }  // namespace peerlane::kernel

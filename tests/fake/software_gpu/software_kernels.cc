@@ -128,7 +128,7 @@ class StepRun {
     uint32_t* const arrivals = ctas_ > 1 ? job_.arrivals : nullptr;
     run_.enter(arrivals);
     cursor_ = job_.cursorWord == nullptr ? job_.cursor : run_.load(job_.cursorWord);
-    bool live = true;
+    bool live = !isEnded(run_, job_);
     for (uint32_t i = 0; i < job_.phaseCount && !run_.failed(); ++i) {
       const StepPhase& phase = job_.phases[i];
       if (live) live = runPhase(phase);
@@ -236,7 +236,7 @@ class StepRun {
         run_.store(wordOf(job_.items[i]), valueOf(job_.items[i]));
     }
     if (!isLast) return;
-    if (released && job_.fault != nullptr) run_.store(job_.fault, kReleasedFault);
+    if (released) tellReleased(run_, job_);
     // Before the completion: whoever reads that may launch the next one.
     if (job_.completion.word != nullptr)
       run_.store(job_.completion.word, run_.operandNow(job_.completion.value));

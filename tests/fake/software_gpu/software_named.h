@@ -40,7 +40,8 @@ PutPlace findNamed(Run& run, const Job& job) {
   uint64_t counted = 0;
   const uint64_t cursor = cursorOf(run, job, counted);
   const Slot awaited = slotOf(job.wait, job.slots, cursor);
-  if (!run.waitWord(awaited.word(), awaited.number, job.abort)) return {0, PutPlace::kReleased};
+  if (isEnded(run, job) || !run.waitWord(awaited.word(), awaited.number, job.abort))
+    return {0, PutPlace::kReleased};
   FoundRegion found;
   bool wrong = job.checkAt != 0 && run.load(awaited.word(job.checkAt)) != job.expected;
   if (!wrong) {

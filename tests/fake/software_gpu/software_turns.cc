@@ -24,7 +24,7 @@ void runTurn(const TurnJob& job, int device) {
   const uint64_t cursor = job.cursor + counted;
   const Slot awaited = slotOf(job.wait, job.slots, cursor);
   const Slot told = slotOf(job.tell, job.slots, cursor);
-  const bool live = run.waitWord(awaited.word(), awaited.number, job.abort);
+  const bool live = !isEnded(run, job) && run.waitWord(awaited.word(), awaited.number, job.abort);
   const bool wrong =
       live && job.checkAt != 0 && run.load(awaited.word(job.checkAt)) != job.expected;
   if (wrong && job.fault != nullptr) run.store(job.fault, job.faultValue);
@@ -33,8 +33,8 @@ void runTurn(const TurnJob& job, int device) {
     for (uint32_t i = job.valueCount; i-- > 0;)
       run.store(told.word(job.valuesAt + 8 * i), job.values[i]);
     run.store(told.word(), told.number);
-  } else if (job.fault != nullptr) {
-    run.store(job.fault, kReleasedFault);
+  } else {
+    tellReleased(run, job);
   }
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
 }
@@ -52,7 +52,7 @@ class NumberedRun {
     const Slot units = slotOf(job_.units, job_.slots, cursor);
     const Slot credit = slotOf(job_.credits, job_.slots, cursor);
     const bool live = isSend_ ? send(units, credit) : receive(units, credit);
-    if (!live && job_.fault != nullptr) run_.store(job_.fault, kReleasedFault);
+    if (!live) tellReleased(run_, job_);
     if (job_.advance != 0) run_.store(job_.cursorWord, counted + job_.advance);
     if (job_.completion != nullptr) run_.store(job_.completion, job_.completionValue);
   }
@@ -71,6 +71,7 @@ class NumberedRun {
     std::vector<uint64_t> held(unitsOf(job_.bytes));
     if (job_.bytes != 0 && run_.reaches(job_.local, job_.bytes, "a source"))
       softgpu::moveBytes(held.data(), job_.local, job_.bytes);
+    if (isEnded(run_, job_)) return false;
     if (!run_.waitWord(credit.word(), credit.number, job_.abort)) return false;
     for (uint64_t i = held.size(); i-- > 0;) {
       run_.store(units.word(static_cast<uint32_t>(i * kUnitBytes)), held[i]);
@@ -124,8 +125,8 @@ void copyThere(Run& run, const PutJob& job, const PutPlace& place) {
     const Slot told = slotOf(job.tell, job.slots, cursor);
     run.store(told.word(job.valueAt), job.value);
     run.store(told.word(), told.number);
-  } else if (job.fault != nullptr) {
-    run.store(job.fault, kReleasedFault);
+  } else {
+    tellReleased(run, job);
   }
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
 }
