@@ -25,14 +25,24 @@ Status invalid(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
 }
 
-Status checkRange(const char* side, uint64_t regionBytes, uint64_t offset, uint64_t bytes,
-                  size_t index) {
+bool isInside(uint64_t regionBytes, uint64_t offset, uint64_t bytes) {
+  return bytes - 1 < regionBytes && offset <= regionBytes - bytes;  // no bytes are in no region
+}
+
+// Of a block that is not inside.
+Status badRange(const char* side, uint64_t regionBytes, uint64_t offset, uint64_t bytes,
+                size_t index) {
   if (bytes == 0)
     return invalid("block " + std::to_string(index) + " has 0 bytes; need at least 1");
-  if (bytes <= regionBytes && offset <= regionBytes - bytes) return Status::ok();
   return invalid("block " + std::to_string(index) + ": " + side + " range [" +
                  std::to_string(offset) + ", +" + std::to_string(bytes) +
                  ") lies outside the region's " + std::to_string(regionBytes) + " bytes");
+}
+
+// Of two blocks in their order, the second writes behind all that the first does.
+bool isBehind(const Segment& second, const Segment& first) {
+  return second.to != first.to ? second.to > first.to
+                               : second.toOffset >= first.toOffset + first.bytes;
 }
 
 // offset + (count - 1) * stride + bytes, or nothing when that is no 64-bit number.
@@ -125,32 +135,37 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction,
                           std::span<const Block> blocks) {
   PEERLANE_RETURN_IF_ERROR(begin(direction));
   if (blocks.empty()) return invalid("a list without blocks; need at least one");
-  layout_.segments.reserve(blocks.size());
+  layout_.segments.resize(blocks.size());
   const Region* lastLocal = nullptr;
   const RemoteRegion* lastRemote = nullptr;
-  TargetId local = 0;
-  TargetId remote = 0;
+  TargetId local = 0, remote = 0;
+  uint64_t localBytes = 0, remoteBytes = 0;
+  bool inOrder = true;
+  // One walk: lists may be long, and whoever posts waits for it.
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Block& block = blocks[i];
     if (block.local != lastLocal || i == 0) {
       PEERLANE_ASSIGN(local, localTarget(block.local));
       lastLocal = block.local;
+      localBytes = locals_[local]->bytes;
     }
     if (block.remote != lastRemote || i == 0) {
       PEERLANE_ASSIGN(remote, remoteTarget(peer, block.remote));
       lastRemote = block.remote;
+      remoteBytes = block.remote->bytes();
     }
-    PEERLANE_RETURN_IF_ERROR(
-        checkRange("local", locals_[local]->bytes, block.localOffset, block.bytes, i));
-    PEERLANE_RETURN_IF_ERROR(
-        checkRange("remote", block.remote->bytes(), block.remoteOffset, block.bytes, i));
-    layout_.segments.push_back(
-        direction == Direction::kPut
-            ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
-            : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes});
+    if (!isInside(localBytes, block.localOffset, block.bytes)) [[unlikely]]
+      return badRange("local", localBytes, block.localOffset, block.bytes, i);
+    if (!isInside(remoteBytes, block.remoteOffset, block.bytes)) [[unlikely]]
+      return badRange("remote", remoteBytes, block.remoteOffset, block.bytes, i);
+    Segment& segment = layout_.segments[i];
+    segment = direction == Direction::kPut
+                  ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
+                  : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes};
     bytes_ += block.bytes;
+    if (i != 0) inOrder = inOrder && isBehind(segment, layout_.segments[i - 1]);
   }
-  return checkOverlap();
+  return inOrder ? Status::ok() : checkOverlap();
 }
 
 Status BlockProgram::take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks) {
@@ -238,7 +253,7 @@ std::optional<bool> BlockProgram::overlapOnGrid() const {
 }
 
 // Two blocks that write the same bytes leave it to chance who wins: refused. Lists mostly come in
-// order, where a look at the neighbours suffices, or on a grid; else the ranges are sorted.
+// order, and are not looked at here, or on a grid; else the ranges are sorted.
 Status BlockProgram::checkOverlap() const {
   const auto before = [](const Segment& a, const Segment& b) {
     return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
@@ -253,8 +268,6 @@ Status BlockProgram::checkOverlap() const {
     }
     return Status::ok();
   };
-  if (std::is_sorted(layout_.segments.begin(), layout_.segments.end(), before))
-    return firstBad(layout_.segments);
   if (overlapOnGrid() == false) return Status::ok();
   std::vector<Segment> sorted = layout_.segments;
   std::sort(sorted.begin(), sorted.end(), before);
@@ -519,6 +532,8 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
                         : notify.signal   ? TargetId{kSignalSenderFirstData}
                                           : TargetId{0};
   std::vector<BoundTarget> data;
+  data.reserve(locals_.size() + remotes_.size());
+  payload.targets.reserve(data.capacity());
   for (const auto& local : locals_) {
     payload.targets.push_back({.name = "local", .side = Side::kLocal});
     data.push_back({.address = local->base, .bytes = local->bytes});
@@ -585,6 +600,7 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
                        .waker = memory.mapped != nullptr ? &traits.waker : nullptr};
   };
   binding.targets.clear();
+  binding.targets.reserve(base + data.size());
   const auto signalTarget = [&] {
     return slabTarget(slab::kSignalsOffset + uint64_t{*notify.signal} * slab::kWordStrideBytes,
                       sizeof(uint64_t));

@@ -6,6 +6,7 @@
 
 #include "peerlane/channel/captured_post.h"
 #include "peerlane/channel/transfer_core.h"
+#include "peerlane/core/recycled_memory.h"
 
 namespace peerlane {
 std::chrono::nanoseconds spinTimeFor(uint64_t bytes) {
@@ -21,8 +22,9 @@ Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, DeviceExecu
   PEERLANE_RETURN_IF_ERROR(blocks.checkIdentity());
   if (options.deviceStream && executor.isCapturing(options.deviceStream))
     return CapturedPost::capture(peer, executor, std::move(blocks), std::move(notify), options);
-  auto transfer = std::make_shared<DeviceTransfer>(peer, executor, std::move(blocks),
-                                                   std::move(notify), options);
+  auto transfer =
+      std::allocate_shared<DeviceTransfer>(RecyclingAllocator<DeviceTransfer>(), peer, executor,
+                                           std::move(blocks), std::move(notify), options);
   PEERLANE_RETURN_IF_ERROR(DeviceTransfer::begin(transfer));
   return Transfer(std::move(transfer));
 }

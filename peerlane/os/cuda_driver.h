@@ -53,6 +53,7 @@ namespace peerlane::cuda {
   ENTRY(cuMemPoolSetAccess, 11020)                     \
   ENTRY(cuMemPoolGetAccess, 11020)                     \
   ENTRY(cuMemPoolDestroy, 11020)                       \
+  ENTRY(cuMemcpyAsync, 4000)                           \
   ENTRY(cuStreamWaitValue64, 11070)                    \
   ENTRY(cuStreamWriteValue64, 11070)                   \
   ENTRY(cuStreamGetId, 12000)                          \

@@ -72,7 +72,12 @@ struct Program {
 // Writes programs. Chained calls in the order of execution.
 class ProgramBuilder {
  public:
-  explicit ProgramBuilder(const char* name) { program_.name = name; }
+  // With room for most programs: one is made for every post that is not prepared.
+  explicit ProgramBuilder(const char* name) {
+    program_.name = name;
+    program_.targets.reserve(4);
+    program_.ops.reserve(4);
+  }
 
   LaneId lane(uint32_t advancePerExecution);
   TargetId target(Target target);

@@ -27,7 +27,9 @@ struct CopyJob {
   Source source;
 };
 
-static_assert(sizeof(CopyJob<InlinePieces>) <= 4096, "what a launch's parameters hold everywhere");
+static_assert(sizeof(CopyJob<InlinePieces<kShortInlinePieces>>) <= 4096);
+// From CUDA 12.1 on, on devices of sm_70 and newer.
+static_assert(sizeof(CopyJob<InlinePieces<kInlinePieces>>) <= 32764, "a launch's parameters");
 
 inline constexpr uint32_t kMaxThreads = 1024;
 inline constexpr uint32_t kBulkThreads = 64;
@@ -38,7 +40,14 @@ inline constexpr uint32_t kBulkBytes = 192 * 1024;
 inline constexpr uint32_t kReleasedUnit = 1u << 16;
 inline constexpr uint32_t kMaxCtas = kReleasedUnit - 1;
 
-enum CopySource : uint32_t { kOnePiece, kInlineList, kListInMemory, kBlocks, kCopySources };
+enum CopySource : uint32_t {
+  kOnePiece,
+  kInlineList,
+  kLongInlineList,
+  kListInMemory,
+  kBlocks,
+  kCopySources
+};
 
 // Kernels that take a CopyJob of that source; by threads, by the copy hardware.
 const void* threadKernelFor(CopySource source);

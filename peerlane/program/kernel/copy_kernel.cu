@@ -2,6 +2,7 @@
 #include "peerlane/program/kernel/bulk_copy_device.h"
 #include "peerlane/program/kernel/copy_job_device.h"
 #include "peerlane/program/kernel/copy_list_device.h"
+#include "peerlane/program/kernel/launch_overlap_device.h"
 #include "peerlane/program/kernel/word_step_device.h"
 
 namespace peerlane::kernel {
@@ -47,6 +48,7 @@ __device__ __forceinline__ Share shareOf(const CopyFrame& frame) {
 
 __global__ void __launch_bounds__(kMaxThreads)
     onePieceKernel(const __grid_constant__ CopyJob<OnePiece> job) {
+  awaitKernelBefore();
   const bool ready = isReady(job.frame);
   if (ready) {
     const CopyPiece& piece = job.source.piece;
@@ -61,6 +63,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <class Source>
 __global__ void __launch_bounds__(kMaxThreads)
     listKernel(const __grid_constant__ CopyJob<Source> job) {
+  awaitKernelBefore();
   __shared__ EntryStage<kStagedEntries> stages[2];
   const Share share = shareOf(job.frame);
   const bool ready = walkEntries(
@@ -122,6 +125,7 @@ struct Vector<1> {
 template <uint32_t kBytes>
 __global__ void __launch_bounds__(kMaxThreads)
     smallBlocksKernel(const __grid_constant__ CopyJob<EqualBlocks> job) {
+  awaitKernelBefore();
   __shared__ EntryStage<kStagedEntries> stages[2];
   const Share share = shareOf(job.frame);
   const uint32_t perBlock = static_cast<uint32_t>(job.source.list.blockBytes) / kBytes;
@@ -163,6 +167,7 @@ template <class Source>
 __global__ void __launch_bounds__(kBulkThreads)
     bulkKernel(const __grid_constant__ CopyJob<Source> job) {
 #if __CUDA_ARCH__ >= 900
+  awaitKernelBefore();
   extern __shared__ __align__(128) std::byte buffers[];
   __shared__ EntryStage<kBulkThreads> stages[2];
   __shared__ BulkRing<kBulkStages>::Slots slots[kBulkThreads / 32];
@@ -232,15 +237,17 @@ const void* address(Function* function) {
 
 const void* threadKernelFor(CopySource source) {
   static const void* const kernels[kCopySources] = {
-      address(&onePieceKernel), address(&listKernel<InlinePieces>),
-      address(&listKernel<ListedPieces>), address(&listKernel<EqualBlocks>)};
+      address(&onePieceKernel), address(&listKernel<InlinePieces<kShortInlinePieces>>),
+      address(&listKernel<InlinePieces<kInlinePieces>>), address(&listKernel<ListedPieces>),
+      address(&listKernel<EqualBlocks>)};
   return kernels[source];
 }
 
 const void* bulkKernelFor(CopySource source) {
   static const void* const kernels[kCopySources] = {
-      address(&bulkKernel<OnePiece>), address(&bulkKernel<InlinePieces>),
-      address(&bulkKernel<ListedPieces>), address(&bulkKernel<EqualBlocks>)};
+      address(&bulkKernel<OnePiece>), address(&bulkKernel<InlinePieces<kShortInlinePieces>>),
+      address(&bulkKernel<InlinePieces<kInlinePieces>>), address(&bulkKernel<ListedPieces>),
+      address(&bulkKernel<EqualBlocks>)};
   return kernels[source];
 }
 

@@ -21,8 +21,10 @@ struct CopyPiece {
   uint64_t bytes = 0;
 };
 
-// So many pieces travel in the launch's parameters; the caller's array is free after the call.
-inline constexpr uint32_t kInlinePieces = 128;
+// So many pieces travel in the launch's parameters; the caller's array is free after the call. More
+// than the short ones cost the host half a microsecond more.
+inline constexpr uint32_t kShortInlinePieces = 128;
+inline constexpr uint32_t kInlinePieces = 512;
 
 // Pieces in memory that the device reads when the kernel runs (its own, or pinned host memory).
 struct PieceList {
@@ -31,6 +33,8 @@ struct PieceList {
   const uint64_t* tileEnds = nullptr;
   uint64_t count = 0;
   uint64_t tiles = 0;  // the last of tileEnds
+  // In host memory, of which a device reads as little as it can.
+  bool isFar = false;
   // Many pieces lie differently on 16 bytes than where they go, so kThreads takes them, whatever
   // the method.
   bool isUnaligned = false;
@@ -80,8 +84,11 @@ struct CopyLaunch {
   uint32_t* arrivals = nullptr;
 
   CopyMethod method = CopyMethod::kThreads;
-  uint32_t ctas = 0;       // 0: as many as the bytes need, at most one for each multiprocessor
-  uint32_t threads = 0;    // per CTA, whole warps, at most 1024 (kBulk: 64); 0: what measured best
+  uint32_t ctas = 0;     // 0: as many as the bytes need, at most one for each multiprocessor
+  uint32_t threads = 0;  // per CTA, whole warps, at most 1024 (kBulk: 64); 0: what measured best
+  // The launch may be set up while the kernel before it in the stream comes to its end (sm_90 and
+  // newer; nothing is read or written before that).
+  bool overlapsEnd = false;
   void* stream = nullptr;  // cudaStream_t
 };
 

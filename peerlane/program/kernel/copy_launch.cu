@@ -7,6 +7,7 @@
 
 #include "peerlane/program/kernel/copy_job_device.h"
 #include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/kernel_launch.h"
 
 namespace peerlane::kernel {
 namespace {
@@ -85,33 +86,27 @@ Status send(const CopyLaunch& launch, const LoadedDevice& device, const Load& lo
   frame.tilesPerCta = load.tiles / shape.ctas;
   frame.tilesLeft = load.tiles % shape.ctas;
   frame.bufferBytes = shape.bufferBytes;
-  void* arguments[] = {&job};
-  if (const cudaError_t error =
-          cudaLaunchKernel(shape.kernel, dim3(shape.ctas), dim3(shape.threads), arguments,
-                           shape.dynamicBytes, static_cast<cudaStream_t>(launch.stream));
-      error != cudaSuccess)
-    return failed(error, "launching a copy kernel");
-  return Status::ok();
+  return launchKernel({.kernel = shape.kernel,
+                       .ctas = shape.ctas,
+                       .threads = shape.threads,
+                       .dynamicBytes = shape.dynamicBytes,
+                       .overlapsEnd = launch.overlapsEnd,
+                       .stream = launch.stream},
+                      &job, "launching a copy kernel");
 }
 
 bool liesAlike(const std::byte* from, const std::byte* to) {
   return ((reinterpret_cast<uintptr_t>(from) ^ reinterpret_cast<uintptr_t>(to)) & 15) == 0;
 }
 
-Status launchPieces(const CopyLaunch& launch, const LoadedDevice& device, bool bulk) {
-  if (launch.pieceCount <= 1) {
-    CopyJob<OnePiece> job{};
-    if (launch.pieceCount == 1) job.source.piece = launch.pieces[0];
-    const CopyPiece& piece = job.source.piece;
-    return send(launch, device,
-                {kOnePiece, threadKernelFor(kOnePiece), piece.bytes, copyTiles(piece.bytes),
-                 bulk && liesAlike(piece.from, piece.to)},
-                job);
-  }
-  CopyJob<InlinePieces> job;
+// The launch copies all of a job, whatever of it is used: so there is a short one.
+template <uint32_t kMost>
+Status launchInline(const CopyLaunch& launch, const LoadedDevice& device, bool bulk,
+                    CopySource source) {
+  CopyJob<InlinePieces<kMost>> job;
   job.frame = {};
   job.source.pieceCount = launch.pieceCount;
-  Load load{kInlineList, threadKernelFor(kInlineList), 0, 0, bulk};
+  Load load{source, threadKernelFor(source), 0, 0, bulk};
   uint64_t unlike = 0;
   for (uint32_t i = 0; i < launch.pieceCount; ++i) {
     const CopyPiece& piece = launch.pieces[i];
@@ -125,6 +120,21 @@ Status launchPieces(const CopyLaunch& launch, const LoadedDevice& device, bool b
     return Status(Code::kInvalidArgument, "pieces of more than 16 TiB in one launch");
   load.byHardware = bulk && unlike <= load.bytes / 16;
   return send(launch, device, load, job);
+}
+
+Status launchPieces(const CopyLaunch& launch, const LoadedDevice& device, bool bulk) {
+  if (launch.pieceCount <= 1) {
+    CopyJob<OnePiece> job{};
+    if (launch.pieceCount == 1) job.source.piece = launch.pieces[0];
+    const CopyPiece& piece = job.source.piece;
+    return send(launch, device,
+                {kOnePiece, threadKernelFor(kOnePiece), piece.bytes, copyTiles(piece.bytes),
+                 bulk && liesAlike(piece.from, piece.to)},
+                job);
+  }
+  if (launch.pieceCount <= kShortInlinePieces)
+    return launchInline<kShortInlinePieces>(launch, device, bulk, kInlineList);
+  return launchInline<kInlinePieces>(launch, device, bulk, kLongInlineList);
 }
 
 // The widest access that all blocks allow, or 0 if they are no small blocks.
@@ -167,13 +177,6 @@ Status check(const CopyLaunch& launch) {
   return Status::ok();
 }
 
-Status load(const void* kernel) {
-  cudaFuncAttributes attributes;
-  if (cudaError_t error = cudaFuncGetAttributes(&attributes, kernel))
-    return failed(error, "loading a copy kernel");
-  return Status::ok();
-}
-
 }  // namespace
 
 Status loadCopyKernels() {
@@ -185,12 +188,13 @@ Status loadCopyKernels() {
     return failed(error, "asking for the multiprocessors");
   if (cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index))
     return failed(error, "asking for the compute capability");
+  constexpr const char* kWhat = "a copy kernel";
   for (const uint32_t width : {16, 8, 4, 1})
-    PEERLANE_RETURN_IF_ERROR(load(smallBlocksKernelFor(width)));
+    PEERLANE_RETURN_IF_ERROR(loadKernel(smallBlocksKernelFor(width), kWhat));
   for (uint32_t i = 0; i < kCopySources; ++i) {
     const auto source = static_cast<CopySource>(i);
-    PEERLANE_RETURN_IF_ERROR(load(threadKernelFor(source)));
-    PEERLANE_RETURN_IF_ERROR(load(bulkKernelFor(source)));
+    PEERLANE_RETURN_IF_ERROR(loadKernel(threadKernelFor(source), kWhat));
+    PEERLANE_RETURN_IF_ERROR(loadKernel(bulkKernelFor(source), kWhat));
     if (major < 9) continue;
     if (cudaError_t error = cudaFuncSetAttribute(
             bulkKernelFor(source), cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBulkBytes}))

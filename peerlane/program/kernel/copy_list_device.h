@@ -32,14 +32,15 @@ struct EntryStage {
   }
 };
 
-// A source of entries has: count(), tiles(); find(tile), the entry that holds a tile;
-// tileBegin(entry); fetch(entry), which only loads; and put(), which computes from what was
-// fetched.
+// A source of entries has: find(tile), the entry that holds a tile; countUpTo(end), how many
+// entries to look at for the tiles below `end`: not many more than hold them, where entries are
+// slow to read; tileBegin(entry); fetch(entry), which only loads; and put(), which computes from
+// what was fetched.
 struct OnePiece {
   CopyPiece piece;
 
   struct Fetched {};
-  __device__ uint64_t count() const { return 1; }
+  __device__ uint64_t countUpTo(uint64_t) const { return 1; }
   __device__ uint64_t find(uint64_t) const { return 0; }
   __device__ uint64_t tileBegin(uint64_t) const { return 0; }
   __device__ Fetched fetch(uint64_t) const { return {}; }
@@ -51,7 +52,7 @@ struct OnePiece {
 
 // How many of `count` ascending numbers are at most `tile`.
 template <class Number>
-__device__ inline uint64_t countUpTo(const Number* ends, uint64_t count, uint64_t tile) {
+__device__ inline uint64_t searchUpTo(const Number* ends, uint64_t count, uint64_t tile) {
   uint64_t low = 0, high = count;
   while (low < high) {
     const uint64_t step = (high - low + blockDim.x - 1) / blockDim.x;
@@ -65,14 +66,16 @@ __device__ inline uint64_t countUpTo(const Number* ends, uint64_t count, uint64_
   return low;
 }
 
+template <uint32_t kMost>
 struct InlinePieces {
   uint32_t pieceCount;
-  uint32_t tileEnds[kInlinePieces];
-  CopyPiece pieces[kInlinePieces];
+  uint32_t tileEnds[kMost];
+  CopyPiece pieces[kMost];
 
   struct Fetched {};
-  __device__ uint64_t count() const { return pieceCount; }
-  __device__ uint64_t find(uint64_t tile) const { return countUpTo(tileEnds, pieceCount, tile); }
+  // Parameters that differ from thread to thread are read one after another.
+  __device__ uint64_t countUpTo(uint64_t end) const { return find(end - 1) + 1; }
+  __device__ uint64_t find(uint64_t tile) const { return searchUpTo(tileEnds, pieceCount, tile); }
   __device__ uint64_t tileBegin(uint64_t entry) const {
     return entry == 0 ? 0 : tileEnds[entry - 1];
   }
@@ -88,9 +91,11 @@ struct ListedPieces {
 
   // Read only when staged: held over a turn it would cost registers that the copy needs.
   struct Fetched {};
-  __device__ uint64_t count() const { return list.count; }
+  __device__ uint64_t countUpTo(uint64_t end) const {
+    return list.isFar ? find(end - 1) + 1 : list.count;
+  }
   __device__ uint64_t find(uint64_t tile) const {
-    return countUpTo(list.tileEnds, list.count, tile);
+    return searchUpTo(list.tileEnds, list.count, tile);
   }
   __device__ uint64_t tileBegin(uint64_t entry) const {
     return entry == 0 ? 0 : list.tileEnds[entry - 1];
@@ -109,7 +114,7 @@ struct EqualBlocks {
   struct Fetched {
     uint32_t from, to;
   };
-  __device__ uint64_t count() const { return list.count; }
+  __device__ uint64_t countUpTo(uint64_t end) const { return (end - 1) / tilesPerBlock + 1; }
   __device__ uint64_t find(uint64_t tile) const { return tile / tilesPerBlock; }
   __device__ uint64_t tileBegin(uint64_t entry) const { return entry * tilesPerBlock; }
   __device__ Fetched fetch(uint64_t entry) const {
@@ -145,11 +150,14 @@ __device__ __forceinline__ bool walkEntries(const Source& source, uint64_t begin
   if (begin >= end) return ready();
   uint64_t entry = source.find(begin);
   uint64_t firstTile = source.tileBegin(entry);
-  const uint64_t count = source.count();
+  __shared__ uint64_t count;  // a register for it would be one too many for the copy
+  const uint64_t counted = source.countUpTo(end);
+  if (threadIdx.x == 0) count = counted;
   typename Source::Fetched fetched{};
-  if (threadIdx.x < capacity && entry + threadIdx.x < count)
+  if (threadIdx.x < capacity && entry + threadIdx.x < counted)
     fetched = source.fetch(entry + threadIdx.x);
   if (!ready()) return false;
+  __syncthreads();
   for (uint32_t turn = 0;; turn ^= 1) {
     const uint32_t staged =
         count - entry < capacity ? static_cast<uint32_t>(count - entry) : capacity;

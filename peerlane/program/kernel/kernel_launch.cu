@@ -83,6 +83,7 @@ Status launchKernel(const KernelLaunch& launch, void* job, const char* what) {
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = launch.threads;
   config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = launch.dynamicBytes;
   config.hStream = static_cast<CUstream>(launch.stream);
   config.attrs = &overlap;
   config.numAttrs =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How small kernels are made resident and launched on the caller's current device: the runtime's
-// calls and their errors as Status. For sources that nvcc compiles. Any thread.
+// How kernels are made resident and launched on the caller's current device: the runtime's calls
+// and their errors as Status. For sources that nvcc compiles. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ struct KernelLaunch {
   const void* kernel = nullptr;
   uint32_t ctas = 1;
   uint32_t threads = 32;
-  bool overlapsEnd = false;  // where the device can: launch_overlap_device.h
-  void* stream = nullptr;    // cudaStream_t
+  uint32_t dynamicBytes = 0;  // of shared memory, for each block
+  bool overlapsEnd = false;   // where the device can: launch_overlap_device.h
+  void* stream = nullptr;     // cudaStream_t
 };
 
 // Errors: System, naming `what`, in both.

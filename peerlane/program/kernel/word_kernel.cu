@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/kernel/word_kernel.h"
 
-#include <cuda_runtime.h>
-
-#include <string>
-
+#include "peerlane/program/kernel/kernel_launch.h"
 #include "peerlane/program/kernel/word_step_device.h"
 
 namespace peerlane::kernel {
@@ -28,19 +25,12 @@ __global__ void __launch_bounds__(32) wordKernel(const __grid_constant__ WordJob
   performTail(job.tail, released);
 }
 
-Status failed(cudaError_t error, const char* what) {
-  (void)cudaGetLastError();  // it is reported here and shall not be found by somebody else's call
-  return Status(Code::kSystem, std::string(what) + ": " + cudaGetErrorString(error));
-}
-
 }  // namespace
 
 Status loadWordKernels() {
-  cudaFuncAttributes attributes;
   for (const void* kernel : {reinterpret_cast<const void*>(&wordKernel<false>),
                              reinterpret_cast<const void*>(&wordKernel<true>)})
-    if (cudaError_t error = cudaFuncGetAttributes(&attributes, kernel))
-      return failed(error, "loading a word kernel");
+    PEERLANE_RETURN_IF_ERROR(loadKernel(kernel, "a word kernel"));
   return Status::ok();
 }
 
@@ -53,11 +43,7 @@ Status launchWords(const WordLaunch& launch) {
   const void* kernel = launch.waitsForLine ? reinterpret_cast<const void*>(&wordKernel<true>)
                                            : reinterpret_cast<const void*>(&wordKernel<false>);
   WordJob job{launch.wait, launch.tail};
-  void* arguments[] = {&job};
-  if (cudaError_t error = cudaLaunchKernel(kernel, dim3(1), dim3(32), arguments, 0,
-                                           static_cast<cudaStream_t>(launch.stream)))
-    return failed(error, "launching a word kernel");
-  return Status::ok();
+  return launchKernel({.kernel = kernel, .stream = launch.stream}, &job, "launching a word kernel");
 }
 
 }  // namespace peerlane::kernel

@@ -9,11 +9,12 @@ namespace peerlane::stream {
 using cuda::check;
 
 Status CopyEngine::oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream) {
+  const auto address = [](const std::byte* at) { return reinterpret_cast<CUdeviceptr>(at); };
   for (const kernel::CopyPiece& piece : pieces)
     PEERLANE_RETURN_IF_ERROR(
-        check(cudaMemcpyAsync(piece.to, piece.from, piece.bytes, cudaMemcpyDefault,
-                              static_cast<cudaStream_t>(stream)),
-              "cudaMemcpyAsync"));
+        check(cuda::api().cuMemcpyAsync(address(piece.to), address(piece.from), piece.bytes,
+                                        static_cast<CUstream>(stream)),
+              "cuMemcpyAsync"));
   return Status::ok();
 }
 

@@ -29,6 +29,7 @@ Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane
   const uint64_t number = lane.posted + 1;
   kernel::CopyLaunch launch;
   launch.stream = lane.stream;
+  launch.overlapsEnd = true;
   launch.arrivals = lane.words.arrivals;
   if (counter != nullptr) {
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};

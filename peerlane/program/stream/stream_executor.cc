@@ -197,7 +197,7 @@ Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& pr
                                                                const Binding& binding,
                                                                const Wishes& wishes) {
   PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, wishes, choice_));
-  if (wishes.repeated && lowered->pieces().size() > kernel::kInlinePieces &&
+  if (wishes.repeated && lowered->pieces().size() > kernel::kShortInlinePieces &&
       lowered->engine() != Engine::kCe)
     PEERLANE_RETURN_IF_ERROR(upload(*lowered));
   return std::unique_ptr<DeviceProgram>(std::move(lowered));
@@ -337,6 +337,7 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
     launch.stream = lane->stream;
     launch.arrivals = lane->words.arrivals;
     launch.list = program.writeDescriptors(held.data, held.data);
+    launch.list.isFar = true;
     launch.wait.abort = plain(late.refusal);
     launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
     Status status = awaitWord(lane->stream, late.gate, 1);

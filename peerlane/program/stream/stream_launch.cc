@@ -26,14 +26,15 @@ Status describeCopies(const StreamProgram& program, const DeviceIndices& indices
     std::memcpy(held.data + bytes, indices.from, bytes);
     launch.blocks.toIndex = reinterpret_cast<const uint32_t*>(held.data);
     launch.blocks.fromIndex = reinterpret_cast<const uint32_t*>(held.data + bytes);
+  } else if (program.uploaded().count != 0) {
+    launch.list = program.uploaded();
   } else if (pieces.size() <= kernel::kInlinePieces) {
     launch.pieces = pieces.data();
     launch.pieceCount = static_cast<uint32_t>(pieces.size());
-  } else if (program.uploaded().count != 0) {
-    launch.list = program.uploaded();
   } else {
     PEERLANE_ASSIGN(held, pool.take(program.descriptorBytes()));
     launch.list = program.writeDescriptors(held.data, held.data);
+    launch.list.isFar = true;
   }
   return Status::ok();
 }

@@ -36,26 +36,47 @@ Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
                   placeOf(binding, segment.to, segment.toOffset, segment.bytes));
   PEERLANE_ASSIGN(const std::byte* const from,
                   placeOf(binding, segment.from, segment.fromOffset, segment.bytes));
-  pieces_.push_back({from, to, segment.bytes});
-  bytes_ += segment.bytes;
+  append({from, to, segment.bytes});
   return Status::ok();
+}
+
+// Pieces that touch at both ends are one.
+void StreamProgram::append(const kernel::CopyPiece& piece) {
+  bytes_ += piece.bytes;
+  if (!pieces_.empty()) {
+    kernel::CopyPiece& last = pieces_.back();
+    if (last.to + last.bytes == piece.to && last.from + last.bytes == piece.from) {
+      last.bytes += piece.bytes;
+      return;
+    }
+  }
+  pieces_.push_back(piece);
 }
 
 // The loop of long lists: no Result per piece.
 Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segment>& segments) {
-  const auto inside = [&](TargetId target, uint64_t offset, uint64_t bytes) {
-    if (target >= binding.targets.size()) return false;
-    const BoundTarget& bound = binding.targets[target];
-    return bound.address != nullptr && offset <= bound.bytes && bytes <= bound.bytes - offset;
+  // Mostly those of the segment before.
+  struct Found {
+    TargetId id = kNoTarget;
+    std::byte* address = nullptr;
+    uint64_t bytes = 0;
+
+    bool holds(const Binding& binding, TargetId target, uint64_t offset, uint64_t count) {
+      if (target != id) {
+        const bool known = target < binding.targets.size();
+        *this = {target, known ? binding.targets[target].address : nullptr,
+                 known ? binding.targets[target].bytes : 0};
+      }
+      return address != nullptr && offset <= bytes && count <= bytes - offset;
+    }
   };
+  Found to, from;
   pieces_.reserve(pieces_.size() + segments.size());
   for (const Segment& segment : segments) {
-    if (!inside(segment.to, segment.toOffset, segment.bytes) ||
-        !inside(segment.from, segment.fromOffset, segment.bytes)) [[unlikely]]
+    if (!to.holds(binding, segment.to, segment.toOffset, segment.bytes) ||
+        !from.holds(binding, segment.from, segment.fromOffset, segment.bytes)) [[unlikely]]
       return addCopy(binding, segment);  // says why
-    pieces_.push_back({binding.targets[segment.from].address + segment.fromOffset,
-                       binding.targets[segment.to].address + segment.toOffset, segment.bytes});
-    bytes_ += segment.bytes;
+    append({from.address + segment.fromOffset, to.address + segment.toOffset, segment.bytes});
   }
   return Status::ok();
 }
@@ -82,20 +103,6 @@ Status StreamProgram::addList(const Binding& binding, const CopyLayout& list) {
   blocks_.fromLimit = fromCount;
   bytes_ = indexed_ ? first.bytes : list.count * first.bytes;
   return Status::ok();
-}
-
-// Pieces that touch at both ends are one.
-void StreamProgram::mergeNeighbours() {
-  size_t last = 0;
-  for (size_t i = 1; i < pieces_.size(); ++i) {
-    kernel::CopyPiece& before = pieces_[last];
-    const kernel::CopyPiece& piece = pieces_[i];
-    if (before.to + before.bytes == piece.to && before.from + before.bytes == piece.from)
-      before.bytes += piece.bytes;
-    else
-      pieces_[++last] = piece;
-  }
-  if (!pieces_.empty()) pieces_.resize(last + 1);
 }
 
 void StreamProgram::expand(const DeviceIndices& indices,
@@ -168,7 +175,6 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
       made->isPut_ = program.targets[to].side == Side::kRemote;
     }
   }
-  made->mergeNeighbours();
   const uint64_t count = made->blocks_.blockBytes != 0
                              ? std::max<uint64_t>(1, made->indexed_ ? 2 : made->blocks_.count)
                              : made->pieces_.size();

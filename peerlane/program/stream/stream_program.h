@@ -54,7 +54,7 @@ class StreamProgram final : public DeviceProgram {
   Status addCopy(const Binding& binding, const Segment& segment);
   Status addSegments(const Binding& binding, const std::vector<Segment>& segments);
   Status addList(const Binding& binding, const CopyLayout& list);
-  void mergeNeighbours();
+  void append(const kernel::CopyPiece& piece);
 
   std::vector<kernel::CopyPiece> pieces_;
   kernel::BlockList blocks_;

@@ -269,6 +269,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* /*config*/, CUfunction /*functio
   return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return toDriver(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
+                                  bytes, cudaMemcpyDefault, stream));
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   auto other = static_cast<cudaStreamCaptureMode>(*mode);
   const cudaError_t result = cudaThreadExchangeStreamCaptureMode(&other);
@@ -308,6 +313,7 @@ void* findDriverEntry(const char* name) {
                                   SOFTWARE_ENTRY(cuCtxGetCurrent),
                                   SOFTWARE_ENTRY(cuCtxSetCurrent),
                                   SOFTWARE_ENTRY(cuLaunchKernelEx),
+                                  SOFTWARE_ENTRY(cuMemcpyAsync),
                                   SOFTWARE_ENTRY(cuCtxGetDevice),
                                   SOFTWARE_ENTRY(cuCtxEnablePeerAccess),
                                   SOFTWARE_ENTRY(cuPointerGetAttribute),
