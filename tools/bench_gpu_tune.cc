@@ -15,6 +15,7 @@ constexpr uint64_t kKiB = 1 << 10;
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kMostBytes = 256 * kMiB;
 constexpr uint64_t kBlocks = 16;
+constexpr uint64_t kQueued = 16;  // in flight, where one follows the other
 // An engine must be this much faster to be preferred: thresholds are not worth noise.
 constexpr double kMargin = 1.01;
 // What an engine of this size on is never chosen.
@@ -31,7 +32,8 @@ class Tuning {
  public:
   Tuning(GpuPair& pair, GpuReport& report) : pair_(pair), report_(report) {}
 
-  Result<std::vector<Point>> measure(bool isPut, uint64_t blocks, uint64_t from) {
+  Result<std::vector<Point>> measure(bool isPut, uint64_t blocks, uint64_t from,
+                                     uint64_t window = 1) {
     std::vector<Point> points;
     for (uint64_t bytes = from; bytes <= kMostBytes; bytes *= 2) {
       Point point;
@@ -40,15 +42,18 @@ class Tuning {
       what.isPut = isPut;
       what.blocks = blocks;
       what.blockBytes = bytes;
-      if (blocks == 1 && bytes <= kMiB) {
+      what.window = window;
+      if (blocks == 1 && window == 1 && bytes <= kMiB) {
         PEERLANE_ASSIGN(point.inlined, timeOf(what, Engine::kInline));
       }
       PEERLANE_ASSIGN(point.kernel, timeOf(what, Engine::kSm));
       PEERLANE_ASSIGN(point.copyEngine, timeOf(what, Engine::kCe));
       char line[160];
-      std::snprintf(line, sizeof(line), "%s %3llu x %9s  inline %9.2f us  sm %9.2f us  ce %9.2f us",
+      std::snprintf(line, sizeof(line),
+                    "%s %3llu x %9s, %2llu in flight  inline %9.2f us  sm %9.2f us  ce %9.2f us",
                     isPut ? "put" : "get", static_cast<unsigned long long>(blocks),
-                    formatByteSize(bytes).c_str(), point.inlined, point.kernel, point.copyEngine);
+                    formatByteSize(bytes).c_str(), static_cast<unsigned long long>(window),
+                    point.inlined, point.kernel, point.copyEngine);
       report_.say(line);
       points.push_back(point);
       if (blocks * bytes >= 2 * kMostBytes) break;
@@ -116,6 +121,7 @@ uint64_t gpuTuneRegionBytes() {
 Status runGpuTune(GpuPair& pair, const std::string& file, GpuReport& report) {
   Tuning tuning(pair, report);
   PEERLANE_ASSIGN(const std::vector<Point> puts, tuning.measure(true, 1, kKiB));
+  PEERLANE_ASSIGN(const std::vector<Point> queued, tuning.measure(true, 1, kKiB, kQueued));
   PEERLANE_ASSIGN(const std::vector<Point> gets, tuning.measure(false, 1, kKiB));
   PEERLANE_ASSIGN(const std::vector<Point> lists, tuning.measure(true, kBlocks, 64 * kKiB));
   const auto line = [](const char* name, uint64_t bytes) {
@@ -124,8 +130,8 @@ Status runGpuTune(GpuPair& pair, const std::string& file, GpuReport& report) {
   const std::string text =
       "# Measured by peerlane bench --tune on " + pair.side().model().name +
       "; use: PEERLANE_TUNE=" + file + "\n" + line("inline", inlineUpTo(puts, gets)) +
-      line("ce_put", copyEngineFrom(puts)) + line("ce_get", copyEngineFrom(gets)) +
-      line("ce_block", copyEngineFrom(lists));
+      line("ce_put", copyEngineFrom(puts)) + line("ce_put_queued", copyEngineFrom(queued)) +
+      line("ce_get", copyEngineFrom(gets)) + line("ce_block", copyEngineFrom(lists));
   PEERLANE_RETURN_IF_ERROR(write(file, text));
   report.say(text + "# written to " + file);
   return Status::ok();

@@ -34,16 +34,22 @@ TEST(EngineChoice, BuiltInFiguresChooseBySizeAndCount) {
   EXPECT_EQ(choice.choose(true, 4, 256ull << 20), Engine::kCe);
   EXPECT_EQ(choice.choose(true, 16, 16 << 10), Engine::kInline);
   EXPECT_EQ(choice.choose(true, 0, 0), Engine::kInline);  // only words
+  EXPECT_TRUE(choice.prefersKernelWhenQueued(true, 1, 1 << 20));
+  EXPECT_FALSE(choice.prefersKernelWhenQueued(true, 1, 64 << 20));
+  EXPECT_FALSE(choice.prefersKernelWhenQueued(false, 1, 1 << 20));
+  EXPECT_FALSE(choice.prefersKernelWhenQueued(true, 2, 1 << 20));
 }
 
 TEST(EngineChoice, AFileReplacesWhatItNames) {
-  const TuneFile file("# measured\ninline = 64K # small\n\n ce_put=2M\nce_get = 32MiB\n");
+  const TuneFile file(
+      "# measured\ninline = 64K # small\n\n ce_put=2M\nce_get = 32MiB\nce_put_queued = 1\n");
   const auto choice = EngineChoice::load(file.path());
   ASSERT_TRUE(choice.isOk()) << choice.status().toString();
   EXPECT_EQ(choice->inlineBytes, 64u << 10);
   EXPECT_EQ(choice->cePutBytes, 2u << 20);
   EXPECT_EQ(choice->ceGetBytes, 32u << 20);
   EXPECT_EQ(choice->ceBlockBytes, EngineChoice().ceBlockBytes);
+  EXPECT_FALSE(choice->prefersKernelWhenQueued(true, 1, 1 << 10));
   EXPECT_EQ(choice->choose(true, 1, 1 << 20), Engine::kSm);
   EXPECT_NE(choice->toString().find(file.path()), std::string::npos);
 }

@@ -11,8 +11,9 @@ namespace peerlane::stream {
 namespace {
 
 using Field = std::pair<const char*, uint64_t EngineChoice::*>;
-constexpr std::array<Field, 4> kFields{{{"inline", &EngineChoice::inlineBytes},
+constexpr std::array<Field, 5> kFields{{{"inline", &EngineChoice::inlineBytes},
                                         {"ce_put", &EngineChoice::cePutBytes},
+                                        {"ce_put_queued", &EngineChoice::ceQueuedPutBytes},
                                         {"ce_get", &EngineChoice::ceGetBytes},
                                         {"ce_block", &EngineChoice::ceBlockBytes}}};
 
@@ -36,8 +37,9 @@ Status readLine(const std::string& line, EngineChoice& choice) {
     choice.*field = *bytes;
     return Status::ok();
   }
-  return Status(Code::kInvalidArgument,
-                "'" + name + "' is not known; there are inline, ce_put, ce_get, ce_block");
+  return Status(
+      Code::kInvalidArgument,
+      "'" + name + "' is not known; there are inline, ce_put, ce_put_queued, ce_get, ce_block");
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ struct EngineChoice {
   // costs the stream less than a kernel with its fences, whatever the size.
   uint64_t cePutBytes = 1;
   uint64_t ceGetBytes = 1;
+  // Contiguous puts behind others that are still under way on their stream. There copies by kernels
+  // follow each other closer than copies with a stored word behind each.
+  uint64_t ceQueuedPutBytes = 8 << 20;
   uint64_t ceBlockBytes = 16 << 20;  // the same for each of several pieces
   uint64_t inlineBytes = 32 << 10;   // else, up to here: one small launch
   std::string source = "built in";   // or the file
@@ -27,10 +30,15 @@ struct EngineChoice {
     if (pieces != 0 && bytes / pieces >= ceBytes) return Engine::kCe;
     return bytes <= inlineBytes ? Engine::kInline : Engine::kSm;
   }
+  // For who has chosen the copy engine, once a stream has work before it.
+  bool prefersKernelWhenQueued(bool isPut, uint64_t pieces, uint64_t bytes) const {
+    return isPut && pieces == 1 && bytes < ceQueuedPutBytes;
+  }
   std::string toString() const;
 
-  // Lines "name = bytes" (inline, ce_put, ce_get, ce_block; # begins a comment). An empty path
-  // gives the built-in figures. Errors: kUnavailable (the file), kInvalidArgument naming the line.
+  // Lines "name = bytes" (inline, ce_put, ce_put_queued, ce_get, ce_block; # begins a comment). An
+  // empty path gives the built-in figures. Errors: kUnavailable (the file), kInvalidArgument naming
+  // the line.
   static Result<EngineChoice> load(const std::string& path);
 };
 
