@@ -68,6 +68,7 @@ StagedTransfer::StagedTransfer(std::shared_ptr<PeerCore> peer, BlockProgram bloc
 StagedTransfer::~StagedTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
+  takeErrandsBack();
   if (word_ != nullptr) {
     word_->store(kPoison, std::memory_order_release);
     executor_->returnWord(word_, passed_);
@@ -234,8 +235,14 @@ bool StagedTransfer::deviceFailed() {
 void StagedTransfer::fail(const Status& status) {
   if (!failure_.isOk()) return;
   failure_ = status;
+  takeErrandsBack();
   for (const Group& group : groups_)
     if (group.busy) group.wire.cancel();
+}
+
+void StagedTransfer::takeErrandsBack() {
+  for (const Group& group : groups_)
+    if (group.errand) group.errand->takeBack();
 }
 
 bool StagedTransfer::advance() {
@@ -330,7 +337,11 @@ bool StagedTransfer::advanceMoving() {
 
 bool StagedTransfer::stepEnded(Group& group, Status& status) {
   switch (steps_[group.step]) {
-    case Step::kLocal: return group.post.ended();
+    case Step::kLocal:
+      if (onStream()) return group.post.ended();
+      if (!group.errand->ended()) return false;
+      status = group.errand->status();
+      return true;
     case Step::kWire:
       if (!group.wire.done()) return false;
       status = group.wire.status();
@@ -367,10 +378,7 @@ bool StagedTransfer::start(size_t index) {
         if (!isPut() && index != fetched_) return false;
         if (!isPut()) word_->store(++fetched_, std::memory_order_release);
       } else {
-        auto post = executor_->tryPost(*group.program);
-        if (post.status().code() == Code::kTryAgain) return false;
-        status = post.status();
-        if (post.isOk()) group.post = *post;
+        group.errand = executor_->runErrand(group.program);
       }
       break;
     case Step::kWire: status = startWire(index); break;
@@ -433,6 +441,7 @@ void StagedTransfer::startRemote(size_t index) {
 
 void StagedTransfer::end(const Status& status) {
   state_ = State::kEnded;
+  takeErrandsBack();
   if (word_ != nullptr) {
     word_->store(kPoison, std::memory_order_release);
     executor_->returnWord(word_, passed_);

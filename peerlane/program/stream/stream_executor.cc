@@ -86,7 +86,7 @@ class StreamExecutor final : public DeviceExecutor {
                                                  const Wishes& wishes) override;
   Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                           const DeviceIndices& indices) override;
-  Result<DevicePost> tryPost(DeviceProgram& program) override;
+  std::shared_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
   Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
@@ -233,15 +233,8 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   return enqueue(program, given, indices);
 }
 
-Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
-  const auto& program = static_cast<const StreamProgram&>(base);
-  const CurrentContext current(*gpu_);
-  if (program.counter() == nullptr) return errands_.tryPost(program);
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  const std::unique_lock counting(counters_->mutex, std::try_to_lock);
-  if (!lock || !counting)
-    return Status(Code::kTryAgain, "another thread is posting to " + device().toString());
-  return enqueue(program, {}, {});
+std::shared_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
+  return errands_.add(std::move(program));
 }
 
 Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
