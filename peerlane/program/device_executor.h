@@ -206,7 +206,10 @@ class DeviceExecutor {
   virtual Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) = 0;
 
   // Words in [address, address + bytes) go away: nothing waits for them or adds to them any more.
-  virtual void forgetWords(const std::byte* address, size_t bytes) = 0;
+  // Never waits. `memory`, in which they lie, is held until nobody looks at them, which can be as
+  // long as a thread is stopped in a post.
+  virtual void forgetWords(const std::byte* address, size_t bytes,
+                           std::shared_ptr<void> memory) = 0;
 
   // OK while the device works. Asks the driver: not for every look.
   virtual Status health() = 0;

@@ -166,6 +166,13 @@ void lookAtPlaces(const Line& line) {
   }
 }
 
+// One that is not imported here.
+RemoteRegion freshRegion(const Peer& peer, const Line& line) {
+  line.send("region");
+  const std::string named = line.receive();
+  return must(peer.importRegion(std::as_bytes(std::span(named))), "importRegion");
+}
+
 using Posters = std::vector<std::unique_ptr<Poster>>;
 
 Posters postersOn(const Side& side, size_t every,
@@ -219,11 +226,8 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     const auto posters =
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
-    // Whose region is imported by now would be enqueued by the thread on which all of this waits.
-    line.send("region");
-    const std::string named = line.receive();
-    const RemoteRegion fresh =
-        must(side.peer.importRegion(std::as_bytes(std::span(named))), "importRegion");
+    // Whose region is imported by now must not be enqueued by the thread on which all this waits.
+    const RemoteRegion fresh = freshRegion(side.peer, line);
     const Block little{&side.region, 0, &fresh, 0, 4096};
     const Transfer late = must(put(side.peer, {&little, 1}), "put");
     must(fresh.prepare(kPatience), "prepare");
@@ -237,6 +241,77 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     must(late.wait(kPatience), "a put whose region was imported meanwhile");
     line.send("look");
     EXPECT_EQ(line.receive(), "0");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// What stands behind what the driver takes no more of can be taken back at once.
+TEST_P(FullQueue, CancelledErrandsEnd) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const auto posters =
+        postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
+    for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    const RemoteRegion fresh = freshRegion(side.peer, line);
+    const Block little{&side.region, 0, &fresh, 0, 4096};
+    const Transfer first = must(put(side.peer, {&little, 1}), "put");
+    const Transfer second = must(put(side.peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
+    second.cancel();
+    if (std::string(GetParam()) == "OneQueue") {
+      EXPECT_EQ(second.wait(kPatience).code(), Code::kCancelled);
+      EXPECT_FALSE(first.done());
+    }
+    for (const auto& poster : posters)
+      poster->eachWait([](const Transfer& wait) { wait.cancel(); });
+    expectAllEnded(posters, Code::kCancelled);
+    must(first.wait(kPatience), "a put that was not cancelled");
+    EXPECT_EQ(second.wait(kPatience).code(), Code::kCancelled);
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// By work of others, behind a wait of ours.
+TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    constexpr size_t kMore = 3000;
+    const Device device = gpu(0);
+    auto context = makeContext({device});
+    const Peer peer = meetPeer(*context, line, false);
+    const Region region = must(context->allocate(kBytes, {.device = device}), "allocate");
+    const RemoteRegion remote = exchange(peer, region, line);
+    const Signal never = must(Signal::create(peer, kNever), "signal");
+    const cudaStream_t stream = makeStream();
+    void* scratch = nullptr;
+    mustCuda(cudaMalloc(&scratch, 16), "cudaMalloc");
+    const Transfer wait = must(never.waitOn(DeviceStream::cuda(stream), 1), "waitOn");
+    std::atomic<size_t> made{0};
+    std::thread others([&] {
+      mustCuda(cudaSetDevice(device.index), "cudaSetDevice");
+      for (; made < kMore; ++made) mustCuda(cudaMemsetAsync(scratch, 0, 16, stream), "memset");
+    });
+    for (size_t seen = SIZE_MAX; seen != made;) {
+      seen = made;
+      std::this_thread::sleep_for(200ms);
+    }
+    EXPECT_LT(made, kMore);
+    const RemoteRegion fresh = freshRegion(peer, line);
+    const Block little{&region, 0, &fresh, 0, 4096};
+    const Transfer late = must(put(peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
+    context.reset();
+    EXPECT_EQ(wait.status().code(), Code::kClosed);
+    EXPECT_TRUE(late.done());
+    others.join();
+    mustSync(stream);
     line.send("end");
   };
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
@@ -268,6 +343,47 @@ TEST_P(FullQueue, ALostPeerSetsItFree) {
       mustSync(poster->stream());
     }
     clear(side.region.data(), kBytes, 1);  // the device works
+  };
+  EXPECT_TRUE(runWithVictims(
+      survive,
+      [](const Line& line) {
+        const Side side(1, line, kBytes);
+        for (;;) pause();
+      },
+      120));
+}
+
+// Another peer's end is told and done with while threads that post are stopped by waits for this
+// one: its words are forgotten by the thread on which all of this waits.
+TEST_P(FullQueue, AnotherPeerIsForgotten) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto survive = [](const Victims& victims) {
+    chooseQueues();
+    const Victim lasting = victims.next(), other = victims.next();
+    const Side side(0, lasting.line(), kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    {
+      const Peer peer = meetPeer(*side.context, other.line(), false);
+      (void)exchange(peer, side.region, other.line());
+      // Streams have looked at its words.
+      const Signal signal = must(Signal::create(peer, kNever), "signal");
+      const Transfer wait = must(signal.waitOn(side.lane(), 1, 1ms), "waitOn");
+      EXPECT_EQ(wait.wait(kPatience).code(), Code::kTimeout);
+    }
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const auto posters =
+        postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
+    for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    other.kill();
+    for (const auto end = Clock::now() + kPatience; side.context->peers().size() != 1;) {
+      if (Clock::now() > end) die("the other peer", Status(Code::kTimeout, "it is still there"));
+      std::this_thread::sleep_for(1ms);
+    }
+    // Carried out by that thread: no other makes turns.
+    for (const auto& poster : posters)
+      poster->eachWait([](const Transfer& wait) { wait.cancel(); });
+    expectAllEnded(posters, Code::kCancelled);
+    lasting.kill();
   };
   EXPECT_TRUE(runWithVictims(
       survive,

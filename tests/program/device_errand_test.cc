@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An errand is posted once or taken back, never both, and says which.
+#include "peerlane/program/device_errand.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace peerlane {
+namespace {
+
+class NothingToDo final : public DeviceProgram {
+ public:
+  Engine engine() const override { return Engine::kSm; }
+  uint64_t bytes() const override { return 0; }
+};
+
+class DeviceErrandTest : public ::testing::Test {
+ protected:
+  // Of a stream that has stored as much as `stored_` says.
+  Result<DevicePost> post() {
+    ++posts_;
+    return DevicePost(&stored_, 1);
+  }
+  void run() {
+    errand_.run([this](DeviceProgram&) { return post(); });
+  }
+
+  std::atomic<uint64_t> stored_{0};
+  int posts_ = 0;
+  DeviceErrand errand_{std::make_shared<NothingToDo>()};
+};
+
+TEST_F(DeviceErrandTest, EndsWithItsPost) {
+  EXPECT_FALSE(errand_.ended());
+  run();
+  EXPECT_FALSE(errand_.ended());
+  stored_ = 1;
+  EXPECT_TRUE(errand_.ended());
+  EXPECT_TRUE(errand_.status().isOk());
+}
+
+TEST_F(DeviceErrandTest, TakenBackItIsNotPosted) {
+  errand_.takeBack();
+  EXPECT_TRUE(errand_.ended());
+  run();
+  EXPECT_EQ(posts_, 0);
+  EXPECT_EQ(errand_.status().code(), Code::kCancelled);
+}
+
+TEST_F(DeviceErrandTest, CannotBeTakenBackOnceItsPostHasBegun) {
+  errand_.run([this](DeviceProgram&) {
+    errand_.takeBack();
+    EXPECT_FALSE(errand_.ended());
+    return post();
+  });
+  errand_.takeBack();
+  EXPECT_FALSE(errand_.ended());
+  stored_ = 1;
+  EXPECT_TRUE(errand_.ended());
+  EXPECT_TRUE(errand_.status().isOk());
+}
+
+TEST_F(DeviceErrandTest, TellsWhyItsPostFailed) {
+  errand_.run([](DeviceProgram&) -> Result<DevicePost> {
+    return Status(Code::kSystem, "the device has failed");
+  });
+  EXPECT_TRUE(errand_.ended());
+  EXPECT_EQ(errand_.status().code(), Code::kSystem);
+}
+
+TEST_F(DeviceErrandTest, IsPostedOrTakenBackByWhoComesFirst) {
+  for (int i = 0; i < 1000; ++i) {
+    DeviceErrand errand(std::make_shared<NothingToDo>());
+    bool isPosted = false;
+    std::thread posting([&] {
+      errand.run([&](DeviceProgram&) {
+        isPosted = true;
+        return Result<DevicePost>(DevicePost());
+      });
+    });
+    errand.takeBack();
+    while (!errand.ended()) std::this_thread::yield();
+    posting.join();
+    EXPECT_EQ(errand.status().code(), isPosted ? Code::kOk : Code::kCancelled);
+  }
+}
+
+}  // namespace
+}  // namespace peerlane
