@@ -42,7 +42,6 @@ DeviceTransfer::~DeviceTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
   if (state_ == State::kLate) executor_.refuse(late_);
-  if (errand_) errand_->takeBack();
   leaveGates();
   if (watched_) progress_.deviceStoresSeen();
 }
@@ -237,7 +236,6 @@ void DeviceTransfer::leaveGates() {
 
 void DeviceTransfer::end(const Status& status) {
   state_ = State::kEnded;
-  if (errand_) errand_->takeBack();
   leaveGates();
   if (std::exchange(watched_, false)) progress_.deviceStoresSeen();
   if (isLate_) {

@@ -71,7 +71,7 @@ class DeviceTransfer final : public Pending {
   bool watched_ = false;
   std::shared_ptr<DeviceProgram> program_;
   DevicePost post_;
-  std::shared_ptr<DeviceErrand> errand_;  // in place of the post
+  std::unique_ptr<DeviceErrand> errand_;  // in place of the post
   DeviceExecutor::LatePost late_;
   bool isLate_ = false;
   bool hostSignals_ = false;  // the host adds to the signal, and not the stream

@@ -68,7 +68,6 @@ StagedTransfer::StagedTransfer(std::shared_ptr<PeerCore> peer, BlockProgram bloc
 StagedTransfer::~StagedTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
-  takeErrandsBack();
   if (word_ != nullptr) {
     word_->store(kPoison, std::memory_order_release);
     executor_->returnWord(word_, passed_);
@@ -235,14 +234,10 @@ bool StagedTransfer::deviceFailed() {
 void StagedTransfer::fail(const Status& status) {
   if (!failure_.isOk()) return;
   failure_ = status;
-  takeErrandsBack();
-  for (const Group& group : groups_)
-    if (group.busy) group.wire.cancel();
-}
-
-void StagedTransfer::takeErrandsBack() {
-  for (const Group& group : groups_)
+  for (const Group& group : groups_) {
     if (group.errand) group.errand->takeBack();
+    if (group.busy) group.wire.cancel();
+  }
 }
 
 bool StagedTransfer::advance() {
@@ -441,7 +436,6 @@ void StagedTransfer::startRemote(size_t index) {
 
 void StagedTransfer::end(const Status& status) {
   state_ = State::kEnded;
-  takeErrandsBack();
   if (word_ != nullptr) {
     word_->store(kPoison, std::memory_order_release);
     executor_->returnWord(word_, passed_);

@@ -73,7 +73,7 @@ class StagedTransfer final : public Pending {
     uint64_t bytes = 0;
     std::shared_ptr<DeviceProgram> program;  // of the local step
     DevicePost post;                         // on the user's stream
-    std::shared_ptr<DeviceErrand> errand;    // where there is none
+    std::unique_ptr<DeviceErrand> errand;    // where there is none
     Transfer wire;
     std::shared_ptr<RemoteMove> move;
     size_t step = 0;  // of steps_
@@ -106,7 +106,6 @@ class StagedTransfer final : public Pending {
   bool remoteReady();
   void grant();
   void fail(const Status& status);
-  void takeErrandsBack();
   Status stopReason() const;
   bool deviceFailed();
   void end(const Status& status);

@@ -2,7 +2,7 @@
 //
 // DeviceErrand: a post that a thread of the executor's makes, on a stream of its own, for somebody
 // who must not stop: to put work on any stream can take until streams that wait go on
-// (docs/gotchas.md). Thread-safe.
+// (docs/gotchas.md). Held by who asked for it; dropped, it is taken back. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,29 @@ namespace peerlane {
 
 class DeviceErrand {
  public:
-  using Post = std::function<Result<DevicePost>(DeviceProgram&)>;
+  // What the executor has of it.
+  class Job {
+   public:
+    explicit Job(std::shared_ptr<DeviceProgram> program) : program_(std::move(program)) {}
+    // Makes the post, once, unless it was taken back.
+    void run(const std::function<Result<DevicePost>(DeviceProgram&)>& post);
 
-  explicit DeviceErrand(std::shared_ptr<DeviceProgram> program) : program_(std::move(program)) {}
+   private:
+    friend class DeviceErrand;
+    enum class State : uint8_t { kQueued, kPosting, kPosted, kFailed, kTakenBack };
+    // True: it was queued, and is `next` now.
+    bool leaveQueue(State next);
+
+    const std::shared_ptr<DeviceProgram> program_;
+    std::atomic<State> state_{State::kQueued};  // release after the two below
+    DevicePost post_;
+    Status failure_;
+  };
+
+  explicit DeviceErrand(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  ~DeviceErrand() { takeBack(); }
+  DeviceErrand(const DeviceErrand&) = delete;
+  DeviceErrand& operator=(const DeviceErrand&) = delete;
 
   // Nothing of it is under way, and nothing will be.
   bool ended() const;
@@ -28,16 +48,9 @@ class DeviceErrand {
   // what the driver is told cannot be taken back.
   void takeBack();
 
-  // For the executor: makes the post, once, unless it was taken back.
-  void run(const Post& post);
-
  private:
-  enum class State : uint8_t { kQueued, kPosting, kPosted, kFailed, kTakenBack };
-
-  const std::shared_ptr<DeviceProgram> program_;
-  std::atomic<State> state_{State::kQueued};  // release after the two below
-  DevicePost post_;
-  Status failure_;
+  using State = Job::State;
+  const std::shared_ptr<Job> job_;
 };
 
 }  // namespace peerlane

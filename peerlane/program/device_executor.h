@@ -115,7 +115,7 @@ class DeviceExecutor {
   // For a thread on which others wait, and which must not stop where a stream takes no more work:
   // another thread makes the post, on a stream of the executor's own, as soon as it can. Errands
   // are posted in the order in which they are asked for. Requires: the program adds to no counter.
-  virtual std::shared_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) = 0;
+  virtual std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) = 0;
   // Holds the stream until the counter line is at least `value`, or `abort` (a borrowed word) is
   // not 0. Whoever sees its end says so by waitEnded(), once.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,

@@ -98,10 +98,7 @@ Status StagedMove::prepare() {
   return Status::ok();
 }
 
-// What was not posted yet will not be.
 void StagedMove::leave() {
-  for (const Part& part : parts_)
-    if (part.errand) part.errand->takeBack();
   for (const auto& record : std::exchange(records_, {})) record->gate.leave();
   if (std::exchange(watched_, false)) progress_.deviceStoresSeen();
 }

@@ -41,7 +41,7 @@ class StagedMove final : public Task {
     DeviceExecutor* executor = nullptr;
     std::vector<Segment> segments;
     std::shared_ptr<DeviceProgram> program;
-    std::shared_ptr<DeviceErrand> errand;
+    std::unique_ptr<DeviceErrand> errand;
     DeviceHealth health;
   };
 

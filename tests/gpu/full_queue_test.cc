@@ -38,6 +38,15 @@ class FullQueue : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Queues, FullQueue, ::testing::Values("ManyQueues", "OneQueue"),
                          [](const auto& tested) { return std::string(tested.param); });
 
+// Makes no turns: what is waited for is other threads' affair.
+template <typename Is>
+void waitUntil(const Is& is) {
+  for (const auto end = Clock::now() + kPatience; !is();) {
+    if (Clock::now() > end) die("what was to come", Status(Code::kTimeout, "it has not come"));
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 // Posts to one stream in a thread of its own: fresh bytes and a put of them to a place of their
 // own, over and over.
 class Poster {
@@ -144,9 +153,36 @@ class Poster {
   std::thread thread_;
 };
 
+// A queue that others have filled, behind a wait that was posted to `stream` before: by a thread
+// that has stopped for it.
+class OthersWork {
+ public:
+  OthersWork(const Device& device, cudaStream_t stream) {
+    mustCuda(cudaMalloc(&scratch_, 16), "cudaMalloc");
+    thread_ = std::thread([this, device, stream] {
+      mustCuda(cudaSetDevice(device.index), "cudaSetDevice");
+      for (; made_ < kPieces; ++made_) mustCuda(cudaMemsetAsync(scratch_, 0, 16, stream), "memset");
+    });
+    for (size_t seen = SIZE_MAX; seen != made_;) {
+      seen = made_;
+      std::this_thread::sleep_for(200ms);
+    }
+    EXPECT_LT(made_, kPieces);
+  }
+  ~OthersWork() { thread_.join(); }
+  OthersWork(const OthersWork&) = delete;
+  OthersWork& operator=(const OthersWork&) = delete;
+
+ private:
+  static constexpr size_t kPieces = 3000;
+  void* scratch_ = nullptr;
+  std::atomic<size_t> made_{0};
+  std::thread thread_;
+};
+
 // The other side: it holds still until it is asked to look.
-void lookAtPlaces(const Line& line) {
-  const Side side(1, line, kBytes);
+void answer(const Line& line, Memory memory) {
+  const Side side(1, line, kBytes, memory);
   for (;;) {
     const std::string said = line.receive();
     if (said == "region") {
@@ -164,6 +200,10 @@ void lookAtPlaces(const Line& line) {
       return;
     }
   }
+}
+
+void lookAtPlaces(const Line& line) {
+  answer(line, Memory::kVmm);
 }
 
 // One that is not imported here.
@@ -277,12 +317,41 @@ TEST_P(FullQueue, CancelledErrandsEnd) {
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
 }
 
+// The same for a transfer that is staged.
+TEST_P(FullQueue, CancelledStagedErrandsEnd) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const Transfer wait = must(never.waitOn(side.lane(), 1), "waitOn");
+    const OthersWork others(side.device, side.stream);
+    const RemoteRegion fresh = freshRegion(side.peer, line);
+    const Block little{&side.region, 0, &fresh, 0, 4096};
+    const Transfer first = must(put(side.peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
+    const Block whole = side.block(0, kBytes);
+    const Transfer staged = must(put(side.peer, {&whole, 1}), "put");
+    if (std::string(GetParam()) == "OneQueue") {
+      waitUntil([&] { return side.context->dump().find("is staged") != std::string::npos; });
+      staged.cancel();
+      EXPECT_EQ(staged.wait(kPatience).code(), Code::kCancelled);
+      EXPECT_FALSE(first.done());
+    }
+    wait.cancel();
+    must(first.wait(kPatience), "a put that was not cancelled");
+    if (std::string(GetParam()) != "OneQueue") must(staged.wait(kPatience), "a staged put");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(
+      active, [](const Line& line) { answer(line, Memory::kPrivate); }, 120));
+}
+
 // By work of others, behind a wait of ours.
 TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [](const Line& line) {
     chooseQueues();
-    constexpr size_t kMore = 3000;
     const Device device = gpu(0);
     auto context = makeContext({device});
     const Peer peer = meetPeer(*context, line, false);
@@ -290,19 +359,8 @@ TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
     const RemoteRegion remote = exchange(peer, region, line);
     const Signal never = must(Signal::create(peer, kNever), "signal");
     const cudaStream_t stream = makeStream();
-    void* scratch = nullptr;
-    mustCuda(cudaMalloc(&scratch, 16), "cudaMalloc");
     const Transfer wait = must(never.waitOn(DeviceStream::cuda(stream), 1), "waitOn");
-    std::atomic<size_t> made{0};
-    std::thread others([&] {
-      mustCuda(cudaSetDevice(device.index), "cudaSetDevice");
-      for (; made < kMore; ++made) mustCuda(cudaMemsetAsync(scratch, 0, 16, stream), "memset");
-    });
-    for (size_t seen = SIZE_MAX; seen != made;) {
-      seen = made;
-      std::this_thread::sleep_for(200ms);
-    }
-    EXPECT_LT(made, kMore);
+    const OthersWork others(device, stream);
     const RemoteRegion fresh = freshRegion(peer, line);
     const Block little{&region, 0, &fresh, 0, 4096};
     const Transfer late = must(put(peer, {&little, 1}), "put");
@@ -310,8 +368,6 @@ TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
     context.reset();
     EXPECT_EQ(wait.status().code(), Code::kClosed);
     EXPECT_TRUE(late.done());
-    others.join();
-    mustSync(stream);
     line.send("end");
   };
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
@@ -375,10 +431,7 @@ TEST_P(FullQueue, AnotherPeerIsForgotten) {
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
     other.kill();
-    for (const auto end = Clock::now() + kPatience; side.context->peers().size() != 1;) {
-      if (Clock::now() > end) die("the other peer", Status(Code::kTimeout, "it is still there"));
-      std::this_thread::sleep_for(1ms);
-    }
+    waitUntil([&] { return side.context->peers().size() == 1; });
     // Carried out by that thread: no other makes turns.
     for (const auto& poster : posters)
       poster->eachWait([](const Transfer& wait) { wait.cancel(); });

@@ -24,12 +24,14 @@ class DeviceErrandTest : public ::testing::Test {
     return DevicePost(&stored_, 1);
   }
   void run() {
-    errand_.run([this](DeviceProgram&) { return post(); });
+    job_->run([this](DeviceProgram&) { return post(); });
   }
 
   std::atomic<uint64_t> stored_{0};
   int posts_ = 0;
-  DeviceErrand errand_{std::make_shared<NothingToDo>()};
+  const std::shared_ptr<DeviceErrand::Job> job_ =
+      std::make_shared<DeviceErrand::Job>(std::make_shared<NothingToDo>());
+  DeviceErrand errand_{job_};
 };
 
 TEST_F(DeviceErrandTest, EndsWithItsPost) {
@@ -49,8 +51,15 @@ TEST_F(DeviceErrandTest, TakenBackItIsNotPosted) {
   EXPECT_EQ(errand_.status().code(), Code::kCancelled);
 }
 
+TEST_F(DeviceErrandTest, DroppedItIsNotPosted) {
+  const auto job = std::make_shared<DeviceErrand::Job>(std::make_shared<NothingToDo>());
+  (void)std::make_unique<DeviceErrand>(job);
+  job->run([this](DeviceProgram&) { return post(); });
+  EXPECT_EQ(posts_, 0);
+}
+
 TEST_F(DeviceErrandTest, CannotBeTakenBackOnceItsPostHasBegun) {
-  errand_.run([this](DeviceProgram&) {
+  job_->run([this](DeviceProgram&) {
     errand_.takeBack();
     EXPECT_FALSE(errand_.ended());
     return post();
@@ -63,7 +72,7 @@ TEST_F(DeviceErrandTest, CannotBeTakenBackOnceItsPostHasBegun) {
 }
 
 TEST_F(DeviceErrandTest, TellsWhyItsPostFailed) {
-  errand_.run([](DeviceProgram&) -> Result<DevicePost> {
+  job_->run([](DeviceProgram&) -> Result<DevicePost> {
     return Status(Code::kSystem, "the device has failed");
   });
   EXPECT_TRUE(errand_.ended());
@@ -72,10 +81,11 @@ TEST_F(DeviceErrandTest, TellsWhyItsPostFailed) {
 
 TEST_F(DeviceErrandTest, IsPostedOrTakenBackByWhoComesFirst) {
   for (int i = 0; i < 1000; ++i) {
-    DeviceErrand errand(std::make_shared<NothingToDo>());
+    const auto job = std::make_shared<DeviceErrand::Job>(std::make_shared<NothingToDo>());
+    DeviceErrand errand(job);
     bool isPosted = false;
     std::thread posting([&] {
-      errand.run([&](DeviceProgram&) {
+      job->run([&](DeviceProgram&) {
         isPosted = true;
         return Result<DevicePost>(DevicePost());
       });

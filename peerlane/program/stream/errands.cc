@@ -36,15 +36,15 @@ Status Errands::open(std::byte* deviceWords) {
   return lanes_.open(deviceWords, kStreams, priority);
 }
 
-std::shared_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> program) {
-  auto errand = std::make_shared<DeviceErrand>(std::move(program));
+std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> program) {
+  auto job = std::make_shared<DeviceErrand::Job>(std::move(program));
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(errand);
+    queue_.push_back(job);
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   changed_.notify_one();
-  return errand;
+  return std::make_unique<DeviceErrand>(std::move(job));
 }
 
 void Errands::run() {
@@ -56,7 +56,7 @@ void Errands::run() {
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (stop_) return;
-    std::shared_ptr<DeviceErrand> next = std::move(queue_.front());
+    std::shared_ptr<DeviceErrand::Job> next = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
     next->run([this](const DeviceProgram& program) { return post(program); });

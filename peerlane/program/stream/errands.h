@@ -41,7 +41,7 @@ class Errands {
   Status open(std::byte* deviceWords);
   // Never waits. Errands are posted in the order in which they are added. Requires: a StreamProgram
   // that adds to no counter.
-  std::shared_ptr<DeviceErrand> add(std::shared_ptr<DeviceProgram> program);
+  std::unique_ptr<DeviceErrand> add(std::shared_ptr<DeviceProgram> program);
 
  private:
   void run();
@@ -54,7 +54,7 @@ class Errands {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<DeviceErrand>> queue_;  // under mutex_, as the next two
+  std::deque<std::shared_ptr<DeviceErrand::Job>> queue_;  // under mutex_, as the next two
   bool stop_ = false;
   std::thread thread_;
 };

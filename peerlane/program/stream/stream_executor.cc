@@ -86,7 +86,7 @@ class StreamExecutor final : public DeviceExecutor {
                                                  const Wishes& wishes) override;
   Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                           const DeviceIndices& indices) override;
-  std::shared_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) override;
+  std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
   Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
@@ -232,7 +232,7 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   return enqueue(program, given, indices);
 }
 
-std::shared_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
+std::unique_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
   return errands_.add(std::move(program));
 }
 
