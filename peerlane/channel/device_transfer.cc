@@ -260,7 +260,9 @@ std::string DeviceTransfer::describe() const {
       std::chrono::duration_cast<std::chrono::milliseconds>(Progress::Clock::now() - since_);
   return "transfer to peer " + std::to_string(peer_->number()) + " on " +
          executor_.device().toString() + ", " + std::to_string(blocks_.bytes()) + " bytes, since " +
-         std::to_string(age.count()) + " ms: " + kDoing[static_cast<size_t>(state_)];
+         std::to_string(age.count()) + " ms: " +
+         (errand_ && errand_->isToCome() ? "waits for room in the device's queues"
+                                         : kDoing[static_cast<size_t>(state_)]);
 }
 
 }  // namespace peerlane

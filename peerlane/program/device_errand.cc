@@ -18,15 +18,14 @@ void DeviceErrand::Job::run(const std::function<Result<DevicePost>(DeviceProgram
   state_.store(made.isOk() ? State::kPosted : State::kFailed, std::memory_order_release);
 }
 
+bool DeviceErrand::isToCome() const {
+  const State state = job_->state_.load(std::memory_order_acquire);
+  return state == State::kQueued || state == State::kPosting;
+}
+
 bool DeviceErrand::ended() const {
-  switch (job_->state_.load(std::memory_order_acquire)) {
-    case State::kQueued:
-    case State::kPosting: return false;
-    case State::kPosted: return job_->post_.ended();
-    case State::kFailed:
-    case State::kTakenBack: break;
-  }
-  return true;
+  if (isToCome()) return false;
+  return job_->state_.load(std::memory_order_acquire) != State::kPosted || job_->post_.ended();
 }
 
 Status DeviceErrand::status() const {

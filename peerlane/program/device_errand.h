@@ -40,6 +40,8 @@ class DeviceErrand {
   DeviceErrand(const DeviceErrand&) = delete;
   DeviceErrand& operator=(const DeviceErrand&) = delete;
 
+  // Its post was not made yet.
+  bool isToCome() const;
   // Nothing of it is under way, and nothing will be.
   bool ended() const;
   // Once it has ended. kCancelled: it was taken back; else as DeviceExecutor::post().

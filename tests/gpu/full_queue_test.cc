@@ -302,8 +302,9 @@ TEST_P(FullQueue, CancelledErrandsEnd) {
     const Transfer first = must(put(side.peer, {&little, 1}), "put");
     const Transfer second = must(put(side.peer, {&little, 1}), "put");
     must(fresh.prepare(kPatience), "prepare");
-    second.cancel();
     if (std::string(GetParam()) == "OneQueue") {
+      waitUntil([&] { return side.context->dump().find("for the import") == std::string::npos; });
+      second.cancel();
       EXPECT_EQ(second.wait(kPatience).code(), Code::kCancelled);
       EXPECT_FALSE(first.done());
     }
@@ -311,7 +312,7 @@ TEST_P(FullQueue, CancelledErrandsEnd) {
       poster->eachWait([](const Transfer& wait) { wait.cancel(); });
     expectAllEnded(posters, Code::kCancelled);
     must(first.wait(kPatience), "a put that was not cancelled");
-    EXPECT_EQ(second.wait(kPatience).code(), Code::kCancelled);
+    if (std::string(GetParam()) != "OneQueue") must(second.wait(kPatience), "another put");
     line.send("end");
   };
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));

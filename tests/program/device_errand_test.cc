@@ -35,8 +35,10 @@ class DeviceErrandTest : public ::testing::Test {
 };
 
 TEST_F(DeviceErrandTest, EndsWithItsPost) {
+  EXPECT_TRUE(errand_.isToCome());
   EXPECT_FALSE(errand_.ended());
   run();
+  EXPECT_FALSE(errand_.isToCome());
   EXPECT_FALSE(errand_.ended());
   stored_ = 1;
   EXPECT_TRUE(errand_.ended());
