@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "peerlane/memory/legacy_probe.h"
+#include "peerlane/os/cuda_driver.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
@@ -372,6 +374,31 @@ TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
     line.send("end");
   };
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// What is tried when a peer of another PID namespace comes.
+TEST_P(FullQueue, ALegacyProbeGivesUp) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto only = [](const Line&) {
+    chooseQueues();
+    const auto device = must(cuda::PrimaryContext::retain(gpu(0).index), "retain");
+    const cuda::CurrentContext current(device);
+    uint64_t* word = nullptr;
+    mustCuda(cudaMallocHost(reinterpret_cast<void**>(&word), 64), "cudaMallocHost");
+    std::atomic_ref<uint64_t> gate(*word);
+    gate = 0;
+    const cudaStream_t stream = makeStream();
+    mustCuda(cuda::api().cuStreamWaitValue64(stream, reinterpret_cast<CUdeviceptr>(word), 1,
+                                             CU_STREAM_WAIT_VALUE_GEQ),
+             "wait");
+    const OthersWork others(gpu(0), stream);
+    const Status tried = legacyProbeOn(device).status();
+    if (std::string(GetParam()) == "OneQueue") {
+      EXPECT_EQ(tried.code(), Code::kUnavailable) << tried.toString();
+    }
+    gate = 1;
+  };
+  EXPECT_TRUE(runOne(only));
 }
 
 TEST_P(FullQueue, ALostPeerSetsItFree) {
