@@ -368,6 +368,8 @@ TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
     const Block little{&region, 0, &fresh, 0, 4096};
     const Transfer late = must(put(peer, {&little, 1}), "put");
     must(fresh.prepare(kPatience), "prepare");
+    if (std::string(GetParam()) == "OneQueue")
+      waitUntil([&] { return context->dump().find("waits for room") != std::string::npos; });
     context.reset();
     EXPECT_EQ(wait.status().code(), Code::kClosed);
     EXPECT_TRUE(late.done());

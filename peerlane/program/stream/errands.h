@@ -9,7 +9,7 @@
 // * they have streams of their own, on which nothing ever waits;
 // * these have a priority of their own: should streams of one priority have hardware queues of
 //   their own, nothing that waits is in theirs;
-// * they have a lock of their own: who posts to a stream that takes no more holds the executor's.
+// * they need no lock of the executor's, which is held by who posts to a stream that takes no more.
 //
 // The thread is there from the first errand on. Thread-safe.
 #pragma once
