@@ -51,7 +51,7 @@ DeviceTransfer::~DeviceTransfer() {
 Status DeviceTransfer::begin(const std::shared_ptr<DeviceTransfer>& transfer) {
   DeviceTransfer& self = *transfer;
   if (self.blocks_.imported(*self.peer_)) {
-    PEERLANE_RETURN_IF_ERROR(self.enqueue(self.options_.deviceStream, /*byTurn=*/false));
+    PEERLANE_RETURN_IF_ERROR(self.enqueue());
     self.state_ = State::kRunning;
   } else if (self.options_.deviceStream) {
     PEERLANE_RETURN_IF_ERROR(self.enqueueLate());
@@ -90,25 +90,35 @@ Status DeviceTransfer::enqueueLate() {
   PEERLANE_ASSIGN(late_, executor_.postLate(*program_, options_.deviceStream));
   post_ = late_.post;
   isLate_ = true;
+  hostSignals_ = true;
   return Status::ok();
 }
 
-Status DeviceTransfer::enqueue(DeviceStream stream, bool byTurn) {
+Status DeviceTransfer::enqueue() {
   PEERLANE_RETURN_IF_ERROR(enterGates(notify_.signal.has_value()));
-  if (!program_) PEERLANE_RETURN_IF_ERROR(prepare());
-  PEERLANE_ASSIGN(post_, byTurn ? executor_.tryPost(*program_) : executor_.post(*program_, stream));
-  return Status::ok();
-}
-
-Status DeviceTransfer::prepare() {
-  std::byte* window = nullptr;
-  if (notify_.signal) {
-    PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
-  }
   // The message is the host's affair.
   OwnedNotify byStream;
   byStream.signal = notify_.signal;
   byStream.signalAdd = notify_.signalAdd;
+  PEERLANE_RETURN_IF_ERROR(prepare(std::move(byStream)));
+  PEERLANE_ASSIGN(post_, executor_.post(*program_, options_.deviceStream));
+  return Status::ok();
+}
+
+// By a turn, which must not stop in the driver.
+Status DeviceTransfer::sendErrand() {
+  PEERLANE_RETURN_IF_ERROR(enterGates(false));
+  hostSignals_ = true;
+  PEERLANE_RETURN_IF_ERROR(prepare(OwnedNotify()));
+  errand_ = executor_.runErrand(program_);
+  return Status::ok();
+}
+
+Status DeviceTransfer::prepare(OwnedNotify byStream) {
+  std::byte* window = nullptr;
+  if (byStream.signal) {
+    PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
+  }
   Program program;
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(
@@ -118,9 +128,9 @@ Status DeviceTransfer::prepare() {
   return Status::ok();
 }
 
-// What the stream has not told yet: messages, and the signals of late transfers.
+// What the stream has not told yet: messages, and signals of transfers that came late.
 Status DeviceTransfer::notifyByHost() {
-  if (!isLate_) notify_.signal.reset();
+  if (!hostSignals_) notify_.signal.reset();
   auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_));
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, nullptr));
   message_ = Transfer(std::move(core));
@@ -152,6 +162,13 @@ Status DeviceTransfer::outcome() const {
   return peer_->failure();
 }
 
+// The stream has passed it, or nothing of it will be on a stream.
+bool DeviceTransfer::passed() {
+  if (!errand_) return post_.ended();
+  if (!outcome().isOk()) errand_->takeBack();
+  return errand_->ended();
+}
+
 bool DeviceTransfer::advance() {
   switch (state_) {
     case State::kImporting: {
@@ -160,8 +177,7 @@ bool DeviceTransfer::advance() {
         stop = blocks_.importFailure();
         if (stop.isOk()) return false;
       }
-      if (stop.isOk()) stop = enqueue({}, /*byTurn=*/true);
-      if (stop.code() == Code::kTryAgain) return leaveGates(), false;
+      if (stop.isOk()) stop = sendErrand();
       if (!stop.isOk()) return end(stop), true;
       state_ = State::kRunning;
       return true;
@@ -193,13 +209,14 @@ bool DeviceTransfer::advance() {
     case State::kRefused:
     case State::kRunning: {
       Status status;
-      if (!post_.ended()) {
+      if (!passed()) {
         status = health_.look(executor_);
         if (!status.isOk()) end(status);
         return state_ == State::kEnded;
       }
       status = state_ == State::kRefused ? refusal_ : outcome();
-      const bool tells = notify_.hasMessage || (isLate_ && notify_.signal);
+      if (status.isOk() && errand_) status = errand_->status();
+      const bool tells = notify_.hasMessage || (hostSignals_ && notify_.signal);
       if (status.isOk() && tells) status = notifyByHost();
       if (!status.isOk() || !tells) return end(status), true;
       state_ = State::kNotifying;
@@ -245,7 +262,9 @@ std::string DeviceTransfer::describe() const {
       std::chrono::duration_cast<std::chrono::milliseconds>(Progress::Clock::now() - since_);
   return "transfer to peer " + std::to_string(peer_->number()) + " on " +
          executor_.device().toString() + ", " + std::to_string(blocks_.bytes()) + " bytes, since " +
-         std::to_string(age.count()) + " ms: " + kDoing[static_cast<size_t>(state_)];
+         std::to_string(age.count()) + " ms: " +
+         (errand_ && errand_->isToCome() ? "waits for room in the device's queues"
+                                         : kDoing[static_cast<size_t>(state_)]);
 }
 
 }  // namespace peerlane

@@ -4,10 +4,11 @@
 // enqueued whole when it is posted; from then on the host only looks whether the stream has passed
 // it. A transfer on a user's stream whose remote region is not imported yet is enqueued as well,
 // behind a wait for a word of host memory: when the import is there, the host says where the memory
-// is and lets the stream go on. Its signal is then added by the host. Cancelling, or losing the
-// peer, takes nothing off a stream: the transfer ends, with that status, when the stream has passed
-// it, because only then nothing touches its memory any more. Advanced by one thread at a time: the
-// poster, then turns.
+// is and lets the stream go on. One on no stream of the user's is enqueued when the import is
+// there, as an errand (device_errand.h). The signals of both are added by the host. Cancelling, or
+// losing the peer, takes nothing off a stream: the transfer ends, with that status, when the stream
+// has passed it, because only then nothing touches its memory any more. Advanced by one thread at a
+// time: the poster, then turns.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/pending.h"
+#include "peerlane/program/device_errand.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/device_health.h"
 #include "peerlane/session/peer_core.h"
@@ -40,16 +42,18 @@ class DeviceTransfer final : public Pending {
     kImporting,  // a remote region is asked for; nothing is enqueued
     kLate,       // enqueued, and the stream waits for that region
     kRefused,    // it will not come: the stream goes on without a copy
-    kRunning,    // enqueued
+    kRunning,    // enqueued, or an errand
     kNotifying,  // the bytes are there; the host delivers the message
     kEnded,
   };
 
-  // `byTurn`: on no stream of the user's; kTryAgain: not now.
-  Status enqueue(DeviceStream stream, bool byTurn);
-  Status prepare();
-  void leaveGates();
+  Status enqueue();
   Status enqueueLate();
+  Status sendErrand();
+  // With the notification that the stream delivers.
+  Status prepare(OwnedNotify byStream);
+  void leaveGates();
+  bool passed();
   Status enterGates(bool slab);
   Status notifyByHost();
   bool advance();
@@ -65,10 +69,12 @@ class DeviceTransfer final : public Pending {
   bool entered_ = false;
   bool slabEntered_ = false;
   bool watched_ = false;
-  std::unique_ptr<DeviceProgram> program_;
+  std::shared_ptr<DeviceProgram> program_;
   DevicePost post_;
+  std::unique_ptr<DeviceErrand> errand_;  // in place of the post
   DeviceExecutor::LatePost late_;
   bool isLate_ = false;
+  bool hostSignals_ = false;  // the host adds to the signal, and not the stream
   Status refusal_;
   Transfer message_;
   std::atomic<bool> cancelled_{false};

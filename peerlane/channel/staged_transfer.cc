@@ -234,8 +234,10 @@ bool StagedTransfer::deviceFailed() {
 void StagedTransfer::fail(const Status& status) {
   if (!failure_.isOk()) return;
   failure_ = status;
-  for (const Group& group : groups_)
+  for (const Group& group : groups_) {
+    if (group.errand) group.errand->takeBack();
     if (group.busy) group.wire.cancel();
+  }
 }
 
 bool StagedTransfer::advance() {
@@ -330,7 +332,11 @@ bool StagedTransfer::advanceMoving() {
 
 bool StagedTransfer::stepEnded(Group& group, Status& status) {
   switch (steps_[group.step]) {
-    case Step::kLocal: return group.post.ended();
+    case Step::kLocal:
+      if (onStream()) return group.post.ended();
+      if (!group.errand->ended()) return false;
+      status = group.errand->status();
+      return true;
     case Step::kWire:
       if (!group.wire.done()) return false;
       status = group.wire.status();
@@ -367,10 +373,7 @@ bool StagedTransfer::start(size_t index) {
         if (!isPut() && index != fetched_) return false;
         if (!isPut()) word_->store(++fetched_, std::memory_order_release);
       } else {
-        auto post = executor_->tryPost(*group.program);
-        if (post.status().code() == Code::kTryAgain) return false;
-        status = post.status();
-        if (post.isOk()) group.post = *post;
+        group.errand = executor_->runErrand(group.program);
       }
       break;
     case Step::kWire: status = startWire(index); break;

@@ -24,6 +24,7 @@
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/pending.h"
 #include "peerlane/channel/staging_lane.h"
+#include "peerlane/program/device_errand.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/device_health.h"
 #include "peerlane/session/peer_core.h"
@@ -70,8 +71,9 @@ class StagedTransfer final : public Pending {
   struct Group {
     std::vector<Piece> pieces;
     uint64_t bytes = 0;
-    std::unique_ptr<DeviceProgram> program;  // of the local step
-    DevicePost post;
+    std::shared_ptr<DeviceProgram> program;  // of the local step
+    DevicePost post;                         // on the user's stream
+    std::unique_ptr<DeviceErrand> errand;    // where there is none
     Transfer wire;
     std::shared_ptr<RemoteMove> move;
     size_t step = 0;  // of steps_

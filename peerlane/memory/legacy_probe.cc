@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/memory/legacy_probe.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "peerlane/memory/cuda_mapping.h"
 #include "peerlane/memory/cuda_reclaimer.h"
@@ -33,10 +35,8 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == kLegacyProbeBytes);
 
-// Copies between memory of a GPU and `number`, one way or the other, or gives up. `keep` stays as
-// long as the copy may still be under way.
-Status copy(std::byte* device, Number& number, bool toDevice, const cuda::PrimaryContext& gpu,
-            std::shared_ptr<void> keep) {
+// Copies between memory of a GPU, which is current, and `number`, one way or the other.
+Status copyNow(std::byte* device, Number& number, bool toDevice) {
   void* pinned = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaHostAlloc(&pinned, kNumberBytes, 0), "cudaHostAlloc"));
   cudaStream_t stream = nullptr;
@@ -48,30 +48,35 @@ Status copy(std::byte* device, Number& number, bool toDevice, const cuda::Primar
                                    toDevice ? pinned : static_cast<void*>(device), kNumberBytes,
                                    cudaMemcpyDefault, stream),
                    "cudaMemcpyAsync");
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    cudaError_t state = cudaErrorNotReady;
-    while (status.isOk() && (state = cudaStreamQuery(stream)) == cudaErrorNotReady) {
-      if (std::chrono::steady_clock::now() > deadline)
-        status = Status(Code::kUnavailable, "the GPU was too busy to copy " +
-                                                std::to_string(kNumberBytes) + " bytes in " +
-                                                std::to_string(kPatience.count()) + " ms");
-      else
-        std::this_thread::yield();
-    }
-    if (status.isOk()) status = check(state, "cudaStreamQuery");
+    if (status.isOk()) status = check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     if (status.isOk()) std::memcpy(number.data(), pinned, kNumberBytes);
+    (void)cudaStreamDestroy(stream);
   }
   (void)cudaGetLastError();
-  CudaReclaimer::instance().add([pinned, stream, keep = std::move(keep), index = gpu.gpu()] {
-    auto held = cuda::PrimaryContext::retain(index);
-    if (!held.isOk()) return;
-    const cuda::CurrentContext current(*held);
-    if (stream != nullptr) {
-      (void)cudaStreamSynchronize(stream);
-      (void)cudaStreamDestroy(stream);
-    }
-    (void)cudaFreeHost(pinned);
-  });
+  CudaReclaimer::instance().add([pinned] { (void)cudaFreeHost(pinned); });
+  return status;
+}
+
+// The same by a thread of its own, which alone waits where a hardware queue takes no more; or gives
+// up. `keep` stays as long as the copy may still be under way.
+Status copy(std::byte* device, Number& number, bool toDevice, const cuda::PrimaryContext& gpu,
+            std::shared_ptr<void> keep) {
+  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
+  auto copying = std::make_shared<std::packaged_task<std::pair<Status, Number>()>>(
+      [device, number, toDevice, keep = std::move(keep),
+       own = std::make_shared<cuda::PrimaryContext>(std::move(held))]() mutable {
+        const cuda::CurrentContext current(*own);
+        Status status = copyNow(device, number, toDevice);
+        return std::pair(std::move(status), number);
+      });
+  auto copied = copying->get_future();
+  std::thread([copying = std::move(copying)] { (*copying)(); }).detach();
+  if (copied.wait_for(kPatience) != std::future_status::ready)
+    return Status(Code::kUnavailable, "the GPU was too busy to copy " +
+                                          std::to_string(kNumberBytes) + " bytes in " +
+                                          std::to_string(kPatience.count()) + " ms");
+  auto [status, found] = copied.get();
+  if (status.isOk()) number = found;
   return status;
 }
 
@@ -88,11 +93,26 @@ Probes& probes() {
   return *only;
 }
 
-Result<LegacyProbe> makeProbe(std::byte* address, const cuda::PrimaryContext& gpu) {
+// Where a number is; freed by whoever had it last, be it a copy that nobody waits for any more.
+struct NumberPlace {
+  explicit NumberPlace(void* made) : address(static_cast<std::byte*>(made)) {}
+  ~NumberPlace() {
+    if (!isKept) CudaReclaimer::instance().add([memory = address] { (void)cudaFree(memory); });
+  }
+  NumberPlace(const NumberPlace&) = delete;
+  NumberPlace& operator=(const NumberPlace&) = delete;
+
+  std::byte* const address;
+  std::atomic<bool> isKept{false};
+};
+
+Result<LegacyProbe> makeProbe(const std::shared_ptr<NumberPlace>& place,
+                              const cuda::PrimaryContext& gpu) {
+  std::byte* const address = place->address;
   Layout layout{};
   PEERLANE_RETURN_IF_ERROR(fillRandom(layout.number));
   Number number = layout.number;
-  PEERLANE_RETURN_IF_ERROR(copy(address, number, /*toDevice=*/true, gpu, nullptr));
+  PEERLANE_RETURN_IF_ERROR(copy(address, number, /*toDevice=*/true, gpu, place));
   PEERLANE_RETURN_IF_ERROR(
       check(cudaIpcGetMemHandle(&layout.handle, address), "cudaIpcGetMemHandle"));
   layout.identity = cuda::identityOf(address);
@@ -127,12 +147,12 @@ Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   const cuda::CurrentContext current(gpu);
   void* address = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&address, kNumberBytes), "cudaMalloc"));
-  auto made = makeProbe(static_cast<std::byte*>(address), gpu);
+  const auto place = std::make_shared<NumberPlace>(address);
+  auto made = makeProbe(place, gpu);
   if (made.isOk()) {
-    entry = {static_cast<std::byte*>(address), *made};
-    return made;
+    place->isKept = true;
+    entry = {place->address, *made};
   }
-  CudaReclaimer::instance().add([address] { (void)cudaFree(address); });
   return made;
 }
 

@@ -72,6 +72,8 @@ inline std::byte* lateBase() {
   return reinterpret_cast<std::byte*>(uintptr_t{1} << 60);
 }
 
+class DeviceErrand;
+
 // A program made ready for one device. Alive until its posts have ended.
 class DeviceProgram {
  public:
@@ -110,10 +112,10 @@ class DeviceExecutor {
   // nothing was enqueued, unless it is kSystem.
   virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                                   const DeviceIndices& indices = {}) = 0;
-  // On a stream of the executor's own, for a thread on which others wait: kTryAgain instead of
-  // waiting for another thread, which a stream that takes no more work may hold in its post. What
-  // adds to no counter waits for nothing that other streams wait for.
-  virtual Result<DevicePost> tryPost(DeviceProgram& program) = 0;
+  // For a thread on which others wait, and which must not stop where a stream takes no more work:
+  // another thread makes the post, on a stream of the executor's own, as soon as it can. Errands
+  // are posted in the order in which they are asked for. Requires: the program adds to no counter.
+  virtual std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) = 0;
   // Holds the stream until the counter line is at least `value`, or `abort` (a borrowed word) is
   // not 0. Whoever sees its end says so by waitEnded(), once.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
@@ -204,7 +206,10 @@ class DeviceExecutor {
   virtual Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) = 0;
 
   // Words in [address, address + bytes) go away: nothing waits for them or adds to them any more.
-  virtual void forgetWords(const std::byte* address, size_t bytes) = 0;
+  // Never waits. `memory`, in which they lie, is held until nobody looks at them, which can be as
+  // long as a thread is stopped in a post.
+  virtual void forgetWords(const std::byte* address, size_t bytes,
+                           std::shared_ptr<void> memory) = 0;
 
   // OK while the device works. Asks the driver: not for every look.
   virtual Status health() = 0;

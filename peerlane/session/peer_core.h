@@ -229,8 +229,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status noLink(const std::map<std::string, Offer>& offered) const;
   Status sendSlab();
   Status completeDeviceLink(std::map<std::string, Offer>& offers);
-  // A mapping of a slab that is for devices alone.
+  // A mapping of a slab that is for devices alone. Its end unpins it.
   struct Window {
+    Window() = default;
+    Window(Window&&) = default;
+    ~Window();
     std::shared_ptr<SharedSegment> segment;
     std::unique_ptr<DevicePin> pin;
   };

@@ -42,11 +42,16 @@ Result<std::byte*> PeerCore::openWindow(Window& window, const Fd& fd, uint64_t o
   return window.segment->data();
 }
 
+PeerCore::Window::~Window() {
+  if (pin) DevicePin::release(std::move(pin), [kept = std::move(segment)] {});
+}
+
+// The words go when no executor looks at them any more.
 void PeerCore::closeWindow(Window& window) {
   if (!window.segment) return;
+  const auto closing = std::make_shared<Window>(std::move(window));
   for (const auto& executor : around_.devices)
-    executor->forgetWords(window.segment->data(), window.segment->bytes());
-  DevicePin::release(std::move(window.pin), [segment = std::move(window.segment)] {});
+    executor->forgetWords(closing->segment->data(), closing->segment->bytes(), closing);
 }
 
 Result<std::byte*> PeerCore::deviceSlab() {

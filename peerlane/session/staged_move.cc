@@ -36,6 +36,7 @@ Status StagedMove::begin(const Ground& ground, std::shared_ptr<StagingMemory> st
   move->staging_ = std::move(staging);
   PEERLANE_RETURN_IF_ERROR(move->take(ground, asked));
   PEERLANE_RETURN_IF_ERROR(move->prepare());
+  for (Part& part : move->parts_) part.errand = part.executor->runErrand(part.program);
   move->ended_ = std::move(ended);
   move->watched_ = true;
   ground.progress.expectDeviceStores();
@@ -107,30 +108,27 @@ Status StagedMove::deviceFailure() {
   return Status::ok();
 }
 
-// What one device does cannot be called back because another one failed. True when nothing is left
-// to be posted.
-bool StagedMove::postAll() {
-  for (Part& part : parts_) {
-    if (part.isPosted || !failure_.isOk()) continue;
-    auto post = part.executor->tryPost(*part.program);
-    if (post.status().code() == Code::kTryAgain) return false;
-    failure_ = post.status();
-    part.isPosted = post.isOk();
-    if (post.isOk()) part.post = *post;
-  }
-  return true;
+bool StagedMove::isPassed() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.errand->ended(); });
 }
 
+Status StagedMove::outcome() const {
+  for (const Part& part : parts_) PEERLANE_RETURN_IF_ERROR(part.errand->status());
+  return Status::ok();
+}
+
+// What one device does is not called back because another one failed.
 Task::Turn StagedMove::turn() {
-  if (!postAll()) return Turn::kIdle;
-  if (std::any_of(parts_.begin(), parts_.end(),
-                  [](const Part& part) { return !part.post.ended(); })) {
-    const Status broken = deviceFailure();
-    if (broken.isOk()) return Turn::kIdle;
-    failure_ = broken;
+  Status status;
+  if (isPassed()) {
+    status = outcome();
+  } else {
+    status = deviceFailure();
+    if (status.isOk()) return Turn::kIdle;
   }
   leave();
-  std::exchange(ended_, {})(failure_);
+  std::exchange(ended_, {})(status);
   return Turn::kFinished;
 }
 

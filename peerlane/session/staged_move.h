@@ -11,6 +11,7 @@
 
 #include "peerlane/memory/staging_memory.h"
 #include "peerlane/os/process.h"
+#include "peerlane/program/device_errand.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/device_health.h"
 #include "peerlane/progress/progress.h"
@@ -39,16 +40,16 @@ class StagedMove final : public Task {
   struct Part {  // what lies on one device
     DeviceExecutor* executor = nullptr;
     std::vector<Segment> segments;
-    std::unique_ptr<DeviceProgram> program;
-    bool isPosted = false;
-    DevicePost post;
+    std::shared_ptr<DeviceProgram> program;
+    std::unique_ptr<DeviceErrand> errand;
     DeviceHealth health;
   };
 
   Status take(const Ground& ground, const control::StagedMove& asked);
   Status prepare();
-  bool postAll();
   Part& partOf(DeviceExecutor* executor);
+  bool isPassed() const;
+  Status outcome() const;
   Status deviceFailure();
   void leave();
 
@@ -57,7 +58,6 @@ class StagedMove final : public Task {
   std::vector<std::shared_ptr<RegionRecord>> records_;  // each gate entered
   std::vector<Part> parts_;
   std::function<void(Status)> ended_;
-  Status failure_;  // the first
   uint64_t bytes_ = 0;
   bool watched_ = false;
   const uint64_t forks_ = forkGeneration();

@@ -101,6 +101,29 @@ TEST(SoftwareGpu, StreamsShareQueues) {
     }));
 }
 
+// Who puts more work into a queue than it holds is stopped, also by what is on another stream.
+TEST(SoftwareGpu, AFullQueueStopsWhoPutsMoreThere) {
+  EXPECT_TRUE(inProcess([] {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    void* memory = nullptr;
+    IS_OK(cudaMalloc(&memory, 16));
+    const cudaStream_t stream = makeStream(), other = makeStream();
+    Gate gate(stream);
+    for (int i = 0; i < 1023; ++i) IS_OK(cudaMemsetAsync(memory, 1, 16, stream));
+    IS_OK(cudaMemsetAsync(memory, 2, 16, other));
+    std::atomic<bool> isThere{false};
+    std::thread more([&] {
+      IS_OK(cudaMemsetAsync(memory, 3, 16, other));
+      isThere = true;
+    });
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    EXPECT_FALSE(isThere);
+    gate.open = true;
+    more.join();
+    IS_OK(cudaDeviceSynchronize());
+  }));
+}
+
 TEST(SoftwareGpu, ACopyWithoutAccessFailsTheDevice) {
   EXPECT_TRUE(inProcess([] {
     void *near = nullptr, *far = nullptr;

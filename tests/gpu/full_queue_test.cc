@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "peerlane/memory/legacy_probe.h"
+#include "peerlane/os/cuda_driver.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
@@ -37,6 +39,15 @@ class FullQueue : public ::testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Queues, FullQueue, ::testing::Values("ManyQueues", "OneQueue"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+// Makes no turns: what is waited for is other threads' affair.
+template <typename Is>
+void waitUntil(const Is& is) {
+  for (const auto end = Clock::now() + kPatience; !is();) {
+    if (Clock::now() > end) die("what was to come", Status(Code::kTimeout, "it has not come"));
+    std::this_thread::sleep_for(1ms);
+  }
+}
 
 // Posts to one stream in a thread of its own: fresh bytes and a put of them to a place of their
 // own, over and over.
@@ -144,9 +155,36 @@ class Poster {
   std::thread thread_;
 };
 
+// A queue that others have filled, behind a wait that was posted to `stream` before: by a thread
+// that has stopped for it.
+class OthersWork {
+ public:
+  OthersWork(const Device& device, cudaStream_t stream) {
+    mustCuda(cudaMalloc(&scratch_, 16), "cudaMalloc");
+    thread_ = std::thread([this, device, stream] {
+      mustCuda(cudaSetDevice(device.index), "cudaSetDevice");
+      for (; made_ < kPieces; ++made_) mustCuda(cudaMemsetAsync(scratch_, 0, 16, stream), "memset");
+    });
+    for (size_t seen = SIZE_MAX; seen != made_;) {
+      seen = made_;
+      std::this_thread::sleep_for(200ms);
+    }
+    EXPECT_LT(made_, kPieces);
+  }
+  ~OthersWork() { thread_.join(); }
+  OthersWork(const OthersWork&) = delete;
+  OthersWork& operator=(const OthersWork&) = delete;
+
+ private:
+  static constexpr size_t kPieces = 3000;
+  void* scratch_ = nullptr;
+  std::atomic<size_t> made_{0};
+  std::thread thread_;
+};
+
 // The other side: it holds still until it is asked to look.
-void lookAtPlaces(const Line& line) {
-  const Side side(1, line, kBytes);
+void answer(const Line& line, Memory memory) {
+  const Side side(1, line, kBytes, memory);
   for (;;) {
     const std::string said = line.receive();
     if (said == "region") {
@@ -164,6 +202,17 @@ void lookAtPlaces(const Line& line) {
       return;
     }
   }
+}
+
+void lookAtPlaces(const Line& line) {
+  answer(line, Memory::kVmm);
+}
+
+// One that is not imported here.
+RemoteRegion freshRegion(const Peer& peer, const Line& line) {
+  line.send("region");
+  const std::string named = line.receive();
+  return must(peer.importRegion(std::as_bytes(std::span(named))), "importRegion");
 }
 
 using Posters = std::vector<std::unique_ptr<Poster>>;
@@ -219,11 +268,8 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     const auto posters =
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
-    // Whose region is imported by now would be enqueued by the thread on which all of this waits.
-    line.send("region");
-    const std::string named = line.receive();
-    const RemoteRegion fresh =
-        must(side.peer.importRegion(std::as_bytes(std::span(named))), "importRegion");
+    // Whose region is imported by now must not be enqueued by the thread on which all this waits.
+    const RemoteRegion fresh = freshRegion(side.peer, line);
     const Block little{&side.region, 0, &fresh, 0, 4096};
     const Transfer late = must(put(side.peer, {&little, 1}), "put");
     must(fresh.prepare(kPatience), "prepare");
@@ -240,6 +286,120 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     line.send("end");
   };
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// What stands behind what the driver takes no more of can be taken back at once.
+TEST_P(FullQueue, CancelledErrandsEnd) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const auto posters =
+        postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
+    for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    const RemoteRegion fresh = freshRegion(side.peer, line);
+    const Block little{&side.region, 0, &fresh, 0, 4096};
+    const Transfer first = must(put(side.peer, {&little, 1}), "put");
+    const Transfer second = must(put(side.peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
+    if (std::string(GetParam()) == "OneQueue") {
+      waitUntil([&] { return side.context->dump().find("for the import") == std::string::npos; });
+      second.cancel();
+      EXPECT_EQ(second.wait(kPatience).code(), Code::kCancelled);
+      EXPECT_FALSE(first.done());
+    }
+    for (const auto& poster : posters)
+      poster->eachWait([](const Transfer& wait) { wait.cancel(); });
+    expectAllEnded(posters, Code::kCancelled);
+    must(first.wait(kPatience), "a put that was not cancelled");
+    if (std::string(GetParam()) != "OneQueue") must(second.wait(kPatience), "another put");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// The same for a transfer that is staged.
+TEST_P(FullQueue, CancelledStagedErrandsEnd) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const Transfer wait = must(never.waitOn(side.lane(), 1), "waitOn");
+    const OthersWork others(side.device, side.stream);
+    const RemoteRegion fresh = freshRegion(side.peer, line);
+    const Block little{&side.region, 0, &fresh, 0, 4096};
+    const Transfer first = must(put(side.peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
+    const Block whole = side.block(0, kBytes);
+    const Transfer staged = must(put(side.peer, {&whole, 1}), "put");
+    if (std::string(GetParam()) == "OneQueue") {
+      waitUntil([&] { return side.context->dump().find("is staged") != std::string::npos; });
+      staged.cancel();
+      EXPECT_EQ(staged.wait(kPatience).code(), Code::kCancelled);
+      EXPECT_FALSE(first.done());
+    }
+    wait.cancel();
+    must(first.wait(kPatience), "a put that was not cancelled");
+    if (std::string(GetParam()) != "OneQueue") must(staged.wait(kPatience), "a staged put");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(
+      active, [](const Line& line) { answer(line, Memory::kPrivate); }, 120));
+}
+
+// By work of others, behind a wait of ours.
+TEST_P(FullQueue, TheEndOfTheContextSetsItFree) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Device device = gpu(0);
+    auto context = makeContext({device});
+    const Peer peer = meetPeer(*context, line, false);
+    const Region region = must(context->allocate(kBytes, {.device = device}), "allocate");
+    const RemoteRegion remote = exchange(peer, region, line);
+    const Signal never = must(Signal::create(peer, kNever), "signal");
+    const cudaStream_t stream = makeStream();
+    const Transfer wait = must(never.waitOn(DeviceStream::cuda(stream), 1), "waitOn");
+    const OthersWork others(device, stream);
+    const RemoteRegion fresh = freshRegion(peer, line);
+    const Block little{&region, 0, &fresh, 0, 4096};
+    const Transfer late = must(put(peer, {&little, 1}), "put");
+    must(fresh.prepare(kPatience), "prepare");
+    if (std::string(GetParam()) == "OneQueue")
+      waitUntil([&] { return context->dump().find("waits for room") != std::string::npos; });
+    context.reset();
+    EXPECT_TRUE(late.done());
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
+// What is tried when a peer of another PID namespace comes.
+TEST_P(FullQueue, ALegacyProbeGivesUp) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto only = [](const Line&) {
+    chooseQueues();
+    const auto device = must(cuda::PrimaryContext::retain(gpu(0).index), "retain");
+    const cuda::CurrentContext current(device);
+    uint64_t* word = nullptr;
+    mustCuda(cudaMallocHost(reinterpret_cast<void**>(&word), 64), "cudaMallocHost");
+    std::atomic_ref<uint64_t> gate(*word);
+    gate = 0;
+    const cudaStream_t stream = makeStream();
+    mustCuda(cuda::api().cuStreamWaitValue64(stream, reinterpret_cast<CUdeviceptr>(word), 1,
+                                             CU_STREAM_WAIT_VALUE_GEQ),
+             "wait");
+    const OthersWork others(gpu(0), stream);
+    const Status tried = legacyProbeOn(device).status();
+    if (std::string(GetParam()) == "OneQueue") {
+      EXPECT_EQ(tried.code(), Code::kUnavailable) << tried.toString();
+    }
+    gate = 1;
+  };
+  EXPECT_TRUE(runOne(only));
 }
 
 TEST_P(FullQueue, ALostPeerSetsItFree) {
@@ -268,6 +428,44 @@ TEST_P(FullQueue, ALostPeerSetsItFree) {
       mustSync(poster->stream());
     }
     clear(side.region.data(), kBytes, 1);  // the device works
+  };
+  EXPECT_TRUE(runWithVictims(
+      survive,
+      [](const Line& line) {
+        const Side side(1, line, kBytes);
+        for (;;) pause();
+      },
+      120));
+}
+
+// Another peer's end is told and done with while threads that post are stopped by waits for this
+// one: its words are forgotten by the thread on which all of this waits.
+TEST_P(FullQueue, AnotherPeerIsForgotten) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto survive = [](const Victims& victims) {
+    chooseQueues();
+    const Victim lasting = victims.next(), other = victims.next();
+    const Side side(0, lasting.line(), kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    {
+      const Peer peer = meetPeer(*side.context, other.line(), false);
+      (void)exchange(peer, side.region, other.line());
+      // Streams have looked at its words.
+      const Signal signal = must(Signal::create(peer, kNever), "signal");
+      const Transfer wait = must(signal.waitOn(side.lane(), 1, 1ms), "waitOn");
+      EXPECT_EQ(wait.wait(kPatience).code(), Code::kTimeout);
+    }
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const auto posters =
+        postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
+    for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
+    other.kill();
+    waitUntil([&] { return side.context->peers().size() == 1; });
+    // Carried out by that thread: no other makes turns.
+    for (const auto& poster : posters)
+      poster->eachWait([](const Transfer& wait) { wait.cancel(); });
+    expectAllEnded(posters, Code::kCancelled);
+    lasting.kill();
   };
   EXPECT_TRUE(runWithVictims(
       survive,

@@ -9,10 +9,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <unordered_map>
 
 #include "peerlane/program/counter_line.h"
+#include "peerlane/program/stream/posting_lock.h"
 #include "peerlane/program/stream/stream_lane.h"
 
 namespace peerlane::stream {
@@ -55,7 +55,7 @@ class CounterLanes {
 // Those of one context: its devices add to the same counters of a peer. Locked from the claim until
 // the post is settled, so that no other device takes the word in between.
 struct SharedCounterLanes {
-  std::mutex mutex;
+  PostingLock mutex;
   CounterLanes lanes;  // under mutex
 };
 

@@ -2,7 +2,9 @@
 #include "peerlane/program/stream/errands.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "peerlane/core/log.h"
 #include "peerlane/os/cuda_driver.h"
 
 namespace peerlane::stream {
@@ -20,14 +22,52 @@ Result<int> ownPriority() {
 
 }  // namespace
 
+Errands::~Errands() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
 Status Errands::open(std::byte* deviceWords) {
   PEERLANE_ASSIGN(const int priority, ownPriority());
   return lanes_.open(deviceWords, kStreams, priority);
 }
 
-Result<DevicePost> Errands::tryPost(const StreamProgram& program) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return Status(Code::kTryAgain, "another thread is posting");
+std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> program) {
+  auto job = std::make_shared<DeviceErrand::Job>(std::move(program));
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(job);
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  }
+  changed_.notify_one();
+  return std::make_unique<DeviceErrand>(std::move(job));
+}
+
+void Errands::run() {
+  const cuda::CurrentContext current(*gpu_);
+  // For good: all that is done here is legal while another thread captures a stream.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    std::shared_ptr<DeviceErrand::Job> next = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    next->run([this](const DeviceProgram& program) { return post(program); });
+    next.reset();
+    lock.lock();
+  }
+}
+
+Result<DevicePost> Errands::post(const DeviceProgram& base) {
+  const auto& program = static_cast<const StreamProgram&>(base);
+  PEERLANE_CHECK(program.counter() == nullptr);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of({}));
   return copies_.post(program, *lane, {}, nullptr);
 }

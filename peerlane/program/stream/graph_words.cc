@@ -14,18 +14,23 @@ void GraphWords::adopt(std::byte* memory, size_t count) {
 }
 
 Result<std::byte*> GraphWords::take(const std::function<Status(std::byte*, size_t)>& zero) {
-  const std::lock_guard lock(mutex_);
-  while (clean_.empty() && !used_.empty()) {
-    PEERLANE_RETURN_IF_ERROR(zero(used_.back(), kBytes));
-    clean_.push_back(used_.back());
-    used_.pop_back();
+  std::byte* word = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::byte*>& from = clean_.empty() ? used_ : clean_;
+    if (from.empty())
+      return Status(Code::kUnavailable, "graphs hold " + std::to_string(count_) +
+                                            " captured operations on this GPU, the most there are "
+                                            "words for; destroy graphs that are not needed");
+    word = from.back();
+    from.pop_back();
+    if (&from == &clean_) return word;
   }
-  if (clean_.empty())
-    return Status(Code::kUnavailable, "graphs hold " + std::to_string(count_) +
-                                          " captured operations on this GPU, the most there are "
-                                          "words for; destroy graphs that are not needed");
-  std::byte* const word = clean_.back();
-  clean_.pop_back();
+  // Not under the lock: it waits for the GPU.
+  if (Status zeroed = zero(word, kBytes); !zeroed.isOk()) {
+    giveBack(word);
+    return zeroed;
+  }
   return word;
 }
 

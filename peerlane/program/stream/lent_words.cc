@@ -21,11 +21,7 @@ std::atomic<uint64_t>* LentWords::tryLend() {
 
 Status LentWords::more() {
   constexpr size_t kWords = 64, kWordBytes = 64;
-  PinnedBlock block;
-  {
-    const std::lock_guard lock(poolMutex_);
-    PEERLANE_ASSIGN(block, pool_.take(kWords * kWordBytes));
-  }
+  PEERLANE_ASSIGN(const PinnedBlock block, pool_.take(kWords * kWordBytes));
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < kWords; ++i)
     free_.push_back(reinterpret_cast<std::atomic<uint64_t>*>(block.data + i * kWordBytes));

@@ -17,8 +17,8 @@ namespace peerlane::stream {
 
 class LentWords {
  public:
-  // `pool` is locked by `poolMutex`; both outlive it.
-  LentWords(PinnedPool& pool, std::mutex& poolMutex) : pool_(pool), poolMutex_(poolMutex) {}
+  // `pool` outlives it.
+  explicit LentWords(PinnedPool& pool) : pool_(pool) {}
   // With 0 in it; null when more() must be called first.
   std::atomic<uint64_t>* tryLend();
   // With the GPU current and every capture relaxed.
@@ -31,7 +31,6 @@ class LentWords {
 
  private:
   PinnedPool& pool_;
-  std::mutex& poolMutex_;
   std::mutex mutex_;
   std::vector<std::atomic<uint64_t>*> free_;  // under mutex_, as the next
   std::vector<std::pair<std::atomic<uint64_t>*, DevicePost>> used_;

@@ -23,26 +23,33 @@ Result<PinnedBlock> PinnedPool::take(size_t bytes) {
       std::max<uint32_t>(kLeastOrder, static_cast<uint32_t>(std::bit_width(bytes - 1)));
   if (bytes == 0 || order >= free_.size())
     return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes of pinned host memory");
-  // The smallest free block that is large enough, halved until it fits.
+  for (;;) {
+    if (std::byte* const data = tryTake(order)) return PinnedBlock{data, order};
+    // Another thread may take of it first.
+    PEERLANE_RETURN_IF_ERROR(prepare(std::max(order, kPieceOrder)));
+  }
+}
+
+// Of the smallest free block that is large enough, halved until it fits; null: there is none.
+std::byte* PinnedPool::tryTake(uint32_t order) {
+  const std::lock_guard lock(mutex_);
   uint32_t larger = order;
   while (larger < free_.size() && free_[larger].empty()) ++larger;
-  if (larger == free_.size()) {
-    larger = std::max(order, kPieceOrder);
-    PEERLANE_RETURN_IF_ERROR(prepare(larger));
-  }
-  std::byte* data = free_[larger].back();
+  if (larger == free_.size()) return nullptr;
+  std::byte* const data = free_[larger].back();
   free_[larger].pop_back();
   while (larger > order) {
     --larger;
     free_[larger].push_back(data + (size_t{1} << larger));
   }
-  return PinnedBlock{data, order};
+  return data;
 }
 
 Status PinnedPool::prepare(uint32_t order) {
   void* made = nullptr;
   PEERLANE_RETURN_IF_ERROR(cuda::check(
       cudaHostAlloc(&made, size_t{1} << order, cudaHostAllocPortable), "cudaHostAlloc"));
+  const std::lock_guard lock(mutex_);
   owned_.push_back(static_cast<std::byte*>(made));
   free_[order].push_back(static_cast<std::byte*>(made));
   return Status::ok();

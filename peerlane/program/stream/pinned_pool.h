@@ -2,12 +2,13 @@
 //
 // PinnedPool: host memory that a GPU reads and writes, in blocks of powers of two. Blocks that come
 // back are lent again; nothing goes back to the system before the end, because that would wait for
-// the whole GPU. External synchronization required.
+// the whole GPU. Thread-safe, by a lock that nobody holds while calling the driver.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "peerlane/core/status.h"
@@ -31,12 +32,18 @@ class PinnedPool {
   Status prepare(uint32_t order);
   // At least `bytes`, on a boundary of 4 KiB. Contents are left over from earlier use.
   Result<PinnedBlock> take(size_t bytes);
-  void giveBack(const PinnedBlock& block) { free_[block.order].push_back(block.data); }
+  void giveBack(const PinnedBlock& block) {
+    const std::lock_guard lock(mutex_);
+    free_[block.order].push_back(block.data);
+  }
 
  private:
+  std::byte* tryTake(uint32_t order);
+
   static constexpr uint32_t kLeastOrder = 12;
   static constexpr uint32_t kPieceOrder = 20;
-  std::array<std::vector<std::byte*>, 48> free_;
+  std::mutex mutex_;
+  std::array<std::vector<std::byte*>, 48> free_;  // under mutex_, as the next
   std::vector<std::byte*> owned_;
 };
 

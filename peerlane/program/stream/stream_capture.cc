@@ -53,10 +53,8 @@ class GraphCounter {
   // No graph stores there any more: the word itself says what was added.
   ~GraphCounter() {
     const uint64_t total = loadWord(reinterpret_cast<const std::byte*>(claim_.word), Width::k64);
-    {
-      const std::lock_guard counting(owner_.counters_->mutex);
-      owner_.counters_->lanes.giveBack(line_, claim_, total);
-    }
+    owner_.counters_->mutex.soon([counters = owner_.counters_.get(), line = line_, claim = claim_,
+                                  total] { counters->lanes.giveBack(line, claim, total); });
     owner_.words_.giveBack(cursor_);
   }
   GraphCounter(const GraphCounter&) = delete;
@@ -82,10 +80,7 @@ struct StreamCapture::Work final : CapturedWork {
   explicit Work(StreamCapture& capture) : owner(capture) {}
   ~Work() override {
     if (words != nullptr) owner.words_.giveBack(words);
-    if (held.data != nullptr) {
-      const std::lock_guard lock(owner.mutex_);
-      owner.pool_.giveBack(held);
-    }
+    if (held.data != nullptr) owner.pool_.giveBack(held);
   }
   uint64_t* cursor() const { return reinterpret_cast<uint64_t*>(words); }
   uint32_t* arrivals() const { return reinterpret_cast<uint32_t*>(words + sizeof(uint64_t)); }

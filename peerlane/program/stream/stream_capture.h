@@ -27,10 +27,10 @@ class GraphCounter;
 
 class StreamCapture {
  public:
-  // `setUp`: a stream of the executor's own, on which nothing waits. The pool is locked by `mutex`.
+  // `pool` outlives it.
   StreamCapture(std::shared_ptr<const cuda::PrimaryContext> gpu,
-                std::shared_ptr<SharedCounterLanes> counters, std::mutex& mutex, PinnedPool& pool)
-      : gpu_(std::move(gpu)), counters_(std::move(counters)), mutex_(mutex), pool_(pool) {}
+                std::shared_ptr<SharedCounterLanes> counters, PinnedPool& pool)
+      : gpu_(std::move(gpu)), counters_(std::move(counters)), pool_(pool) {}
 
   // `words`: zeroed device memory for so many captured operations.
   void open(void* setUpStream, std::byte* words, size_t count) {
@@ -65,9 +65,9 @@ class StreamCapture {
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const std::shared_ptr<SharedCounterLanes> counters_;
-  std::mutex& mutex_;
-  PinnedPool& pool_;  // under mutex_, as the next
-  std::map<CounterKey, std::weak_ptr<GraphCounter>> graphCounters_;
+  PinnedPool& pool_;
+  std::mutex mutex_;
+  std::map<CounterKey, std::weak_ptr<GraphCounter>> graphCounters_;  // under mutex_
   void* setUpStream_ = nullptr;
   GraphWords words_;
 };

@@ -86,7 +86,7 @@ class StreamExecutor final : public DeviceExecutor {
                                                  const Wishes& wishes) override;
   Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                           const DeviceIndices& indices) override;
-  Result<DevicePost> tryPost(DeviceProgram& program) override;
+  std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
   Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
@@ -117,7 +117,7 @@ class StreamExecutor final : public DeviceExecutor {
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
-  void forgetWords(const std::byte* address, size_t bytes) override;
+  void forgetWords(const std::byte* address, size_t bytes, std::shared_ptr<void> memory) override;
   Status health() override;
   std::string explain() const override;
 
@@ -140,12 +140,12 @@ class StreamExecutor final : public DeviceExecutor {
   std::shared_ptr<DescriptorArena> descriptors_;
   CUstream setUpStream_ = nullptr;
 
-  std::mutex mutex_;
-  PinnedPool pool_;  // under mutex_, as all below
-  StreamLanes lanes_{gpu_, pool_};
+  PinnedPool pool_;
+  PostingLock mutex_;
+  StreamLanes lanes_{gpu_, pool_};  // under mutex_, as the next
   CopyPoster copies_{pool_};
-  StreamCapture capture_{gpu_, counters_, mutex_, pool_};
-  LentWords lentWords_{pool_, mutex_};
+  StreamCapture capture_{gpu_, counters_, pool_};
+  LentWords lentWords_{pool_};
   LaneAreas areas_{gpu_};
 
   Errands errands_{gpu_};
@@ -208,7 +208,6 @@ Status StreamExecutor::upload(StreamProgram& program) {
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
   const size_t bytes = program.descriptorBytes();
-  const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(const PinnedBlock staging, pool_.take(bytes));
   auto memory = descriptors_->take(bytes);
   Status status = memory.status();
@@ -228,20 +227,13 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
-  std::unique_lock<std::mutex> counting;
+  std::unique_lock<PostingLock> counting;
   if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex);
   return enqueue(program, given, indices);
 }
 
-Result<DevicePost> StreamExecutor::tryPost(DeviceProgram& base) {
-  const auto& program = static_cast<const StreamProgram&>(base);
-  const CurrentContext current(*gpu_);
-  if (program.counter() == nullptr) return errands_.tryPost(program);
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  const std::unique_lock counting(counters_->mutex, std::try_to_lock);
-  if (!lock || !counting)
-    return Status(Code::kTryAgain, "another thread is posting to " + device().toString());
-  return enqueue(program, {}, {});
+std::unique_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
+  return errands_.add(std::move(program));
 }
 
 Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
@@ -396,11 +388,10 @@ Result<std::unique_ptr<RegionNames>> StreamExecutor::makeRegionNames() {
   const RelaxedCapture relaxed;
   PEERLANE_ASSIGN(auto mirror, descriptors_->take(StreamRegionNames::kMirrorBytes));
   PEERLANE_RETURN_IF_ERROR(zero(mirror->data(), StreamRegionNames::kMirrorBytes));
-  const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(const PinnedBlock block,
                   pool_.take(StreamRegionNames::kSlots * sizeof(kernel::NamedRegion)));
   return std::unique_ptr<RegionNames>(
-      std::make_unique<StreamRegionNames>(pool_, mutex_, block, std::move(mirror)));
+      std::make_unique<StreamRegionNames>(pool_, block, std::move(mirror)));
 }
 
 Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program& program,
@@ -496,11 +487,12 @@ Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_
 }
 
 // Nothing is under way any more that such a word would tell.
-void StreamExecutor::forgetWords(const std::byte* address, size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  lanes_.forgetWords(address, bytes);
-  const std::lock_guard counting(counters_->mutex);
-  counters_->lanes.forget(address, bytes);
+void StreamExecutor::forgetWords(const std::byte* address, size_t bytes,
+                                 std::shared_ptr<void> memory) {
+  mutex_.soon([this, address, bytes, memory] { lanes_.forgetWords(address, bytes); });
+  counters_->mutex.soon([counters = counters_.get(), address, bytes, memory = std::move(memory)] {
+    counters->lanes.forget(address, bytes);
+  });
 }
 
 Status StreamExecutor::health() {

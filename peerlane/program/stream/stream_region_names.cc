@@ -7,10 +7,9 @@
 
 namespace peerlane::stream {
 
-StreamRegionNames::StreamRegionNames(PinnedPool& pool, std::mutex& mutex, const PinnedBlock& block,
+StreamRegionNames::StreamRegionNames(PinnedPool& pool, const PinnedBlock& block,
                                      std::unique_ptr<DescriptorMemory> mirror)
     : pool_(pool),
-      mutex_(mutex),
       block_(block),
       mirror_(std::move(mirror)),
       table_(reinterpret_cast<kernel::NamedRegion*>(block.data)) {
@@ -18,7 +17,6 @@ StreamRegionNames::StreamRegionNames(PinnedPool& pool, std::mutex& mutex, const 
 }
 
 StreamRegionNames::~StreamRegionNames() {
-  const std::lock_guard lock(mutex_);
   pool_.giveBack(block_);
 }
 

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 
 #include "peerlane/program/device_steps.h"
 #include "peerlane/program/kernel/named_region.h"
@@ -20,8 +19,8 @@ class StreamRegionNames final : public RegionNames {
  public:
   static constexpr uint32_t kSlots = 256;
   static constexpr size_t kMirrorBytes = kSlots * sizeof(kernel::MirroredRegion);
-  // `pool` is locked by `mutex`; both outlive it. `mirror` is zeroed.
-  StreamRegionNames(PinnedPool& pool, std::mutex& mutex, const PinnedBlock& block,
+  // `pool` outlives it. `mirror` is zeroed.
+  StreamRegionNames(PinnedPool& pool, const PinnedBlock& block,
                     std::unique_ptr<DescriptorMemory> mirror);
   ~StreamRegionNames() override;
   Status add(uint64_t allocation, uint64_t generation, std::byte* base, uint64_t bytes) override;
@@ -37,7 +36,6 @@ class StreamRegionNames final : public RegionNames {
  private:
   kernel::NamedRegion* find(uint64_t allocation, uint64_t generation);
   PinnedPool& pool_;
-  std::mutex& mutex_;
   const PinnedBlock block_;
   const std::unique_ptr<DescriptorMemory> mirror_;
   kernel::NamedRegion* const table_;

@@ -45,7 +45,8 @@ HardwareQueue& HardwareQueue::next(int device, int priority) {
 }
 
 uint64_t HardwareQueue::add() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return added_ - gone_ < kMost; });
   return ++added_;
 }
 

@@ -3,9 +3,9 @@
 // Hardware queues of the software GPU: CUDA_DEVICE_MAX_CONNECTIONS of them for each device, 8 where
 // that is not set, which its streams share by turns as they are made. In a queue nothing begins
 // before what was put there earlier: what waits at its head holds up all streams behind it,
-// whatever they do. Streams of all priorities share the same ones, unless
-// SOFTWARE_GPU_PRIORITIES=apart: whether the real thing tells them apart is not written anywhere.
-// Any thread may call.
+// whatever they do. A queue holds 1024 pieces of work: who puts more there waits until one leaves,
+// whatever stream it is for. Streams of all priorities share the same ones, as on the real thing,
+// unless SOFTWARE_GPU_PRIORITIES=apart. Any thread may call.
 #pragma once
 
 #include <condition_variable>
@@ -21,13 +21,14 @@ class HardwareQueue {
   static int leastPriority() { return 0; }
   static int greatestPriority() { return -5; }
 
-  // The place behind all that is in it.
+  // The place behind all that is in it; waits while it is full.
   uint64_t add();
   // Until all that was put there earlier has left.
   void waitFor(uint64_t place);
   void leave();
 
  private:
+  static constexpr uint64_t kMost = 1024;
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t added_ = 0, gone_ = 0;  // under mutex_

@@ -13,8 +13,6 @@
 namespace peerlane::softgpu {
 namespace {
 
-constexpr size_t kMostQueued = 1024;
-
 std::atomic<uint64_t> lastStreamId{16};
 
 // Leaked: streams outlive static objects.
@@ -74,9 +72,10 @@ Stream::Stream(int device, unsigned flags, int priority, bool isLegacy)
       shared_(HardwareQueue::next(device, priority)) {}
 
 StreamPoint Stream::enqueue(Work work, std::vector<StreamPoint> after, bool holdsQueue) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return queue_.size() < kMostQueued; });
-  queue_.push_back({std::move(work), std::move(after), holdsQueue, shared_.add()});
+  const std::lock_guard entering(entering_);
+  const uint64_t place = shared_.add();
+  const std::lock_guard lock(mutex_);
+  queue_.push_back({std::move(work), std::move(after), holdsQueue, place});
   if (!started_) {
     started_ = true;
     std::thread([self = shared_from_this()] { self->run(); }).detach();

@@ -3,8 +3,8 @@
 // Streams of the software GPU: each is a thread that does one piece of work after the other, so
 // that what waits on one does not hold up another. Events are places in a stream. A stream that is
 // being captured (software_graph.h) collects its work instead. Any thread may call. As on the real
-// thing, who puts more than 1024 pieces of work on a stream waits until there is room; and the
-// streams of a device share its hardware queues (software_queue.h).
+// thing, the streams of a device share its hardware queues (software_queue.h), and who puts work on
+// a stream whose queue is full waits until there is room.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -70,6 +70,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const bool isLegacy_;
   const uint64_t id_;
   HardwareQueue& shared_;
+  std::mutex entering_;  // who puts work here, in the order of the places; before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;

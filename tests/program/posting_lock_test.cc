@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who leaves work to a lock never waits for its holder, and the work is done under the lock, once.
+#include "peerlane/program/stream/posting_lock.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace peerlane::stream {
+namespace {
+
+TEST(PostingLockTest, WorkIsDoneAtOnceWhereNobodyHoldsIt) {
+  PostingLock lock;
+  int done = 0;
+  lock.soon([&] { ++done; });
+  EXPECT_EQ(done, 1);
+}
+
+TEST(PostingLockTest, WorkIsLeftToTheHolder) {
+  PostingLock lock;
+  int done = 0;
+  lock.lock();
+  std::thread([&] {
+    lock.soon([&] { ++done; });
+    lock.soon([&] { done *= 10; });
+  }).join();  // it does not wait
+  EXPECT_EQ(done, 0);
+  lock.unlock();
+  EXPECT_EQ(done, 10);
+}
+
+TEST(PostingLockTest, OneAtATime) {
+  constexpr int kThreads = 4, kRounds = 10000;
+  PostingLock lock;
+  int holders = 0, work = 0;  // under the lock
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < kRounds; ++round) {
+        if (i % 2 == 0) {
+          lock.soon([&] { ++work; });
+          continue;
+        }
+        const std::lock_guard held(lock);
+        ++holders;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(holders, kThreads / 2 * kRounds);
+  EXPECT_EQ(work, kThreads / 2 * kRounds);
+}
+
+}  // namespace
+}  // namespace peerlane::stream
