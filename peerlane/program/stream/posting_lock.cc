@@ -3,35 +3,27 @@
 
 namespace peerlane::stream {
 
-void PostingLock::lock() {
-  mutex_.lock();
-  // Waits for who works in soon().
-  const std::lock_guard left(leftMutex_);
-  isHeld_ = true;
-}
-
-void PostingLock::unlock() {
-  for (;;) {
-    std::vector<std::function<void()>> work;
-    {
-      const std::lock_guard left(leftMutex_);
-      if (left_.empty()) {
-        isHeld_ = false;
-        break;
-      }
-      work.swap(left_);
-    }
-    for (const auto& each : work) each();
-  }
-  mutex_.unlock();
-}
-
 void PostingLock::soon(std::function<void()> work) {
-  const std::lock_guard left(leftMutex_);
-  if (isHeld_)
+  {
+    const std::lock_guard left(leftMutex_);
     left_.push_back(std::move(work));
-  else
-    work();
+    waiting_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  workOff();
+}
+
+// False: somebody holds the lock, and will look himself.
+bool PostingLock::tryWork() {
+  if (!mutex_.try_lock()) return false;
+  std::vector<std::function<void()>> work;
+  {
+    const std::lock_guard left(leftMutex_);
+    work.swap(left_);
+    waiting_.fetch_sub(work.size(), std::memory_order_seq_cst);
+  }
+  for (const auto& each : work) each();
+  mutex_.unlock();
+  return true;
 }
 
 }  // namespace peerlane::stream
