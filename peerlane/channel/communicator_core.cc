@@ -182,7 +182,6 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
       return invalid("messages on streams need registered memory (Context::registerRegion)");
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
     const std::shared_ptr<RegionRecord>& record = wanted.region->record();
-    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair, *record));
     PEERLANE_ASSIGN(const bool byGet, isByGet(wanted, protocol));
     posted.push_back({pair->device.get(),
                       {.isSend = wanted.isSend,
@@ -203,14 +202,6 @@ Status CommunicatorCore::checkDevice(const Pair& pair) {
                                          "(ContextOptions::devices at both sides, one host)");
 }
 
-Status CommunicatorCore::checkDevice(const Pair& pair, const RegionRecord& record) {
-  const Device device = pair.device->executor().device();
-  if (record.memory.device == device) return Status::ok();
-  return Status(Code::kNotSupported, "memory of " + record.memory.device.toString() +
-                                         "; messages on streams go from and to memory of " +
-                                         device.toString());
-}
-
 Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
                                  std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(usable());
@@ -222,15 +213,18 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   if (progress.onLoopThread())
     return invalid("prepare() was called in a callback on the progress thread");
   const bool toRead = options_.protocol == Protocol::kGet;
+  DeviceLane& lane = *pair->device;
   std::vector<std::shared_ptr<RegionRecord>> reached;
   for (const Region& region : regions) {
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, region, 0, 0));
-    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair, *region.record()));
+    RegionRecord& record = *region.record();
+    PEERLANE_RETURN_IF_ERROR(lane.open(record));
     // Of others the peer needs to know nothing.
-    if (allows(region.access(), toRead ? Access::kRemoteRead : Access::kRemoteWrite))
-      reached.push_back(region.record());
+    if (!allows(region.access(), toRead ? Access::kRemoteRead : Access::kRemoteWrite)) continue;
+    PEERLANE_RETURN_IF_ERROR(lane.check(
+        {.isSend = toRead, .byGet = toRead, .region = &record, .bytes = DeviceArea::kBytes}));
+    reached.push_back(region.record());
   }
-  DeviceLane& lane = *pair->device;
   PEERLANE_RETURN_IF_ERROR(lane.health());
   for (const auto& record : reached) lane.announce(*record, toRead);
   const auto isReachable = [&](const std::shared_ptr<RegionRecord>& record) {

@@ -79,7 +79,6 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   void finish(Pair& pair);
   Result<Pair*> pairOf(Rank rank) const;
   static Status checkDevice(const Pair& pair);
-  static Status checkDevice(const Pair& pair, const RegionRecord& record);
   static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
   Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
   Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);

@@ -70,13 +70,7 @@ void DeviceLane::take(const LaneNote& note) {
   switch (note.kind) {
     case LaneNote::Kind::kDeviceArea: return reach(note.area);
     case LaneNote::Kind::kDeviceRegion: return takeRegion(note);
-    case LaneNote::Kind::kDeviceReady: {
-      const std::lock_guard lock(stateMutex_);
-      const Reached name(namedAllocation(note.area.allocation, note.number != 0),
-                         note.area.generation);
-      if (announced_.contains(name)) reachable_.insert(name);
-      return;  // whoever delivers notes tells those who wait
-    }
+    case LaneNote::Kind::kDeviceReady: return takeReady(note);
     case LaneNote::Kind::kDeviceWaits: return answer(note);
     case LaneNote::Kind::kDeviceEnd: {
       const char* const why = note.code == Code::kSizeMismatch
@@ -107,6 +101,14 @@ void DeviceLane::takeRegion(const LaneNote& note) {
     named_.push_back({slot, note.area, toRead});
   }
   peer_->requestImport(referenceTo(*peer_, note.area), slot);
+}
+
+// Whoever delivers notes tells those who wait.
+void DeviceLane::takeReady(const LaneNote& note) {
+  if (note.code != Code::kOk) return fail(whyNotReached(note), /*tellPeer=*/false);
+  const std::lock_guard lock(stateMutex_);
+  const Reached name(namedAllocation(note.area.allocation, note.number != 0), note.area.generation);
+  if (announced_.contains(name)) reachable_.insert(name);
 }
 
 void DeviceLane::reach(const RegionName& area) {
@@ -198,40 +200,48 @@ bool DeviceLane::turn() {
   return true;
 }
 
-// What the device may find by name, and what it must not any more.
+// What the device may find by name. Imports are opened without a lock that posts want: to pin
+// memory takes its time.
 bool DeviceLane::takeImports() {
-  Status broken;
-  bool moved = false;
-  std::vector<LaneNote> ready;
+  std::vector<Named> come;
   {
     const std::lock_guard lock(stateMutex_);
+    if (!failure_.isOk()) return false;
     for (Named& named : named_) {
       const auto state = named.slot->state.load(std::memory_order_acquire);
-      if (state == ImportSlot::State::kFailed && broken.isOk()) broken = named.slot->failure;
+      if (state == ImportSlot::State::kFailed) come.push_back(named);
       if (state != ImportSlot::State::kReady || named.entered) continue;
-      const ImportedRegion& region = *named.slot->region;
-      std::byte* const address = region.memory.on(executor_.device());
-      const Access needed = named.toRead ? Access::kRemoteRead : Access::kRemoteWrite;
-      if (address == nullptr || !allows(region.memory.grant.access, needed)) {
-        broken = Status(Code::kPermissionDenied,
-                        named.toRead ? "a send names memory that this side may not read"
-                                     : "a receive names memory that this side may not write to");
-        continue;
-      }
       named.entered = named.slot->region->gate.enter();
-      if (!named.entered) continue;
-      broken = names_->add(namedAllocation(named.name.allocation, named.toRead),
-                           named.name.generation, address, region.memory.grant.bytes);
-      ready.push_back({.kind = LaneNote::Kind::kDeviceReady,
-                       .number = named.toRead ? uint64_t{1} : 0,
-                       .area = named.name});
-      moved = true;
+      if (named.entered) come.push_back(named);
     }
   }
-  if (broken.isOk())
-    for (const LaneNote& note : ready) say_(note);
-  if (!broken.isOk()) fail(broken, /*tellPeer=*/true);
-  return moved;
+  for (const Named& named : come) {
+    const Status known = makeKnown(named);
+    say_({.kind = LaneNote::Kind::kDeviceReady,
+          .code = known.code(),
+          .number = named.toRead ? uint64_t{1} : 0,
+          .area = named.name});
+    if (known.isOk()) continue;
+    fail(known, /*tellPeer=*/true);
+    break;
+  }
+  return !come.empty();
+}
+
+Status DeviceLane::makeKnown(const Named& named) {
+  if (named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
+    return named.slot->failure;
+  ImportedRegion& region = *named.slot->region;
+  const RemoteMemory& memory = region.memory;
+  PEERLANE_RETURN_IF_ERROR(openImport(region));
+  std::byte* const address = memory.on(executor_.device());
+  if (address == nullptr ||
+      !allows(memory.grant.access, named.toRead ? Access::kRemoteRead : Access::kRemoteWrite))
+    return Status(Code::kPermissionDenied,
+                  named.toRead ? "a send names memory that this side may not read"
+                               : "a receive names memory that this side may not write to");
+  return names_->add(namedAllocation(named.name.allocation, named.toRead), named.name.generation,
+                     address, memory.grant.bytes);
 }
 
 // Regions that their owner wants back. It has no receive under way with them; but a send of this
@@ -283,17 +293,6 @@ Status DeviceLane::checkPrepared(const Item& item) const {
                                         " is not known to rank " + std::to_string(rank_) +
                                         " yet, and a graph cannot wait for that; call " +
                                         "Communicator::prepare before the capture");
-}
-
-Status DeviceLane::check(const Item& item) const {
-  if (!item.isReached()) return Status::ok();
-  if (allows(item.region->access, item.isSend ? Access::kRemoteRead : Access::kRemoteWrite))
-    return Status::ok();
-  return Status(Code::kPermissionDenied,
-                std::string("the region grants ") + accessName(item.region->access) + "; a " +
-                    (item.isSend ? "send by get" : "receive") + " of more than " +
-                    std::to_string(DeviceArea::kEagerBytes) + " bytes on a stream needs remote " +
-                    (item.isSend ? "read" : "write"));
 }
 
 Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {

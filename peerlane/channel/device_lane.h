@@ -98,8 +98,13 @@ class DeviceLane {
   void announce(const RegionRecord& region, bool toRead);
   // The other side has said that its GPU can reach it: messages need not wait for that any more.
   bool isReachable(const RegionRecord& region, bool toRead) const;
-  // kPermissionDenied for memory that the peer may not write to, or read from, and has to.
+  // Memory that the peer's GPU has to write to, or read from: kPermissionDenied where it may not,
+  // kNotSupported where it cannot.
   Status check(const Item& item) const;
+  // Makes memory of this side reachable for this side's GPU: host memory is pinned, once. Nothing
+  // is done where it is the GPU's own. kNotSupported for memory of another GPU; what
+  // DeviceExecutor::pin says; kClosed.
+  Status open(RegionRecord& region);
   // kNotPrepared for a message in a graph whose memory the other side cannot reach yet.
   Status checkPrepared(const Item& item) const;
 
@@ -152,12 +157,18 @@ class DeviceLane {
   Status prepare();
   void reach(const RegionName& area);
   void takeRegion(const LaneNote& note);
+  void takeReady(const LaneNote& note);
   void answer(const LaneNote& note);
   bool hasForgotten(const RegionName& name, bool toRead, uint64_t place);
   bool takeImports();
+  Status makeKnown(const Named& named);
   bool forgetRegions();
   bool leaveArea();
   void setFailure(const Status& why);
+  // Memory: device_lane_memory.cc.
+  Status openImport(ImportedRegion& region);
+  Status whyNotReached(const LaneNote& note) const;
+  Status outOfReach(const Item& item, const std::string& why) const;
   // Direct gets: device_lane_get.cc.
   Status makeGets(std::byte* mine, std::byte* theirs);
   void addGet(const Item& item, uint64_t number, bool captured, Part part,

@@ -160,6 +160,7 @@ Status DeviceMessage::hold() {
       return Status(Code::kClosed, "region " + std::to_string(message.region->allocation) +
                                        " is being unregistered");
     ++held_;
+    if (!message.item.isReached()) PEERLANE_RETURN_IF_ERROR(message.lane->open(*message.region));
   }
   PEERLANE_ASSIGN(fault_, executor_.borrowWord());
   return Status::ok();

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages on streams from and to memory of every kind: what arrives, and what is refused by name.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "peerlane/memory/region_table.h"
+#include "tests/gpu/talker.h"
+
+namespace peerlane::gputest {
+namespace {
+
+constexpr size_t kRoom = size_t{1} << 20;
+
+constexpr Memory kKinds[] = {Memory::kVmm, Memory::kShared, Memory::kMemfd, Memory::kHeap,
+                             Memory::kPinned};
+
+// Whether another process can map it.
+bool canBeReached(Memory memory) {
+  return memory == Memory::kVmm || memory == Memory::kShared || memory == Memory::kMemfd;
+}
+
+// The other side's GPU reaches what is received into by put, and what is sent from by get.
+struct Refusal {
+  bool ofSend = false, ofReceive = false;
+};
+Refusal refusalOf(Protocol protocol, Memory from, Memory to, size_t bytes) {
+  if (bytes <= 1024) return {};
+  if (protocol == Protocol::kGet) return {.ofSend = !canBeReached(from)};
+  return {.ofReceive = !canBeReached(to)};
+}
+
+void expectRefused(const Status& status, const Region& region) {
+  EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+  const std::string text(status.message());
+  EXPECT_NE(text.find("region " + std::to_string(region.record()->allocation)), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("Context::allocate"), std::string::npos) << text;
+}
+
+// A region of each kind to send from, and one to receive into.
+struct Holdings {
+  explicit Holdings(const Talker& side) {
+    for (const Memory kind : kKinds) {
+      out.push_back(makeRegion(*side.context, side.device, kind, kRoom));
+      in.push_back(makeRegion(*side.context, side.device, kind, kRoom));
+    }
+  }
+  std::vector<Region> out, in;
+};
+
+// One message; whoever cannot post it is told so, and the other side does not.
+struct Attempt {
+  Protocol protocol;
+  Memory from, to;
+  size_t bytes;
+  uint32_t seed;
+
+  static constexpr size_t kFrom = 4096, kTo = 64;
+
+  void send(const Talker& side, const Region& out) const {
+    const Refusal refusal = refusalOf(protocol, from, to, bytes);
+    if (refusal.ofReceive) return;
+    fill(out.data(), kRoom, seed);
+    const auto sent = side.ranks->send(side.other, out, kFrom, bytes, options(side));
+    if (refusal.ofSend) return expectRefused(sent.status(), out);
+    must(must(sent, "send").wait(kPatience), "wait for a send");
+  }
+  void receive(const Talker& side, const Region& in) const {
+    const Refusal refusal = refusalOf(protocol, from, to, bytes);
+    if (refusal.ofSend) return;
+    fill(in.data(), kRoom, ~seed);
+    const auto received = side.ranks->recv(side.other, in, kTo, bytes, options(side));
+    if (refusal.ofReceive) return expectRefused(received.status(), in);
+    must(must(received, "recv").wait(kPatience), "wait for a receive");
+    EXPECT_EQ(wrongWords(in.data() + kTo, bytes, seed, kFrom), 0u);
+    EXPECT_EQ(wrongWords(in.data() + kTo + bytes, 256, ~seed, kTo + bytes), 0u) << "behind it";
+  }
+  MessageOptions options(const Talker& side) const {
+    MessageOptions chosen = side.on();
+    chosen.protocol = protocol;
+    return chosen;
+  }
+};
+
+class MessageMemory : public ::testing::TestWithParam<Protocol> {};
+
+// All pairs of kinds, both ways, small and long, fresh and known.
+TEST_P(MessageMemory, EveryPair) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth(
+      [](Talker& side, int index, const Line& line) {
+        const Holdings mine(side);
+        uint32_t seed = 0;
+        for (size_t from = 0; from < std::size(kKinds); ++from)
+          for (size_t to = 0; to < std::size(kKinds); ++to)
+            for (const size_t bytes : {size_t{8}, size_t{1024}, size_t{1028}, size_t{300004}})
+              for (const int sender : {0, 1}) {
+                SCOPED_TRACE(nameOf(kKinds[from]) + " to " + nameOf(kKinds[to]) + ", " +
+                             std::to_string(bytes) + " bytes from rank " + std::to_string(sender));
+                const Attempt attempt{GetParam(), kKinds[from], kKinds[to], bytes, ++seed};
+                if (index == sender)
+                  attempt.send(side, mine.out[from]);
+                else
+                  attempt.receive(side, mine.in[to]);
+              }
+        line.meet();
+      },
+      120));
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, MessageMemory,
+                         ::testing::Values(Protocol::kPut, Protocol::kGet), [](const auto& tested) {
+                           return std::string(tested.param == Protocol::kGet ? "Get" : "Put");
+                         });
+
+// What is pinned for messages under way stays until they have ended, and not longer.
+TEST(MessageMemoryPins, UnregisterWaitsForMessages) {
+  PEERLANE_NEEDS_GPUS(1);
+  for (const Memory kind : {Memory::kHeap, Memory::kMemfd})
+    EXPECT_TRUE(runBoth([kind](Talker& side, int index, const Line& line) {
+      const Attempt small{Protocol::kGet, Memory::kVmm, kind, 1000, 0};
+      constexpr size_t kLong = 300004;
+      if (index == 1) {
+        fill(side.out.data(), kRoom, 5);
+        ASSERT_EQ(line.receive(), "now");
+        must(side.ranks->send(0, side.out, 0, 1000, small.options(side)), "send");
+        must(side.ranks->send(0, side.out, 4096, kLong, small.options(side)), "send");
+        mustSync(side.stream);
+        line.meet();
+        return;
+      }
+      const Region region = makeRegion(*side.context, side.device, kind, kRoom);
+      const Transfer first =
+          must(side.ranks->recv(1, region, 0, 1000, small.options(side)), "recv");
+      const Transfer second =
+          must(side.ranks->recv(1, region, 4096, kLong, small.options(side)), "recv");
+      const Status early = side.context->unregister(region, std::chrono::milliseconds(50));
+      EXPECT_EQ(early.code(), Code::kTimeout) << early.toString();
+      EXPECT_EQ(cudaHostRegister(region.data(), kRoom, cudaHostRegisterDefault),
+                cudaErrorHostMemoryAlreadyRegistered);
+      (void)cudaGetLastError();
+      EXPECT_EQ(side.ranks->recv(1, region, 0, 8, side.on()).status().code(), Code::kClosed);
+      line.send("now");
+      must(first.wait(kPatience), "wait");
+      must(second.wait(kPatience), "wait");
+      EXPECT_EQ(wrongWords(region.data(), 1000, 5), 0u);
+      EXPECT_EQ(wrongWords(region.data() + 4096, kLong, 5, 4096), 0u);
+      must(side.context->unregister(region, kPatience), "unregister");
+      mustCuda(cudaHostRegister(region.data(), kRoom, cudaHostRegisterDefault), "pinned anew");
+      mustCuda(cudaHostUnregister(region.data()), "cudaHostUnregister");
+      line.meet();
+    }));
+}
+
+// The same memory, registered again and again: each time the other side pins it and lets it go.
+TEST(MessageMemoryPins, TakenBackAndGivenAgain) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
+    std::byte* const memory = mapMemfd(kRoom);
+    for (uint32_t round = 1; round < 10; ++round) {
+      const Region region =
+          must(side.context->registerRegion(memory, kRoom, Access::kRemoteReadWrite), "register");
+      for (const Protocol protocol : {Protocol::kPut, Protocol::kGet}) {
+        const uint32_t seed = 2 * round + (protocol == Protocol::kGet ? 1 : 0);
+        const Attempt attempt{protocol, Memory::kMemfd, Memory::kMemfd, 300004, seed};
+        if (index == 0)
+          attempt.send(side, region);
+        else
+          attempt.receive(side, region);
+      }
+      must(side.context->unregister(region, kPatience), "unregister");
+      line.meet();
+    }
+  }));
+}
+
+// Host memory in a graph, both ways in one group: replayed with other bytes each time.
+class MessageMemoryInGraphs : public ::testing::TestWithParam<Protocol> {};
+
+TEST_P(MessageMemoryInGraphs, HostMemory) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth(
+      [](Talker& side, int index, const Line& line) {
+        constexpr size_t kSmall = 256, kLarge = 50000;
+        const bool byGet = GetParam() == Protocol::kGet;
+        // Only what the other side's GPU touches can be mapped there.
+        const Region out =
+            makeRegion(*side.context, side.device, byGet ? Memory::kShared : Memory::kHeap, kRoom);
+        const Region in =
+            makeRegion(*side.context, side.device, byGet ? Memory::kHeap : Memory::kShared, kRoom);
+        must(side.ranks->prepare(side.other, {byGet ? &out : &in, 1}), "prepare");
+        mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
+        auto group = side.ranks->group();
+        group.send(side.other, out, 0, kSmall).send(side.other, out, kSmall, kLarge);
+        group.recv(side.other, in, 0, kSmall).recv(side.other, in, kSmall, kLarge);
+        const Transfer captured = must(group.post(side.on()), "captured group");
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t executable = nullptr;
+        mustCuda(cudaStreamEndCapture(side.stream, &graph), "end");
+        mustCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+        mustCuda(cudaGraphDestroy(graph), "destroy");
+        for (uint32_t replay = 0; replay < 40; ++replay) {
+          fill(out.data(), kSmall + kLarge, 2 * replay + static_cast<uint32_t>(index));
+          mustCuda(cudaGraphLaunch(executable, side.stream), "launch");
+          mustSync(side.stream);
+          EXPECT_EQ(wrongWords(in.data(), kSmall + kLarge, 2 * replay + side.other), 0u) << replay;
+          line.meet();
+        }
+        mustCuda(cudaGraphExecDestroy(executable), "destroy executable");
+        line.meet();
+      },
+      60, Memory::kVmm, kBytes, {.protocol = GetParam()}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, MessageMemoryInGraphs,
+                         ::testing::Values(Protocol::kPut, Protocol::kGet), [](const auto& tested) {
+                           return std::string(tested.param == Protocol::kGet ? "Get" : "Put");
+                         });
+
+// What can never be reached is said by prepare(), and costs nothing.
+TEST(MessageMemoryPrepared, OutOfReach) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
+    const Region heap = makeRegion(*side.context, side.device, Memory::kHeap, kRoom);
+    const Region both[] = {side.in, heap};
+    expectRefused(side.ranks->prepare(side.other, both), heap);
+    const Attempt after{Protocol::kPut, Memory::kVmm, Memory::kVmm, 300004, 3};
+    if (index == 0)
+      after.send(side, side.out);
+    else
+      after.receive(side, side.in);
+    line.meet();
+  }));
+}
+
+// A send by rank 0 into `region` of rank 1, which rank 0 finds out that it cannot reach: both sides
+// are told, the owner by name. Whichever was first: a later post is told as well.
+void expectUnreachable(const Talker& side, const Region& region, Code code,
+                       const std::string& why) {
+  const auto posted = side.other == 1 ? side.ranks->send(1, side.out, 0, kRoom, side.on())
+                                      : side.ranks->recv(0, region, 0, kRoom, side.on());
+  const Status status = posted.isOk() ? posted->wait(kPatience) : posted.status();
+  const std::string text = status.toString();
+  EXPECT_EQ(status.code(), code) << text;
+  const std::string expected =
+      side.other == 1 ? why : "region " + std::to_string(region.record()->allocation);
+  EXPECT_NE(text.find(expected), std::string::npos) << text;
+}
+
+TEST(MessageMemoryRefused, HandlesThatCannotBeOpened) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!inSoftware()) GTEST_SKIP() << "needs IPC handles that are refused";
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
+    const Region region = makeRegion(*side.context, side.device, Memory::kMalloc, kRoom);
+    if (index == 0) setenv("SOFTWARE_GPU_IPC", "refused", 1);
+    line.meet();
+    expectUnreachable(side, region, Code::kSystem, "cudaIpcOpenMemHandle");
+    line.meet();
+  }));
+}
+
+// Its user has told the other side to map no memory.
+TEST(MessageMemoryRefused, HostMemoryThatIsNotMapped) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto sideOf = [](int index) {
+    return [index](const Line& line) {
+      if (index == 0) setenv("PEERLANE_SHM_ENGINE", "ring", 1);
+      const Talker side(index, line);
+      const Region region = makeRegion(*side.context, side.device, Memory::kShared, kRoom);
+      expectUnreachable(side, region, Code::kNotSupported, "is not mapped");
+      line.meet();
+    };
+  };
+  EXPECT_TRUE(runTwo(sideOf(0), sideOf(1)));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
