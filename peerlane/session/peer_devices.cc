@@ -27,7 +27,8 @@ Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {
 }
 
 std::string PeerCore::whyOutOfReach(const MemoryDescription& memory) const {
-  if (isCuda(memory.kind)) return {};
+  if (isCuda(memory.kind))
+    return memory.kind == MemoryKind::kCudaPrivate && !facts_.sameProcess ? memory.whyNot : "";
   const LinkTraits& traits = link_->traits();
   if (traits.transport == "self") return {};
   if (!traits.mapsRegions)

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <future>
 
 #include "peerlane/memory/region_table.h"
 #include "tests/gpu/talker.h"
@@ -13,8 +14,8 @@ namespace {
 
 constexpr size_t kRoom = size_t{1} << 20;
 
-constexpr Memory kKinds[] = {Memory::kVmm, Memory::kShared, Memory::kMemfd, Memory::kHeap,
-                             Memory::kPinned};
+constexpr Memory kKinds[] = {Memory::kVmm,   Memory::kPrivate, Memory::kShared,
+                             Memory::kMemfd, Memory::kHeap,    Memory::kPinned};
 
 // Whether another process can map it.
 bool canBeReached(Memory memory) {
@@ -36,15 +37,16 @@ void expectRefused(const Status& status, const Region& region) {
   const std::string text(status.message());
   EXPECT_NE(text.find("region " + std::to_string(region.record()->allocation)), std::string::npos)
       << text;
+  EXPECT_NE(text.find(region.record()->memory.whyNot), std::string::npos) << text;
   EXPECT_NE(text.find("Context::allocate"), std::string::npos) << text;
 }
 
 // A region of each kind to send from, and one to receive into.
 struct Holdings {
-  explicit Holdings(const Talker& side) {
+  Holdings(Context& context, Device device) {
     for (const Memory kind : kKinds) {
-      out.push_back(makeRegion(*side.context, side.device, kind, kRoom));
-      in.push_back(makeRegion(*side.context, side.device, kind, kRoom));
+      out.push_back(makeRegion(context, device, kind, kRoom));
+      in.push_back(makeRegion(context, device, kind, kRoom));
     }
   }
   std::vector<Region> out, in;
@@ -91,7 +93,7 @@ TEST_P(MessageMemory, EveryPair) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runBoth(
       [](Talker& side, int index, const Line& line) {
-        const Holdings mine(side);
+        const Holdings mine(*side.context, side.device);
         uint32_t seed = 0;
         for (size_t from = 0; from < std::size(kKinds); ++from)
           for (size_t to = 0; to < std::size(kKinds); ++to)
@@ -176,20 +178,26 @@ TEST(MessageMemoryPins, TakenBackAndGivenAgain) {
   }));
 }
 
-// Host memory in a graph, both ways in one group: replayed with other bytes each time.
-class MessageMemoryInGraphs : public ::testing::TestWithParam<Protocol> {};
+// In a graph, both ways in one group: replayed with other bytes each time. `own`: of the end whose
+// GPU copies, which alone may be private.
+struct Captured {
+  Protocol protocol;
+  Memory own, other;
+};
+class MessageMemoryInGraphs : public ::testing::TestWithParam<Captured> {};
 
-TEST_P(MessageMemoryInGraphs, HostMemory) {
+TEST_P(MessageMemoryInGraphs, Replayed) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runBoth(
       [](Talker& side, int index, const Line& line) {
         constexpr size_t kSmall = 256, kLarge = 50000;
-        const bool byGet = GetParam() == Protocol::kGet;
-        // Only what the other side's GPU touches can be mapped there.
-        const Region out =
-            makeRegion(*side.context, side.device, byGet ? Memory::kShared : Memory::kHeap, kRoom);
-        const Region in =
-            makeRegion(*side.context, side.device, byGet ? Memory::kHeap : Memory::kShared, kRoom);
+        const Captured& tested = GetParam();
+        const bool byGet = tested.protocol == Protocol::kGet;
+        const auto make = [&](Memory memory) {
+          return makeRegion(*side.context, side.device, memory, kRoom);
+        };
+        const Region out = make(byGet ? tested.other : tested.own);
+        const Region in = make(byGet ? tested.own : tested.other);
         must(side.ranks->prepare(side.other, {byGet ? &out : &in, 1}), "prepare");
         mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
         auto group = side.ranks->group();
@@ -211,21 +219,67 @@ TEST_P(MessageMemoryInGraphs, HostMemory) {
         mustCuda(cudaGraphExecDestroy(executable), "destroy executable");
         line.meet();
       },
-      60, Memory::kVmm, kBytes, {.protocol = GetParam()}));
+      60, Memory::kVmm, kBytes, {.protocol = GetParam().protocol}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Protocols, MessageMemoryInGraphs,
-                         ::testing::Values(Protocol::kPut, Protocol::kGet), [](const auto& tested) {
-                           return std::string(tested.param == Protocol::kGet ? "Get" : "Put");
+INSTANTIATE_TEST_SUITE_P(Kinds, MessageMemoryInGraphs,
+                         ::testing::Values(Captured{Protocol::kPut, Memory::kHeap, Memory::kShared},
+                                           Captured{Protocol::kGet, Memory::kHeap, Memory::kShared},
+                                           Captured{Protocol::kPut, Memory::kPrivate, Memory::kVmm},
+                                           Captured{Protocol::kGet, Memory::kPrivate,
+                                                    Memory::kShared}),
+                         [](const auto& tested) {
+                           return nameOf(tested.param.own) + nameOf(tested.param.other) +
+                                  (tested.param.protocol == Protocol::kGet ? "Get" : "Put");
                          });
+
+// In one process nothing has to be exported.
+TEST(MessageMemoryInOneProcess, ReachesEverything) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    const Device device = gpu(0);
+    const auto here = makeContext({device}), there = makeContext({device});
+    const Holdings mine(*here, device), theirs(*there, device);
+    const Peer toThere = must(here->connect(there->ticket(), kPatience), "connect");
+    const Peer toHere = must(there->accept(kPatience), "accept");
+    const auto meet = [](Context& context, const Peer& peer, Rank own) {
+      std::vector<Peer> peers(2);
+      peers[1 - own] = peer;
+      return must(Communicator::create(context, peers, own), "communicator");
+    };
+    auto other = std::async(std::launch::async, [&] { return meet(*there, toHere, 1); });
+    const auto ranks = meet(*here, toThere, 0), others = other.get();
+    MessageOptions sending, receiving;
+    sending.deviceStream = DeviceStream::cuda(makeStream());
+    receiving.deviceStream = DeviceStream::cuda(makeStream());
+    uint32_t seed = 0;
+    for (size_t from = 0; from < std::size(kKinds); ++from)
+      for (size_t to = 0; to < std::size(kKinds); ++to) {
+        SCOPED_TRACE(nameOf(kKinds[from]) + " to " + nameOf(kKinds[to]));
+        const Region& out = mine.out[from];
+        const Region& in = theirs.in[to];
+        fill(out.data(), kRoom, ++seed);
+        for (const Protocol protocol : {Protocol::kPut, Protocol::kGet}) {
+          fill(in.data(), kRoom, ~seed);
+          sending.protocol = receiving.protocol = protocol;
+          const auto sent = must(ranks->send(1, out, 0, kRoom, sending), "send");
+          must(must(others->recv(0, in, 0, kRoom, receiving), "recv").wait(kPatience), "wait");
+          must(sent.wait(kPatience), "wait for a send");
+          EXPECT_EQ(wrongWords(in.data(), kRoom, seed), 0u);
+        }
+      }
+  }));
+}
 
 // What can never be reached is said by prepare(), and costs nothing.
 TEST(MessageMemoryPrepared, OutOfReach) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
-    const Region heap = makeRegion(*side.context, side.device, Memory::kHeap, kRoom);
-    const Region both[] = {side.in, heap};
-    expectRefused(side.ranks->prepare(side.other, both), heap);
+    for (const Memory kind : {Memory::kHeap, Memory::kPrivate}) {
+      const Region fixed = makeRegion(*side.context, side.device, kind, kRoom);
+      const Region both[] = {side.in, fixed};
+      expectRefused(side.ranks->prepare(side.other, both), fixed);
+    }
     const Attempt after{Protocol::kPut, Memory::kVmm, Memory::kVmm, 300004, 3};
     if (index == 0)
       after.send(side, side.out);
