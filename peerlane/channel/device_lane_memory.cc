@@ -33,26 +33,30 @@ Status DeviceLane::outOfReach(const Item& item, const std::string& why) const {
           ", where both sides name that, any memory will do here, and the other side's is reached");
 }
 
-Status DeviceLane::open(RegionRecord& region) {
-  const Device& owner = region.memory.device;
-  if (owner == executor_.device()) return Status::ok();
-  if (owner.kind != DeviceKind::kHost)
-    return Status(Code::kNotSupported, "memory of " + owner.toString() +
-                                           "; messages on streams go from and to memory of " +
-                                           executor_.device().toString() + ", and of the host");
-  return region.pin.ensure([&] { return executor_.pin(region.base, region.bytes); })
-      .withContext("region " + std::to_string(region.allocation));
+Status DeviceLane::open(RegionRecord& region, DeviceExecutor& executor) {
+  const Device owner = region.memory.device, device = executor.device();
+  if (owner == device) return Status::ok();
+  const auto named = [&](const Status& status) {
+    return status.isOk() ? status
+                         : status.withContext("region " + std::to_string(region.allocation));
+  };
+  if (owner.kind == DeviceKind::kHost)
+    return named(region.pin.ensure([&] { return executor.pin(region.base, region.bytes); }));
+  if (region.isOpenTo(device)) return Status::ok();
+  PEERLANE_RETURN_IF_ERROR(named(executor.open(region.memory, region.base)));
+  region.setOpenTo(device);
+  return Status::ok();
 }
 
 // Of the other side, as it was imported.
-Status DeviceLane::openImport(ImportedRegion& region) {
+Status DeviceLane::openImport(ImportedRegion& region) const {
   const RemoteMemory& memory = region.memory;
   if (isCuda(memory.grant.kind)) return Status::ok();
   if (memory.mapped == nullptr)
     return Status(Code::kNotSupported, "region " + std::to_string(memory.grant.allocation) +
                                            " of rank " + std::to_string(rank_) +
                                            " is not mapped here, so no GPU can reach it");
-  return region.pin.ensure([&] { return executor_.pin(memory.mapped, memory.grant.bytes); });
+  return region.pin.ensure([&] { return executor().pin(memory.mapped, memory.grant.bytes); });
 }
 
 // The other side's answer to what this side has announced.

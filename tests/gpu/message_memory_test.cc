@@ -330,5 +330,228 @@ TEST(MessageMemoryRefused, HostMemoryThatIsNotMapped) {
   EXPECT_TRUE(runTwo(sideOf(0), sideOf(1)));
 }
 
+// --- Contexts of two GPUs ---
+
+// One side, with two GPUs; the sides have them in opposite orders.
+struct TwoGpus {
+  TwoGpus(int index, const Line& line)
+      : devices{gpu(index), gpu(1 - index)},
+        context(makeContext({devices[0], devices[1]})),
+        peer(meetPeer(*context, line, index == 1)),
+        other(static_cast<Rank>(1 - index)) {
+    std::vector<Peer> peers(2);
+    peers[other] = peer;
+    ranks = must(Communicator::create(*context, peers, static_cast<Rank>(index)), "communicator");
+    for (size_t i = 0; i < 2; ++i) {
+      use(i);
+      streams[i] = makeStream();
+    }
+  }
+  void use(size_t which) const { mustCuda(cudaSetDevice(devices[which].index), "cudaSetDevice"); }
+  Region make(size_t which, Memory memory) const {
+    use(which);
+    return makeRegion(*context, devices[which], memory, kRoom);
+  }
+  MessageOptions on(size_t which, Protocol protocol) const {
+    MessageOptions options;
+    options.deviceStream = DeviceStream::cuda(streams[which]);
+    options.protocol = protocol;
+    return options;
+  }
+
+  const Device devices[2];
+  const std::unique_ptr<Context> context;
+  const Peer peer;
+  const Rank other;
+  std::unique_ptr<Communicator> ranks;
+  cudaStream_t streams[2];
+};
+
+bool runTwoGpus(const std::function<void(const TwoGpus& side, int index, const Line& line)>& both) {
+  const auto sideOf = [&](int index) {
+    return [&both, index](const Line& line) {
+      const TwoGpus side(index, line);
+      both(side, index, line);
+    };
+  };
+  return runTwo(sideOf(0), sideOf(1), 120);
+}
+
+class MessageMemoryOfTwoGpus : public ::testing::TestWithParam<Memory> {};
+
+// From either GPU's memory on either GPU's stream to either, in one order of posting.
+TEST_P(MessageMemoryOfTwoGpus, EveryWay) {
+  PEERLANE_NEEDS_GPUS(2);
+  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
+    const Region out[] = {side.make(0, GetParam()), side.make(1, GetParam())};
+    const Region in[] = {side.make(0, GetParam()), side.make(1, GetParam())};
+    uint32_t seed = 0;
+    for (const Protocol protocol : {Protocol::kPut, Protocol::kGet})
+      for (const size_t bytes : {size_t{300004}, size_t{8}, size_t{1000}})
+        for (size_t way = 0; way < 32; ++way) {
+          const size_t from = way & 1, fromOn = way >> 1 & 1, to = way >> 2 & 1,
+                       toOn = way >> 3 & 1;
+          SCOPED_TRACE(std::to_string(bytes) + " bytes, way " + std::to_string(way));
+          ++seed;
+          if (index == static_cast<int>(way >> 4)) {
+            fill(out[from].data(), kRoom, seed);
+            const auto sent =
+                side.ranks->send(side.other, out[from], 4096, bytes, side.on(fromOn, protocol));
+            must(must(sent, "send").wait(kPatience), "wait for a send");
+          } else {
+            fill(in[to].data(), kRoom, ~seed);
+            const auto received =
+                side.ranks->recv(side.other, in[to], 64, bytes, side.on(toOn, protocol));
+            must(must(received, "recv").wait(kPatience), "wait for a receive");
+            EXPECT_EQ(wrongWords(in[to].data() + 64, bytes, seed, 4096), 0u);
+          }
+        }
+    line.meet();
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, MessageMemoryOfTwoGpus,
+                         ::testing::Values(Memory::kVmm, Memory::kMalloc, Memory::kPool,
+                                           Memory::kChunks, Memory::kShared),
+                         [](const auto& tested) { return nameOf(tested.param); });
+
+// On both GPUs' streams at once, without waiting for each: numbers are in the order of posting.
+TEST(MessageMemoryOnTwoGpus, StreamsAtOnce) {
+  PEERLANE_NEEDS_GPUS(2);
+  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
+    const Region memory = side.make(1, Memory::kVmm);
+    constexpr size_t kMessages = 60, kLong = 5000, kShort = 500;
+    fill(memory.data(), kRoom, index == 0 ? 7 : 0);
+    for (size_t i = 0; i < kMessages; ++i) {
+      const size_t bytes = i % 3 == 0 ? kLong : kShort;
+      const MessageOptions options = side.on(i % 2, Protocol::kPut);
+      if (index == 0)
+        must(side.ranks->send(1, memory, i * kLong, bytes, options), "send");
+      else
+        must(side.ranks->recv(0, memory, i * kLong, bytes, options), "recv");
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      side.use(i);
+      mustSync(side.streams[i]);
+    }
+    for (size_t i = 0; i < kMessages; ++i)
+      EXPECT_EQ(wrongWords(memory.data() + i * kLong, i % 3 == 0 ? kLong : kShort, 7, i * kLong),
+                0u)
+          << i;
+    line.meet();
+  }));
+}
+
+// The second GPU's stream is captured, for memory of both.
+TEST(MessageMemoryOnTwoGpus, InAGraphOfTheSecond) {
+  PEERLANE_NEEDS_GPUS(2);
+  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
+    constexpr size_t kSmall = 256, kLarge = 50000;
+    const Region out = side.make(0, Memory::kVmm), in = side.make(1, Memory::kVmm);
+    must(side.ranks->prepare(side.other, {&in, 1}), "prepare");
+    side.use(1);
+    mustCuda(cudaStreamBeginCapture(side.streams[1], cudaStreamCaptureModeThreadLocal), "begin");
+    auto group = side.ranks->group();
+    group.send(side.other, out, 0, kSmall).send(side.other, out, kSmall, kLarge);
+    group.recv(side.other, in, 0, kSmall).recv(side.other, in, kSmall, kLarge);
+    must(group.post(side.on(1, Protocol::kPut)), "captured group");
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    mustCuda(cudaStreamEndCapture(side.streams[1], &graph), "end");
+    mustCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+    mustCuda(cudaGraphDestroy(graph), "destroy");
+    for (uint32_t replay = 0; replay < 40; ++replay) {
+      fill(out.data(), kSmall + kLarge, 2 * replay + static_cast<uint32_t>(index));
+      mustCuda(cudaGraphLaunch(executable, side.streams[1]), "launch");
+      mustSync(side.streams[1]);
+      EXPECT_EQ(wrongWords(in.data(), kSmall + kLarge, 2 * replay + side.other), 0u) << replay;
+      line.meet();
+    }
+    mustCuda(cudaGraphExecDestroy(executable), "destroy executable");
+    line.meet();
+  }));
+}
+
+// GPUs without a path to each other: refused by name, and nothing is broken.
+TEST(MessageMemoryOnTwoGpus, WithoutAPath) {
+  PEERLANE_NEEDS_GPUS(2);
+  if (!inSoftware()) GTEST_SKIP() << "needs GPUs without a path to each other";
+  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
+    setenv("SOFTWARE_GPU_NO_PEERS", "1", 1);
+    const Region near = side.make(0, Memory::kMalloc), far = side.make(1, Memory::kMalloc);
+    const std::string second = side.devices[1].toString();
+    const auto expect = [](const Status& status, const std::string& name) {
+      EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+      EXPECT_NE(status.toString().find(name), std::string::npos) << status.toString();
+    };
+    expect(side.ranks->send(side.other, far, 0, 8, side.on(0, Protocol::kPut)).status(),
+           "region " + std::to_string(far.record()->allocation));
+    for (const Region* region : {&near, &far})
+      expect(side.ranks->send(side.other, *region, 0, 8, side.on(1, Protocol::kPut)).status(),
+             "streams of " + second);
+    if (index == 0) {
+      must(
+          must(side.ranks->send(1, near, 0, 8, side.on(0, Protocol::kPut)), "send").wait(kPatience),
+          "wait");
+    } else {
+      must(
+          must(side.ranks->recv(0, near, 0, 8, side.on(0, Protocol::kPut)), "recv").wait(kPatience),
+          "wait");
+    }
+    line.meet();
+  }));
+}
+
+// A region of the other side that one of two GPUs cannot open: known before that GPU is used, its
+// posts are refused; else both sides are told.
+TEST(MessageMemoryOnTwoGpus, OpenedForOneOnly) {
+  PEERLANE_NEEDS_GPUS(2);
+  if (!inSoftware()) GTEST_SKIP() << "needs IPC handles that are refused";
+  for (const bool isKnown : {true, false})
+    EXPECT_TRUE(runTwoGpus([isKnown](const TwoGpus& side, int index, const Line& line) {
+      const Region region = side.make(0, Memory::kMalloc), plain = side.make(0, Memory::kVmm);
+      if (index == 0) setenv("SOFTWARE_GPU_IPC", "refused-on-1", 1);
+      const auto post = [&](const Region& memory, size_t stream, size_t bytes) {
+        const auto options = side.on(stream, Protocol::kPut);
+        const auto posted = index == 0 ? side.ranks->send(1, plain, 0, bytes, options)
+                                       : side.ranks->recv(0, memory, 0, bytes, options);
+        return posted.isOk() ? posted->wait(kPatience) : posted.status();
+      };
+      if (isKnown)
+        must(post(region, 0, kRoom), "by the first");
+      else
+        must(post(plain, 1, 8), "by the second");
+      line.meet();
+      if (isKnown && index == 1) return line.meet();
+      const Status status = post(region, 1 - static_cast<size_t>(index), kRoom);
+      EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+      const std::string name = index == 0 ? "could not be opened for cuda:1"
+                                          : "region " + std::to_string(region.record()->allocation);
+      EXPECT_NE(status.toString().find(name), std::string::npos) << status.toString();
+      line.meet();
+    }));
+}
+
+// More regions one after the other than the second GPU can know at a time.
+TEST(MessageMemoryOnTwoGpus, ForgottenByTheSecond) {
+  PEERLANE_NEEDS_GPUS(2);
+  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
+    const Region source = side.make(1, Memory::kVmm);
+    std::byte* const memory = mapMemfd(kRoom);
+    for (uint32_t round = 0; round < 300; ++round) {
+      const MessageOptions options = side.on(1, Protocol::kPut);
+      if (index == 0) {
+        must(must(side.ranks->send(1, source, 0, 2000, options), "send").wait(kPatience), "wait");
+      } else {
+        const Region region =
+            must(side.context->registerRegion(memory, 4096, Access::kRemoteReadWrite), "register");
+        must(must(side.ranks->recv(0, region, 0, 2000, options), "recv").wait(kPatience), "wait");
+        must(side.context->unregister(region, kPatience), "unregister");
+      }
+      line.meet();  // a send that waits would keep the region
+    }
+  }));
+}
+
 }  // namespace
 }  // namespace peerlane::gputest
