@@ -289,6 +289,16 @@ TEST(MessageMemoryPrepared, OutOfReach) {
   }));
 }
 
+// In the environment of side 0, or of both, before they have threads.
+struct Setting {
+  const char* name = nullptr;
+  const char* value = "1";
+  bool isForBoth = false;
+  void apply(int index) const {
+    if (name != nullptr && (index == 0 || isForBoth)) setenv(name, value, 1);
+  }
+};
+
 // A send by rank 0 into `region` of rank 1, which rank 0 finds out that it cannot reach: both sides
 // are told, the owner by name. Whichever was first: a later post is told as well.
 void expectUnreachable(const Talker& side, const Region& region, Code code,
@@ -303,31 +313,32 @@ void expectUnreachable(const Talker& side, const Region& region, Code code,
   EXPECT_NE(text.find(expected), std::string::npos) << text;
 }
 
+bool runRefused(const Setting& setting, Memory memory, Code code, const std::string& why) {
+  const auto sideOf = [&](int index) {
+    return [&, index](const Line& line) {
+      setting.apply(index);
+      const Talker side(index, line);
+      const Region region = makeRegion(*side.context, side.device, memory, kRoom);
+      line.meet();
+      expectUnreachable(side, region, code, why);
+      line.meet();
+    };
+  };
+  return runTwo(sideOf(0), sideOf(1));
+}
+
 TEST(MessageMemoryRefused, HandlesThatCannotBeOpened) {
   PEERLANE_NEEDS_GPUS(1);
   if (!inSoftware()) GTEST_SKIP() << "needs IPC handles that are refused";
-  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
-    const Region region = makeRegion(*side.context, side.device, Memory::kMalloc, kRoom);
-    if (index == 0) setenv("SOFTWARE_GPU_IPC", "refused", 1);
-    line.meet();
-    expectUnreachable(side, region, Code::kSystem, "cudaIpcOpenMemHandle");
-    line.meet();
-  }));
+  EXPECT_TRUE(runRefused({"SOFTWARE_GPU_IPC", "refused"}, Memory::kMalloc, Code::kSystem,
+                         "cudaIpcOpenMemHandle"));
 }
 
 // Its user has told the other side to map no memory.
 TEST(MessageMemoryRefused, HostMemoryThatIsNotMapped) {
   PEERLANE_NEEDS_GPUS(1);
-  const auto sideOf = [](int index) {
-    return [index](const Line& line) {
-      if (index == 0) setenv("PEERLANE_SHM_ENGINE", "ring", 1);
-      const Talker side(index, line);
-      const Region region = makeRegion(*side.context, side.device, Memory::kShared, kRoom);
-      expectUnreachable(side, region, Code::kNotSupported, "is not mapped");
-      line.meet();
-    };
-  };
-  EXPECT_TRUE(runTwo(sideOf(0), sideOf(1)));
+  EXPECT_TRUE(runRefused({"PEERLANE_SHM_ENGINE", "ring"}, Memory::kShared, Code::kNotSupported,
+                         "is not mapped"));
 }
 
 // --- Contexts of two GPUs ---
@@ -367,9 +378,11 @@ struct TwoGpus {
   cudaStream_t streams[2];
 };
 
-bool runTwoGpus(const std::function<void(const TwoGpus& side, int index, const Line& line)>& both) {
+using BothOfTwo = std::function<void(const TwoGpus& side, int index, const Line& line)>;
+bool runTwoGpus(const BothOfTwo& both, const Setting& setting = {}) {
   const auto sideOf = [&](int index) {
-    return [&both, index](const Line& line) {
+    return [&both, &setting, index](const Line& line) {
+      setting.apply(index);
       const TwoGpus side(index, line);
       both(side, index, line);
     };
@@ -476,30 +489,31 @@ TEST(MessageMemoryOnTwoGpus, InAGraphOfTheSecond) {
 TEST(MessageMemoryOnTwoGpus, WithoutAPath) {
   PEERLANE_NEEDS_GPUS(2);
   if (!inSoftware()) GTEST_SKIP() << "needs GPUs without a path to each other";
-  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
-    setenv("SOFTWARE_GPU_NO_PEERS", "1", 1);
-    const Region near = side.make(0, Memory::kMalloc), far = side.make(1, Memory::kMalloc);
-    const std::string second = side.devices[1].toString();
-    const auto expect = [](const Status& status, const std::string& name) {
-      EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
-      EXPECT_NE(status.toString().find(name), std::string::npos) << status.toString();
-    };
-    expect(side.ranks->send(side.other, far, 0, 8, side.on(0, Protocol::kPut)).status(),
-           "region " + std::to_string(far.record()->allocation));
-    for (const Region* region : {&near, &far})
-      expect(side.ranks->send(side.other, *region, 0, 8, side.on(1, Protocol::kPut)).status(),
-             "streams of " + second);
-    if (index == 0) {
-      must(
-          must(side.ranks->send(1, near, 0, 8, side.on(0, Protocol::kPut)), "send").wait(kPatience),
-          "wait");
-    } else {
-      must(
-          must(side.ranks->recv(0, near, 0, 8, side.on(0, Protocol::kPut)), "recv").wait(kPatience),
-          "wait");
-    }
-    line.meet();
-  }));
+  EXPECT_TRUE(runTwoGpus(
+      [](const TwoGpus& side, int index, const Line& line) {
+        const Region near = side.make(0, Memory::kMalloc), far = side.make(1, Memory::kMalloc);
+        const std::string second = side.devices[1].toString();
+        const auto expect = [](const Status& status, const std::string& name) {
+          EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+          EXPECT_NE(status.toString().find(name), std::string::npos) << status.toString();
+        };
+        expect(side.ranks->send(side.other, far, 0, 8, side.on(0, Protocol::kPut)).status(),
+               "region " + std::to_string(far.record()->allocation));
+        for (const Region* region : {&near, &far})
+          expect(side.ranks->send(side.other, *region, 0, 8, side.on(1, Protocol::kPut)).status(),
+                 "streams of " + second);
+        if (index == 0) {
+          must(must(side.ranks->send(1, near, 0, 8, side.on(0, Protocol::kPut)), "send")
+                   .wait(kPatience),
+               "wait");
+        } else {
+          must(must(side.ranks->recv(0, near, 0, 8, side.on(0, Protocol::kPut)), "recv")
+                   .wait(kPatience),
+               "wait");
+        }
+        line.meet();
+      },
+      Setting{"SOFTWARE_GPU_NO_PEERS", "1", /*isForBoth=*/true}));
 }
 
 // A region of the other side that one of two GPUs cannot open: known before that GPU is used, its
@@ -508,28 +522,30 @@ TEST(MessageMemoryOnTwoGpus, OpenedForOneOnly) {
   PEERLANE_NEEDS_GPUS(2);
   if (!inSoftware()) GTEST_SKIP() << "needs IPC handles that are refused";
   for (const bool isKnown : {true, false})
-    EXPECT_TRUE(runTwoGpus([isKnown](const TwoGpus& side, int index, const Line& line) {
-      const Region region = side.make(0, Memory::kMalloc), plain = side.make(0, Memory::kVmm);
-      if (index == 0) setenv("SOFTWARE_GPU_IPC", "refused-on-1", 1);
-      const auto post = [&](const Region& memory, size_t stream, size_t bytes) {
-        const auto options = side.on(stream, Protocol::kPut);
-        const auto posted = index == 0 ? side.ranks->send(1, plain, 0, bytes, options)
-                                       : side.ranks->recv(0, memory, 0, bytes, options);
-        return posted.isOk() ? posted->wait(kPatience) : posted.status();
-      };
-      if (isKnown)
-        must(post(region, 0, kRoom), "by the first");
-      else
-        must(post(plain, 1, 8), "by the second");
-      line.meet();
-      if (isKnown && index == 1) return line.meet();
-      const Status status = post(region, 1 - static_cast<size_t>(index), kRoom);
-      EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
-      const std::string name = index == 0 ? "could not be opened for cuda:1"
-                                          : "region " + std::to_string(region.record()->allocation);
-      EXPECT_NE(status.toString().find(name), std::string::npos) << status.toString();
-      line.meet();
-    }));
+    EXPECT_TRUE(runTwoGpus(
+        [isKnown](const TwoGpus& side, int index, const Line& line) {
+          const Region region = side.make(0, Memory::kMalloc), plain = side.make(0, Memory::kVmm);
+          const auto post = [&](const Region& memory, size_t stream, size_t bytes) {
+            const auto options = side.on(stream, Protocol::kPut);
+            const auto posted = index == 0 ? side.ranks->send(1, plain, 0, bytes, options)
+                                           : side.ranks->recv(0, memory, 0, bytes, options);
+            return posted.isOk() ? posted->wait(kPatience) : posted.status();
+          };
+          if (isKnown)
+            must(post(region, 0, kRoom), "by the first");
+          else
+            must(post(plain, 1, 8), "by the second");
+          line.meet();
+          if (isKnown && index == 1) return line.meet();
+          const Status status = post(region, 1 - static_cast<size_t>(index), kRoom);
+          EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+          const std::string name = index == 0
+                                       ? "could not be opened for cuda:1"
+                                       : "region " + std::to_string(region.record()->allocation);
+          EXPECT_NE(status.toString().find(name), std::string::npos) << status.toString();
+          line.meet();
+        },
+        Setting{"SOFTWARE_GPU_IPC", "refused-on-1"}));
 }
 
 // More regions one after the other than the second GPU can know at a time.
