@@ -2,7 +2,6 @@
 //
 // DeviceLane: what GPUs carry messages out by. The first GPU of the context has the area; any other
 // does the same work with the same words, in the first one's memory.
-#include <algorithm>
 #include <utility>
 
 #include "peerlane/channel/device_lane.h"
