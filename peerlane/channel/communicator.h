@@ -47,23 +47,31 @@ struct CommunicatorOptions {
 struct MessageOptions {
   HostStream* stream = nullptr;        // begins after everything posted to it before; null: at once
   std::optional<Protocol> protocol{};  // sends, on streams receives too; not the communicator's
-  // GPU memory: a stream of the GPU that the context was made for first. The message is enqueued
-  // whole when the call returns, in order with the rest of the stream. Both sides post a message on
-  // streams; such messages are counted by themselves. Up to 1024 bytes it travels in the receiver's
-  // inbox, whatever the protocol, and a send ends when it lies there. Longer ones are copied
-  // straight from region to region when both streams have come to them: by the sender's (kPut, and
-  // kAuto) into a region that grants remote write, or by the receiver's (kGet) from a region that
-  // grants remote read. Here a receiver must act before he hears of the sender, so both name the
-  // same protocol: else messages on streams end with kInvalidArgument, and with kSizeMismatch
-  // where one side has a message of up to 1024 bytes and the other a longer one. kRing is refused.
-  // On one stream a receive holds up what is behind it, and so does a long send, so exchanges are
-  // posted as a group; no two groups are in each other's way, in whatever order their messages are.
+  // A stream of a GPU of the context. The message is enqueued whole when the call returns, in order
+  // with the rest of the stream. Both sides post a message on streams; such messages are counted by
+  // themselves. Up to 1024 bytes it travels in the receiver's inbox, whatever the protocol, and a
+  // send ends when it lies there. Longer ones are copied straight from region to region when both
+  // streams have come to them: by the sender's (kPut, and kAuto) into a region that grants remote
+  // write, or by the receiver's (kGet) from a region that grants remote read. Here a receiver must
+  // act before he hears of the sender, so both name the same protocol: else messages on streams end
+  // with kInvalidArgument, and with kSizeMismatch where one side has a message of up to 1024 bytes
+  // and the other a longer one. kRing is refused. On one stream a receive holds up what is behind
+  // it, and so does a long send, so exchanges are posted as a group; no two groups are in each
+  // other's way, in whatever order their messages are.
+  //
+  // Regions are memory of that GPU, of the host, which is pinned with its first message (a fraction
+  // of a second per GiB) until it is unregistered, or of another GPU of the context that the
+  // stream's has a path to (else kNotSupported). All messages on streams go through words in memory
+  // of the context's first GPU, so a stream of another one takes longer, and needs a path there.
+  // Whoever copies a long message, and both sides of a short one, may have any memory. The other
+  // end's has to be mapped by the peer: memory of Context::allocate, memfd, GPU memory that can be
+  // exported; else its post ends with kNotSupported, and the other protocol may do.
   //
   // Memory is made known to the peer with the first message that needs it, and its stream waits
-  // for that; the host never does. On a stream that is being captured the message is a part of the
-  // graph, and its memory must be known (Communicator::prepare; else kNotPrepared); each direction
-  // of a communicator is then for graphs alone (PostOptions::deviceStream says what its transfer
-  // is).
+  // for that; the host never does. A peer that finds that it cannot reach it ends the messages on
+  // streams of both sides. On a stream that is being captured the message is a part of the graph,
+  // and its memory must be known (Communicator::prepare; else kNotPrepared); each direction of a
+  // communicator is then for graphs alone (PostOptions::deviceStream says what its transfer is).
   DeviceStream deviceStream{};
   // On streams: a message that is not met in time ends this communicator's messages on streams with
   // kTimeout, at both sides; so does cancelling one. The streams go on.
@@ -184,9 +192,10 @@ class Communicator {
   // number; there is no barrier in it. Afterwards no message over 1024 bytes waits for an import,
   // and such messages can be captured into graphs. Looked at are, with the communicator's protocol
   // kGet, the regions that grant remote read (what is sent from), else those that grant remote
-  // write (what is received into); others need nothing. Errors: kInvalidArgument (as send() says;
-  // on the progress thread), kNotSupported (no GPUs, memory of another device), kTimeout, kClosed,
-  // kPeerLost, kPeerSilent.
+  // write (what is received into); of others the peer needs nothing. Host memory of all of them is
+  // pinned here. Errors: kInvalidArgument (as send() says; on the progress thread), kNotSupported
+  // (no GPUs, memory that is looked at and that the peer cannot map), kTimeout, kClosed, kPeerLost,
+  // kPeerSilent.
   Status prepare(Rank with, std::span<const Region> regions,
                  Duration timeout = std::chrono::seconds(10));
 

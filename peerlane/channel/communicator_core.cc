@@ -172,6 +172,28 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
                                                 const MessageOptions& options) {
   if (options.stream != nullptr)
     return invalid("a message has one stream: a host stream or a device stream");
+  const DeviceExecutors& devices = first_->devices();
+  // Where the context has several GPUs, a stream may be of another one than the first.
+  const auto isElsewhere = [&](const Wanted& wanted) {
+    if (wanted.region == nullptr || !wanted.region->record()) return false;
+    const Device device = wanted.region->record()->memory.device;
+    return device.kind == DeviceKind::kCuda && device != devices.front()->device();
+  };
+  const bool hasOthers = devices.size() > 1;
+  if (!hasOthers || std::none_of(messages.begin(), messages.end(), isElsewhere)) {
+    auto posted = postOn(nullptr, messages, options);
+    // Nothing was posted.
+    if (posted.isOk() || !hasOthers || posted.status().code() != Code::kInvalidArgument)
+      return posted;
+  }
+  PEERLANE_ASSIGN(DeviceExecutor* const executor, first_->executorOf(options.deviceStream));
+  return postOn(executor, messages, options);
+}
+
+// `executor`: none means the first one's.
+Result<Transfer> CommunicatorCore::postOn(DeviceExecutor* executor,
+                                          std::span<const Wanted> messages,
+                                          const MessageOptions& options) {
   const Protocol protocol = options.protocol.value_or(options_.protocol);
   thread_local std::vector<PostedMessage> posted;  // lest every post allocate
   posted.clear();
@@ -182,9 +204,12 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
       return invalid("messages on streams need registered memory (Context::registerRegion)");
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
     const std::shared_ptr<RegionRecord>& record = wanted.region->record();
-    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair, *record));
     PEERLANE_ASSIGN(const bool byGet, isByGet(wanted, protocol));
-    posted.push_back({pair->device.get(),
+    DeviceLane& lane = *pair->device;
+    PEERLANE_ASSIGN(const DeviceLane::Runner* const runner,
+                    lane.runnerOn(executor == nullptr ? lane.executor() : *executor));
+    posted.push_back({&lane,
+                      runner,
                       {.isSend = wanted.isSend,
                        .byGet = byGet,
                        .region = record.get(),
@@ -203,14 +228,6 @@ Status CommunicatorCore::checkDevice(const Pair& pair) {
                                          "(ContextOptions::devices at both sides, one host)");
 }
 
-Status CommunicatorCore::checkDevice(const Pair& pair, const RegionRecord& record) {
-  const Device device = pair.device->executor().device();
-  if (record.memory.device == device) return Status::ok();
-  return Status(Code::kNotSupported, "memory of " + record.memory.device.toString() +
-                                         "; messages on streams go from and to memory of " +
-                                         device.toString());
-}
-
 Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
                                  std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(usable());
@@ -222,15 +239,19 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   if (progress.onLoopThread())
     return invalid("prepare() was called in a callback on the progress thread");
   const bool toRead = options_.protocol == Protocol::kGet;
+  DeviceLane& lane = *pair->device;
   std::vector<std::shared_ptr<RegionRecord>> reached;
   for (const Region& region : regions) {
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, region, 0, 0));
-    PEERLANE_RETURN_IF_ERROR(checkDevice(*pair, *region.record()));
+    RegionRecord& record = *region.record();
+    if (record.memory.device.kind == DeviceKind::kHost)
+      PEERLANE_RETURN_IF_ERROR(DeviceLane::open(record, lane.executor()));
     // Of others the peer needs to know nothing.
-    if (allows(region.access(), toRead ? Access::kRemoteRead : Access::kRemoteWrite))
-      reached.push_back(region.record());
+    if (!allows(region.access(), toRead ? Access::kRemoteRead : Access::kRemoteWrite)) continue;
+    PEERLANE_RETURN_IF_ERROR(lane.check(
+        {.isSend = toRead, .byGet = toRead, .region = &record, .bytes = DeviceArea::kBytes}));
+    reached.push_back(region.record());
   }
-  DeviceLane& lane = *pair->device;
   PEERLANE_RETURN_IF_ERROR(lane.health());
   for (const auto& record : reached) lane.announce(*record, toRead);
   const auto isReachable = [&](const std::shared_ptr<RegionRecord>& record) {

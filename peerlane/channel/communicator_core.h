@@ -79,9 +79,10 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   void finish(Pair& pair);
   Result<Pair*> pairOf(Rank rank) const;
   static Status checkDevice(const Pair& pair);
-  static Status checkDevice(const Pair& pair, const RegionRecord& record);
   static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
   Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
+  Result<Transfer> postOn(DeviceExecutor* executor, std::span<const Wanted> messages,
+                          const MessageOptions& options);
   Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
   Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,
                              MessageItem& item) const;

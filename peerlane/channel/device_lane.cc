@@ -21,12 +21,14 @@ uint64_t namedAllocation(uint64_t allocation, bool toRead) {
 }  // namespace
 
 DeviceLane::DeviceLane(const LaneGround& ground, DeviceExecutor& executor)
-    : peer_(ground.peer), executor_(executor), rank_(ground.rank), say_(ground.say) {}
+    : peer_(ground.peer), rank_(ground.rank), say_(ground.say) {
+  first_.executor = &executor;
+}
 
 DeviceLane::~DeviceLane() {
   if (peer_->forked()) return;
   retire();
-  if (abort_ != nullptr) executor_.returnWord(abort_);
+  if (abort_ != nullptr) executor().returnWord(abort_);
 }
 
 Result<std::shared_ptr<DeviceLane>> DeviceLane::create(const LaneGround& ground,
@@ -37,14 +39,14 @@ Result<std::shared_ptr<DeviceLane>> DeviceLane::create(const LaneGround& ground,
 }
 
 Status DeviceLane::prepare() {
-  PEERLANE_ASSIGN(auto memory, executor_.makeArea(DeviceArea::kBytes));
+  PEERLANE_ASSIGN(auto memory, executor().makeArea(DeviceArea::kBytes));
   PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
   std::byte* const base = memory->data();
   PEERLANE_ASSIGN(area_, peer_->regions().add(base, DeviceArea::kBytes, Access::kRemoteReadWrite,
                                               std::move(description), std::move(memory)));
-  PEERLANE_ASSIGN(cursors_, executor_.makeArea((kSequences + 1) * kCursorBytes));
-  PEERLANE_ASSIGN(names_, executor_.makeRegionNames());
-  PEERLANE_ASSIGN(abort_, executor_.borrowWord());
+  PEERLANE_ASSIGN(cursors_, executor().makeArea((kSequences + 1) * kCursorBytes));
+  PEERLANE_ASSIGN(first_.names, executor().makeRegionNames());
+  PEERLANE_ASSIGN(abort_, executor().borrowWord());
   return Status::ok();
 }
 
@@ -70,13 +72,7 @@ void DeviceLane::take(const LaneNote& note) {
   switch (note.kind) {
     case LaneNote::Kind::kDeviceArea: return reach(note.area);
     case LaneNote::Kind::kDeviceRegion: return takeRegion(note);
-    case LaneNote::Kind::kDeviceReady: {
-      const std::lock_guard lock(stateMutex_);
-      const Reached name(namedAllocation(note.area.allocation, note.number != 0),
-                         note.area.generation);
-      if (announced_.contains(name)) reachable_.insert(name);
-      return;  // whoever delivers notes tells those who wait
-    }
+    case LaneNote::Kind::kDeviceReady: return takeReady(note);
     case LaneNote::Kind::kDeviceWaits: return answer(note);
     case LaneNote::Kind::kDeviceEnd: {
       const char* const why = note.code == Code::kSizeMismatch
@@ -107,6 +103,14 @@ void DeviceLane::takeRegion(const LaneNote& note) {
     named_.push_back({slot, note.area, toRead});
   }
   peer_->requestImport(referenceTo(*peer_, note.area), slot);
+}
+
+// Whoever delivers notes tells those who wait.
+void DeviceLane::takeReady(const LaneNote& note) {
+  if (note.code != Code::kOk) return fail(whyNotReached(note), /*tellPeer=*/false);
+  const std::lock_guard lock(stateMutex_);
+  const Reached name(namedAllocation(note.area.allocation, note.number != 0), note.area.generation);
+  if (announced_.contains(name)) reachable_.insert(name);
 }
 
 void DeviceLane::reach(const RegionName& area) {
@@ -159,37 +163,7 @@ bool DeviceLane::turn() {
     areaEntered_ = peerArea_->region->gate.enter();
     if (!areaEntered_) status = Status(Code::kClosed, "its area is being taken back");
   }
-  std::byte* const mine = area_->base;
-  std::byte* const theirs = status.isOk() ? peerArea_->region->memory.mapped : nullptr;
-  const auto place = [](std::byte* area, uint64_t offset) {
-    return BoundTarget{.address = area + offset, .bytes = DeviceArea::kBytes - offset};
-  };
-  const auto make = [&](std::unique_ptr<DeviceSteps>& steps, const Program& program,
-                        std::vector<BoundTarget> targets, const StepRules& rules) {
-    if (!status.isOk()) return;
-    auto made = executor_.prepareSteps(program, {.targets = std::move(targets)}, rules);
-    status = made.status();
-    if (made.isOk()) steps = std::move(*made);
-  };
-  using Area = DeviceArea;
-  const BoundTarget late;
-  make(eagerSend_, streamEagerSend(),
-       {late, place(theirs, Area::kInboxOffset), place(mine, Area::kCreditsOffset)}, {});
-  make(eagerRecv_, streamEagerRecv(),
-       {late, place(mine, Area::kInboxOffset), place(theirs, Area::kCreditsOffset)}, {});
-  make(putSend_, streamPutSend(),
-       {late, late, place(mine, Area::kPostedOffset), place(theirs, Area::kDoneOffset)},
-       {.expected = {{{.target = PutSendOps::kPosted, .offset = Area::kPostedBytesAt}}},
-        .lookup = {.slot = {.target = PutSendOps::kPosted},
-                   .allocationAt = Area::kAllocationAt,
-                   .generationAt = Area::kGenerationAt,
-                   .offsetAt = Area::kOffsetAt,
-                   .names = names_.get()}});
-  make(putHead_, streamPutHead(),
-       {place(theirs, Area::kPostedOffset), place(mine, Area::kFreeOffset)}, {});
-  make(putTail_, streamPutTail(), {place(mine, Area::kDoneOffset), place(mine, Area::kFreeOffset)},
-       {.expected = {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}});
-  if (status.isOk()) status = makeGets(mine, theirs);
+  if (status.isOk()) status = makeRunner(first_);
   if (!status.isOk())
     fail(status.withContext("messages on streams with rank " + std::to_string(rank_)),
          /*tellPeer=*/true);
@@ -198,40 +172,62 @@ bool DeviceLane::turn() {
   return true;
 }
 
-// What the device may find by name, and what it must not any more.
+// What the device may find by name. Imports are opened without a lock that posts want: to pin
+// memory takes its time.
 bool DeviceLane::takeImports() {
-  Status broken;
-  bool moved = false;
-  std::vector<LaneNote> ready;
+  std::vector<Named> come;
   {
     const std::lock_guard lock(stateMutex_);
+    if (!failure_.isOk()) return false;
     for (Named& named : named_) {
       const auto state = named.slot->state.load(std::memory_order_acquire);
-      if (state == ImportSlot::State::kFailed && broken.isOk()) broken = named.slot->failure;
+      if (state == ImportSlot::State::kFailed) come.push_back(named);
       if (state != ImportSlot::State::kReady || named.entered) continue;
-      const ImportedRegion& region = *named.slot->region;
-      std::byte* const address = region.memory.on(executor_.device());
-      const Access needed = named.toRead ? Access::kRemoteRead : Access::kRemoteWrite;
-      if (address == nullptr || !allows(region.memory.grant.access, needed)) {
-        broken = Status(Code::kPermissionDenied,
-                        named.toRead ? "a send names memory that this side may not read"
-                                     : "a receive names memory that this side may not write to");
-        continue;
-      }
       named.entered = named.slot->region->gate.enter();
-      if (!named.entered) continue;
-      broken = names_->add(namedAllocation(named.name.allocation, named.toRead),
-                           named.name.generation, address, region.memory.grant.bytes);
-      ready.push_back({.kind = LaneNote::Kind::kDeviceReady,
-                       .number = named.toRead ? uint64_t{1} : 0,
-                       .area = named.name});
-      moved = true;
+      if (named.entered) come.push_back(named);
     }
   }
-  if (broken.isOk())
-    for (const LaneNote& note : ready) say_(note);
-  if (!broken.isOk()) fail(broken, /*tellPeer=*/true);
-  return moved;
+  for (const Named& named : come) {
+    const Status known = makeKnown(named);
+    say_({.kind = LaneNote::Kind::kDeviceReady,
+          .code = known.code(),
+          .number = named.toRead ? uint64_t{1} : 0,
+          .area = named.name});
+    if (known.isOk()) continue;
+    fail(known, /*tellPeer=*/true);
+    break;
+  }
+  return !come.empty();
+}
+
+Status DeviceLane::makeKnown(const Named& named) {
+  if (named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
+    return named.slot->failure;
+  ImportedRegion& region = *named.slot->region;
+  const RemoteMemory& memory = region.memory;
+  PEERLANE_RETURN_IF_ERROR(openImport(region));
+  if (!allows(memory.grant.access, named.toRead ? Access::kRemoteRead : Access::kRemoteWrite))
+    return Status(Code::kPermissionDenied,
+                  named.toRead ? "a send names memory that this side may not read"
+                               : "a receive names memory that this side may not write to");
+  const std::lock_guard lock(stateMutex_);
+  PEERLANE_RETURN_IF_ERROR(addName(first_, named));
+  for (const auto& other : others_) PEERLANE_RETURN_IF_ERROR(addName(*other, named));
+  for (Named& each : named_) each.known = each.known || each.slot == named.slot;
+  return Status::ok();
+}
+
+// Requires: stateMutex_ is held.
+Status DeviceLane::addName(const Runner& runner, const Named& named) const {
+  const RemoteMemory& memory = named.slot->region->memory;
+  const Device device = runner.executor->device();
+  std::byte* const address = memory.on(device);
+  if (address == nullptr)
+    return Status(Code::kNotSupported, "region " + std::to_string(named.name.allocation) +
+                                           " of rank " + std::to_string(rank_) +
+                                           " could not be opened for " + device.toString());
+  return runner.names->add(namedAllocation(named.name.allocation, named.toRead),
+                           named.name.generation, address, memory.grant.bytes);
 }
 
 // Regions that their owner wants back. It has no receive under way with them; but a send of this
@@ -252,8 +248,10 @@ bool DeviceLane::forgetRegions() {
   return std::erase_if(named_, [&](Named& named) {
            if (!isWanted(named)) return false;
            if (named.entered) {
-             names_->remove(namedAllocation(named.name.allocation, named.toRead),
-                            named.name.generation);
+             const uint64_t allocation = namedAllocation(named.name.allocation, named.toRead);
+             first_.names->remove(allocation, named.name.generation);
+             for (const auto& other : others_)
+               other->names->remove(allocation, named.name.generation);
              named.slot->region->gate.leave();
            }
            return true;
@@ -283,17 +281,6 @@ Status DeviceLane::checkPrepared(const Item& item) const {
                                         " is not known to rank " + std::to_string(rank_) +
                                         " yet, and a graph cannot wait for that; call " +
                                         "Communicator::prepare before the capture");
-}
-
-Status DeviceLane::check(const Item& item) const {
-  if (!item.isReached()) return Status::ok();
-  if (allows(item.region->access, item.isSend ? Access::kRemoteRead : Access::kRemoteWrite))
-    return Status::ok();
-  return Status(Code::kPermissionDenied,
-                std::string("the region grants ") + accessName(item.region->access) + "; a " +
-                    (item.isSend ? "send by get" : "receive") + " of more than " +
-                    std::to_string(DeviceArea::kEagerBytes) + " bytes on a stream needs remote " +
-                    (item.isSend ? "read" : "write"));
 }
 
 Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
@@ -330,14 +317,14 @@ StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t 
   return call;
 }
 
-void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part,
-                     std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
+void DeviceLane::add(const Item& item, const Runner& runner, uint64_t number, bool captured,
+                     Part part, std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
   const bool eager = item.isEager();
-  if (item.byGet && !eager) return addGet(item, number, captured, part, fault, calls);
+  if (item.byGet && !eager) return addGet(item, runner, number, captured, part, fault, calls);
   const Sequence sequence = sequenceOf(item);
   const auto size = static_cast<int64_t>(item.bytes);
   if (part == Part::kSend && item.isSend) {
-    StepCall call = callOf(eager ? eagerSend_ : putSend_, number, captured, sequence);
+    StepCall call = callOf(eager ? runner.eagerSend : runner.putSend, number, captured, sequence);
     if (eager) {
       call.patch({.op = EagerSendOps::kCopy, .address = item.address, .bytes = item.bytes});
     } else {
@@ -348,7 +335,7 @@ void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part
     call.fault = fault;
     calls.push_back(call);
   } else if (part == Part::kHead && !item.isSend && !eager) {
-    StepCall call = callOf(putHead_, number, captured, sequence);
+    StepCall call = callOf(runner.putHead, number, captured, sequence);
     const auto word = [](uint64_t value) { return static_cast<int64_t>(value); };
     call.patch({.op = PutHeadOps::kAllocation, .value = word(item.region->allocation)});
     call.patch({.op = PutHeadOps::kGeneration, .value = word(item.region->generation)});
@@ -357,7 +344,7 @@ void DeviceLane::add(const Item& item, uint64_t number, bool captured, Part part
     call.patch({.op = PutHeadOps::kBytes, .value = size});
     calls.push_back(call);
   } else if (part == Part::kReceive && !item.isSend) {
-    StepCall call = callOf(eager ? eagerRecv_ : putTail_, number, captured, sequence);
+    StepCall call = callOf(eager ? runner.eagerRecv : runner.putTail, number, captured, sequence);
     if (eager) {
       call.patch({.op = EagerRecvOps::kCopy, .address = item.address, .bytes = item.bytes});
     } else {

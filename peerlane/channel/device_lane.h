@@ -57,6 +57,13 @@ class DeviceLane {
     if (item.byGet) return item.isSend ? kGetSends : kGetReceives;
     return item.isSend ? kPutSends : kPutReceives;
   }
+  // One GPU of this side, with what it carries messages out by.
+  struct Runner {
+    DeviceExecutor* executor = nullptr;
+    std::unique_ptr<RegionNames> names;  // before the programs that refer to it
+    std::unique_ptr<DeviceSteps> eagerSend, eagerRecv, putSend, putHead, putTail;
+    std::unique_ptr<DeviceSteps> getHead, getTail, getRecv;
+  };
   enum class Mode : uint8_t { kUnused, kLive, kCaptured };
   struct Numbers {
     std::array<uint64_t, kSequences> next{};
@@ -75,7 +82,8 @@ class DeviceLane {
   ~DeviceLane();
 
   RegionName area() const;
-  DeviceExecutor& executor() const { return executor_; }
+  // Of the GPU where the area lies.
+  DeviceExecutor& executor() const { return *first_.executor; }
   const std::shared_ptr<PeerCore>& peer() const { return peer_; }
   uint32_t rank() const { return rank_; }
 
@@ -98,8 +106,16 @@ class DeviceLane {
   void announce(const RegionRecord& region, bool toRead);
   // The other side has said that its GPU can reach it: messages need not wait for that any more.
   bool isReachable(const RegionRecord& region, bool toRead) const;
-  // kPermissionDenied for memory that the peer may not write to, or read from, and has to.
+  // Memory that the peer's GPU has to write to, or read from: kPermissionDenied where it may not,
+  // kNotSupported where it cannot.
   Status check(const Item& item) const;
+  // That of another GPU than the first is made when it is first asked for. kNotSupported where that
+  // GPU cannot reach the first one's memory; what DeviceExecutor says.
+  Result<const Runner*> runnerOn(DeviceExecutor& executor);
+  // Makes memory of this side reachable for a GPU of this side: host memory is pinned, another
+  // GPU's opened, once. Nothing is done where it is its own. kNotSupported where the GPUs have no
+  // path to each other; what DeviceExecutor::pin and open say; kClosed.
+  static Status open(RegionRecord& region, DeviceExecutor& executor);
   // kNotPrepared for a message in a graph whose memory the other side cannot reach yet.
   Status checkPrepared(const Item& item) const;
 
@@ -122,7 +138,7 @@ class DeviceLane {
   }
   // The launches of one part of a message. `fault` becomes 1 when the lengths differ, and
   // kReleasedFault when the message was let go.
-  void add(const Item& item, uint64_t number, bool captured, Part part,
+  void add(const Item& item, const Runner& runner, uint64_t number, bool captured, Part part,
            std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
   void began(uint32_t posts = 1) { pending_.begin(posts); }
   void ended() { pending_.end(); }
@@ -146,38 +162,46 @@ class DeviceLane {
     std::shared_ptr<ImportSlot> slot;
     RegionName name;
     bool toRead = false;
-    bool entered = false;  // its gate is held, and the device knows it
+    bool entered = false;  // its gate is held
+    bool known = false;    // the devices find it
   };
   DeviceLane(const LaneGround& ground, DeviceExecutor& executor);
   Status prepare();
   void reach(const RegionName& area);
   void takeRegion(const LaneNote& note);
+  void takeReady(const LaneNote& note);
   void answer(const LaneNote& note);
   bool hasForgotten(const RegionName& name, bool toRead, uint64_t place);
   bool takeImports();
+  Status makeKnown(const Named& named);
+  Status addName(const Runner& runner, const Named& named) const;
   bool forgetRegions();
   bool leaveArea();
   void setFailure(const Status& why);
+  // Memory: device_lane_memory.cc.
+  Status openImport(ImportedRegion& region) const;
+  Status whyNotReached(const LaneNote& note) const;
+  Status outOfReach(const Item& item, const std::string& why) const;
+  // Runners: device_lane_runner.cc.
+  Status makeRunner(Runner& runner) const;
+  Result<std::unique_ptr<Runner>> makeOther(DeviceExecutor& executor) const;
   // Direct gets: device_lane_get.cc.
-  Status makeGets(std::byte* mine, std::byte* theirs);
-  void addGet(const Item& item, uint64_t number, bool captured, Part part,
+  static Status makeGets(Runner& runner, std::byte* mine, std::byte* theirs);
+  void addGet(const Item& item, const Runner& runner, uint64_t number, bool captured, Part part,
               std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
   StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
                   Sequence sequence) const;
 
   const std::shared_ptr<PeerCore> peer_;
-  DeviceExecutor& executor_;
   const uint32_t rank_;
   const std::function<void(const LaneNote&)> say_;
 
   std::shared_ptr<RegionRecord> area_;
   // A word of each sequence on a line of its own, and one of the lane's end (StepCall::ended).
   std::unique_ptr<Allocation> cursors_;
-  std::unique_ptr<RegionNames> names_;
   std::atomic<uint64_t>* abort_ = nullptr;  // borrowed
   const std::shared_ptr<ImportSlot> peerArea_ = std::make_shared<ImportSlot>();
-  std::unique_ptr<DeviceSteps> eagerSend_, eagerRecv_, putSend_, putHead_, putTail_;
-  std::unique_ptr<DeviceSteps> getHead_, getTail_, getRecv_;
+  Runner first_;
   std::atomic<bool> settled_{false};  // release after all of the above
   SplitCount pending_;                // posts whose streams have not passed them
 
@@ -193,8 +217,9 @@ class DeviceLane {
   using Reached = std::pair<uint64_t, uint64_t>;  // as messages name it: allocation, generation
   std::set<Reached> announced_;
   std::set<Reached> reachable_;
-  std::vector<Named> named_;  // regions of the peer
-  Numbers forgottenAt_;       // when one of them was last forgotten
+  std::vector<Named> named_;                     // regions of the peer
+  std::vector<std::unique_ptr<Runner>> others_;  // of other GPUs, from their first use on
+  Numbers forgottenAt_;                          // when one of them was last forgotten
 };
 
 }  // namespace peerlane

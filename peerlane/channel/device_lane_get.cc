@@ -6,22 +6,23 @@
 
 namespace peerlane {
 
-Status DeviceLane::makeGets(std::byte* mine, std::byte* theirs) {
+Status DeviceLane::makeGets(Runner& runner, std::byte* mine, std::byte* theirs) {
   using Area = DeviceArea;
   const auto place = [](std::byte* area, uint64_t offset) {
     return BoundTarget{.address = area + offset, .bytes = Area::kBytes - offset};
   };
   const BoundTarget late;
-  PEERLANE_ASSIGN(getHead_, executor_.prepareSteps(streamGetHead(),
-                                                   {.targets = {place(theirs, Area::kOfferedOffset),
-                                                                place(mine, Area::kTakenOffset)}},
-                                                   {}));
-  PEERLANE_ASSIGN(getTail_,
-                  executor_.prepareSteps(
+  PEERLANE_ASSIGN(
+      runner.getHead,
+      runner.executor->prepareSteps(
+          streamGetHead(),
+          {.targets = {place(theirs, Area::kOfferedOffset), place(mine, Area::kTakenOffset)}}, {}));
+  PEERLANE_ASSIGN(runner.getTail,
+                  runner.executor->prepareSteps(
                       streamGetTail(), {.targets = {place(mine, Area::kTakenOffset)}},
                       {.accepted = {.target = GetTailOps::kTaken, .offset = Area::kAcceptedAt}}));
-  PEERLANE_ASSIGN(getRecv_,
-                  executor_.prepareSteps(
+  PEERLANE_ASSIGN(runner.getRecv,
+                  runner.executor->prepareSteps(
                       streamGetRecv(),
                       {.targets = {late, late, place(mine, Area::kOfferedOffset),
                                    place(theirs, Area::kTakenOffset)}},
@@ -30,20 +31,20 @@ Status DeviceLane::makeGets(std::byte* mine, std::byte* theirs) {
                                   .allocationAt = Area::kOfferedAllocationAt,
                                   .generationAt = Area::kOfferedGenerationAt,
                                   .offsetAt = Area::kOfferedOffsetAt,
-                                  .names = names_.get()},
+                                  .names = runner.names.get()},
                        .acceptingStore = GetRecvOps::kAccept}));
   return Status::ok();
 }
 
-void DeviceLane::addGet(const Item& item, uint64_t number, bool captured, Part part,
-                        std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
+void DeviceLane::addGet(const Item& item, const Runner& runner, uint64_t number, bool captured,
+                        Part part, std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
   const auto word = [](uint64_t value) { return static_cast<int64_t>(value); };
   const auto call = [&](const std::unique_ptr<DeviceSteps>& steps) -> StepCall& {
     calls.push_back(callOf(steps, number, captured, sequenceOf(item)));
     return calls.back();
   };
   if (part == Part::kHead && item.isSend) {
-    StepCall& head = call(getHead_);
+    StepCall& head = call(runner.getHead);
     head.patch({.op = GetHeadOps::kBytes, .value = word(item.bytes)});
     head.patch({.op = GetHeadOps::kAllocation,
                 .value = word(item.region->allocation | DeviceArea::kToRead)});
@@ -51,12 +52,12 @@ void DeviceLane::addGet(const Item& item, uint64_t number, bool captured, Part p
     head.patch({.op = GetHeadOps::kOffset,
                 .value = static_cast<int64_t>(item.address - item.region->base)});
   } else if (part == Part::kReceive && !item.isSend) {
-    StepCall& receive = call(getRecv_);
+    StepCall& receive = call(runner.getRecv);
     receive.patch({.op = GetRecvOps::kCopy, .address = item.address, .bytes = item.bytes});
     receive.patch({.op = GetRecvOps::kExpectedBytes, .value = word(item.bytes)});
     receive.fault = fault;
   } else if (part == Part::kTail && item.isSend) {
-    call(getTail_).fault = fault;
+    call(runner.getTail).fault = fault;
   }
 }
 

@@ -66,7 +66,7 @@ class DeviceMessage final : public Pending {
       : Pending(messages.front().lane->peer()->progress()),
         owner_(std::move(owner)),
         messages_(messages.begin(), messages.end(), &few_),
-        executor_(messages_.front().lane->executor()),
+        executor_(*messages_.front().runner->executor),
         stream_(stream),
         timeout_(timeout) {
     lane_ = messages_.front().lane;
@@ -160,6 +160,8 @@ Status DeviceMessage::hold() {
       return Status(Code::kClosed, "region " + std::to_string(message.region->allocation) +
                                        " is being unregistered");
     ++held_;
+    if (!message.item.isReached())
+      PEERLANE_RETURN_IF_ERROR(DeviceLane::open(*message.region, executor_));
   }
   PEERLANE_ASSIGN(fault_, executor_.borrowWord());
   return Status::ok();
@@ -190,8 +192,8 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
       for (const Scratch::Numbered& one : scratch.numbered) {
         if (one.round != round) continue;
         const size_t before = scratch.calls.size();
-        one.message->lane->add(one.message->item, one.number, isCaptured_, part, fault_,
-                               scratch.calls);
+        one.message->lane->add(one.message->item, *one.message->runner, one.number, isCaptured_,
+                               part, fault_, scratch.calls);
         if (scratch.calls.size() != before) scratch.counted[one.counted].lastCall = before;
       }
   if (!isCaptured_) return Status::ok();

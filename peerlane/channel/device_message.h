@@ -17,7 +17,8 @@
 namespace peerlane {
 
 struct PostedMessage {
-  DeviceLane* lane = nullptr;  // the owner's
+  DeviceLane* lane = nullptr;                  // the owner's
+  const DeviceLane::Runner* runner = nullptr;  // of the GPU whose stream it is
   DeviceLane::Item item;
   RegionRecord* region = nullptr;  // there as long as its gate is held
   uint64_t place = 0;              // in its direction, once it is posted, live

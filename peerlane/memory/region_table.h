@@ -4,6 +4,7 @@
 // may be given back. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,7 +18,8 @@
 
 namespace peerlane {
 
-// One registered range. Immutable but for the gate and what the table guards.
+// One registered range. Immutable but for the gate, what devices were let in, and what the table
+// guards.
 struct RegionRecord {
   uint64_t allocation = 0;  // never used twice in one context
   uint64_t generation = 0;  // random: a forged or stale reference does not match
@@ -28,6 +30,17 @@ struct RegionRecord {
   std::unique_ptr<Allocation> owned;  // memory from Context::allocate
   UseGate gate;
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
+  // GPU memory: which other GPUs of this process reach it; of those beyond 64 nothing is known.
+  bool isOpenTo(Device device) const {
+    return (openTo.load(std::memory_order_acquire) & bitOf(device)) != 0;
+  }
+  void setOpenTo(Device device) { openTo.fetch_or(bitOf(device), std::memory_order_release); }
+  std::atomic<uint64_t> openTo{0};
+
+ private:
+  static uint64_t bitOf(Device device) {
+    return device.index < 64 ? uint64_t{1} << device.index : 0;
+  }
 };
 
 // kFreed: its program freed the memory without unregistering it.

@@ -205,6 +205,11 @@ class DeviceExecutor {
   // (just being unpinned), kOutOfMemory, kSystem.
   virtual Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) = 0;
 
+  // Makes memory of another device of this process reachable for this one, at the address it has.
+  // `base`: where what `memory` describes begins. It stays so. Errors: kNotSupported (the two have
+  // no path to each other), kSystem.
+  virtual Status open(const MemoryDescription& memory, const std::byte* base) = 0;
+
   // Words in [address, address + bytes) go away: nothing waits for them or adds to them any more.
   // Never waits. `memory`, in which they lie, is held until nobody looks at them, which can be as
   // long as a thread is stopped in a post.

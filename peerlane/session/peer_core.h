@@ -164,6 +164,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // Why bytes cannot go straight between the region and this side's memory; `byDevice`: a GPU would
   // copy them. Empty when they can, as far as is known before the import.
   std::string whyStaged(const RegionReference& region, bool byDevice) const;
+  // Why GPUs of the peer cannot reach this memory of this side's. Empty when they can, as far as is
+  // known here (peer_devices.cc).
+  std::string whyOutOfReach(const MemoryDescription& memory) const;
   // Staging memory of the peer's, to be imported. `tell` is called once, on the progress thread.
   void requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell);
   // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it

@@ -22,17 +22,6 @@ void mustDriver(CUresult result, const char* what) {
   must(cuda::check(result, what), what);
 }
 
-// One file, mapped in whole.
-void* mapMemfd(size_t bytes) {
-  const int fd = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0)
-    die("memfd", Status(Code::kSystem, std::strerror(errno)));
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  if (at == MAP_FAILED) die("mmap", Status(Code::kSystem, std::strerror(errno)));
-  return at;
-}
-
 std::byte* fromPool(Device device, size_t bytes) {
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
@@ -95,6 +84,16 @@ std::string nameOf(Memory memory) {
     case Memory::kHeap: return "Heap";
   }
   return "?";
+}
+
+std::byte* mapMemfd(size_t bytes) {
+  const int fd = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0)
+    die("memfd", Status(Code::kSystem, std::strerror(errno)));
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (at == MAP_FAILED) die("mmap", Status(Code::kSystem, std::strerror(errno)));
+  return static_cast<std::byte*>(at);
 }
 
 Region makeRegion(Context& context, Device device, Memory memory, size_t bytes) {

@@ -31,6 +31,8 @@ constexpr bool isOfGpu(Memory memory) {
   return memory <= Memory::kPrivate;
 }
 
+// One file, mapped in whole.
+std::byte* mapMemfd(size_t bytes);
 Region makeRegion(Context& context, Device device, Memory memory, size_t bytes);
 
 // Reserved addresses with VMM chunks mapped side by side, as PyTorch's expandable segments are.

@@ -409,8 +409,8 @@ TEST(StreamMessageProtocols, PrepareSaysWhatItCannotDo) {
              "allocate");
     must(side.ranks->prepare(side.other, {&none, 1}), "nothing to prepare");
     must(side.ranks->prepare(side.other, {}), "no regions");
-    const Region host = must(side.context->allocate(4096), "allocate");
-    EXPECT_EQ(side.ranks->prepare(side.other, {&host, 1}).code(), Code::kNotSupported);
+    const Region heap = makeRegion(*side.context, side.device, Memory::kHeap, 4096);
+    EXPECT_EQ(side.ranks->prepare(side.other, {&heap, 1}).code(), Code::kNotSupported);
     EXPECT_EQ(side.ranks->prepare(7, {&side.in, 1}).code(), Code::kInvalidArgument);
     const Region empty;
     EXPECT_EQ(side.ranks->prepare(side.other, {&empty, 1}).code(), Code::kInvalidArgument);

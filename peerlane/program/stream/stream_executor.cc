@@ -117,6 +117,7 @@ class StreamExecutor final : public DeviceExecutor {
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
+  Status open(const MemoryDescription& memory, const std::byte* base) override;
   void forgetWords(const std::byte* address, size_t bytes, std::shared_ptr<void> memory) override;
   Status health() override;
   std::string explain() const override;
@@ -484,6 +485,11 @@ void StreamExecutor::returnWord(std::atomic<uint64_t>* word, const DevicePost& a
 Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_t bytes) {
   const RelaxedCapture relaxed;
   return pinForCuda(address, bytes, gpu_);
+}
+
+Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* base) {
+  const RelaxedCapture relaxed;
+  return openToGpu(base - memory.fdOffset, memory.backingBytes, memory.device.index, *gpu_);
 }
 
 // Nothing is under way any more that such a word would tell.

@@ -2,8 +2,8 @@
 //
 // cudaMalloc and its kin, pinned host memory, IPC handles. SOFTWARE_GPU_IPC in the environment of
 // who opens handles says how they fail him, as they do between PID namespaces on some machines:
-// "refused", or "wrong": they lead to other memory. A handle leads to a process of whichever
-// namespace where SOFTWARE_GPU_PROC names a /proc that shows both.
+// "refused", or "wrong": they lead to other memory; "refused-on-1" on one device alone. A handle
+// leads to a process of whichever namespace where SOFTWARE_GPU_PROC names a /proc that shows both.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -56,7 +56,9 @@ pid_t ownPid() {
 
 bool ipcFails(const char* how) {
   const char* asked = std::getenv("SOFTWARE_GPU_IPC");
-  return asked != nullptr && std::strcmp(asked, how) == 0;
+  if (asked == nullptr) return false;
+  const std::string here = std::string(how) + "-on-" + std::to_string(currentDevice());
+  return std::strcmp(asked, how) == 0 || here == asked;
 }
 
 cudaError_t begin() {
