@@ -255,23 +255,16 @@ std::optional<bool> BlockProgram::overlapOnGrid() const {
 // Two blocks that write the same bytes leave it to chance who wins: refused. Lists mostly come in
 // order, and are not looked at here, or on a grid; else the ranges are sorted.
 Status BlockProgram::checkOverlap() const {
-  const auto before = [](const Segment& a, const Segment& b) {
-    return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
-  };
-  const auto firstBad = [](const std::vector<Segment>& ordered) -> Status {
-    for (size_t i = 1; i < ordered.size(); ++i) {
-      const Segment& a = ordered[i - 1];
-      const Segment& b = ordered[i];
-      if (a.to == b.to && a.toOffset + a.bytes > b.toOffset)
-        return invalid("two blocks overlap at their destination, at offset " +
-                       std::to_string(b.toOffset));
-    }
-    return Status::ok();
-  };
   if (overlapOnGrid() == false) return Status::ok();
   std::vector<Segment> sorted = layout_.segments;
-  std::sort(sorted.begin(), sorted.end(), before);
-  return firstBad(sorted);
+  std::sort(sorted.begin(), sorted.end(), [](const Segment& a, const Segment& b) {
+    return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
+  });
+  for (size_t i = 1; i < sorted.size(); ++i)
+    if (!isBehind(sorted[i], sorted[i - 1]))
+      return invalid("two blocks overlap at their destination, at offset " +
+                     std::to_string(sorted[i].toOffset));
+  return Status::ok();
 }
 
 template <typename Visit>
