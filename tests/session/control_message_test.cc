@@ -43,7 +43,7 @@ std::vector<ControlMessage> everyMessage() {
       control::UserMessage{77, pattern(4096)},
       control::TransferFault{12, Code::kCorrupt, "lane is broken"},
       control::ChunkRequest{13, 14, 15, 4000, 16},
-      control::ChunkReply{13, Code::kClosed, "it was freed", 4000, 16, 3},
+      control::ChunkReply{13, Code::kClosed, "it was freed", 4000, 16, 3, pattern(128)},
       control::StagingRequest{14, 1 << 24},
       control::StagingReply{14, Code::kOutOfMemory, "there is none", 15, 16, 1 << 24},
       control::StagedMove{15, true, 4096, {{1, 2, 3, 4}, {5, 6, 7, uint64_t{1} << 40}}},
@@ -93,6 +93,7 @@ void expectWithinLimits(const ControlMessage& message) {
     EXPECT_LE(chunks->count, control::kMaxDescriptors);
     EXPECT_LE(chunks->fdCount, control::kMaxDescriptors);
     text(chunks->reason);
+    blob(chunks->handles);
   } else if (const auto* move = std::get_if<control::StagedMove>(&message)) {
     EXPECT_LE(move->pieces.size(), control::kMaxPieces);
   } else if (const auto* moved = std::get_if<control::StagedMoveDone>(&message)) {
@@ -183,6 +184,8 @@ TEST(ControlMessage, GoldenBytesAreStillReadable) {
       reply->identity = 0;
       reply->handle.clear();
     }
+    // The same before fabric handles were.
+    if (auto* chunks = std::get_if<control::ChunkReply>(&expected)) chunks->handles.clear();
     EXPECT_TRUE(*message == expected) << index;
   }
 }
@@ -207,6 +210,8 @@ TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {
        "StagedMove.pieces count is 513; at most 512"},
       {control::ChunkReply{1, Code::kOk, "", 0, 254, 0}, "ChunkReply.count is 254"},
       {control::ChunkReply{1, Code::kOk, "", 0, 1, 254}, "ChunkReply.fdCount is 254"},
+      {control::ChunkReply{1, Code::kOk, "", 0, 1, 0, pattern(4097)},
+       "ChunkReply.handles length is 4097"},
       {control::UnknownMessage{44}, "unknown type 44"},
       {control::Offers{std::vector<control::LinkOffer>(16, {"a", pattern(4096), 0})},
        "Offers message length"},
@@ -282,6 +287,13 @@ TEST(ControlMessage, DecodeNamesTheFieldOutsideItsLimit) {
     expectCorrupt(finished(builder, schema::Message::ChunkReply,
                            schema::CreateChunkReply(builder, 1, 0, 0, 2, 1, 254).Union()),
                   "ChunkReply.fdCount is 254; at most 253");
+  }
+  {
+    FlatBufferBuilder builder;
+    const auto handles = builder.CreateVector(std::vector<uint8_t>(4097));
+    expectCorrupt(finished(builder, schema::Message::ChunkReply,
+                           schema::CreateChunkReply(builder, 1, 0, 0, 2, 1, 0, handles).Union()),
+                  "ChunkReply.handles length is 4097; at most 4096");
   }
   for (const size_t count :
        {17u, 61u}) {  // the same table again and again: small bytes, many values
