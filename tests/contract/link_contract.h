@@ -39,6 +39,7 @@ struct LinkMemory {
   Device device{};
   uint64_t backingBytes = 0;
   uint64_t identity = 0;
+  std::vector<std::byte> handle{};
 };
 
 // How one side touches its own memory, and what its link has mapped of the other's. Here by the
