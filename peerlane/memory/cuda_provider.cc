@@ -116,8 +116,9 @@ class CommonWay {
   }
   bool byDescriptor() const { return noDescriptor_ == kNone; }
   bool byFabric() const { return noFabric_ == kNone; }
-  // Requires: neither.
+  // Empty: one of the two.
   std::string whyNot() const {
+    if (byDescriptor() || byFabric()) return {};
     if (fixed_ != kNone) return "chunk " + std::to_string(fixed_) + " was not made for export";
     return "chunk " + std::to_string(noDescriptor_) +
            " was not made for export as a descriptor, and chunk " + std::to_string(noFabric_) +
@@ -137,17 +138,15 @@ Status describeWay(const CommonWay& way, CUdeviceptr base, MemoryDescription& de
     description.text += " (VMM, descriptors on demand)";
     return Status::ok();
   }
-  Status failed(Code::kNotSupported, way.byFabric() ? "" : way.whyNot());
-  if (way.byFabric()) {
-    failed = exportFabric(reinterpret_cast<const void*>(base)).status();
-    if (failed.isOk()) {
-      description.kind = MemoryKind::kCudaFabricChunks;
-      description.text += " (VMM, fabric handles on demand" + std::string(kUnverified) + ")";
-      return Status::ok();
-    }
+  std::string whyNot = way.whyNot();
+  if (way.byFabric()) whyNot = exportFabric(reinterpret_cast<const void*>(base)).status().message();
+  if (!whyNot.empty()) {
+    description.handle.clear();
+    return notExported(description, std::move(whyNot));
   }
-  description.handle.clear();
-  return notExported(description, std::string(failed.message()));
+  description.kind = MemoryKind::kCudaFabricChunks;
+  description.text += " (VMM, fabric handles on demand" + std::string(kUnverified) + ")";
+  return Status::ok();
 }
 
 // A range that begins `offset` behind `base` and is made of several VMM allocations, side by side.

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/fabric_probe.h"
 #include "tests/gpu/holdings.h"
 #include "tests/gpu/two_processes.h"
 
@@ -239,6 +240,34 @@ TEST(FabricMemory, CyclesLeaveNothing) {
 }
 
 // --- Where there is no channel ---
+
+// An answer stays, so that all connections of a process are told the same; but a GPU that was full
+// is asked again.
+TEST(FabricProbe, AnswersOnceButWhereTheGpuIsFull) {
+  PEERLANE_NEEDS_GPUS(1);
+  if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
+  EXPECT_TRUE(runOne([](const Line&) {
+    const Device device = gpu(0);
+    const auto held = must(cuda::PrimaryContext::retain(device.index), "retain");
+    size_t available = 0, total = 0;
+    mustCuda(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    void* all = nullptr;
+    mustCuda(cudaMalloc(&all, available), "cudaMalloc");
+    EXPECT_EQ(tryFabric(held).code(), Code::kOutOfMemory);
+    mustCuda(cudaFree(all), "cudaFree");
+    EXPECT_TRUE(tryFabric(held).isOk());
+    setenv("SOFTWARE_GPU_FABRIC", "absent", 1);
+    EXPECT_TRUE(tryFabric(held).isOk());
+  }));
+  EXPECT_TRUE(runOne([](const Line&) {
+    setenv("SOFTWARE_GPU_FABRIC", "no-channel", 1);
+    const auto held = must(cuda::PrimaryContext::retain(gpu(0).index), "retain");
+    const Status refused = tryFabric(held);
+    EXPECT_EQ(refused.code(), Code::kNotSupported) << refused.toString();
+    unsetenv("SOFTWARE_GPU_FABRIC");
+    EXPECT_EQ(tryFabric(held).toString(), refused.toString());
+  }));
+}
 
 struct Failure {
   const char* how;   // SOFTWARE_GPU_FABRIC

@@ -146,6 +146,13 @@ TEST(ControlMessage, NamesAndTypeNumbersAreStable) {
   EXPECT_EQ(controlName(control::UnknownMessage{200}), "UnknownMessage");
 }
 
+Bytes bytesOf(const std::string& hex) {
+  Bytes bytes;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
 TEST(ControlMessage, GoldenBytesAreStillReadable) {
   const std::pair<std::string, size_t> golden[] = {
       {"0c00000008000e000700080008000000000000010c00000000000600080004000600000004000000"
@@ -171,10 +178,7 @@ TEST(ControlMessage, GoldenBytesAreStillReadable) {
        13},
   };
   for (const auto& [hex, index] : golden) {
-    Bytes bytes;
-    for (size_t i = 0; i < hex.size(); i += 2)
-      bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-    auto message = decodeControl(bytes);
+    auto message = decodeControl(bytesOf(hex));
     ASSERT_TRUE(message.isOk()) << message.status().toString();
     ControlMessage expected = everyMessage()[index];
     if (auto* reply = std::get_if<control::ImportReply>(&expected)) {
@@ -188,6 +192,19 @@ TEST(ControlMessage, GoldenBytesAreStillReadable) {
     if (auto* chunks = std::get_if<control::ChunkReply>(&expected)) chunks->handles.clear();
     EXPECT_TRUE(*message == expected) << index;
   }
+}
+
+TEST(ControlMessage, GoldenBytesOfFabricHandlesAreStillReadable) {
+  const auto message = decodeControl(
+      bytesOf("100000000000000008000e0007000800080000000000000e18000000000012002400100000000400"
+              "1800080000000c0012000000a400000002000000180000000d00000000000000a00f000000000000"
+              "000000008000000001080f161d242b323940474e555c636a71787f868d949ba2a9b0b7bec5ccd3da"
+              "e1e8eff6fd040b121920272e353c434a51585f666d747b828990979ea5acb3bac1c8cfd6dde4ebf2"
+              "f900070e151c232a31383f464d545b626970777e858c939aa1a8afb6bdc4cbd2d9e0e7eef5fc030a"
+              "11181f262d343b424950575e656c737a0000000000000000"));
+  ASSERT_TRUE(message.isOk()) << message.status().toString();
+  EXPECT_TRUE(*message ==
+              ControlMessage(control::ChunkReply{13, Code::kOk, "", 4000, 2, 0, pattern(128)}));
 }
 
 TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {

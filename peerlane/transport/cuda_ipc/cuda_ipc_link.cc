@@ -174,8 +174,6 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
     memory.grant = std::move(grant.region);
     return memory;
   }
-  if (isByFabric(grant.region.kind) && !traits_.fabricRefused.empty())
-    return Status(Code::kNotSupported, traits_.fabricRefused);
   if (isInChunks(grant.region.kind)) {
     PEERLANE_ASSIGN(memory.chunks, reserve(grant.region));
     memory.mapped = memory.chunks->data();
