@@ -7,6 +7,8 @@
 
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/gpu_list.h"
+#include "peerlane/os/process.h"
+#include "tests/gpu/far_process.h"
 #include "tests/gpu/far_side.h"
 #include "tests/gpu/link_side.h"
 

@@ -1,42 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FarSide: a LinkSide in another process, which is asked for all of it over a socket. That process
-// is made before this one touches CUDA, which does not survive a fork. Memory over there has an
-// address here at which nothing is.
+// FarSide: a LinkSide in another process (far_process.h), which is asked for all of it. Memory over
+// there has an address here at which nothing is. One at a time.
 #pragma once
-
-#include <sys/types.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "peerlane/os/process.h"
 #include "tests/gpu/link_side.h"
 
 namespace peerlane::gputest {
-
-// The other process. One side at a time is there.
-class FarProcess {
- public:
-  // Requires: CUDA has not been touched here. Once for all tests.
-  static void start();
-  // Ends this process where it was not started.
-  static FarProcess& instance();
-
-  pid_t pid() const { return pid_; }
-  int socket() const { return socket_; }
-  // What bytes go through, from and to memory over there.
-  std::byte* window() const { return window_; }
-
- private:
-  FarProcess(pid_t pid, int socket, std::byte* window)
-      : pid_(pid), socket_(socket), window_(window) {}
-  const pid_t pid_;
-  const int socket_;
-  std::byte* const window_;
-};
 
 struct Letter;
 
