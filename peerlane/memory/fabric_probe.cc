@@ -46,7 +46,7 @@ Status probe(const cuda::PrimaryContext& gpu) {
   CUmemGenericAllocationHandle made = 0;
   PEERLANE_RETURN_IF_ERROR(
       check(api().cuMemCreate(&made, bytes, &properties, 0), "cuMemCreate (fabric)"));
-  const Status travelled = exportAndImport(made);
+  Status travelled = exportAndImport(made);
   (void)api().cuMemRelease(made);
   return travelled;
 }

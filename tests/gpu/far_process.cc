@@ -120,7 +120,7 @@ class StartsFarProcess final : public testing::Environment {
  public:
   void SetUp() override { FarProcess::start(); }
 };
-[[maybe_unused]] testing::Environment* const environment =
+[[maybe_unused]] testing::Environment* const kEnvironment =
     testing::AddGlobalTestEnvironment(new StartsFarProcess);
 
 }  // namespace

@@ -40,7 +40,7 @@ FarSide::FarSide(int gpu, MemoryKind kind) : path_(*this) {
   traits_.wordsBy = "mapped";
   Letter letter{Verb::kOpen, static_cast<uint64_t>(gpu)};
   letter.region.kind = kind;
-  offer_ = ask(std::move(letter)).blob;
+  offer_ = ask(letter).blob;
 }
 
 FarSide::~FarSide() = default;
@@ -52,10 +52,10 @@ Offer FarSide::offer() {
 void FarSide::complete(Offer peerOffer) {
   Letter letter{Verb::kComplete};
   letter.blob = std::move(peerOffer.blob);
-  (void)ask(std::move(letter));
+  (void)ask(letter);
 }
 
-Letter FarSide::ask(Letter letter) {
+Letter FarSide::ask(const Letter& letter) {
   const std::lock_guard lock(mutex_);
   const int socket = FarProcess::instance().socket();
   std::optional<Letter> answer;
@@ -83,7 +83,7 @@ Result<Grant> FarSide::grant(RegionGrant region, const Fd& /*backing*/) {
   Letter letter{Verb::kGrant};
   letter.region = std::move(region);
   letter.region.base = there(std::bit_cast<const std::byte*>(letter.region.base));
-  Letter answer = ask(std::move(letter));
+  Letter answer = ask(letter);
   if (!answer.failure.empty()) return Status(Code::kInternal, answer.failure);
   Grant grant;
   grant.region = std::move(answer.region);
@@ -95,7 +95,7 @@ std::vector<VmmHandle> FarSide::chunksOf(const RegionGrant& region) {
   if (!isInChunks(region.kind)) return {};
   Letter letter{Verb::kChunks};
   letter.region = region;
-  Letter answer = ask(std::move(letter));
+  Letter answer = ask(letter);
   return takeHandles(answer);
 }
 
@@ -104,7 +104,7 @@ Result<RemoteMemory> FarSide::attach(Grant grant, std::vector<VmmHandle> chunks)
   letter.region = std::move(grant.region);
   if (grant.fd) letter.fds.push_back(std::move(grant.fd));
   putHandles(std::move(chunks), letter);
-  Letter answer = ask(std::move(letter));
+  Letter answer = ask(letter);
   if (!answer.failure.empty()) return Status(Code::kInternal, answer.failure);
   const auto shadow = shadowOf(answer.region.base, answer.region.bytes);
   attached_[answer.key] = shadow;
@@ -151,7 +151,7 @@ void FarSide::Path::copy(std::byte* to, const std::byte* from, size_t bytes) {
     Letter letter{target != 0 ? Verb::kWrite : Verb::kRead, (target | source) + done};
     letter.region.bytes = now;
     if (target != 0) std::memcpy(window, from + done, now);
-    (void)side_.ask(std::move(letter));
+    (void)side_.ask(letter);
     if (target == 0) std::memcpy(to + done, window, now);
     done += now;
   }

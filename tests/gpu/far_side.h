@@ -43,7 +43,7 @@ class FarSide final : public LinkSide {
   // Addresses of this process that stand for bytes over there.
   class Shadow;
 
-  Letter ask(Letter letter);
+  Letter ask(const Letter& letter);
   std::shared_ptr<Shadow> shadowOf(uint64_t there, size_t bytes);
   // Where that is over there; 0: it is memory of this process.
   uint64_t there(const std::byte* here);
