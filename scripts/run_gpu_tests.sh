@@ -22,7 +22,7 @@ for name in "${names[@]}"; do
   away=$(grep -c '^\[  SKIPPED \].*ms)$' "$log")
   [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   [ "$bad" -eq 0 ] || grep -v '^\[ RUN\|^\[       OK' "$log" | head -n 120
-  grep 'needs [0-9]* GPUs' "$log" | sort -u | sed 's/^/SKIPPED: /'
+  grep 'needs [0-9]* GPUs\|needs fabric handles' "$log" | sort -u | sed 's/^/SKIPPED: /'
   echo "$name: $good passed, $bad failed, $away skipped"
   grep -E '^\[       OK .*\([0-9]{4,} ms\)$' "$log" | sed 's/^/  slow: /'
   passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + away))

@@ -15,7 +15,7 @@ constexpr uint64_t kKiB = 1 << 10;
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kMostBytes = 256 * kMiB;
 constexpr uint64_t kBlocks = 16;
-constexpr uint64_t kQueued = 16;  // in flight, where one follows the other
+constexpr uint64_t kQueued = 16;  // posts of a plan in flight, on streams of the library's
 // An engine must be this much faster to be preferred: thresholds are not worth noise.
 constexpr double kMargin = 1.01;
 // What an engine of this size on is never chosen.
@@ -43,6 +43,8 @@ class Tuning {
       what.blocks = blocks;
       what.blockBytes = bytes;
       what.window = window;
+      what.unordered = window > 1;
+      if (window > 1) what.posting = GpuPosting::kPlan;
       if (blocks == 1 && window == 1 && bytes <= kMiB) {
         PEERLANE_ASSIGN(point.inlined, timeOf(what, Engine::kInline));
       }

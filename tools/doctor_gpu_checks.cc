@@ -94,21 +94,12 @@ Finding pairFinding(const std::vector<Gpu>& gpus) {
           "(peerlane topo, nvidia-smi topo -p2p r)"};
 }
 
-Finding fabricFinding(const std::vector<Gpu>& gpus) {
-  bool offered = !gpus.empty();
-  for (const Gpu& gpu : gpus) offered &= gpu.fabricHandles;
-  const bool channel = ::access(kFabricChannel, R_OK | W_OK) == 0;
+std::string channelText() {
+  if (::access(kFabricChannel, R_OK | W_OK) == 0) return fmt::format("{} is there", kFabricChannel);
   const std::string reason = std::strerror(errno);
-  if (offered && channel)
-    return {"gpu fabric", State::kWorks, "handles can be made; not used by this version yet", ""};
-  if (!offered)
-    return {"gpu fabric", State::kAbsent,
-            "the driver offers no fabric handles (one host needs none)", ""};
   const bool folder = ::access("/dev/nvidia-caps", F_OK) == 0;
-  return {"gpu fabric", State::kAbsent,
-          fmt::format("{}: {}{} (one host needs none)", kFabricChannel, reason,
-                      folder ? "" : "; no /dev/nvidia-caps either"),
-          ""};
+  return fmt::format("{}: {}{}", kFabricChannel, reason,
+                     folder ? "" : "; no /dev/nvidia-caps either");
 }
 
 Finding unusableFinding(const Status& why, const std::string& onBus) {
@@ -149,6 +140,29 @@ Finding driverFinding(const CudaVersions& versions, const std::string& release) 
   if (versions.driver / 1000 < versions.runtime / 1000)
     return {"gpu driver", State::kBroken, text + ": too old", needed};
   return {"gpu driver", State::kWorks, text, ""};
+}
+
+Finding fabricFinding(const std::vector<Gpu>& gpus, const std::function<Status(int)>& tryHandles) {
+  std::string works;
+  std::string fails;
+  for (const Gpu& gpu : gpus) {
+    if (!gpu.fabricHandles) continue;
+    if (const Status tried = tryHandles(gpu.index); tried.isOk())
+      works += fmt::format("{}cuda:{}", works.empty() ? "" : ", ", gpu.index);
+    else
+      fails += fmt::format("{}{}", fails.empty() ? "" : "; ", tried.message());
+  }
+  if (works.empty() && fails.empty())
+    return {"gpu fabric", State::kAbsent,
+            "the driver offers no fabric handles (one host needs none)", ""};
+  if (works.empty())
+    return {"gpu fabric", State::kAbsent,
+            fmt::format("{}; {} (one host needs none)", fails, channelText()), ""};
+  return {"gpu fabric", State::kWorks,
+          fmt::format("2 MiB exported and imported by handle on {}; unverified between processes: "
+                      "no machine with such handles has run this version yet{}{}",
+                      works, fails.empty() ? "" : "; ", fails),
+          ""};
 }
 
 Finding queueFinding(const char* value) {
@@ -193,7 +207,7 @@ std::vector<Finding> checkGpus(const std::string& onBus) {
   findings.push_back(driverFinding(versions, release));
   findings.push_back(descriptorFinding(*gpus));
   findings.push_back(pairFinding(*gpus));
-  findings.push_back(fabricFinding(*gpus));
+  findings.push_back(fabricFinding(*gpus, tryFabricHandles));
   findings.push_back(queueFinding(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS")));
   findings.push_back(loadingFinding(std::getenv("CUDA_MODULE_LOADING")));
   return findings;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of this machine's GPUs Peerlane can use, and which settings hinder it. Makes no CUDA
-// context. Values. Thread: any.
+// What of this machine's GPUs Peerlane can use, and which settings hinder it. Makes a
+// CUDA context where fabric handles have to be tried, else none. Values. Thread: any.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "peerlane/memory/gpu_list.h"
 #include "tools/device_bytes.h"
 #include "tools/doctor_checks.h"
 
@@ -21,6 +23,9 @@ std::vector<Finding> checkGpus(const std::string& onBus);
 std::string driverRelease(const std::string& text);
 // Whether the driver is new enough for the runtime of this build. `release`: as above.
 Finding driverFinding(const CudaVersions& versions, const std::string& release);
+// `tryHandles` is tryFabricHandles (peerlane/memory/gpu_list.h), asked where the driver says that
+// it has such handles.
+Finding fabricFinding(const std::vector<Gpu>& gpus, const std::function<Status(int)>& tryHandles);
 // CUDA_DEVICE_MAX_CONNECTIONS; null: not set.
 Finding queueFinding(const char* value);
 // CUDA_MODULE_LOADING; null: not set.

@@ -244,10 +244,11 @@ std::optional<bool> BlockProgram::overlapOnGrid() const {
   if (regionBytes / block > segments.size() * uint64_t{64}) return {};
   std::vector<bool> taken(regionBytes / block + 1, false);
   for (const Segment& segment : segments) {
-    if (segment.to != first.to || segment.bytes != block || segment.toOffset % block != 0)
+    const uint64_t place = segment.toOffset / block;
+    if (segment.to != first.to || segment.bytes != block || place * block != segment.toOffset)
       return {};
-    if (taken[segment.toOffset / block]) return true;
-    taken[segment.toOffset / block] = true;
+    if (taken[place]) return true;
+    taken[place] = true;
   }
   return false;
 }

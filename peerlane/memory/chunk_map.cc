@@ -53,14 +53,14 @@ Status ChunkMap::failure(uint64_t offset, uint64_t bytes) const {
   return Status::ok();
 }
 
-Status ChunkMap::map(uint64_t first, std::vector<Fd> fds) {
-  const Range range{first, fds.size()};
+Status ChunkMap::map(uint64_t first, std::vector<VmmHandle> handles) {
+  const Range range{first, handles.size()};
   PEERLANE_CHECK(range.count > 0 && range.count <= runs_.count() &&
                  first <= runs_.count() - range.count);
   std::vector<uint64_t> sizes;
   sizes.reserve(range.count);
   for (uint64_t i = 0; i < range.count; ++i) sizes.push_back(runs_.at(first + i).bytes);
-  Status mapped = space_->map(runs_.at(first).offset, sizes, std::move(fds));
+  Status mapped = space_->map(runs_.at(first).offset, sizes, std::move(handles));
   if (!mapped.isOk()) {
     fail(range, mapped);
     return mapped;

@@ -16,7 +16,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/chunk_runs.h"
-#include "peerlane/os/fd.h"
+#include "peerlane/memory/vmm_handle.h"
 
 namespace peerlane {
 
@@ -27,8 +27,9 @@ class ChunkSpace {
   virtual ~ChunkSpace() = default;
   virtual std::byte* data() const = 0;
   // Maps chunks side by side from `offset` on; in case of an error none of them. As many sizes as
-  // descriptors, which are closed.
-  virtual Status map(uint64_t offset, std::span<const uint64_t> sizes, std::vector<Fd> fds) = 0;
+  // handles, whose descriptors are closed.
+  virtual Status map(uint64_t offset, std::span<const uint64_t> sizes,
+                     std::vector<VmmHandle> handles) = 0;
 };
 
 class ChunkMap {
@@ -60,7 +61,7 @@ class ChunkMap {
   Status failure(uint64_t offset, uint64_t bytes) const;
 
   // Chunks that were asked for have come, or will not.
-  Status map(uint64_t first, std::vector<Fd> fds);
+  Status map(uint64_t first, std::vector<VmmHandle> handles);
   void fail(Range range, const Status& why);
 
  private:

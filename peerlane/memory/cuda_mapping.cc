@@ -52,14 +52,6 @@ class VmmMapping final : public CudaMapping {
   const CUdeviceptr address_;
 };
 
-// The driver takes the number in place of a pointer, and a reference of its own.
-Status importHandleOf(const Fd& fd, CUmemGenericAllocationHandle& handle) {
-  return check(
-      api().cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(uintptr_t(fd.get())),
-                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-      "cuMemImportFromShareableHandle");
-}
-
 std::vector<CUmemAccessDesc> accessForAll(
     std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
   std::vector<CUmemAccessDesc> access;
@@ -77,14 +69,15 @@ class VmmChunkSpace final : public ChunkSpace {
   }
 
   std::byte* data() const override { return reinterpret_cast<std::byte*>(address_); }
-  Status map(uint64_t offset, std::span<const uint64_t> sizes, std::vector<Fd> fds) override {
+  Status map(uint64_t offset, std::span<const uint64_t> sizes,
+             std::vector<VmmHandle> handles) override {
     const cuda::CurrentContext current(*gpus_.front());
     const size_t before = mapped_.size();
     uint64_t at = offset;
     Status status;
-    for (size_t i = 0; i < fds.size() && status.isOk(); ++i) {
-      status = mapOne(at, sizes[i], fds[i]);
-      fds[i].reset();
+    for (size_t i = 0; i < handles.size() && status.isOk(); ++i) {
+      status = mapOne(at, sizes[i], handles[i]);
+      handles[i].fd.reset();
       at += sizes[i];
     }
     // Once for all of them: it costs as much as all the rest.
@@ -100,9 +93,8 @@ class VmmChunkSpace final : public ChunkSpace {
   }
 
  private:
-  Status mapOne(uint64_t offset, uint64_t bytes, const Fd& fd) {
-    CUmemGenericAllocationHandle handle = 0;
-    PEERLANE_RETURN_IF_ERROR(importHandleOf(fd, handle));
+  Status mapOne(uint64_t offset, uint64_t bytes, const VmmHandle& chunk) {
+    PEERLANE_ASSIGN(const CUmemGenericAllocationHandle handle, importVmm(chunk));
     Status mapped = check(api().cuMemMap(address_ + offset, bytes, 0, handle, 0), "cuMemMap");
     (void)api().cuMemRelease(handle);  // the mapping holds the memory from now on
     if (mapped.isOk()) mapped_.emplace_back(offset, bytes);
@@ -247,12 +239,12 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::create(size_t bytes,
   return mapping;
 }
 
-Result<std::shared_ptr<CudaMapping>> CudaMapping::importDescriptor(
-    Fd fd, size_t bytes, std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
+Result<std::shared_ptr<CudaMapping>> CudaMapping::importAllocation(
+    const VmmHandle& handle, size_t bytes,
+    std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus) {
   const cuda::CurrentContext current(*gpus.front());
-  CUmemGenericAllocationHandle handle = 0;
-  PEERLANE_RETURN_IF_ERROR(importHandleOf(fd, handle));
-  return place(handle, bytes, gpus);
+  PEERLANE_ASSIGN(const CUmemGenericAllocationHandle imported, importVmm(handle));
+  return place(imported, bytes, gpus);
 }
 
 Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const std::byte> handle,
@@ -283,36 +275,6 @@ Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gp
       std::make_unique<VmmChunkSpace>(address, bytes, std::move(gpus)));
 }
 
-VmmKind vmmKindOf(const void* address) {
-  CUmemGenericAllocationHandle handle = 0;
-  if (api().cuMemRetainAllocationHandle(&handle, const_cast<void*>(address)) != CUDA_SUCCESS)
-    return VmmKind::kNone;
-  CUmemAllocationProp properties{};
-  const bool known =
-      api().cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS;
-  (void)api().cuMemRelease(handle);
-  return known && (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0
-             ? VmmKind::kExportable
-             : VmmKind::kPrivate;
-}
-
-Result<Fd> exportDescriptor(const void* address) {
-  CUmemGenericAllocationHandle handle = 0;
-  if (api().cuMemRetainAllocationHandle(&handle, const_cast<void*>(address)) != CUDA_SUCCESS)
-    return Fd();
-  CUmemAllocationProp properties{};
-  int fd = -1;
-  Status exported;
-  if (api().cuMemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS &&
-      (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
-    exported = check(api().cuMemExportToShareableHandle(
-                         &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                     "cuMemExportToShareableHandle");
-  (void)api().cuMemRelease(handle);
-  PEERLANE_RETURN_IF_ERROR(exported);
-  return Fd(fd);
-}
-
 Status openToGpu(const std::byte* allocation, size_t bytes, int owner,
                  const cuda::PrimaryContext& gpu) {
   if (owner == gpu.gpu()) return Status::ok();
@@ -325,7 +287,7 @@ Status openToGpu(const std::byte* allocation, size_t bytes, int owner,
                       " cannot reach the memory of cuda:" + std::to_string(owner));
   const cuda::CurrentContext current(gpu);
   if (void* pool = poolOf(allocation); pool != nullptr) return openPoolToGpu(pool, gpu);
-  if (vmmKindOf(allocation) != VmmKind::kNone) {
+  if (vmmKindOf(allocation).isVmm) {
     const CUmemAccessDesc access = accessFor(gpu.gpu());
     return check(api().cuMemSetAccess(reinterpret_cast<CUdeviceptr>(allocation), bytes, &access, 1),
                  "cuMemSetAccess");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CudaMapping: GPU memory mapped into this process: made here, or imported from a peer by a
-// descriptor or a legacy IPC handle. Not a region. Immutable; destruction needs that no work that
-// touches it is queued, and is safe while a GPU waits: what would block then goes to the reclaimer.
+// descriptor, a fabric handle or a legacy IPC handle. Not a region. Immutable; destruction needs
+// that no work that touches it is queued, and is safe while a GPU waits: what would block then goes
+// to the reclaimer.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/chunk_map.h"
+#include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/cuda.h"
-#include "peerlane/os/fd.h"
 
 namespace peerlane {
 
@@ -22,9 +23,10 @@ class CudaMapping {
  public:
   // New memory on `gpu`, zeroed, made for export as a descriptor; whole granules (2 MiB).
   static Result<std::shared_ptr<CudaMapping>> create(size_t bytes, const cuda::PrimaryContext& gpu);
-  // Maps what `fd` stands for. All of `gpus` may read and write it. Takes `fd`.
-  static Result<std::shared_ptr<CudaMapping>> importDescriptor(
-      Fd fd, size_t bytes, std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus);
+  // Maps the VMM allocation that `handle` stands for. All of `gpus` may read and write it.
+  static Result<std::shared_ptr<CudaMapping>> importAllocation(
+      const VmmHandle& handle, size_t bytes,
+      std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus);
   // Opens a legacy IPC handle for `gpu`. The same handle opened twice is one mapping: the driver
   // allows no other. Not possible in the process that made the handle.
   static Result<std::shared_ptr<CudaMapping>> importHandle(std::span<const std::byte> handle,
@@ -45,16 +47,9 @@ class CudaMapping {
   const size_t bytes_;
 };
 
-// Addresses for chunks of `bytes` in all, which will come as descriptors (chunk_map.h). All of
-// `gpus` may read and write them. None of its calls waits for a GPU.
+// Addresses for chunks of `bytes` in all, which will come later (chunk_map.h). All of `gpus` may
+// read and write them. None of its calls waits for a GPU.
 Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus);
-
-// What the driver says of the allocation at `address`.
-enum class VmmKind { kNone, kPrivate, kExportable };
-VmmKind vmmKindOf(const void* address);
-// A descriptor of the VMM allocation at `address`, for another process; an invalid one when it is
-// none, or was not made for export.
-Result<Fd> exportDescriptor(const void* address);
 
 // Lets `gpu` reach memory of this process that lies on another GPU: [allocation, +bytes), a whole
 // allocation or whole chunks side by side. Once per pair is enough for cudaMalloc memory, once per

@@ -51,6 +51,30 @@ Status notExported(MemoryDescription& description, std::string whyNot) {
   return Status::ok();
 }
 
+// Said wherever fabric handles are used: no machine that has them has run this yet.
+constexpr const char* kUnverified = ", unverified on hardware";
+
+// A descriptor is the first choice: it holds the memory, and needs no IMEX channel.
+Status describeVmm(CUdeviceptr base, MemoryDescription& description) {
+  const auto* const allocation = reinterpret_cast<const void*>(base);
+  PEERLANE_ASSIGN(description.backing, exportDescriptor(allocation));
+  if (description.backing) {
+    description.kind = MemoryKind::kCudaDescriptor;
+    description.text += ", VMM (descriptor)";
+    return Status::ok();
+  }
+  auto fabric = exportFabric(allocation);
+  if (!fabric.isOk()) return notExported(description, std::string(fabric.status().message()));
+  if (fabric->empty())
+    return notExported(description,
+                       "neither cudaMalloc memory nor made for export as a descriptor or by "
+                       "fabric handle");
+  description.kind = MemoryKind::kCudaFabric;
+  description.handle = std::move(*fabric);
+  description.text += ", VMM (fabric handle" + std::string(kUnverified) + ")";
+  return Status::ok();
+}
+
 Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
                       MemoryDescription& description) {
   description.backingBytes = size;
@@ -79,18 +103,55 @@ Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
     description.text += ", cudaMallocAsync (pool's descriptor)";
     return Status::ok();
   }
-  PEERLANE_ASSIGN(description.backing, exportDescriptor(reinterpret_cast<const void*>(base)));
-  if (description.backing) {
-    description.kind = MemoryKind::kCudaDescriptor;
-    description.text += ", VMM (descriptor)";
+  return describeVmm(base, description);
+}
+
+// As what all chunks of a range can travel: all by descriptor, or else all by fabric handle.
+class CommonWay {
+ public:
+  void add(uint64_t chunk, const VmmKind& kind) {
+    if (!kind.byDescriptor) noDescriptor_ = std::min(noDescriptor_, chunk);
+    if (!kind.byFabric) noFabric_ = std::min(noFabric_, chunk);
+    if (!kind.byDescriptor && !kind.byFabric) fixed_ = std::min(fixed_, chunk);
+  }
+  bool byDescriptor() const { return noDescriptor_ == kNone; }
+  bool byFabric() const { return noFabric_ == kNone; }
+  // Empty: one of the two.
+  std::string whyNot() const {
+    if (byDescriptor() || byFabric()) return {};
+    if (fixed_ != kNone) return "chunk " + std::to_string(fixed_) + " was not made for export";
+    return "chunk " + std::to_string(noDescriptor_) +
+           " was not made for export as a descriptor, and chunk " + std::to_string(noFabric_) +
+           " not by fabric handle; all have to travel alike";
+  }
+
+ private:
+  static constexpr uint64_t kNone = UINT64_MAX;
+  uint64_t noDescriptor_ = kNone;  // the first of each
+  uint64_t noFabric_ = kNone;
+  uint64_t fixed_ = kNone;
+};
+
+// Whether fabric handles are made of such memory is seen by the first chunk.
+Status describeWay(const CommonWay& way, CUdeviceptr base, MemoryDescription& description) {
+  if (way.byDescriptor()) {
+    description.text += " (VMM, descriptors on demand)";
     return Status::ok();
   }
-  return notExported(description, "neither cudaMalloc memory nor made for export as a descriptor");
+  std::string whyNot = way.whyNot();
+  if (way.byFabric()) whyNot = exportFabric(reinterpret_cast<const void*>(base)).status().message();
+  if (!whyNot.empty()) {
+    description.handle.clear();
+    return notExported(description, std::move(whyNot));
+  }
+  description.kind = MemoryKind::kCudaFabricChunks;
+  description.text += " (VMM, fabric handles on demand" + std::string(kUnverified) + ")";
+  return Status::ok();
 }
 
 // A range that begins `offset` behind `base` and is made of several VMM allocations, side by side.
-// What a descriptor is needed for is exported when a peer asks for it: thousands of descriptors
-// would be more than a process may hold.
+// What a handle is needed for is exported when a peer asks for it: thousands of descriptors would
+// be more than a process may hold.
 Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, uint64_t offset,
                                          uint64_t bytes, int gpu) {
   MemoryDescription description;
@@ -98,15 +159,14 @@ Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, 
   description.kind = MemoryKind::kCudaChunks;
   description.fdOffset = offset;
   ChunkRuns runs;
-  uint64_t fixed = UINT64_MAX;  // the first that was not made for export
+  CommonWay way;
   for (CUdeviceptr at = base; at - base < offset + bytes;) {
     const auto* const pointer = reinterpret_cast<const void*>(at);
     PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
-    const VmmKind kind = facts.type == CU_MEMORYTYPE_DEVICE ? vmmKindOf(pointer) : VmmKind::kNone;
+    const VmmKind kind = facts.type == CU_MEMORYTYPE_DEVICE ? vmmKindOf(pointer) : VmmKind{};
     CUdeviceptr chunk = 0;
     size_t size = 0;
-    if (kind == VmmKind::kNone || api().cuMemGetAddressRange(&chunk, &size, at) != CUDA_SUCCESS ||
-        chunk != at)
+    if (!kind.isVmm || api().cuMemGetAddressRange(&chunk, &size, at) != CUDA_SUCCESS || chunk != at)
       return Status(Code::kInvalidArgument,
                     std::to_string(bytes) +
                         " bytes run past the end of the GPU allocation, which has " +
@@ -115,7 +175,7 @@ Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, 
       return Status(Code::kNotSupported, "the range lies on cuda:" + std::to_string(gpu) +
                                              " and cuda:" + std::to_string(facts.gpu) +
                                              "; register each part by itself");
-    if (kind == VmmKind::kPrivate) fixed = std::min(fixed, runs.count());
+    way.add(runs.count(), kind);
     runs.add(size);
     if (!runs.fits())
       return Status(Code::kNotSupported,
@@ -128,15 +188,8 @@ Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, 
   description.identity = description.chunks.front().identity;
   description.backingBytes = runs.bytes();
   description.handle = runs.encode();
-  description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text() +
-                     " (VMM, descriptors on demand)";
-  if (fixed != UINT64_MAX) {
-    description.handle.clear();
-    description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text();
-    PEERLANE_RETURN_IF_ERROR(
-        notExported(description,
-                    "chunk " + std::to_string(fixed) + " was not made for export as a descriptor"));
-  }
+  description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text();
+  PEERLANE_RETURN_IF_ERROR(describeWay(way, base, description));
   return description;
 }
 

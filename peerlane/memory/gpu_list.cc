@@ -3,6 +3,9 @@
 
 #include <array>
 
+#ifdef PEERLANE_HAS_CUDA
+#include "peerlane/memory/fabric_probe.h"
+#endif
 #include "peerlane/os/cuda.h"
 
 namespace peerlane {
@@ -36,6 +39,15 @@ Result<std::vector<Gpu>> listGpus() {
                     .exportsDescriptors = facts.exportsDescriptors,
                     .fabricHandles = facts.fabricHandles});
   return gpus;
+}
+
+Status tryFabricHandles(int gpu) {
+  PEERLANE_ASSIGN(const auto held, cuda::PrimaryContext::retain(gpu));
+#ifdef PEERLANE_HAS_CUDA
+  return tryFabric(held);
+#else
+  return cuda::available();
+#endif
 }
 
 std::string cudaVersionText() {

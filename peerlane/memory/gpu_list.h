@@ -21,11 +21,17 @@ struct Gpu {
   int computeMajor = 0;  // compute capability
   int computeMinor = 0;
   bool exportsDescriptors = false;  // memory of Context::allocate can travel to other processes
-  bool fabricHandles = false;       // the driver offers them; not used yet
+  bool fabricHandles = false;       // the driver says that it has them; tryFabricHandles tells more
 };
 
 // kNotSupported with the reason: no CUDA in this build, no driver or one that is too old, no GPU.
 Result<std::vector<Gpu>> listGpus();
+
+// Whether memory of that GPU travels by fabric handle: 2 MiB are made so, exported and imported
+// again. kNotSupported with what failed: most machines without an IMEX channel refuse it whatever
+// the driver says. Makes a CUDA context there, for as long as it takes. That it works between
+// processes is unverified: no machine with such a channel has run this yet.
+Status tryFabricHandles(int gpu);
 
 // "13.0 (driver 13.0)": the CUDA runtime of this build and what the driver can do, or why there is
 // none. For people.

@@ -34,7 +34,7 @@ struct RegionGrant {
   // GPU memory: what has to be mapped, of which the region is a part from `fdOffset` on.
   uint64_t backingBytes = 0;
   uint64_t identity = 0;  // of that allocation in its process; never used twice there
-  // kCudaHandle, kCudaPool (cuda_pools.h); kCudaChunks: the sizes (chunk_runs.h).
+  // kCudaHandle, kCudaFabric, kCudaPool (cuda_pools.h); in chunks: the sizes (chunk_runs.h).
   std::vector<std::byte> handle;
 };
 

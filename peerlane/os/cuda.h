@@ -26,7 +26,7 @@ struct GpuFacts {
   int majorVersion = 0;  // compute capability
   int minorVersion = 0;
   bool exportsDescriptors = false;  // VMM allocations travel as file descriptors
-  bool fabricHandles = false;       // written and probed; not verified on any machine yet
+  bool fabricHandles = false;       // what the driver says; memory/fabric_probe.h tells more
   bool hostPointersValid = false;   // pinned host memory has one address for both sides
 };
 

@@ -183,9 +183,10 @@ Built build(Encoder& to, const control::ChunkReply& message) {
   to.limit("ChunkReply.count", message.count, kMaxDescriptors);
   to.limit("ChunkReply.fdCount", message.fdCount, kMaxDescriptors);
   const auto reason = to.reason(message.reason);
+  const auto handles = to.blob("ChunkReply.handles", message.handles);
   return {schema::Message::ChunkReply,
           schema::CreateChunkReply(to.builder, message.request, number(message.code), reason,
-                                   message.first, message.count, message.fdCount)
+                                   message.first, message.count, message.fdCount, handles)
               .Union()};
 }
 
@@ -364,7 +365,8 @@ control::ChunkReply read(Decoder& from, const schema::ChunkReply& table) {
           from.text("ChunkReply.reason", table.reason()),
           table.first(),
           table.count(),
-          from.descriptors("ChunkReply.fdCount", table.fd_count())};
+          from.descriptors("ChunkReply.fdCount", table.fd_count()),
+          from.blob("ChunkReply.handles", table.handles())};
 }
 
 control::StagingRequest read(Decoder&, const schema::StagingRequest& table) {

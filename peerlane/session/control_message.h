@@ -141,7 +141,7 @@ struct TransferFault {
   friend bool operator==(const TransferFault&, const TransferFault&) = default;
 };
 
-// Asks for descriptors of some chunks of a region that the sender has imported.
+// Asks for what some chunks travel as, of a region that the sender has imported.
 struct ChunkRequest {
   uint64_t request = 0;  // chosen by the sender, repeated by the reply
   uint64_t allocation = 0;
@@ -151,7 +151,7 @@ struct ChunkRequest {
   friend bool operator==(const ChunkRequest&, const ChunkRequest&) = default;
 };
 
-// When `code` is kOk, `fdCount` is `count`; else there are none.
+// When `code` is kOk, there is one descriptor or one handle for each chunk; else there are none.
 struct ChunkReply {
   uint64_t request = 0;
   Code code = Code::kOk;
@@ -159,6 +159,7 @@ struct ChunkReply {
   uint64_t first = 0;  // repeated from the request, as the next
   uint32_t count = 0;
   uint32_t fdCount = 0;
+  std::vector<std::byte> handles{};  // 64 bytes each, in order
   friend bool operator==(const ChunkReply&, const ChunkReply&) = default;
 };
 

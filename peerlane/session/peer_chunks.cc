@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerCore's half of memory in chunks (MemoryKind::kCudaChunks). The importer asks for the chunks
-// that a transfer touches, a few at a time; the owner makes their descriptors when they are asked
-// for and closes them when they are sent. So neither ever holds more than some dozens, however
-// large the region is, and neither loop is kept from its other work for long.
+// PeerCore's half of memory in chunks (isInChunks). The importer asks for the chunks
+// that a transfer touches, a few at a time; the owner makes their handles when they are asked
+// for and closes descriptors when they are sent. So neither ever holds more than some dozens,
+// however large the region is, and neither loop is kept from its other work for long.
 #include <algorithm>
 #include <chrono>
 
@@ -69,9 +69,10 @@ void PeerCore::requestChunks(const std::shared_ptr<ImportedRegion>& region,
   }
   progress().post([self = shared_from_this(), weak = std::weak_ptr(region),
                    allocation = region->memory.grant.allocation,
-                   generation = region->memory.grant.generation, ranges = std::move(ranges)] {
+                   generation = region->memory.grant.generation,
+                   byFabric = isByFabric(region->memory.grant.kind), ranges = std::move(ranges)] {
     for (const auto& range : ranges)
-      self->chunkWishes_.push_back({weak, allocation, generation, range});
+      self->chunkWishes_.push_back({weak, allocation, generation, range, byFabric});
     if (self->over()) return self->failChunkRequests();
     self->sendChunkRequests();
   });
@@ -133,25 +134,28 @@ Status PeerCore::handle(control::ChunkRequest& message) {
   reply.first = message.first;
   reply.count = message.count;
   const auto begin = Clock::now();
-  auto fds = exportChunks(message);
-  if (!fds.isOk()) {
-    reply.code = fds.status().code();
-    reply.reason = std::string(fds.status().message()).substr(0, control::kMaxTextBytes);
+  auto handles = exportChunks(message);
+  if (!handles.isOk()) {
+    reply.code = handles.status().code();
+    reply.reason = std::string(handles.status().message()).substr(0, control::kMaxTextBytes);
     return connection_->send(reply);
   }
   metrics().counter("peerlane_chunks_exported_total").add(message.count);
   metrics().counter("peerlane_chunk_export_nanoseconds_total").add(nanosecondsSince(begin));
-  reply.fdCount = message.count;
   std::vector<int> numbers;
-  for (const Fd& fd : *fds) numbers.push_back(fd.get());
+  for (const VmmHandle& handle : *handles) {
+    if (handle.fd) numbers.push_back(handle.fd.get());
+    reply.handles.insert(reply.handles.end(), handle.fabric.begin(), handle.fabric.end());
+  }
+  reply.fdCount = static_cast<uint32_t>(numbers.size());
   return connection_->send(reply, numbers);
 }
 
-Result<std::vector<Fd>> PeerCore::exportChunks(const control::ChunkRequest& message) {
+Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkRequest& message) {
   PEERLANE_ASSIGN(const auto record, around_.regions.find(message.allocation, message.generation));
   const std::string name = "region " + std::to_string(message.allocation);
   const std::vector<CudaChunk>& chunks = record->memory.chunks;
-  if (!deviceLink_ || record->memory.kind != MemoryKind::kCudaChunks)
+  if (!deviceLink_ || !isInChunks(record->memory.kind))
     return Status(Code::kInvalidArgument, name + " does not travel in chunks");
   if (!around_.regions.isImporter(message.allocation, number_))
     return Status(Code::kInvalidArgument, name + " is not imported by this peer");
@@ -188,14 +192,17 @@ Status PeerCore::handle(control::ChunkReply& message) {
       region->memory.chunks->fail(wish.range, closed.isOk() ? why : closed);
     }
   } else {
-    if (message.first != wish.range.first || message.count != wish.range.count ||
-        message.fdCount != message.count)
+    const uint64_t count = wish.range.count;
+    if (message.first != wish.range.first || message.count != count ||
+        message.fdCount != (wish.byFabric ? 0 : count) ||
+        message.handles.size() != (wish.byFabric ? count * kFabricHandleBytes : 0))
       return Status(Code::kCorrupt, std::to_string(message.count) + " chunks from " +
                                         std::to_string(message.first) + " on with " +
-                                        std::to_string(message.fdCount) +
-                                        " descriptors, where others were asked for");
-    PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
-    if (region) mapChunks(region, message.first, std::move(fds));
+                                        std::to_string(message.fdCount) + " descriptors and " +
+                                        std::to_string(message.handles.size()) +
+                                        " bytes of handles, where others were asked for");
+    PEERLANE_ASSIGN(auto handles, handlesIn(message));
+    if (region) mapChunks(region, message.first, std::move(handles));
   }
   sendChunkRequests();
   settleWholeImports();
@@ -203,15 +210,24 @@ Status PeerCore::handle(control::ChunkReply& message) {
   return Status::ok();
 }
 
+Result<std::vector<VmmHandle>> PeerCore::handlesIn(const control::ChunkReply& message) {
+  PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
+  std::vector<VmmHandle> handles;
+  for (Fd& fd : fds) handles.push_back({std::move(fd), {}});
+  for (auto at = message.handles.begin(); at != message.handles.end(); at += kFabricHandleBytes)
+    handles.push_back({Fd(), {at, at + kFabricHandleBytes}});
+  return handles;
+}
+
 void PeerCore::mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
-                         std::vector<Fd> fds) {
+                         std::vector<VmmHandle> handles) {
   ChunkMap& chunks = *region->memory.chunks;
-  const uint64_t count = fds.size();
+  const uint64_t count = handles.size();
   const uint64_t allocation = region->memory.grant.allocation;
   if (Status closed = takenBack(*region); !closed.isOk())
     return chunks.fail({first, count}, closed);
   const auto begin = Clock::now();
-  const Status mapped = chunks.map(first, std::move(fds));
+  const Status mapped = chunks.map(first, std::move(handles));
   const uint64_t took = nanosecondsSince(begin);
   if (!mapped.isOk()) {
     PEERLANE_LOG_WARN("peer {}: chunks {} to {} of its region {} could not be mapped: {}", number_,

@@ -263,12 +263,13 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status makeStagingForPeer(uint64_t bytes);
   void failStaging();
   Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
-  Result<std::vector<Fd>> exportChunks(const control::ChunkRequest& message);
+  Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
   void sendChunkRequests();
   void failChunkRequests();
   void settleWholeImports();
+  Result<std::vector<VmmHandle>> handlesIn(const control::ChunkReply& message);
   void mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
-                 std::vector<Fd> fds);
+                 std::vector<VmmHandle> handles);
   Result<Grant> grantOf(const control::ImportReply& message);
   Status adoptSlab(control::ImportReply& message);
   void startHeartbeat();
@@ -331,6 +332,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     uint64_t allocation = 0;
     uint64_t generation = 0;
     ChunkMap::Range range;
+    bool byFabric = false;
   };
   std::deque<ChunkWish> chunkWishes_;
   struct WholeImport {

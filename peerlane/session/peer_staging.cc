@@ -20,8 +20,9 @@ std::string PeerCore::whyStaged(const RegionReference& region, bool byDevice) co
       return why;
     }
     if (region.kind == MemoryKind::kCudaPrivate && !facts_.sameProcess)
-      return "the peer's memory was not made for export (Region::description at its owner says "
-             "more)";
+      return "the peer's memory was not made for export, or its driver exports none of it "
+             "(Region::description at its owner says more)";
+    if (region.kind && isByFabric(*region.kind)) return deviceLink_->traits().fabricRefused;
     return region.kind == MemoryKind::kCudaHandle ? deviceLink_->traits().legacyRefused : "";
   }
   if (!byDevice || link_->traits().transport == "self") return {};

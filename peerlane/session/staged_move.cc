@@ -22,8 +22,7 @@ Status checkPiece(const RegionRecord& record, const control::StagedPiece& piece,
     return Status(Code::kInvalidArgument, "range [" + std::to_string(piece.offset) + ", +" +
                                               std::to_string(piece.bytes) + ") of the " +
                                               std::to_string(record.bytes) + " bytes of " + name);
-  if (record.memory.kind != MemoryKind::kCudaChunks &&
-      cuda::identityOf(record.base) != record.memory.identity)
+  if (!isInChunks(record.memory.kind) && cuda::identityOf(record.base) != record.memory.identity)
     return Status(Code::kClosed, name + " was freed without being unregistered");
   return Status::ok();
 }

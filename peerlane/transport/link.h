@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "peerlane/memory/remote_memory.h"
+#include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/program/mailbox.h"
 #include "peerlane/program/waker.h"
@@ -42,7 +43,8 @@ struct LinkTraits {
   // Memory of GPUs: why cudaMalloc memory of the peer cannot be opened here, where only others of
   // its kinds can; empty where all can.
   std::string legacyRefused{};
-  bool isFallback = false;  // one of these would have been better, and nobody had excluded it
+  std::string fabricRefused{};  // the same of memory that travels by fabric handle
+  bool isFallback = false;      // one of these would have been better, and nobody had excluded it
   Waker waker;  // of the peer: to be rung after a mapped word was stored there; may be empty
 };
 
@@ -62,11 +64,11 @@ class Link : public Agent {
   // in it.
   virtual Result<Grant> grant(RegionGrant region, const Fd& backing) = 0;
 
-  // Owner's side, for MemoryKind::kCudaChunks alone, whose descriptors do not travel with the
+  // Owner's side, for memory in chunks alone (memory_kind.h), whose handles do not travel with the
   // grant: those of `count` chunks from `first` on. Errors: kNotSupported (no such memory here),
   // kClosed (a chunk was freed), kSystem, kUnavailable.
-  virtual Result<std::vector<Fd>> exportChunks(const RegionGrant& /*region*/, uint64_t /*first*/,
-                                               uint32_t /*count*/) {
+  virtual Result<std::vector<VmmHandle>> exportChunks(const RegionGrant& /*region*/,
+                                                      uint64_t /*first*/, uint32_t /*count*/) {
     return Status(Code::kNotSupported, "memory in chunks, which this link does not carry");
   }
 

@@ -109,7 +109,7 @@ Code Poster::takeCode() {
 
 void LinkContract::SetUp() {
   pair_ = GetParam()();
-  if (!pair_) GTEST_SKIP() << "needs a GPU";
+  if (!pair_) GTEST_SKIP() << "needs a GPU, or fabric handles";
 }
 
 void AgentLinkContract::SetUp() {
@@ -133,6 +133,7 @@ Grant LinkContract::grantOf(int owner, const LinkMemory& memory, Access access) 
   region.device = memory.device;
   region.backingBytes = memory.backingBytes;
   region.identity = memory.identity;
+  region.handle = memory.handle;
   Result<Grant> grant = pair_->link(owner).grant(region, memory.backing);
   EXPECT_TRUE(grant.isOk()) << grant.status().toString();
   return std::move(grant).value();

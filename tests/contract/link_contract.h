@@ -39,6 +39,7 @@ struct LinkMemory {
   Device device{};
   uint64_t backingBytes = 0;
   uint64_t identity = 0;
+  std::vector<std::byte> handle{};
 };
 
 // How one side touches its own memory, and what its link has mapped of the other's. Here by the
@@ -63,7 +64,8 @@ class LinkPair {
   virtual void turn(int /*side*/) {}
   // Side 1 ends as if its process died. link(1) is not used afterwards.
   virtual void kill() {}
-  // Memory of `side`, aligned to 64. Heap, unless the link needs another kind.
+  // Memory of `side`, aligned to 64 where the host touches it. Heap, unless the link needs another
+  // kind.
   virtual LinkMemory allocate(int side, size_t bytes);
   virtual DataPath& dataPath(int side);
 };

@@ -2,6 +2,7 @@
 //
 // The software GPU keeps the rules for which it exists: what waits, what is refused, what fails.
 // Each test in a process of its own, for a device that has failed stays so.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -271,6 +272,84 @@ TEST(SoftwareGpu, MemoryTravels) {
   int status = 0;
   ASSERT_EQ(owner, waitpid(owner, &status, 0));
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+#define IS_DONE(call) EXPECT_EQ(CUDA_SUCCESS, (call))
+
+CUresult createFor(unsigned types, CUmemGenericAllocationHandle& made) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
+  return cuMemCreate(&made, size_t{2} << 20, &properties, 0);
+}
+
+CUresult importOf(CUmemFabricHandle handle) {
+  CUmemGenericAllocationHandle imported = 0;
+  const CUresult result =
+      cuMemImportFromShareableHandle(&imported, &handle, CU_MEM_HANDLE_TYPE_FABRIC);
+  if (result == CUDA_SUCCESS) {
+    IS_DONE(cuMemRelease(imported));
+  }
+  return result;
+}
+
+TEST(SoftwareGpu, AFabricHandleLeadsToItsMemoryWhileThatIsThere) {
+  EXPECT_TRUE(inProcess([] {
+    IS_DONE(cuInit(0));
+    CUmemGenericAllocationHandle fabric = 0, file = 0;
+    IS_DONE(createFor(CU_MEM_HANDLE_TYPE_FABRIC, fabric));
+    IS_DONE(createFor(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, file));
+    // Each only as what it was made for.
+    CUmemFabricHandle handle{};
+    int fd = -1;
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
+              cuMemExportToShareableHandle(&handle, file, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    EXPECT_EQ(
+        CUDA_ERROR_INVALID_VALUE,
+        cuMemExportToShareableHandle(&fd, fabric, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    IS_DONE(cuMemExportToShareableHandle(&handle, fabric, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    IS_DONE(importOf(handle));
+    // One that leads to a file of another memory.
+    CUmemFabricHandle other = handle;
+    IS_DONE(cuMemExportToShareableHandle(&fd, file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    std::memcpy(&other.data[sizeof(pid_t)], &fd, sizeof(fd));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, importOf(other));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, importOf({}));
+    for (unsigned char& byte : other.data) byte = 0xff;
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, importOf(other));
+    // Memory that is freed.
+    IS_DONE(cuMemRelease(fabric));
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, importOf(handle));
+  }));
+}
+
+TEST(SoftwareGpu, FabricHandlesFailWhenToldTo) {
+  EXPECT_TRUE(inProcess([] {
+    IS_DONE(cuInit(0));
+    const auto isOffered = [] {
+      int value = -1;
+      IS_DONE(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0));
+      return value;
+    };
+    CUmemGenericAllocationHandle made = 0, none = 0;
+    CUmemFabricHandle handle{};
+    EXPECT_EQ(1, isOffered());
+    IS_DONE(createFor(CU_MEM_HANDLE_TYPE_FABRIC, made));
+    IS_DONE(cuMemExportToShareableHandle(&handle, made, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    setenv("SOFTWARE_GPU_FABRIC", "no-export", 1);
+    EXPECT_EQ(1, isOffered());
+    EXPECT_EQ(CUDA_ERROR_INVALID_VALUE,
+              cuMemExportToShareableHandle(&handle, made, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    setenv("SOFTWARE_GPU_FABRIC", "no-channel", 1);
+    EXPECT_EQ(1, isOffered());
+    EXPECT_EQ(CUDA_ERROR_NOT_PERMITTED, createFor(CU_MEM_HANDLE_TYPE_FABRIC, none));
+    EXPECT_EQ(CUDA_ERROR_NOT_PERMITTED, importOf(handle));
+    setenv("SOFTWARE_GPU_FABRIC", "absent", 1);
+    EXPECT_EQ(0, isOffered());
+    EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, createFor(CU_MEM_HANDLE_TYPE_FABRIC, none));
+    EXPECT_EQ(CUDA_ERROR_NOT_SUPPORTED, importOf(handle));
+  }));
 }
 
 // An owner that frees memory of a pool before its importer does fails its device; and what was

@@ -48,8 +48,8 @@ class Intruder {
       if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
     }
   }
-  // Becomes a peer over tcp. data(): the socket of its link.
-  void becomePeer();
+  // Becomes a peer over tcp, which offers `besides`, too. data(): the socket of its link.
+  void becomePeer(const std::vector<control::LinkOffer>& besides = {});
   int data() const { return data_.get(); }
 
  private:

@@ -483,7 +483,9 @@ TEST(ChunkedImport, WhatCannotTravelIsNamed) {
       [](const Line& line) {
         const Meeting here(0, line);
         {
-          Segment segment(here.device.index, chunks(6), 3);
+          Segment segment(here.device.index, chunks(6));
+          segment.unmap(3);
+          segment.map(3, Export::kNone);
           const Region region = registered(*here.context, segment);
           EXPECT_NE(region.description().find("chunk 3 was not made for export"), std::string::npos)
               << region.description();

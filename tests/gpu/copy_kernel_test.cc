@@ -237,16 +237,16 @@ TEST_P(CopyKernel, PiecesInTheParameters) {
   Arena from(GetParam().from, 4 << 20), to(GetParam().to, 4 << 20);
   from.fillRandomly(2);
   uint32_t seed = 10;
-  for (const size_t count : {2, 3, 31, 128, 129, 512})
+  for (const size_t count : {2, 3, 32, 33, 128, 129, 512})
     for (const uint32_t ctas : {0u, 1u, 3u, 132u})
       for (const uint32_t threads : {0u, 32u, 128u, 1024u})
         for (const bool vectors : {false, true}) {
-          if (count > kShortInlinePieces && (ctas == 1 || threads == 128)) continue;
+          if (count > kMiddleInlinePieces && (ctas == 1 || threads == 128)) continue;
           to.fillWithGuards();
           ++seed;
-          const size_t most = count > kShortInlinePieces ? 7000 : 100000;
+          const size_t most = count > kMiddleInlinePieces ? 7000 : 100000;
           const auto pieces = randomPieces(from, to, count, most, seed, vectors);
-          EXPECT_TRUE(count <= kShortInlinePieces || pieces.size() == count);
+          EXPECT_TRUE(count <= kMiddleInlinePieces || pieces.size() == count);
           CopyLaunch launch = launchOf(ctas, threads);
           launch.pieces = pieces.data();
           launch.pieceCount = static_cast<uint32_t>(pieces.size());

@@ -1,100 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The contract of all links, held by the one between GPUs: it maps everything, performs nothing,
-// and leaves the rights to the initiator. With the addresses of one process, and with descriptors
-// as between two.
-#include <cuda_runtime_api.h>
+// and leaves the rights to the initiator. With memory of each kind that it carries, by the
+// addresses of one process, by what travels between two, and between two.
+#include <bit>
 
-#include "peerlane/memory/cuda_mapping.h"
-#include "peerlane/os/cuda.h"
-#include "peerlane/transport/cuda_ipc/cuda_ipc_transport.h"
-#include "tests/contract/transport_pair.h"
+#include "peerlane/memory/device_pin.h"
+#include "peerlane/memory/gpu_list.h"
+#include "peerlane/os/process.h"
+#include "tests/gpu/far_process.h"
+#include "tests/gpu/far_side.h"
+#include "tests/gpu/link_side.h"
+
+namespace peerlane::gputest {
+namespace {
+
+// Which memory, and how far the two sides are from each other.
+enum class Distance { kOneProcess, kAsIfBetweenTwo, kBetweenTwo };
+struct Tried {
+  MemoryKind kind;
+  Distance distance;
+};
+
+// One side's half as the contract sees it. Whoever lets go of what was attached detaches it, as
+// sessions do, before its owner frees it.
+class SideLink final : public Link {
+ public:
+  SideLink(LinkSide& mine, LinkSide& other, bool asksForChunks)
+      : mine_(mine), other_(other), asksForChunks_(asksForChunks) {}
+
+  const LinkTraits& traits() const override { return mine_.traits(); }
+  Result<Grant> grant(RegionGrant region, const Fd& backing) override {
+    return mine_.grant(std::move(region), backing);
+  }
+  Result<RemoteMemory> attach(Grant grant) override {
+    std::vector<VmmHandle> chunks;
+    if (asksForChunks_) chunks = other_.chunksOf(grant.region);
+    PEERLANE_ASSIGN(RemoteMemory memory, mine_.attach(std::move(grant), std::move(chunks)));
+    memory.hold =
+        std::shared_ptr<PinSlot>(new PinSlot, [&side = mine_, key = memory.linkKey](PinSlot* slot) {
+          delete slot;
+          side.detach(key);
+        });
+    return memory;
+  }
+  void detach(RemoteMemory& memory) override {
+    memory.mapped = nullptr;
+    memory.hold.reset();
+  }
+  bool poll() override { return false; }
+  Status health() const override { return Status::ok(); }
+  void close(Code /*code*/) override {}
+  Served serve(AgentWork& work) override {
+    work.code = Code::kInternal;  // everything it attaches is mapped
+    return Served::kDone;
+  }
+
+ private:
+  LinkSide& mine_;
+  LinkSide& other_;
+  const bool asksForChunks_;
+};
+
+class CudaIpcPair final : public LinkPair {
+ public:
+  CudaIpcPair(const Tried& tried, int gpus)
+      : process_(ProcessHandle::open(peerOf(tried)).value()),
+        near_(0, tried.kind, factsOf(tried, true)),
+        other_(makeOther(tried, gpus > 1 ? 1 : 0)),
+        first_(near_, *other_, tried.distance != Distance::kOneProcess),
+        second_(*other_, near_, tried.distance != Distance::kOneProcess) {
+    Offer mine = near_.offer();
+    near_.complete(other_->offer());
+    other_->complete(std::move(mine));
+  }
+
+  Link& link(int side) override { return side == 0 ? first_ : second_; }
+  FakeRegions& regions(int side) override { return regions_[side]; }
+  LinkMemory allocate(int side, size_t bytes) override { return this->side(side).allocate(bytes); }
+  DataPath& dataPath(int side) override { return this->side(side).path(); }
+
+ private:
+  static pid_t peerOf(const Tried& tried) {
+    return tried.distance == Distance::kBetweenTwo ? FarProcess::instance().pid() : getpid();
+  }
+  PeerFacts factsOf(const Tried& tried, bool initiator) const {
+    PeerFacts facts;
+    facts.unixSocket = true;
+    facts.sameProcess = tried.distance == Distance::kOneProcess;
+    facts.initiator = initiator;
+    facts.credentials.pid = peerOf(tried);
+    facts.pidFd = process_.fd();
+    return facts;
+  }
+  std::unique_ptr<LinkSide> makeOther(const Tried& tried, int gpu) const {
+    if (tried.distance == Distance::kBetweenTwo) return std::make_unique<FarSide>(gpu, tried.kind);
+    return std::make_unique<NearSide>(gpu, tried.kind, factsOf(tried, false));
+  }
+  LinkSide& side(int side) { return side == 0 ? near_ : *other_; }
+
+  const ProcessHandle process_;
+  NearSide near_;
+  const std::unique_ptr<LinkSide> other_;
+  SideLink first_;
+  SideLink second_;
+  FakeRegions regions_[2];
+};
+
+bool isOffered(MemoryKind kind) {
+  if (!isByFabric(kind)) return true;
+  return tryFabricHandles(0).isOk();
+}
+
+// Everything that travels. A legacy handle does not open in the process that made it, and an
+// allocation of a pool is not imported there.
+std::vector<Tried> everything() {
+  std::vector<Tried> all;
+  for (const MemoryKind kind :
+       {MemoryKind::kCudaDescriptor, MemoryKind::kCudaHandle, MemoryKind::kCudaPool,
+        MemoryKind::kCudaFabric, MemoryKind::kCudaChunks, MemoryKind::kCudaFabricChunks}) {
+    all.push_back({kind, Distance::kOneProcess});
+    if (kind != MemoryKind::kCudaHandle && kind != MemoryKind::kCudaPool)
+      all.push_back({kind, Distance::kAsIfBetweenTwo});
+    all.push_back({kind, Distance::kBetweenTwo});
+  }
+  return all;
+}
+
+MakeLinkPair pairOf(const Tried& tried) {
+  return [tried]() -> std::unique_ptr<LinkPair> {
+    const auto gpus = listGpus();
+    if (!gpus.isOk() || gpus->empty() || !isOffered(tried.kind)) return nullptr;
+    return std::make_unique<CudaIpcPair>(tried, static_cast<int>(gpus->size()));
+  };
+}
+
+std::vector<MakeLinkPair> pairs() {
+  std::vector<MakeLinkPair> all;
+  for (const Tried& tried : everything()) all.push_back(pairOf(tried));
+  return all;
+}
+
+std::string nameOfPair(const testing::TestParamInfo<MakeLinkPair>& info) {
+  const Tried tried = everything()[info.index];
+  std::string name;
+  switch (tried.kind) {
+    case MemoryKind::kCudaDescriptor: name = "Vmm"; break;
+    case MemoryKind::kCudaHandle: name = "CudaMalloc"; break;
+    case MemoryKind::kCudaPool: name = "Pool"; break;
+    case MemoryKind::kCudaFabric: name = "Fabric"; break;
+    case MemoryKind::kCudaChunks: name = "Chunks"; break;
+    default: name = "FabricChunks";
+  }
+  switch (tried.distance) {
+    case Distance::kOneProcess: return name + "InOneProcess";
+    case Distance::kAsIfBetweenTwo: return name + "AsIfBetweenTwo";
+    case Distance::kBetweenTwo: break;
+  }
+  return name + "BetweenTwo";
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
 
 namespace peerlane {
 namespace {
 
-using Gpu = std::shared_ptr<const cuda::PrimaryContext>;
-
-void must(cudaError_t error) {
-  PEERLANE_CHECK(error == cudaSuccess);
-}
-
-// Copies as the GPU of one side does. A word is stored or read by a copy that nothing overtakes.
-class CudaPath final : public DataPath {
- public:
-  explicit CudaPath(Gpu gpu) : gpu_(std::move(gpu)) {}
-
-  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
-    const cuda::CurrentContext current(*gpu_);
-    must(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-    must(cudaStreamSynchronize(nullptr));
-  }
-  uint64_t load(const std::byte* word) override {
-    uint64_t value = 0;
-    copy(reinterpret_cast<std::byte*>(&value), word, sizeof(value));
-    return value;
-  }
-  void store(std::byte* word, uint64_t value, Width width) override {
-    copy(word, reinterpret_cast<const std::byte*>(&value), width == Width::k64 ? 8 : 4);
-  }
-  // Nobody else adds to the word.
-  void add(std::byte* word, uint64_t value) override {
-    const std::lock_guard lock(mutex_);
-    store(word, load(word) + value, Width::k64);
-  }
-
- private:
-  const Gpu gpu_;
-  std::mutex mutex_;
-};
-
-class CudaIpcPair final : public TransportPair {
- public:
-  CudaIpcPair(const Gpu& a, const Gpu& b, bool sameProcess)
-      : TransportPair(makeCudaIpcTransport({a}), makeCudaIpcTransport({b}), Config(), true,
-                      sameProcess),
-        gpus_{a, b},
-        paths_{CudaPath(a), CudaPath(b)} {}
-
-  LinkMemory allocate(int side, size_t bytes) override {
-    // In the middle of an allocation.
-    constexpr size_t kOffset = 192;
-    auto mapping = CudaMapping::create(kOffset + bytes, *gpus_[side]).value();
-    const cuda::CurrentContext current(*gpus_[side]);
-    LinkMemory memory;
-    memory.bytes = {mapping->data() + kOffset, bytes};
-    memory.fdOffset = kOffset;
-    memory.kind = MemoryKind::kCudaDescriptor;
-    memory.backing = exportDescriptor(mapping->data()).value();
-    memory.device = {DeviceKind::kCuda, gpus_[side]->gpu()};
-    memory.backingBytes = mapping->bytes();
-    memory.identity = cuda::identityOf(mapping->data());
-    memory.owner = std::move(mapping);
-    return memory;
-  }
-  DataPath& dataPath(int side) override { return paths_[side]; }
-
- private:
-  const Gpu gpus_[2];
-  CudaPath paths_[2];
-};
-
-MakeLinkPair cudaIpc(bool sameProcess) {
-  return [sameProcess]() -> std::unique_ptr<LinkPair> {
-    const auto gpus = cuda::gpus();
-    if (!gpus.isOk() || gpus->empty()) return nullptr;
-    const auto retained = [](int gpu) {
-      return std::make_shared<const cuda::PrimaryContext>(
-          cuda::PrimaryContext::retain(gpu).value());
-    };
-    const Gpu first = retained(0);
-    return std::make_unique<CudaIpcPair>(first, gpus->size() > 1 ? retained(1) : first,
-                                         sameProcess);
-  };
-}
-
-INSTANTIATE_TEST_SUITE_P(CudaIpc, LinkContract, testing::Values(cudaIpc(false)));
-INSTANTIATE_TEST_SUITE_P(CudaIpcInOneProcess, LinkContract, testing::Values(cudaIpc(true)));
+INSTANTIATE_TEST_SUITE_P(CudaIpc, LinkContract, testing::ValuesIn(gputest::pairs()),
+                         gputest::nameOfPair);
 // Performed by an agent, checked by the owner, on their way: not where everything is mapped.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AgentLinkContract);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OwnerLinkContract);
@@ -102,3 +175,40 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WireLinkContract);
 
 }  // namespace
 }  // namespace peerlane
+
+namespace peerlane::gputest {
+namespace {
+
+// What a peer may send in place of a fabric handle fails its import, and nothing else.
+TEST(CudaIpcLink, RefusesForgedFabricHandles) {
+  const Tried tried{MemoryKind::kCudaFabric, Distance::kAsIfBetweenTwo};
+  const std::unique_ptr<LinkPair> pair = pairOf(tried)();
+  if (!pair) GTEST_SKIP() << "needs fabric handles";
+  const LinkMemory memory = pair->allocate(1, 4096);
+  const auto attach = [&](std::vector<std::byte> handle) {
+    Grant grant;
+    grant.region = pair->regions(1).add(memory.bytes, Access::kRemoteReadWrite);
+    grant.region.kind = memory.kind;
+    grant.region.fdOffset = memory.fdOffset;
+    grant.region.device = memory.device;
+    grant.region.backingBytes = memory.backingBytes;
+    grant.region.identity = memory.identity;
+    grant.region.handle = std::move(handle);
+    return pair->link(0).attach(std::move(grant)).status();
+  };
+  std::vector<std::byte> forged = memory.handle;
+  forged[5] ^= std::byte{0x55};
+  const Status refused = attach(forged);
+  EXPECT_FALSE(refused.isOk());
+  EXPECT_NE(refused.message().find("the fabric handle leads to no memory"), std::string_view::npos)
+      << refused.toString();
+  for (const size_t length : {size_t{0}, size_t{63}, size_t{65}}) {
+    std::vector<std::byte> other = memory.handle;
+    other.resize(length);
+    EXPECT_EQ(attach(other).code(), Code::kCorrupt) << length;
+  }
+  EXPECT_TRUE(attach(memory.handle).isOk());
+}
+
+}  // namespace
+}  // namespace peerlane::gputest

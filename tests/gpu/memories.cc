@@ -36,6 +36,14 @@ std::byte* fromPool(Device device, size_t bytes) {
   return static_cast<std::byte*>(at);
 }
 
+CUmemAllocationHandleType typesOf(Export as) {
+  unsigned types = 0;
+  if (as == Export::kDescriptor || as == Export::kBoth)
+    types |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (as == Export::kFabric || as == Export::kBoth) types |= CU_MEM_HANDLE_TYPE_FABRIC;
+  return static_cast<CUmemAllocationHandleType>(types);
+}
+
 // Not for what Context::allocate gives.
 std::byte* obtain(Device device, Memory memory, size_t bytes) {
   static std::vector<std::unique_ptr<std::byte[]>> heap;
@@ -52,9 +60,11 @@ std::byte* obtain(Device device, Memory memory, size_t bytes) {
           std::make_unique<Segment>(device.index, chunks((bytes + kOffset) / (2 << 20) + 1)));
       return segments.back()->data() + kOffset;
     case Memory::kPool: return fromPool(device, bytes);
+    case Memory::kFabric:
     case Memory::kPrivate:
-      segments.push_back(std::make_unique<Segment>(
-          device.index, chunks(1, (bytes / (2 << 20) + 1) * (2 << 20)), /*notExportable=*/0));
+      segments.push_back(
+          std::make_unique<Segment>(device.index, chunks(1, (bytes / (2 << 20) + 1) * (2 << 20)),
+                                    memory == Memory::kFabric ? Export::kFabric : Export::kNone));
       return segments.back()->data();
     case Memory::kMemfd: at = mapMemfd(bytes); break;
     case Memory::kPinned:
@@ -77,6 +87,7 @@ std::string nameOf(Memory memory) {
     case Memory::kSmall: return "SmallAllocation";
     case Memory::kChunks: return "Chunks";
     case Memory::kPool: return "Pool";
+    case Memory::kFabric: return "Fabric";
     case Memory::kPrivate: return "Private";
     case Memory::kShared: return "Shared";
     case Memory::kMemfd: return "Memfd";
@@ -108,14 +119,14 @@ std::vector<size_t> chunks(size_t count, size_t bytes) {
   return std::vector<size_t>(count, bytes);
 }
 
-Segment::Segment(int gpu, std::vector<size_t> sizes, size_t notExportable)
+Segment::Segment(int gpu, std::vector<size_t> sizes, Export as)
     : gpu_(gpu), sizes_(std::move(sizes)), mapped_(sizes_.size()) {
   bytes_ = std::accumulate(sizes_.begin(), sizes_.end(), size_t{0});
   mustDriver(cuda::api().cuMemAddressReserve(&base_, bytes_, 0, 0, 0), "cuMemAddressReserve");
   size_t at = 0;
   for (size_t i = 0; i < sizes_.size(); at += sizes_[i++]) {
     offsets_.push_back(at);
-    map(i, i != notExportable);
+    map(i, as);
   }
 }
 
@@ -124,11 +135,11 @@ Segment::~Segment() {
   mustDriver(cuda::api().cuMemAddressFree(base_, bytes_), "cuMemAddressFree");
 }
 
-void Segment::map(size_t i, bool exportable) {
+void Segment::map(size_t i, Export as) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_};
-  if (exportable) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = typesOf(as);
   CUmemGenericAllocationHandle handle = 0;
   mustDriver(cuda::api().cuMemCreate(&handle, sizes_[i], &properties, 0), "cuMemCreate");
   mustDriver(cuda::api().cuMemMap(base_ + offsets_[i], sizes_[i], 0, handle, 0), "cuMemMap");

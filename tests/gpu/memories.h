@@ -20,6 +20,7 @@ enum class Memory {
   kSmall,      // cudaMalloc; for less than the driver's granule of 2 MiB
   kChunks,     // VMM chunks side by side, from some offset in the first on
   kPool,       // cudaMallocAsync, of a pool that was made for export
+  kFabric,     // VMM, made for export by fabric handle alone
   kPrivate,    // VMM, not made for export
   kShared,     // Context::allocate on the host
   kMemfd,      // mapped by the test
@@ -35,18 +36,20 @@ constexpr bool isOfGpu(Memory memory) {
 std::byte* mapMemfd(size_t bytes);
 Region makeRegion(Context& context, Device device, Memory memory, size_t bytes);
 
+// As what VMM memory is made to leave its process.
+enum class Export { kNone, kDescriptor, kFabric, kBoth };
+
 // Reserved addresses with VMM chunks mapped side by side, as PyTorch's expandable segments are.
 class Segment {
  public:
-  // The chunk `notExportable`, if there is one, is not made for export.
-  Segment(int gpu, std::vector<size_t> sizes, size_t notExportable = SIZE_MAX);
+  Segment(int gpu, std::vector<size_t> sizes, Export as = Export::kDescriptor);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(base_); }
   size_t bytes() const { return bytes_; }
-  void map(size_t i, bool exportable = true);
+  void map(size_t i, Export as = Export::kDescriptor);
   void unmap(size_t i);
 
  private:

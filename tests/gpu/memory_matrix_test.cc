@@ -16,9 +16,14 @@ namespace {
 
 // A new kind is one line here, and one in wayBetween if bytes take another way to it.
 constexpr Memory kKinds[] = {
-    Memory::kVmm,  Memory::kMalloc,  Memory::kOddOffset, Memory::kSmall,  Memory::kChunks,
-    Memory::kPool, Memory::kPrivate, Memory::kShared,    Memory::kPinned, Memory::kHeap,
+    Memory::kVmm,    Memory::kMalloc, Memory::kOddOffset, Memory::kSmall,
+    Memory::kChunks, Memory::kPool,   Memory::kPrivate,   Memory::kShared,
+    Memory::kPinned, Memory::kHeap,   Memory::kFabric,
 };
+// The last one is not everywhere.
+size_t kindCount() {
+  return std::size(kKinds) - (whyNoFabric().empty() ? 0 : 1);
+}
 
 struct Way {
   std::vector<std::string> engines;  // any of which may move the bytes, as the metrics say
@@ -168,6 +173,10 @@ void tryPair(const Meeting& side, const Line& line, const Region& region, const 
 
 TEST_P(MemoryMatrix, ToEveryKind) {
   PEERLANE_NEEDS_GPUS(1);
+  if (GetParam().here == Memory::kFabric) {
+    PEERLANE_NEEDS_FABRIC();
+  }
+  const size_t kinds = kindCount();
   const auto active = [&](const Line& line) {
     if (GetParam().isStrict) setenv("PEERLANE_STRICT", "1", 1);
     const Meeting side(0, line);
@@ -175,16 +184,15 @@ TEST_P(MemoryMatrix, ToEveryKind) {
     const Region region = makeRegion(*side.context, side.device, here, bytesOf(here));
     // All of the other side's, before anything moves.
     std::vector<RemoteRegion> remotes;
-    for (size_t i = 0; i < std::size(kKinds); ++i)
-      remotes.push_back(exchange(side.peer, region, line));
-    for (size_t there = 0; there < std::size(kKinds); ++there)
+    for (size_t i = 0; i < kinds; ++i) remotes.push_back(exchange(side.peer, region, line));
+    for (size_t there = 0; there < kinds; ++there)
       tryPair(side, line, region, GetParam(), remotes[there], there);
     line.send("0 end 0 0 0");
   };
   const auto passive = [&](const Line& line) {
     const Meeting side(1, line);
     std::vector<Region> regions;
-    for (const Memory memory : kKinds) {
+    for (const Memory memory : std::span(kKinds).first(kinds)) {
       regions.push_back(makeRegion(*side.context, side.device, memory, bytesOf(memory)));
       (void)exchange(side.peer, regions.back(), line);
     }

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "peerlane/memory/gpu_list.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/unix_peer.h"
 
@@ -135,6 +136,30 @@ int gpuCount() {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
   }();
   return counted;
+}
+
+std::string whyNoFabric() {
+  static const std::string asked = [] {
+    int ends[2];
+    if (pipe(ends) != 0) return std::string("no pipe to ask a child by");
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::string why(tryFabricHandles(0).message());
+      std::_Exit(write(ends[1], why.data(), why.size()) == static_cast<ssize_t>(why.size()) ? 0
+                                                                                            : 1);
+    }
+    close(ends[1]);
+    std::string why;
+    char piece[256];
+    for (ssize_t got = 0; (got = read(ends[0], piece, sizeof(piece))) > 0;)
+      why.append(piece, static_cast<size_t>(got));
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? why : "the child that was asked failed";
+  }();
+  return asked;
 }
 
 bool runTwo(const SideFunction& first, const SideFunction& second, int seconds) {

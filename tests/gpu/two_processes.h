@@ -74,6 +74,15 @@ bool runWithVictims(const std::function<void(const Victims& victims)>& survivor,
   }                                                 \
   static_assert(true)
 
+// Why memory does not travel by fabric handle here, asked in a child; empty: it does.
+std::string whyNoFabric();
+#define PEERLANE_NEEDS_FABRIC()                                                   \
+  PEERLANE_NEEDS_GPUS(1);                                                         \
+  if (const std::string why = ::peerlane::gputest::whyNoFabric(); !why.empty()) { \
+    GTEST_SKIP() << "needs fabric handles: " << why;                              \
+  }                                                                               \
+  static_assert(true)
+
 // --- Inside a side ---
 
 // The second of two sides uses the second GPU where there is one.

@@ -95,10 +95,11 @@ class FakeSpace final : public ChunkSpace {
   explicit FakeSpace(std::vector<Mapped>& log, bool& ended) : log_(log), ended_(ended) {}
   ~FakeSpace() override { ended_ = true; }
   std::byte* data() const override { return reinterpret_cast<std::byte*>(uintptr_t{0x1000'0000}); }
-  Status map(uint64_t offset, std::span<const uint64_t> sizes, std::vector<Fd> fds) override {
-    EXPECT_EQ(sizes.size(), fds.size());
-    for (const Fd& fd : fds)
-      if (!fd) return Status(Code::kCorrupt, "no descriptor");
+  Status map(uint64_t offset, std::span<const uint64_t> sizes,
+             std::vector<VmmHandle> handles) override {
+    EXPECT_EQ(sizes.size(), handles.size());
+    for (const VmmHandle& handle : handles)
+      if (!handle.fd && handle.fabric.empty()) return Status(Code::kCorrupt, "no handle");
     log_.push_back({offset, {sizes.begin(), sizes.end()}});
     return Status::ok();
   }
@@ -115,9 +116,9 @@ struct ChunkMapTest : ::testing::Test {
   std::unique_ptr<ChunkMap> chunks = std::make_unique<ChunkMap>(
       runsOf({{2 * kMiB, 8}}), kMiB, 29 * kMiB / 2, std::make_unique<FakeSpace>(log, ended));
 
-  static std::vector<Fd> fds(size_t count) {
-    std::vector<Fd> all;
-    for (size_t i = 0; i < count; ++i) all.push_back(makeEventFd().value());
+  static std::vector<VmmHandle> handles(size_t count) {
+    std::vector<VmmHandle> all;
+    for (size_t i = 0; i < count; ++i) all.push_back({makeEventFd().value(), {}});
     return all;
   }
 };
@@ -137,7 +138,7 @@ TEST_F(ChunkMapTest, CoversWhatIsMapped) {
   EXPECT_FALSE(chunks->covers(0, 1));
   (void)chunks->ask(0, 4 * kMiB);
   EXPECT_FALSE(chunks->covers(0, 1));
-  EXPECT_OK(chunks->map(1, fds(2)));
+  EXPECT_OK(chunks->map(1, handles(2)));
   ASSERT_EQ(log.size(), 1u);
   EXPECT_EQ(log[0].offset, 2 * kMiB);
   EXPECT_EQ(log[0].sizes, (std::vector<uint64_t>{2 * kMiB, 2 * kMiB}));
@@ -146,8 +147,8 @@ TEST_F(ChunkMapTest, CoversWhatIsMapped) {
   EXPECT_FALSE(chunks->covers(kMiB, 4 * kMiB + 1));
   EXPECT_EQ(chunks->mapped(), 2u);
   EXPECT_FALSE(chunks->complete());
-  EXPECT_OK(chunks->map(0, fds(1)));
-  EXPECT_OK(chunks->map(3, fds(5)));
+  EXPECT_OK(chunks->map(0, handles(1)));
+  EXPECT_OK(chunks->map(3, handles(5)));
   EXPECT_TRUE(chunks->complete());
   EXPECT_TRUE(chunks->covers(0, 29 * kMiB / 2));
   EXPECT_FALSE(ended);
@@ -164,8 +165,8 @@ TEST_F(ChunkMapTest, WhatWillNotComeIsToldToThoseWhoNeedIt) {
   EXPECT_EQ(chunks->failure(8 * kMiB, kMiB).code(), Code::kClosed);
   EXPECT_OK(chunks->failure(9 * kMiB, kMiB));
   EXPECT_EQ(chunks->ask(5 * kMiB, 4 * kMiB), Ranges());  // not again
-  // A descriptor that cannot be mapped takes its message with it.
-  std::vector<Fd> bad = fds(1);
+  // A handle that cannot be mapped takes its message with it.
+  std::vector<VmmHandle> bad = handles(1);
   bad.emplace_back();
   EXPECT_EQ(chunks->map(6, std::move(bad)).code(), Code::kCorrupt);
   EXPECT_FALSE(chunks->covers(11 * kMiB, 1));
@@ -182,7 +183,7 @@ TEST_F(ChunkMapTest, ManyThreads) {
       for (const auto& range : chunks->ask(0, 29 * kMiB / 2)) asked += range.count;
       while (!chunks->covers(0, 29 * kMiB / 2)) std::this_thread::yield();
     });
-  for (uint64_t i = 0; i < 8; ++i) EXPECT_OK(chunks->map(i, fds(1)));
+  for (uint64_t i = 0; i < 8; ++i) EXPECT_OK(chunks->map(i, handles(1)));
   for (std::thread& poster : posters) poster.join();
   EXPECT_LE(asked, 8u);
 }

@@ -43,7 +43,7 @@ std::vector<ControlMessage> everyMessage() {
       control::UserMessage{77, pattern(4096)},
       control::TransferFault{12, Code::kCorrupt, "lane is broken"},
       control::ChunkRequest{13, 14, 15, 4000, 16},
-      control::ChunkReply{13, Code::kClosed, "it was freed", 4000, 16, 3},
+      control::ChunkReply{13, Code::kClosed, "it was freed", 4000, 16, 3, pattern(128)},
       control::StagingRequest{14, 1 << 24},
       control::StagingReply{14, Code::kOutOfMemory, "there is none", 15, 16, 1 << 24},
       control::StagedMove{15, true, 4096, {{1, 2, 3, 4}, {5, 6, 7, uint64_t{1} << 40}}},
@@ -93,6 +93,7 @@ void expectWithinLimits(const ControlMessage& message) {
     EXPECT_LE(chunks->count, control::kMaxDescriptors);
     EXPECT_LE(chunks->fdCount, control::kMaxDescriptors);
     text(chunks->reason);
+    blob(chunks->handles);
   } else if (const auto* move = std::get_if<control::StagedMove>(&message)) {
     EXPECT_LE(move->pieces.size(), control::kMaxPieces);
   } else if (const auto* moved = std::get_if<control::StagedMoveDone>(&message)) {
@@ -145,6 +146,13 @@ TEST(ControlMessage, NamesAndTypeNumbersAreStable) {
   EXPECT_EQ(controlName(control::UnknownMessage{200}), "UnknownMessage");
 }
 
+Bytes bytesOf(const std::string& hex) {
+  Bytes bytes;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
 TEST(ControlMessage, GoldenBytesAreStillReadable) {
   const std::pair<std::string, size_t> golden[] = {
       {"0c00000008000e000700080008000000000000010c00000000000600080004000600000004000000"
@@ -170,10 +178,7 @@ TEST(ControlMessage, GoldenBytesAreStillReadable) {
        13},
   };
   for (const auto& [hex, index] : golden) {
-    Bytes bytes;
-    for (size_t i = 0; i < hex.size(); i += 2)
-      bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-    auto message = decodeControl(bytes);
+    auto message = decodeControl(bytesOf(hex));
     ASSERT_TRUE(message.isOk()) << message.status().toString();
     ControlMessage expected = everyMessage()[index];
     if (auto* reply = std::get_if<control::ImportReply>(&expected)) {
@@ -183,8 +188,23 @@ TEST(ControlMessage, GoldenBytesAreStillReadable) {
       reply->identity = 0;
       reply->handle.clear();
     }
+    // The same before fabric handles were.
+    if (auto* chunks = std::get_if<control::ChunkReply>(&expected)) chunks->handles.clear();
     EXPECT_TRUE(*message == expected) << index;
   }
+}
+
+TEST(ControlMessage, GoldenBytesOfFabricHandlesAreStillReadable) {
+  const auto message = decodeControl(
+      bytesOf("100000000000000008000e0007000800080000000000000e18000000000012002400100000000400"
+              "1800080000000c0012000000a400000002000000180000000d00000000000000a00f000000000000"
+              "000000008000000001080f161d242b323940474e555c636a71787f868d949ba2a9b0b7bec5ccd3da"
+              "e1e8eff6fd040b121920272e353c434a51585f666d747b828990979ea5acb3bac1c8cfd6dde4ebf2"
+              "f900070e151c232a31383f464d545b626970777e858c939aa1a8afb6bdc4cbd2d9e0e7eef5fc030a"
+              "11181f262d343b424950575e656c737a0000000000000000"));
+  ASSERT_TRUE(message.isOk()) << message.status().toString();
+  EXPECT_TRUE(*message ==
+              ControlMessage(control::ChunkReply{13, Code::kOk, "", 4000, 2, 0, pattern(128)}));
 }
 
 TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {
@@ -207,6 +227,8 @@ TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {
        "StagedMove.pieces count is 513; at most 512"},
       {control::ChunkReply{1, Code::kOk, "", 0, 254, 0}, "ChunkReply.count is 254"},
       {control::ChunkReply{1, Code::kOk, "", 0, 1, 254}, "ChunkReply.fdCount is 254"},
+      {control::ChunkReply{1, Code::kOk, "", 0, 1, 0, pattern(4097)},
+       "ChunkReply.handles length is 4097"},
       {control::UnknownMessage{44}, "unknown type 44"},
       {control::Offers{std::vector<control::LinkOffer>(16, {"a", pattern(4096), 0})},
        "Offers message length"},
@@ -282,6 +304,13 @@ TEST(ControlMessage, DecodeNamesTheFieldOutsideItsLimit) {
     expectCorrupt(finished(builder, schema::Message::ChunkReply,
                            schema::CreateChunkReply(builder, 1, 0, 0, 2, 1, 254).Union()),
                   "ChunkReply.fdCount is 254; at most 253");
+  }
+  {
+    FlatBufferBuilder builder;
+    const auto handles = builder.CreateVector(std::vector<uint8_t>(4097));
+    expectCorrupt(finished(builder, schema::Message::ChunkReply,
+                           schema::CreateChunkReply(builder, 1, 0, 0, 2, 1, 0, handles).Union()),
+                  "ChunkReply.handles length is 4097; at most 4096");
   }
   for (const size_t count :
        {17u, 61u}) {  // the same table again and again: small bytes, many values

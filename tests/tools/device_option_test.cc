@@ -136,6 +136,32 @@ TEST(DoctorGpuChecks, ComparesDriverAndRuntime) {
   EXPECT_NE(old.advice.find("580"), std::string::npos) << old.advice;
 }
 
+TEST(DoctorGpuChecks, TriesFabricHandlesWhereTheDriverHasThem) {
+  using State = Finding::State;
+  const auto works = [](int) { return Status::ok(); };
+  const auto fails = [](int gpu) {
+    return Status(Code::kNotSupported, "cuda:" + std::to_string(gpu) + ": not permitted");
+  };
+  const auto asked = [](int) {
+    ADD_FAILURE() << "asked";
+    return Status::ok();
+  };
+  EXPECT_EQ(fabricFinding({{.index = 0}, {.index = 1}}, asked).state, State::kAbsent);
+  const std::vector<Gpu> two{{.index = 0, .fabricHandles = true},
+                             {.index = 1, .fabricHandles = true}};
+  const Finding good = fabricFinding(two, works);
+  EXPECT_EQ(good.state, State::kWorks);
+  for (const char* part : {"cuda:0, cuda:1", "unverified"})
+    EXPECT_NE(good.text.find(part), std::string::npos) << good.text;
+  const Finding bad = fabricFinding(two, fails);
+  EXPECT_EQ(bad.state, State::kAbsent);
+  for (const char* part : {"cuda:0: not permitted; cuda:1: not permitted", "imex-channels"})
+    EXPECT_NE(bad.text.find(part), std::string::npos) << bad.text;
+  const Finding half = fabricFinding(two, [&](int gpu) { return gpu == 0 ? works(0) : fails(1); });
+  EXPECT_EQ(half.state, State::kWorks);
+  EXPECT_NE(half.text.find("cuda:1: not permitted"), std::string::npos) << half.text;
+}
+
 TEST(DoctorGpuChecks, WarnsOfWhatDeadlocks) {
   using State = Finding::State;
   EXPECT_EQ(queueFinding(nullptr).state, State::kWorks);

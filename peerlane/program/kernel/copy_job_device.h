@@ -27,7 +27,7 @@ struct CopyJob {
   Source source;
 };
 
-static_assert(sizeof(CopyJob<InlinePieces<kShortInlinePieces>>) <= 4096);
+static_assert(sizeof(CopyJob<InlinePieces<kMiddleInlinePieces>>) <= 4096);
 // From CUDA 12.1 on, on devices of sm_70 and newer.
 static_assert(sizeof(CopyJob<InlinePieces<kInlinePieces>>) <= 32764, "a launch's parameters");
 
@@ -42,8 +42,9 @@ inline constexpr uint32_t kMaxCtas = kReleasedUnit - 1;
 
 enum CopySource : uint32_t {
   kOnePiece,
+  kShortInlineList,
+  kMiddleInlineList,
   kInlineList,
-  kLongInlineList,
   kListInMemory,
   kBlocks,
   kCopySources

@@ -51,11 +51,14 @@ __global__ void __launch_bounds__(kMaxThreads)
   awaitKernelBefore();
   const bool ready = isReady(job.frame);
   if (ready) {
+    // In turns: all blocks of threads are near each other in memory, and few of them are faster so.
     const CopyPiece& piece = job.source.piece;
-    const Share share = shareOf(job.frame);
+    const uint64_t tiles = copyTiles(piece.bytes);
+    const uint32_t warps = blockDim.x / device::kWarpLanes;
 #pragma unroll 1
-    for (uint64_t tile = share.begin + share.offset; tile < share.end; tile += share.stride)
-      device::warpCopyTile(piece.from, piece.to, piece.bytes, tile, copyTiles(piece.bytes));
+    for (uint64_t tile = uint64_t{blockIdx.x} * warps + threadIdx.x / device::kWarpLanes;
+         tile < tiles; tile += uint64_t{gridDim.x} * warps)
+      device::warpCopyTile(piece.from, piece.to, piece.bytes, tile, tiles);
   }
   finish(job.frame, !ready);
 }
@@ -237,16 +240,22 @@ const void* address(Function* function) {
 
 const void* threadKernelFor(CopySource source) {
   static const void* const kernels[kCopySources] = {
-      address(&onePieceKernel), address(&listKernel<InlinePieces<kShortInlinePieces>>),
-      address(&listKernel<InlinePieces<kInlinePieces>>), address(&listKernel<ListedPieces>),
+      address(&onePieceKernel),
+      address(&listKernel<InlinePieces<kShortInlinePieces>>),
+      address(&listKernel<InlinePieces<kMiddleInlinePieces>>),
+      address(&listKernel<InlinePieces<kInlinePieces>>),
+      address(&listKernel<ListedPieces>),
       address(&listKernel<EqualBlocks>)};
   return kernels[source];
 }
 
 const void* bulkKernelFor(CopySource source) {
   static const void* const kernels[kCopySources] = {
-      address(&bulkKernel<OnePiece>), address(&bulkKernel<InlinePieces<kShortInlinePieces>>),
-      address(&bulkKernel<InlinePieces<kInlinePieces>>), address(&bulkKernel<ListedPieces>),
+      address(&bulkKernel<OnePiece>),
+      address(&bulkKernel<InlinePieces<kShortInlinePieces>>),
+      address(&bulkKernel<InlinePieces<kMiddleInlinePieces>>),
+      address(&bulkKernel<InlinePieces<kInlinePieces>>),
+      address(&bulkKernel<ListedPieces>),
       address(&bulkKernel<EqualBlocks>)};
   return kernels[source];
 }

@@ -21,9 +21,10 @@ struct CopyPiece {
   uint64_t bytes = 0;
 };
 
-// So many pieces travel in the launch's parameters; the caller's array is free after the call. More
-// than the short ones cost the host half a microsecond more.
-inline constexpr uint32_t kShortInlinePieces = 128;
+// So many pieces travel in the launch's parameters; the caller's array is free after the call. The
+// driver copies all parameters of a kernel, used or not, so there are kernels of three sizes.
+inline constexpr uint32_t kShortInlinePieces = 32;
+inline constexpr uint32_t kMiddleInlinePieces = 128;
 inline constexpr uint32_t kInlinePieces = 512;
 
 // Pieces in memory that the device reads when the kernel runs (its own, or pinned host memory).

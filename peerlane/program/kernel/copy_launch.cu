@@ -99,7 +99,6 @@ bool liesAlike(const std::byte* from, const std::byte* to) {
   return ((reinterpret_cast<uintptr_t>(from) ^ reinterpret_cast<uintptr_t>(to)) & 15) == 0;
 }
 
-// The launch copies all of a job, whatever of it is used: so there is a short one.
 template <uint32_t kMost>
 Status launchInline(const CopyLaunch& launch, const LoadedDevice& device, bool bulk,
                     CopySource source) {
@@ -133,8 +132,10 @@ Status launchPieces(const CopyLaunch& launch, const LoadedDevice& device, bool b
                 job);
   }
   if (launch.pieceCount <= kShortInlinePieces)
-    return launchInline<kShortInlinePieces>(launch, device, bulk, kInlineList);
-  return launchInline<kInlinePieces>(launch, device, bulk, kLongInlineList);
+    return launchInline<kShortInlinePieces>(launch, device, bulk, kShortInlineList);
+  if (launch.pieceCount <= kMiddleInlinePieces)
+    return launchInline<kMiddleInlinePieces>(launch, device, bulk, kMiddleInlineList);
+  return launchInline<kInlinePieces>(launch, device, bulk, kInlineList);
 }
 
 // The widest access that all blocks allow, or 0 if they are no small blocks.

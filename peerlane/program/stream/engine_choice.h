@@ -17,8 +17,9 @@ struct EngineChoice {
   // costs the stream less than a kernel with its fences, whatever the size.
   uint64_t cePutBytes = 1;
   uint64_t ceGetBytes = 1;
-  // Contiguous puts behind others that are still under way on their stream. There copies by kernels
-  // follow each other closer than copies with a stored word behind each.
+  // Posts of plans, contiguous puts, on no stream of the user's, while others are still under way
+  // on that which is chosen: several streams carry kernels at once, but there is one copy engine
+  // for all of them. (Posts that are not prepared come too slowly for that.)
   uint64_t ceQueuedPutBytes = 8 << 20;
   uint64_t ceBlockBytes = 16 << 20;  // the same for each of several pieces
   uint64_t inlineBytes = 32 << 10;   // else, up to here: one small launch
@@ -30,7 +31,7 @@ struct EngineChoice {
     if (pieces != 0 && bytes / pieces >= ceBytes) return Engine::kCe;
     return bytes <= inlineBytes ? Engine::kInline : Engine::kSm;
   }
-  // For who has chosen the copy engine, once a stream has work before it.
+  // For who has chosen the copy engine, once one of the library's streams has work before it.
   bool prefersKernelWhenQueued(bool isPut, uint64_t pieces, uint64_t bytes) const {
     return isPut && pieces == 1 && bytes < ceQueuedPutBytes;
   }

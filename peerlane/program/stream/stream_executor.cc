@@ -184,9 +184,10 @@ Status StreamExecutor::open() {
 // The first import of a process is slow (milliseconds), whoever's memory it is: better now than
 // when the first peer connects.
 Status StreamExecutor::importOnce() {
-  PEERLANE_ASSIGN(Fd fd, exportDescriptor(slab_->data()));
-  if (!fd) return Status::ok();
-  return CudaMapping::importDescriptor(std::move(fd), slab_->bytes(), {&gpu_, 1}).status();
+  VmmHandle handle;
+  PEERLANE_ASSIGN(handle.fd, exportDescriptor(slab_->data()));
+  if (!handle.fd) return Status::ok();
+  return CudaMapping::importAllocation(handle, slab_->bytes(), {&gpu_, 1}).status();
 }
 
 bool StreamExecutor::owns(DeviceStream stream) {

@@ -20,6 +20,7 @@ namespace peerlane::stream {
 struct StreamLane {
   void* stream = nullptr;                       // CUstream
   uint64_t streamId = 0;                        // the driver's, never used twice
+  bool isOwn = false;                           // one of the library's streams
   std::atomic<uint64_t>* completion = nullptr;  // in pinned memory; written by the stream alone
   std::atomic<uint64_t>* fault = nullptr;       // beside it: the last post with a bad block number
   StreamWords words;

@@ -52,14 +52,14 @@ Result<StreamLane*> StreamLanes::of(DeviceStream given) {
       return Status(Code::kInvalidArgument,
                     "the stream is not one of cuda:" + std::to_string(gpu_->gpu()) +
                         ", where the memory lies");
-    return make(stream, id);
+    return make(stream, id, !given);
   }
   letGo(*found->second);
   return found->second;
 }
 
 // A new stream takes a place of its own, or that of one which has nothing under way.
-Result<StreamLane*> StreamLanes::make(void* stream, uint64_t id) {
+Result<StreamLane*> StreamLanes::make(void* stream, uint64_t id, bool isOwn) {
   StreamLane* lane = nullptr;
   if (lanes_.size() < kMost) {
     const size_t at = lanes_.size() * kWordBytes;
@@ -82,6 +82,7 @@ Result<StreamLane*> StreamLanes::make(void* stream, uint64_t id) {
   }
   lane->stream = stream;
   lane->streamId = id;
+  lane->isOwn = isOwn;
   lanesById_[id] = lane;
   return lane;
 }

@@ -39,7 +39,7 @@ class StreamLanes {
   void forgetWords(const std::byte* address, size_t bytes);
 
  private:
-  Result<StreamLane*> make(void* stream, uint64_t id);
+  Result<StreamLane*> make(void* stream, uint64_t id, bool isOwn);
   void letGo(StreamLane& lane);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;

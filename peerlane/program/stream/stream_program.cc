@@ -185,7 +185,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
                         ? Engine::kSm
                         : choice.choose(made->isPut_, count, made->bytes_);
   made->prefersKernelWhenQueued_ =
-      wishes.engine == Engine::kAuto &&
+      wishes.repeated && wishes.engine == Engine::kAuto &&
       choice.prefersKernelWhenQueued(made->isPut_, count, made->bytes_);
   if (made->engine_ == Engine::kInline) made->ctas_ = 1;
   // A few thread blocks read from afar faster by the copy hardware, and write faster without.

@@ -38,7 +38,7 @@ class StreamProgram final : public DeviceProgram {
   uint64_t counterAdd() const { return counterAdd_; }
   uint32_t ctas() const { return ctas_; }
   kernel::CopyMethod method() const { return method_; }
-  // Instead of the copy engine, on a stream that has posts under way.
+  // Instead of the copy engine, on a stream of the library's that has posts under way.
   bool prefersKernelWhenQueued() const { return prefersKernelWhenQueued_; }
 
   // Pieces and tile ends in memory of the device; the count is 0 while they are not there.

@@ -9,7 +9,8 @@
 
 namespace peerlane {
 
-CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused)
+CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused,
+                         std::string fabricRefused)
     : gpus_(std::move(gpus)), sameProcess_(sameProcess) {
   traits_.mapsRegions = true;
   traits_.transport = "cuda_ipc";
@@ -18,6 +19,8 @@ CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRe
   traits_.rightsEnforcedBy = "initiator";
   if (!legacyRefused.empty()) traits_.refused.push_back("legacy CUDA IPC: " + legacyRefused);
   traits_.legacyRefused = std::move(legacyRefused);
+  if (!fabricRefused.empty()) traits_.refused.push_back(fabricRefused);
+  traits_.fabricRefused = std::move(fabricRefused);
 }
 
 Result<Grant> CudaIpcLink::grant(RegionGrant region, const Fd& backing) {
@@ -35,8 +38,8 @@ Result<Grant> CudaIpcLink::grant(RegionGrant region, const Fd& backing) {
   return grant;
 }
 
-Result<std::vector<Fd>> CudaIpcLink::exportChunks(const RegionGrant& region, uint64_t first,
-                                                  uint32_t count) {
+Result<std::vector<VmmHandle>> CudaIpcLink::exportChunks(const RegionGrant& region, uint64_t first,
+                                                         uint32_t count) {
   PEERLANE_ASSIGN(const ChunkRuns runs, ChunkRuns::decode(region.handle));
   if (count > runs.count() || first > runs.count() - count)
     return Status(Code::kInvalidArgument, "chunks " + std::to_string(first) + " to " +
@@ -44,15 +47,21 @@ Result<std::vector<Fd>> CudaIpcLink::exportChunks(const RegionGrant& region, uin
                                               std::to_string(runs.count()));
   const cuda::CurrentContext current(*gpus_.front());
   const auto* const base = std::bit_cast<const std::byte*>(region.base) - region.fdOffset;
-  std::vector<Fd> fds;
+  std::vector<VmmHandle> handles;
   for (uint64_t i = first; i < first + count; ++i) {
-    PEERLANE_ASSIGN(Fd fd, exportDescriptor(base + runs.at(i).offset));
-    if (!fd)
+    const std::byte* const chunk = base + runs.at(i).offset;
+    VmmHandle handle;
+    if (isByFabric(region.kind)) {
+      PEERLANE_ASSIGN(handle.fabric, exportFabric(chunk));
+    } else {
+      PEERLANE_ASSIGN(handle.fd, exportDescriptor(chunk));
+    }
+    if (!handle.fd && handle.fabric.empty())
       return Status(Code::kClosed, "chunk " + std::to_string(i) +
                                        " was freed, or is not made for export any more");
-    fds.push_back(std::move(fd));
+    handles.push_back(std::move(handle));
   }
-  return fds;
+  return handles;
 }
 
 // Nothing of it is mapped yet.
@@ -84,11 +93,19 @@ Status checkBounds(const RegionGrant& region) {
 
 }  // namespace
 
-Result<std::shared_ptr<CudaMapping>> CudaIpcLink::mapDescriptor(Grant& grant) {
+Result<std::shared_ptr<CudaMapping>> CudaIpcLink::mapAllocation(Grant& grant) {
   const RegionGrant& region = grant.region;
-  return known(region, -1, [&] {
-    return CudaMapping::importDescriptor(std::move(grant.fd), region.backingBytes, gpus_);
-  });
+  VmmHandle handle;
+  if (region.kind == MemoryKind::kCudaFabric) {
+    if (region.handle.size() != kFabricHandleBytes)
+      return Status(Code::kCorrupt, "a fabric handle of " + std::to_string(region.handle.size()) +
+                                        " bytes; expected " + std::to_string(kFabricHandleBytes));
+    handle.fabric = region.handle;
+  } else {
+    handle.fd = std::move(grant.fd);
+  }
+  return known(region, -1,
+               [&] { return CudaMapping::importAllocation(handle, region.backingBytes, gpus_); });
 }
 
 // Under mutex_.
@@ -157,7 +174,7 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
     memory.grant = std::move(grant.region);
     return memory;
   }
-  if (grant.region.kind == MemoryKind::kCudaChunks) {
+  if (isInChunks(grant.region.kind)) {
     PEERLANE_ASSIGN(memory.chunks, reserve(grant.region));
     memory.mapped = memory.chunks->data();
     memory.grant = std::move(grant.region);
@@ -174,7 +191,7 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
   if (grant.region.kind == MemoryKind::kCudaHandle) {
     PEERLANE_RETURN_IF_ERROR(openHandles(grant.region, memory, mappings));
   } else {
-    PEERLANE_ASSIGN(mappings.emplace_back(), mapDescriptor(grant));
+    PEERLANE_ASSIGN(mappings.emplace_back(), mapAllocation(grant));
     memory.mapped = mappings.front()->data() + grant.region.fdOffset;
   }
   memory.grant = std::move(grant.region);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CudaIpcLink: maps GPU memory of one peer: by descriptor (VMM), by legacy IPC handle (cudaMalloc),
-// by its pool's descriptor (cudaMallocAsync), or, in one process, by its address. One mapping per
-// allocation of the peer, however many regions lie in it; but of a region in chunks, each chunk
-// when it is first touched, and of a legacy handle, one for each GPU. Nothing it does waits for a
-// GPU.
+// CudaIpcLink: maps GPU memory of one peer: by descriptor or fabric handle (VMM), by legacy IPC
+// handle (cudaMalloc), by its pool's descriptor (cudaMallocAsync), or, in one process, by its
+// address. One mapping per allocation of the peer, however many regions lie in it; but of a region
+// in chunks, each chunk when it is first touched, and of a legacy handle, one for each GPU. Nothing
+// it does waits for a GPU.
 #pragma once
 
 #include <functional>
@@ -24,13 +24,14 @@ namespace peerlane {
 
 class CudaIpcLink final : public Link {
  public:
-  // `legacyRefused`: as in LinkTraits.
-  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused);
+  // `legacyRefused`, `fabricRefused`: as in LinkTraits.
+  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused,
+              std::string fabricRefused);
 
   const LinkTraits& traits() const override { return traits_; }
   Result<Grant> grant(RegionGrant region, const Fd& backing) override;
-  Result<std::vector<Fd>> exportChunks(const RegionGrant& region, uint64_t first,
-                                       uint32_t count) override;
+  Result<std::vector<VmmHandle>> exportChunks(const RegionGrant& region, uint64_t first,
+                                              uint32_t count) override;
   Result<RemoteMemory> attach(Grant grant) override;
   void detach(RemoteMemory& memory) override;
   bool poll() override { return false; }
@@ -43,7 +44,7 @@ class CudaIpcLink final : public Link {
   // Under mutex_, as the next two.
   Result<std::shared_ptr<CudaMapping>> known(const RegionGrant& region, int gpu,
                                              const Import& import);
-  Result<std::shared_ptr<CudaMapping>> mapDescriptor(Grant& grant);
+  Result<std::shared_ptr<CudaMapping>> mapAllocation(Grant& grant);
   Status openHandles(const RegionGrant& region, RemoteMemory& memory,
                      std::vector<std::shared_ptr<CudaMapping>>& mappings);
   Status importPool(Grant& grant, RemoteMemory& memory);

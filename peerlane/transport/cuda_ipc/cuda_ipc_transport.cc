@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "peerlane/core/log.h"
+#include "peerlane/memory/fabric_probe.h"
 #include "peerlane/memory/legacy_probe.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/host_identity.h"
@@ -15,8 +16,9 @@ namespace {
 
 class PendingCudaIpc final : public PendingLink {
  public:
-  PendingCudaIpc(cuda::Gpus gpus, const PeerFacts& facts)
+  PendingCudaIpc(cuda::Gpus gpus, std::string fabricRefused, const PeerFacts& facts)
       : gpus_(std::move(gpus)),
+        fabricRefused_(std::move(fabricRefused)),
         sameProcess_(facts.sameProcess),
         peerPidNamespace_(
             facts.credentials.pid <= 0 ? 0 : namespaceInodeOf(facts.credentials.pid, "pid")) {}
@@ -60,7 +62,8 @@ class PendingCudaIpc final : public PendingLink {
                         legacyRefused);
     }
     return std::unique_ptr<Link>(
-        std::make_unique<CudaIpcLink>(gpus_, sameProcess_, std::move(legacyRefused)));
+        std::make_unique<CudaIpcLink>(gpus_, sameProcess_, std::move(legacyRefused),
+                                      sameProcess_ ? std::string() : fabricRefused_));
   }
 
  private:
@@ -93,6 +96,7 @@ class PendingCudaIpc final : public PendingLink {
   }
 
   const cuda::Gpus gpus_;
+  const std::string fabricRefused_;
   const bool sameProcess_;
   const uint64_t peerPidNamespace_;  // 0: unknown
   std::vector<cuda::GpuFacts> facts_;
@@ -100,7 +104,10 @@ class PendingCudaIpc final : public PendingLink {
 
 class CudaIpcTransport final : public Transport {
  public:
-  explicit CudaIpcTransport(cuda::Gpus gpus) : gpus_(std::move(gpus)) {}
+  explicit CudaIpcTransport(cuda::Gpus gpus) : gpus_(std::move(gpus)) {
+    if (Status tried = tryFabric(gpus_); !tried.isOk())
+      fabricRefused_ = std::string(tried.message());
+  }
   std::string_view name() const override { return "cuda_ipc"; }
   bool forDevices() const override { return true; }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
@@ -108,13 +115,14 @@ class CudaIpcTransport final : public Transport {
     if (!facts.unixSocket)
       return Status(Code::kNotSupported,
                     "the peer was not reached by a Unix socket (another host, or by TCP)");
-    auto pending = std::make_unique<PendingCudaIpc>(gpus_, facts);
+    auto pending = std::make_unique<PendingCudaIpc>(gpus_, fabricRefused_, facts);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));
   }
 
  private:
   const cuda::Gpus gpus_;
+  std::string fabricRefused_;  // why memory by fabric handle is not imported here; empty: it is
 };
 
 }  // namespace

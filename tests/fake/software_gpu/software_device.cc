@@ -188,6 +188,45 @@ std::string nameOfFile(int fd) {
   return name.substr(0, name.find(' '));
 }
 
+namespace {
+
+// Where processes are found.
+std::string proc() {
+  const char* asked = std::getenv("SOFTWARE_GPU_PROC");
+  return asked == nullptr ? "/proc" : asked;
+}
+
+}  // namespace
+
+// As that has it, which may be of a PID namespace around this one.
+pid_t ownPid() {
+  char text[16] = {};
+  return readlink((proc() + "/self").c_str(), text, sizeof(text) - 1) > 0 ? std::atoi(text)
+                                                                          : getpid();
+}
+
+bool makeHandle(const Physical& physical, HandleContent& content) {
+  content = {ownPid(), physical.fd, {}};
+  if (physical.name.size() >= sizeof(content.name)) return false;
+  std::memcpy(content.name, physical.name.data(), physical.name.size());
+  return true;
+}
+
+std::shared_ptr<Physical> followHandle(const HandleContent& content) {
+  const std::string path =
+      proc() + "/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
+  const std::string name(content.name, strnlen(content.name, sizeof(content.name)));
+  if (physical == nullptr || physical->name != name || !isDevice(physical->device)) return nullptr;
+  return physical;
+}
+
+bool fabricFails(const char* how) {
+  const char* asked = std::getenv("SOFTWARE_GPU_FABRIC");
+  return asked != nullptr && std::strcmp(asked, how) == 0;
+}
+
 Pool::~Pool() {
   if (fd >= 0) close(fd);
 }

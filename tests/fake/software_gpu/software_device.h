@@ -89,6 +89,26 @@ enum class MemoryKind {
   kPool,        // cudaMallocAsync, or imported from a pool
 };
 
+// 64 bytes that lead to a file of memory of a process, and to nothing once that is freed: where its
+// descriptor lies, and what must be found there. A handle leads to a process of whichever namespace
+// where SOFTWARE_GPU_PROC names a /proc that shows both.
+struct HandleContent {
+  pid_t pid;
+  int fd;
+  char name[56];
+};
+static_assert(sizeof(HandleContent) == 64);
+// The number of this process, as such handles have it.
+pid_t ownPid();
+// False: its name is too long.
+bool makeHandle(const Physical& physical, HandleContent& content);
+// Null: there is no such memory any more, or never was.
+std::shared_ptr<Physical> followHandle(const HandleContent& content);
+// SOFTWARE_GPU_FABRIC in the environment says how fabric handles fail: "absent", the devices have
+// none; "no-channel", memory for them is not created, and none is imported; "no-export", it is
+// created, and not exported.
+bool fabricFails(const char* how);
+
 // What cudaMallocAsync takes memory from.
 struct Pool {
   Pool() = default;

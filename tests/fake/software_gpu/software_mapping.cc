@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -68,6 +69,28 @@ bool isOnDevice(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE && isDevice(location.id);
 }
 
+CUresult importFabric(const void* shareable, std::shared_ptr<Physical>& physical) {
+  if (fabricFails("absent")) return CUDA_ERROR_NOT_SUPPORTED;
+  if (fabricFails("no-channel")) return CUDA_ERROR_NOT_PERMITTED;
+  HandleContent content;
+  std::memcpy(&content, shareable, sizeof(content));
+  physical = followHandle(content);
+  return physical == nullptr || (physical->handleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0
+             ? CUDA_ERROR_INVALID_VALUE
+             : CUDA_SUCCESS;
+}
+
+CUresult importDescriptor(void* shareable, std::shared_ptr<Physical>& physical) {
+  const int given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
+  const int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  physical = adoptPhysical(fd);
+  constexpr unsigned kTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return physical == nullptr || (physical->handleTypes & kTypes) == 0 || !isDevice(physical->device)
+             ? CUDA_ERROR_INVALID_DEVICE
+             : CUDA_SUCCESS;
+}
+
 }  // namespace
 }  // namespace peerlane::softgpu
 
@@ -87,8 +110,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
   if (bytes == 0 || bytes % kGranule != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!isOnDevice(properties->location)) return CUDA_ERROR_INVALID_DEVICE;
   const auto types = static_cast<unsigned>(properties->requestedHandleTypes);
-  if ((types & ~unsigned{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR}) != 0)
+  constexpr unsigned kFabric = CU_MEM_HANDLE_TYPE_FABRIC;
+  if ((types & ~(kFabric | unsigned{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR})) != 0 ||
+      ((types & kFabric) != 0 && fabricFails("absent")))
     return CUDA_ERROR_NOT_SUPPORTED;
+  if ((types & kFabric) != 0 && fabricFails("no-channel")) return CUDA_ERROR_NOT_PERMITTED;
   cudaError_t error = cudaSuccess;
   auto physical = makePhysical(properties->location.id, bytes, types, error);
   if (physical == nullptr) return toDriver(error);
@@ -221,9 +247,15 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   Mappings& all = mappings();
   const std::lock_guard lock(all.mutex);
   const auto found = all.handles.find(handle);
-  if (found == all.handles.end() || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-      (found->second.physical->handleTypes & unsigned{type}) == 0)
+  if (found == all.handles.end() || (found->second.physical->handleTypes & unsigned{type}) == 0)
     return CUDA_ERROR_INVALID_VALUE;
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    HandleContent content{};
+    if (fabricFails("no-export") || !makeHandle(*found->second.physical, content))
+      return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(shareable, &content, sizeof(content));
+    return CUDA_SUCCESS;
+  }
   const int fd = fcntl(found->second.physical->fd, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(shareable) = fd;
@@ -232,13 +264,12 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
                                         CUmemAllocationHandleType type) {
-  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-  const int given = static_cast<int>(reinterpret_cast<intptr_t>(shareable));
-  const int fd = fcntl(given, F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
-  auto physical = adoptPhysical(fd);
-  if (physical == nullptr || physical->handleTypes == 0 || !isDevice(physical->device))
-    return CUDA_ERROR_INVALID_DEVICE;
+  std::shared_ptr<Physical> physical;
+  const CUresult imported = type == CU_MEM_HANDLE_TYPE_FABRIC ? importFabric(shareable, physical)
+                            : type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                ? importDescriptor(shareable, physical)
+                                : CUDA_ERROR_NOT_SUPPORTED;
+  if (imported != CUDA_SUCCESS) return imported;
   Mappings& all = mappings();
   const std::lock_guard lock(all.mutex);
   *handle = addHandle(all, std::move(physical));

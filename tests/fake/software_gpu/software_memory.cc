@@ -2,11 +2,8 @@
 //
 // cudaMalloc and its kin, pinned host memory, IPC handles. SOFTWARE_GPU_IPC in the environment of
 // who opens handles says how they fail him, as they do between PID namespaces on some machines:
-// "refused", or "wrong": they lead to other memory; "refused-on-1" on one device alone. A handle
-// leads to a process of whichever namespace where SOFTWARE_GPU_PROC names a /proc that shows both.
-#include <fcntl.h>
+// "refused", or "wrong": they lead to other memory; "refused-on-1" on one device alone.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,12 +20,6 @@
 namespace peerlane::softgpu {
 namespace {
 
-// What is in an IPC handle: where the memory's descriptor lies, and what must be found there.
-struct HandleContent {
-  pid_t pid;
-  int fd;
-  char name[56];
-};
 static_assert(sizeof(HandleContent) == sizeof(cudaIpcMemHandle_t));
 
 struct Opened {
@@ -39,19 +30,6 @@ struct Opened {
 Opened& opened() {
   static auto* const only = new Opened;
   return *only;
-}
-
-// Where processes are found.
-std::string proc() {
-  const char* asked = std::getenv("SOFTWARE_GPU_PROC");
-  return asked == nullptr ? "/proc" : asked;
-}
-
-// As that has it, which may be of a PID namespace around this one.
-pid_t ownPid() {
-  char text[16] = {};
-  return readlink((proc() + "/self").c_str(), text, sizeof(text) - 1) > 0 ? std::atoi(text)
-                                                                          : getpid();
 }
 
 bool ipcFails(const char* how) {
@@ -111,11 +89,8 @@ cudaError_t openHandle(void** pointer, const cudaIpcMemHandle_t& handle) {
   const std::lock_guard lock(all.mutex);
   AllocationPtr& entry = all.byName[{content.name, device}];
   if (entry == nullptr) {
-    const std::string path =
-        proc() + "/" + std::to_string(content.pid) + "/fd/" + std::to_string(content.fd);
-    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    auto physical = fd < 0 ? nullptr : adoptPhysical(fd);
-    if (physical == nullptr || physical->name != content.name || !isDevice(physical->device)) {
+    auto physical = followHandle(content);
+    if (physical == nullptr) {
       all.byName.erase({content.name, device});
       return cudaErrorInvalidValue;
     }
@@ -272,10 +247,8 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
   const AllocationPtr found = find(pointer);
   if (found == nullptr || found->kind != MemoryKind::kDevice) return note(cudaErrorInvalidValue);
-  HandleContent content{ownPid(), found->physical->fd, {}};
-  const std::string& name = found->physical->name;
-  if (name.size() >= sizeof(content.name)) return note(cudaErrorInvalidValue);
-  std::memcpy(content.name, name.data(), name.size());
+  HandleContent content{};
+  if (!makeHandle(*found->physical, content)) return note(cudaErrorInvalidValue);
   std::memcpy(handle, &content, sizeof(content));
   return cudaSuccess;
 }
