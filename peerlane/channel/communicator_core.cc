@@ -244,8 +244,14 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   for (const Region& region : regions) {
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, region, 0, 0));
     RegionRecord& record = *region.record();
-    if (record.memory.device.kind == DeviceKind::kHost)
-      PEERLANE_RETURN_IF_ERROR(DeviceLane::open(record, lane.executor()));
+    if (record.memory.device.kind == DeviceKind::kHost) {
+      if (!record.gate.enter())
+        return Status(Code::kClosed,
+                      "region " + std::to_string(record.allocation) + " is being unregistered");
+      const Status opened = DeviceLane::open(record, lane.executor());
+      record.gate.leave();
+      PEERLANE_RETURN_IF_ERROR(opened);
+    }
     // Of others the peer needs to know nothing.
     if (!allows(region.access(), toRead ? Access::kRemoteRead : Access::kRemoteWrite)) continue;
     PEERLANE_RETURN_IF_ERROR(lane.check(

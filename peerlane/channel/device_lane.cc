@@ -134,11 +134,12 @@ bool DeviceLane::leaveArea() {
     return areaEntered_ && idle() && !peerArea_->region->gate.open();
   };
   {
-    // Who posts holds the other lock while he launches, and is not to be held up by every turn.
+    // Who posts is not to be held up by every turn.
     const std::lock_guard lock(stateMutex_);
     if (!mustLeave()) return false;
   }
-  const std::lock_guard posting(mutex_);
+  const std::unique_lock posting = tryPosting();
+  if (!posting) return false;
   const std::lock_guard lock(stateMutex_);
   if (!mustLeave()) return false;
   if (failure_.isOk())
@@ -147,6 +148,16 @@ bool DeviceLane::leaveArea() {
   areaEntered_ = false;
   peerArea_->region->gate.leave();
   return true;
+}
+
+// Who posts holds it for as long as the driver stops him, which turns may have to end. He wakes the
+// turns when he lets it go.
+std::unique_lock<std::mutex> DeviceLane::tryPosting() {
+  std::unique_lock posting(mutex_, std::try_to_lock);
+  if (posting) return posting;
+  isWanted_.store(true, std::memory_order_seq_cst);
+  (void)posting.try_lock();
+  return posting;
 }
 
 bool DeviceLane::turn() {
@@ -241,7 +252,8 @@ bool DeviceLane::forgetRegions() {
     const std::lock_guard lock(stateMutex_);
     if (!idle() || std::none_of(named_.begin(), named_.end(), isWanted)) return false;
   }
-  const std::lock_guard posting(mutex_);
+  const std::unique_lock posting = tryPosting();
+  if (!posting) return false;
   const std::lock_guard lock(stateMutex_);
   if (!idle()) return false;
   forgottenAt_ = numbers_;

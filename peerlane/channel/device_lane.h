@@ -121,7 +121,10 @@ class DeviceLane {
 
   // Locked from the first claim until the launches are enqueued: numbers are in the order of work.
   void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
+  void unlock() {
+    mutex_.unlock();
+    if (isWanted_.exchange(false, std::memory_order_acq_rel)) peer_->progress().wake();
+  }
   // The number of the next message. `captured`: numbers are kept in the device's memory from now
   // on, and 0 is returned; one side of a direction does only the one or only the other.
   Status claim(const Item& item, bool captured, uint64_t& number);
@@ -176,6 +179,7 @@ class DeviceLane {
   Status makeKnown(const Named& named);
   Status addName(const Runner& runner, const Named& named) const;
   bool forgetRegions();
+  std::unique_lock<std::mutex> tryPosting();
   bool leaveArea();
   void setFailure(const Status& why);
   // Memory: device_lane_memory.cc.
@@ -205,9 +209,11 @@ class DeviceLane {
   std::atomic<bool> settled_{false};  // release after all of the above
   SplitCount pending_;                // posts whose streams have not passed them
 
-  std::mutex mutex_;
-  Numbers numbers_;              // under mutex_
-  PostedItems sent_, received_;  // written under mutex_
+  std::mutex runnersMutex_;            // taken before stateMutex_; no turn takes it
+  std::mutex mutex_;                   // taken before stateMutex_; a turn only tries it
+  std::atomic<bool> isWanted_{false};  // by a turn that found it taken
+  Numbers numbers_;                    // under mutex_
+  PostedItems sent_, received_;        // written under mutex_
 
   std::atomic<bool> failed_{false};  // release after failure_; acquire by health()
   mutable std::mutex stateMutex_;
@@ -217,9 +223,10 @@ class DeviceLane {
   using Reached = std::pair<uint64_t, uint64_t>;  // as messages name it: allocation, generation
   std::set<Reached> announced_;
   std::set<Reached> reachable_;
-  std::vector<Named> named_;                     // regions of the peer
-  std::vector<std::unique_ptr<Runner>> others_;  // of other GPUs, from their first use on
-  Numbers forgottenAt_;                          // when one of them was last forgotten
+  std::vector<Named> named_;  // regions of the peer
+  // Of other GPUs, from their first use on; written under runnersMutex_, too.
+  std::vector<std::unique_ptr<Runner>> others_;
+  Numbers forgottenAt_;  // when one of them was last forgotten
 };
 
 }  // namespace peerlane

@@ -50,7 +50,7 @@ Status DeviceLane::makeRunner(Runner& runner) const {
   return status.isOk() ? makeGets(runner, mine, theirs) : status;
 }
 
-// Requires: stateMutex_ is held.
+// Not under a lock that turns want: the driver may take its time.
 Result<std::unique_ptr<DeviceLane::Runner>> DeviceLane::makeOther(DeviceExecutor& executor) const {
   auto runner = std::make_unique<Runner>();
   runner->executor = &executor;
@@ -59,20 +59,22 @@ Result<std::unique_ptr<DeviceLane::Runner>> DeviceLane::makeOther(DeviceExecutor
   PEERLANE_RETURN_IF_ERROR(executor.open(cursors, cursors_->data()));
   PEERLANE_ASSIGN(runner->names, executor.makeRegionNames());
   PEERLANE_RETURN_IF_ERROR(makeRunner(*runner));
-  for (const Named& named : named_)
-    if (named.known) PEERLANE_RETURN_IF_ERROR(addName(*runner, named));
   return runner;
 }
 
 Result<const DeviceLane::Runner*> DeviceLane::runnerOn(DeviceExecutor& executor) {
   if (&executor == first_.executor) return &first_;
   PEERLANE_RETURN_IF_ERROR(health());
-  const std::lock_guard lock(stateMutex_);
+  const std::lock_guard making(runnersMutex_);
   for (const auto& other : others_)
     if (other->executor == &executor) return other.get();
   auto made = makeOther(executor);
-  if (!made.isOk())
-    return made.status().withContext("messages on streams of " + executor.device().toString());
+  const std::lock_guard lock(stateMutex_);
+  Status status = made.status();
+  for (const Named& named : named_)
+    if (status.isOk() && named.known) status = addName(**made, named);
+  if (!status.isOk())
+    return status.withContext("messages on streams of " + executor.device().toString());
   return others_.emplace_back(std::move(*made)).get();
 }
 

@@ -63,22 +63,27 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
   if (stream && executor_.isCapturing(stream))
     return CapturedPost::capturePlan(peer_, executor_, shared_from_this(), blocks_,
                                      notify_.signal.has_value(), *program_, stream, indices);
-  const std::lock_guard lock(mutex_);
-  PEERLANE_RETURN_IF_ERROR(broken_);
-  if (posted_ - seen_ == kMostPosts)
-    return Status(Code::kTryAgain,
-                  std::to_string(kMostPosts) + " posts of this plan are under way");
-  // The flag stays up while any post is under way.
-  if (Status raised = gates_.raise(); !raised.isOk()) {
-    if (posted_ == seen_) gates_.lower();
-    return raised;
+  const std::lock_guard posting(postingMutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    PEERLANE_RETURN_IF_ERROR(broken_);
+    if (posted_ - seen_ == kMostPosts)
+      return Status(Code::kTryAgain,
+                    std::to_string(kMostPosts) + " posts of this plan are under way");
+    // The flag stays up while any post is under way.
+    if (Status raised = gates_.raise(); !raised.isOk()) {
+      if (posted_ == seen_) gates_.lower();
+      return raised;
+    }
+    ring_[++posted_ % kMostPosts] = {};  // to come: turns wait for it
   }
   auto posted = executor_.post(*program_, stream, indices);
+  const std::lock_guard lock(mutex_);
   if (!posted.isOk()) {
-    if (posted_ == seen_) gates_.lower();
+    if (--posted_ == seen_ && !active_) gates_.lower();
     return posted.status();
   }
-  const uint64_t number = ++posted_;
+  const uint64_t number = posted_;
   const uint64_t blocks = indices.count == 0 ? 1 : indices.count;
   ring_[number % kMostPosts] = {*posted, number, program_->bytes() * blocks, false};
   if (!std::exchange(active_, true)) {
@@ -160,6 +165,7 @@ Task::Turn DevicePlan::turn() {
         return Turn::kFinished;
       }
       const Posted& next = ring_[(seen_ + 1) % kMostPosts];
+      if (next.number == 0) return moved ? Turn::kMoved : Turn::kIdle;
       if (!next.post.ended()) {
         if (broken_.isOk()) broken_ = health_.look(executor_);
         if (broken_.isOk()) return moved ? Turn::kMoved : Turn::kIdle;

@@ -48,7 +48,7 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
  private:
   struct Posted {
     DevicePost post;
-    uint64_t number = 0;
+    uint64_t number = 0;  // 0: it is just being posted
     uint64_t bytes = 0;
     bool cancelled = false;
   };
@@ -66,6 +66,8 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   std::unique_ptr<DeviceProgram> program_;
   PlanGates gates_{*peer_};
 
+  // Held while a post is made, for as long as the driver stops who makes it; no turn takes it.
+  std::mutex postingMutex_;
   mutable std::mutex mutex_;
   std::array<Posted, kMostPosts> ring_;  // under mutex_, as all below
   uint64_t posted_ = 0;                  // number of the last post

@@ -2,7 +2,8 @@
 //
 // DeviceErrand: a post that a thread of the executor's makes, on a stream of its own, for somebody
 // who must not stop: to put work on any stream can take until streams that wait go on
-// (docs/gotchas.md). Held by who asked for it; dropped, it is taken back. Thread-safe.
+// (docs/gotchas.md). Held by who asked for it; dropped while it is queued, it is taken
+// back. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -288,6 +288,46 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
   EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
 }
 
+// A plan whose posts are under way is looked at by every turn; the thread that posts it once more
+// is stopped.
+TEST_P(FullQueue, APlanThatIsPostedHoldsUpNobody) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [](const Line& line) {
+    chooseQueues();
+    const Side side(0, line, kBytes);
+    must(side.remote.prepare(kPatience), "prepare");
+    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const Signal soon = must(Signal::create(side.peer, kSoon), "signal");
+    const Block little{&side.region, 0, &side.remote, 4096, kEach};
+    PlanOptions options;
+    options.engine = Engine::kCe;  // two pieces of work for each post
+    Plan plan =
+        must(Plan::create(side.peer, Direction::kPut, std::span(&little, 1), options), "plan");
+    const cudaStream_t other = makeStream();
+    const Transfer early = must(soon.waitOn(side.lane(other), 1), "waitOn");
+    const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
+    std::atomic<size_t> made{0};
+    std::vector<Transfer> posts;
+    std::thread poster([&] {
+      mustCuda(cudaSetDevice(side.device.index), "cudaSetDevice");
+      for (; made < 1000; ++made) posts.push_back(must(plan.post(side.lane()), "post"));
+    });
+    for (size_t seen = SIZE_MAX; seen != made;) {
+      seen = made;
+      std::this_thread::sleep_for(300ms);
+    }
+    EXPECT_LT(made, 1000u);
+    line.send("signal");
+    must(early.wait(kPatience), "a wait on another stream");
+    gate.cancel();
+    EXPECT_EQ(gate.wait(kPatience).code(), Code::kCancelled);
+    poster.join();
+    for (const Transfer& post : posts) must(post.wait(kPatience), "post");
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, lookAtPlaces, 120));
+}
+
 // What stands behind what the driver takes no more of can be taken back at once.
 TEST_P(FullQueue, CancelledErrandsEnd) {
   PEERLANE_NEEDS_GPUS(1);

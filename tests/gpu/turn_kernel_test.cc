@@ -429,6 +429,7 @@ TEST_P(TurnKernel, BehindOneThatWasReleasedNothingIsSent) {
   auto turn = launchOf<TurnLaunch>(0);
   turn.job.wait = ring(near(), kWordStride, 1);
   turn.job.tell = ring(far(), kWordStride, 1);
+  turn.job.tellsPeer = true;
   NumberedLaunch send = sendOf(0, source(), 64), recv = recvOf(0, target(), 64);
   PutLaunch put = putOf(0, source(), 3000), longPut = putOf(0, source(), kAlonePutBytes + 1);
   for (uint64_t** ended :
@@ -470,6 +471,14 @@ TEST_P(TurnKernel, BehindOneThatWasReleasedNothingIsSent) {
   leftOut(put, launchPut, far());
   postPlace(0, kAlonePutBytes + 1);
   leftOut(longPut, launchPut, far());
+  // A turn that tells only this side has been met, and says so.
+  turn.job.tell = ring(near(512), kWordStride, 1);
+  turn.job.tellsPeer = false;
+  set(kFault, 0);
+  ASSERT_OK(launchTurn(turn));
+  ASSERT_TRUE(endsOrIsEnded());
+  EXPECT_EQ(0u, get(kFault));
+  EXPECT_EQ(1u, read(near(512)));
   // What has been sent is taken out all the same.
   const uint64_t unit[] = {7, numberedTag(1, 8)};
   write(far(), unit, sizeof unit);

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(device::kWarpLanes, 1)
   // at once, while the cursor is. Mostly they are satisfied long ago.
   const uint32_t lane = device::laneOfWarp();
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
-  const bool ended = isEnded(job);
+  const bool ended = job.tellsPeer && isEnded(job);
   const uint64_t mine =
       lane >= job.slots ? 0
                         : device::loadWordAcquire(reinterpret_cast<const uint64_t*>(

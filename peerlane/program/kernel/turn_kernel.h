@@ -41,8 +41,8 @@ struct TurnJob {
   const uint64_t* abort = nullptr;  // pinned host memory, or null
   uint64_t* fault = nullptr;
   // Memory of the device, or null: what the launches of some messages share. One that is released
-  // stores 1 there, and one that finds it not 0 is released at once: what a stream goes on to
-  // behind a message that was let go is not for the peer.
+  // stores 1 there, and one that tells the peer something and finds it not 0 is released at once:
+  // what a stream goes on to behind a message that was let go is not for the peer.
   uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;  // stored last, however the launch ended; or null
   uint64_t completionValue = 0;
@@ -61,6 +61,7 @@ struct TurnJob {
   uint8_t valueCount = 0;
   uint8_t slots = 0;  // a power of two, at most kMostTurnSlots
   bool tellsWrites = false;
+  bool tellsPeer = false;
 };
 static_assert(sizeof(TurnJob) <= 160, "parameters are copied with every launch");
 

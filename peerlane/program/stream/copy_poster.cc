@@ -17,20 +17,20 @@ uint64_t* plain(std::atomic<uint64_t>* word) {
 // Block numbers in device memory are known to kernels only.
 Result<DevicePost> CopyPoster::post(const StreamProgram& program, StreamLane& lane,
                                     const DeviceIndices& indices,
-                                    const CounterLanes::Claim* counter) {
+                                    const CounterLanes::Claim* counter, bool behindWait) {
   const bool queued = program.prefersKernelWhenQueued() && lane.isOwn && !lane.idle();
   if (program.engine() == Engine::kCe && !indices.onDevice && !queued)
     return byCopyEngine(program, lane, indices, counter);
-  return byKernel(program, lane, indices, counter);
+  return byKernel(program, lane, indices, counter, behindWait);
 }
 
 Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane& lane,
                                         const DeviceIndices& indices,
-                                        const CounterLanes::Claim* counter) {
+                                        const CounterLanes::Claim* counter, bool behindWait) {
   const uint64_t number = lane.posted + 1;
   kernel::CopyLaunch launch;
   launch.stream = lane.stream;
-  launch.overlapsEnd = true;
+  launch.overlapsEnd = !behindWait;
   launch.arrivals = lane.words.arrivals;
   if (counter != nullptr) {
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};

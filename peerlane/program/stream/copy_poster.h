@@ -16,14 +16,17 @@ namespace peerlane::stream {
 class CopyPoster {
  public:
   explicit CopyPoster(PinnedPool& pool) : pool_(pool) {}
-  // With the GPU current. `counter`: what the copies add to, or null.
+  // With the GPU current. `counter`: what the copies add to, or null. `behindWait`: the stream was
+  // told to wait for a word just before, which a launch must not begin beside.
   Result<DevicePost> post(const StreamProgram& program, StreamLane& lane,
-                          const DeviceIndices& indices, const CounterLanes::Claim* counter);
+                          const DeviceIndices& indices, const CounterLanes::Claim* counter,
+                          bool behindWait = false);
   std::string explain() const { return copyEngine_.explain(); }
 
  private:
   Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
-                              const DeviceIndices& indices, const CounterLanes::Claim* counter);
+                              const DeviceIndices& indices, const CounterLanes::Claim* counter,
+                              bool behindWait);
   Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
                                   const DeviceIndices& indices, const CounterLanes::Claim* counter);
 

@@ -40,6 +40,8 @@ constexpr uint32_t kMostCaptured = 1024;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
 constexpr uint32_t kOwnStreams = 4;
+// A plan of more pieces has them in the GPU's memory: a launch copies its parameters every time.
+constexpr size_t kUploadedPieces = 8;
 // A stream takes 1024 pieces of work, and then whoever posts waits (docs/gotchas.md).
 constexpr size_t kMostHeldWork = 1000;
 
@@ -199,7 +201,7 @@ Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& pr
                                                                const Binding& binding,
                                                                const Wishes& wishes) {
   PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, wishes, choice_));
-  if (wishes.repeated && lowered->pieces().size() > kernel::kShortInlinePieces &&
+  if (wishes.repeated && lowered->pieces().size() > kUploadedPieces &&
       lowered->engine() != Engine::kCe)
     PEERLANE_RETURN_IF_ERROR(upload(*lowered));
   return std::unique_ptr<DeviceProgram>(std::move(lowered));
@@ -249,7 +251,9 @@ Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceS
   if (claim.after.word() != nullptr) {
     before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
   }
-  auto posted = before.isOk() ? copies_.post(program, *lane, indices, &claim) : before;
+  auto posted = before.isOk()
+                    ? copies_.post(program, *lane, indices, &claim, claim.after.word() != nullptr)
+                    : before;
   if (posted.isOk())
     lanes.settle(program.counter(), claim, *posted);
   else
@@ -310,7 +314,8 @@ Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atom
                                                const Held& work) {
   if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(lane.stream, word, work.value));
   if (work.program != nullptr)
-    return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr);
+    return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr,
+                        /*behindWait=*/work.value != 0);
   return tellEnd(lane);
 }
 

@@ -79,9 +79,11 @@ std::optional<StreamTurn> StreamTurn::match(std::span<const LoweredStep> steps) 
     (void)reader.take();
   }
   if (!reader.isNext(StepCode::kStore, true)) return std::nullopt;
-  const Step& tell = reader.take().step;
+  const LoweredStep& telling = reader.take();
+  const Step& tell = telling.step;
   job.tell = reader.ringOf(tell);
   job.tellsWrites = !tell.readsOnly;
+  job.tellsPeer = !telling.isLocalTo;
   if (!reader.fits()) return std::nullopt;
   for (uint32_t i = 0; i < job.valueCount; ++i) {
     const uint16_t at = reader.inSlot(steps[firstValue + i].step.to, tell.to);

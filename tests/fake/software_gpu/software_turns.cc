@@ -24,7 +24,8 @@ void runTurn(const TurnJob& job, int device) {
   const uint64_t cursor = job.cursor + counted;
   const Slot awaited = slotOf(job.wait, job.slots, cursor);
   const Slot told = slotOf(job.tell, job.slots, cursor);
-  const bool live = !isEnded(run, job) && run.waitWord(awaited.word(), awaited.number, job.abort);
+  const bool live = !(job.tellsPeer && isEnded(run, job)) &&
+                    run.waitWord(awaited.word(), awaited.number, job.abort);
   const bool wrong =
       live && job.checkAt != 0 && run.load(awaited.word(job.checkAt)) != job.expected;
   if (wrong && job.fault != nullptr) run.store(job.fault, job.faultValue);
