@@ -70,11 +70,15 @@ Status copy(std::byte* device, Number& number, bool toDevice, const cuda::Primar
         return std::pair(std::move(status), number);
       });
   auto copied = copying->get_future();
-  std::thread([copying = std::move(copying)] { (*copying)(); }).detach();
-  if (copied.wait_for(kPatience) != std::future_status::ready)
+  std::thread thread([copying = std::move(copying)] { (*copying)(); });
+  if (copied.wait_for(kPatience) != std::future_status::ready) {
+    thread.detach();
     return Status(Code::kUnavailable, "the GPU was too busy to copy " +
                                           std::to_string(kNumberBytes) + " bytes in " +
                                           std::to_string(kPatience.count()) + " ms");
+  }
+  // It also lets go of the GPU, which must not happen while the process is coming to its end.
+  thread.join();
   auto [status, found] = copied.get();
   if (status.isOk()) number = found;
   return status;

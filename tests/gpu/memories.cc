@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -46,7 +47,13 @@ CUmemAllocationHandleType typesOf(Export as) {
 
 // Not for what Context::allocate gives.
 std::byte* obtain(Device device, Memory memory, size_t bytes) {
-  static std::vector<std::unique_ptr<std::byte[]>> heap;
+  // In pages of its own: those of a region are pinned whole, and CUDA refuses to copy from what
+  // lies in such a page in part.
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  constexpr size_t kPage = 4096;
+  static std::vector<std::unique_ptr<std::byte, Free>> heap;
   static std::vector<std::unique_ptr<Segment>> segments;
   void* at = nullptr;
   switch (memory) {
@@ -70,7 +77,10 @@ std::byte* obtain(Device device, Memory memory, size_t bytes) {
     case Memory::kPinned:
       mustCuda(cudaHostAlloc(&at, bytes, cudaHostAllocPortable), "cudaHostAlloc");
       break;
-    case Memory::kHeap: at = heap.emplace_back(new std::byte[bytes]).get(); break;
+    case Memory::kHeap:
+      at = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
+      heap.emplace_back(static_cast<std::byte*>(at));
+      break;
     case Memory::kVmm:
     case Memory::kShared: break;
   }

@@ -285,6 +285,7 @@ TEST(StreamMessages, WhatWasSentBeforeTheEndIsReceived) {
     EXPECT_TRUE(runBoth([bytes](Talker& side, int index, const Line& line) {
       if (index == 1) {
         fill(side.out.data(), kBytes, 5);
+        (void)line.receive();
         must(must(side.ranks->send(0, side.out, 0, bytes, side.on()), "send").wait(kPatience),
              "wait");
         side.ranks.reset();
@@ -300,6 +301,7 @@ TEST(StreamMessages, WhatWasSentBeforeTheEndIsReceived) {
                                                 CU_STREAM_WAIT_VALUE_GEQ),
                 CUDA_SUCCESS);
       const Transfer received = must(side.ranks->recv(1, side.in, 0, bytes, side.on()), "recv");
+      line.send("posted");
       (void)line.receive();
       // Until the end is known here as well.
       const cudaStream_t other = makeStream();

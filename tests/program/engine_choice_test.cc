@@ -34,10 +34,12 @@ TEST(EngineChoice, BuiltInFiguresChooseBySizeAndCount) {
   EXPECT_EQ(choice.choose(true, 4, 256ull << 20), Engine::kCe);
   EXPECT_EQ(choice.choose(true, 16, 16 << 10), Engine::kInline);
   EXPECT_EQ(choice.choose(true, 0, 0), Engine::kInline);  // only words
-  EXPECT_TRUE(choice.prefersKernelWhenQueued(true, 1, 1 << 20));
-  EXPECT_FALSE(choice.prefersKernelWhenQueued(true, 1, 64 << 20));
-  EXPECT_FALSE(choice.prefersKernelWhenQueued(false, 1, 1 << 20));
-  EXPECT_FALSE(choice.prefersKernelWhenQueued(true, 2, 1 << 20));
+  EXPECT_TRUE(choice.prefersKernelBehindWork(1, 8));
+  EXPECT_FALSE(choice.prefersKernelBehindWork(1, 1 << 20));
+  EXPECT_TRUE(choice.prefersKernelOnOwnStreams(true, 1, 1 << 20));
+  EXPECT_FALSE(choice.prefersKernelOnOwnStreams(true, 1, 64 << 20));
+  EXPECT_FALSE(choice.prefersKernelOnOwnStreams(false, 1, 1 << 20));
+  EXPECT_FALSE(choice.prefersKernelOnOwnStreams(true, 2, 1 << 20));
 }
 
 TEST(EngineChoice, AFileReplacesWhatItNames) {
@@ -49,7 +51,7 @@ TEST(EngineChoice, AFileReplacesWhatItNames) {
   EXPECT_EQ(choice->cePutBytes, 2u << 20);
   EXPECT_EQ(choice->ceGetBytes, 32u << 20);
   EXPECT_EQ(choice->ceBlockBytes, EngineChoice().ceBlockBytes);
-  EXPECT_FALSE(choice->prefersKernelWhenQueued(true, 1, 1 << 10));
+  EXPECT_FALSE(choice->prefersKernelOnOwnStreams(true, 1, 1 << 10));
   EXPECT_EQ(choice->choose(true, 1, 1 << 20), Engine::kSm);
   EXPECT_NE(choice->toString().find(file.path()), std::string::npos);
 }

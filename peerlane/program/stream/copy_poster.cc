@@ -18,7 +18,7 @@ uint64_t* plain(std::atomic<uint64_t>* word) {
 Result<DevicePost> CopyPoster::post(const StreamProgram& program, StreamLane& lane,
                                     const DeviceIndices& indices,
                                     const CounterLanes::Claim* counter, bool behindWait) {
-  const bool queued = program.prefersKernelWhenQueued() && lane.isOwn && !lane.idle();
+  const bool queued = program.prefersKernelBehindWork(lane.isOwn) && !lane.idle();
   if (program.engine() == Engine::kCe && !indices.onDevice && !queued)
     return byCopyEngine(program, lane, indices, counter);
   return byKernel(program, lane, indices, counter, behindWait);

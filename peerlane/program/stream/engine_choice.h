@@ -31,8 +31,13 @@ struct EngineChoice {
     if (pieces != 0 && bytes / pieces >= ceBytes) return Engine::kCe;
     return bytes <= inlineBytes ? Engine::kInline : Engine::kSm;
   }
-  // For who has chosen the copy engine, once one of the library's streams has work before it.
-  bool prefersKernelWhenQueued(bool isPut, uint64_t pieces, uint64_t bytes) const {
+  // For who has chosen the copy engine, and finds work before it on the stream. Small copies follow
+  // a kernel, such as one that waits for a peer, closer by a kernel than by copy and stored word.
+  bool prefersKernelBehindWork(uint64_t pieces, uint64_t bytes) const {
+    return pieces == 1 && bytes <= inlineBytes;
+  }
+  // The same for posts of plans on the library's streams.
+  bool prefersKernelOnOwnStreams(bool isPut, uint64_t pieces, uint64_t bytes) const {
     return isPut && pieces == 1 && bytes < ceQueuedPutBytes;
   }
   std::string toString() const;

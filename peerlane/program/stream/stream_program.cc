@@ -184,9 +184,12 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
     made->engine_ = wishes.ctas != 0 || made->indexed_
                         ? Engine::kSm
                         : choice.choose(made->isPut_, count, made->bytes_);
-  made->prefersKernelWhenQueued_ =
-      wishes.repeated && wishes.engine == Engine::kAuto &&
-      choice.prefersKernelWhenQueued(made->isPut_, count, made->bytes_);
+  if (wishes.engine == Engine::kAuto) {
+    made->kernelBehindWork_ = choice.prefersKernelBehindWork(count, made->bytes_);
+    made->kernelOnOwnStreams_ =
+        made->kernelBehindWork_ ||
+        (wishes.repeated && choice.prefersKernelOnOwnStreams(made->isPut_, count, made->bytes_));
+  }
   if (made->engine_ == Engine::kInline) made->ctas_ = 1;
   // A few thread blocks read from afar faster by the copy hardware, and write faster without.
   if (made->ctas_ != 0 && made->ctas_ <= 16 && made->engine_ == Engine::kSm && !made->isPut_)

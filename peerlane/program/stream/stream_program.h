@@ -38,8 +38,10 @@ class StreamProgram final : public DeviceProgram {
   uint64_t counterAdd() const { return counterAdd_; }
   uint32_t ctas() const { return ctas_; }
   kernel::CopyMethod method() const { return method_; }
-  // Instead of the copy engine, on a stream of the library's that has posts under way.
-  bool prefersKernelWhenQueued() const { return prefersKernelWhenQueued_; }
+  // Instead of the copy engine, on a stream that has posts under way; `isOwn`: of the library's.
+  bool prefersKernelBehindWork(bool isOwn) const {
+    return isOwn ? kernelOnOwnStreams_ : kernelBehindWork_;
+  }
 
   // Pieces and tile ends in memory of the device; the count is 0 while they are not there.
   const kernel::PieceList& uploaded() const { return uploaded_; }
@@ -66,7 +68,8 @@ class StreamProgram final : public DeviceProgram {
   std::byte* counter_ = nullptr;
   uint64_t counterAdd_ = 0;
   Engine engine_ = Engine::kAuto;
-  bool prefersKernelWhenQueued_ = false;
+  bool kernelBehindWork_ = false;
+  bool kernelOnOwnStreams_ = false;
   uint32_t ctas_ = 0;
   kernel::CopyMethod method_ = kernel::CopyMethod::kThreads;
   std::unique_ptr<DescriptorMemory> memory_;
