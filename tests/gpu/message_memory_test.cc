@@ -409,11 +409,13 @@ TEST_P(MessageMemoryOfTwoGpus, EveryWay) {
           SCOPED_TRACE(std::to_string(bytes) + " bytes, way " + std::to_string(way));
           ++seed;
           if (index == static_cast<int>(way >> 4)) {
+            side.use(from);  // some memory is open to its own GPU alone
             fill(out[from].data(), kRoom, seed);
             const auto sent =
                 side.ranks->send(side.other, out[from], 4096, bytes, side.on(fromOn, protocol));
             must(must(sent, "send").wait(kPatience), "wait for a send");
           } else {
+            side.use(to);
             fill(in[to].data(), kRoom, ~seed);
             const auto received =
                 side.ranks->recv(side.other, in[to], 64, bytes, side.on(toOn, protocol));

@@ -275,32 +275,7 @@ Side::Side(int side, const Line& line, size_t bytes, Memory memory)
       region(makeRegion(*context, device, memory, bytes)),
       remote(exchange(peer, region, line)) {}
 
-namespace {
-
-// Memory of a GPU may be open to that GPU alone.
-class GpuOf {
- public:
-  explicit GpuOf(const void* memory) {
-    cudaPointerAttributes found{};
-    mustCuda(cudaPointerGetAttributes(&found, memory), "cudaPointerGetAttributes");
-    if (found.type != cudaMemoryTypeDevice) return;
-    mustCuda(cudaGetDevice(&before_), "cudaGetDevice");
-    mustCuda(cudaSetDevice(found.device), "cudaSetDevice");
-  }
-  ~GpuOf() {
-    if (before_ >= 0) (void)cudaSetDevice(before_);
-  }
-  GpuOf(const GpuOf&) = delete;
-  GpuOf& operator=(const GpuOf&) = delete;
-
- private:
-  int before_ = -1;
-};
-
-}  // namespace
-
 void fill(void* device, size_t bytes, uint32_t seed) {
-  const GpuOf current(device);
   std::vector<uint32_t> words((bytes + 3) / 4);
   for (size_t i = 0; i < words.size(); ++i) words[i] = wordAt(i, seed);
   mustCuda(cudaMemcpy(device, words.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
@@ -309,13 +284,11 @@ void fill(void* device, size_t bytes, uint32_t seed) {
 }
 
 void clear(void* device, size_t bytes, int value) {
-  const GpuOf current(device);
   mustCuda(cudaMemset(device, value, bytes), "cudaMemset");
   mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 uint64_t wrongWords(const void* device, size_t bytes, uint32_t seed, size_t skip) {
-  const GpuOf current(device);
   std::vector<uint32_t> words(bytes / 4);
   mustCuda(cudaMemcpy(words.data(), device, words.size() * 4, cudaMemcpyDefault), "cudaMemcpy");
   uint64_t wrong = 0;
