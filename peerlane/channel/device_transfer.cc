@@ -90,7 +90,6 @@ Status DeviceTransfer::enqueueLate() {
   PEERLANE_ASSIGN(late_, executor_.postLate(*program_, options_.deviceStream));
   post_ = late_.post;
   isLate_ = true;
-  hostSignals_ = true;
   return Status::ok();
 }
 
@@ -108,7 +107,6 @@ Status DeviceTransfer::enqueue() {
 // By a turn, which must not stop in the driver.
 Status DeviceTransfer::sendErrand() {
   PEERLANE_RETURN_IF_ERROR(enterGates(false));
-  hostSignals_ = true;
   PEERLANE_RETURN_IF_ERROR(prepare(OwnedNotify()));
   errand_ = executor_.runErrand(program_);
   return Status::ok();
@@ -130,7 +128,7 @@ Status DeviceTransfer::prepare(OwnedNotify byStream) {
 
 // What the stream has not told yet: messages, and signals of transfers that came late.
 Status DeviceTransfer::notifyByHost() {
-  if (!hostSignals_) notify_.signal.reset();
+  if (!hostSignals()) notify_.signal.reset();
   auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_));
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, nullptr));
   message_ = Transfer(std::move(core));
@@ -216,7 +214,7 @@ bool DeviceTransfer::advance() {
       }
       status = state_ == State::kRefused ? refusal_ : outcome();
       if (status.isOk() && errand_) status = errand_->status();
-      const bool tells = notify_.hasMessage || (hostSignals_ && notify_.signal);
+      const bool tells = notify_.hasMessage || (hostSignals() && notify_.signal);
       if (status.isOk() && tells) status = notifyByHost();
       if (!status.isOk() || !tells) return end(status), true;
       state_ = State::kNotifying;

@@ -52,6 +52,8 @@ class DeviceTransfer final : public Pending {
   Status sendErrand();
   // With the notification that the stream delivers.
   Status prepare(OwnedNotify byStream);
+  // The host adds to the signal, and not the stream.
+  bool hostSignals() const { return isLate_ || errand_ != nullptr; }
   void leaveGates();
   bool passed();
   Status enterGates(bool slab);
@@ -74,7 +76,6 @@ class DeviceTransfer final : public Pending {
   std::unique_ptr<DeviceErrand> errand_;  // in place of the post
   DeviceExecutor::LatePost late_;
   bool isLate_ = false;
-  bool hostSignals_ = false;  // the host adds to the signal, and not the stream
   Status refusal_;
   Transfer message_;
   std::atomic<bool> cancelled_{false};

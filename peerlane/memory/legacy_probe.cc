@@ -35,8 +35,19 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == kLegacyProbeBytes);
 
-// Copies between memory of a GPU, which is current, and `number`, one way or the other.
-Status copyNow(std::byte* device, Number& number, bool toDevice) {
+using Held = std::shared_ptr<const cuda::PrimaryContext>;
+
+// Not beside a stream that waits, and with the GPU current: else the runtime would take another.
+void freeLater(const Held& gpu, void* memory, cudaError_t (*release)(void*)) {
+  CudaReclaimer::instance().add([gpu, memory, release] {
+    const cuda::CurrentContext current(*gpu);
+    if (release(memory) != cudaSuccess) (void)cudaGetLastError();
+  });
+}
+
+// Copies between memory of a GPU and `number`, one way or the other.
+Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu) {
+  const cuda::CurrentContext current(*gpu);
   void* pinned = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaHostAlloc(&pinned, kNumberBytes, 0), "cudaHostAlloc"));
   cudaStream_t stream = nullptr;
@@ -53,20 +64,23 @@ Status copyNow(std::byte* device, Number& number, bool toDevice) {
     (void)cudaStreamDestroy(stream);
   }
   (void)cudaGetLastError();
-  CudaReclaimer::instance().add([pinned] { (void)cudaFreeHost(pinned); });
+  freeLater(gpu, pinned, [](void* memory) { return cudaFreeHost(memory); });
   return status;
+}
+
+Result<Held> holdOf(const cuda::PrimaryContext& gpu) {
+  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
+  return Held(std::make_shared<cuda::PrimaryContext>(std::move(held)));
 }
 
 // The same by a thread of its own, which alone waits where a hardware queue takes no more; or gives
 // up. `keep` stays as long as the copy may still be under way.
 Status copy(std::byte* device, Number& number, bool toDevice, const cuda::PrimaryContext& gpu,
             std::shared_ptr<void> keep) {
-  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
+  PEERLANE_ASSIGN(const Held held, holdOf(gpu));
   auto copying = std::make_shared<std::packaged_task<std::pair<Status, Number>()>>(
-      [device, number, toDevice, keep = std::move(keep),
-       own = std::make_shared<cuda::PrimaryContext>(std::move(held))]() mutable {
-        const cuda::CurrentContext current(*own);
-        Status status = copyNow(device, number, toDevice);
+      [device, number, toDevice, keep = std::move(keep), held]() mutable {
+        Status status = copyNow(device, number, toDevice, held);
         return std::pair(std::move(status), number);
       });
   auto copied = copying->get_future();
@@ -99,14 +113,15 @@ Probes& probes() {
 
 // Where a number is; freed by whoever had it last, be it a copy that nobody waits for any more.
 struct NumberPlace {
-  explicit NumberPlace(void* made) : address(static_cast<std::byte*>(made)) {}
+  NumberPlace(void* made, Held of) : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
   ~NumberPlace() {
-    if (!isKept) CudaReclaimer::instance().add([memory = address] { (void)cudaFree(memory); });
+    if (!isKept) freeLater(gpu, address, [](void* memory) { return cudaFree(memory); });
   }
   NumberPlace(const NumberPlace&) = delete;
   NumberPlace& operator=(const NumberPlace&) = delete;
 
   std::byte* const address;
+  const Held gpu;
   std::atomic<bool> isKept{false};
 };
 
@@ -149,9 +164,10 @@ Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
     return entry.probe;
   const cuda::CurrentContext current(gpu);
+  PEERLANE_ASSIGN(Held held, holdOf(gpu));
   void* address = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&address, kNumberBytes), "cudaMalloc"));
-  const auto place = std::make_shared<NumberPlace>(address);
+  const auto place = std::make_shared<NumberPlace>(address, std::move(held));
   auto made = makeProbe(place, gpu);
   if (made.isOk()) {
     place->isKept = true;

@@ -19,7 +19,12 @@ class Retained {
  public:
   explicit Retained(const void* address)
       : isVmm_(api().cuMemRetainAllocationHandle(&handle_, const_cast<void*>(address)) ==
-               CUDA_SUCCESS) {}
+               CUDA_SUCCESS) {
+    CUmemAllocationProp properties{};
+    if (isVmm_ &&
+        api().cuMemGetAllocationPropertiesFromHandle(&properties, handle_) == CUDA_SUCCESS)
+      types_ = properties.requestedHandleTypes;
+  }
   ~Retained() {
     if (isVmm_) (void)api().cuMemRelease(handle_);
   }
@@ -27,12 +32,7 @@ class Retained {
   Retained& operator=(const Retained&) = delete;
 
   bool isVmm() const { return isVmm_; }
-  bool goesAs(CUmemAllocationHandleType type) const {
-    CUmemAllocationProp properties{};
-    return isVmm_ &&
-           api().cuMemGetAllocationPropertiesFromHandle(&properties, handle_) == CUDA_SUCCESS &&
-           (properties.requestedHandleTypes & type) != 0;
-  }
+  bool goesAs(CUmemAllocationHandleType type) const { return (types_ & type) != 0; }
   Status exportAs(CUmemAllocationHandleType type, void* out, const char* what) const {
     return check(api().cuMemExportToShareableHandle(out, handle_, type, 0), what);
   }
@@ -40,6 +40,7 @@ class Retained {
  private:
   CUmemGenericAllocationHandle handle_ = 0;
   const bool isVmm_;
+  unsigned types_ = 0;  // CUmemAllocationHandleType, those that it was made for
 };
 
 }  // namespace

@@ -188,12 +188,7 @@ TEST(StagedErrands, GetPastThreadsThatPost) {
       const Block little = side.block(kBytes - 4096, 4096);
       for (; made < kPosts; ++made) (void)must(put(side.peer, {&little, 1}, options), "put");
     });
-    // Until it has stopped short of its last post.
-    for (size_t seen = SIZE_MAX; seen != made;) {
-      seen = made;
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    }
-    EXPECT_LT(made, kPosts);
+    EXPECT_TRUE(stopsShort(made, kPosts));
     line.send("full");
     must(gate.wait(kPatience), "gate");
     poster.join();

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "peerlane/memory/gpu_list.h"
 #include "peerlane/os/cuda.h"
@@ -274,6 +275,14 @@ Side::Side(int side, const Line& line, size_t bytes, Memory memory)
     : Meeting(side, line),
       region(makeRegion(*context, device, memory, bytes)),
       remote(exchange(peer, region, line)) {}
+
+bool stopsShort(const std::atomic<size_t>& made, size_t last) {
+  for (size_t seen = SIZE_MAX; seen != made;) {
+    seen = made;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  return made < last;
+}
 
 void fill(void* device, size_t bytes, uint32_t seed) {
   std::vector<uint32_t> words((bytes + 3) / 4);

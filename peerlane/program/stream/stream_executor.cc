@@ -336,7 +336,6 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
     launch.stream = lane->stream;
     launch.arrivals = lane->words.arrivals;
     launch.list = program.writeDescriptors(held.data, held.data);
-    launch.list.isFar = true;
     launch.wait.abort = plain(late.refusal);
     launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
     Status status = awaitWord(lane->stream, late.gate, 1);

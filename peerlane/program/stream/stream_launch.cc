@@ -34,7 +34,6 @@ Status describeCopies(const StreamProgram& program, const DeviceIndices& indices
   } else {
     PEERLANE_ASSIGN(held, pool.take(program.descriptorBytes()));
     launch.list = program.writeDescriptors(held.data, held.data);
-    launch.list.isFar = true;
   }
   return Status::ok();
 }

@@ -141,7 +141,8 @@ kernel::PieceList StreamProgram::writeDescriptors(std::byte* at, std::byte* seen
   return {.pieces = reinterpret_cast<const kernel::CopyPiece*>(seenAt),
           .tileEnds = reinterpret_cast<const uint64_t*>(seenAt + piecesBytes),
           .count = pieces_.size(),
-          .tiles = tiles};
+          .tiles = tiles,
+          .isFar = seenAt == at};
 }
 
 Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& program,

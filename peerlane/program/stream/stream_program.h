@@ -50,7 +50,7 @@ class StreamProgram final : public DeviceProgram {
     uploaded_ = list;
   }
   // How many bytes the two arrays take; writes them to `at`, and says where they are for who finds
-  // the same bytes at `seenAt`.
+  // the same bytes at `seenAt`: the same place of the host's memory, or where they will be copied.
   size_t descriptorBytes() const;
   kernel::PieceList writeDescriptors(std::byte* at, std::byte* seenAt) const;
 
