@@ -184,17 +184,20 @@ Status Progress::call(std::function<void()> fn) {
 bool Progress::turnTasks() {
   takePending();
   bool moved = false;
-  // By index: a task's turn may add others only to pending_.
-  for (size_t i = 0; i < tasks_.size();) {
+  // By index: a task's turn may add others only to pending_. Those that stay close the gaps in the
+  // same pass: where many end at once, each would otherwise move all behind it.
+  size_t kept = 0;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
     const Task::Turn result = tasks_[i]->turn();
     moved |= result != Task::Turn::kIdle;
     if (result == Task::Turn::kFinished) {
-      std::shared_ptr<Task> finished = std::move(tasks_[i]);
-      tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
+      tasks_[i].reset();
     } else {
-      ++i;
+      if (kept != i) tasks_[kept] = std::move(tasks_[i]);
+      ++kept;
     }
   }
+  tasks_.resize(kept);
   return moved;
 }
 

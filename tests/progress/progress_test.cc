@@ -122,6 +122,30 @@ TEST(Progress, ManyThreadsAdd) {
   EXPECT_TRUE(progress->wait([&] { return finished.load() == 9000; }, Clock::now() + 30s).isOk());
 }
 
+// Each moving all behind it would be five thousand million moves.
+TEST(Progress, ManyThatEndTogetherEndAtOnce) {
+  constexpr int kTasks = 100'000;
+  class GatedTask final : public Task {
+   public:
+    GatedTask(const std::atomic<bool>& gate, std::atomic<int>& ended)
+        : gate_(gate), ended_(ended) {}
+    ~GatedTask() override { ended_.fetch_add(1); }
+    Turn turn() override { return gate_.load() ? Turn::kFinished : Turn::kIdle; }
+
+   private:
+    const std::atomic<bool>& gate_;
+    std::atomic<int>& ended_;
+  };
+  std::atomic<bool> gate{false};
+  std::atomic<int> ended{0};
+  auto progress = makeProgress();
+  for (int i = 0; i < kTasks; ++i) progress->add(std::make_shared<GatedTask>(gate, ended));
+  progress->turn();
+  gate.store(true);
+  progress->wake();
+  EXPECT_TRUE(progress->wait([&] { return ended.load() == kTasks; }, Clock::now() + 3s).isOk());
+}
+
 TEST(Progress, PostsOfOneThreadKeepTheirOrderOnOneThread) {
   auto progress = makeProgress();
   std::vector<int> seen;
