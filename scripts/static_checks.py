@@ -9,12 +9,14 @@ headers  each header without a source of the same name compiles alone. (One with
 What passed is remembered in BUILD_FOLDER/checks by the content of the file, of all our headers it reaches,
 of the flags and of the configuration, so a second run looks at changes only.
 
-clang-tidy spends most of its time in the standard library's headers. So the files of one folder are checked
-as one translation unit, after those that do not go with the others were set aside. A unit acquits files but
-convicts none: whatever it points at is checked alone, and only that is reported.
+clang-tidy spends most of its time in the standard library's headers. So neighbouring files are checked
+as one translation unit: what several of them call by one name is renamed there, and those that do not go with
+the others even so are set aside. A unit acquits files but convicts none: whatever it points at is checked alone,
+and only that is reported.
 """
 
 import bisect
+import collections
 import concurrent.futures
 import hashlib
 import json
@@ -27,7 +29,12 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOLDERS = ("peerlane", "tools", "bench", "examples", "tests", "cmake")
-BATCH = 12
+# Of one file alone; or of one line, at its beginning, in an unnamed namespace.
+ENTRIES = ("main", "LLVMFuzzerTestOneInput")
+DECLARED = re.compile(r"^(?:(?:class|struct|union|enum class|enum) (\w+)|using (\w+) =|"
+                      r"(?!using |namespace )[A-Za-z][^(={;\n]*\s[*&]?(\w+)(?:\(| =|\{|;|\[))", re.MULTILINE)
+CLASH = re.compile(r"(?:(?:reference|call) to|redefinition of|conflicting types for) '(\w+)'")
+BATCH = 24
 CLANG = "clang++-16"
 
 
@@ -114,40 +121,78 @@ def run_parallel(jobs):
             yield future.result()
 
 
+class Part:
+    """A source as a part of a unit: its unnamed namespaces have names, and so do things in them that clash."""
+
+    def __init__(self, source, number):
+        self.source = source
+        self.number = number
+        with open(source, encoding="utf-8") as stream:
+            self.text = stream.read()
+        own = "\n".join(re.findall(r"^namespace \{$(.*?)^\}  // namespace$", self.text, re.MULTILINE | re.DOTALL))
+        self.declared = {name for names in DECLARED.findall(own) for name in names if name}
+        self.declared.update(name for name in ENTRIES if re.search(rf"^\S.*\b{name}\(", self.text, re.MULTILINE))
+        self.renamed = set()
+
+    def rename(self, names):
+        """Says whether that changed anything."""
+        fresh = (names & self.declared) - self.renamed
+        self.renamed |= fresh
+        return bool(fresh)
+
+    def content(self):
+        name = f"part_{self.number}"
+        text = re.sub(r"^namespace \{$", f"namespace {name} {{}} using namespace {name}; namespace {name} {{",
+                      self.text, flags=re.MULTILINE)
+        for own in self.renamed:  # not what is a member of something
+            text = re.sub(rf"(?<![\w.:>/\"]){own}\b", f"{own}Part{self.number}", text)
+        return f"// {self.source}\n{text}\n"
+
+
 class Unit:
     """Several sources as one file."""
 
     def __init__(self, folder, sources):
         self.sources = sources
+        self.parts = [Part(source, number) for number, source in enumerate(sources)]
         name = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
         self.path = os.path.join(folder, name + ".cc")
+        counts = collections.Counter(name for part in self.parts for name in part.declared)
+        self.rename({name for name, times in counts.items() if times > 1})
+
+    def rename(self, names):
+        changed = [part.rename(names) for part in self.parts]
         self.ends = []  # line after the last one of each source
         lines = 1
         with open(self.path, "w", encoding="utf-8") as stream:
-            for number, source in enumerate(sources):
-                text = self.as_part(source, number)
+            for part in self.parts:
+                text = part.content()
                 stream.write(text)
                 lines += text.count("\n")
                 self.ends.append(lines)
+        return any(changed)
 
-    @staticmethod
-    def as_part(source, number):
-        """The text of a source whose unnamed namespaces have names, so that equal names in others do not clash."""
-        with open(source, encoding="utf-8") as stream:
-            text = stream.read()
-        part = f"part_{number}"
-        text = re.sub(r"^namespace \{", f"namespace {part} {{}} using namespace {part}; namespace {part} {{", text,
-                      flags=re.MULTILINE)
-        return f"// {source}\n{text}\n"
+    def fit(self, command, folder):
+        """Who does not go with the others, after everything was renamed that `command` finds to clash."""
+        while True:
+            answer = subprocess.run([*command, self.path], cwd=folder, capture_output=True, text=True, check=False)
+            guilty = self.blamed(answer)
+            if not guilty or not self.rename(set(CLASH.findall(answer.stderr))):
+                return guilty
 
     def blamed(self, answer):
-        """The sources that the errors of a compiler's answer point at; all of them if it points elsewhere."""
+        """The sources that the errors of a compiler's answer point at, or include; all of them if it says neither."""
         if answer.returncode == 0:
             return []
-        places = re.findall(r"^(\S+?):(\d+):\d+: (?:fatal )?error:", answer.stdout + answer.stderr, re.MULTILINE)
-        if not places or any(path != self.path for path, _ in places):
+        numbers, including = set(), None
+        for path, line, what in re.findall(r"^(?:In file included from )?(\S+?):(\d+)[:,](.*)$",
+                                           answer.stdout + answer.stderr, re.MULTILINE):
+            inside = bisect.bisect_right(self.ends, int(line)) if path == self.path else including
+            if " error:" in what:
+                numbers.add(inside)
+            including = inside
+        if not numbers or None in numbers:
             return list(self.sources)
-        numbers = {bisect.bisect_right(self.ends, int(line)) for _, line in places}
         return [self.sources[number] for number in sorted(numbers)]
 
 
@@ -179,8 +224,7 @@ class Tidy:
                                     text=True, check=False)
             return [(sources[0], answer.stdout + answer.stderr if answer.returncode else "")]
         unit = Unit(self.scratch, sources)
-        syntax = [CLANG, "-fsyntax-only", "-ferror-limit=0", *self.without_warnings(flags), unit.path]
-        guilty = unit.blamed(subprocess.run(syntax, cwd=folder, capture_output=True, text=True, check=False))
+        guilty = unit.fit([CLANG, "-fsyntax-only", "-ferror-limit=0", *self.without_warnings(flags)], folder)
         if guilty:  # they do not go together
             self.splits += 1
             rest = [source for source in sources if source not in guilty]
@@ -206,9 +250,9 @@ def check_tidy(build):
     for source, (folder, flags) in sorted(commands.items()):
         keys[source] = contents.hash(source, tidy.context, *flags)
         if keys[source] not in passed:
-            batches.setdefault((os.path.dirname(source), folder, flags), []).append(source)
+            batches.setdefault((folder, flags), []).append(source)
     jobs = []
-    for (_, folder, flags), sources in batches.items():
+    for (folder, flags), sources in batches.items():
         for start in range(0, len(sources), BATCH):
             part = sources[start:start + BATCH]
             jobs.append(lambda part=part, folder=folder, flags=flags: tidy.check(part, folder, flags))

@@ -89,9 +89,9 @@ TEST(ProtocolsMixed, FollowEachOtherOnOneLane) {
         zcopyPutSender({lane, kPayloadBytes}),
         zcopyPutReceiver({lane, kPayloadBytes}),
     };
-    const MessagePrograms eager{{&programs[0], &programs[1]}, MessageKind::kEager};
-    const MessagePrograms get{{&programs[2], &programs[3]}, MessageKind::kGet};
-    const MessagePrograms put{{&programs[4], &programs[5]}, MessageKind::kPut};
+    const MessagePrograms eager{{&programs[0], &programs[1]}, MessageForm::kEager};
+    const MessagePrograms get{{&programs[2], &programs[3]}, MessageForm::kGet};
+    const MessagePrograms put{{&programs[4], &programs[5]}, MessageForm::kPut};
     for (const auto& messages : {std::vector{put, eager, get}, std::vector{eager, put, eager, put},
                                  std::vector{get, get, put, put}}) {
       const Setting setting{slots, static_cast<uint32_t>(messages.size()), 2, 2};
@@ -110,9 +110,9 @@ TEST(ProtocolsMixed, GoBothWays) {
   for (const ProtocolCase& protocol : shippedProtocols()) {
     const bool isGet = protocol.name == "ZcopyGet";
     if (!isGet && protocol.name != "ZcopyPut" && protocol.name != "Eager") continue;
-    const MessageKind kind = isGet                         ? MessageKind::kGet
-                             : protocol.name == "ZcopyPut" ? MessageKind::kPut
-                                                           : MessageKind::kEager;
+    const MessageForm kind = isGet                         ? MessageForm::kGet
+                             : protocol.name == "ZcopyPut" ? MessageForm::kPut
+                                                           : MessageForm::kEager;
     const Setting setting{.slots = 2, .messages = 2};
     const Program sender = protocol.sender(setting.slots);
     const Program receiver = protocol.receiver(setting.slots);

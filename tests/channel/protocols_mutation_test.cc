@@ -25,8 +25,8 @@ class ProtocolMutation : public testing::TestWithParam<ProtocolCase> {
       const Program receiver = protocol.receiver(setting.slots);
       for (const Mutant& mutant : explorer::mutantsOf(ofSender ? sender : receiver)) {
         if (mutant.what != what) continue;
-        const LanePrograms programs{ofSender ? &mutant.program : &sender,
-                                    ofSender ? &receiver : &mutant.program};
+        const LanePair programs{ofSender ? &mutant.program : &sender,
+                                ofSender ? &receiver : &mutant.program};
         const auto report = explorer::explore(protocol.scenario(programs, setting));
         if (report.violation != explorer::Violation::kNone) {
           EXPECT_NE(report.violation, explorer::Violation::kBadScenario) << report.what;

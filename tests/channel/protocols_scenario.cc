@@ -39,7 +39,7 @@ StagedShape stagedShape(uint32_t slots, uint32_t chunks) {
   return {.slots = slots, .chunkBytes = 32, .chunks = chunks, .lastChunkBytes = 24};
 }
 
-Scenario stagedScenario(const LanePrograms& lane, const Setting& setting, uint32_t chunks) {
+Scenario stagedScenario(const LanePair& lane, const Setting& setting, uint32_t chunks) {
   Scenario scenario;
   const StagedShape shape = stagedShape(setting.slots, chunks);
   const uint64_t bytes = uint64_t{shape.chunkBytes} * (chunks - 1) + shape.lastChunkBytes;
@@ -79,7 +79,7 @@ PutPayload twoSegments(TargetId first) {
 
 constexpr uint32_t kMessageBytes = 24;
 
-Scenario notifyScenario(const LanePrograms& lane, const Setting& setting, bool hasPayload) {
+Scenario notifyScenario(const LanePair& lane, const Setting& setting, bool hasPayload) {
   Scenario scenario;
   const uint32_t stride = kNotifyMessageOffset + kMessageBytes;
   const auto headers = areas(scenario, "header", 0, kNotifyHeaderBytes, setting.senders);
@@ -120,7 +120,7 @@ Scenario notifyScenario(const LanePrograms& lane, const Setting& setting, bool h
   return scenario;
 }
 
-Scenario signalScenario(const LanePrograms& lane, const Setting& setting, const Program* putAlone) {
+Scenario signalScenario(const LanePair& lane, const Setting& setting, const Program* putAlone) {
   Scenario scenario;
   const auto payloads = areas(scenario, "payload", 0, kPayloadBytes, setting.senders);
   const auto places = areas(scenario, "place", 1, kPayloadBytes, setting.messages);
@@ -158,7 +158,7 @@ Scenario signalScenario(const LanePrograms& lane, const Setting& setting, const 
 
 // --- Message lanes ---
 
-Scenario messageScenario(const LanePrograms& programs, const Setting& setting, MessageKind kind) {
+Scenario messageScenario(const LanePair& programs, const Setting& setting, MessageForm kind) {
   Scenario scenario;
   const std::vector<MessagePrograms> messages(setting.messages, {programs, kind});
   const LaneExecutions executions = addMessageLane(scenario, setting, 0, messages);
@@ -167,13 +167,13 @@ Scenario messageScenario(const LanePrograms& programs, const Setting& setting, M
   return scenario;
 }
 
-ProtocolCase messageCase(const std::string& name, MessageKind kind,
+ProtocolCase messageCase(const std::string& name, MessageForm kind,
                          std::function<Program(uint32_t)> sender,
                          std::function<Program(uint32_t)> receiver) {
   return {name,
           std::move(sender),
           std::move(receiver),
-          [kind](const LanePrograms& programs, const Setting& setting) {
+          [kind](const LanePair& programs, const Setting& setting) {
             return messageScenario(programs, setting, kind);
           },
           {{1, 3, 1, 1}, {2, 3, 1, 1}, {1, 3, 2, 2}, {2, 3, 2, 2}, {2, 3, 1, 2}, {2, 4, 3, 2}}};
@@ -231,8 +231,8 @@ LaneExecutions addMessageLane(Scenario& scenario, const Setting& setting, int se
     Execution send{.program = how.programs.sender, .cursors = {i}};
     send.targets = {envelopes[s], payloads[s], inbox, answers, learned[s], free, buffers[r], done};
     send.fills = {{envelopes[s], message}};
-    if (how.kind != MessageKind::kEagerEmpty) send.fills.push_back({payloads[s], message});
-    if (how.kind != MessageKind::kEagerUnconfirmed && how.kind != MessageKind::kPut) {
+    if (how.kind != MessageForm::kEagerEmpty) send.fills.push_back({payloads[s], message});
+    if (how.kind != MessageForm::kEagerUnconfirmed && how.kind != MessageForm::kPut) {
       send.fills.push_back({learned[s], 0});
       send.expects = {{learned[s], message}};
     }
@@ -242,7 +242,7 @@ LaneExecutions addMessageLane(Scenario& scenario, const Setting& setting, int se
     Execution receive{.program = how.programs.receiver, .cursors = {i}};
     receive.targets = {inbox, buffers[r], payloads[s], verdicts[r], answers, done};
     receive.fills = {{verdicts[r], message}};
-    if (how.kind != MessageKind::kEagerEmpty) {
+    if (how.kind != MessageForm::kEagerEmpty) {
       receive.fills.push_back({buffers[r], 0});
       receive.expects = {{buffers[r], message}};
     }
@@ -272,23 +272,23 @@ std::vector<ProtocolCase> shippedProtocols() {
   };
   std::vector<ProtocolCase> cases{
       messageCase(
-          "Eager", MessageKind::kEager,
+          "Eager", MessageForm::kEager,
           [=](uint32_t slots) { return eagerSender(eager(slots, kPayloadBytes, true)); },
           [=](uint32_t slots) { return eagerReceiver(eager(slots, kPayloadBytes, true)); }),
       messageCase(
-          "EagerEmpty", MessageKind::kEagerEmpty,
+          "EagerEmpty", MessageForm::kEagerEmpty,
           [=](uint32_t slots) { return eagerSender(eager(slots, 0, true)); },
           [=](uint32_t slots) { return eagerReceiver(eager(slots, 0, true)); }),
       messageCase(
-          "EagerUnconfirmed", MessageKind::kEagerUnconfirmed,
+          "EagerUnconfirmed", MessageForm::kEagerUnconfirmed,
           [=](uint32_t slots) { return eagerSender(eager(slots, kPayloadBytes, false)); },
           [=](uint32_t slots) { return eagerReceiver(eager(slots, kPayloadBytes, false)); }),
       messageCase(
-          "ZcopyGet", MessageKind::kGet,
+          "ZcopyGet", MessageForm::kGet,
           [=](uint32_t slots) { return zcopyGetSender(zcopy(slots)); },
           [=](uint32_t slots) { return zcopyGetReceiver(zcopy(slots)); }),
       messageCase(
-          "ZcopyPut", MessageKind::kPut,
+          "ZcopyPut", MessageForm::kPut,
           [=](uint32_t slots) { return zcopyPutSender(zcopy(slots)); },
           [=](uint32_t slots) { return zcopyPutReceiver(zcopy(slots)); }),
   };
@@ -296,7 +296,7 @@ std::vector<ProtocolCase> shippedProtocols() {
     cases.push_back({"Staged" + std::to_string(chunks),
                      [=](uint32_t slots) { return stagedSender(stagedShape(slots, chunks)); },
                      [=](uint32_t slots) { return stagedReceiver(stagedShape(slots, chunks)); },
-                     [=](const LanePrograms& programs, const Setting& setting) {
+                     [=](const LanePair& programs, const Setting& setting) {
                        return stagedScenario(programs, setting, chunks);
                      },
                      {{1, 3, 1, 1}, {2, 3, 1, 1}, {3, 4, 1, 1}}});
@@ -310,7 +310,7 @@ std::vector<ProtocolCase> shippedProtocols() {
                                                               : PutPayload{});
                      },
                      [=](uint32_t slots) { return notifyReceiver(notify(slots)); },
-                     [=](const LanePrograms& programs, const Setting& setting) {
+                     [=](const LanePair& programs, const Setting& setting) {
                        return notifyScenario(programs, setting, hasPayload);
                      },
                      puts});
@@ -318,7 +318,7 @@ std::vector<ProtocolCase> shippedProtocols() {
   cases.push_back({"PutSignal",
                    [](uint32_t) { return putSignal(twoSegments(kSignalSenderFirstData), 1); },
                    [](uint32_t) { return signalReceiver(1); },
-                   [](const LanePrograms& programs, const Setting& setting) {
+                   [](const LanePair& programs, const Setting& setting) {
                      return signalScenario(programs, setting, nullptr);
                    },
                    signals});
@@ -331,7 +331,7 @@ std::vector<ProtocolCase> shippedProtocols() {
   }();
   cases.push_back({"PutThenSignal", [](uint32_t) { return signalSender(1); },
                    [](uint32_t) { return signalReceiver(1); },
-                   [](const LanePrograms& programs, const Setting& setting) {
+                   [](const LanePair& programs, const Setting& setting) {
                      return signalScenario(programs, setting, &putAlone);
                    },
                    signals});

@@ -20,7 +20,7 @@ struct LaneExecutions {
 };
 
 // Programs outlive the scenario.
-struct LanePrograms {
+struct LanePair {
   const Program* sender = nullptr;
   const Program* receiver = nullptr;
 };
@@ -37,10 +37,10 @@ struct Setting {
 
 inline constexpr uint64_t kPayloadBytes = 64;
 
-enum class MessageKind : uint8_t { kEager, kEagerEmpty, kEagerUnconfirmed, kGet, kPut };
+enum class MessageForm : uint8_t { kEager, kEagerEmpty, kEagerUnconfirmed, kGet, kPut };
 struct MessagePrograms {
-  LanePrograms programs;
-  MessageKind kind = MessageKind::kEager;
+  LanePair programs;
+  MessageForm kind = MessageForm::kEager;
 };
 MessageLane messageLane(uint32_t slots);
 
@@ -57,7 +57,7 @@ struct ProtocolCase {
   std::string name;
   std::function<Program(uint32_t slots)> sender;
   std::function<Program(uint32_t slots)> receiver;
-  std::function<explorer::Scenario(const LanePrograms&, const Setting&)> scenario;
+  std::function<explorer::Scenario(const LanePair&, const Setting&)> scenario;
   std::vector<Setting> settings;
 };
 std::vector<ProtocolCase> shippedProtocols();

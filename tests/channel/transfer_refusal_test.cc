@@ -103,8 +103,8 @@ TEST_P(TransferRefusal, RightsThatWereNotGiven) {
   expectRefused(get(pair_.toB, {&toLocal, 1}), Code::kPermissionDenied, {"local"});
   EXPECT_EQ(canNothing.prepare(kSoon).code(), Code::kPermissionDenied);
   // What was given works.
-  EXPECT_OK(must(put(pair_.toB, {&toWritable, 1}), "put").wait(kSoon));
-  EXPECT_OK(must(get(pair_.toB, {&toReadable, 1}), "get").wait(kSoon));
+  EXPECT_OK(unwrapped(put(pair_.toB, {&toWritable, 1}), "put").wait(kSoon));
+  EXPECT_OK(unwrapped(get(pair_.toB, {&toReadable, 1}), "get").wait(kSoon));
   std::memcpy(writable->shadow(), near_->shadow(), 10);
   std::memcpy(near_->shadow(), readable->shadow(), 10);
   for (const auto* each : {&readable, &writable, &local, &near_, &far_})
@@ -145,7 +145,7 @@ TEST_P(TransferRefusal, ReferencesThatPromiseTooMuch) {
   EXPECT_EQ(pair_.toB.importRegion(reference.encode()).status().code(), Code::kInvalidArgument);
   // The connection is none the worse.
   const Block honest = this->block(0, 0, 100);
-  EXPECT_OK(must(put(pair_.toB, {&honest, 1}), "put").wait(kSoon));
+  EXPECT_OK(unwrapped(put(pair_.toB, {&honest, 1}), "put").wait(kSoon));
   std::memcpy(far_->shadow(), near_->shadow(), 100);
   EXPECT_TRUE(far_->isAsExpected());
   EXPECT_EQ(pair_.toB.state(), "ready");
@@ -250,7 +250,7 @@ TEST(TransferRefusalSelf, SourceAndDestinationThatAreTheSameMemory) {
   EXPECT_EQ(refused.isOk() ? refused->wait(kSoon).code() : refused.status().code(),
             Code::kInvalidArgument);
   const Block touching{&again, 0, &remote, 100, 100};
-  EXPECT_OK(must(put(pair.toB, {&touching, 1}), "put").wait(kSoon));
+  EXPECT_OK(unwrapped(put(pair.toB, {&touching, 1}), "put").wait(kSoon));
   std::memcpy(memory.shadow() + 100, memory.shadow(), 100);
   const StridedBlocks woven{.local = &again,
                             .localOffset = 0,

@@ -19,7 +19,7 @@ inline testing::AssertionResult endedWell(const char* text, const Status& status
 
 // Unwraps, or ends the test program: for set-up that other tests check.
 template <typename T>
-T must(Result<T> result, const char* what) {
+T unwrapped(Result<T> result, const char* what) {
   if (!result.isOk()) {
     ADD_FAILURE() << what << ": " << result.status().toString();
     std::abort();
@@ -31,4 +31,4 @@ T must(Result<T> result, const char* what) {
 
 #define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::peerlane::endedWell, (expression))
 #define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::peerlane::endedWell, (expression))
-#define MUST(expression) ::peerlane::must((expression), #expression)
+#define MUST(expression) ::peerlane::unwrapped((expression), #expression)
