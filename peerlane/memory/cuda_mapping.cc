@@ -171,17 +171,14 @@ class OpenHandles {
       const std::lock_guard lock(mutex_);
       if (--entries_.at(key).users != 0) return;
     }
-    CudaReclaimer::instance().add([this, key, gpu] {
+    CudaReclaimer::instance().add(gpu, [this, key] {
       std::unique_lock lock(mutex_);
       auto found = entries_.find(key);
       if (found == entries_.end() || found->second.users != 0 || found->second.closing) return;
       found->second.closing = true;
       std::byte* const address = found->second.address;
       lock.unlock();  // it may block, and others open other handles
-      {
-        const cuda::CurrentContext current(*gpu);
-        if (cudaIpcCloseMemHandle(address) != cudaSuccess) (void)cudaGetLastError();
-      }
+      if (cudaIpcCloseMemHandle(address) != cudaSuccess) (void)cudaGetLastError();
       lock.lock();
       entries_.erase(key);
       closed_.notify_all();

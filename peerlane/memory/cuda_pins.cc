@@ -62,11 +62,8 @@ class Pins {
       if (done) done();
       return;
     }
-    CudaReclaimer::instance().add([this, ranges, gpu, done = std::move(done)] {
-      {
-        const cuda::CurrentContext current(*gpu);
-        for (const uintptr_t range : ranges) close(range);
-      }
+    CudaReclaimer::instance().add(gpu, [this, ranges, done = std::move(done)] {
+      for (const uintptr_t range : ranges) close(range);
       if (done) done();
     });
   }

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/memory/cuda_reclaimer.h"
 
+#include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
 namespace peerlane {
+namespace {
+
+// A release that waits for a kernel which nobody will end does not hold the process up for longer.
+constexpr std::chrono::seconds kLongestRelease{1};
+
+}  // namespace
 
 CudaReclaimer& CudaReclaimer::instance() {
   // Leaked: its thread may still run when static objects are destroyed.
@@ -14,27 +22,41 @@ CudaReclaimer& CudaReclaimer::instance() {
 
 CudaReclaimer::CudaReclaimer() {
   std::thread([this] { run(); }).detach();
+  // The driver was used before this was: its own handler runs after this one.
+  (void)std::atexit([] { instance().endBeforeExit(); });
+}
+
+void CudaReclaimer::endBeforeExit() {
+  std::unique_lock lock(mutex_);
+  exiting_ = true;
+  changed_.wait_for(lock, kLongestRelease, [this] { return !releasing_; });
 }
 
 void CudaReclaimer::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return !queue_.empty() && waits_.none(); });
-    auto release = std::move(queue_.front());
+    changed_.wait(lock, [this] { return !queue_.empty() && waits_.none() && !exiting_; });
+    Release release = std::move(queue_.front());
     queue_.pop_front();
     if (queue_.empty()) queued_.store(false);
     releasing_ = true;
     lock.unlock();
-    release();
-    release = nullptr;
+    {
+      const cuda::CurrentContext current(*release.gpu);
+      release.call();
+      release.call = nullptr;
+    }
+    release.gpu = nullptr;
     lock.lock();
     releasing_ = false;
+    if (exiting_) changed_.notify_all();
   }
 }
 
-void CudaReclaimer::add(std::function<void()> release) {
+void CudaReclaimer::add(std::shared_ptr<const cuda::PrimaryContext> gpu,
+                        std::function<void()> release) {
   const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(release));
+  queue_.push_back({std::move(gpu), std::move(release)});
   queued_.store(true);
   changed_.notify_one();
 }

@@ -4,16 +4,19 @@
 // cudaHostUnregister, cudaIpcCloseMemHandle: measured, each blocks until every running kernel has
 // ended). Done while a stream waits for a peer, such a call would wait for the peer too, and may be
 // what the peer waits for. So it is done by a thread of its own, and only while nothing of ours
-// waits. One per process; it is never destroyed. Thread-safe.
+// waits. One per process; it is never destroyed. Nothing is ended any more once the process exits:
+// the system takes it all back, and the driver may be gone. Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 
 #include "peerlane/core/split_count.h"
+#include "peerlane/os/cuda.h"
 
 namespace peerlane {
 
@@ -21,8 +24,9 @@ class CudaReclaimer {
  public:
   static CudaReclaimer& instance();
 
-  // Calls `release` later, once, on the reclaimer's thread.
-  void add(std::function<void()> release);
+  // Calls `release` later, once, on the reclaimer's thread. `gpu` is held until then, and current:
+  // with none current the runtime would make a context on the first GPU, whoever uses that.
+  void add(std::shared_ptr<const cuda::PrimaryContext> gpu, std::function<void()> release);
   // Work that waits for a peer was queued on a GPU, and has ended.
   void waitBegins();
   void waitEnded();
@@ -30,15 +34,22 @@ class CudaReclaimer {
   size_t pending() const;
 
  private:
+  struct Release {
+    std::shared_ptr<const cuda::PrimaryContext> gpu;
+    std::function<void()> call;
+  };
+
   CudaReclaimer();
   void run();
+  void endBeforeExit();
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   SplitCount waits_;
   std::atomic<bool> queued_{false};  // the queue is not empty; what is queued waits for waits_
-  std::deque<std::function<void()>> queue_;  // under mutex_, as the next
+  std::deque<Release> queue_;        // under mutex_, as the next two
   bool releasing_ = false;
+  bool exiting_ = false;
 };
 
 }  // namespace peerlane

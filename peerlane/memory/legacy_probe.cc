@@ -37,10 +37,9 @@ static_assert(sizeof(Layout) == kLegacyProbeBytes);
 
 using Held = std::shared_ptr<const cuda::PrimaryContext>;
 
-// Not beside a stream that waits, and with the GPU current: else the runtime would take another.
+// Not beside a stream that waits.
 void freeLater(const Held& gpu, void* memory, cudaError_t (*release)(void*)) {
-  CudaReclaimer::instance().add([gpu, memory, release] {
-    const cuda::CurrentContext current(*gpu);
+  CudaReclaimer::instance().add(gpu, [memory, release] {
     if (release(memory) != cudaSuccess) (void)cudaGetLastError();
   });
 }

@@ -15,11 +15,11 @@ constexpr size_t kAlignment = 256;
 }  // namespace
 
 DescriptorMemory::~DescriptorMemory() {
-  if (arena_) {
+  if (inBlock_) {
     arena_->giveBack(static_cast<size_t>(data_ - arena_->memory_->data()), bytes_);
     return;
   }
-  CudaReclaimer::instance().add([data = data_] {
+  CudaReclaimer::instance().add(arena_->gpu_, [data = data_] {
     if (cudaFree(data) != cudaSuccess) (void)cudaGetLastError();
   });
 }
@@ -37,7 +37,8 @@ std::unique_ptr<DescriptorMemory> DescriptorArena::tryTake(size_t bytes) {
   const auto [offset, available] = *found;
   free_.erase(found);
   if (available > whole) free_[offset + whole] = available - whole;
-  return std::make_unique<DescriptorMemory>(memory_->data() + offset, shared_from_this(), whole);
+  return std::make_unique<DescriptorMemory>(memory_->data() + offset, shared_from_this(), whole,
+                                            true);
 }
 
 Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
@@ -45,7 +46,8 @@ Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
   void* made = nullptr;
   const size_t whole = wholeOf(bytes);
   PEERLANE_RETURN_IF_ERROR(cuda::check(cudaMalloc(&made, whole), "cudaMalloc"));
-  return std::make_unique<DescriptorMemory>(static_cast<std::byte*>(made), nullptr, whole);
+  return std::make_unique<DescriptorMemory>(static_cast<std::byte*>(made), shared_from_this(),
+                                            whole, false);
 }
 
 void DescriptorArena::giveBack(size_t offset, size_t bytes) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/cuda_mapping.h"
@@ -19,8 +20,9 @@ class DescriptorArena;
 // Device memory; goes back to where it came from. Requires: no work that reads it is queued.
 class DescriptorMemory {
  public:
-  DescriptorMemory(std::byte* data, std::shared_ptr<DescriptorArena> arena, size_t bytes)
-      : data_(data), arena_(std::move(arena)), bytes_(bytes) {}
+  DescriptorMemory(std::byte* data, std::shared_ptr<DescriptorArena> arena, size_t bytes,
+                   bool inBlock)
+      : data_(data), arena_(std::move(arena)), bytes_(bytes), inBlock_(inBlock) {}
   ~DescriptorMemory();
   DescriptorMemory(const DescriptorMemory&) = delete;
   DescriptorMemory& operator=(const DescriptorMemory&) = delete;
@@ -29,16 +31,21 @@ class DescriptorMemory {
 
  private:
   std::byte* const data_;
-  const std::shared_ptr<DescriptorArena> arena_;  // null: from cudaMalloc
+  const std::shared_ptr<DescriptorArena> arena_;
   const size_t bytes_;
+  const bool inBlock_;  // else from cudaMalloc
 };
 
 class DescriptorArena : public std::enable_shared_from_this<DescriptorArena> {
  public:
-  // Hands out [offset, end) of `memory`.
-  DescriptorArena(std::shared_ptr<CudaMapping> memory, size_t offset)
-      : memory_(std::move(memory)), free_{{offset, memory_->bytes() - offset}} {}
+  // Hands out [offset, end) of `memory`, which is the GPU's.
+  DescriptorArena(std::shared_ptr<const cuda::PrimaryContext> gpu,
+                  std::shared_ptr<CudaMapping> memory, size_t offset)
+      : gpu_(std::move(gpu)),
+        memory_(std::move(memory)),
+        free_{{offset, memory_->bytes() - offset}} {}
 
+  // With the GPU current.
   Result<std::unique_ptr<DescriptorMemory>> take(size_t bytes);
   // From the block alone; null when it has no such piece.
   std::unique_ptr<DescriptorMemory> tryTake(size_t bytes);
@@ -48,6 +55,7 @@ class DescriptorArena : public std::enable_shared_from_this<DescriptorArena> {
   friend class DescriptorMemory;
   void giveBack(size_t offset, size_t bytes);
 
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const std::shared_ptr<CudaMapping> memory_;
   std::mutex mutex_;
   std::map<size_t, size_t> free_;  // under mutex_: offset, bytes

@@ -48,7 +48,7 @@ class Errands {
   Result<DevicePost> post(const DeviceProgram& program);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
-  PinnedPool pool_;  // the thread's, as the next two
+  PinnedPool pool_{gpu_};  // the thread's, as the next two
   StreamLanes lanes_;
   CopyPoster copies_{pool_};
 

@@ -47,7 +47,7 @@ Result<std::unique_ptr<Allocation>> LaneAreas::take(size_t bytes) {
     if (auto taken = from(block)) return taken;
   Block fresh;
   PEERLANE_ASSIGN(fresh.memory, CudaMapping::create(std::max(bytes, kBlockBytes), *gpu_));
-  fresh.arena = std::make_shared<DescriptorArena>(fresh.memory, 0);
+  fresh.arena = std::make_shared<DescriptorArena>(gpu_, fresh.memory, 0);
   blocks_.push_back(fresh);
   return from(fresh);
 }

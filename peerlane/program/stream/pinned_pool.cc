@@ -12,7 +12,7 @@ namespace peerlane::stream {
 
 PinnedPool::~PinnedPool() {
   if (owned_.empty()) return;
-  CudaReclaimer::instance().add([owned = std::move(owned_)] {
+  CudaReclaimer::instance().add(gpu_, [owned = std::move(owned_)] {
     for (std::byte* block : owned)
       if (cudaFreeHost(block) != cudaSuccess) (void)cudaGetLastError();
   });

@@ -8,10 +8,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "peerlane/core/status.h"
+#include "peerlane/os/cuda.h"
 
 namespace peerlane::stream {
 
@@ -22,7 +25,8 @@ struct PinnedBlock {
 
 class PinnedPool {
  public:
-  PinnedPool() = default;
+  // `gpu` pins and unpins; what is pinned is for all of them.
+  explicit PinnedPool(std::shared_ptr<const cuda::PrimaryContext> gpu) : gpu_(std::move(gpu)) {}
   // Gives the memory to the reclaimer. Requires: no work that uses a block is queued.
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
@@ -42,6 +46,7 @@ class PinnedPool {
 
   static constexpr uint32_t kLeastOrder = 12;
   static constexpr uint32_t kPieceOrder = 20;
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   std::mutex mutex_;
   std::array<std::vector<std::byte*>, 48> free_;  // under mutex_, as the next
   std::vector<std::byte*> owned_;

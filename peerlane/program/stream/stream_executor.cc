@@ -143,7 +143,7 @@ class StreamExecutor final : public DeviceExecutor {
   std::shared_ptr<DescriptorArena> descriptors_;
   CUstream setUpStream_ = nullptr;
 
-  PinnedPool pool_;
+  PinnedPool pool_{gpu_};
   PostingLock mutex_;
   StreamLanes lanes_{gpu_, pool_};  // under mutex_, as the next
   CopyPoster copies_{pool_};
@@ -172,7 +172,7 @@ Status StreamExecutor::open() {
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
   constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
-  descriptors_ = std::make_shared<DescriptorArena>(slab_, kWordBytes);
+  descriptors_ = std::make_shared<DescriptorArena>(gpu_, slab_, kWordBytes);
   PEERLANE_RETURN_IF_ERROR(importOnce());
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));

@@ -42,6 +42,7 @@ struct State {
   std::array<std::atomic<cudaError_t>, kMostDevices> health{};
   std::array<std::atomic<uint32_t>, kMostDevices> peers{};
   std::array<std::atomic<size_t>, kMostDevices> used{};
+  std::array<std::atomic<bool>, kMostDevices> runtimeContexts{};
   std::atomic<uint64_t> lastId{0};
   std::atomic<uint64_t> generation{1};  // changes with every entry
   std::shared_mutex mutex;
@@ -92,11 +93,16 @@ int currentContext() {
 }
 
 int currentDevice() {
-  if (contexts.empty()) contexts.push_back(0);
+  if (contexts.empty()) setDevice(0);
   return contexts.back();
 }
 
+bool hasRuntimeContext(int device) {
+  return state().runtimeContexts[static_cast<size_t>(device)];
+}
+
 void setDevice(int device) {
+  state().runtimeContexts[static_cast<size_t>(device)] = true;
   if (contexts.empty())
     contexts.push_back(device);
   else

@@ -39,6 +39,8 @@ int currentDevice();
 void setDevice(int device);
 void pushContext(int device);
 int popContext();  // -1: there was none
+// The runtime made a context on the device: when it was chosen, or by itself where none was.
+bool hasRuntimeContext(int device);
 
 // --- Failure: as on the real thing, a device that has failed stays so ---
 

@@ -175,6 +175,13 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  if (!isDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *flags = 0;
+  *active = contexts[static_cast<size_t>(device)].retained > 0 || hasRuntimeContext(device);
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxPushCurrent(CUcontext context) {
   const int device = deviceOf(context);
   if (device < 0) return CUDA_ERROR_INVALID_CONTEXT;
@@ -307,6 +314,7 @@ void* findDriverEntry(const char* name) {
                                   SOFTWARE_ENTRY(cuDeviceGetAttribute),
                                   SOFTWARE_ENTRY(cuDeviceCanAccessPeer),
                                   SOFTWARE_ENTRY(cuDeviceGetP2PAttribute),
+                                  SOFTWARE_ENTRY(cuDevicePrimaryCtxGetState),
                                   SOFTWARE_ENTRY(cuDevicePrimaryCtxRetain),
                                   SOFTWARE_ENTRY(cuDevicePrimaryCtxRelease),
                                   SOFTWARE_ENTRY(cuCtxPushCurrent),

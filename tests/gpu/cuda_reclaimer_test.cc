@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is ended later: on whose GPU, and what becomes of it when the process exits.
+#include "peerlane/memory/cuda_reclaimer.h"
+
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "peerlane/os/cuda_driver.h"
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::shared_ptr<const cuda::PrimaryContext> held(int gpu) {
+  return std::make_shared<const cuda::PrimaryContext>(
+      must(cuda::PrimaryContext::retain(gpu), "retain"));
+}
+
+// Somebody uses it, in this process.
+bool hasContext(int gpu) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  mustCuda(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 7000,
+                                            cudaEnableDefault, &found),
+           "cudaGetDriverEntryPointByVersion");
+  unsigned flags = 0;
+  int active = 0;
+  mustCuda(reinterpret_cast<CUresult (*)(CUdevice, unsigned*, int*)>(entry)(gpu, &flags, &active),
+           "cuDevicePrimaryCtxGetState");
+  return active != 0;
+}
+
+void waitForReleases() {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (CudaReclaimer::instance().pending() != 0) {
+    if (std::chrono::steady_clock::now() > end)
+      die("a release", Status(Code::kTimeout, "it does not come"));
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+// Pinned host memory and descriptors are given back by a thread that has chosen no GPU.
+TEST(CudaReclaimer, UsesNoOtherGpuThanItsOwn) {
+  PEERLANE_NEEDS_GPUS(2);
+  EXPECT_TRUE(runTwo(
+      [](const Line& line) {
+        const Meeting meeting(1, line);
+        const Region region =
+            must(meeting.context->allocate(1 << 20, {.device = meeting.device}), "allocate");
+        exchange(meeting.peer, region, line);
+        line.meet();
+      },
+      [](const Line& line) {
+        const Device device = gpu(1);
+        {
+          auto context = makeContext({device});
+          const Peer peer = meetPeer(*context, line, false);
+          constexpr size_t kBlocks = 60'000, kBytes = 16;  // more than the slab has room for
+          const Region region =
+              must(context->allocate(kBlocks * kBytes, {.device = device}), "allocate");
+          const RemoteRegion remote = exchange(peer, region, line);
+          must(remote.prepare(kPatience), "prepare");
+          std::vector<Block> blocks;
+          for (size_t i = 0; i < kBlocks; ++i)
+            blocks.push_back({&region, i * kBytes, &remote, (kBlocks - 1 - i) * kBytes, kBytes});
+          Plan plan = must(Plan::create(peer, Direction::kPut, blocks), "plan");
+          const cudaStream_t stream = makeStream();
+          must(must(plan.post(DeviceStream::cuda(stream)), "post").wait(kPatience), "put");
+          mustCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+        }
+        waitForReleases();
+        EXPECT_TRUE(hasContext(1));
+        EXPECT_FALSE(hasContext(0));
+        line.meet();
+      }));
+}
+
+TEST(CudaReclaimer, HoldsTheGpuUntilThen) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    void* pinned = nullptr;
+    {
+      const auto gpu = held(0);
+      const cuda::CurrentContext current(*gpu);
+      mustCuda(cudaHostAlloc(&pinned, 4096, cudaHostAllocPortable), "cudaHostAlloc");
+      CudaReclaimer::instance().waitBegins();
+      CudaReclaimer::instance().add(gpu, [pinned] {
+        int chosen = -1;
+        mustCuda(cudaGetDevice(&chosen), "cudaGetDevice");
+        EXPECT_EQ(chosen, 0);
+        mustCuda(cudaFreeHost(pinned), "cudaFreeHost");
+      });
+    }
+    EXPECT_TRUE(hasContext(0));
+    CudaReclaimer::instance().waitEnded();
+    waitForReleases();
+  }));
+}
+
+std::atomic<bool> exits{false};
+
+// What is being ended is ended, and nothing else: the driver may be gone after that.
+TEST(CudaReclaimerDeathTest, EndsNothingWhileTheProcessExits) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto exitBeside = [] {
+    const auto gpu = held(0);
+    std::atomic<bool> begun{false};
+    CudaReclaimer::instance().add(gpu, [&begun] {
+      begun = true;
+      while (!exits) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(200ms);  // long enough to be overtaken
+      (void)!write(STDERR_FILENO, "first", 5);
+    });
+    CudaReclaimer::instance().add(gpu, [] { (void)!write(STDERR_FILENO, "second", 6); });
+    (void)std::atexit([] { exits = true; });  // runs before what was registered before
+    while (!begun) std::this_thread::sleep_for(1ms);
+    std::exit(0);
+  };
+  EXPECT_EXIT(exitBeside(), ::testing::ExitedWithCode(0), "^first$");
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
