@@ -84,23 +84,25 @@ TEST(CudaReclaimer, UsesNoOtherGpuThanItsOwn) {
 
 TEST(CudaReclaimer, HoldsTheGpuUntilThen) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runOne([](const Line&) {
-    void* pinned = nullptr;
+  const int last = gpuCount() - 1;
+  EXPECT_TRUE(runOne([last](const Line&) {
+    CudaReclaimer::instance().waitBegins();
     {
-      const auto gpu = held(0);
+      const auto gpu = held(last);
       const cuda::CurrentContext current(*gpu);
+      void* pinned = nullptr;
       mustCuda(cudaHostAlloc(&pinned, 4096, cudaHostAllocPortable), "cudaHostAlloc");
-      CudaReclaimer::instance().waitBegins();
-      CudaReclaimer::instance().add(gpu, [pinned] {
+      CudaReclaimer::instance().add(gpu, [pinned, last] {
         int chosen = -1;
         mustCuda(cudaGetDevice(&chosen), "cudaGetDevice");
-        EXPECT_EQ(chosen, 0);
+        EXPECT_EQ(chosen, last);
         mustCuda(cudaFreeHost(pinned), "cudaFreeHost");
       });
     }
-    EXPECT_TRUE(hasContext(0));
+    EXPECT_TRUE(hasContext(last));
     CudaReclaimer::instance().waitEnded();
     waitForReleases();
+    EXPECT_FALSE(hasContext(last));
   }));
 }
 
