@@ -75,6 +75,8 @@ void DeviceLane::take(const LaneNote& note) {
     case LaneNote::Kind::kDeviceReady: return takeReady(note);
     case LaneNote::Kind::kDeviceWaits: return answer(note);
     case LaneNote::Kind::kDeviceEnd: {
+      if (const Status own = whyUnreached(); !own.isOk() && own.code() == note.code)
+        return fail(own, /*tellPeer=*/false);
       const char* const why = note.code == Code::kSizeMismatch
                                   ? ": one of them is short at one side and long at the other"
                               : note.code == Code::kInvalidArgument
@@ -105,12 +107,24 @@ void DeviceLane::takeRegion(const LaneNote& note) {
   peer_->requestImport(referenceTo(*peer_, note.area), slot);
 }
 
-// Whoever delivers notes tells those who wait.
+// Whoever delivers notes tells those who wait. Memory that is on its way out is missed by nobody,
+// or by messages for which this side asks (ask()).
 void DeviceLane::takeReady(const LaneNote& note) {
-  if (note.code != Code::kOk) return fail(whyNotReached(note), /*tellPeer=*/false);
-  const std::lock_guard lock(stateMutex_);
   const Reached name(namedAllocation(note.area.allocation, note.number != 0), note.area.generation);
+  if (note.code != Code::kOk) {
+    if (peer_->regions().find(note.area.allocation, note.area.generation).isOk())
+      return fail(whyNotReached(note), /*tellPeer=*/true);
+    const std::lock_guard lock(stateMutex_);
+    announced_.erase(name);
+    return;
+  }
+  const std::lock_guard lock(stateMutex_);
   if (announced_.contains(name)) reachable_.insert(name);
+}
+
+Status DeviceLane::whyUnreached() const {
+  const std::lock_guard lock(stateMutex_);
+  return unreached_;
 }
 
 void DeviceLane::reach(const RegionName& area) {
@@ -199,28 +213,51 @@ bool DeviceLane::takeImports() {
     }
   }
   for (const Named& named : come) {
-    const Status known = makeKnown(named);
+    Status known = checkImport(named);
+    const bool isLeftOut = !known.isOk();
+    if (isLeftOut)
+      leaveOut(named, known);
+    else
+      known = makeKnown(named);
     say_({.kind = LaneNote::Kind::kDeviceReady,
           .code = known.code(),
           .number = named.toRead ? uint64_t{1} : 0,
           .area = named.name});
-    if (known.isOk()) continue;
+    if (known.isOk() || isLeftOut) continue;
     fail(known, /*tellPeer=*/true);
     break;
   }
   return !come.empty();
 }
 
-Status DeviceLane::makeKnown(const Named& named) {
+// Whether a message misses it, the other side knows: it ends the lane, or has taken the memory
+// back.
+void DeviceLane::leaveOut(const Named& named, const Status& why) {
+  const std::lock_guard lock(stateMutex_);
+  unreached_ = why;
+  std::erase_if(named_, [&](const Named& each) {
+    if (each.slot != named.slot || each.toRead != named.toRead) return false;
+    if (each.entered) each.slot->region->gate.leave();
+    return true;
+  });
+}
+
+Status DeviceLane::checkImport(const Named& named) const {
   if (named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
     return named.slot->failure;
-  ImportedRegion& region = *named.slot->region;
-  const RemoteMemory& memory = region.memory;
-  PEERLANE_RETURN_IF_ERROR(openImport(region));
-  if (!allows(memory.grant.access, named.toRead ? Access::kRemoteRead : Access::kRemoteWrite))
+  PEERLANE_RETURN_IF_ERROR(openImport(*named.slot->region));
+  if (!allows(named.slot->region->memory.grant.access,
+              named.toRead ? Access::kRemoteRead : Access::kRemoteWrite))
     return Status(Code::kPermissionDenied,
                   named.toRead ? "a send names memory that this side may not read"
                                : "a receive names memory that this side may not write to");
+  const std::lock_guard lock(stateMutex_);
+  PEERLANE_RETURN_IF_ERROR(addressFor(first_, named).status());
+  for (const auto& other : others_) PEERLANE_RETURN_IF_ERROR(addressFor(*other, named).status());
+  return Status::ok();
+}
+
+Status DeviceLane::makeKnown(const Named& named) {
   const std::lock_guard lock(stateMutex_);
   PEERLANE_RETURN_IF_ERROR(addName(first_, named));
   for (const auto& other : others_) PEERLANE_RETURN_IF_ERROR(addName(*other, named));
@@ -228,17 +265,20 @@ Status DeviceLane::makeKnown(const Named& named) {
   return Status::ok();
 }
 
+Result<std::byte*> DeviceLane::addressFor(const Runner& runner, const Named& named) const {
+  const Device device = runner.executor->device();
+  std::byte* const address = named.slot->region->memory.on(device);
+  if (address != nullptr) return address;
+  return Status(Code::kNotSupported, "region " + std::to_string(named.name.allocation) +
+                                         " of rank " + std::to_string(rank_) +
+                                         " could not be opened for " + device.toString());
+}
+
 // Requires: stateMutex_ is held.
 Status DeviceLane::addName(const Runner& runner, const Named& named) const {
-  const RemoteMemory& memory = named.slot->region->memory;
-  const Device device = runner.executor->device();
-  std::byte* const address = memory.on(device);
-  if (address == nullptr)
-    return Status(Code::kNotSupported, "region " + std::to_string(named.name.allocation) +
-                                           " of rank " + std::to_string(rank_) +
-                                           " could not be opened for " + device.toString());
+  PEERLANE_ASSIGN(std::byte* const address, addressFor(runner, named));
   return runner.names->add(namedAllocation(named.name.allocation, named.toRead),
-                           named.name.generation, address, memory.grant.bytes);
+                           named.name.generation, address, named.slot->region->memory.grant.bytes);
 }
 
 // Regions that their owner wants back. It has no receive under way with them; but a send of this

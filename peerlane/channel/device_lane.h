@@ -176,7 +176,11 @@ class DeviceLane {
   void answer(const LaneNote& note);
   bool hasForgotten(const RegionName& name, bool toRead, uint64_t place);
   bool takeImports();
+  Status checkImport(const Named& named) const;
   Status makeKnown(const Named& named);
+  Result<std::byte*> addressFor(const Runner& runner, const Named& named) const;
+  void leaveOut(const Named& named, const Status& why);
+  Status whyUnreached() const;
   Status addName(const Runner& runner, const Named& named) const;
   bool forgetRegions();
   std::unique_lock<std::mutex> tryPosting();
@@ -224,6 +228,7 @@ class DeviceLane {
   std::set<Reached> announced_;
   std::set<Reached> reachable_;
   std::vector<Named> named_;  // regions of the peer
+  Status unreached_;          // why the last one that could not be reached could not be
   // Of other GPUs, from their first use on; written under runnersMutex_, too.
   std::vector<std::unique_ptr<Runner>> others_;
   Numbers forgottenAt_;  // when one of them was last forgotten

@@ -401,6 +401,27 @@ TEST_P(StreamProtocols, MissesMayDiffer) {
   }));
 }
 
+// Announced, and taken back before the other side has imported it: no message misses it.
+TEST_P(StreamProtocols, MemoryThatGoesBeforeItIsPrepared) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
+    for (int i = 0; i < 100; ++i) {
+      const Region brief = must(side.context->allocate(8192, {.device = side.device}), "allocate");
+      const Status prepared = side.ranks->prepare(side.other, {&brief, 1}, 0ns);
+      EXPECT_TRUE(prepared.isOk() || prepared.code() == Code::kTimeout) << prepared.toString();
+      must(side.context->unregister(brief, kPatience), "unregister");
+    }
+    line.meet();
+    fill(side.out.data(), kBytes, static_cast<uint32_t>(index));
+    auto group = side.ranks->group();
+    group.recv(side.other, side.in, 0, 100000);
+    group.send(side.other, side.out, 0, 100000);
+    must(must(group.post(side.on()), "group").wait(kPatience), "wait");
+    EXPECT_EQ(wrongWords(side.in.data(), 100000, side.other), 0u);
+    line.meet();
+  }));
+}
+
 TEST(StreamMessageProtocols, PrepareSaysWhatItCannotDo) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runBoth([](Talker& side, int, const Line& line) {
