@@ -27,6 +27,7 @@ CudaReclaimer::CudaReclaimer() {
 }
 
 void CudaReclaimer::endBeforeExit() {
+  if (forkGeneration() != forks_) return;  // nobody is left who could let go of the lock
   std::unique_lock lock(mutex_);
   exiting_ = true;
   changed_.wait_for(lock, kLongestRelease, [this] { return !releasing_; });

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -17,6 +18,7 @@
 
 #include "peerlane/core/split_count.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/process.h"
 
 namespace peerlane {
 
@@ -43,6 +45,7 @@ class CudaReclaimer {
   void run();
   void endBeforeExit();
 
+  const uint64_t forks_ = forkGeneration();  // of the process that has the thread
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   SplitCount waits_;

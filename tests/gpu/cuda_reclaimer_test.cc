@@ -4,6 +4,7 @@
 #include "peerlane/memory/cuda_reclaimer.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -103,6 +104,32 @@ TEST(CudaReclaimer, HoldsTheGpuUntilThen) {
     CudaReclaimer::instance().waitEnded();
     waitForReleases();
     EXPECT_FALSE(hasContext(last));
+  }));
+}
+
+// There the thread does not exist, and what it held stays held.
+TEST(CudaReclaimer, AForkedChildExitsAtOnce) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    // Handlers of an exit run from the last one that was registered to the first.
+    static std::chrono::steady_clock::time_point exitBegan;
+    (void)std::atexit([] { _exit(std::chrono::steady_clock::now() - exitBegan < 900ms ? 0 : 9); });
+    const auto gpu = held(0);
+    std::atomic<bool> begun{false}, isEnough{false};
+    CudaReclaimer::instance().add(gpu, [&] {
+      begun = true;
+      while (!isEnough) std::this_thread::sleep_for(1ms);
+    });
+    (void)std::atexit([] { exitBegan = std::chrono::steady_clock::now(); });
+    while (!begun) std::this_thread::sleep_for(1ms);
+    const pid_t child = fork();
+    if (child == 0) std::exit(0);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    isEnough = true;
+    waitForReleases();
   }));
 }
 
