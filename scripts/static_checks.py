@@ -185,12 +185,14 @@ class Unit:
         if answer.returncode == 0:
             return []
         numbers, including = set(), None
-        for path, line, what in re.findall(r"^(?:In file included from )?(\S+?):(\d+)[:,](.*)$",
-                                           answer.stdout + answer.stderr, re.MULTILINE):
-            inside = bisect.bisect_right(self.ends, int(line)) if path == self.path else including
+        for entering, path, line, what in re.findall(r"^(In file included from )?(\S+?):(\d+)[:,](.*)$",
+                                                     answer.stdout + answer.stderr, re.MULTILINE):
+            if path == self.path:
+                including = bisect.bisect_right(self.ends, int(line))
             if " error:" in what:
-                numbers.add(inside)
-            including = inside
+                numbers.add(including)
+            if path == self.path and not entering:
+                including = None  # clang says again who includes what comes now; clang-tidy never does
         if not numbers or None in numbers:
             return list(self.sources)
         return [self.sources[number] for number in sorted(numbers)]

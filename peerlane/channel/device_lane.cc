@@ -107,12 +107,12 @@ void DeviceLane::takeRegion(const LaneNote& note) {
   peer_->requestImport(referenceTo(*peer_, note.area), slot);
 }
 
-// Whoever delivers notes tells those who wait. Memory that is on its way out is missed by nobody,
-// or by messages for which this side asks (ask()).
+// Whoever delivers notes tells those who wait. Memory that this side takes back is missed by
+// nobody, or by messages for which it asks (ask()).
 void DeviceLane::takeReady(const LaneNote& note) {
   const Reached name(namedAllocation(note.area.allocation, note.number != 0), note.area.generation);
   if (note.code != Code::kOk) {
-    if (peer_->regions().find(note.area.allocation, note.area.generation).isOk())
+    if (!peer_->regions().isTakenBack(note.area.allocation, note.area.generation))
       return fail(whyNotReached(note), /*tellPeer=*/true);
     const std::lock_guard lock(stateMutex_);
     announced_.erase(name);
@@ -209,7 +209,7 @@ bool DeviceLane::takeImports() {
       if (state == ImportSlot::State::kFailed) come.push_back(named);
       if (state != ImportSlot::State::kReady || named.entered) continue;
       named.entered = named.slot->region->gate.enter();
-      if (named.entered) come.push_back(named);
+      come.push_back(named);
     }
   }
   for (const Named& named : come) {
@@ -234,7 +234,8 @@ bool DeviceLane::takeImports() {
 // back.
 void DeviceLane::leaveOut(const Named& named, const Status& why) {
   const std::lock_guard lock(stateMutex_);
-  unreached_ = why;
+  const bool isTakenBack = why.code() == Code::kClosed || why.code() == Code::kInvalidArgument;
+  if (!isTakenBack) unreached_ = why;
   std::erase_if(named_, [&](const Named& each) {
     if (each.slot != named.slot || each.toRead != named.toRead) return false;
     if (each.entered) each.slot->region->gate.leave();
@@ -245,6 +246,9 @@ void DeviceLane::leaveOut(const Named& named, const Status& why) {
 Status DeviceLane::checkImport(const Named& named) const {
   if (named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
     return named.slot->failure;
+  if (!named.entered)
+    return Status(Code::kClosed, "region " + std::to_string(named.name.allocation) + " of rank " +
+                                     std::to_string(rank_) + " is being unregistered");
   PEERLANE_RETURN_IF_ERROR(openImport(*named.slot->region));
   if (!allows(named.slot->region->memory.grant.access,
               named.toRead ? Access::kRemoteRead : Access::kRemoteWrite))

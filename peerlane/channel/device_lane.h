@@ -228,7 +228,7 @@ class DeviceLane {
   std::set<Reached> announced_;
   std::set<Reached> reachable_;
   std::vector<Named> named_;  // regions of the peer
-  Status unreached_;          // why the last one that could not be reached could not be
+  Status unreached_;          // why one of them that is still there could not be reached
   // Of other GPUs, from their first use on; written under runnersMutex_, too.
   std::vector<std::unique_ptr<Runner>> others_;
   Numbers forgottenAt_;  // when one of them was last forgotten

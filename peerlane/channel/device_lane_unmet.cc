@@ -37,12 +37,16 @@ void DeviceLane::answer(const LaneNote& note) {
   const bool isSentHere = (note.number & kIsSend) == 0;
   const bool byGet = (note.number & kIsByGet) != 0;
   const uint64_t place = note.number & ~(kIsSend | kIsTakenBack | kIsByGet);
-  const PostedItems& posted = isSentHere ? sent_ : received_;
-  if (posted.isCaptured()) return;  // graphs count by themselves
-  const auto found = posted.find(place);
   const std::string rank = "rank " + std::to_string(rank_);
   const std::string message =
       "message " + std::to_string(place) + " on streams " + (isSentHere ? "to " : "from ") + rank;
+  if ((note.number & kIsTakenBack) != 0 && hasForgotten(note.area, !isSentHere, place))
+    return fail(Status(Code::kClosed,
+                       rank + " has unregistered the memory of " + message + " before it was met"),
+                /*tellPeer=*/true);
+  const PostedItems& posted = isSentHere ? sent_ : received_;
+  if (posted.isCaptured()) return;  // graphs count by themselves
+  const auto found = posted.find(place);
   const bool isLongThere = isLong(note.area.bytes);
   if (found && isLong(found->bytes) != isLongThere)
     return fail(Status(Code::kSizeMismatch,
@@ -57,10 +61,6 @@ void DeviceLane::answer(const LaneNote& note) {
                                            (byGet ? "put here and by get" : "get here and by put") +
                                            " there; both sides name the same protocol"),
         /*tellPeer=*/true);
-  if ((note.number & kIsTakenBack) != 0 && hasForgotten(note.area, !isSentHere, place))
-    fail(Status(Code::kClosed,
-                rank + " has unregistered the memory of " + message + " before it was met"),
-         /*tellPeer=*/true);
 }
 
 // While a message that needs it is under way here, no region is forgotten.

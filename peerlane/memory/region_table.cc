@@ -125,6 +125,14 @@ bool RegionTable::isImporter(uint64_t allocation, PeerNumber peer) const {
   return found != entries_.end() && found->second.importers.contains(peer);
 }
 
+bool RegionTable::isTakenBack(uint64_t allocation, uint64_t generation) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(allocation);
+  if (found == entries_.end() || found->second.record->generation != generation) return true;
+  return found->second.state == RegionState::kClosing ||
+         found->second.state == RegionState::kQuarantined;
+}
+
 void RegionTable::setState(uint64_t allocation, RegionState state) {
   const std::lock_guard lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end()) found->second.state = state;

@@ -85,6 +85,9 @@ class RegionTable final : public RegionDirectory {
   bool isImporter(uint64_t allocation, PeerNumber peer) const;
 
   void setState(uint64_t allocation, RegionState state);
+  // Its owner knows that nobody reaches it any more: it is being unregistered, or was. Not so where
+  // its memory was freed behind our back.
+  bool isTakenBack(uint64_t allocation, uint64_t generation) const;
   // Those that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
   // Forgets the region. Requires: its gate is closed and drained, and nobody imports it.

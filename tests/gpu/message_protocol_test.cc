@@ -310,6 +310,45 @@ TEST_P(StreamProtocols, MemoryThatGoesBeforeItIsMet) {
     })) << (isLate ? "late" : "at the same time");
 }
 
+// The other side has posted its part, and is importing the memory while it goes: the message is
+// met, or both sides hear that it will not be.
+TEST_P(StreamProtocols, MemoryThatGoesWhileItIsImported) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
+    const bool gets = GetParam() == Protocol::kGet;
+    const auto expectEnd = [&](const Result<Transfer>& posted) {
+      const Status status = posted.isOk() ? posted->wait(kPatience) : posted.status();
+      EXPECT_TRUE(status.isOk() || status.code() == Code::kClosed) << status.toString();
+      mustSync(side.stream);
+    };
+    for (int i = 0; i < 20; ++i) {
+      std::vector<Peer> peers(2);
+      peers[side.other] = side.peer;
+      line.meet();  // both have the one before
+      side.ranks.reset();
+      side.ranks = must(Communicator::create(*side.context, peers, static_cast<Rank>(index)),
+                        "communicator");
+      must(side.ranks->prepare(side.other, {}), "prepare");
+      line.meet();
+      if (index == 0) {
+        const Region brief =
+            must(side.context->allocate(kBytes, {.device = side.device}), "allocate");
+        (void)line.receive();
+        const auto posted = gets ? side.ranks->send(1, brief, 0, 50000, side.on())
+                                 : side.ranks->recv(1, brief, 0, 50000, side.on());
+        must(side.context->unregister(brief, kPatience), "unregister");
+        expectEnd(posted);
+      } else {
+        const auto posted = gets ? side.ranks->recv(0, side.in, 0, 50000, side.on())
+                                 : side.ranks->send(0, side.out, 0, 50000, side.on());
+        line.send("posted");
+        expectEnd(posted);
+      }
+      line.meet();
+    }
+  }));
+}
+
 TEST(StreamMessageProtocols, WhatCannotBeIsRefused) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {

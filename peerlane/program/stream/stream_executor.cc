@@ -160,6 +160,8 @@ StreamExecutor::~StreamExecutor() {
 }
 
 Status StreamExecutor::open() {
+  // Now, so that a context that is a static object is destroyed before the reclaimer ends.
+  (void)CudaReclaimer::instance();
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
