@@ -24,6 +24,7 @@ CLI::Option* addSize(CLI::App* command, const std::string& name, uint64_t& to,
       [name, &to](const std::string& value) {
         const auto bytes = parseByteSize(value);
         if (!bytes) throw CLI::ValidationError(name, std::string(bytes.status().message()));
+        if (*bytes == 0) throw CLI::ValidationError(name, "0 bytes; accepted are sizes from 1");
         to = *bytes;
       },
       text);

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "peerlane/os/cuda.h"
+
 namespace peerlane::bench {
 namespace {
 
@@ -107,14 +109,9 @@ double gpuBenchNow() {
 }
 
 Result<int> countGpus() {
-  int count = 0;
-  const cudaError_t result = cudaGetDeviceCount(&count);
-  if (result == cudaSuccess && count > 0) return count;
-  (void)cudaGetLastError();
-  return Status(Code::kNotSupported,
-                "--device cuda needs a GPU: " +
-                    std::string(result == cudaSuccess ? "none is visible (CUDA_VISIBLE_DEVICES)"
-                                                      : cudaGetErrorString(result)));
+  const auto found = cuda::gpus();
+  if (!found.isOk()) return found.status().withContext("--device cuda needs a GPU");
+  return static_cast<int>(found->size());
 }
 
 Result<GpuModel> useGpu(int gpu) {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "peerlane/core/version.h"
@@ -34,6 +35,34 @@ void addTrialPartner(CLI::App& app, int& exitCode) {
   command->callback([&exitCode, device] { exitCode = runTrialPartner(*device); });
 }
 
+// Of those for people.
+std::string commandNames(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!command->get_group().empty()) names += (names.empty() ? "" : ", ") + command->get_name();
+  return names;
+}
+
+// CLI11 would only say that a command is missing.
+std::string whyUnderstoodNothing(const CLI::App& app, std::span<char* const> arguments) {
+  if (arguments.empty()) return "no command; accepted are " + commandNames(app);
+  const std::string first = arguments.front();
+  if (first.starts_with("-"))
+    return "\"" + first + "\" is no option here; accepted are --help, --version, and commands: " +
+           commandNames(app);
+  return "\"" + first + "\" is no command; accepted are " + commandNames(app);
+}
+
+// What was wrong, and which help lists what is right.
+int refuse(const CLI::App& app, const CLI::ParseError& error, std::span<char* const> arguments) {
+  const auto named = app.get_subcommands();
+  const std::string help = "peerlane " + (named.empty() ? "" : named.front()->get_name() + " ");
+  const std::string why = named.empty() ? whyUnderstoodNothing(app, arguments) : error.what();
+  std::fprintf(stderr, "peerlane: %s (%s--help lists what is accepted)\n", why.c_str(),
+               help.c_str());
+  return kExitUsage;
+}
+
 int run(int count, char** arguments) {
   // A closed pipe or a file at its limit is an error value like others.
   ::signal(SIGPIPE, SIG_IGN);
@@ -57,8 +86,8 @@ int run(int count, char** arguments) {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    std::fprintf(stderr, "peerlane: %s (peerlane --help lists what is accepted)\n", error.what());
-    return kExitUsage;
+    return refuse(app, error,
+                  std::span<char* const>(arguments, static_cast<size_t>(count)).subspan(1));
   }
   return exitCode;
 }

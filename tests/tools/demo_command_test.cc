@@ -77,6 +77,21 @@ TEST(Command, TellsUsageErrorsFromFailures) {
   }
 }
 
+TEST(Command, NamesWhatItDoesNotKnow) {
+  const auto said = [](const std::vector<std::string>& arguments) {
+    CommandRun run(arguments);
+    EXPECT_EQ(run.wait(), 2);
+    return run.err();
+  };
+  EXPECT_TRUE(said({}).starts_with("peerlane: no command; accepted are demo, send, ")) << said({});
+  EXPECT_TRUE(said({"fly"}).starts_with("peerlane: \"fly\" is no command; accepted are demo, "))
+      << said({"fly"});
+  EXPECT_TRUE(said({"--wings", "demo"}).starts_with("peerlane: \"--wings\" is no option here; "))
+      << said({"--wings", "demo"});
+  EXPECT_EQ(said({"fly"}).find("trial-partner"), std::string::npos);
+  EXPECT_NE(said({"doctor", "extra"}).find("(peerlane doctor --help lists"), std::string::npos);
+}
+
 TEST(Command, ListsItsCommands) {
   CommandRun help({"--help"});
   EXPECT_EQ(help.wait(), 0);
