@@ -7,8 +7,6 @@
 
 #include <cstring>
 
-#include "peerlane/os/cuda.h"
-
 namespace peerlane::bench {
 namespace {
 
@@ -109,9 +107,17 @@ double gpuBenchNow() {
 }
 
 Result<int> countGpus() {
-  const auto found = cuda::gpus();
-  if (!found.isOk()) return found.status().withContext("--device cuda needs a GPU");
-  return static_cast<int>(found->size());
+  int count = 0, driver = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess && count > 0) return count;
+  (void)cudaGetLastError();
+  // The runtime calls a missing driver an old one.
+  const bool isMissing = cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
+  return Status(Code::kNotSupported,
+                std::string("--device cuda needs a GPU: ") +
+                    (isMissing               ? "no CUDA driver on this machine (libcuda.so.1)"
+                     : result == cudaSuccess ? "none is visible (CUDA_VISIBLE_DEVICES)"
+                                             : cudaGetErrorString(result)));
 }
 
 Result<GpuModel> useGpu(int gpu) {
