@@ -166,7 +166,7 @@ class OpenHandles {
     return found->second.address;
   }
 
-  void close(const std::string& key, const std::shared_ptr<cuda::PrimaryContext>& gpu) {
+  void close(const std::string& key, const std::shared_ptr<const cuda::PrimaryContext>& gpu) {
     {
       const std::lock_guard lock(mutex_);
       if (--entries_.at(key).users != 0) return;
@@ -178,7 +178,7 @@ class OpenHandles {
       found->second.closing = true;
       std::byte* const address = found->second.address;
       lock.unlock();  // it may block, and others open other handles
-      if (cudaIpcCloseMemHandle(address) != cudaSuccess) (void)cudaGetLastError();
+      (void)cudaIpcCloseMemHandle(address);
       lock.lock();
       entries_.erase(key);
       closed_.notify_all();
@@ -195,13 +195,13 @@ class OpenHandles {
 class HandleMapping final : public CudaMapping {
  public:
   HandleMapping(std::byte* data, size_t bytes, std::string key,
-                std::shared_ptr<cuda::PrimaryContext> gpu)
+                std::shared_ptr<const cuda::PrimaryContext> gpu)
       : CudaMapping(data, bytes), key_(std::move(key)), gpu_(std::move(gpu)) {}
   ~HandleMapping() override { OpenHandles::instance().close(key_, gpu_); }
 
  private:
   const std::string key_;
-  const std::shared_ptr<cuda::PrimaryContext> gpu_;
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
 };
 
 }  // namespace
@@ -221,9 +221,7 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::create(size_t bytes,
   PEERLANE_RETURN_IF_ERROR(
       check(api().cuMemCreate(&handle, whole, &properties, 0), "cuMemCreate")
           .withContext(std::to_string(bytes) + " bytes on cuda:" + std::to_string(gpu.gpu())));
-  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
-  const std::shared_ptr<const cuda::PrimaryContext> only =
-      std::make_shared<cuda::PrimaryContext>(std::move(held));
+  PEERLANE_ASSIGN(const auto only, cuda::PrimaryContext::retainShared(gpu.gpu()));
   PEERLANE_ASSIGN(auto mapping, place(handle, whole, {&only, 1}));
   // On a stream of its own: the default stream would wait for the caller's other work.
   cudaStream_t stream = nullptr;
@@ -254,8 +252,7 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const s
   std::memcpy(&raw, handle.data(), sizeof(raw));
   std::string key(reinterpret_cast<const char*>(handle.data()), handle.size());
   key += std::to_string(gpu.gpu()) + "/" + std::to_string(identity);
-  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
-  auto owner = std::make_shared<cuda::PrimaryContext>(std::move(held));
+  PEERLANE_ASSIGN(auto owner, cuda::PrimaryContext::retainShared(gpu.gpu()));
   const cuda::CurrentContext current(*owner);
   PEERLANE_ASSIGN(std::byte* const address, OpenHandles::instance().open(key, raw));
   return std::shared_ptr<CudaMapping>(

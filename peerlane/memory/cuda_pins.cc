@@ -107,7 +107,7 @@ class Pins {
       if (found == ranges_.end() || found->second.users != 0 || found->second.closing) return;
       found->second.closing = true;
     }
-    if (cudaHostUnregister(reinterpret_cast<void*>(begin)) != cudaSuccess) (void)cudaGetLastError();
+    (void)cudaHostUnregister(reinterpret_cast<void*>(begin));
     const std::lock_guard lock(mutex_);
     ranges_.erase(begin);
     changed_.notify_all();

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "peerlane/os/cuda_driver.h"
+
 namespace peerlane {
 namespace {
 
@@ -46,6 +48,7 @@ void CudaReclaimer::run() {
       const cuda::CurrentContext current(*release.gpu);
       release.call();
       release.call = nullptr;
+      (void)cudaGetLastError();  // nobody is there to be told
     }
     release.gpu = nullptr;
     lock.lock();

@@ -37,13 +37,6 @@ static_assert(sizeof(Layout) == kLegacyProbeBytes);
 
 using Held = std::shared_ptr<const cuda::PrimaryContext>;
 
-// Not beside a stream that waits.
-void freeLater(const Held& gpu, void* memory, cudaError_t (*release)(void*)) {
-  CudaReclaimer::instance().add(gpu, [memory, release] {
-    if (release(memory) != cudaSuccess) (void)cudaGetLastError();
-  });
-}
-
 // Copies between memory of a GPU and `number`, one way or the other.
 Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu) {
   const cuda::CurrentContext current(*gpu);
@@ -63,20 +56,15 @@ Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu
     (void)cudaStreamDestroy(stream);
   }
   (void)cudaGetLastError();
-  freeLater(gpu, pinned, [](void* memory) { return cudaFreeHost(memory); });
+  CudaReclaimer::instance().add(gpu, [pinned] { (void)cudaFreeHost(pinned); });
   return status;
-}
-
-Result<Held> holdOf(const cuda::PrimaryContext& gpu) {
-  PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(gpu.gpu()));
-  return Held(std::make_shared<cuda::PrimaryContext>(std::move(held)));
 }
 
 // The same by a thread of its own, which alone waits where a hardware queue takes no more; or gives
 // up. `keep` stays as long as the copy may still be under way.
 Status copy(std::byte* device, Number& number, bool toDevice, const cuda::PrimaryContext& gpu,
             std::shared_ptr<void> keep) {
-  PEERLANE_ASSIGN(const Held held, holdOf(gpu));
+  PEERLANE_ASSIGN(const Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));
   auto copying = std::make_shared<std::packaged_task<std::pair<Status, Number>()>>(
       [device, number, toDevice, keep = std::move(keep), held]() mutable {
         Status status = copyNow(device, number, toDevice, held);
@@ -114,7 +102,7 @@ Probes& probes() {
 struct NumberPlace {
   NumberPlace(void* made, Held of) : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
   ~NumberPlace() {
-    if (!isKept) freeLater(gpu, address, [](void* memory) { return cudaFree(memory); });
+    if (!isKept) CudaReclaimer::instance().add(gpu, [memory = address] { (void)cudaFree(memory); });
   }
   NumberPlace(const NumberPlace&) = delete;
   NumberPlace& operator=(const NumberPlace&) = delete;
@@ -163,7 +151,7 @@ Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
     return entry.probe;
   const cuda::CurrentContext current(gpu);
-  PEERLANE_ASSIGN(Held held, holdOf(gpu));
+  PEERLANE_ASSIGN(Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));
   void* address = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&address, kNumberBytes), "cudaMalloc"));
   const auto place = std::make_shared<NumberPlace>(address, std::move(held));

@@ -51,6 +51,11 @@ class PrimaryContext {
  public:
   // kInvalidArgument for a GPU that is not there, naming how many are.
   static Result<PrimaryContext> retain(int gpu);
+  // The same, for several who hold it together.
+  static Result<std::shared_ptr<const PrimaryContext>> retainShared(int gpu) {
+    PEERLANE_ASSIGN(PrimaryContext held, retain(gpu));
+    return std::shared_ptr<const PrimaryContext>(std::make_shared<PrimaryContext>(std::move(held)));
+  }
   PrimaryContext() = default;
   ~PrimaryContext();
   PrimaryContext(PrimaryContext&& other) noexcept { swap(other); }

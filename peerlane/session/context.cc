@@ -146,8 +146,8 @@ Status Context::State::openDevices(const std::vector<Device>& devices) {
     const auto same = [&](const auto& gpu) { return gpu->gpu() == device.index; };
     if (std::any_of(gpus_.begin(), gpus_.end(), same)) continue;
     PEERLANE_RETURN_IF_ERROR(cuda::available().withContext(device.toString()));
-    PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retain(device.index));
-    gpus_.push_back(std::make_shared<const cuda::PrimaryContext>(std::move(held)));
+    PEERLANE_ASSIGN(auto held, cuda::PrimaryContext::retainShared(device.index));
+    gpus_.push_back(std::move(held));
 #ifdef PEERLANE_HAS_CUDA
     PEERLANE_ASSIGN(auto executor, stream::makeStreamExecutor(gpus_.back(), config_, counters));
     executors_.push_back(std::move(executor));

@@ -19,11 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::shared_ptr<const cuda::PrimaryContext> held(int gpu) {
-  return std::make_shared<const cuda::PrimaryContext>(
-      must(cuda::PrimaryContext::retain(gpu), "retain"));
-}
-
 // Somebody uses it, in this process.
 bool hasContext(int gpu) {
   void* entry = nullptr;
@@ -89,7 +84,7 @@ TEST(CudaReclaimer, HoldsTheGpuUntilThen) {
   EXPECT_TRUE(runOne([last](const Line&) {
     CudaReclaimer::instance().waitBegins();
     {
-      const auto gpu = held(last);
+      const auto gpu = must(cuda::PrimaryContext::retainShared(last), "retain");
       const cuda::CurrentContext current(*gpu);
       void* pinned = nullptr;
       mustCuda(cudaHostAlloc(&pinned, 4096, cudaHostAllocPortable), "cudaHostAlloc");
@@ -114,7 +109,7 @@ TEST(CudaReclaimer, AForkedChildExitsAtOnce) {
     // Handlers of an exit run from the last one that was registered to the first.
     static std::chrono::steady_clock::time_point exitBegan;
     (void)std::atexit([] { _exit(std::chrono::steady_clock::now() - exitBegan < 900ms ? 0 : 9); });
-    const auto gpu = held(0);
+    const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
     std::atomic<bool> begun{false}, isEnough{false};
     CudaReclaimer::instance().add(gpu, [&] {
       begun = true;
@@ -139,7 +134,7 @@ std::atomic<bool> exits{false};
 TEST(CudaReclaimerDeathTest, EndsNothingWhileTheProcessExits) {
   PEERLANE_NEEDS_GPUS(1);
   const auto exitBeside = [] {
-    const auto gpu = held(0);
+    const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
     std::atomic<bool> begun{false};
     CudaReclaimer::instance().add(gpu, [&begun] {
       begun = true;

@@ -179,8 +179,7 @@ TEST(FabricMemory, AForgedHandleOpensNothing) {
       },
       [](const Line& line) {
         const Device device = gpu(1);
-        const cuda::Gpus gpus{std::make_shared<const cuda::PrimaryContext>(
-            must(cuda::PrimaryContext::retain(device.index), "retain"))};
+        const cuda::Gpus gpus{must(cuda::PrimaryContext::retainShared(device.index), "retain")};
         const std::string sent = line.receive();
         VmmHandle handle;
         handle.fabric.resize(sent.size());

@@ -95,8 +95,7 @@ void NearSide::Path::copy(std::byte* to, const std::byte* from, size_t bytes) {
 }
 
 NearSide::NearSide(int gpu, MemoryKind kind, const PeerFacts& facts)
-    : gpu_(std::make_shared<const cuda::PrimaryContext>(
-          must(cuda::PrimaryContext::retain(gpu), "retain"))),
+    : gpu_(must(cuda::PrimaryContext::retainShared(gpu), "retain")),
       kind_(kind),
       path_(gpu_),
       loop_(must(EventLoop::create(), "loop")),

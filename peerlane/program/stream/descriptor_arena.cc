@@ -19,9 +19,7 @@ DescriptorMemory::~DescriptorMemory() {
     arena_->giveBack(static_cast<size_t>(data_ - arena_->memory_->data()), bytes_);
     return;
   }
-  CudaReclaimer::instance().add(arena_->gpu_, [data = data_] {
-    if (cudaFree(data) != cudaSuccess) (void)cudaGetLastError();
-  });
+  CudaReclaimer::instance().add(arena_->gpu_, [data = data_] { (void)cudaFree(data); });
 }
 
 size_t DescriptorArena::wholeOf(size_t bytes) {
@@ -38,7 +36,7 @@ std::unique_ptr<DescriptorMemory> DescriptorArena::tryTake(size_t bytes) {
   free_.erase(found);
   if (available > whole) free_[offset + whole] = available - whole;
   return std::make_unique<DescriptorMemory>(memory_->data() + offset, shared_from_this(), whole,
-                                            true);
+                                            /*inBlock=*/true);
 }
 
 Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
@@ -47,7 +45,7 @@ Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
   const size_t whole = wholeOf(bytes);
   PEERLANE_RETURN_IF_ERROR(cuda::check(cudaMalloc(&made, whole), "cudaMalloc"));
   return std::make_unique<DescriptorMemory>(static_cast<std::byte*>(made), shared_from_this(),
-                                            whole, false);
+                                            whole, /*inBlock=*/false);
 }
 
 void DescriptorArena::giveBack(size_t offset, size_t bytes) {
