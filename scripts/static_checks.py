@@ -29,7 +29,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 FOLDERS = ("peerlane", "tools", "bench", "examples", "tests", "cmake")
-# Of one file alone; or of one line, at its beginning, in an unnamed namespace.
+# What a file has for itself: functions that each program has once, and what lines declare in unnamed namespaces.
 ENTRIES = ("main", "LLVMFuzzerTestOneInput")
 DECLARED = re.compile(r"^(?:(?:class|struct|union|enum class|enum) (\w+)|using (\w+) =|"
                       r"(?!using |namespace )[A-Za-z][^(={;\n]*\s[*&]?(\w+)(?:\(| =|\{|;|\[))", re.MULTILINE)
@@ -161,6 +161,7 @@ class Unit:
         self.rename({name for name, times in counts.items() if times > 1})
 
     def rename(self, names):
+        """Writes the unit with these names renamed as well. Says whether that changed anything."""
         changed = [part.rename(names) for part in self.parts]
         self.ends = []  # line after the last one of each source
         lines = 1

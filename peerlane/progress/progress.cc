@@ -184,20 +184,13 @@ Status Progress::call(std::function<void()> fn) {
 bool Progress::turnTasks() {
   takePending();
   bool moved = false;
-  // By index: a task's turn may add others only to pending_. Those that stay close the gaps in the
-  // same pass: where many end at once, each would otherwise move all behind it.
-  size_t kept = 0;
-  for (size_t i = 0; i < tasks_.size(); ++i) {
-    const Task::Turn result = tasks_[i]->turn();
+  // Meanwhile a task's turn may add others only to pending_. In one pass: where many end at once,
+  // each would otherwise move all behind it.
+  std::erase_if(tasks_, [&moved](const std::shared_ptr<Task>& task) {
+    const Task::Turn result = task->turn();
     moved |= result != Task::Turn::kIdle;
-    if (result == Task::Turn::kFinished) {
-      tasks_[i].reset();
-    } else {
-      if (kept != i) tasks_[kept] = std::move(tasks_[i]);
-      ++kept;
-    }
-  }
-  tasks_.resize(kept);
+    return result == Task::Turn::kFinished;
+  });
   return moved;
 }
 

@@ -292,7 +292,7 @@ struct Blocks {
 };
 
 TEST_P(CopyKernel, BlocksByIndex) {
-  Arena from(GetParam().from, 8 << 20), to(GetParam().to, 8 << 20);
+  Arena from(GetParam().from, 9 << 20), to(GetParam().to, 9 << 20);
   from.fillRandomly(4);
   uint32_t* indices = nullptr;
   CUDA_OK(cudaHostAlloc(reinterpret_cast<void**>(&indices), 2 << 20, cudaHostAllocMapped));

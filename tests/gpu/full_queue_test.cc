@@ -167,11 +167,7 @@ class OthersWork {
       mustCuda(cudaSetDevice(device.index), "cudaSetDevice");
       for (; made_ < kPieces; ++made_) mustCuda(cudaMemsetAsync(scratch_, 0, 16, stream), "memset");
     });
-    for (size_t seen = SIZE_MAX; seen != made_;) {
-      seen = made_;
-      std::this_thread::sleep_for(200ms);
-    }
-    EXPECT_LT(made_, kPieces);
+    EXPECT_TRUE(stopsShort(made_, kPieces));
   }
   ~OthersWork() { thread_.join(); }
   OthersWork(const OthersWork&) = delete;
@@ -433,11 +429,9 @@ TEST_P(FullQueue, ALegacyProbeGivesUp) {
 TEST_P(FullQueue, ALostPeerSetsItFree) {
   PEERLANE_NEEDS_GPUS(1);
   const auto survive = [](const Victims& victims) {
-    chooseQueues();
     const Victim victim = victims.next();
-    const Side side(0, victim.line(), kBytes);
-    must(side.remote.prepare(kPatience), "prepare");
-    const Signal never = must(Signal::create(side.peer, kNever), "signal");
+    const Ready ready(victim.line());
+    const auto& [side, never, soon] = ready;
     const auto posters =
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());

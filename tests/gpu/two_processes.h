@@ -126,10 +126,10 @@ struct Side : Meeting {
   const RemoteRegion remote;
 };
 
-// Memory of a device, or any other, as the host sees it.
 // Whether a thread that counts what it has posted stops short of `last`.
 bool stopsShort(const std::atomic<size_t>& made, size_t last);
 
+// Memory of a device, or any other, as the host sees it.
 void fill(void* device, size_t bytes, uint32_t seed);
 void clear(void* device, size_t bytes, int value);
 // The number of 4-byte words in [device, +bytes) that are not those of fill(seed), which began
