@@ -123,9 +123,13 @@ TEST(ControlMessage, DefaultsRoundTrip) {
   for (const ControlMessage& message :
        {ControlMessage(control::Offers{}), ControlMessage(control::Accepted{}),
         ControlMessage(control::Heartbeat{}), ControlMessage(control::Bye{}),
-        ControlMessage(control::ImportReply{}), ControlMessage(control::UserMessage{})}) {
-    EXPECT_TRUE(decodeControl(encodeControl(message).value()).value() == message)
-        << controlName(message);
+        ControlMessage(control::ImportReply{}), ControlMessage(control::UserMessage{}),
+        ControlMessage(control::ChunkReply{}), ControlMessage(control::StagingReply{}),
+        ControlMessage(control::StagedMove{}), ControlMessage(control::StagedMove{0, true, 0, {}}),
+        ControlMessage(control::StagedMoveDone{})}) {
+    const auto back = decodeControl(encodeControl(message).value());
+    ASSERT_TRUE(back.isOk()) << controlName(message) << ": " << back.status().toString();
+    EXPECT_TRUE(*back == message) << controlName(message);
   }
 }
 
