@@ -3,10 +3,13 @@
 // Long messages on streams by put and by get: sizes, groups in any order on one hardware queue,
 // sides that do not agree, rights, regions that are new or prepared, graphs, lost peers.
 #include <cuda_runtime_api.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -347,6 +350,86 @@ TEST_P(StreamProtocols, MemoryThatGoesWhileItIsImported) {
       line.meet();
     }
   }));
+}
+
+// Until `pid` stands still, every thread of it.
+void freeze(pid_t pid) {
+  EXPECT_EQ(kill(pid, SIGSTOP), 0);
+  const auto isRunning = [&](const std::filesystem::path& thread) {
+    std::ifstream stat(thread / "stat");
+    std::string text;
+    std::getline(stat, text);
+    return text.find(") T ") == std::string::npos;
+  };
+  const std::filesystem::directory_iterator end;
+  const std::string threads = "/proc/" + std::to_string(pid) + "/task";
+  while (std::any_of(std::filesystem::directory_iterator(threads), end, isRunning))
+    std::this_thread::sleep_for(1ms);
+}
+
+// The same, and certain: the other side has posted its part and stands still, so that it asks for
+// the memory when that is going. Whether by itself or by a graph: it hears that the message will
+// not be met. Memory that was only freed ends the lane as well.
+TEST_P(StreamProtocols, MemoryThatHasGoneWhenItIsImported) {
+  PEERLANE_NEEDS_GPUS(1);
+  struct Way {
+    bool byGraph, isFreed;
+  };
+  for (const Way way : {Way{false, false}, {true, false}, {false, true}})
+    EXPECT_TRUE(run([way](Talker& side, int index, const Line& line) {
+      const bool gets = GetParam() == Protocol::kGet;
+      must(side.ranks->prepare(side.other, {}), "prepare");
+      line.meet();
+      const auto post = [&](const Region& region) {
+        return gets == (index == 0) ? side.ranks->send(side.other, region, 0, 50000, side.on())
+                                    : side.ranks->recv(side.other, region, 0, 50000, side.on());
+      };
+      if (index == 0) {
+        const pid_t other = std::stoi(line.receive());
+        (void)line.receive();
+        freeze(other);
+        const Region brief = makeRegion(*side.context, side.device, Memory::kPool, kBytes);
+        const auto posted = post(brief);
+        if (way.isFreed) {
+          const cudaStream_t stream = makeStream();
+          mustCuda(cudaFreeAsync(brief.data(), stream), "cudaFreeAsync");
+          mustSync(stream);
+          while (side.context->dump().find("freed behind our back") == std::string::npos)
+            std::this_thread::sleep_for(1ms);
+        } else {
+          EXPECT_EQ(side.context->unregister(brief, 0ns).code(), Code::kTimeout);
+        }
+        EXPECT_EQ(kill(other, SIGCONT), 0);
+        EXPECT_EQ(must(posted, "post").wait(kPatience).code(), Code::kClosed);
+        must(side.context->unregister(brief, kPatience), "unregister");
+        mustSync(side.stream);
+      } else {
+        line.send(std::to_string(getpid()));
+        Result<Transfer> posted = Transfer();
+        if (way.byGraph) {
+          mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
+          posted = post(gets ? side.in : side.out);
+          cudaGraph_t graph = nullptr;
+          mustCuda(cudaStreamEndCapture(side.stream, &graph), "end");
+          cudaGraphExec_t executable = nullptr;
+          mustCuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+          mustCuda(cudaGraphLaunch(executable, side.stream), "launch");
+          line.send("posted");
+          mustSync(side.stream);  // let go
+          EXPECT_EQ(side.ranks->prepare(0, {}).code(), Code::kClosed);
+          mustCuda(cudaGraphExecDestroy(executable), "destroy executable");
+          mustCuda(cudaGraphDestroy(graph), "destroy");
+        } else {
+          posted = post(gets ? side.in : side.out);
+          line.send("posted");
+          EXPECT_EQ(must(posted, "post").wait(kPatience).code(), Code::kClosed);
+          mustSync(side.stream);
+        }
+      }
+      line.meet();
+    })) << (way.byGraph   ? "by a graph"
+            : way.isFreed ? "freed"
+                          : "live");
 }
 
 TEST(StreamMessageProtocols, WhatCannotBeIsRefused) {
