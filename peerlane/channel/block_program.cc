@@ -231,22 +231,26 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction, const Index
   return Status::ok();
 }
 
-// Blocks of one size on a grid (pages), in any order: a bit per place tells whether two meet.
-// Nothing when the list is not of that kind.
+// Blocks of one size on a grid (pages), in any order: a bit per place between the first and the
+// last tells whether two meet. Nothing when the list is not of that kind.
 std::optional<bool> BlockProgram::overlapOnGrid() const {
   const std::vector<Segment>& segments = layout_.segments;
-  const Segment& first = segments.front();
-  const uint64_t block = first.bytes;
-  const bool remote = first.to >= kRemoteBit;
-  const uint64_t regionBytes =
-      remote ? remotes_[first.to - kRemoteBit].bytes() : locals_[first.to]->bytes;
-  // The bits must be cheaper than sorting.
-  if (regionBytes / block > segments.size() * uint64_t{64}) return {};
-  std::vector<bool> taken(regionBytes / block + 1, false);
+  const TargetId to = segments.front().to;
+  const uint64_t block = segments.front().bytes;
+  uint64_t first = UINT64_MAX, last = 0;
   for (const Segment& segment : segments) {
-    const uint64_t place = segment.toOffset / block;
-    if (segment.to != first.to || segment.bytes != block || place * block != segment.toOffset)
-      return {};
+    if (segment.to != to || segment.bytes != block) return {};
+    first = std::min(first, segment.toOffset);
+    last = std::max(last, segment.toOffset);
+  }
+  // To clear so many bits takes as long as sorting one segment does.
+  constexpr uint64_t kBitsPerSegment = 1024;
+  const uint64_t places = (last - first) / block + 1;
+  if (places > segments.size() * kBitsPerSegment) return {};
+  std::vector<bool> taken(places, false);
+  for (const Segment& segment : segments) {
+    const uint64_t place = (segment.toOffset - first) / block;
+    if (first + place * block != segment.toOffset) return {};
     if (taken[place]) return true;
     taken[place] = true;
   }

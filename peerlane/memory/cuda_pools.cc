@@ -83,8 +83,9 @@ class ExportedPools {
   std::map<void*, Known> known_;  // under mutex_
 };
 
-// What this process has imported. The driver does not count how often an allocation was imported:
-// the first free takes it from everybody.
+// What this process has imported, each allocation once, whichever export of it came first: the
+// driver's data differ with every export, and it does not count how often an allocation was
+// imported; the first free takes it from everybody.
 class ImportedPools {
  public:
   static ImportedPools& instance() {
@@ -92,10 +93,14 @@ class ImportedPools {
     return *only;
   }
 
+  static std::string nameIn(std::span<const std::byte> handle) {
+    return {reinterpret_cast<const char*>(handle.data()), kNameBytes};
+  }
+
   Result<std::byte*> take(const Fd& fd, std::span<const std::byte> handle, const std::string& key,
                           const cuda::Gpus& gpus) {
     const std::lock_guard lock(mutex_);
-    const std::string name(reinterpret_cast<const char*>(handle.data()), kNameBytes);
+    const std::string name = nameIn(handle);
     PEERLANE_RETURN_IF_ERROR(openPool(name, fd, gpus));
     auto found = pointers_.find(key);
     if (found == pointers_.end()) {
@@ -181,7 +186,7 @@ class ImportedPools {
 
   std::mutex mutex_;
   std::map<std::string, Pool> pools_;        // by name; under mutex_, as the next
-  std::map<std::string, Pointer> pointers_;  // by handle and the owner's number
+  std::map<std::string, Pointer> pointers_;  // by pool and the owner's number
 };
 
 class PoolHold final : public DevicePin {
@@ -241,8 +246,7 @@ Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> ha
     return Status(Code::kCorrupt, "pool memory with a handle of " + std::to_string(handle.size()) +
                                       " bytes; expected " + std::to_string(kPoolHandleBytes));
   if (!fd) return Status(Code::kCorrupt, "pool memory without the descriptor of its pool");
-  std::string key(reinterpret_cast<const char*>(handle.data()), handle.size());
-  key += std::to_string(identity);
+  std::string key = ImportedPools::nameIn(handle) + std::to_string(identity);
   const cuda::CurrentContext current(*gpus.front());
   ImportedPoolMemory memory;
   PEERLANE_ASSIGN(memory.data, ImportedPools::instance().take(fd, handle, key, gpus));

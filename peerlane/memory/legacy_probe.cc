@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -25,7 +26,9 @@ using cuda::check;
 
 constexpr size_t kNumberBytes = 16;
 using Number = std::array<std::byte, kNumberBytes>;
-// A copy may stand behind a stream that waits for a peer, in the hardware queue that both share.
+// What may have to wait for a stream that waits for a peer: a copy stands behind it in the hardware
+// queue that both share, and memory is neither made nor opened while another thread is stopped
+// because that queue is full (docs/gotchas.md).
 constexpr std::chrono::milliseconds kPatience{250};
 
 struct Layout {
@@ -60,29 +63,22 @@ Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu
   return status;
 }
 
-// The same by a thread of its own, which alone waits where a hardware queue takes no more; or gives
-// up. `keep` stays as long as the copy may still be under way.
-Status copy(std::byte* device, Number& number, bool toDevice, const cuda::PrimaryContext& gpu,
-            std::shared_ptr<void> keep) {
-  PEERLANE_ASSIGN(const Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));
-  auto copying = std::make_shared<std::packaged_task<std::pair<Status, Number>()>>(
-      [device, number, toDevice, keep = std::move(keep), held]() mutable {
-        Status status = copyNow(device, number, toDevice, held);
-        return std::pair(std::move(status), number);
-      });
-  auto copied = copying->get_future();
-  std::thread thread([copying = std::move(copying)] { (*copying)(); });
-  if (copied.wait_for(kPatience) != std::future_status::ready) {
+// What `work` comes to, in a thread of its own, which alone is stopped where the driver stops it;
+// or the caller gives up, and `work` comes to its end whenever it can: it owns all that it uses.
+template <typename T>
+Result<T> within(const char* what, std::function<Result<T>()> work) {
+  auto task = std::make_shared<std::packaged_task<Result<T>()>>(std::move(work));
+  auto done = task->get_future();
+  std::thread thread([task = std::move(task)] { (*task)(); });
+  if (done.wait_for(kPatience) != std::future_status::ready) {
     thread.detach();
-    return Status(Code::kUnavailable, "the GPU was too busy to copy " +
+    return Status(Code::kUnavailable, std::string("the GPU was too busy to ") + what + " " +
                                           std::to_string(kNumberBytes) + " bytes in " +
                                           std::to_string(kPatience.count()) + " ms");
   }
   // It also lets go of the GPU, which must not happen while the process is coming to its end.
   thread.join();
-  auto [status, found] = copied.get();
-  if (status.isOk()) number = found;
-  return status;
+  return done.get();
 }
 
 struct Probes {
@@ -98,7 +94,7 @@ Probes& probes() {
   return *only;
 }
 
-// Where a number is; freed by whoever had it last, be it a copy that nobody waits for any more.
+// Freed where nobody keeps it.
 struct NumberPlace {
   NumberPlace(void* made, Held of) : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
   ~NumberPlace() {
@@ -112,30 +108,35 @@ struct NumberPlace {
   std::atomic<bool> isKept{false};
 };
 
-Result<LegacyProbe> makeProbe(const std::shared_ptr<NumberPlace>& place,
-                              const cuda::PrimaryContext& gpu) {
-  std::byte* const address = place->address;
+struct MadeProbe {
+  std::shared_ptr<NumberPlace> place;
+  LegacyProbe probe{};
+};
+
+Result<MadeProbe> makeProbe(const Held& gpu) {
+  const cuda::CurrentContext current(*gpu);
+  void* memory = nullptr;
+  PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&memory, kNumberBytes), "cudaMalloc"));
+  MadeProbe made{std::make_shared<NumberPlace>(memory, gpu)};
   Layout layout{};
   PEERLANE_RETURN_IF_ERROR(fillRandom(layout.number));
   Number number = layout.number;
-  PEERLANE_RETURN_IF_ERROR(copy(address, number, /*toDevice=*/true, gpu, place));
+  PEERLANE_RETURN_IF_ERROR(copyNow(made.place->address, number, /*toDevice=*/true, gpu));
   PEERLANE_RETURN_IF_ERROR(
-      check(cudaIpcGetMemHandle(&layout.handle, address), "cudaIpcGetMemHandle"));
-  layout.identity = cuda::identityOf(address);
-  LegacyProbe probe;
-  std::memcpy(probe.data(), &layout, sizeof(layout));
-  return probe;
+      check(cudaIpcGetMemHandle(&layout.handle, memory), "cudaIpcGetMemHandle"));
+  layout.identity = cuda::identityOf(memory);
+  std::memcpy(made.probe.data(), &layout, sizeof(layout));
+  return made;
 }
 
 // The number that is where the handle leads.
-Result<Number> look(const Layout& layout, const cuda::PrimaryContext& gpu) {
-  const cuda::CurrentContext current(gpu);
-  PEERLANE_ASSIGN(auto mapping,
+Result<Number> look(const Layout& layout, const Held& gpu) {
+  const cuda::CurrentContext current(*gpu);
+  PEERLANE_ASSIGN(const auto mapping,
                   CudaMapping::importHandle(std::as_bytes(std::span(&layout.handle, 1)),
-                                            layout.identity, kNumberBytes, gpu));
+                                            layout.identity, kNumberBytes, *gpu));
   Number found{};
-  std::byte* const address = mapping->data();
-  PEERLANE_RETURN_IF_ERROR(copy(address, found, /*toDevice=*/false, gpu, std::move(mapping)));
+  PEERLANE_RETURN_IF_ERROR(copyNow(mapping->data(), found, /*toDevice=*/false, gpu));
   return found;
 }
 
@@ -150,17 +151,12 @@ Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   // It goes when nobody holds the primary context any more.
   if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
     return entry.probe;
-  const cuda::CurrentContext current(gpu);
   PEERLANE_ASSIGN(Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));
-  void* address = nullptr;
-  PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&address, kNumberBytes), "cudaMalloc"));
-  const auto place = std::make_shared<NumberPlace>(address, std::move(held));
-  auto made = makeProbe(place, gpu);
-  if (made.isOk()) {
-    place->isKept = true;
-    entry = {place->address, *made};
-  }
-  return made;
+  PEERLANE_ASSIGN(const MadeProbe made,
+                  within<MadeProbe>("make and fill", [held] { return makeProbe(held); }));
+  made.place->isKept = true;
+  entry = {made.place->address, made.probe};
+  return made.probe;
 }
 
 Status tryLegacyProbe(const LegacyProbe& probe, const cuda::Gpus& gpus) {
@@ -168,7 +164,7 @@ Status tryLegacyProbe(const LegacyProbe& probe, const cuda::Gpus& gpus) {
   std::memcpy(&layout, probe.data(), sizeof(layout));
   Status why;
   for (const auto& gpu : gpus) {
-    auto found = look(layout, *gpu);
+    auto found = within<Number>("open and read", [layout, gpu] { return look(layout, gpu); });
     if (found.isOk() && *found == layout.number) return Status::ok();
     if (why.isOk())
       why = found.isOk() ? Status(Code::kNotSupported, "one was opened and led to other memory")

@@ -15,6 +15,7 @@
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_error.h"
 #include "tests/fake/software_gpu/software_graph.h"
+#include "tests/fake/software_gpu/software_queue.h"
 #include "tests/fake/software_gpu/software_stream.h"
 
 namespace peerlane::softgpu {
@@ -134,6 +135,7 @@ using namespace peerlane::softgpu;
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  HardwareQueue::waitForTheStopped();
   return note(allocate(pointer, bytes, MemoryKind::kDevice));
 }
 
@@ -159,10 +161,12 @@ cudaError_t cudaFree(void* pointer) {
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags) {
+  HardwareQueue::waitForTheStopped();
   return note(allocateHost(pointer, bytes, flags));
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
+  HardwareQueue::waitForTheStopped();
   return note(allocateHost(pointer, bytes, 0));
 }
 
@@ -179,6 +183,7 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
+  HardwareQueue::waitForTheStopped();
   if (const cudaError_t refused = begin()) return note(refused);
   if (pointer == nullptr || bytes == 0) return note(cudaErrorInvalidValue);
   const auto first = reinterpret_cast<uintptr_t>(pointer) & ~uintptr_t{4095};
@@ -194,6 +199,7 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
+  HardwareQueue::waitForTheStopped();
   if (const cudaError_t refused = begin()) return note(refused);
   const AllocationPtr found = find(pointer);
   if (found == nullptr || found->kind != MemoryKind::kRegistered || found->at() != pointer)

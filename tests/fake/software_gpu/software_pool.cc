@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -50,9 +51,10 @@ Imports& imports() {
   return *only;
 }
 
-// What is in export data: the pool, and where in it.
+// What is in export data: the pool, and where in it. No two exports of one allocation are alike.
 struct PointerContent {
-  char name[48];
+  char name[40];
+  uint64_t number;
   uint64_t offset;
   uint64_t bytes;
 };
@@ -330,8 +332,9 @@ cudaError_t cudaMemPoolExportPointer(cudaMemPoolPtrExportData* data, void* point
   if (found == nullptr || found->at() != pointer || found->kind != MemoryKind::kPool ||
       found->pool->isImported || !found->pool->isExported)
     return note(cudaErrorInvalidValue);
+  static std::atomic<uint64_t> exports{0};
   PointerContent content{
-      {}, static_cast<uint64_t>(found->physical->offset), found->physical->bytes};
+      {}, ++exports, static_cast<uint64_t>(found->physical->offset), found->physical->bytes};
   const std::string& name = found->pool->name;
   if (name.size() >= sizeof(content.name)) return note(cudaErrorInvalidValue);
   std::memcpy(content.name, name.data(), name.size());

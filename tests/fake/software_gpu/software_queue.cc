@@ -28,6 +28,17 @@ struct Queues {
   size_t made = 0;  // streams
 };
 
+// Threads that wait for room.
+struct Stopped {
+  std::mutex mutex;
+  std::condition_variable fewer;
+  size_t count = 0;  // under mutex
+};
+Stopped& stopped() {
+  static auto* const only = new Stopped;
+  return *only;
+}
+
 }  // namespace
 
 HardwareQueue& HardwareQueue::next(int device, int priority) {
@@ -46,8 +57,25 @@ HardwareQueue& HardwareQueue::next(int device, int priority) {
 
 uint64_t HardwareQueue::add() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return added_ - gone_ < kMost; });
+  const auto hasRoom = [this] { return added_ - gone_ < kMost; };
+  if (!hasRoom()) {
+    Stopped& all = stopped();
+    {
+      const std::lock_guard counting(all.mutex);
+      ++all.count;
+    }
+    changed_.wait(lock, hasRoom);
+    const std::lock_guard counting(all.mutex);
+    --all.count;
+    all.fewer.notify_all();
+  }
   return ++added_;
+}
+
+void HardwareQueue::waitForTheStopped() {
+  Stopped& all = stopped();
+  std::unique_lock lock(all.mutex);
+  all.fewer.wait(lock, [&] { return all.count == 0; });
 }
 
 void HardwareQueue::waitFor(uint64_t place) {

@@ -4,8 +4,9 @@
 // that is not set, which its streams share by turns as they are made. In a queue nothing begins
 // before what was put there earlier: what waits at its head holds up all streams behind it,
 // whatever they do. A queue holds 1024 pieces of work: who puts more there waits until one leaves,
-// whatever stream it is for. Streams of all priorities share the same ones, as on the real thing,
-// unless SOFTWARE_GPU_PRIORITIES=apart. Any thread may call.
+// whatever stream it is for, and with it, as on the real thing, everybody who makes a stream, an
+// event or memory, or pins some. Streams of all priorities share the same ones, as there, unless
+// SOFTWARE_GPU_PRIORITIES=apart. Any thread may call.
 #pragma once
 
 #include <condition_variable>
@@ -26,6 +27,8 @@ class HardwareQueue {
   // Until all that was put there earlier has left.
   void waitFor(uint64_t place);
   void leave();
+  // Until no thread waits in add(), of any queue.
+  static void waitForTheStopped();
 
  private:
   static constexpr uint64_t kMost = 1024;

@@ -168,6 +168,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  HardwareQueue::waitForTheStopped();
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
   *stream = reinterpret_cast<cudaStream_t>(makeStream(flags, priority).get());
   return cudaSuccess;
@@ -232,6 +233,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t eventHandle, un
 // --- Events ---
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  HardwareQueue::waitForTheStopped();
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
   *event = reinterpret_cast<cudaEvent_t>(new Event(flags));
   return cudaSuccess;
