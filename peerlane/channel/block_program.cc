@@ -135,13 +135,18 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction,
                           std::span<const Block> blocks) {
   PEERLANE_RETURN_IF_ERROR(begin(direction));
   if (blocks.empty()) return invalid("a list without blocks; need at least one");
-  layout_.segments.resize(blocks.size());
+  std::vector<Segment>& segments = layout_.segments;
+  segments.reserve(blocks.size());
   const Region* lastLocal = nullptr;
   const RemoteRegion* lastRemote = nullptr;
   TargetId local = 0, remote = 0;
   uint64_t localBytes = 0, remoteBytes = 0;
+  // One walk: lists may be long, and whoever posts waits for it. What it gathers are its own
+  // variables, for stores of segments might change a member's.
+  const bool isPut = direction == Direction::kPut;
+  std::optional<Grid> grid;
+  uint64_t bytes = 0;
   bool inOrder = true;
-  // One walk: lists may be long, and whoever posts waits for it.
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Block& block = blocks[i];
     if (block.local != lastLocal || i == 0) {
@@ -158,14 +163,19 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction,
       return badRange("local", localBytes, block.localOffset, block.bytes, i);
     if (!isInside(remoteBytes, block.remoteOffset, block.bytes)) [[unlikely]]
       return badRange("remote", remoteBytes, block.remoteOffset, block.bytes, i);
-    Segment& segment = layout_.segments[i];
-    segment = direction == Direction::kPut
-                  ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
-                  : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes};
-    bytes_ += block.bytes;
-    if (i != 0) inOrder = inOrder && isBehind(segment, layout_.segments[i - 1]);
+    const Segment segment =
+        isPut ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
+              : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes};
+    if (i == 0)
+      grid.emplace(segment);
+    else
+      inOrder = inOrder && isBehind(segment, segments.back());
+    grid->add(segment);
+    segments.push_back(segment);
+    bytes += block.bytes;
   }
-  return inOrder ? Status::ok() : checkOverlap();
+  bytes_ = bytes;
+  return inOrder ? Status::ok() : checkOverlap(*grid);
 }
 
 Status BlockProgram::take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks) {
@@ -233,24 +243,22 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction, const Index
 
 // Blocks of one size on a grid (pages), in any order: a bit per place between the first and the
 // last tells whether two meet. Nothing when the list is not of that kind.
-std::optional<bool> BlockProgram::overlapOnGrid() const {
-  const std::vector<Segment>& segments = layout_.segments;
-  const TargetId to = segments.front().to;
-  const uint64_t block = segments.front().bytes;
-  uint64_t first = UINT64_MAX, last = 0;
-  for (const Segment& segment : segments) {
-    if (segment.to != to || segment.bytes != block) return {};
-    first = std::min(first, segment.toOffset);
-    last = std::max(last, segment.toOffset);
-  }
+std::optional<bool> BlockProgram::overlapOnGrid(const Grid& grid) const {
   // To clear so many bits takes as long as sorting one segment does.
   constexpr uint64_t kBitsPerSegment = 1024;
-  const uint64_t places = (last - first) / block + 1;
+  const std::vector<Segment>& segments = layout_.segments;
+  if (!grid.isUniform) return {};
+  const uint64_t places = (grid.last - grid.first) / grid.block + 1;
   if (places > segments.size() * kBitsPerSegment) return {};
+  // Multiplied instead of divided, which is exact for whole blocks; others are seen below. A
+  // reciprocal of 2^64 does not fit, but a block of one byte is its own number.
+  const uint64_t reciprocal = grid.block == 1 ? 0 : UINT64_MAX / grid.block + 1;
   std::vector<bool> taken(places, false);
   for (const Segment& segment : segments) {
-    const uint64_t place = (segment.toOffset - first) / block;
-    if (first + place * block != segment.toOffset) return {};
+    const uint64_t distance = segment.toOffset - grid.first;
+    const auto product = static_cast<unsigned __int128>(distance) * reciprocal;
+    const uint64_t place = grid.block == 1 ? distance : static_cast<uint64_t>(product >> 64);
+    if (place * grid.block != distance) return {};
     if (taken[place]) return true;
     taken[place] = true;
   }
@@ -259,8 +267,8 @@ std::optional<bool> BlockProgram::overlapOnGrid() const {
 
 // Two blocks that write the same bytes leave it to chance who wins: refused. Lists mostly come in
 // order, and are not looked at here, or on a grid; else the ranges are sorted.
-Status BlockProgram::checkOverlap() const {
-  if (overlapOnGrid() == false) return Status::ok();
+Status BlockProgram::checkOverlap(const Grid& grid) const {
+  if (overlapOnGrid(grid) == false) return Status::ok();
   std::vector<Segment> sorted = layout_.segments;
   std::sort(sorted.begin(), sorted.end(), [](const Segment& a, const Segment& b) {
     return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;

@@ -112,8 +112,23 @@ class BlockProgram {
 
   Result<TargetId> localTarget(const Region* region);
   Result<TargetId> remoteTarget(const PeerCore& peer, const RemoteRegion* region);
-  Status checkOverlap() const;
-  std::optional<bool> overlapOnGrid() const;
+  // Where a list writes.
+  struct Grid {
+    explicit Grid(const Segment& segment)
+        : to(segment.to), block(segment.bytes), first(segment.toOffset), last(first) {}
+    void add(const Segment& segment) {
+      isUniform = isUniform && segment.to == to && segment.bytes == block;
+      first = std::min(first, segment.toOffset);
+      last = std::max(last, segment.toOffset);
+    }
+
+    TargetId to;
+    uint64_t block;
+    uint64_t first, last;   // offsets of blocks
+    bool isUniform = true;  // one target, one size
+  };
+  Status checkOverlap(const Grid& grid) const;
+  std::optional<bool> overlapOnGrid(const Grid& grid) const;
   Status checkOverlapWithSource() const;
   Status begin(Direction direction);
 

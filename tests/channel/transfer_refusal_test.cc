@@ -3,7 +3,9 @@
 // Everything put, get and notify refuse: before anything moves, with the right code, and with a
 // sentence that names the numbers.
 #include <functional>
+#include <random>
 
+#include "peerlane/channel/plan.h"
 #include "peerlane/channel/transfer.h"
 #include "tests/channel/context_pair.h"
 
@@ -75,6 +77,35 @@ TEST_P(TransferRefusal, BlocksThatOverlapAtTheirDestination) {
   const auto twice = get(pair_.toB, std::vector{block(0, 500, 50), block(50, 500, 50)});
   ASSERT_OK(twice.status());
   EXPECT_OK(twice->wait(kSoon));
+}
+
+// Of one size on a grid or off it, of two sizes, near each other or far apart: as pairs say.
+TEST_P(TransferRefusal, OverlapsAreFoundInAnyOrder) {
+  std::mt19937 random(7);
+  const auto below = [&](uint64_t limit) { return random() % limit; };
+  size_t refused = 0, accepted = 0;
+  for (const uint64_t bytes : {1, 3, 64, 100})
+    for (int i = 0; i < 60; ++i) {
+      const uint64_t base = below(bytes);
+      const uint64_t places = (kBytes - 2 * bytes) / bytes / (i % 4 == 0 ? 10 : 1);
+      const bool isOffGrid = i % 3 == 1, hasTwoSizes = i % 3 == 2;
+      std::vector<Block> blocks;
+      for (uint64_t count = 2 + below(i % 2 == 0 ? 6 : 40); blocks.size() < count;) {
+        const uint64_t place = base + below(places) * bytes + (isOffGrid ? below(2) : 0);
+        blocks.push_back(block(0, place, hasTwoSizes && below(4) == 0 ? bytes + 1 : bytes));
+      }
+      bool overlap = false;
+      for (const Block& a : blocks)
+        for (const Block& b : blocks)
+          overlap = overlap || (&a != &b && a.remoteOffset <= b.remoteOffset &&
+                                b.remoteOffset < a.remoteOffset + a.bytes);
+      const Status planned = Plan::create(pair_.toB, Direction::kPut, blocks).status();
+      EXPECT_EQ(planned.code(), overlap ? Code::kInvalidArgument : Code::kOk)
+          << blocks.size() << " blocks of " << bytes << ": " << planned.toString();
+      ++(overlap ? refused : accepted);
+    }
+  EXPECT_GT(refused, 50u);
+  EXPECT_GT(accepted, 50u);
 }
 
 // Two handles on one region are one region.

@@ -373,8 +373,10 @@ TEST_P(FullQueue, CancelledStagedErrandsEnd) {
     if (std::string(GetParam()) == "OneQueue") {
       waitUntil([&] { return side.context->dump().find("is staged") != std::string::npos; });
       staged.cancel();
-      EXPECT_EQ(staged.wait(kPatience).code(), Code::kCancelled);
-      EXPECT_FALSE(puts.front().done());
+      // Copies get past on real GPUs, where their engines have queues of their own.
+      const Code ended = staged.wait(kPatience).code();
+      EXPECT_TRUE(ended == Code::kCancelled || (!inSoftware() && ended == Code::kOk));
+      EXPECT_TRUE(!inSoftware() || !puts.front().done());
     }
     wait.cancel();
     for (const Transfer& put : puts) must(put.wait(kPatience), "a put that was not cancelled");

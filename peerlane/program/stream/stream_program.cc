@@ -25,6 +25,11 @@ Result<std::byte*> placeOf(const Binding& binding, TargetId target, uint64_t off
   return bound.address + offset;
 }
 
+// At both ends: they are one.
+bool touch(const kernel::CopyPiece& piece, const kernel::CopyPiece& next) {
+  return piece.to + piece.bytes == next.to && piece.from + piece.bytes == next.from;
+}
+
 uint64_t spanOf(uint64_t stride, uint64_t count, uint64_t bytes) {
   return count == 0 ? 0 : (count - 1) * stride + bytes;
 }
@@ -40,12 +45,11 @@ Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
   return Status::ok();
 }
 
-// Pieces that touch at both ends are one.
 void StreamProgram::append(const kernel::CopyPiece& piece) {
   bytes_ += piece.bytes;
   if (!pieces_.empty()) {
     kernel::CopyPiece& last = pieces_.back();
-    if (last.to + last.bytes == piece.to && last.from + last.bytes == piece.from) {
+    if (touch(last, piece)) {
       last.bytes += piece.bytes;
       return;
     }
@@ -70,14 +74,28 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
       return address != nullptr && offset <= bytes && count <= bytes - offset;
     }
   };
+  if (segments.empty()) return Status::ok();
   Found to, from;
+  // Gathered in variables of its own, for stores of pieces might change a member's.
   pieces_.reserve(pieces_.size() + segments.size());
+  kernel::CopyPiece last;
+  uint64_t bytes = 0;
   for (const Segment& segment : segments) {
     if (!to.holds(binding, segment.to, segment.toOffset, segment.bytes) ||
         !from.holds(binding, segment.from, segment.fromOffset, segment.bytes)) [[unlikely]]
       return addCopy(binding, segment);  // says why
-    append({from.address + segment.fromOffset, to.address + segment.toOffset, segment.bytes});
+    bytes += segment.bytes;
+    const kernel::CopyPiece piece{from.address + segment.fromOffset, to.address + segment.toOffset,
+                                  segment.bytes};
+    if (touch(last, piece)) {
+      last.bytes += piece.bytes;
+      continue;
+    }
+    if (last.bytes != 0) pieces_.push_back(last);
+    last = piece;
   }
+  pieces_.push_back(last);
+  bytes_ += bytes;
   return Status::ok();
 }
 
@@ -112,8 +130,7 @@ void StreamProgram::expand(const DeviceIndices& indices,
   for (uint64_t i = 0; i < count; ++i) {
     std::byte* to = blocks_.to + (indexed_ ? indices.to[i] : i) * blocks_.toStride;
     const std::byte* from = blocks_.from + (indexed_ ? indices.from[i] : i) * blocks_.fromStride;
-    if (!pieces.empty() && pieces.back().to + pieces.back().bytes == to &&
-        pieces.back().from + pieces.back().bytes == from)
+    if (!pieces.empty() && touch(pieces.back(), {from, to, bytes}))
       pieces.back().bytes += bytes;
     else
       pieces.push_back({from, to, bytes});
