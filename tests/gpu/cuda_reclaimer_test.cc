@@ -19,20 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Somebody uses it, in this process.
-bool hasContext(int gpu) {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  mustCuda(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 7000,
-                                            cudaEnableDefault, &found),
-           "cudaGetDriverEntryPointByVersion");
-  unsigned flags = 0;
-  int active = 0;
-  mustCuda(reinterpret_cast<CUresult (*)(CUdevice, unsigned*, int*)>(entry)(gpu, &flags, &active),
-           "cuDevicePrimaryCtxGetState");
-  return active != 0;
-}
-
 void waitForReleases() {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (CudaReclaimer::instance().pending() != 0) {

@@ -16,6 +16,7 @@
 
 #include "peerlane/memory/gpu_list.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/unix_peer.h"
 
 // A side that ends without destructors still says what the sanitizers have found, and which lines
@@ -290,6 +291,19 @@ void fill(void* device, size_t bytes, uint32_t seed) {
   mustCuda(cudaMemcpy(device, words.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
   // From pageable memory the copy may still be on its way, and other streams do not wait for it.
   mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+bool hasContext(int gpu) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  mustCuda(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 7000,
+                                            cudaEnableDefault, &found),
+           "cudaGetDriverEntryPointByVersion");
+  unsigned flags = 0;
+  int active = 0;
+  mustCuda(reinterpret_cast<CUresult (*)(CUdevice, unsigned*, int*)>(entry)(gpu, &flags, &active),
+           "cuDevicePrimaryCtxGetState");
+  return active != 0;
 }
 
 void clear(void* device, size_t bytes, int value) {

@@ -95,6 +95,8 @@ std::unique_ptr<Context> makeContext(std::vector<Device> devices);
 Peer meetPeer(Context& context, const Line& line, bool connects);
 RemoteRegion exchange(const Peer& peer, const Region& region, const Line& line);
 
+// Something of this process has made a context on that GPU.
+bool hasContext(int gpu);
 cudaStream_t makeStream();  // does not wait for the default stream
 void mustSync(cudaStream_t stream);
 
