@@ -191,6 +191,8 @@ void answer(const Line& line, Memory memory) {
           must(side.context->allocate(1 << 20, {.device = side.device}), "allocate");
       const auto mine = fresh.share();
       line.send(std::string(reinterpret_cast<const char*>(mine.data()), mine.size()));
+    } else if (said == "pid") {
+      line.send(std::to_string(getpid()));
     } else if (said == "signal") {
       must(addSignal(side.peer, kSoon), "addSignal");
     } else if (said == "look") {
@@ -226,11 +228,16 @@ Posters postersOn(const Side& side, size_t every,
   return posters;
 }
 
-// More than a queue has room for that stopped others: what needs several of its places stops before
-// the last is taken.
-std::vector<Transfer> putsBehind(const Peer& peer, const Block& block) {
+// Puts to a region that is not imported, and not before all of them are posted, for then the next
+// one would stop its poster: the other side stands still meanwhile. More of them than a queue has
+// room for that stopped others: what needs several of its places stops before the last is taken.
+std::vector<Transfer> putsBehind(const Peer& peer, const Block& block, const Line& line) {
+  line.send("pid");
+  const pid_t other = std::stoi(line.receive());
+  freeze(other);
   std::vector<Transfer> puts;
   for (int i = 0; i < 16; ++i) puts.push_back(must(put(peer, {&block, 1}), "put"));
+  thaw(other);
   return puts;
 }
 
@@ -334,7 +341,7 @@ TEST_P(FullQueue, CancelledErrandsEnd) {
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
     const RemoteRegion fresh = freshRegion(side.peer, line);
     const Block little{&side.region, 0, &fresh, 0, 4096};
-    const std::vector<Transfer> puts = putsBehind(side.peer, little);
+    const std::vector<Transfer> puts = putsBehind(side.peer, little, line);
     must(fresh.prepare(kPatience), "prepare");
     if (std::string(GetParam()) == "OneQueue") {
       waitUntil([&] { return side.context->dump().find("for the import") == std::string::npos; });
@@ -367,7 +374,7 @@ TEST_P(FullQueue, CancelledStagedErrandsEnd) {
     const OthersWork others(side.device, side.stream);
     const RemoteRegion fresh = freshRegion(side.peer, line);
     const Block little{&side.region, 0, &fresh, 0, 4096};
-    const std::vector<Transfer> puts = putsBehind(side.peer, little);
+    const std::vector<Transfer> puts = putsBehind(side.peer, little, line);
     must(fresh.prepare(kPatience), "prepare");
     const Transfer staged = must(put(side.peer, {&whole, 1}), "put");
     if (std::string(GetParam()) == "OneQueue") {

@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -352,21 +350,6 @@ TEST_P(StreamProtocols, MemoryThatGoesWhileItIsImported) {
   }));
 }
 
-// Until `pid` stands still, every thread of it.
-void freeze(pid_t pid) {
-  EXPECT_EQ(kill(pid, SIGSTOP), 0);
-  const auto isRunning = [&](const std::filesystem::path& thread) {
-    std::ifstream stat(thread / "stat");
-    std::string text;
-    std::getline(stat, text);
-    return text.find(") T ") == std::string::npos;
-  };
-  const std::filesystem::directory_iterator end;
-  const std::string threads = "/proc/" + std::to_string(pid) + "/task";
-  while (std::any_of(std::filesystem::directory_iterator(threads), end, isRunning))
-    std::this_thread::sleep_for(1ms);
-}
-
 // The same, and certain: the other side has posted its part and stands still, so that it asks for
 // the memory when that is going. Whether by itself or by a graph: it hears that the message will
 // not be met. Memory that was only freed ends the lane as well.
@@ -399,7 +382,7 @@ TEST_P(StreamProtocols, MemoryThatHasGoneWhenItIsImported) {
         } else {
           EXPECT_EQ(side.context->unregister(brief, 0ns).code(), Code::kTimeout);
         }
-        EXPECT_EQ(kill(other, SIGCONT), 0);
+        thaw(other);
         EXPECT_EQ(must(posted, "post").wait(kPatience).code(), Code::kClosed);
         must(side.context->unregister(brief, kPatience), "unregister");
         mustSync(side.stream);

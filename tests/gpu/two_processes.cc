@@ -9,9 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "peerlane/memory/gpu_list.h"
@@ -291,6 +294,24 @@ void fill(void* device, size_t bytes, uint32_t seed) {
   mustCuda(cudaMemcpy(device, words.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
   // From pageable memory the copy may still be on its way, and other streams do not wait for it.
   mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+void freeze(pid_t pid) {
+  EXPECT_EQ(::kill(pid, SIGSTOP), 0);
+  const auto isRunning = [&](const std::filesystem::path& thread) {
+    std::ifstream stat(thread / "stat");
+    std::string text;
+    std::getline(stat, text);
+    return text.find(") T ") == std::string::npos;
+  };
+  const std::filesystem::directory_iterator end;
+  const std::string threads = "/proc/" + std::to_string(pid) + "/task";
+  while (std::any_of(std::filesystem::directory_iterator(threads), end, isRunning))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void thaw(pid_t pid) {
+  EXPECT_EQ(::kill(pid, SIGCONT), 0);
 }
 
 bool hasContext(int gpu) {

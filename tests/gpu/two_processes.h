@@ -95,6 +95,10 @@ std::unique_ptr<Context> makeContext(std::vector<Device> devices);
 Peer meetPeer(Context& context, const Line& line, bool connects);
 RemoteRegion exchange(const Peer& peer, const Region& region, const Line& line);
 
+// Another process stands still, every thread of it, until it is let go on.
+void freeze(pid_t pid);
+void thaw(pid_t pid);
+
 // Something of this process has made a context on that GPU.
 bool hasContext(int gpu);
 cudaStream_t makeStream();  // does not wait for the default stream
