@@ -50,10 +50,12 @@ class ExportedPools {
     if (const auto found = known_.find(pool); found != known_.end()) {
       Known& known = found->second;
       auto same = known.pool.lock();
-      if (same && cuda::identityOf(known.witness) == known.identity &&
-          poolOf(known.witness) == pool) {
-        known.witness = allocation;
-        known.identity = identity;
+      // Those that are gone say nothing, and are looked at once.
+      std::erase_if(known.witnesses, [pool](const auto& witness) {
+        return cuda::identityOf(witness.first) != witness.second || poolOf(witness.first) != pool;
+      });
+      if (same && !known.witnesses.empty()) {
+        known.witnesses[allocation] = identity;
         return std::shared_ptr<const ExportedPool>(std::move(same));
       }
     }
@@ -69,15 +71,16 @@ class ExportedPools {
     auto made = std::make_shared<ExportedPool>();
     made->fd = Fd(fd);
     PEERLANE_RETURN_IF_ERROR(fillRandom(made->name));
-    known_[pool] = {made, allocation, identity};
+    known_[pool] = {made, {{allocation, identity}}};
     return std::shared_ptr<const ExportedPool>(std::move(made));
   }
 
  private:
   struct Known {
     std::weak_ptr<const ExportedPool> pool;
-    const void* witness = nullptr;  // an allocation of it, with its number
-    uint64_t identity = 0;
+    // Allocations of it with their numbers. One that is still there keeps the pool, and its name:
+    // importers know an allocation by that.
+    std::map<const void*, uint64_t> witnesses;
   };
   std::mutex mutex_;
   std::map<void*, Known> known_;  // under mutex_

@@ -29,7 +29,7 @@ using Number = std::array<std::byte, kNumberBytes>;
 // What may have to wait for a stream that waits for a peer: a copy stands behind it in the hardware
 // queue that both share, and memory is neither made nor opened while another thread is stopped
 // because that queue is full (docs/gotchas.md).
-constexpr std::chrono::milliseconds kPatience{250};
+constexpr std::chrono::milliseconds kPatience{500};
 
 struct Layout {
   cudaIpcMemHandle_t handle;

@@ -89,8 +89,14 @@ TEST(PoolMemory, IsFreedByItsImporterBeforeItsOwner) {
   EXPECT_TRUE(runTwo(
       [](const Line& line) {
         const Meeting meeting(0, line);
-        std::byte* const memory = take(makePool(meeting.device), 2 * kBytes);
+        const auto pool = makePool(meeting.device);
+        std::byte* const memory = take(pool, 2 * kBytes);
         const Region first = registered(*meeting.context, memory, kBytes);
+        // What was last seen of the pool is gone: it is the same pool all the same.
+        std::byte* const passing = take(pool, kBytes);
+        must(meeting.context->unregister(registered(*meeting.context, passing, kBytes), kPatience),
+             "unregister");
+        mustFree(passing);
         const Region second = registered(*meeting.context, memory + kBytes, kBytes);
         (void)exchange(meeting.peer, first, line);
         (void)exchange(meeting.peer, second, line);

@@ -74,7 +74,7 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
       return address != nullptr && offset <= bytes && count <= bytes - offset;
     }
   };
-  if (segments.empty()) return Status::ok();
+  if (segments.empty()) return unsupported("a list without segments");
   Found to, from;
   // Gathered in variables of its own, for stores of pieces might change a member's.
   pieces_.reserve(pieces_.size() + segments.size());

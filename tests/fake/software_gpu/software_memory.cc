@@ -135,6 +135,7 @@ using namespace peerlane::softgpu;
 extern "C" {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  if (const cudaError_t refused = begin()) return note(refused);
   HardwareQueue::waitForTheStopped();
   return note(allocate(pointer, bytes, MemoryKind::kDevice));
 }
@@ -161,11 +162,13 @@ cudaError_t cudaFree(void* pointer) {
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags) {
+  if (const cudaError_t refused = begin()) return note(refused);
   HardwareQueue::waitForTheStopped();
   return note(allocateHost(pointer, bytes, flags));
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
+  if (const cudaError_t refused = begin()) return note(refused);
   HardwareQueue::waitForTheStopped();
   return note(allocateHost(pointer, bytes, 0));
 }
@@ -183,8 +186,8 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
-  HardwareQueue::waitForTheStopped();
   if (const cudaError_t refused = begin()) return note(refused);
+  HardwareQueue::waitForTheStopped();
   if (pointer == nullptr || bytes == 0) return note(cudaErrorInvalidValue);
   const auto first = reinterpret_cast<uintptr_t>(pointer) & ~uintptr_t{4095};
   const size_t pages = wholePages(reinterpret_cast<uintptr_t>(pointer) + bytes - first);
@@ -199,8 +202,8 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
-  HardwareQueue::waitForTheStopped();
   if (const cudaError_t refused = begin()) return note(refused);
+  HardwareQueue::waitForTheStopped();
   const AllocationPtr found = find(pointer);
   if (found == nullptr || found->kind != MemoryKind::kRegistered || found->at() != pointer)
     return note(cudaErrorHostMemoryNotRegistered);
