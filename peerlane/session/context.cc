@@ -51,6 +51,14 @@ constexpr std::chrono::milliseconds kSweepInterval{500};
 
 }  // namespace
 
+// One ticket for one peer. Under the context's mutex but for `settled`.
+struct Invitation::Invited {
+  Secret secret;
+  std::shared_ptr<PeerCore> peer;
+  Status over;                       // why no peer will come any more
+  std::atomic<bool> settled{false};  // release after the peer or the above
+};
+
 // Everything of a context. Peers hold references into it, so it goes after the last of them;
 // closures of the progress thread hold it by shared pointer.
 class Context::State : public std::enable_shared_from_this<Context::State> {
@@ -82,12 +90,16 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Result<Peer> accept(Duration timeout);
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
+  using Invited = std::shared_ptr<Invitation::Invited>;
+  Invited invite();
+  Result<Peer> acceptInvited(const Invited& invited, Duration timeout);
+  void cancel(const Invited& invited);
 
   Result<Region> add(std::byte* base, size_t bytes, Access access);
   Result<Region> allocate(size_t bytes, const MemoryOptions& options);
   Status unregister(const Region& region, Duration timeout);
   std::string dump();
-  std::string ticketText() const;
+  std::string ticketText(const Secret& secret) const;
 
   const Config config_;
   const ContextId id_;
@@ -112,6 +124,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                     const std::optional<ContextId>& expected) const;
   void onConnection(Fd socket);
   void admit(const std::shared_ptr<PeerCore>& peer);
+  void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
   void tryFinish(const std::shared_ptr<Leaving>& leaving);
   bool unpin(const std::shared_ptr<Leaving>& leaving);
   void sweep();
@@ -134,6 +147,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   std::function<void(Peer)> onPeer_;
+  std::vector<Invited> invited_;                          // open ones
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
@@ -204,7 +218,12 @@ void Context::State::stop() {
       accepted_.clear();
       acceptedCount_.store(0, std::memory_order_release);
       onPeer_ = nullptr;
+      for (const Invited& invited : std::exchange(invited_, {})) {
+        invited->over = Status(Code::kClosed, "the context of the invitation is gone");
+        invited->settled.store(true, std::memory_order_release);
+      }
     }
+    progress_->notifyWaiters();
     for (auto& [number, peer] : peers) peer->close();
   });
   // A peer is gone when the last copy to or from it has ended.
@@ -274,13 +293,25 @@ std::shared_ptr<PeerCore> Context::State::makePeer(
 }
 
 void Context::State::onConnection(Fd socket) {
+  auto by = std::make_shared<Invited>();  // by which ticket, if not the context's
   auto peer =
-      makePeer(false, [this](const std::shared_ptr<PeerCore>& connected, const Status& status) {
-        if (status.isOk()) admit(connected);
+      makePeer(false, [this, by](const std::shared_ptr<PeerCore>& connected, const Status& status) {
+        if (!status.isOk()) return;
+        if (*by)
+          admitInvited(*by, connected);
+        else
+          admit(connected);
       });
-  if (Status status =
-          peer->start(std::move(socket), false, handshakeOptions(secret_, std::nullopt));
-      !status.isOk()) {
+  HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
+  options.otherSecret = [this, by](const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(invited_.begin(), invited_.end(),
+                                    [&](const Invited& open) { return fits(open->secret); });
+    if (found == invited_.end()) return std::nullopt;
+    *by = *found;
+    return (*found)->secret;
+  };
+  if (Status status = peer->start(std::move(socket), false, std::move(options)); !status.isOk()) {
     PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
     const std::lock_guard lock(mutex_);
     peers_.erase(peer->number());
@@ -298,6 +329,52 @@ void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
     acceptedCount_.store(accepted_.size(), std::memory_order_release);
   }
   if (callback) callback(Peer(peer));
+  progress_->notifyWaiters();
+}
+
+// Two may have come with one ticket: the second finds it used.
+void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer) {
+  bool isOpen = false;
+  {
+    const std::lock_guard lock(mutex_);
+    isOpen = std::erase(invited_, invited) != 0;
+    if (isOpen) {
+      invited->peer = peer;
+      invited->settled.store(true, std::memory_order_release);
+    }
+  }
+  if (!isOpen) return peer->close();
+  progress_->notifyWaiters();
+}
+
+Context::State::Invited Context::State::invite() {
+  auto invited = std::make_shared<Invitation::Invited>();
+  invited->secret = Secret::random();
+  const std::lock_guard lock(mutex_);
+  return invited_.emplace_back(std::move(invited));
+}
+
+Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration timeout) {
+  const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
+  PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, Progress::deadlineIn(timeout))
+                               .withContext("nobody connected with the ticket"));
+  const std::lock_guard lock(mutex_);
+  if (!invited->peer) return invited->over;
+  invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
+  return Peer(std::exchange(invited->peer, nullptr));
+}
+
+void Context::State::cancel(const Invited& invited) {
+  std::shared_ptr<PeerCore> unwanted;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(invited_, invited);
+    unwanted = std::exchange(invited->peer, nullptr);
+    if (invited->over.isOk())
+      invited->over = Status(Code::kCancelled, "the invitation was cancelled");
+    invited->settled.store(true, std::memory_order_release);
+  }
+  if (unwanted) unwanted->close();
   progress_->notifyWaiters();
 }
 
@@ -615,10 +692,10 @@ void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
   }
 }
 
-std::string Context::State::ticketText() const {
+std::string Context::State::ticketText(const Secret& secret) const {
   Ticket ticket;
   ticket.context = id_;
-  ticket.secret = secret_;
+  ticket.secret = secret;
   ticket.hostIdentity = localHostIdentity();
   ticket.addresses = listeners_->addresses();
   if (ticket.addresses.size() > Ticket::kMaxAddresses)
@@ -670,7 +747,7 @@ std::string Context::id() const {
   return state_->id_.toText();
 }
 std::string Context::ticket() const {
-  return state_->ticketText();
+  return state_->ticketText(state_->secret_);
 }
 std::string Context::secretText() const {
   return state_->secret_.revealText();
@@ -693,7 +770,7 @@ std::vector<Peer> Context::peers() const {
 }
 
 std::vector<std::string> Context::addresses() const {
-  auto ticket = Ticket::decode(state_->ticketText());
+  auto ticket = Ticket::decode(state_->ticketText(state_->secret_));
   return ticket.isOk() ? ticket->addresses : std::vector<std::string>();
 }
 
@@ -718,6 +795,38 @@ Result<Peer> Context::accept(Duration timeout) {
 void Context::onPeer(std::function<void(Peer)> callback) {
   if (state_->forked()) return;
   state_->onPeer(std::move(callback));
+}
+
+Result<Invitation> Context::invite() {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return Invitation(state_, state_->invite());
+}
+
+Invitation& Invitation::operator=(Invitation&& other) noexcept {
+  if (this == &other) return *this;
+  cancel();
+  context_ = std::move(other.context_);
+  invited_ = std::move(other.invited_);
+  return *this;
+}
+
+std::string Invitation::ticket() const {
+  const auto context = context_.lock();
+  return context && invited_ ? context->ticketText(invited_->secret) : std::string();
+}
+
+Result<Peer> Invitation::accept(Context::Duration timeout) {
+  if (!invited_)
+    return Status(Code::kInvalidArgument, "an empty Invitation; take one from Context::invite");
+  const auto context = context_.lock();
+  if (!context) return Status(Code::kClosed, "the context of the invitation is gone");
+  PEERLANE_RETURN_IF_ERROR(context->usable());
+  return context->acceptInvited(invited_, timeout);
+}
+
+void Invitation::cancel() {
+  const auto context = invited_ ? context_.lock() : nullptr;
+  if (context && !context->forked()) context->cancel(invited_);
 }
 
 Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {

@@ -46,6 +46,8 @@ struct MemoryOptions {
   Access access = Access::kRemoteReadWrite;
 };
 
+class Invitation;
+
 class Context {
  public:
   using Duration = std::chrono::nanoseconds;
@@ -81,6 +83,8 @@ class Context {
   // Instead of accept(): called on the progress thread for each peer that connects from now on.
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
+  // A ticket for one peer alone. kNotSupported in a forked child.
+  Result<Invitation> invite();
 
   // Registers memory that stays the caller's. Errors: kInvalidArgument (not mapped, 0 bytes),
   // kPermissionDenied (remote write on read-only memory).
@@ -101,9 +105,39 @@ class Context {
   const Config& config() const;
 
  private:
+  friend class Invitation;
   class State;
   explicit Context(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
+};
+
+// A ticket with a secret of its own, for one peer: who connects with it is met here, and not by
+// Context::accept() or onPeer(). It is worth nothing any more once a peer has connected with it, it
+// was cancelled or destroyed, or the context is gone; an attempt that fails half way does not use
+// it up. Thread-safe.
+class Invitation {
+ public:
+  Invitation() = default;
+  ~Invitation() { cancel(); }
+  Invitation(Invitation&&) = default;
+  Invitation& operator=(Invitation&& other) noexcept;
+
+  explicit operator bool() const { return invited_ != nullptr; }
+  // As Context::ticket(). Contains the secret.
+  std::string ticket() const;
+  // The peer that connected with the ticket, once. kTimeout leaves the invitation open; kCancelled;
+  // kClosed (the context is gone, the peer was taken before).
+  Result<Peer> accept(Context::Duration timeout = std::chrono::seconds(10));
+  // Whoever waits in accept() gets kCancelled. A peer that connected and was not taken is closed.
+  void cancel();
+
+ private:
+  friend class Context;
+  struct Invited;
+  Invitation(std::weak_ptr<Context::State> context, std::shared_ptr<Invited> invited)
+      : context_(std::move(context)), invited_(std::move(invited)) {}
+  std::weak_ptr<Context::State> context_;
+  std::shared_ptr<Invited> invited_;
 };
 
 }  // namespace peerlane

@@ -248,17 +248,29 @@ Status Handshake::readReject() const {
                 "refused by the other side for reason number " + std::to_string(reason));
 }
 
-// Nothing behind the preface is looked at before the authenticator fits.
-Status Handshake::checkHello() {
+bool Handshake::isAuthentic(const Secret& secret) const {
   const Piece message(message_);
   const bool answer = role_ == Role::kInitiator;
   const auto expected =
-      authenticatorOf(answer ? Role::kAcceptor : Role::kInitiator, options_.secret,
+      authenticatorOf(answer ? Role::kAcceptor : Role::kInitiator, secret,
                       answer ? Piece(hello_) : Piece(), message.first(kAuthenticatorAt));
-  if (sodium_memcmp(expected.data(), &message[kAuthenticatorAt], kAuthenticatorBytes) != 0) {
+  return sodium_memcmp(expected.data(), &message[kAuthenticatorAt], kAuthenticatorBytes) == 0;
+}
+
+bool Handshake::findSecret() {
+  if (isAuthentic(options_.secret)) return true;
+  if (role_ == Role::kInitiator || !options_.otherSecret) return false;
+  auto other = options_.otherSecret([this](const Secret& secret) { return isAuthentic(secret); });
+  if (!other) return false;
+  options_.secret = *other;
+  return true;
+}
+
+// Nothing behind the preface is looked at before the authenticator fits.
+Status Handshake::checkHello() {
+  if (!findSecret())
     return refuse(Reason::kSecret, Status(Code::kPermissionDenied, std::string(kWrongSecret)));
-  }
-  ByteReader reader(message.subspan(kMinorAt));
+  ByteReader reader(Piece(message_).subspan(kMinorAt));
   peer_.major = options_.major;
   peer_.minor = std::min(reader.u16(), options_.minor);
   reader.skip(2);

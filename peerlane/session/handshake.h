@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,10 @@ struct HandshakeOptions {
   // For the initiator, whom the ticket names: another context is refused even when it knows the
   // secret.
   std::optional<ContextId> expectedPeer;
+  // For the acceptor: asked once, when the hello was not made with `secret`, for another that fits
+  // it. From then on that is the secret of this connection.
+  using Fits = std::function<bool(const Secret&)>;
+  std::function<std::optional<Secret>(const Fits& fits)> otherSecret;
   uint16_t major = kProtocolMajor;  // other values than the defaults are for tests
   uint16_t minor = kProtocolMinor;
 };
@@ -105,6 +110,8 @@ class Handshake {
   Status checkPreface();
   Status readReject() const;
   Status checkHello();
+  bool isAuthentic(const Secret& secret) const;
+  bool findSecret();
   Status finish(std::vector<std::byte>& send);
   Status fail(Status status);
   Status refuse(Reason reason, Status status);

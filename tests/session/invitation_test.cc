@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tickets for one peer: who is met by which, once, and what ends them.
+#include <future>
+
+#include "tests/os/child_process.h"
+#include "tests/session/session_pair.h"
+
+namespace peerlane {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Invitation, EachIsMetByItsOwnGuest) {
+  auto host = makeContext();
+  auto first = makeContext(), second = makeContext(), third = makeContext();
+  Invitation toFirst = MUST(host->invite());
+  Invitation toSecond = MUST(host->invite());
+  // In the other order, and one that came by the context's own ticket.
+  (void)MUST(third->connect(host->ticket(), kSoon));
+  (void)MUST(second->connect(toSecond.ticket(), kSoon));
+  (void)MUST(first->connect(toFirst.ticket(), kSoon));
+  EXPECT_EQ(MUST(toFirst.accept(kSoon)).contextId(), first->id());
+  EXPECT_EQ(MUST(toSecond.accept(kSoon)).contextId(), second->id());
+  EXPECT_EQ(MUST(host->accept(kSoon)).contextId(), third->id());
+  EXPECT_EQ(host->accept(0ms).status().code(), Code::kTimeout) << "guests are not met twice";
+}
+
+TEST(Invitation, IsWorthOnePeer) {
+  auto host = makeContext();
+  auto first = makeContext(), second = makeContext();
+  Invitation invitation = MUST(host->invite());
+  const std::string ticket = invitation.ticket();
+  (void)MUST(first->connect(ticket, kSoon));
+  EXPECT_EQ(second->connect(ticket, kSoon).status().code(), Code::kPermissionDenied);
+  (void)MUST(invitation.accept(kSoon));
+  EXPECT_EQ(second->connect(ticket, kSoon).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(invitation.accept(kSoon).status().code(), Code::kClosed) << "taken before";
+}
+
+TEST(Invitation, TwoContextsMeetMoreThanOnce) {
+  auto host = makeContext(), guest = makeContext();
+  std::vector<Invitation> invitations;
+  for (int i = 0; i < 8; ++i) invitations.push_back(MUST(host->invite()));
+  for (Invitation& invitation : invitations) (void)MUST(guest->connect(invitation.ticket(), kSoon));
+  for (Invitation& invitation : invitations)
+    EXPECT_EQ(MUST(invitation.accept(kSoon)).contextId(), guest->id());
+  EXPECT_EQ(guest->peers().size(), invitations.size());
+}
+
+TEST(Invitation, WaitsForItsGuest) {
+  auto host = makeContext(), guest = makeContext();
+  Invitation invitation = MUST(host->invite());
+  EXPECT_EQ(invitation.accept(0ms).status().code(), Code::kTimeout);
+  auto accepted = std::async(std::launch::async, [&] { return invitation.accept(kSoon); });
+  (void)MUST(guest->connect(invitation.ticket(), kSoon));
+  EXPECT_EQ(MUST(accepted.get()).contextId(), guest->id()) << "a timeout leaves it open";
+}
+
+TEST(Invitation, IsWorthNothingOnceCancelled) {
+  auto host = makeContext(), guest = makeContext();
+  Invitation invitation = MUST(host->invite());
+  const std::string ticket = invitation.ticket();
+  auto accepted = std::async(std::launch::async, [&] { return invitation.accept(kSoon); });
+  invitation.cancel();
+  EXPECT_EQ(accepted.get().status().code(), Code::kCancelled);
+  EXPECT_EQ(guest->connect(ticket, kSoon).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(invitation.accept(kSoon).status().code(), Code::kCancelled);
+}
+
+TEST(Invitation, EndsWithItsHandle) {
+  auto host = makeContext(), guest = makeContext();
+  std::string ticket;
+  {
+    const Invitation invitation = MUST(host->invite());
+    ticket = invitation.ticket();
+  }
+  EXPECT_EQ(guest->connect(ticket, kSoon).status().code(), Code::kPermissionDenied);
+  Invitation reused = MUST(host->invite());
+  ticket = reused.ticket();
+  reused = MUST(host->invite());
+  EXPECT_EQ(guest->connect(ticket, kSoon).status().code(), Code::kPermissionDenied);
+  EXPECT_TRUE(guest->connect(reused.ticket(), kSoon).isOk());
+}
+
+TEST(Invitation, AGuestThatNobodyTookIsClosedWithIt) {
+  auto host = makeContext(), guest = makeContext();
+  std::optional<Invitation> invitation = MUST(host->invite());
+  const Peer peer = MUST(guest->connect(invitation->ticket(), kSoon));
+  invitation.reset();
+  EXPECT_EQ(peer.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
+}
+
+TEST(Invitation, OutlivesItsContext) {
+  auto host = makeContext();
+  Invitation invitation = MUST(host->invite());
+  auto accepted = std::async(std::launch::async, [&] { return invitation.accept(kSoon); });
+  host.reset();
+  EXPECT_EQ(accepted.get().status().code(), Code::kClosed);
+  EXPECT_EQ(invitation.accept(kSoon).status().code(), Code::kClosed);
+  EXPECT_TRUE(invitation.ticket().empty());
+  EXPECT_EQ(Invitation().accept(kSoon).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Invitation, IsRefusedInAForkedChild) {
+  auto host = makeContext();
+  Invitation invitation = MUST(host->invite());
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);  // a hang ends the child by a signal
+    const bool refused = host->invite().status().code() == Code::kNotSupported &&
+                         invitation.accept(kSoon).status().code() == Code::kNotSupported;
+    invitation.cancel();  // does nothing to the parent's
+    _exit(refused ? 0 : 1);
+  }
+  EXPECT_EQ(child::collect(child, child::Clock::now() + 40s), 0);
+  auto guest = makeContext();
+  EXPECT_TRUE(guest->connect(invitation.ticket(), kSoon).isOk());
+}
+
+}  // namespace
+}  // namespace peerlane
