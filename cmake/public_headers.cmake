@@ -3,6 +3,7 @@
 # only the standard library and other public headers (scripts/check_layers.py holds that).
 
 set(PEERLANE_PUBLIC_HEADERS
+  peerlane/p2p.h
   peerlane/peerlane.h
   peerlane/channel/communicator.h
   peerlane/channel/host_stream.h

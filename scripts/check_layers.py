@@ -12,6 +12,8 @@ import sys
 from collections import defaultdict
 
 FLOORS = ["core", "os", "memory", "program", "transport", "progress", "session", "channel"]
+# What is behind the faces for users; it may include them.
+ROOF_FOLDERS = ["p2p"]
 # These see what users see.
 FACE_FOLDERS = ["tools", "broker", "bench", "python", "examples"]
 FORBIDDEN_WORDS = {"util", "utils", "common", "helper", "helpers", "manager", "managers", "base", "impl", "misc"}
@@ -60,7 +62,7 @@ def floor_of(path):
     parts = path.split("/")
     if parts[0] != "peerlane":
         return None
-    if len(parts) == 2:
+    if len(parts) == 2 or parts[1] in ROOF_FOLDERS:
         return len(FLOORS)
     return FLOORS.index(parts[1]) if parts[1] in FLOORS else None
 

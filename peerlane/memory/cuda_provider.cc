@@ -267,6 +267,26 @@ Result<std::optional<MemoryDescription>> CudaProvider::classify(const void* poin
   return std::optional(std::move(description));
 }
 
+Result<std::optional<MemoryExtent>> CudaProvider::extentOf(const void* pointer, size_t bytes) {
+  PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
+  const cuda::PrimaryContext* const gpu =
+      facts.type == CU_MEMORYTYPE_DEVICE ? find(facts.gpu) : nullptr;
+  if (gpu == nullptr) return std::optional<MemoryExtent>();  // classify() says why it is no good
+  const cuda::CurrentContext current(*gpu);
+  MemoryExtent extent;
+  for (CUdeviceptr at = addressOf(pointer);;) {
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    const bool isNext = api().cuMemGetAddressRange(&base, &size, at) == CUDA_SUCCESS &&
+                        (extent.base == nullptr || base == at);
+    if (!isNext) return std::optional<MemoryExtent>();
+    if (extent.base == nullptr) extent.base = reinterpret_cast<std::byte*>(base);
+    at = base + size;
+    extent.bytes = at - addressOf(extent.base);
+    if (at - addressOf(pointer) >= bytes) return std::optional(extent);
+  }
+}
+
 Result<std::unique_ptr<Allocation>> CudaProvider::allocate(size_t bytes,
                                                            const AllocateOptions& options) {
   if (options.device.kind != DeviceKind::kCuda)

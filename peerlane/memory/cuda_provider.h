@@ -18,6 +18,7 @@ class CudaProvider final : public MemoryProvider {
 
   std::string_view name() const override { return "cuda"; }
   Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) override;
+  Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes) override;
   // VMM memory that travels as a descriptor, zeroed; whole granules (2 MiB) are taken.
   Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
                                                const AllocateOptions& options) override;

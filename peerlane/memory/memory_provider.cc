@@ -20,6 +20,14 @@ Result<MemoryDescription> MemoryProviders::classify(const void* pointer, size_t 
                 "no memory provider of this context owns the given pointer");
 }
 
+Result<std::optional<MemoryExtent>> MemoryProviders::extentOf(const void* pointer, size_t bytes) {
+  for (const auto& provider : providers_) {
+    PEERLANE_ASSIGN(std::optional<MemoryExtent> found, provider->extentOf(pointer, bytes));
+    if (found) return found;
+  }
+  return std::optional<MemoryExtent>();
+}
+
 Result<std::unique_ptr<Allocation>> MemoryProviders::allocate(size_t bytes,
                                                               const AllocateOptions& options) {
   if (bytes == 0) return Status(Code::kInvalidArgument, "allocate: 0 bytes; need at least 1");

@@ -62,6 +62,12 @@ struct AllocateOptions {
   std::optional<int> numaNode;
 };
 
+// Whole allocations, side by side.
+struct MemoryExtent {
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+};
+
 class MemoryProvider {
  public:
   virtual ~MemoryProvider() = default;
@@ -69,6 +75,11 @@ class MemoryProvider {
   // Nothing when the memory is not of this provider's kind; an error when it is, but cannot be used
   // (not mapped, read-only mixed with writable, freed).
   virtual Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) = 0;
+  // All of the allocations that hold the range. Nothing when it is not of this provider's kind, or
+  // the system knows no allocations of that.
+  virtual Result<std::optional<MemoryExtent>> extentOf(const void* /*pointer*/, size_t /*bytes*/) {
+    return std::optional<MemoryExtent>();
+  }
   // kNotSupported when the device is not of this provider's kind.
   virtual Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
                                                        const AllocateOptions& options) = 0;
@@ -79,6 +90,8 @@ class MemoryProviders {
   void add(std::unique_ptr<MemoryProvider> provider) { providers_.push_back(std::move(provider)); }
   // Asks the providers in the order they were added. kInvalidArgument when none owns the range.
   Result<MemoryDescription> classify(const void* pointer, size_t bytes);
+  // That of the first provider that knows one.
+  Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes);
   Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& options);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/memory/region_table.h"
 
+#include "peerlane/os/cuda.h"
 #include "peerlane/os/process.h"
 
 namespace peerlane {
@@ -11,6 +12,19 @@ std::string regionName(uint64_t allocation) {
 }
 
 }  // namespace
+
+bool RegionRecord::isStillThere(uint64_t offset, uint64_t length) const {
+  if (memory.device.kind != DeviceKind::kCuda) return true;
+  if (memory.chunks.empty()) return cuda::identityOf(base) == memory.identity;
+  const std::byte* at = base - memory.fdOffset;
+  const std::byte* const from = base + offset;
+  for (const CudaChunk& chunk : memory.chunks) {
+    const std::byte* const next = at + chunk.bytes;
+    if (next > from && at < from + length && cuda::identityOf(at) != chunk.identity) return false;
+    at = next;
+  }
+  return true;
+}
 
 const char* regionStateName(RegionState state) {
   switch (state) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "peerlane/os/cuda_driver.h"
 
@@ -66,6 +67,26 @@ Result<std::vector<GpuFacts>> gpus() {
   return all;
 }
 
+std::optional<int> currentGpu() {
+  if (!available().isOk()) return std::nullopt;
+  CUcontext context = nullptr;
+  CUdevice device = 0;
+  if (api().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr &&
+      api().cuCtxGetDevice(&device) == CUDA_SUCCESS)
+    return device;
+  int chosen = 0;
+  unsigned flags = 0;
+  int active = 0;
+  if (cudaGetDevice(&chosen) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return std::nullopt;
+  }
+  const bool isUsed = api().cuDeviceGet(&device, chosen) == CUDA_SUCCESS &&
+                      api().cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+                      active != 0;
+  return isUsed ? std::optional(chosen) : std::nullopt;
+}
+
 Status available() {
   return count().status();
 }
@@ -76,6 +97,19 @@ uint64_t identityOf(const void* address) {
                                      reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS
              ? identity
              : 0;
+}
+
+std::optional<int> gpuOf(const void* address) {
+  if (!available().isOk()) return std::nullopt;
+  const auto pointer = reinterpret_cast<CUdeviceptr>(address);
+  unsigned type = 0;
+  int gpu = -1;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&type, &gpu};
+  const bool isKnown = api().cuPointerGetAttributes(std::size(names), names, values, pointer) ==
+                       CUDA_SUCCESS;
+  return isKnown && type == CU_MEMORYTYPE_DEVICE ? std::optional(gpu) : std::nullopt;
 }
 
 std::string versionText() {

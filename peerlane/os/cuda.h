@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,11 @@ struct GpuFacts {
 // kNotSupported (no CUDA in this build, no driver, one that is too old, no GPU).
 Result<std::vector<GpuFacts>> gpus();
 
+// The GPU that the calling thread has chosen, if this process uses it already: the one of its
+// current context, or else the runtime's choice (cudaSetDevice) when that has a primary context.
+// None: no GPU is in use by this thread, and none is touched by asking.
+std::optional<int> currentGpu();
+
 // OK where this build and this machine can use GPUs; else why not.
 Status available();
 
@@ -41,6 +47,9 @@ Status available();
 // memory which was freed and allocated anew is told from what was there before. 0: there is none.
 // Costs 40 ns.
 uint64_t identityOf(const void* address);
+
+// The GPU whose memory `address` is in. None: it is not a GPU's, or this process uses none.
+std::optional<int> gpuOf(const void* address);
 
 // "13.0 (driver 13.0)": runtime and driver versions, or why there is none. For people.
 std::string versionText();

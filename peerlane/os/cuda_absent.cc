@@ -16,8 +16,14 @@ Status absent() {
 Result<std::vector<GpuFacts>> gpus() {
   return absent();
 }
+std::optional<int> currentGpu() {
+  return std::nullopt;
+}
 Status available() {
   return absent();
+}
+std::optional<int> gpuOf(const void* /*address*/) {
+  return std::nullopt;
 }
 uint64_t identityOf(const void* /*address*/) {
   return 0;

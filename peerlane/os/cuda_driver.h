@@ -27,6 +27,7 @@ namespace peerlane::cuda {
   ENTRY(cuDeviceGetUuid, 11040)                        \
   ENTRY(cuDevicePrimaryCtxRetain, 7000)                \
   ENTRY(cuDevicePrimaryCtxRelease, 11000)              \
+  ENTRY(cuDevicePrimaryCtxGetState, 7000)              \
   ENTRY(cuCtxPushCurrent, 4000)                        \
   ENTRY(cuCtxPopCurrent, 4000)                         \
   ENTRY(cuCtxEnablePeerAccess, 4000)                   \

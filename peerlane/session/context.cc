@@ -15,6 +15,7 @@
 #include "peerlane/program/stream/stream_executor.h"
 #endif
 #include "peerlane/memory/host_provider.h"
+#include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/session/inspection.h"
@@ -35,16 +36,6 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
 // How long the end of a context waits for the goodbyes of its peers: a frozen one must not freeze
 // this process.
 constexpr std::chrono::seconds kGoodbyePatience{2};
-
-// The GPU memory that was registered is still there, all chunks of it.
-bool isStill(const RegionRecord& record) {
-  if (record.memory.chunks.empty()) return cuda::identityOf(record.base) == record.memory.identity;
-  const std::byte* at = record.base - record.memory.fdOffset;
-  return std::all_of(
-      record.memory.chunks.begin(), record.memory.chunks.end(), [&at](const CudaChunk& chunk) {
-        return cuda::identityOf(std::exchange(at, at + chunk.bytes)) == chunk.identity;
-      });
-}
 
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
 constexpr std::chrono::milliseconds kSweepInterval{500};
@@ -96,6 +87,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void cancel(const Invited& invited);
 
   Result<Region> add(std::byte* base, size_t bytes, Access access);
+  Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
   Result<Region> allocate(size_t bytes, const MemoryOptions& options);
   Status unregister(const Region& region, Duration timeout);
   std::string dump();
@@ -125,6 +117,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void onConnection(Fd socket);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
+  std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
+  void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
   void tryFinish(const std::shared_ptr<Leaving>& leaving);
   bool unpin(const std::shared_ptr<Leaving>& leaving);
   void sweep();
@@ -135,6 +129,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   DeviceExecutors executors_;
   MemoryProviders providers_;
   RegionTable regions_;
+  RegionShelf shelf_{regions_, providers_};
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
@@ -524,6 +519,60 @@ Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& optio
   return Region(std::move(record), rawId(id_));
 }
 
+// No transfer may begin with the region from now on, and its importers are asked to let go. Null: it
+// is gone already.
+std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
+    const std::shared_ptr<RegionRecord>& record) {
+  std::shared_ptr<Leaving> leaving;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = leaving_.find(record->allocation); found != leaving_.end())
+      return found->second;
+    if (regions_.find(record->allocation, record->generation).status().code() ==
+        Code::kInvalidArgument)
+      return nullptr;
+    leaving = std::make_shared<Leaving>();
+    leaving->record = record;
+    leaving_[record->allocation] = leaving;
+  }
+  regions_.setState(record->allocation, RegionState::kClosing);
+  record->gate.close();
+  // Revocations are sent by the progress thread.
+  progress_->post([self = shared_from_this(), leaving] {
+    for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
+      std::shared_ptr<PeerCore> peer;
+      {
+        const std::lock_guard lock(self->mutex_);
+        if (auto found = self->peers_.find(number); found != self->peers_.end())
+          peer = found->second;
+      }
+      if (!peer) continue;
+      leaving->holders.fetch_add(1);
+      peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
+                   [weak = self->weak_from_this(), leaving] {
+                     leaving->holders.fetch_sub(1);
+                     if (auto alive = weak.lock()) alive->tryFinish(leaving);
+                   });
+    }
+    leaving->holders.fetch_sub(1);
+    self->tryFinish(leaving);
+  });
+  return leaving;
+}
+
+// Who shelved them waits for nobody. One that a transfer still uses leaves when that has ended.
+void Context::State::letGo(const std::vector<std::shared_ptr<RegionRecord>>& records) {
+  for (const auto& record : records) (void)beginLeaving(record);
+}
+
+Result<Region> Context::State::regionOf(std::byte* address, size_t bytes, Access access) {
+  std::vector<std::shared_ptr<RegionRecord>> stale;
+  auto found = shelf_.find(address, bytes, access, stale);
+  letGo(stale);
+  if (!found.isOk()) return found.status();
+  return Region(std::move(*found), rawId(id_));
+}
+
 Status Context::State::unregister(const Region& region, Duration timeout) {
   const std::shared_ptr<RegionRecord>& record = region.record();
   if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
@@ -534,48 +583,8 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   if (progress_->onLoopThread())
     return Status(Code::kInvalidArgument,
                   "unregister was called from a callback on the progress thread");
-  std::shared_ptr<Leaving> leaving;
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    auto found = leaving_.find(record->allocation);
-    if (found != leaving_.end()) {
-      leaving = found->second;
-    } else {
-      // An earlier call timed out, and the rest happened since.
-      if (regions_.find(record->allocation, record->generation).status().code() ==
-          Code::kInvalidArgument)
-        return Status::ok();
-      leaving = std::make_shared<Leaving>();
-      leaving->record = record;
-      leaving_[record->allocation] = leaving;
-      first = true;
-    }
-  }
-  if (first) {
-    regions_.setState(record->allocation, RegionState::kClosing);
-    record->gate.close();
-    // Revocations are sent by the progress thread.
-    progress_->post([self = shared_from_this(), leaving] {
-      for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
-        std::shared_ptr<PeerCore> peer;
-        {
-          const std::lock_guard lock(self->mutex_);
-          if (auto found = self->peers_.find(number); found != self->peers_.end())
-            peer = found->second;
-        }
-        if (!peer) continue;
-        leaving->holders.fetch_add(1);
-        peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
-                     [weak = self->weak_from_this(), leaving] {
-                       leaving->holders.fetch_sub(1);
-                       if (auto alive = weak.lock()) alive->tryFinish(leaving);
-                     });
-      }
-      leaving->holders.fetch_sub(1);
-      self->tryFinish(leaving);
-    });
-  }
+  const std::shared_ptr<Leaving> leaving = beginLeaving(record);
+  if (!leaving) return Status::ok();  // an earlier call timed out, and the rest happened since
   const auto free = [leaving] {
     return leaving->holders.load(std::memory_order_acquire) == 0 && leaving->record->gate.drained();
   };
@@ -656,8 +665,12 @@ bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
 void Context::State::sweep() {
   for (const auto& record : regions_.live()) {
     if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
-        isStill(*record))
+        record->isStillThere(0, record->bytes))
       continue;
+    if (record->isShelved.load(std::memory_order_relaxed)) {
+      (void)beginLeaving(record);
+      continue;
+    }
     PEERLANE_LOG_WARN(
         "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",
         record->allocation, record->bytes, record->memory.device.toString());
@@ -832,6 +845,12 @@ void Invitation::cancel() {
 Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   return state_->add(static_cast<std::byte*>(pointer), bytes, access);
+}
+
+Result<Region> Context::regionOf(const void* pointer, size_t bytes, Access access) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  // The access says whether anybody writes to it.
+  return state_->regionOf(static_cast<std::byte*>(const_cast<void*>(pointer)), bytes, access);
 }
 
 Result<Region> Context::allocate(size_t bytes, const MemoryOptions& options) {

@@ -122,6 +122,10 @@ Status emptyPeer() {
 std::string Peer::contextId() const {
   return core_->context().toText();
 }
+std::optional<std::chrono::nanoseconds> Peer::silentFor() const {
+  return core_->forked() ? std::nullopt : core_->silentFor();
+}
+
 std::string Peer::state() const {
   return peerStateName(core_->state());
 }

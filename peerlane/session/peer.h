@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,6 +67,9 @@ class Peer {
   std::string state() const;
   // OK while transfers can be posted; else kPeerLost, kPeerSilent or kClosed with the reason.
   Status status() const;
+  // Since when nothing has been heard of it; an idle peer says something every PEERLANE_HEARTBEAT.
+  // None: it is lost or closed.
+  std::optional<std::chrono::nanoseconds> silentFor() const;
   // The process at the other end, 0 when it is on another host or in an unrelated PID namespace.
   int processId() const;
   Route route() const;

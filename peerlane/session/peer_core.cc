@@ -473,6 +473,18 @@ void PeerCore::forget() {
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
 }
 
+std::optional<PeerCore::Clock::duration> PeerCore::silentFor() const {
+  std::optional<Clock::duration> silence;
+  const auto look = [&] {
+    if (!over() && connection_) silence = Clock::now() - connection_->lastHeard();
+  };
+  if (around_.progress.onLoopThread())
+    look();
+  else
+    (void)around_.progress.call(look);
+  return silence;
+}
+
 void PeerCore::close() {
   const auto self = shared_from_this();
   const auto act = [self] {

@@ -203,6 +203,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // (64 at most).
   void onUserMessage(uint32_t channel, std::function<void(std::vector<std::byte>)> receive);
 
+  // Any thread, but not where a turn waits for it. Nothing: the connection has ended.
+  std::optional<Clock::duration> silentFor() const;
   // Says goodbye and ends everything with kClosed.
   void close();
 

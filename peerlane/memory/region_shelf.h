@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegionShelf: registrations made for memory that its user did not register, kept for the next
+// time: GPU memory by whole allocations, so that one registration serves all buffers in it; host
+// memory by its very range. Of GPU memory it notices that it was freed, and whatever was allocated
+// there anew is registered anew. It never waits: whoever owns it takes registrations back.
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "peerlane/memory/memory_provider.h"
+#include "peerlane/memory/region_table.h"
+
+namespace peerlane {
+
+class RegionShelf {
+ public:
+  using Record = std::shared_ptr<RegionRecord>;
+  static constexpr size_t kCapacity = 4096;
+
+  RegionShelf(RegionTable& regions, MemoryProviders& providers)
+      : regions_(regions), providers_(providers) {}
+
+  // A registration that holds [address, +bytes) and grants `access`. `stale` gets those that are on
+  // the shelf no more: their memory is gone, or others were used since. Errors: kInvalidArgument,
+  // kPermissionDenied, kNotSupported, as the providers say.
+  Result<Record> find(std::byte* address, uint64_t bytes, Access access,
+                      std::vector<Record>& stale);
+
+ private:
+  struct Entry {
+    Record record;
+    std::atomic<uint64_t> used{0};  // a time, for choosing who goes
+  };
+  Record look(const std::byte* address, uint64_t bytes, Access access);
+  Result<Record> make(std::byte* address, uint64_t bytes, Access access);
+  void clear(std::vector<Record>& stale);
+
+  RegionTable& regions_;
+  MemoryProviders& providers_;
+  std::atomic<uint64_t> clock_{0};
+  std::shared_mutex mutex_;
+  std::multimap<const std::byte*, Entry> entries_;  // by base; under mutex_
+};
+
+}  // namespace peerlane

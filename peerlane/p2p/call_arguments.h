@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Call arguments: what pointers, counts and data types of the C API come to, checked. Every refusal
+// names the call's argument, its value and what would be accepted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "peerlane/p2p.h"
+#include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/result_code.h"
+
+namespace peerlane::p2p {
+
+inline Answer noSuchComm() {
+  return notFound("there is no such communicator (any more); take one from P2PCommInitRootInfo");
+}
+
+// Of one element. kInvalidArgument.
+Result<uint64_t> bytesOf(HcclDataType type);
+
+// `count` elements of so many bytes at `pointer`; `index` of an array called `name`, or -1.
+Status addPiece(void* pointer, uint64_t count, uint64_t elementBytes, const char* name,
+                int64_t index, std::vector<LocalPiece>& pieces);
+Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uint64_t pieceCount,
+                 const char* name, std::vector<LocalPiece>& pieces);
+
+// The stream of a call on `pair`.
+Result<OperationStream> streamOf(aclrtStream stream, Pairwise& pair);
+
+}  // namespace peerlane::p2p

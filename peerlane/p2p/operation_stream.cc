@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/p2p/operation_stream.h"
+
+#include <mutex>
+#include <utility>
+
+namespace peerlane::p2p {
+
+Result<aclrtStream> HostStreams::create() {
+  auto queue = std::make_shared<HostQueue>();
+  PEERLANE_ASSIGN(queue->stream, HostStream::create());
+  const aclrtStream handle = queue.get();
+  const std::unique_lock lock(mutex_);
+  queues_.emplace(handle, std::move(queue));
+  count_.store(queues_.size(), std::memory_order_release);
+  return handle;
+}
+
+std::shared_ptr<HostQueue> HostStreams::find(aclrtStream handle) const {
+  if (count_.load(std::memory_order_acquire) == 0) return nullptr;
+  const std::shared_lock lock(mutex_);
+  const auto found = queues_.find(handle);
+  return found == queues_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<HostQueue> HostStreams::take(aclrtStream handle) {
+  const std::unique_lock lock(mutex_);
+  auto taken = queues_.extract(handle);
+  count_.store(queues_.size(), std::memory_order_release);
+  return taken.empty() ? nullptr : std::move(taken.mapped());
+}
+
+}  // namespace peerlane::p2p

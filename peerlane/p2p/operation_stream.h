@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OperationStream: what a call's aclrtStream means. HostStreams: those of P2PHostStreamCreate, by
+// their handles; anything else is a stream of CUDA. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+
+#include "peerlane/channel/host_stream.h"
+#include "peerlane/p2p.h"
+#include "peerlane/p2p/pending_transfers.h"
+#include "peerlane/program/device_stream.h"
+
+namespace peerlane::p2p {
+
+struct HostQueue {
+  std::unique_ptr<HostStream> stream;
+  PendingTransfers pending;
+};
+
+// A host queue, or a stream of CUDA.
+struct OperationStream {
+  std::shared_ptr<HostQueue> host;
+  DeviceStream device{};
+};
+
+class HostStreams {
+ public:
+  Result<aclrtStream> create();
+  // Null: not one of these.
+  std::shared_ptr<HostQueue> find(aclrtStream handle) const;
+  std::shared_ptr<HostQueue> take(aclrtStream handle);
+
+ private:
+  std::atomic<size_t> count_{0};  // so that programs without any do not look
+  mutable std::shared_mutex mutex_;
+  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;  // under mutex_
+};
+
+}  // namespace peerlane::p2p

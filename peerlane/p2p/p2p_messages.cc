@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// p2p.h: send and receive.
+#include <vector>
+
+#include "peerlane/p2p.h"
+#include "peerlane/p2p/call_arguments.h"
+#include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/result_code.h"
+
+namespace peerlane::p2p {
+namespace {
+
+using Act = Status (Pairwise::*)(std::span<const LocalPiece>, const OperationStream&);
+
+// One buffer, the common case, allocates nothing.
+HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, HcclDataType type,
+                       P2PComm comm, aclrtStream stream) {
+  return answer([&]() -> Answer {
+    const auto pair = P2pProcess::instance().find(comm);
+    if (!pair) return noSuchComm();
+    PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
+    thread_local std::vector<LocalPiece> pieces;
+    pieces.clear();
+    PEERLANE_RETURN_IF_ERROR(addPiece(buffer, count, elementBytes, name, -1, pieces));
+    PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
+    return ((*pair).*act)(pieces, on);
+  });
+}
+
+HcclResult transferAll(const char* name, Act act, void** buffers, const uint64_t* counts,
+                       HcclDataType type, uint32_t batchSize, P2PComm comm, aclrtStream stream) {
+  return answer([&]() -> Answer {
+    const auto pair = P2pProcess::instance().find(comm);
+    if (!pair) return noSuchComm();
+    std::vector<LocalPiece> pieces;
+    PEERLANE_RETURN_IF_ERROR(addPieces(buffers, counts, type, batchSize, name, pieces));
+    PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
+    return ((*pair).*act)(pieces, on);
+  });
+}
+
+}  // namespace
+}  // namespace peerlane::p2p
+
+using namespace peerlane::p2p;
+
+HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataType dataType, P2PComm comm,
+                   aclrtStream stream) {
+  return transferOne("sendBuf", &Pairwise::send, sendBuf, count, dataType, comm, stream);
+}
+
+HcclResult P2PRecv(void* recvBuf, uint64_t count, HcclDataType dataType, P2PComm comm,
+                   aclrtStream stream) {
+  return transferOne("recvBuf", &Pairwise::recv, recvBuf, count, dataType, comm, stream);
+}
+
+HcclResult P2PSendBatch(void** sendBufs, uint64_t* counts, HcclDataType dataType,
+                        uint32_t batchSize, P2PComm comm, aclrtStream stream) {
+  return transferAll("sendBufs", &Pairwise::send, sendBufs, counts, dataType, batchSize, comm,
+                     stream);
+}
+
+HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts, HcclDataType dataType,
+                        uint32_t batchSize, P2PComm comm, aclrtStream stream) {
+  return transferAll("recvBuffs", &Pairwise::recv, recvBuffs, counts, dataType, batchSize, comm,
+                     stream);
+}

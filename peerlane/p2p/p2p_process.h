@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// P2pProcess: what the C API keeps for this process: contexts, roots, communicators, segments, host
+// streams. Made with the first call, never destroyed: communicators may be used while the process
+// exits. A forked child begins with one of its own. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "peerlane/p2p/operation_stream.h"
+#include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/segment_book.h"
+#include "peerlane/session/context.h"
+
+namespace peerlane::p2p {
+
+class P2pProcess {
+ public:
+  static P2pProcess& instance();
+
+  const ProcessToken& token() const { return token_; }
+  SegmentBook& segments() { return segments_; }
+  HostStreams& streams() { return streams_; }
+
+  // Contexts: one for each GPU and use, made when first asked for, kept until unwarm(). Errors: as
+  // Context::create().
+  enum class Use : uint8_t {
+    kPlain,    // connects to others
+    kRoots,    // listens, too
+    kNetwork,  // connects by the network alone
+    kMirror,   // connects to a context of kPlain or kRoots of the same GPU
+  };
+  using Gpu = std::optional<int>;  // none: host memory alone
+  Result<std::shared_ptr<Context>> context(Gpu gpu, Use use);
+  // Some context for memory of the GPU, or of the host: one that is there already, if possible.
+  Result<std::shared_ptr<Context>> anyContext(Gpu gpu);
+  // Lets go of those that nobody uses.
+  void unwarm();
+
+  // Roots, by their tickets. One is taken by whoever connects with it, and put back if it failed.
+  struct Root {
+    std::shared_ptr<Context> context;
+    Invitation invitation;
+    Gpu gpu;
+    bool isTaken = false;  // somebody waits for its other side
+  };
+  Result<std::string> addRoot(Gpu gpu);
+  enum class Whose : uint8_t { kOwn, kOthers, kTaken };
+  Whose takeRoot(const std::string& ticket, std::shared_ptr<Root>& root);
+  void putBack(const std::string& ticket);
+  void dropRoot(const std::string& ticket);
+  // False: there is none (any more).
+  bool cancelRoot(const std::string& ticket);
+
+  P2PComm addComm(std::shared_ptr<Pairwise> pair);
+  std::shared_ptr<Pairwise> find(P2PComm comm) const;
+  std::shared_ptr<Pairwise> takeComm(P2PComm comm);
+  // Every communicator asks for the segment, or forgets it.
+  void importSegment(const SegmentName& name);
+  bool unimportSegment(const SegmentName& name);
+
+  // Memory of P2PAllocHostMem.
+  Result<void*> allocate(uint64_t bytes, std::optional<int> numaNode);
+  // False: it is not of that kind.
+  std::optional<Status> free(void* memory);
+
+ private:
+  P2pProcess();
+  Result<std::shared_ptr<Context>> makeContext(Gpu gpu, Use use);
+  std::vector<std::shared_ptr<Pairwise>> comms() const;
+
+  ProcessToken token_;
+  SegmentBook segments_;
+  HostStreams streams_;
+
+  std::mutex contextMutex_;  // held while a context is made
+  std::map<std::pair<Gpu, Use>, std::shared_ptr<Context>> contexts_;
+
+  std::mutex rootMutex_;
+  std::map<std::string, std::shared_ptr<Root>, std::less<>> roots_;
+
+  mutable std::shared_mutex commMutex_;
+  uint64_t nextComm_ = 1;                                          // under commMutex_, as the next
+  std::unordered_map<P2PComm, std::shared_ptr<Pairwise>> comms_;
+
+  struct Allocated {
+    std::shared_ptr<Context> context;
+    Region region;
+  };
+  std::mutex memoryMutex_;
+  std::map<void*, Allocated> memory_;
+};
+
+}  // namespace peerlane::p2p

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// p2p.h: roots, communicators, health, log, versions, host streams.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "peerlane/core/log_level.h"
+#include "peerlane/core/version.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/p2p.h"
+#include "peerlane/p2p/call_arguments.h"
+#include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/result_code.h"
+#include "peerlane/p2p/root_blob.h"
+#include "peerlane/session/ticket.h"
+
+namespace peerlane::p2p {
+namespace {
+
+using std::chrono::milliseconds;
+
+// As in p2p-transfer.
+constexpr milliseconds kConnectPatience{30000};
+
+// Of a kind, a link or permissions: what a caller may have in mind is an enumerator.
+Status checkKind(P2pKind kind) {
+  if (kind >= P2P_RECEIVER && kind <= P2P_BIDIRECTIONAL) return Status::ok();
+  return Status(Code::kInvalidArgument, "kind is " + std::to_string(static_cast<int>(kind)) +
+                                            "; accepted: P2P_RECEIVER (0), P2P_SENDER (1), "
+                                            "P2P_BIDIRECTIONAL (2)");
+}
+
+Status checkLink(P2pLink link) {
+  if (link >= P2P_LINK_HCCS && link <= P2P_LINK_AUTO) return Status::ok();
+  return Status(Code::kInvalidArgument, "link is " + std::to_string(static_cast<int>(link)) +
+                                            "; accepted: P2P_LINK_HCCS (0), P2P_LINK_ROCE (1), "
+                                            "P2P_LINK_AUTO (2)");
+}
+
+Status checkOptions(const P2PCommInitOptions& options) {
+  if (options.structBytes != sizeof(P2PCommInitOptions))
+    return Status(Code::kInvalidArgument,
+                  "structBytes of the options is " + std::to_string(options.structBytes) +
+                      ", this library knows " + std::to_string(sizeof(P2PCommInitOptions)) +
+                      "; begin with P2P_COMM_INIT_OPTIONS_INIT");
+  if (options.device < P2P_DEVICE_NONE)
+    return Status(Code::kInvalidArgument,
+                  "device of the options is " + std::to_string(options.device) +
+                      "; accepted: the number of a GPU, P2P_DEVICE_CURRENT (-1), "
+                      "P2P_DEVICE_NONE (-2)");
+  return Status::ok();
+}
+
+P2pProcess::Gpu gpuFor(const P2PCommInitOptions& options) {
+  if (options.device >= 0) return options.device;
+  return options.device == P2P_DEVICE_NONE ? std::nullopt : cuda::currentGpu();
+}
+
+std::string gpuText(P2pProcess::Gpu gpu) {
+  return gpu ? "cuda:" + std::to_string(*gpu) : std::string("host memory alone");
+}
+
+// Accepts the other side of a root of this process.
+Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwise::Wishes& wishes,
+                 std::shared_ptr<Pairwise>& made) {
+  P2pProcess& process = P2pProcess::instance();
+  if (wishes.gpu != root.gpu) {
+    process.putBack(ticket);
+    return Status(Code::kInvalidArgument,
+                  "the root was made for " + gpuText(root.gpu) + ", this call is for " +
+                      gpuText(wishes.gpu) +
+                      "; choose the GPU (cudaSetDevice, and use it or call PrewarmHccp) before "
+                      "P2PGetRootInfo");
+  }
+  auto peer = root.invitation.accept(wishes.timeout);
+  if (!peer.isOk()) {
+    process.putBack(ticket);
+    return peer.status();
+  }
+  process.dropRoot(ticket);
+  auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, wishes, process.token(),
+                               process.segments());
+  if (!pair.isOk()) return pair.status();
+  made = std::move(*pair);
+  return Status::ok();
+}
+
+Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
+                std::shared_ptr<Pairwise>& made) {
+  P2pProcess& process = P2pProcess::instance();
+  using Use = P2pProcess::Use;
+  PEERLANE_ASSIGN(const Ticket read, Ticket::decode(ticket));
+  PEERLANE_ASSIGN(auto context,
+                  process.context(wishes.gpu, wishes.link == P2P_LINK_ROCE ? Use::kNetwork
+                                                                           : Use::kPlain));
+  if (context->id() == read.context.toText()) {
+    PEERLANE_ASSIGN(context, process.context(wishes.gpu, Use::kMirror));
+  }
+  auto peer = context->connect(ticket, wishes.timeout);
+  if (!peer.isOk()) {
+    const Code code = peer.status().code();
+    const bool isAway = code == Code::kUnavailable || code == Code::kPermissionDenied;
+    return {peer.status().withContext("connecting to the root"),
+            isAway ? HCCL_E_TCP_CONNECT : resultOf(code)};
+  }
+  auto pair = Pairwise::create(std::move(context), *peer, /*isRoot=*/false, wishes, process.token(),
+                               process.segments());
+  if (!pair.isOk()) return pair.status();
+  made = std::move(*pair);
+  return Status::ok();
+}
+
+Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
+                const P2PCommInitOptions& options, P2PComm* comm,
+                std::shared_ptr<Pairwise>& made) {
+  PEERLANE_RETURN_IF_ERROR(checkKind(kind));
+  PEERLANE_RETURN_IF_ERROR(checkLink(link));
+  PEERLANE_RETURN_IF_ERROR(checkOptions(options));
+  PEERLANE_ASSIGN(const std::string ticket, decodeRoot(rootInfo.internal));
+  Pairwise::Wishes wishes;
+  wishes.kind = kind;
+  wishes.link = link;
+  wishes.sends = options.enableTwoSidedBuffer;
+  wishes.timeout = options.timeoutMs == 0 ? kConnectPatience : milliseconds(options.timeoutMs);
+  wishes.gpu = gpuFor(options);
+  P2pProcess& process = P2pProcess::instance();
+  std::shared_ptr<P2pProcess::Root> root;
+  const Answer met = process.takeRoot(ticket, root) == P2pProcess::Whose::kOwn
+                         ? meetGuest(ticket, *root, wishes, made)
+                         : meetRoot(ticket, wishes, made);
+  if (met.status.isOk()) *comm = process.addComm(made);
+  return met;
+}
+
+int heartbeatOf(const std::weak_ptr<Pairwise>& pair) {
+  const auto alive = pair.lock();
+  return alive ? alive->silence() : -1;
+}
+
+// To a program's own callback. What it does is its affair, but it must not throw into us.
+void passOn(P2pLogCallback callback, LogLevel level, std::string_view where,
+            std::string_view text) {
+  const size_t colon = where.rfind(':');
+  const std::string file(where.substr(0, colon));
+  const int line = colon == std::string_view::npos
+                       ? 0
+                       : std::atoi(std::string(where.substr(colon + 1)).c_str());
+  P2pLogSeverity severity = P2P_LOG_INFO;
+  if (level == LogLevel::kError) severity = P2P_LOG_ERROR;
+  if (level == LogLevel::kWarn) severity = P2P_LOG_WARNING;
+  const int detail = static_cast<int>(level) - static_cast<int>(LogLevel::kWarn);
+  callback(severity, severity == P2P_LOG_INFO ? detail : -1, file.c_str(), line,
+           std::string(text).c_str());
+}
+
+}  // namespace
+}  // namespace peerlane::p2p
+
+using namespace peerlane;
+using namespace peerlane::p2p;
+
+HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo) {
+  return answer([&]() -> Answer {
+    if (rootInfo == nullptr) return nullPointer(__func__, "rootInfo");
+    P2pProcess& process = P2pProcess::instance();
+    PEERLANE_ASSIGN(const std::string ticket, process.addRoot(cuda::currentGpu()));
+    Status status = encodeRoot(ticket, rootInfo->internal);
+    if (!status.isOk()) process.dropRoot(ticket);
+    return status;
+  });
+}
+
+HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo) {
+  return answer([&]() -> Answer {
+    if (rootInfo == nullptr) return nullPointer(__func__, "rootInfo");
+    PEERLANE_ASSIGN(const std::string ticket, decodeRoot(rootInfo->internal));
+    if (P2pProcess::instance().cancelRoot(ticket)) return Status::ok();
+    return notFound(
+        "the root is not one of this process, or has connected, or was cancelled before");
+  });
+}
+
+HcclResult P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link,
+                               P2PComm* comm, P2PCommInitOptions* p2pCommInitOptions) {
+  return answer([&]() -> Answer {
+    if (rootInfo == nullptr) return nullPointer(__func__, "rootInfo");
+    if (comm == nullptr) return nullPointer(__func__, "comm");
+    const P2PCommInitOptions options =
+        p2pCommInitOptions == nullptr ? P2PCommInitOptions() : *p2pCommInitOptions;
+    std::shared_ptr<Pairwise> made;
+    Answer met = initComm(*rootInfo, kind, link, options, comm, made);
+    if (met.status.isOk() && options.heartbeatCallback != nullptr)
+      *options.heartbeatCallback = [pair = std::weak_ptr(made)] { return heartbeatOf(pair); };
+    return met;
+  });
+}
+
+HcclResult P2PCommDestroy(P2PComm comm) {
+  return answer([&]() -> Answer {
+    if (comm == nullptr) return nullPointer(__func__, "comm");
+    if (P2pProcess::instance().takeComm(comm)) return Status::ok();
+    return noSuchComm();
+  });
+}
+
+HcclResult PrewarmHccp() {
+  return answer([&]() -> Answer {
+    if (!cuda::available().isOk()) return Status::ok();
+    return P2pProcess::instance()
+        .context(cuda::currentGpu().value_or(0), P2pProcess::Use::kRoots)
+        .status();
+  });
+}
+
+HcclResult UnwarmHccp() {
+  return answer([&]() -> Answer {
+    P2pProcess::instance().unwarm();
+    return Status::ok();
+  });
+}
+
+HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* asyncError) {
+  Answer error = Status::ok();
+  const HcclResult result = answer([&]() -> Answer {
+    if (asyncError == nullptr) return nullPointer(__func__, "asyncError");
+    const auto pair = P2pProcess::instance().find(comm);
+    if (!pair) return noSuchComm();
+    error = pair->asyncError();
+    *asyncError = error.result;
+    return Status::ok();
+  });
+  if (result == HCCL_SUCCESS) (void)report(error);  // its sentence
+  return result;
+}
+
+HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds) {
+  return answer([&]() -> Answer {
+    if (seconds == nullptr) return nullPointer(__func__, "seconds");
+    const auto pair = P2pProcess::instance().find(comm);
+    if (!pair) return noSuchComm();
+    *seconds = pair->silence();
+    return Status::ok();
+  });
+}
+
+HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeoutMs) {
+  return answer([&]() -> Answer {
+    const auto pair = P2pProcess::instance().find(comm);
+    if (!pair) return noSuchComm();
+    return pair->synchronize(milliseconds(timeoutMs));
+  });
+}
+
+HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes) {
+  return answer([&]() -> Answer {
+    if (text == nullptr || bytes == 0) return nullPointer(__func__, "text");
+    const auto pair = P2pProcess::instance().find(comm);
+    if (!pair) return noSuchComm();
+    const std::string route = pair->route();
+    const uint64_t length = std::min<uint64_t>(route.size(), bytes - 1);
+    std::memcpy(text, route.data(), length);
+    text[length] = '\0';
+    return Status::ok();
+  });
+}
+
+const char* P2PGetLastError() {
+  return lastSentence();
+}
+
+HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch) {
+  if (major != nullptr) *major = PEERLANE_VERSION_MAJOR;
+  if (minor != nullptr) *minor = PEERLANE_VERSION_MINOR;
+  if (patch != nullptr) *patch = PEERLANE_VERSION_PATCH;
+  return report(Status::ok());
+}
+
+void P2PSetLogCallback(P2pLogCallback callback) {
+  if (callback == nullptr) return setLogSink(nullptr);
+  setLogSink([callback](LogLevel level, std::string_view where, std::string_view text) {
+    passOn(callback, level, where, text);
+  });
+}
+
+HcclResult P2PHostStreamCreate(aclrtStream* stream) {
+  return answer([&]() -> Answer {
+    if (stream == nullptr) return nullPointer(__func__, "stream");
+    PEERLANE_ASSIGN(*stream, P2pProcess::instance().streams().create());
+    return Status::ok();
+  });
+}
+
+HcclResult P2PHostStreamSynchronize(aclrtStream stream, uint32_t timeoutMs) {
+  return answer([&]() -> Answer {
+    const auto queue = P2pProcess::instance().streams().find(stream);
+    if (!queue) return notFound("this is not a stream of P2PHostStreamCreate (any more)");
+    PEERLANE_RETURN_IF_ERROR(queue->pending.wait(milliseconds(timeoutMs)));
+    return queue->pending.takeFirstError();
+  });
+}
+
+HcclResult P2PHostStreamDestroy(aclrtStream stream) {
+  return answer([&]() -> Answer {
+    const auto queue = P2pProcess::instance().streams().take(stream);
+    if (!queue) return notFound("this is not a stream of P2PHostStreamCreate (any more)");
+    queue->pending.cancel();
+    return Status::ok();
+  });
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pairwise: what a P2PComm is: one connection of its own to the other process, a communicator of two
+// ranks on it, and the memory of the other side that is known there. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/communicator.h"
+#include "peerlane/channel/plan.h"
+#include "peerlane/p2p/operation_stream.h"
+#include "peerlane/p2p/pair_note.h"
+#include "peerlane/p2p/pending_transfers.h"
+#include "peerlane/p2p/segment_book.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane::p2p {
+
+struct LocalPiece {
+  std::byte* address = nullptr;
+  uint64_t bytes = 0;
+};
+struct CopyPiece {
+  std::byte* local = nullptr;
+  uint64_t remote = 0;  // an address in the other process
+  uint64_t bytes = 0;
+};
+
+class Pairwise final : public std::enable_shared_from_this<Pairwise> {
+ public:
+  using Duration = std::chrono::nanoseconds;
+  struct Wishes {
+    P2pKind kind = P2P_BIDIRECTIONAL;
+    P2pLink link = P2P_LINK_AUTO;
+    bool sends = true;
+    Duration timeout{};
+    std::optional<int> gpu{};
+  };
+
+  // Both sides call it on their ends of one connection. `book` outlives it. Errors:
+  // kInvalidArgument (the two do not go together), kNotSupported (the link), kTimeout, kPeerLost.
+  static Result<std::shared_ptr<Pairwise>> create(std::shared_ptr<Context> context, Peer peer,
+                                                  bool isRoot, const Wishes& wishes,
+                                                  const ProcessToken& process, SegmentBook& book);
+  ~Pairwise();
+
+  bool hasGpu() const { return wishes_.gpu.has_value(); }
+  const std::shared_ptr<Context>& context() const { return context_; }
+  // Which process is at the other side.
+  const ProcessToken& other() const { return other_; }
+  // For streams that the caller does not name. Made when first asked for.
+  Result<std::shared_ptr<HostQueue>> ownQueue();
+
+  Status send(std::span<const LocalPiece> pieces, const OperationStream& stream);
+  Status recv(std::span<const LocalPiece> pieces, const OperationStream& stream);
+  Status copy(Direction direction, std::span<const CopyPiece> pieces,
+              const OperationStream& stream);
+
+  // Has the other side say how the segment is reached, so that no copy waits for that.
+  void ask(const SegmentName& name);
+  void forget(const SegmentName& name);
+
+  // The first error of what was posted, or of the connection.
+  Status asyncError();
+  Status synchronize(Duration timeout);
+  // Seconds since the other side was last heard of; -1 when it is lost.
+  int silence() const;
+  std::string route() const;
+
+ private:
+  struct Attached {
+    std::optional<Result<RemoteRegion>> remote;  // nothing while the answer is awaited
+    bool wasAsked = false;
+  };
+  Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, const Wishes& wishes,
+           SegmentBook& book);
+  Status meet(const ProcessToken& process);
+  Status checkOther(const PairNote& other) const;
+  Status checkLink() const;
+  void onNote(const std::vector<std::byte>& bytes);
+  void onAsk(const PairNote& note);
+  void onTell(const PairNote& note);
+  void say(const PairNote& note);
+
+  Status post(bool isSend, std::span<const LocalPiece> pieces, const OperationStream& stream);
+  Result<Transfer> postOnHost(bool isSend, std::span<const LocalPiece> pieces,
+                              const OperationStream& stream);
+  Result<Transfer> postOnDevice(bool isSend, std::span<const LocalPiece> pieces,
+                                const OperationStream& stream);
+  Result<Region> localRegion(const LocalPiece& piece, Access access, bool onDevice);
+  Result<RemoteRegion> remoteRegion(const SegmentName& name);
+  void posted(const Transfer& transfer, const OperationStream& stream);
+  bool isWithin(const Region& region, const LocalPiece& piece) const;
+
+  const std::shared_ptr<Context> context_;
+  const Peer peer_;
+  const bool isRoot_;
+  const Wishes wishes_;
+  SegmentBook& book_;
+  std::unique_ptr<Communicator> communicator_;  // null: messages are not wanted
+  ProcessToken other_{};                        // constant once they have met
+
+  PendingTransfers pending_;
+  std::mutex mutex_;
+  std::optional<Result<PairNote>> hello_;  // the other's; under mutex_, as all below
+  std::atomic<bool> hasHello_{false};      // of hello_, for waiting without the lock
+  std::map<uint64_t, Attached> attached_;  // by number
+  std::shared_ptr<HostQueue> queue_;
+};
+
+}  // namespace peerlane::p2p

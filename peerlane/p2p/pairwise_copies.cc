@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pairwise: put and get, and how memory of either side is found by its address.
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "peerlane/p2p/pairwise.h"
+
+namespace peerlane::p2p {
+
+bool Pairwise::isWithin(const Region& region, const LocalPiece& piece) const {
+  const auto offset = static_cast<uint64_t>(piece.address - region.data());
+  return offset <= region.bytes() && piece.bytes <= region.bytes() - offset;
+}
+
+// `onDevice`: a GPU will reach it.
+Result<Region> Pairwise::localRegion(const LocalPiece& piece, Access access, bool onDevice) {
+  if (auto own = book_.hostRegion(piece.address, piece.bytes, context_)) {
+    if (allows(own->access(), access)) return *own;
+    return Status(Code::kPermissionDenied,
+                  "the host memory to receive into is registered without the right to write "
+                  "(P2P_SEGMENT_READ_ONLY)");
+  }
+  auto region = context_->regionOf(piece.address, piece.bytes, access);
+  const bool isHost = region.isOk() ? region->device().kind == DeviceKind::kHost
+                                    : region.status().code() == Code::kInvalidArgument;
+  if (!isHost || !onDevice) return region;
+  return Status(Code::kInvalidArgument,
+                "host memory on a stream of CUDA has to be registered (P2PRegisterHostMem): it is "
+                "pinned for the GPU" +
+                    (region.isOk() ? "" : "; " + std::string(region.status().message())));
+}
+
+void Pairwise::ask(const SegmentName& name) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(attached_[name.number].wasAsked, true)) return;
+  }
+  PairNote note;
+  note.type = PairNote::Type::kAsk;
+  note.segment = name.number;
+  note.key = name.key;
+  say(note);
+}
+
+void Pairwise::forget(const SegmentName& name) {
+  Attached gone;  // outlives the lock: a region is let go of with its last handle
+  const std::lock_guard lock(mutex_);
+  if (const auto found = attached_.find(name.number); found != attached_.end()) {
+    gone = std::move(found->second);
+    attached_.erase(found);
+  }
+}
+
+// Mostly the answer has come long before: it was asked for when the segment was imported.
+Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
+  const auto known = [&]() -> std::optional<Result<RemoteRegion>> {
+    const std::lock_guard lock(mutex_);
+    const auto found = attached_.find(name.number);
+    return found == attached_.end() ? std::nullopt : found->second.remote;
+  };
+  auto remote = known();
+  if (!remote) {
+    ask(name);
+    PeerCore& core = *peer_.core();
+    const auto come = [&] { return (remote = known()).has_value() || !core.usable().isOk(); };
+    PEERLANE_RETURN_IF_ERROR(
+        core.progress()
+            .waitAsleep(come, Progress::deadlineIn(wishes_.timeout))
+            .withContext("asking the other side how a segment is reached"));
+    if (!remote) return core.usable();
+  }
+  // A refusal need not be the last word: it may have been registered meanwhile.
+  if (!remote->isOk()) forget(name);
+  return *remote;
+}
+
+Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
+                      const OperationStream& stream) {
+  const Access wanted =
+      direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
+  struct Remote {
+    SegmentName name;
+    RemoteRegion region;
+  };
+  std::deque<Region> locals;  // blocks point into both
+  std::deque<Remote> remotes;
+  std::vector<Block> blocks;
+  blocks.reserve(pieces.size());
+  for (const CopyPiece& piece : pieces) {
+    const LocalPiece local{piece.local, piece.bytes};
+    if (locals.empty() || !isWithin(locals.back(), local)) {
+      PEERLANE_ASSIGN(Region region,
+                      localRegion(local, Access::kLocal, static_cast<bool>(stream.device)));
+      locals.push_back(std::move(region));
+    }
+    const auto isInLast = [&] {
+      const SegmentName& last = remotes.back().name;
+      return piece.remote >= last.address && piece.remote - last.address <= last.bytes &&
+             piece.bytes <= last.bytes - (piece.remote - last.address);
+    };
+    if (remotes.empty() || !isInLast()) {
+      PEERLANE_ASSIGN(const SegmentName name,
+                      book_.find(other_, piece.remote, piece.bytes, wanted));
+      PEERLANE_ASSIGN(RemoteRegion region, remoteRegion(name));
+      remotes.push_back({name, std::move(region)});
+    }
+    blocks.push_back({&locals.back(),
+                      static_cast<uint64_t>(piece.local - locals.back().data()),
+                      &remotes.back().region, piece.remote - remotes.back().name.address,
+                      piece.bytes});
+  }
+  PostOptions options;
+  options.deviceStream = stream.device;
+  if (stream.host) options.stream = stream.host->stream.get();
+  PEERLANE_ASSIGN(const Transfer transfer, direction == Direction::kPut
+                                               ? put(peer_, blocks, options)
+                                               : get(peer_, blocks, options));
+  posted(transfer, stream);
+  return Status::ok();
+}
+
+}  // namespace peerlane::p2p

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pairwise: send and receive.
+#include <string>
+
+#include "peerlane/os/cuda.h"
+#include "peerlane/p2p/pairwise.h"
+
+namespace peerlane::p2p {
+
+Status Pairwise::send(std::span<const LocalPiece> pieces, const OperationStream& stream) {
+  if (wishes_.kind == P2P_RECEIVER)
+    return Status(Code::kInvalidArgument,
+                  "this side is the P2P_RECEIVER; the P2P_SENDER, or P2P_BIDIRECTIONAL, sends");
+  return post(true, pieces, stream);
+}
+
+Status Pairwise::recv(std::span<const LocalPiece> pieces, const OperationStream& stream) {
+  if (wishes_.kind == P2P_SENDER)
+    return Status(Code::kInvalidArgument,
+                  "this side is the P2P_SENDER; the P2P_RECEIVER, or P2P_BIDIRECTIONAL, receives");
+  return post(false, pieces, stream);
+}
+
+Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
+                      const OperationStream& stream) {
+  if (!communicator_)
+    return Status(Code::kNotSupported,
+                  "this communicator was made for put and get alone (enableTwoSidedBuffer is false "
+                  "at one side)");
+  PEERLANE_ASSIGN(const Transfer transfer, stream.device ? postOnDevice(isSend, pieces, stream)
+                                                         : postOnHost(isSend, pieces, stream));
+  posted(transfer, stream);
+  return Status::ok();
+}
+
+Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> pieces,
+                                      const OperationStream& stream) {
+  const Rank other = isRoot_ ? 1 : 0;
+  MessageOptions options;
+  options.stream = stream.host->stream.get();
+  if (hasGpu())
+    for (const LocalPiece& piece : pieces)
+      if (const auto gpu = cuda::gpuOf(piece.address))
+        return Status(Code::kInvalidArgument,
+                      "memory of cuda:" + std::to_string(*gpu) +
+                          " on a host stream; messages of a GPU go on a stream of CUDA");
+  if (pieces.size() == 1) {
+    const std::span<std::byte> bytes(pieces.front().address, pieces.front().bytes);
+    return isSend ? communicator_->send(other, std::span<const std::byte>(bytes), options)
+                  : communicator_->recv(other, bytes, options);
+  }
+  Communicator::Group group = communicator_->group();
+  for (const LocalPiece& piece : pieces) {
+    const std::span<std::byte> bytes(piece.address, piece.bytes);
+    if (isSend)
+      group.send(other, std::span<const std::byte>(bytes));
+    else
+      group.recv(other, bytes);
+  }
+  return group.post(options);
+}
+
+Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const LocalPiece> pieces,
+                                        const OperationStream& stream) {
+  const Rank other = isRoot_ ? 1 : 0;
+  MessageOptions options;
+  options.deviceStream = stream.device;
+  // The sender copies, so only the receiver's memory is reached by the other side.
+  const Access access = isSend ? Access::kLocal : Access::kRemoteWrite;
+  if (pieces.size() == 1) {
+    const LocalPiece& piece = pieces.front();
+    PEERLANE_ASSIGN(const Region region, localRegion(piece, access, /*onDevice=*/true));
+    const auto offset = static_cast<uint64_t>(piece.address - region.data());
+    return isSend ? communicator_->send(other, region, offset, piece.bytes, options)
+                  : communicator_->recv(other, region, offset, piece.bytes, options);
+  }
+  std::vector<Region> regions;  // blocks point into it
+  regions.reserve(pieces.size());
+  std::vector<MessageBlock> blocks;
+  blocks.reserve(pieces.size());
+  for (const LocalPiece& piece : pieces) {
+    if (regions.empty() || !isWithin(regions.back(), piece)) {
+      PEERLANE_ASSIGN(Region region, localRegion(piece, access, /*onDevice=*/true));
+      regions.push_back(std::move(region));
+    }
+    blocks.push_back({&regions.back(),
+                      static_cast<uint64_t>(piece.address - regions.back().data()), piece.bytes});
+  }
+  return isSend ? communicator_->sendBatch(other, blocks, options)
+                : communicator_->recvBatch(other, blocks, options);
+}
+
+}  // namespace peerlane::p2p

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/p2p/pending_transfers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace peerlane::p2p {
+namespace {
+
+constexpr size_t kFewest = 64;
+
+}  // namespace
+
+// Requires: mutex_ is held.
+void PendingTransfers::reap() {
+  std::erase_if(transfers_, [this](const Transfer& transfer) {
+    if (!transfer.done()) return false;
+    if (first_.isOk()) first_ = transfer.status();
+    return true;
+  });
+  reapAt_ = std::max(kFewest, 2 * transfers_.size());
+}
+
+void PendingTransfers::add(Transfer transfer) {
+  const std::lock_guard lock(mutex_);
+  // Mostly they end in the order of posting.
+  while (!transfers_.empty() && transfers_.front().done()) {
+    if (first_.isOk()) first_ = transfers_.front().status();
+    transfers_.pop_front();
+  }
+  transfers_.push_back(std::move(transfer));
+  if (transfers_.size() >= reapAt_) reap();
+}
+
+Status PendingTransfers::firstError() {
+  const std::lock_guard lock(mutex_);
+  reap();
+  return first_;
+}
+
+Status PendingTransfers::takeFirstError() {
+  const std::lock_guard lock(mutex_);
+  reap();
+  return std::exchange(first_, Status::ok());
+}
+
+Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
+  std::deque<Transfer> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = transfers_;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (const Transfer& transfer : all) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    const Status waited =
+        transfer.wait(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0)));
+    if (!transfer.done()) return waited;
+  }
+  return Status::ok();
+}
+
+void PendingTransfers::cancel() {
+  const std::lock_guard lock(mutex_);
+  for (const Transfer& transfer : transfers_) transfer.cancel();
+}
+
+}  // namespace peerlane::p2p

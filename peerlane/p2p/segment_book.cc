@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/p2p/segment_book.h"
+
+#include <algorithm>
+#include <string>
+
+#include "peerlane/os/process.h"
+
+namespace peerlane::p2p {
+namespace {
+
+std::string rangeText(uint64_t address, uint64_t bytes) {
+  char text[64];
+  (void)std::snprintf(text, sizeof text, "[0x%llx, +%llu)",
+                      static_cast<unsigned long long>(address),
+                      static_cast<unsigned long long>(bytes));
+  return text;
+}
+
+bool holds(const SegmentName& name, uint64_t address, uint64_t bytes) {
+  return address >= name.address && address - name.address <= name.bytes &&
+         bytes <= name.bytes - (address - name.address);
+}
+
+}  // namespace
+
+Result<Region> SegmentBook::regionOf(Own& own, const std::shared_ptr<Context>& context) {
+  for (const Own::Registered& known : own.registered)
+    if (known.context == context) return known.region;
+  PEERLANE_ASSIGN(Region region,
+                  context->registerRegion(reinterpret_cast<void*>(own.name.address), own.name.bytes,
+                                          own.name.access));
+  own.registered.push_back({context, region});
+  return region;
+}
+
+Result<SegmentName> SegmentBook::add(const std::shared_ptr<Context>& context, std::byte* base,
+                                     uint64_t bytes, Access access, DeviceKind kind) {
+  Own own;
+  own.name.process = process_;
+  own.name.address = reinterpret_cast<uint64_t>(base);
+  own.name.bytes = bytes;
+  own.name.access = access;
+  own.name.kind = kind;
+  PEERLANE_RETURN_IF_ERROR(
+      fillRandom(std::as_writable_bytes(std::span<uint64_t, 1>(&own.name.key, 1))));
+  PEERLANE_ASSIGN(const Region region, regionOf(own, context));
+  if (region.device().kind != kind) {
+    (void)context->unregister(region);
+    return Status(Code::kInvalidArgument,
+                  kind == DeviceKind::kHost
+                      ? "this is memory of " + region.device().toString() +
+                            "; register it by P2PRegisterDeviceMem"
+                      : "this is not memory of a GPU; register it by P2PRegisterHostMem");
+  }
+  const std::lock_guard lock(ownMutex_);
+  own.name.number = next_++;
+  return own_.emplace(own.name.number, std::move(own)).first->second.name;
+}
+
+Result<Region> SegmentBook::regionFor(uint64_t number, uint64_t key,
+                                      const std::shared_ptr<Context>& context) {
+  const std::lock_guard lock(ownMutex_);
+  const auto found = own_.find(number);
+  if (found == own_.end() || found->second.name.key != key || found->second.isLeaving)
+    return Status(Code::kInvalidArgument,
+                  "segment " + std::to_string(number) + " is not registered there (any more)");
+  return regionOf(found->second, context);
+}
+
+std::optional<Region> SegmentBook::hostRegion(const std::byte* address, uint64_t bytes,
+                                              const std::shared_ptr<Context>& context) {
+  const std::lock_guard lock(ownMutex_);
+  for (auto& [number, own] : own_) {
+    if (own.isLeaving || own.name.kind != DeviceKind::kHost ||
+        !holds(own.name, reinterpret_cast<uint64_t>(address), bytes))
+      continue;
+    auto region = regionOf(own, context);
+    if (region.isOk()) return *region;
+  }
+  return std::nullopt;
+}
+
+std::optional<Status> SegmentBook::remove(const SegmentName& name,
+                                          std::chrono::nanoseconds timeout) {
+  std::vector<Own::Registered> registered;
+  {
+    const std::lock_guard lock(ownMutex_);
+    const auto found = own_.find(name.number);
+    if (name.process != process_ || found == own_.end() || found->second.name.key != name.key)
+      return std::nullopt;
+    found->second.isLeaving = true;  // no context registers it from now on
+    registered = found->second.registered;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (const Own::Registered& each : registered) {
+    const auto left = std::max<std::chrono::nanoseconds>(
+        deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0));
+    if (Status status = each.context->unregister(each.region, left); !status.isOk()) return status;
+  }
+  const std::lock_guard lock(ownMutex_);
+  own_.erase(name.number);
+  return Status::ok();
+}
+
+void SegmentBook::import(const SegmentName& name) {
+  const std::unique_lock lock(importMutex_);
+  auto& imports = imports_[name.process];
+  const auto [from, to] = imports.equal_range(name.address);
+  if (std::any_of(from, to, [&](const auto& each) { return each.second.number == name.number; }))
+    return;
+  imports.emplace(name.address, name);
+}
+
+bool SegmentBook::unimport(const SegmentName& name) {
+  const std::unique_lock lock(importMutex_);
+  const auto found = imports_.find(name.process);
+  if (found == imports_.end()) return false;
+  const bool was = std::erase_if(found->second, [&](const auto& each) {
+                     return each.second.number == name.number;
+                   }) != 0;
+  if (found->second.empty()) imports_.erase(found);
+  return was;
+}
+
+std::vector<SegmentName> SegmentBook::importsOf(const ProcessToken& process) const {
+  const std::shared_lock lock(importMutex_);
+  std::vector<SegmentName> names;
+  if (const auto found = imports_.find(process); found != imports_.end())
+    for (const auto& [address, name] : found->second) names.push_back(name);
+  return names;
+}
+
+Result<SegmentName> SegmentBook::find(const ProcessToken& process, uint64_t address, uint64_t bytes,
+                                      Access access) const {
+  const std::shared_lock lock(importMutex_);
+  const auto found = imports_.find(process);
+  const SegmentName* refused = nullptr;
+  if (found != imports_.end()) {
+    // Segments may overlap, so the nearest that begins before it need not be the one.
+    for (auto at = found->second.upper_bound(address); at != found->second.begin();) {
+      const SegmentName& name = (--at)->second;
+      if (!holds(name, address, bytes)) continue;
+      if (allows(name.access, access)) return name;
+      refused = &name;
+    }
+  }
+  if (refused != nullptr)
+    return Status(Code::kPermissionDenied,
+                  "the segment of " + rangeText(address, bytes) + " grants " +
+                      accessName(refused->access) + ", this needs " + accessName(access));
+  std::string known;
+  if (found != imports_.end())
+    for (const auto& [base, name] : found->second) {
+      if (known.size() > 400) break;
+      known += (known.empty() ? "" : ", ") + rangeText(base, name.bytes);
+    }
+  return Status(Code::kInvalidArgument,
+                rangeText(address, bytes) +
+                    " lies in no segment of the other process that was imported here" +
+                    (known.empty() ? "; call P2PImportHostSegment first" : "; there are " + known));
+}
+
+}  // namespace peerlane::p2p

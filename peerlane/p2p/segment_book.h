@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SegmentBook: the registered memory of this process, which every communicator of it can offer, and
+// the segments of other processes that it may name. A segment is registered with a context when a
+// communicator of that context first needs it. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <vector>
+
+#include "peerlane/p2p/segment_name.h"
+#include "peerlane/session/context.h"
+
+namespace peerlane::p2p {
+
+class SegmentBook {
+ public:
+  // `process`: this one.
+  explicit SegmentBook(const ProcessToken& process) : process_(process) {}
+
+  // --- This process's own ---
+  // Registers it with `context` at once, so that what is wrong with it is said now.
+  Result<SegmentName> add(const std::shared_ptr<Context>& context, std::byte* base, uint64_t bytes,
+                          Access access, DeviceKind kind);
+  // For a peer of `context` that names it. kInvalidArgument: there is none of that name.
+  Result<Region> regionFor(uint64_t number, uint64_t key, const std::shared_ptr<Context>& context);
+  // Of host memory; none where nothing that is registered holds the range.
+  std::optional<Region> hostRegion(const std::byte* address, uint64_t bytes,
+                                   const std::shared_ptr<Context>& context);
+  // Nothing: there is none of that name. After an error it is still there, for the next call.
+  std::optional<Status> remove(const SegmentName& name, std::chrono::nanoseconds timeout);
+
+  // --- Those of others ---
+  void import(const SegmentName& name);
+  // False: was not imported.
+  bool unimport(const SegmentName& name);
+  std::vector<SegmentName> importsOf(const ProcessToken& process) const;
+  // The one that holds the range and grants `access`. kInvalidArgument and kPermissionDenied, saying
+  // what there is.
+  Result<SegmentName> find(const ProcessToken& process, uint64_t address, uint64_t bytes,
+                           Access access) const;
+
+ private:
+  struct Own {
+    SegmentName name;
+    bool isLeaving = false;
+    struct Registered {
+      std::shared_ptr<Context> context;
+      Region region;
+    };
+    std::vector<Registered> registered;  // one for each context
+  };
+  Result<Region> regionOf(Own& own, const std::shared_ptr<Context>& context);
+
+  const ProcessToken process_;
+  std::mutex ownMutex_;
+  uint64_t next_ = 1;                // under ownMutex_, as the next
+  std::map<uint64_t, Own> own_;      // by number
+  mutable std::shared_mutex importMutex_;
+  // By process, then by address; under importMutex_.
+  std::map<ProcessToken, std::multimap<uint64_t, SegmentName>> imports_;
+};
+
+}  // namespace peerlane::p2p

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// p2p.h: messages of host memory: sizes, batches, streams, errors that come later.
+#include <thread>
+
+#include "tests/p2p/p2p_pair.h"
+
+namespace peerlane::p2p_test {
+namespace {
+
+class P2pMessages : public testing::TestWithParam<P2pLink> {
+ protected:
+  Side side(P2pKind kind) const { return {.kind = kind, .link = GetParam()}; }
+};
+
+std::string nameOf(const testing::TestParamInfo<P2pLink>& each) {
+  const char* const links[] = {"Mapped", "Network", "Auto"};
+  return links[each.param];
+}
+INSTANTIATE_TEST_SUITE_P(Links, P2pMessages,
+                         testing::Values(P2P_LINK_HCCS, P2P_LINK_ROCE, P2P_LINK_AUTO), nameOf);
+
+TEST_P(P2pMessages, OfAnySizeAndAlignment) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  for (const size_t bytes : {size_t{1}, size_t{3}, size_t{4095}, size_t{4097}, size_t{72} << 10,
+                             (size_t{73} << 10) + 1, (size_t{2} << 20) + 13, size_t{33} << 20}) {
+    const auto sent = pattern(bytes + 1, static_cast<uint8_t>(bytes));
+    std::vector<uint8_t> got(bytes + 2, 0xee);
+    P2P_OK(P2PRecv(got.data() + 1, bytes, HCCL_DATA_TYPE_UINT8, pair.root(), nullptr));
+    P2P_OK(P2PSend(const_cast<uint8_t*>(sent.data()) + 1, bytes, HCCL_DATA_TYPE_UINT8,
+                   pair.client(), nullptr));
+    P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+    P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
+    EXPECT_EQ(std::memcmp(got.data() + 1, sent.data() + 1, bytes), 0) << bytes;
+    EXPECT_EQ(got.front(), 0xee);
+    EXPECT_EQ(got.back(), 0xee);
+  }
+}
+
+TEST_P(P2pMessages, InBatches) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  constexpr uint32_t kBlocks = 129;
+  std::vector<std::vector<uint8_t>> sent, got;
+  std::vector<void*> from, to;
+  std::vector<uint64_t> counts;
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    sent.push_back(pattern(1 + i * 571, static_cast<uint8_t>(i)));
+    got.emplace_back(sent.back().size());
+    counts.push_back(sent.back().size());
+  }
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    from.push_back(sent[i].data());
+    to.push_back(got[i].data());
+  }
+  P2P_OK(P2PSendBatch(from.data(), counts.data(), HCCL_DATA_TYPE_UINT8, kBlocks, pair.client(),
+                      nullptr));
+  P2P_OK(P2PRecvBatch(to.data(), counts.data(), HCCL_DATA_TYPE_UINT8, kBlocks, pair.root(),
+                      nullptr));
+  // A batch of one is a message like any other.
+  P2P_OK(P2PSend(from[5], counts[5], HCCL_DATA_TYPE_UINT8, pair.client(), nullptr));
+  std::vector<uint8_t> last(counts[5]);
+  void* const lastBuffer = last.data();
+  P2P_OK(P2PRecvBatch(const_cast<void**>(&lastBuffer), &counts[5], HCCL_DATA_TYPE_UINT8, 1,
+                      pair.root(), nullptr));
+  P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(last, sent[5]);
+}
+
+TEST_P(P2pMessages, OnEightStreamsOfOneCommunicator) {
+  const Pair pair(side(P2P_BIDIRECTIONAL), side(P2P_BIDIRECTIONAL));
+  constexpr int kStreams = 8, kMessages = 40;
+  std::vector<aclrtStream> send(kStreams), receive(kStreams);
+  for (int i = 0; i < kStreams; ++i) {
+    P2P_OK(P2PHostStreamCreate(&send[i]));
+    P2P_OK(P2PHostStreamCreate(&receive[i]));
+  }
+  std::vector<uint64_t> sent(kMessages), got(kMessages);
+  for (int i = 0; i < kMessages; ++i) {
+    sent[i] = 1000 + static_cast<uint64_t>(i);
+    P2P_OK(P2PSend(&sent[i], 1, HCCL_DATA_TYPE_UINT64, pair.root(), send[i % kStreams]));
+    P2P_OK(P2PRecv(&got[i], 1, HCCL_DATA_TYPE_UINT64, pair.client(), receive[i % kStreams]));
+  }
+  for (int i = 0; i < kStreams; ++i) {
+    P2P_OK(P2PHostStreamSynchronize(receive[i], kSoonMs));
+    P2P_OK(P2PHostStreamSynchronize(send[i], kSoonMs));
+    P2P_OK(P2PHostStreamDestroy(send[i]));
+    P2P_OK(P2PHostStreamDestroy(receive[i]));
+  }
+  // Streams begin in any order, and messages meet in the order in which they begin.
+  std::sort(got.begin(), got.end());
+  EXPECT_EQ(got, sent);
+}
+
+TEST_P(P2pMessages, OfDifferentLengthsAreReportedAndTheNextIsFine) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  std::vector<uint8_t> memory(8192), got(8192);
+  P2P_OK(P2PSend(memory.data(), 100, HCCL_DATA_TYPE_UINT8, pair.client(), nullptr));
+  P2P_OK(P2PRecv(got.data(), 200, HCCL_DATA_TYPE_UINT8, pair.root(), nullptr));
+  EXPECT_EQ(P2PCommSynchronize(pair.root(), kSoonMs), HCCL_E_PARA);
+  HcclResult error = HCCL_SUCCESS;
+  P2P_OK(P2PGetCommAsyncError(pair.root(), &error));
+  EXPECT_EQ(error, HCCL_E_PARA);
+  EXPECT_NE(std::string(P2PGetLastError()), "") << "the sentence of the asynchronous error";
+  P2P_OK(P2PGetCommAsyncError(pair.root(), &error));
+  EXPECT_EQ(error, HCCL_E_PARA) << "it stays";
+  P2P_OK(P2PSend(memory.data(), 8192, HCCL_DATA_TYPE_UINT8, pair.client(), nullptr));
+  aclrtStream stream = nullptr;
+  P2P_OK(P2PHostStreamCreate(&stream));
+  P2P_OK(P2PRecv(got.data(), 8192, HCCL_DATA_TYPE_UINT8, pair.root(), stream));
+  P2P_OK(P2PHostStreamSynchronize(stream, kSoonMs)) << "a stream has its own errors";
+  P2P_OK(P2PHostStreamDestroy(stream));
+  EXPECT_EQ(got, memory);
+}
+
+TEST_P(P2pMessages, AreReportedWhenTheOtherSideIsGone) {
+  Pair pair(side(P2P_SENDER), side(P2P_RECEIVER));
+  HcclResult error = HCCL_E_RESERVED;
+  P2P_OK(P2PGetCommAsyncError(pair.client(), &error));
+  EXPECT_EQ(error, HCCL_SUCCESS);
+  EXPECT_STREQ(P2PGetLastError(), "");
+  std::vector<uint8_t> got(1 << 20);
+  P2P_OK(P2PRecv(got.data(), got.size(), HCCL_DATA_TYPE_UINT8, pair.client(), nullptr));
+  EXPECT_EQ(P2PCommSynchronize(pair.client(), 10), HCCL_E_TIMEOUT) << "nobody has sent";
+  P2P_OK(P2PCommDestroy(pair.releaseRoot()));
+  const HcclResult ended = P2PCommSynchronize(pair.client(), kSoonMs);
+  EXPECT_TRUE(ended == HCCL_E_REMOTE || ended == HCCL_E_UNAVAIL) << P2PGetLastError();
+  P2P_OK(P2PGetCommAsyncError(pair.client(), &error));
+  EXPECT_EQ(error, ended);
+  EXPECT_EQ(P2PGetCommAsyncError(pair.client(), nullptr), HCCL_E_PARA);
+}
+
+TEST_P(P2pMessages, ThatHaveNotBegunAreCancelledWithTheirStream) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  aclrtStream stream = nullptr;
+  P2P_OK(P2PHostStreamCreate(&stream));
+  uint64_t word = 0;
+  P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_INT64, pair.root(), stream));
+  P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_INT64, pair.root(), stream));
+  P2P_OK(P2PHostStreamDestroy(stream)) << "and this does not wait for a sender";
+  EXPECT_EQ(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair.client(), stream), HCCL_E_PARA);
+}
+
+}  // namespace
+}  // namespace peerlane::p2p_test
