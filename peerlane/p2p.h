@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * p2p.h: pairwise communicators in C: the interface of p2p-transfer (openYuanrong), for CUDA GPUs and hosts. Programs
- * written against that compile unmodified as C++; what was added is marked. Usable from C11 and C++. A thin face over
- * Context, Communicator, put and get; docs/p2p.md compares it with the original, function by function.
+ * p2p.h: pairwise communicators in C: the interface of p2p-transfer (openYuanrong), for CUDA GPUs
+ * and hosts. Programs written against that compile unmodified as C++; what was added is marked.
+ * Usable from C11 and C++. A thin face over Context, Communicator, put and get; docs/p2p.md
+ * compares it with the original, function by function.
  *
- * One process calls P2PGetRootInfo and hands the bytes to one other; both call P2PCommInitRootInfo with them. No
- * third process takes part.
+ * One process calls P2PGetRootInfo and hands the bytes to one other; both call P2PCommInitRootInfo
+ * with them. No third process takes part.
  *
- *   // receiver                                        // sender, which was given `root` by any means
- *   P2PGetRootInfo(&root);
- *   P2PCommInitRootInfo(&root, P2P_RECEIVER, ...);     P2PCommInitRootInfo(&root, P2P_SENDER, ...);
- *   P2PRecv(devBuf, n, HCCL_DATA_TYPE_FP32, c, s);     P2PSend(devBuf, n, HCCL_DATA_TYPE_FP32, c, s);
+ *   // receiver                                        // sender, which was given `root` by any
+ * means P2PGetRootInfo(&root); P2PCommInitRootInfo(&root, P2P_RECEIVER, ...);
+ * P2PCommInitRootInfo(&root, P2P_SENDER, ...); P2PRecv(devBuf, n, HCCL_DATA_TYPE_FP32, c, s);
+ * P2PSend(devBuf, n, HCCL_DATA_TYPE_FP32, c, s);
  *
- * Device: calls use the GPU that the calling thread has chosen (cudaSetDevice), if the process uses it already; else
- * none, and memory is that of the host. PrewarmHccp() opens it explicitly.
+ * Device: calls use the GPU that the calling thread has chosen (cudaSetDevice), if the process uses
+ * it already; else none, and memory is that of the host. PrewarmHccp() opens it explicitly.
  *
- * Streams: a CUDA stream (cudaStream_t), or a host stream of P2PHostStreamCreate. NULL is CUDA's default stream
- * where the communicator has a GPU, else a host stream of the communicator's own (P2PCommSynchronize waits for it).
- * Operations begin after what was enqueued on the stream before and end before what is enqueued afterwards. A call
- * returns when all of it is enqueued and never waits for the other side. Buffers may not be touched or freed before
- * the stream has passed the operation; the arrays and entries of a call are read before it returns.
+ * Streams: a CUDA stream (cudaStream_t), or a host stream of P2PHostStreamCreate. NULL is CUDA's
+ * default stream where the communicator has a GPU, else a host stream of the communicator's own
+ * (P2PCommSynchronize waits for it). Operations begin after what was enqueued on the stream before
+ * and end before what is enqueued afterwards. A call returns when all of it is enqueued and never
+ * waits for the other side. Buffers may not be touched or freed before the stream has passed the
+ * operation; the arrays and entries of a call are read before it returns.
  *
- * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. What goes wrong later, on a stream, is
- * reported by P2PGetCommAsyncError, and the bytes of that operation are undefined.
+ * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. What goes wrong later,
+ * on a stream, is reported by P2PGetCommAsyncError, and the bytes of that operation are undefined.
  *
  * Threads: every call may be made by any thread at any time. Not in a child of fork().
  */
@@ -46,15 +48,16 @@ extern "C" {
 #define P2P_TRANSFER_EXPORT
 #endif
 
-/* --- What the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own headers are included. --- */
+/* --- What the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own headers
+ * are included. --- */
 #ifndef P2P_NO_HCCL_TYPES
 
-typedef void *aclrtStream; /* a cudaStream_t or a host stream */
+typedef void* aclrtStream; /* a cudaStream_t or a host stream */
 
 typedef enum {
   HCCL_SUCCESS = 0,
-  HCCL_E_PARA = 1,        /* an argument; P2PGetLastError names it, its value and what would be accepted */
-  HCCL_E_PTR = 2,         /* a null pointer */
+  HCCL_E_PARA = 1, /* an argument; P2PGetLastError names it, its value and what would be accepted */
+  HCCL_E_PTR = 2,  /* a null pointer */
   HCCL_E_MEMORY = 3,      /* out of memory */
   HCCL_E_INTERNAL = 4,    /* a defect of the library */
   HCCL_E_NOT_SUPPORT = 5, /* this machine, link or memory cannot do it */
@@ -109,12 +112,13 @@ typedef struct HcclRootInfoDef {
 
 /* --- Types of the original --- */
 
-typedef void *P2PComm;
+typedef void* P2PComm;
 
 typedef enum P2pKind { P2P_RECEIVER, P2P_SENDER, P2P_BIDIRECTIONAL } P2pKind;
 
 typedef enum P2pLink {
-  P2P_LINK_HCCS, /* memory of the other side that is mapped here: device to device, or shared memory of one host */
+  P2P_LINK_HCCS, /* memory of the other side that is mapped here: device to device, or shared memory
+                    of one host */
   P2P_LINK_ROCE, /* the network, also within one host */
   P2P_LINK_AUTO  /* the best that works between the two */
 } P2pLink;
@@ -126,7 +130,8 @@ typedef enum P2pSegmentPermissions {
 } P2pSegmentPermissions;
 
 #define P2P_SEGMENT_INFO_BYTES 64
-/* Names registered memory to other processes. To be shipped by any means; works only through a communicator. */
+/* Names registered memory to other processes. To be shipped by any means; works only through a
+ * communicator. */
 typedef struct P2pSegmentInfoDef {
   char internal[P2P_SEGMENT_INFO_BYTES];
 } P2pSegmentInfo;
@@ -135,15 +140,15 @@ typedef struct P2pSegmentInfoDef {
 #define P2P_DEVICE_NONE (-2)    /* host memory only */
 
 typedef struct P2PCommInitOptions {
-  /* false: this communicator sends and receives nothing, it only puts and gets; less memory, quicker
-   * to set up. Where one side says so, it holds for both. */
+  /* false: this communicator sends and receives nothing, it only puts and gets; less memory,
+   * quicker to set up. Where one side says so, it holds for both. */
   bool enableTwoSidedBuffer;
   /* Not NULL: becomes a function that returns for how many seconds nothing has been heard of the
    * other side, or -1 once it is lost or the communicator destroyed. C has P2PGetCommHeartbeat. */
 #ifdef __cplusplus
-  std::function<int()> *heartbeatCallback;
+  std::function<int()>* heartbeatCallback;
 #else
-  void *heartbeatCallback;
+  void* heartbeatCallback;
 #endif
   /* Added. 0 stands for the default, but in `device`. */
   uint32_t timeoutMs;       /* for the other side to come; 30000 */
@@ -152,7 +157,7 @@ typedef struct P2PCommInitOptions {
   uint32_t pingPongBuffers; /* and how many of them; both 0: PEERLANE_STAGING_BYTES in all */
   uint32_t structBytes;     /* which members there are: later ones will stand behind this */
 #ifdef __cplusplus
-  P2PCommInitOptions(bool twoSided = true, std::function<int()> *heartbeat = nullptr)
+  P2PCommInitOptions(bool twoSided = true, std::function<int()>* heartbeat = nullptr)
       : enableTwoSidedBuffer(twoSided),
         heartbeatCallback(heartbeat),
         timeoutMs(0),
@@ -163,7 +168,7 @@ typedef struct P2PCommInitOptions {
 #endif
 } P2PCommInitOptions;
 #define P2P_COMM_INIT_OPTIONS_INIT \
-  {true, NULL, 0, P2P_DEVICE_CURRENT, 0, 0, sizeof(P2PCommInitOptions)}
+  { true, NULL, 0, P2P_DEVICE_CURRENT, 0, 0, sizeof(P2PCommInitOptions) }
 
 #ifdef __cplusplus
 #define P2P_DEFAULT(value) = value
@@ -175,12 +180,12 @@ typedef struct P2PCommInitOptions {
 
 /* Makes a root, and begins to listen for the one process that will be given its bytes: on the
  * interface of P2P_IF_IP, else of P2P_SOCKET_IFNAME, HCCL_IF_IP, HCCL_SOCKET_IFNAME, else all of
- * them; on a port of P2P_PORT_RANGE (56800-56900), for IPv4 and IPv6; on a Unix socket for processes
- * of this host. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
-P2P_TRANSFER_EXPORT HcclResult P2PGetRootInfo(HcclRootInfo *rootInfo);
+ * them; on a port of P2P_PORT_RANGE (56800-56900), for IPv4 and IPv6; on a Unix socket for
+ * processes of this host. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
+P2P_TRANSFER_EXPORT HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo);
 /* Added. Takes back a root that nobody has claimed; whoever waits for its other side gets
  * HCCL_E_UNAVAIL. HCCL_E_NOT_FOUND: not of this process, connected, or taken back before. */
-P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo *rootInfo);
+P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo);
 
 /* Connects the two who have `rootInfo`; blocks until the other one calls it, too, `timeoutMs` at
  * most. A sender meets a receiver, a bidirectional side another one; both name links that agree.
@@ -188,9 +193,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo *rootInfo);
  * HCCL_E_PARA (not a root; kinds or links do not go together), HCCL_E_TCP_CONNECT (nobody there, or
  * the root is used up), HCCL_E_NOT_SUPPORT (the link named does not work here: the sentence says
  * why), HCCL_E_TIMEOUT, HCCL_E_REMOTE. */
-P2P_TRANSFER_EXPORT HcclResult P2PCommInitRootInfo(
-    const HcclRootInfo *rootInfo, P2pKind kind, P2pLink link, P2PComm *comm,
-    P2PCommInitOptions *p2pCommInitOptions P2P_DEFAULT(NULL));
+P2P_TRANSFER_EXPORT HcclResult
+P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link, P2PComm* comm,
+                    P2PCommInitOptions* p2pCommInitOptions P2P_DEFAULT(NULL));
 /* Ends what is under way, at the other side with HCCL_E_REMOTE: synchronise the streams first.
  * HCCL_E_NOT_FOUND: destroyed before, or never made. */
 P2P_TRANSFER_EXPORT HcclResult P2PCommDestroy(P2PComm comm);
@@ -205,25 +210,25 @@ P2P_TRANSFER_EXPORT HcclResult UnwarmHccp(void);
 
 /* *asyncError: HCCL_SUCCESS, or the first error of an operation that was posted well, or of the
  * connection; it stays. P2PGetLastError then has its sentence. */
-P2P_TRANSFER_EXPORT HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult *asyncError);
+P2P_TRANSFER_EXPORT HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* asyncError);
 /* Added: what heartbeatCallback returns, for C. */
-P2P_TRANSFER_EXPORT HcclResult P2PGetCommHeartbeat(P2PComm comm, int *seconds);
+P2P_TRANSFER_EXPORT HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds);
 /* Added: waits until everything posted has ended and returns the first error of it.
  * HCCL_E_TIMEOUT leaves it running. */
 P2P_TRANSFER_EXPORT HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeoutMs);
 /* Added: which link was taken, by which engine, and why not another; in words, cut to `bytes`. */
-P2P_TRANSFER_EXPORT HcclResult P2PGetCommRoute(P2PComm comm, char *text, uint64_t bytes);
-/* Added: the sentence of the calling thread's last call that did not return HCCL_SUCCESS. Until that
- * thread's next call; never NULL. */
-P2P_TRANSFER_EXPORT const char *P2PGetLastError(void);
+P2P_TRANSFER_EXPORT HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes);
+/* Added: the sentence of the calling thread's last call that did not return HCCL_SUCCESS. Until
+ * that thread's next call; never NULL. */
+P2P_TRANSFER_EXPORT const char* P2PGetLastError(void);
 /* Added: of the library. Each may be NULL. */
-P2P_TRANSFER_EXPORT HcclResult P2PGetVersion(uint32_t *major, uint32_t *minor, uint32_t *patch);
+P2P_TRANSFER_EXPORT HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch);
 
 typedef enum P2pLogSeverity { P2P_LOG_INFO, P2P_LOG_WARNING, P2P_LOG_ERROR } P2pLogSeverity;
 /* `vlogLevel`: 1 and more of P2P_LOG_INFO, growing with the detail; else -1. `file` and `message`
  * are there during the call only. Called by any thread. */
-typedef void (*P2pLogCallback)(P2pLogSeverity severity, int vlogLevel, const char *file, int line,
-                               const char *message);
+typedef void (*P2pLogCallback)(P2pLogSeverity severity, int vlogLevel, const char* file, int line,
+                               const char* message);
 /* NULL: standard error. PEERLANE_LOG says how much. */
 P2P_TRANSFER_EXPORT void P2PSetLogCallback(P2pLogCallback callback);
 
@@ -233,15 +238,15 @@ P2P_TRANSFER_EXPORT void P2PSetLogCallback(P2pLogCallback callback);
  * elements of `dataType`, not 0. GPU memory needs no registration. Host memory needs none on host
  * streams; on a CUDA stream it is to be registered (P2PRegisterHostMem). A send has ended when the
  * bytes are at their place. */
-P2P_TRANSFER_EXPORT HcclResult P2PSend(void *sendBuf, uint64_t count, HcclDataType dataType,
+P2P_TRANSFER_EXPORT HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataType dataType,
                                        P2PComm comm, aclrtStream stream);
-P2P_TRANSFER_EXPORT HcclResult P2PRecv(void *recvBuf, uint64_t count, HcclDataType dataType,
+P2P_TRANSFER_EXPORT HcclResult P2PRecv(void* recvBuf, uint64_t count, HcclDataType dataType,
                                        P2PComm comm, aclrtStream stream);
 /* One message in `batchSize` pieces, of any number: both sides name as many, of the same sizes. */
-P2P_TRANSFER_EXPORT HcclResult P2PSendBatch(void **sendBufs, uint64_t *counts,
+P2P_TRANSFER_EXPORT HcclResult P2PSendBatch(void** sendBufs, uint64_t* counts,
                                             HcclDataType dataType, uint32_t batchSize, P2PComm comm,
                                             aclrtStream stream);
-P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void **recvBuffs, uint64_t *counts,
+P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts,
                                             HcclDataType dataType, uint32_t batchSize, P2PComm comm,
                                             aclrtStream stream);
 
@@ -250,16 +255,16 @@ P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void **recvBuffs, uint64_t *counts,
 /* Makes memory reachable by whoever imports `segmentInfo`, with any communicator of this process.
  * Any alignment; ordinary memory need not be locked. It stays the caller's and is to be there until
  * P2PUnregisterMem. */
-P2P_TRANSFER_EXPORT HcclResult P2PRegisterHostMem(void *hostBuf, uint64_t size,
-                                                  P2pSegmentInfo *segmentInfo,
+P2P_TRANSFER_EXPORT HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size,
+                                                  P2pSegmentInfo* segmentInfo,
                                                   P2pSegmentPermissions permissions);
 /* Added: the same for memory of a GPU; it is reached through communicators of that GPU. */
-P2P_TRANSFER_EXPORT HcclResult P2PRegisterDeviceMem(void *devBuf, uint64_t size,
-                                                    P2pSegmentInfo *segmentInfo,
+P2P_TRANSFER_EXPORT HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size,
+                                                    P2pSegmentInfo* segmentInfo,
                                                     P2pSegmentPermissions permissions);
 /* Added. Waits until nobody uses the memory any more: then it is the caller's alone.
  * HCCL_E_TIMEOUT, HCCL_E_REMOTE (a silent peer may still use it): call again. */
-P2P_TRANSFER_EXPORT HcclResult P2PUnregisterMem(const P2pSegmentInfo *segmentInfo,
+P2P_TRANSFER_EXPORT HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo,
                                                 uint32_t timeoutMs);
 /* From now on addresses in it name the other process's memory. To import it again does nothing. May
  * be done before there is a communicator. Host and device memory alike. */
@@ -271,30 +276,30 @@ P2P_TRANSFER_EXPORT HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo);
 /* Added: host memory of the kind that is reached best: shared, in huge pages where there are some,
  * on NUMA node `numaNode` or as above. Zeroed. It is to be registered like any other, and freed by
  * P2PFreeHostMem after it was unregistered. */
-P2P_TRANSFER_EXPORT HcclResult P2PAllocHostMem(void **hostBuf, uint64_t size, int numaNode);
-P2P_TRANSFER_EXPORT HcclResult P2PFreeHostMem(void *hostBuf);
+P2P_TRANSFER_EXPORT HcclResult P2PAllocHostMem(void** hostBuf, uint64_t size, int numaNode);
+P2P_TRANSFER_EXPORT HcclResult P2PFreeHostMem(void* hostBuf);
 
 /* --- Put and get: the other side takes no part --- */
 
 /* `ddrBuf`: an address in the other process, in an imported segment, host or device memory;
  * `dstBuf` the same here, as for P2PSend. */
-P2P_TRANSFER_EXPORT HcclResult P2PGetRemoteHostMem(void *ddrBuf, void *dstBuf, uint64_t count,
+P2P_TRANSFER_EXPORT HcclResult P2PGetRemoteHostMem(void* ddrBuf, void* dstBuf, uint64_t count,
                                                    HcclDataType dataType, P2PComm comm,
                                                    aclrtStream stream);
 /* One contiguous range there into `numEl` pieces here. */
-P2P_TRANSFER_EXPORT HcclResult P2PScatterFromRemoteHostMem(void *ddrBuf, void **dstBufs,
-                                                           uint64_t *counts, HcclDataType dataType,
+P2P_TRANSFER_EXPORT HcclResult P2PScatterFromRemoteHostMem(void* ddrBuf, void** dstBufs,
+                                                           uint64_t* counts, HcclDataType dataType,
                                                            uint32_t numEl, P2PComm comm,
                                                            aclrtStream stream);
 typedef struct P2pScatterEntry {
-  void *ddrBuf;     /* the contiguous side */
-  void **dstBufs;   /* `numEl` pieces at the other side */
-  uint64_t *counts; /* of each piece */
+  void* ddrBuf;     /* the contiguous side */
+  void** dstBufs;   /* `numEl` pieces at the other side */
+  uint64_t* counts; /* of each piece */
   HcclDataType dataType;
   uint32_t numEl;
 } P2pScatterEntry;
 /* Any number of entries and pieces in one launch. */
-P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchFromRemoteHostMem(P2pScatterEntry *entries,
+P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchFromRemoteHostMem(P2pScatterEntry* entries,
                                                                 uint32_t batchSize, P2PComm comm,
                                                                 aclrtStream stream);
 /* Does nothing but to check `comm`: buffers come back in stream order. */
@@ -302,33 +307,33 @@ P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchFromRemoteHostMemDone(P2PComm comm
 
 /* Added: the other ways, for memory of any kind at either side. */
 typedef struct P2pCopyEntry {
-  void *localBuf;
-  void *remoteBuf;
+  void* localBuf;
+  void* remoteBuf;
   uint64_t bytes;
 } P2pCopyEntry;
-P2P_TRANSFER_EXPORT HcclResult P2PGetBatch(const P2pCopyEntry *entries, uint32_t batchSize,
+P2P_TRANSFER_EXPORT HcclResult P2PGetBatch(const P2pCopyEntry* entries, uint32_t batchSize,
                                            P2PComm comm, aclrtStream stream);
-P2P_TRANSFER_EXPORT HcclResult P2PPutBatch(const P2pCopyEntry *entries, uint32_t batchSize,
+P2P_TRANSFER_EXPORT HcclResult P2PPutBatch(const P2pCopyEntry* entries, uint32_t batchSize,
                                            P2PComm comm, aclrtStream stream);
-P2P_TRANSFER_EXPORT HcclResult P2PGet(void *remoteBuf, void *localBuf, uint64_t count,
+P2P_TRANSFER_EXPORT HcclResult P2PGet(void* remoteBuf, void* localBuf, uint64_t count,
                                       HcclDataType dataType, P2PComm comm, aclrtStream stream);
-P2P_TRANSFER_EXPORT HcclResult P2PPut(void *localBuf, void *remoteBuf, uint64_t count,
+P2P_TRANSFER_EXPORT HcclResult P2PPut(void* localBuf, void* remoteBuf, uint64_t count,
                                       HcclDataType dataType, P2PComm comm, aclrtStream stream);
 /* Pieces here into a contiguous range there. */
-P2P_TRANSFER_EXPORT HcclResult P2PGatherBatchToRemoteMem(const P2pScatterEntry *entries,
+P2P_TRANSFER_EXPORT HcclResult P2PGatherBatchToRemoteMem(const P2pScatterEntry* entries,
                                                          uint32_t batchSize, P2PComm comm,
                                                          aclrtStream stream);
 /* A contiguous range here (ddrBuf) into pieces there. */
-P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchToRemoteMem(const P2pScatterEntry *entries,
+P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchToRemoteMem(const P2pScatterEntry* entries,
                                                           uint32_t batchSize, P2PComm comm,
                                                           aclrtStream stream);
 /* Pieces there into a contiguous range here (ddrBuf). */
-P2P_TRANSFER_EXPORT HcclResult P2PGatherBatchFromRemoteMem(const P2pScatterEntry *entries,
+P2P_TRANSFER_EXPORT HcclResult P2PGatherBatchFromRemoteMem(const P2pScatterEntry* entries,
                                                            uint32_t batchSize, P2PComm comm,
                                                            aclrtStream stream);
 
 /* --- Host streams (added): what is posted to one is done in order, by a thread of its own --- */
-P2P_TRANSFER_EXPORT HcclResult P2PHostStreamCreate(aclrtStream *stream);
+P2P_TRANSFER_EXPORT HcclResult P2PHostStreamCreate(aclrtStream* stream);
 /* Returns when everything posted has ended, with its first error since the last time.
  * HCCL_E_TIMEOUT leaves it running. */
 P2P_TRANSFER_EXPORT HcclResult P2PHostStreamSynchronize(aclrtStream stream, uint32_t timeoutMs);

@@ -71,8 +71,9 @@ Result<RegionShelf::Record> RegionShelf::find(std::byte* address, uint64_t bytes
   PEERLANE_ASSIGN(Record made, make(address, bytes, access));
   const std::unique_lock lock(mutex_);
   clear(stale);
-  Entry& entry = entries_.emplace(std::piecewise_construct, std::forward_as_tuple(made->base),
-                                  std::forward_as_tuple())
+  Entry& entry = entries_
+                     .emplace(std::piecewise_construct, std::forward_as_tuple(made->base),
+                              std::forward_as_tuple())
                      ->second;
   entry.record = made;
   entry.used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);

@@ -31,7 +31,8 @@ struct RegionRecord {
   UseGate gate;
   // Kept by a RegionShelf: its memory may be freed without a word.
   std::atomic<bool> isShelved{false};
-  // GPU memory: nothing of [offset, +bytes) was freed since it was registered. 40 ns for each chunk.
+  // GPU memory: nothing of [offset, +bytes) was freed since it was registered. 40 ns for each
+  // chunk.
   bool isStillThere(uint64_t offset, uint64_t length) const;
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
   // GPU memory: which other GPUs of this process reach it; of those beyond 64 nothing is known.

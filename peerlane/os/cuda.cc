@@ -107,8 +107,8 @@ std::optional<int> gpuOf(const void* address) {
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   void* values[] = {&type, &gpu};
-  const bool isKnown = api().cuPointerGetAttributes(std::size(names), names, values, pointer) ==
-                       CUDA_SUCCESS;
+  const bool isKnown =
+      api().cuPointerGetAttributes(std::size(names), names, values, pointer) == CUDA_SUCCESS;
   return isKnown && type == CU_MEMORYTYPE_DEVICE ? std::optional(gpu) : std::nullopt;
 }
 

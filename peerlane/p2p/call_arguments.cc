@@ -40,8 +40,7 @@ Result<uint64_t> bytesOf(HcclDataType type) {
 
 Status addPiece(void* pointer, uint64_t count, uint64_t elementBytes, const char* name,
                 int64_t index, std::vector<LocalPiece>& pieces) {
-  if (pointer == nullptr)
-    return Status(Code::kInvalidArgument, indexed(name, index) + " is NULL");
+  if (pointer == nullptr) return Status(Code::kInvalidArgument, indexed(name, index) + " is NULL");
   if (count == 0 || count > UINT64_MAX / elementBytes)
     return Status(Code::kInvalidArgument, indexed(index < 0 ? "count" : "counts", index) + " is " +
                                               std::to_string(count) + "; accepted: 1 to " +
@@ -59,8 +58,8 @@ Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uin
   if (counts == nullptr) return Status(Code::kInvalidArgument, "counts is NULL");
   pieces.reserve(pieces.size() + pieceCount);
   for (uint64_t i = 0; i < pieceCount; ++i)
-    PEERLANE_RETURN_IF_ERROR(addPiece(pointers[i], counts[i], elementBytes, name,
-                                      static_cast<int64_t>(i), pieces));
+    PEERLANE_RETURN_IF_ERROR(
+        addPiece(pointers[i], counts[i], elementBytes, name, static_cast<int64_t>(i), pieces));
   return Status::ok();
 }
 

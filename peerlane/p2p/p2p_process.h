@@ -89,7 +89,7 @@ class P2pProcess {
   std::map<std::string, std::shared_ptr<Root>, std::less<>> roots_;
 
   mutable std::shared_mutex commMutex_;
-  uint64_t nextComm_ = 1;                                          // under commMutex_, as the next
+  uint64_t nextComm_ = 1;  // under commMutex_, as the next
   std::unordered_map<P2PComm, std::shared_ptr<Pairwise>> comms_;
 
   struct Allocated {

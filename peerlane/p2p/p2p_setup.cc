@@ -92,9 +92,9 @@ Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
   P2pProcess& process = P2pProcess::instance();
   using Use = P2pProcess::Use;
   PEERLANE_ASSIGN(const Ticket read, Ticket::decode(ticket));
-  PEERLANE_ASSIGN(auto context,
-                  process.context(wishes.gpu, wishes.link == P2P_LINK_ROCE ? Use::kNetwork
-                                                                           : Use::kPlain));
+  PEERLANE_ASSIGN(
+      auto context,
+      process.context(wishes.gpu, wishes.link == P2P_LINK_ROCE ? Use::kNetwork : Use::kPlain));
   if (context->id() == read.context.toText()) {
     PEERLANE_ASSIGN(context, process.context(wishes.gpu, Use::kMirror));
   }
@@ -113,8 +113,7 @@ Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
 }
 
 Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
-                const P2PCommInitOptions& options, P2PComm* comm,
-                std::shared_ptr<Pairwise>& made) {
+                const P2PCommInitOptions& options, P2PComm* comm, std::shared_ptr<Pairwise>& made) {
   PEERLANE_RETURN_IF_ERROR(checkKind(kind));
   PEERLANE_RETURN_IF_ERROR(checkLink(link));
   PEERLANE_RETURN_IF_ERROR(checkOptions(options));
@@ -144,9 +143,8 @@ void passOn(P2pLogCallback callback, LogLevel level, std::string_view where,
             std::string_view text) {
   const size_t colon = where.rfind(':');
   const std::string file(where.substr(0, colon));
-  const int line = colon == std::string_view::npos
-                       ? 0
-                       : std::atoi(std::string(where.substr(colon + 1)).c_str());
+  const int line =
+      colon == std::string_view::npos ? 0 : std::atoi(std::string(where.substr(colon + 1)).c_str());
   P2pLogSeverity severity = P2P_LOG_INFO;
   if (level == LogLevel::kError) severity = P2P_LOG_ERROR;
   if (level == LogLevel::kWarn) severity = P2P_LOG_WARNING;

@@ -25,16 +25,16 @@ struct PairNote {
 
   Type type = Type::kHello;
   // kHello
-  uint8_t kind = 0;  // P2pKind
-  uint8_t link = 0;  // P2pLink
+  uint8_t kind = 0;   // P2pKind
+  uint8_t link = 0;   // P2pLink
   bool sends = true;  // messages are wanted
   ProcessToken process{};
   // kAsk, kTell
   uint64_t segment = 0;
-  uint64_t key = 0;                       // kAsk
-  Code code = Code::kOk;                  // kTell
-  RegionReference::Encoded reference{};   // kTell, OK
-  std::string why;                        // kTell, not OK
+  uint64_t key = 0;                      // kAsk
+  Code code = Code::kOk;                 // kTell
+  RegionReference::Encoded reference{};  // kTell, OK
+  std::string why;                       // kTell, not OK
 
   std::vector<std::byte> encode() const;
   // kCorrupt.

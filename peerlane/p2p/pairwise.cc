@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise: how the two meet, and how they are. What they send is in pairwise_messages.cc, what they
-// copy in pairwise_copies.cc.
+// Pairwise: how the two meet, and how they are. What they send is in pairwise_messages.cc, what
+// they copy in pairwise_copies.cc.
 #include "peerlane/p2p/pairwise.h"
 
 #include <algorithm>
@@ -73,17 +73,20 @@ Status Pairwise::meet(const ProcessToken& process) {
   hello.link = static_cast<uint8_t>(wishes_.link);
   hello.sends = wishes_.sends;
   hello.process = process;
-  PEERLANE_RETURN_IF_ERROR(core.sendUserMessage(kPairChannel, hello.encode()));
+  const Status sent = core.sendUserMessage(kPairChannel, hello.encode());
   const auto come = [&] {
     return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
   };
   PEERLANE_RETURN_IF_ERROR(core.progress().waitAsleep(come, deadline));
+  // The other side may have left already because the two do not go together: what it said before is
+  // handed over by the progress thread.
+  (void)core.progress().call([] {});
   std::optional<Result<PairNote>> other;
   {
     const std::lock_guard lock(mutex_);
     other = hello_;
   }
-  if (!other) return core.usable();
+  if (!other) return sent.isOk() ? core.usable() : sent;
   PEERLANE_RETURN_IF_ERROR(other->status());
   PEERLANE_RETURN_IF_ERROR(checkOther(**other));
   PEERLANE_RETURN_IF_ERROR(checkLink());
@@ -201,9 +204,9 @@ Status Pairwise::synchronize(Duration timeout) {
 
 int Pairwise::silence() const {
   const auto silent = peer_.silentFor();
-  return silent ? static_cast<int>(
-                      std::chrono::duration_cast<std::chrono::seconds>(*silent).count())
-                : -1;
+  return silent
+             ? static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(*silent).count())
+             : -1;
 }
 
 std::string Pairwise::route() const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise: what a P2PComm is: one connection of its own to the other process, a communicator of two
-// ranks on it, and the memory of the other side that is known there. Thread-safe.
+// Pairwise: what a P2PComm is: one connection of its own to the other process, a communicator of
+// two ranks on it, and the memory of the other side that is known there. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -65,10 +65,9 @@ Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
     ask(name);
     PeerCore& core = *peer_.core();
     const auto come = [&] { return (remote = known()).has_value() || !core.usable().isOk(); };
-    PEERLANE_RETURN_IF_ERROR(
-        core.progress()
-            .waitAsleep(come, Progress::deadlineIn(wishes_.timeout))
-            .withContext("asking the other side how a segment is reached"));
+    PEERLANE_RETURN_IF_ERROR(core.progress()
+                                 .waitAsleep(come, Progress::deadlineIn(wishes_.timeout))
+                                 .withContext("asking the other side how a segment is reached"));
     if (!remote) return core.usable();
   }
   // A refusal need not be the last word: it may have been registered meanwhile.
@@ -78,8 +77,7 @@ Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
 
 Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
                       const OperationStream& stream) {
-  const Access wanted =
-      direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
+  const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
   struct Remote {
     SegmentName name;
     RemoteRegion region;
@@ -106,8 +104,7 @@ Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
       PEERLANE_ASSIGN(RemoteRegion region, remoteRegion(name));
       remotes.push_back({name, std::move(region)});
     }
-    blocks.push_back({&locals.back(),
-                      static_cast<uint64_t>(piece.local - locals.back().data()),
+    blocks.push_back({&locals.back(), static_cast<uint64_t>(piece.local - locals.back().data()),
                       &remotes.back().region, piece.remote - remotes.back().name.address,
                       piece.bytes});
   }

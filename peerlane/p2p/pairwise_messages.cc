@@ -84,8 +84,8 @@ Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const LocalPiece>
       PEERLANE_ASSIGN(Region region, localRegion(piece, access, /*onDevice=*/true));
       regions.push_back(std::move(region));
     }
-    blocks.push_back({&regions.back(),
-                      static_cast<uint64_t>(piece.address - regions.back().data()), piece.bytes});
+    blocks.push_back({&regions.back(), static_cast<uint64_t>(piece.address - regions.back().data()),
+                      piece.bytes});
   }
   return isSend ? communicator_->sendBatch(other, blocks, options)
                 : communicator_->recvBatch(other, blocks, options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PendingTransfers: what was posted and has not ended, and the first error of what has. Thread-safe.
+// PendingTransfers: what was posted and has not ended, and the first error of what has.
+// Thread-safe.
 #pragma once
 
 #include <chrono>

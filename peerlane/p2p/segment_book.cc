@@ -27,9 +27,8 @@ bool holds(const SegmentName& name, uint64_t address, uint64_t bytes) {
 Result<Region> SegmentBook::regionOf(Own& own, const std::shared_ptr<Context>& context) {
   for (const Own::Registered& known : own.registered)
     if (known.context == context) return known.region;
-  PEERLANE_ASSIGN(Region region,
-                  context->registerRegion(reinterpret_cast<void*>(own.name.address), own.name.bytes,
-                                          own.name.access));
+  PEERLANE_ASSIGN(Region region, context->registerRegion(reinterpret_cast<void*>(own.name.address),
+                                                         own.name.bytes, own.name.access));
   own.registered.push_back({context, region});
   return region;
 }
@@ -146,9 +145,9 @@ Result<SegmentName> SegmentBook::find(const ProcessToken& process, uint64_t addr
     }
   }
   if (refused != nullptr)
-    return Status(Code::kPermissionDenied,
-                  "the segment of " + rangeText(address, bytes) + " grants " +
-                      accessName(refused->access) + ", this needs " + accessName(access));
+    return Status(Code::kPermissionDenied, "the segment of " + rangeText(address, bytes) +
+                                               " grants " + accessName(refused->access) +
+                                               ", this needs " + accessName(access));
   std::string known;
   if (found != imports_.end())
     for (const auto& [base, name] : found->second) {

@@ -41,8 +41,8 @@ class SegmentBook {
   // False: was not imported.
   bool unimport(const SegmentName& name);
   std::vector<SegmentName> importsOf(const ProcessToken& process) const;
-  // The one that holds the range and grants `access`. kInvalidArgument and kPermissionDenied, saying
-  // what there is.
+  // The one that holds the range and grants `access`. kInvalidArgument and kPermissionDenied,
+  // saying what there is.
   Result<SegmentName> find(const ProcessToken& process, uint64_t address, uint64_t bytes,
                            Access access) const;
 
@@ -60,8 +60,8 @@ class SegmentBook {
 
   const ProcessToken process_;
   std::mutex ownMutex_;
-  uint64_t next_ = 1;                // under ownMutex_, as the next
-  std::map<uint64_t, Own> own_;      // by number
+  uint64_t next_ = 1;            // under ownMutex_, as the next
+  std::map<uint64_t, Own> own_;  // by number
   mutable std::shared_mutex importMutex_;
   // By process, then by address; under importMutex_.
   std::map<ProcessToken, std::multimap<uint64_t, SegmentName>> imports_;

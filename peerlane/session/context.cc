@@ -519,8 +519,8 @@ Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& optio
   return Region(std::move(record), rawId(id_));
 }
 
-// No transfer may begin with the region from now on, and its importers are asked to let go. Null: it
-// is gone already.
+// No transfer may begin with the region from now on, and its importers are asked to let go. Null:
+// it is gone already.
 std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
     const std::shared_ptr<RegionRecord>& record) {
   std::shared_ptr<Leaving> leaving;

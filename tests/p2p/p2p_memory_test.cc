@@ -125,7 +125,8 @@ TEST(P2pMemory, EveryOtherListGoesToo) {
   P2P_OK(P2PGatherBatchFromRemoteMem(&entry, 1, pair.root(), nullptr));
   // And lists of pairs.
   std::vector<uint8_t> got(512);
-  const P2pCopyEntry gets[] = {{got.data(), far.at(40000), 256}, {got.data() + 256, far.at(1), 256}};
+  const P2pCopyEntry gets[] = {{got.data(), far.at(40000), 256},
+                               {got.data() + 256, far.at(1), 256}};
   P2P_OK(P2PGetBatch(gets, 2, pair.root(), nullptr));
   P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
   EXPECT_EQ(std::memcmp(here.data() + 3, far.at(20000), 1000), 0);

@@ -54,8 +54,8 @@ TEST_P(P2pMessages, InBatches) {
   }
   P2P_OK(P2PSendBatch(from.data(), counts.data(), HCCL_DATA_TYPE_UINT8, kBlocks, pair.client(),
                       nullptr));
-  P2P_OK(P2PRecvBatch(to.data(), counts.data(), HCCL_DATA_TYPE_UINT8, kBlocks, pair.root(),
-                      nullptr));
+  P2P_OK(
+      P2PRecvBatch(to.data(), counts.data(), HCCL_DATA_TYPE_UINT8, kBlocks, pair.root(), nullptr));
   // A batch of one is a message like any other.
   P2P_OK(P2PSend(from[5], counts[5], HCCL_DATA_TYPE_UINT8, pair.client(), nullptr));
   std::vector<uint8_t> last(counts[5]);

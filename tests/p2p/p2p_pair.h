@@ -19,8 +19,7 @@ namespace peerlane::p2p_test {
 inline constexpr uint32_t kSoonMs = 20000;
 
 // Fails with the library's sentence.
-#define P2P_OK(call) \
-  ASSERT_EQ((call), HCCL_SUCCESS) << #call ": " << P2PGetLastError()
+#define P2P_OK(call) ASSERT_EQ((call), HCCL_SUCCESS) << #call ": " << P2PGetLastError()
 
 struct Side {
   P2pKind kind = P2P_BIDIRECTIONAL;
@@ -45,8 +44,8 @@ inline Met meet(Side root = {}, Side client = {}) {
   for (Side* side : {&root, &client})
     if (side->options.timeoutMs == 0) side->options.timeoutMs = kSoonMs;
   auto other = std::async(std::launch::async, [&] {
-    met.client = P2PCommInitRootInfo(&info, client.kind, client.link, &met.clientComm,
-                                     &client.options);
+    met.client =
+        P2PCommInitRootInfo(&info, client.kind, client.link, &met.clientComm, &client.options);
     met.clientError = P2PGetLastError();
   });
   met.root = P2PCommInitRootInfo(&info, root.kind, root.link, &met.rootComm, &root.options);

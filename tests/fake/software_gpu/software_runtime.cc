@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The runtime's devices, streams, events and its way to the driver.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -86,7 +87,8 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaGetDevice(int* device) {
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
-  *device = currentDevice();
+  // To ask makes no context.
+  *device = std::max(currentContext(), 0);
   return cudaSuccess;
 }
 
