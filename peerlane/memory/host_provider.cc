@@ -47,6 +47,12 @@ Result<std::optional<MemoryDescription>> HostProvider::classify(const void* poin
   return std::optional(std::move(description));
 }
 
+Result<std::optional<MemoryExtent>> HostProvider::extentOf(const void* pointer, size_t bytes) {
+  PEERLANE_ASSIGN(const auto mapped, mappingsAround(pointer, bytes));
+  if (!mapped) return std::optional<MemoryExtent>();
+  return std::optional(MemoryExtent{mapped->base, mapped->bytes});
+}
+
 Result<std::unique_ptr<Allocation>> HostProvider::allocate(size_t bytes,
                                                            const AllocateOptions& options) {
   if (options.device.kind != DeviceKind::kHost)

@@ -12,6 +12,8 @@ class HostProvider final : public MemoryProvider {
  public:
   std::string_view name() const override { return "host"; }
   Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) override;
+  // All of the mappings: what malloc keeps in one is not told apart.
+  Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes) override;
   Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
                                                const AllocateOptions& options) override;
 };

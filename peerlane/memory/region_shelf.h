@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RegionShelf: registrations made for memory that its user did not register, kept for the next
-// time: GPU memory by whole allocations, so that one registration serves all buffers in it; host
-// memory by its very range. Of GPU memory it notices that it was freed, and whatever was allocated
+// time: GPU memory by whole allocations, host memory by whole mappings, so that one registration
+// serves all buffers in it. Of GPU memory it notices that it was freed, and whatever was allocated
 // there anew is registered anew. It never waits: whoever owns it takes registrations back.
 // Thread-safe.
 #pragma once

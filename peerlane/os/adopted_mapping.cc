@@ -218,6 +218,17 @@ const char* mappingKindName(MappingKind kind) {
   return "unknown memory";
 }
 
+Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes) {
+  const auto start = reinterpret_cast<uint64_t>(p);
+  PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, start + bytes));
+  if (lines.empty() || lines.front().start > start || lines.back().end < start + bytes)
+    return std::optional<MappedRange>();
+  for (size_t i = 1; i < lines.size(); ++i)
+    if (lines[i].start != lines[i - 1].end) return std::optional<MappedRange>();
+  return std::optional(MappedRange{reinterpret_cast<std::byte*>(lines.front().start),
+                                   lines.back().end - lines.front().start});
+}
+
 Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
   auto start = reinterpret_cast<uint64_t>(p);
   if (bytes == 0 || start + bytes < start) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "peerlane/core/status.h"
@@ -43,5 +44,13 @@ struct AdoptedMapping {
 // Errors: kInvalidArgument naming the first address that is not mapped, not readable or of another
 // kind; kNotSupported for device and kernel pages.
 Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes);
+
+// Where memory is mapped, side by side.
+struct MappedRange {
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+};
+// All of the mappings that hold [p, p + bytes). Nothing where a part of that is not mapped.
+Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes);
 
 }  // namespace peerlane

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/log.h"
+#include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/process.h"
 
 namespace peerlane::p2p {
@@ -12,6 +14,14 @@ namespace {
 
 // Of p2p-transfer.
 constexpr PortRange kPorts{56800, 56900};
+
+// A container may have no interface at all, not even the loopback's.
+Result<bool> isOnNetwork() {
+  PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+  return std::any_of(interfaces.begin(), interfaces.end(), [](const NetworkInterface& interface) {
+    return interface.up && !interface.addresses.empty();
+  });
+}
 
 }  // namespace
 
@@ -46,7 +56,15 @@ Result<std::shared_ptr<Context>> P2pProcess::makeContext(Gpu gpu, Use use) {
   if (config.ports.last == 0) config.ports = kPorts;
   if (use == Use::kNetwork) config.links = {"tcp"};
   options.config = std::move(config);
-  if (use == Use::kRoots) options.listen = {"auto"};
+  if (use == Use::kRoots) {
+    PEERLANE_ASSIGN(const bool hasNetwork, isOnNetwork());
+    if (hasNetwork)
+      options.listen = {"auto"};
+    else
+      PEERLANE_LOG_WARN(
+          "this process sees no network: only processes that share "
+          "PEERLANE_SOCKET_DIR, or its network namespace, can connect");
+  }
   if (gpu) options.devices = {{DeviceKind::kCuda, *gpu}};
   PEERLANE_ASSIGN(auto made, Context::create(std::move(options)));
   return std::shared_ptr<Context>(std::move(made));

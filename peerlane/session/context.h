@@ -90,13 +90,12 @@ class Context {
   // kPermissionDenied (remote write on read-only memory).
   Result<Region> registerRegion(void* pointer, size_t bytes, Access access);
   // A region that holds memory which nobody registered: one that was made for it before, or a new
-  // one. For GPU memory that is all of the allocation (of VMM memory in chunks, all chunks that
-  // hold it), with at least `access`, so that many buffers share a registration. The library keeps
-  // it, 4096 in all, and lets go of those whose memory was freed; nobody unregisters it. Looking
-  // one up again costs a fraction of a microsecond. Host memory is found by its address alone, and
-  // is for transfers of the CPU and kLocal only: freed and mapped anew it would be the same to us,
-  // but not to a GPU that has pinned it. Offsets are to be taken from Region::data(). Errors: as
-  // registerRegion().
+  // one: of GPU memory all of the allocation (of VMM memory in chunks, all chunks that hold it), of
+  // host memory all of the mapping, with at least `access`, so that many buffers share a
+  // registration. The library keeps 4096, and lets go of those whose memory was freed; nobody
+  // unregisters them. To look one up again costs a fraction of a microsecond. Host memory is for
+  // transfers of the CPU and kLocal only: freed and mapped anew it would be the same to us, but not
+  // to a GPU that has pinned it. Offsets are from Region::data(). Errors: as registerRegion().
   Result<Region> regionOf(const void* pointer, size_t bytes, Access access);
   // Makes and registers memory of the kind peers reach best. Zeroed. Freed by unregister().
   Result<Region> allocate(size_t bytes, const MemoryOptions& options = {});

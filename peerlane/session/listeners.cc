@@ -5,6 +5,20 @@
 #include "peerlane/os/network_interfaces.h"
 
 namespace peerlane {
+namespace {
+
+// Best first: addresses that other hosts know, then those of bridges between containers, which are
+// the same on every host that has some.
+enum class Nearness { kOutside, kContainers, kLoopback };
+
+Nearness nearnessOf(const NetworkInterface& interface) {
+  if (interface.loopback) return Nearness::kLoopback;
+  for (const char* const name : {"docker", "br-", "veth", "virbr", "cni", "podman"})
+    if (interface.name.starts_with(name)) return Nearness::kContainers;
+  return Nearness::kOutside;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Listeners>> Listeners::create(EventLoop& loop, const Config& config,
                                                      const ContextId& id,
@@ -37,9 +51,9 @@ Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const
   PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
   std::vector<SocketAddress> addresses;
   std::string seen;
-  for (const bool loopback : {false, true}) {
+  for (const Nearness wanted : {Nearness::kOutside, Nearness::kContainers, Nearness::kLoopback}) {
     for (const NetworkInterface& interface : interfaces) {
-      if (interface.loopback != loopback || !interface.up) continue;
+      if (nearnessOf(interface) != wanted || !interface.up) continue;
       seen += " " + interface.name;
       if (!config.interfaces.allows(interface.name)) continue;
       for (const SocketAddress& address : interface.addresses)
@@ -60,6 +74,8 @@ Status Listeners::addTcp(const Config& config, const std::string& wanted) {
     PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(wanted));
     addresses.push_back(address);
   }
+  Status failed;
+  bool isReachable = false;
   for (const SocketAddress& address : addresses) {
     const bool anyPort = address.isIp() && address.port() == 0;
     auto socket = anyPort && config.ports.last != 0
@@ -68,12 +84,14 @@ Status Listeners::addTcp(const Config& config, const std::string& wanted) {
     // One of several interfaces may be unusable; the one the user named may not.
     if (!socket.isOk() && wanted == "auto") {
       PEERLANE_LOG_WARN("not listening on {}: {}", address.toString(), socket.status().toString());
+      failed = socket.status();
       continue;
     }
     if (!socket.isOk()) return socket.status().withContext("listen on " + wanted);
     PEERLANE_RETURN_IF_ERROR(add(std::move(*socket)));
+    isReachable = true;
   }
-  return Status::ok();
+  return isReachable ? Status::ok() : failed;
 }
 
 Status Listeners::add(Fd socket) {

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// p2p.h between processes: in containers, with sides that die, with IPv6, before and after a fork.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/os/scratch_folder.h"
+#include "tests/p2p/p2p_pair.h"
+#include "tests/p2p/p2p_sides.h"
+
+namespace peerlane::p2p_test {
+namespace {
+
+constexpr size_t kBytes = (size_t{3} << 20) + 5;
+
+// Messages both ways, and memory of the other side read and written.
+void useAll(const SideLine& line, bool isRoot) {
+  const P2PComm comm = meetOver(line, isRoot);
+  const auto sent = pattern(kBytes, isRoot ? 1 : 2);
+  std::vector<uint8_t> got(kBytes);
+  aclrtStream stream = nullptr;
+  SIDE_OK(P2PHostStreamCreate(&stream));
+  SIDE_OK(P2PRecv(got.data(), kBytes, HCCL_DATA_TYPE_UINT8, comm, stream));
+  SIDE_OK(P2PSend(const_cast<uint8_t*>(sent.data()), kBytes, HCCL_DATA_TYPE_UINT8, comm, nullptr));
+  SIDE_OK(P2PHostStreamSynchronize(stream, kSoonMs));
+  SIDE_CHECK(got == pattern(kBytes, isRoot ? 2 : 1));
+  void* shared = nullptr;
+  SIDE_OK(P2PAllocHostMem(&shared, kBytes, P2P_NUMA_ANY));
+  std::vector<uint8_t> heap = sent;
+  std::memcpy(shared, sent.data(), kBytes);
+  for (void* const memory : {shared, static_cast<void*>(heap.data())}) {
+    P2pSegmentInfo own;
+    SIDE_OK(P2PRegisterHostMem(memory, kBytes, &own, P2P_SEGMENT_READ_WRITE));
+    line.send(own);
+    line.send(memory);
+    const auto far = line.receive<P2pSegmentInfo>();
+    auto* const base = line.receive<uint8_t*>();
+    SIDE_OK(P2PImportHostSegment(far));
+    SIDE_OK(P2PGet(base, got.data(), kBytes, HCCL_DATA_TYPE_UINT8, comm, nullptr));
+    SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+    SIDE_CHECK(got == pattern(kBytes, isRoot ? 2 : 1));
+    line.meet();
+    got[0] = 0xab;
+    SIDE_OK(P2PPut(got.data(), base + 100, 1, HCCL_DATA_TYPE_UINT8, comm, nullptr));
+    SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+    line.meet();
+    SIDE_CHECK(static_cast<uint8_t*>(memory)[100] == 0xab);
+    SIDE_OK(P2PUnimportSegment(far));
+    SIDE_OK(P2PUnregisterMem(&own, kSoonMs));
+  }
+  SIDE_OK(P2PFreeHostMem(shared));
+  SIDE_OK(P2PHostStreamDestroy(stream));
+  line.meet();
+  SIDE_OK(P2PCommDestroy(comm));
+}
+void useAllAsRoot(const SideLine& line) {
+  useAll(line, true);
+}
+void useAllAsClient(const SideLine& line) {
+  useAll(line, false);
+}
+
+TEST(P2pProcesses, SendAndCopy) {
+  EXPECT_TRUE(runSides(useAllAsRoot, useAllAsClient));
+}
+
+// TODO item "containers": each side sees other processes and other IPC objects.
+TEST(P2pProcesses, InContainersWithPidAndIpcNamespacesOfTheirOwn) {
+  const int namespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
+  if (!mayUnshare(namespaces)) GTEST_SKIP() << "this system allows no namespaces";
+  EXPECT_TRUE(runSides(useAllAsRoot, useAllAsClient, {.namespaces = namespaces}));
+}
+
+// And no network in common: a shared directory is the only way to each other.
+TEST(P2pProcesses, InContainersThatShareADirectoryAlone) {
+  const int namespaces = CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET;
+  if (!mayUnshare(namespaces)) GTEST_SKIP() << "this system allows no namespaces";
+  const ScratchFolder folder;
+  EXPECT_TRUE(runSides(useAllAsRoot, useAllAsClient,
+                       {.namespaces = namespaces, .socketDirectory = folder.path()}));
+}
+
+// TODO item "IPv6".
+TEST(P2pProcesses, OverIpv6) {
+  const auto over = [](bool isRoot) {
+    return [isRoot](const SideLine& line) {
+      ::setenv("P2P_IF_IP", "::1", 1);
+      const P2PComm comm = meetOver(line, isRoot, P2P_BIDIRECTIONAL, P2P_LINK_ROCE);
+      uint64_t word = isRoot ? 5 : 0;
+      SIDE_OK(isRoot ? P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, comm, nullptr)
+                     : P2PRecv(&word, 1, HCCL_DATA_TYPE_INT64, comm, nullptr));
+      SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+      SIDE_CHECK(word == 5);
+      line.meet();
+    };
+  };
+  EXPECT_TRUE(runSides(over(true), over(false)));
+}
+
+TEST(P2pProcesses, TheEnvironmentIsThatOfTheOriginal) {
+  const auto check = [](const SideLine&) {
+    HcclRootInfo root;
+    // Nothing of it is free, so the range is what is looked at.
+    ::setenv("P2P_PORT_RANGE", "70000", 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_PARA);
+    SIDE_CHECK(std::strstr(P2PGetLastError(), "P2P_PORT_RANGE") != nullptr);
+    ::setenv("P2P_PORT_RANGE", "56850-56899", 1);
+    ::setenv("P2P_IF_IP", "not an address", 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_PARA);
+    SIDE_CHECK(std::strstr(P2PGetLastError(), "P2P_IF_IP") != nullptr);
+    ::unsetenv("P2P_IF_IP");
+    ::setenv("IF_IP_DEFAULT", "127.0.0.1", 1);
+    SIDE_OK(P2PGetRootInfo(&root));
+    ::alarm(0);
+  };
+  EXPECT_TRUE(runSides(check, [](const SideLine&) {}));
+}
+
+// The other side is there when it connects and gone when the root looks.
+TEST(P2pProcesses, ASideThatIsGoneBeforeItIsAccepted) {
+  const auto root = [](const SideLine& line) {
+    HcclRootInfo info;
+    SIDE_OK(P2PGetRootInfo(&info));
+    line.send(info);
+    line.awaitEnd();
+    P2PCommInitOptions options;
+    options.timeoutMs = 3000;
+    P2PComm comm = nullptr;
+    const HcclResult result =
+        P2PCommInitRootInfo(&info, P2P_RECEIVER, P2P_LINK_AUTO, &comm, &options);
+    SIDE_CHECK(result == HCCL_E_REMOTE || result == HCCL_E_TIMEOUT);
+    SIDE_OK(P2PGetRootInfo(&info));  // and the next one is not disturbed
+    SIDE_OK(P2PCancelRootInfo(&info));
+  };
+  const auto client = [](const SideLine& line) {
+    const auto info = line.receive<HcclRootInfo>();
+    P2PCommInitOptions options;
+    options.timeoutMs = 300;
+    P2PComm comm = nullptr;
+    // It connects; nobody accepts.
+    SIDE_CHECK(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options) !=
+               HCCL_SUCCESS);
+    ::_exit(0);
+  };
+  EXPECT_TRUE(runSides(root, client));
+}
+
+TEST(P2pProcesses, ASideThatIsKilledIsReported) {
+  const auto survivor = [](const SideLine& line) {
+    const P2PComm comm = meetOver(line, true);
+    std::vector<uint8_t> got(1 << 20);
+    SIDE_OK(P2PRecv(got.data(), got.size(), HCCL_DATA_TYPE_UINT8, comm, nullptr));
+    const auto victim = line.receive<pid_t>();
+    ::kill(victim, SIGKILL);
+    SIDE_CHECK(P2PCommSynchronize(comm, kSoonMs) == HCCL_E_REMOTE);
+    HcclResult error = HCCL_SUCCESS;
+    SIDE_OK(P2PGetCommAsyncError(comm, &error));
+    SIDE_CHECK(error == HCCL_E_REMOTE);
+    int seconds = 0;
+    SIDE_OK(P2PGetCommHeartbeat(comm, &seconds));
+    SIDE_CHECK(seconds == -1);
+    SIDE_OK(P2PCommDestroy(comm));
+  };
+  const auto victim = [](const SideLine& line) {
+    const P2PComm comm = meetOver(line, false);
+    (void)comm;
+    line.send(::getpid());
+    for (;;) ::pause();
+  };
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  const pid_t one = startSide(survivor, fds[0], fds[1], {});
+  const pid_t two = startSide(victim, fds[1], fds[0], {});
+  const auto deadline = child::Clock::now() + std::chrono::seconds(60);
+  EXPECT_EQ(child::collect(one, deadline), 0);
+  EXPECT_EQ(child::collect(two, deadline), 128 + SIGKILL);
+  ::close(fds[0]);
+  ::close(fds[1]);
+}
+
+// Whoever used the library and forks has children that begin anew.
+TEST(P2pProcesses, AChildBeginsAnew) {
+  const Pair pair;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    SIDE_CHECK(P2PCommDestroy(pair.root()) == HCCL_E_NOT_FOUND);
+    {
+      const Pair own;
+      uint64_t word = 9, got = 0;
+      SIDE_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, own.root(), nullptr));
+      SIDE_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, own.client(), nullptr));
+      SIDE_OK(P2PCommSynchronize(own.client(), kSoonMs));
+      SIDE_CHECK(got == 9);
+    }
+    ::_exit(0);
+  }
+  EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
+  uint64_t word = 9, got = 0;
+  P2P_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair.root(), nullptr));
+  P2P_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, pair.client(), nullptr));
+  P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
+  EXPECT_EQ(got, 9u);
+}
+
+}  // namespace
+}  // namespace peerlane::p2p_test
