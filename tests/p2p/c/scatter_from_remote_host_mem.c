@@ -42,9 +42,9 @@ static void second(const Side* side) {
               "counts is NULL");
   P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 0, comm, NULL), HCCL_E_PARA,
               "no dstBufs");
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, HCCL_DATA_TYPE_RESERVED, 1, comm,
-                                          NULL),
-              HCCL_E_PARA, "dataType is 18");
+  P2P_REFUSED(
+      P2PScatterFromRemoteHostMem(far, pieces, counts, HCCL_DATA_TYPE_RESERVED, 1, comm, NULL),
+      HCCL_E_PARA, "dataType is 18");
   P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 1, NULL, NULL),
               HCCL_E_NOT_FOUND, "communicator");
   void* const kept = pieces[2];

@@ -7,18 +7,18 @@
 
 #include "tests/p2p/c/c_sides.h"
 
-static const size_t sizes[] = {1,           3,          4095, 4097, (size_t)73 << 10,
-                               (2u << 20) + 13, (size_t)9 << 20};
+static const size_t sizes[] = {
+    1, 3, 4095, 4097, (size_t)73 << 10, (2u << 20) + 13, (size_t)9 << 20};
 #define SIZES (sizeof sizes / sizeof sizes[0])
 
 static const struct {
   HcclDataType type;
   size_t bytes;
-} types[] = {{HCCL_DATA_TYPE_INT8, 1},    {HCCL_DATA_TYPE_INT16, 2},   {HCCL_DATA_TYPE_INT32, 4},
-             {HCCL_DATA_TYPE_FP16, 2},    {HCCL_DATA_TYPE_FP32, 4},    {HCCL_DATA_TYPE_INT64, 8},
-             {HCCL_DATA_TYPE_UINT64, 8},  {HCCL_DATA_TYPE_UINT8, 1},   {HCCL_DATA_TYPE_UINT16, 2},
-             {HCCL_DATA_TYPE_UINT32, 4},  {HCCL_DATA_TYPE_FP64, 8},    {HCCL_DATA_TYPE_BFP16, 2},
-             {HCCL_DATA_TYPE_INT128, 16}, {HCCL_DATA_TYPE_HIF8, 1},    {HCCL_DATA_TYPE_FP8E4M3, 1},
+} types[] = {{HCCL_DATA_TYPE_INT8, 1},    {HCCL_DATA_TYPE_INT16, 2},  {HCCL_DATA_TYPE_INT32, 4},
+             {HCCL_DATA_TYPE_FP16, 2},    {HCCL_DATA_TYPE_FP32, 4},   {HCCL_DATA_TYPE_INT64, 8},
+             {HCCL_DATA_TYPE_UINT64, 8},  {HCCL_DATA_TYPE_UINT8, 1},  {HCCL_DATA_TYPE_UINT16, 2},
+             {HCCL_DATA_TYPE_UINT32, 4},  {HCCL_DATA_TYPE_FP64, 8},   {HCCL_DATA_TYPE_BFP16, 2},
+             {HCCL_DATA_TYPE_INT128, 16}, {HCCL_DATA_TYPE_HIF8, 1},   {HCCL_DATA_TYPE_FP8E4M3, 1},
              {HCCL_DATA_TYPE_FP8E5M2, 1}, {HCCL_DATA_TYPE_FP8E8M0, 1}};
 #define TYPES (sizeof types / sizeof types[0])
 #define ELEMENTS 333

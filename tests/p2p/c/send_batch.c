@@ -30,8 +30,7 @@ static void refuse(P2PComm comm) {
   P2P_REFUSED(P2PSendBatch(buffers, counts, type, 0, comm, NULL), HCCL_E_PARA, "no sendBufs");
   P2P_REFUSED(P2PSendBatch(buffers, counts, HCCL_DATA_TYPE_RESERVED, 1, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
-  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, NULL, NULL), HCCL_E_NOT_FOUND,
-              "communicator");
+  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, NULL, NULL), HCCL_E_NOT_FOUND, "communicator");
   P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, comm, &byte), HCCL_E_PARA,
               "P2PHostStreamCreate");
 }
@@ -53,9 +52,8 @@ static void each(const Side* side) {
       else
         memset(memory[i], 0, lengthOf(i));
     }
-    P2P_OK(side->isFirst
-               ? P2PSendBatch(buffers, counts, HCCL_DATA_TYPE_FP32, pieces, comm, NULL)
-               : P2PRecvBatch(buffers, counts, HCCL_DATA_TYPE_FP32, pieces, comm, NULL));
+    P2P_OK(side->isFirst ? P2PSendBatch(buffers, counts, HCCL_DATA_TYPE_FP32, pieces, comm, NULL)
+                         : P2PRecvBatch(buffers, counts, HCCL_DATA_TYPE_FP32, pieces, comm, NULL));
     memset(buffers, 0, PIECES * sizeof *buffers);
     memset(counts, 0, PIECES * sizeof *counts);
     P2P_OK(P2PCommSynchronize(comm, SOON_MS));
