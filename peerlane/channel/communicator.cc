@@ -128,6 +128,14 @@ Result<Transfer> Communicator::recvBatch(Rank from, std::span<const MessageBlock
                                          const MessageOptions& options) {
   return core_->post(wantedOf(from, false, blocks), options);
 }
+Result<Transfer> Communicator::sendList(Rank to, std::span<const MessageBlock> pieces,
+                                        const MessageOptions& options) {
+  return core_->postList(wantedOf(to, true, pieces), options);
+}
+Result<Transfer> Communicator::recvList(Rank from, std::span<const MessageBlock> pieces,
+                                        const MessageOptions& options) {
+  return core_->postList(wantedOf(from, false, pieces), options);
+}
 Result<Transfer> Communicator::send(Rank to, std::span<const std::byte> bytes,
                                     const MessageOptions& options) {
   const auto wanted = wantedOf(to, true, bytes);

@@ -122,7 +122,7 @@ Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
   if (messages.empty()) return invalid("a list without messages; need at least one");
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
-  if (options.deviceStream) return postOnStream(messages, options);
+  if (options.deviceStream) return postOnStream(messages, options, &CommunicatorCore::postOn);
   const Protocol protocol = options.protocol.value_or(options_.protocol);
   auto batch =
       std::make_shared<MessageBatch>(shared_from_this(), first_->progress(), first_->metrics());
@@ -169,7 +169,7 @@ Result<bool> CommunicatorCore::isByGet(const Wanted& wanted, Protocol protocol) 
 }
 
 Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages,
-                                                const MessageOptions& options) {
+                                                const MessageOptions& options, PostOn how) {
   if (options.stream != nullptr)
     return invalid("a message has one stream: a host stream or a device stream");
   const DeviceExecutors& devices = first_->devices();
@@ -181,13 +181,13 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
   };
   const bool hasOthers = devices.size() > 1;
   if (!hasOthers || std::none_of(messages.begin(), messages.end(), isElsewhere)) {
-    auto posted = postOn(nullptr, messages, options);
+    auto posted = (this->*how)(nullptr, messages, options);
     // Nothing was posted.
     if (posted.isOk() || !hasOthers || posted.status().code() != Code::kInvalidArgument)
       return posted;
   }
   PEERLANE_ASSIGN(DeviceExecutor* const executor, first_->executorOf(options.deviceStream));
-  return postOn(executor, messages, options);
+  return (this->*how)(executor, messages, options);
 }
 
 // `executor`: none means the first one's.
@@ -218,6 +218,55 @@ Result<Transfer> CommunicatorCore::postOn(DeviceExecutor* executor,
                       record.get()});
   }
   return postMessages(shared_from_this(), posted, options.deviceStream, options.timeout);
+}
+
+Result<Transfer> CommunicatorCore::postList(std::span<const Wanted> pieces,
+                                            const MessageOptions& options) {
+  const auto empty = std::find_if(pieces.begin(), pieces.end(),
+                                  [](const Wanted& piece) { return piece.bytes == 0; });
+  if (empty != pieces.end())
+    return invalid("piece " + std::to_string(empty - pieces.begin()) +
+                   " of a list has no bytes; each has at least one");
+  if (!options.deviceStream) return post(pieces, options);
+  PEERLANE_RETURN_IF_ERROR(usable());
+  if (pieces.empty()) return invalid("a list without pieces; need at least one");
+  if (pieces.size() > PieceNames::kMostPieces)
+    return invalid("a list of " + std::to_string(pieces.size()) + " pieces; on streams at most " +
+                   std::to_string(PieceNames::kMostPieces) + ", so post several lists");
+  const Protocol protocol = options.protocol.value_or(Protocol::kAuto);
+  if (protocol != Protocol::kAuto && protocol != Protocol::kPut)
+    return Status(Code::kNotSupported, "lists on streams go by auto or put");
+  if (closed_.load(std::memory_order_acquire))
+    return Status(Code::kClosed, "the communicator was closed by this side");
+  return postOnStream(pieces, options, &CommunicatorCore::postListOn);
+}
+
+Result<Transfer> CommunicatorCore::postListOn(DeviceExecutor* executor,
+                                              std::span<const Wanted> pieces,
+                                              const MessageOptions& options) {
+  const bool isSend = pieces.front().isSend;
+  PEERLANE_ASSIGN(Pair * pair, pairOf(pieces.front().rank));
+  PEERLANE_RETURN_IF_ERROR(checkDevice(*pair));
+  DeviceLane& lane = *pair->device;
+  PEERLANE_RETURN_IF_ERROR(lane.health());
+  const auto list = std::make_shared<PostedList>(isSend, pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Wanted& piece = pieces[i];
+    const Status status = checkRegion(*first_, *piece.region, piece.offset, piece.bytes);
+    if (!status.isOk()) return status.withContext("piece " + std::to_string(i) + " of a list");
+    PEERLANE_RETURN_IF_ERROR(list->add(*piece.region->record(), piece.offset, piece.bytes));
+  }
+  PEERLANE_RETURN_IF_ERROR(list->close());
+  PEERLANE_ASSIGN(const DeviceLane::Runner* const runner,
+                  lane.runnerOn(executor == nullptr ? lane.executor() : *executor));
+  RegionRecord* const region = list->regions().front();
+  const PostedMessage posted{
+      &lane,
+      runner,
+      {.isSend = isSend, .region = region, .bytes = list->bytes(), .list = list.get()},
+      region,
+      list};
+  return postMessages(shared_from_this(), {&posted, 1}, options.deviceStream, options.timeout);
 }
 
 Status CommunicatorCore::checkDevice(const Pair& pair) {

@@ -44,6 +44,8 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Status usable() const;
   Peer peer(Rank rank) const;
   Result<Transfer> post(std::span<const Wanted> messages, const MessageOptions& options);
+  // The messages are the pieces of one: all with the same rank, in the same direction.
+  Result<Transfer> postList(std::span<const Wanted> pieces, const MessageOptions& options);
   Status prepare(Rank rank, std::span<const Region> regions, std::chrono::nanoseconds timeout);
   std::string explain(Rank rank) const;
   void close();
@@ -80,9 +82,16 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Result<Pair*> pairOf(Rank rank) const;
   static Status checkDevice(const Pair& pair);
   static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
-  Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
+  // How messages are posted on streams of one GPU: postOn() or postListOn().
+  using PostOn = Result<Transfer> (CommunicatorCore::*)(DeviceExecutor* executor,
+                                                        std::span<const Wanted> messages,
+                                                        const MessageOptions& options);
+  Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options,
+                                PostOn how);
   Result<Transfer> postOn(DeviceExecutor* executor, std::span<const Wanted> messages,
                           const MessageOptions& options);
+  Result<Transfer> postListOn(DeviceExecutor* executor, std::span<const Wanted> pieces,
+                              const MessageOptions& options);
   Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
   Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,
                              MessageItem& item) const;
