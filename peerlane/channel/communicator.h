@@ -158,8 +158,8 @@ class Communicator {
   // on streams (MessageOptions::deviceStream), also in graphs; a communicator of kGet posts lists
   // by put, too, but its prepare() is for gets. Without a device stream it is what sendBatch and
   // recvBatch do: a message per piece.
-  // Errors: as those, and on streams kInvalidArgument (more than 4096 pieces, received into more
-  // than 256 regions), kNotSupported (a protocol other than kAuto and kPut is named).
+  // Errors: as those, and kInvalidArgument (more than 4096 pieces; on streams: received into more
+  // than 256 regions), kNotSupported (on streams: a protocol other than kAuto and kPut is named).
   Result<Transfer> sendList(Rank to, std::span<const MessageBlock> pieces,
                             const MessageOptions& options = {});
   Result<Transfer> recvList(Rank from, std::span<const MessageBlock> pieces,
@@ -180,6 +180,8 @@ class Communicator {
     Group& recv(Rank from, const Region& region, uint64_t offset, uint64_t bytes);
     Group& send(Rank to, std::span<const std::byte> bytes);
     Group& recv(Rank from, std::span<std::byte> bytes);
+    Group& sendList(Rank to, std::span<const MessageBlock> pieces);
+    Group& recvList(Rank from, std::span<const MessageBlock> pieces);
     // Posts everything or, on an error, nothing. The group is empty afterwards. Thread: one at a
     // time per group.
     Result<Transfer> post(const MessageOptions& options = {});
@@ -195,7 +197,11 @@ class Communicator {
       uint64_t offset = 0;
       std::byte* address = nullptr;  // unregistered
       uint64_t bytes = 0;
+      bool isList = false;
+      std::vector<Region> regions{};  // of a list, one for each piece, which point there
+      std::vector<MessageBlock> pieces{};
     };
+    Group& addList(Rank rank, bool isSend, std::span<const MessageBlock> pieces);
     explicit Group(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}
     std::shared_ptr<CommunicatorCore> core_;
     std::vector<Message> messages_;

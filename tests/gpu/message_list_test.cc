@@ -281,6 +281,59 @@ TEST(StreamLists, BothWaysAtOnce) {
   }));
 }
 
+// In groups on one stream, both ways, more lists than slots, in orders that differ, beside other
+// messages.
+TEST(StreamLists, InGroups) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
+    constexpr size_t kLists = 10, kShort = 500, kLong = 60000;
+    const Layout layout = Layout::random(50, 400, 31);
+    const size_t listed = layout.end() + 64, each = listed + kShort + kLong;
+    for (int round = 0; round < 6; ++round) {
+      const auto seed = static_cast<uint32_t>(100 * round);
+      fill(side.out.data(), kLists * each, seed + static_cast<uint32_t>(index));
+      clear(side.in.data(), kLists * each, kBefore);
+      line.meet();
+      auto group = side.ranks->group();
+      const auto add = [&](bool sends) {
+        for (size_t i = 0; i < kLists; ++i) {
+          std::vector<MessageBlock> blocks =
+              sends ? layout.sent(side.out) : layout.received(side.in);
+          for (MessageBlock& block : blocks) block.offset += i * each;
+          sends ? group.sendList(side.other, blocks) : group.recvList(side.other, blocks);
+          for (const auto& [at, bytes] :
+               {std::pair{i * each + listed, kShort}, {i * each + listed + kShort, kLong}})
+            sends ? group.send(side.other, side.out, at, bytes)
+                  : group.recv(side.other, side.in, at, bytes);
+        }
+      };
+      add(index == 0);
+      add(index != 0);
+      must(must(group.post(side.on()), "group").wait(kPatience), "wait");
+      std::vector<unsigned char> source(kLists * each);
+      fill(source.data(), source.size(), seed + side.other);
+      const auto seen = bytesOf(side.in, kLists * each);
+      for (size_t i = 0; i < kLists; ++i) {
+        const size_t at = i * each;
+        for (const Layout::Piece& piece : layout.pieces)
+          EXPECT_EQ(std::memcmp(&seen[at + piece.to], &source[at + piece.from], piece.bytes), 0)
+              << "round " << round << ", list " << i;
+        EXPECT_EQ(std::memcmp(&seen[at + listed], &source[at + listed], kShort + kLong), 0)
+            << "round " << round << ", message " << i;
+      }
+      line.meet();
+    }
+    // Without a stream of a GPU, too; and a list that cannot be leaves the group unposted.
+    auto group = side.ranks->group();
+    group.recvList(side.other, layout.received(side.in))
+        .sendList(side.other, layout.sent(side.out));
+    must(must(group.post(), "group").wait(kPatience), "wait");
+    group.send(side.other, side.out, 0, 8).sendList(side.other, {});
+    EXPECT_EQ(group.post(side.on()).status().code(), Code::kInvalidArgument);
+    line.meet();
+  }));
+}
+
 // One side is far ahead: so many long lists that the GPU's memory for them is full.
 TEST(StreamLists, ManyWaitForTheOtherSide) {
   PEERLANE_NEEDS_GPUS(1);
