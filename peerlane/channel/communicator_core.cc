@@ -468,12 +468,12 @@ std::string CommunicatorCore::explain(Rank rank) const {
                                   : "through a staging ring of at most " +
                                         std::to_string(pair.ground.ringBytes) + " bytes");
   if (pair.device)
-    text +=
-        line("on streams of ",
-             pair.device->executor().device().toString() + ": up to " +
-                 std::to_string(DeviceArea::kEagerBytes) + " bytes through the inbox; longer: " +
-                 (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies"
-                                                      : "put, the sender's stream copies"));
+    text += line(
+        "on streams of ",
+        pair.device->executor().device().toString() + ": up to " +
+            std::to_string(DeviceArea::kEagerBytes) + " bytes through the inbox; longer: " +
+            (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies; lists: put"
+                                                 : "put, the sender's stream copies, also lists"));
   text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +
