@@ -206,15 +206,18 @@ Communicator::Group& Communicator::Group::addList(Rank rank, bool isSend,
   message.regions.reserve(pieces.size());
   for (const MessageBlock& piece : pieces) {
     message.regions.push_back(piece.region == nullptr ? Region() : *piece.region);
-    message.pieces.push_back({&message.regions.back(), piece.offset, piece.bytes});
+    message.pieces.push_back({nullptr, piece.offset, piece.bytes});
   }
   messages_.push_back(std::move(message));
   return *this;
 }
 
 Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
-  const std::vector<Message> messages = std::move(messages_);
+  std::vector<Message> messages = std::move(messages_);
   messages_.clear();
+  for (Message& message : messages)
+    for (size_t i = 0; i < message.pieces.size(); ++i)
+      message.pieces[i].region = &message.regions[i];
   std::vector<CommunicatorCore::Wanted> wanted;
   wanted.reserve(messages.size());
   for (const Message& message : messages)

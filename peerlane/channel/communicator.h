@@ -198,8 +198,8 @@ class Communicator {
       std::byte* address = nullptr;  // unregistered
       uint64_t bytes = 0;
       bool isList = false;
-      std::vector<Region> regions{};  // of a list, one for each piece, which point there
-      std::vector<MessageBlock> pieces{};
+      std::vector<MessageBlock> pieces{};  // of a list, whose regions are these
+      std::vector<Region> regions{};
     };
     Group& addList(Rank rank, bool isSend, std::span<const MessageBlock> pieces);
     explicit Group(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}
