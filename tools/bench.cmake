@@ -32,6 +32,7 @@ if(PEERLANE_HAS_CUDA AND NOT PEERLANE_SOFTWARE_GPU)
     bench_gpu_connect.cc
     bench_gpu_contest.cc
     bench_gpu_copy.cc
+    bench_gpu_lists.cc
     bench_gpu_memory.cc
     bench_gpu_messages.cc
     bench_gpu_pair.cc

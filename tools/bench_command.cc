@@ -97,8 +97,8 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
 void describeGpus(CLI::App* command, bench::BenchOptions& options) {
   command
       ->add_option("--device", options.device,
-                   "host; or cuda, cuda:I, cuda:I,cuda:J: put, get, sendrecv, connect, pingpong "
-                   "between GPUs")
+                   "host; or cuda, cuda:I, cuda:I,cuda:J: put, get, sendrecv, batch (also as one "
+                   "list), connect, pingpong between GPUs")
       ->capture_default_str();
   command->add_flag("--suite", options.suite, "GPUs: the whole table of what must be reached");
   command->add_option("--window", options.window, "GPUs: messages in flight")

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "peerlane/core/text.h"
+#include "tools/bench_gpu_lists.h"
 #include "tools/bench_gpu_suite.h"
 #include "tools/bench_gpu_tune.h"
 
@@ -50,6 +51,8 @@ uint64_t regionBytesFor(const BenchOptions& options) {
   if (!options.tuneFile.empty()) return gpuTuneRegionBytes();
   if (isWholeTable(options)) return gpuSuiteRegionBytes();
   uint64_t most = 1 << 20;
+  if (options.operation == "batch")
+    return std::max(most, gpuListBytes(options.blocks, options.blockBytes));
   if (!isCopy(options)) return std::max(most, options.endBytes);
   for (const uint64_t bytes : sweep(options)) {
     const GpuCase what = caseOf(options, bytes);
@@ -89,12 +92,21 @@ Status runMessages(GpuPair& pair, const BenchOptions& options, GpuReport& report
   return Status::ok();
 }
 
+// The same list both ways; the raw limit is that of both.
+Status runBatches(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
+  for (const bool asOne : {false, true})
+    PEERLANE_RETURN_IF_ERROR(addGpuListRow(pair, options.blocks, options.blockBytes, asOne,
+                                           options.ceiling, {}, report, options.samples));
+  return Status::ok();
+}
+
 Status dispatch(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
   if (!options.tuneFile.empty()) return runGpuTune(pair, options.tuneFile, report);
   if (isWholeTable(options)) return runGpuSuite(pair, !options.suite, report);
   if (isCopy(options)) return runCopies(pair, options, report);
   if (options.operation == "connect")
     return addGpuConnectRows(pair, samplesFor(options, 8), report);
+  if (options.operation == "batch") return runBatches(pair, options, report);
   if (options.operation == "sendrecv") return runMessages(pair, options, report);
   for (const uint64_t bytes : sweep(options))
     PEERLANE_RETURN_IF_ERROR(addGpuPingpongRow(pair, bytes, true, options.ceiling, report));

@@ -10,6 +10,7 @@
 
 #include "tools/bench_gpu_connect.h"
 #include "tools/bench_gpu_copy.h"
+#include "tools/bench_gpu_lists.h"
 #include "tools/bench_gpu_messages.h"
 #include "tools/bench_gpu_pingpong.h"
 #include "tools/bench_gpu_side.h"
@@ -189,6 +190,10 @@ Status Child::answerOnSide(const BenchMessage& message) {
     case kGpuMessages: {
       PEERLANE_ASSIGN(const GpuPingpong request, message.as<GpuPingpong>());
       return serveGpuMessages(*side_, pipe_, request);
+    }
+    case kGpuLists: {
+      PEERLANE_ASSIGN(const GpuList request, message.as<GpuList>());
+      return serveGpuLists(*side_, pipe_, request);
     }
     default:
       return Status(Code::kInternal,

@@ -43,6 +43,7 @@ enum GpuBenchKind : uint32_t {
   kGpuDropExtra,     // kReady
   kGpuPingpong,      // GpuPingpong; kReady
   kGpuMessages,      // GpuPingpong; kReady twice
+  kGpuLists,         // GpuList; kReady twice
   kGpuEnd,           // lets go of the parent's memory; kReady
 };
 
@@ -98,6 +99,15 @@ struct GpuPingpong {
   uint64_t samples = 0;
   uint64_t perGraph = 0;                // rounds in a graph; 0: launched one by one
   Protocol protocol = Protocol::kAuto;  // of messages
+};
+
+struct GpuList {
+  bool asOne = false;  // one message, not one for each piece
+  uint64_t pieces = 0;
+  uint64_t pieceBytes = 0;
+  uint64_t rounds = 0;  // in one sample
+  uint64_t warmup = 0;  // samples
+  uint64_t samples = 0;
 };
 
 // Looks until `reached` or the end of patience. kTimeout names `what`; kCancelled when `stop` said

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "peerlane/core/text.h"
+#include "tools/bench_gpu_lists.h"
 #include "tools/bench_gpu_messages.h"
 
 namespace peerlane::bench {
@@ -245,7 +246,10 @@ Status Suite::messages() {
           addGpuMessageRow(pair_, bytes, inGraph, !ceilingsOnly_, target, report_));
     }
   }
-  return Status::ok();
+  if (ceilingsOnly_) return Status::ok();
+  report_.section("send and receive on streams: many pieces");
+  return addGpuListRow(pair_, 128, 512 * kKiB, /*asOne=*/true, /*withCeiling=*/true,
+                       {GpuGoal::kGbps, 340}, report_);
 }
 
 Status Suite::postingRow(const GpuCase& what, const char* how, double most) {
@@ -435,6 +439,31 @@ Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOu
   row.row.bytes = bytes;
   row.row.isLatency = true;
   row.row.ceilingBy = "naive kernels";
+  row.target = target;
+  row.failure = times.status();
+  if (times.isOk()) {
+    row.row.outcome.ours = std::move(times->ours);
+    row.row.outcome.ceiling = std::move(times->ceiling);
+    row.row.outcome.wrong = times->wrong;
+  }
+  report.add(std::move(row));
+  return times.status();
+}
+
+Status addGpuListRow(GpuPair& pair, uint64_t pieces, uint64_t pieceBytes, bool asOne,
+                     bool withCeiling, const GpuTarget& target, GpuReport& report,
+                     uint64_t samples) {
+  auto times = measureGpuLists(pair, pieces, pieceBytes, asOne, withCeiling, samples);
+  GpuRow row;
+  row.name = std::string(asOne ? "list" : "batch") + " of " + std::to_string(pieces) + " x " +
+             formatByteSize(pieceBytes) + ", " + (asOne ? "one message" : "a message each");
+  row.row.operation = asOne ? "sendlist" : "batch";
+  row.row.link = pair.link();
+  row.row.memory = pair.side().setup().byCudaMalloc ? "cudamalloc" : "vmm";
+  row.row.engine = engineName(Engine::kAuto);
+  row.row.bytes = pieces * pieceBytes;
+  row.row.blocks = pieces;
+  row.row.ceilingBy = "gather kernel";
   row.target = target;
   row.failure = times.status();
   if (times.isOk()) {

@@ -37,4 +37,9 @@ Status addGpuMessageRow(GpuPair& pair, uint64_t bytes, bool inGraph, bool withOu
                         const GpuTarget& target, GpuReport& report, uint64_t samples = 0,
                         Protocol protocol = Protocol::kAuto);
 
+// Many pieces by send and receive on streams: as one message, or as a message each.
+Status addGpuListRow(GpuPair& pair, uint64_t pieces, uint64_t pieceBytes, bool asOne,
+                     bool withCeiling, const GpuTarget& target, GpuReport& report,
+                     uint64_t samples = 0);
+
 }  // namespace peerlane::bench

@@ -130,10 +130,10 @@ Status completeForGpus(BenchOptions& options) {
     if (options.suite || !options.tuneFile.empty() || options.ceiling) return Status::ok();
     return invalid("the operation is missing; or one of --suite, --ceiling, --tune FILE");
   }
-  if (options.operation == "batch" || options.operation == "post")
+  if (options.operation == "post")
     return Status(Code::kNotSupported, "bench " + options.operation +
-                                           " is not there for GPUs; put, get, sendrecv, connect "
-                                           "and pingpong are");
+                                           " is not there for GPUs; put, get, sendrecv, batch, "
+                                           "connect and pingpong are");
   PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   if (options.prepared && options.indexed)

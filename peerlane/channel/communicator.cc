@@ -128,6 +128,18 @@ Result<Transfer> Communicator::recvBatch(Rank from, std::span<const MessageBlock
                                          const MessageOptions& options) {
   return core_->post(wantedOf(from, false, blocks), options);
 }
+Result<Transfer> Communicator::sendList(Rank to, std::span<const MessageBlock> pieces,
+                                        const MessageOptions& options) {
+  const CommunicatorCore::Wanted wanted{
+      .rank = to, .isSend = true, .isList = true, .pieces = pieces};
+  return core_->post({&wanted, 1}, options);
+}
+Result<Transfer> Communicator::recvList(Rank from, std::span<const MessageBlock> pieces,
+                                        const MessageOptions& options) {
+  const CommunicatorCore::Wanted wanted{
+      .rank = from, .isSend = false, .isList = true, .pieces = pieces};
+  return core_->post({&wanted, 1}, options);
+}
 Result<Transfer> Communicator::send(Rank to, std::span<const std::byte> bytes,
                                     const MessageOptions& options) {
   const auto wanted = wantedOf(to, true, bytes);
@@ -149,26 +161,63 @@ Communicator::Group Communicator::group() {
 
 Communicator::Group& Communicator::Group::send(Rank to, const Region& region, uint64_t offset,
                                                uint64_t bytes) {
-  messages_.push_back({to, true, true, region, offset, nullptr, bytes});
+  messages_.push_back({.rank = to,
+                       .isSend = true,
+                       .registered = true,
+                       .region = region,
+                       .offset = offset,
+                       .bytes = bytes});
   return *this;
 }
 Communicator::Group& Communicator::Group::recv(Rank from, const Region& region, uint64_t offset,
                                                uint64_t bytes) {
-  messages_.push_back({from, false, true, region, offset, nullptr, bytes});
+  messages_.push_back({.rank = from,
+                       .isSend = false,
+                       .registered = true,
+                       .region = region,
+                       .offset = offset,
+                       .bytes = bytes});
   return *this;
 }
 Communicator::Group& Communicator::Group::send(Rank to, std::span<const std::byte> bytes) {
-  messages_.push_back({to, true, false, {}, 0, const_cast<std::byte*>(bytes.data()), bytes.size()});
+  messages_.push_back({.rank = to,
+                       .isSend = true,
+                       .address = const_cast<std::byte*>(bytes.data()),
+                       .bytes = bytes.size()});
   return *this;
 }
 Communicator::Group& Communicator::Group::recv(Rank from, std::span<std::byte> bytes) {
-  messages_.push_back({from, false, false, {}, 0, bytes.data(), bytes.size()});
+  messages_.push_back(
+      {.rank = from, .isSend = false, .address = bytes.data(), .bytes = bytes.size()});
+  return *this;
+}
+Communicator::Group& Communicator::Group::sendList(Rank to, std::span<const MessageBlock> pieces) {
+  return addList(to, true, pieces);
+}
+Communicator::Group& Communicator::Group::recvList(Rank from,
+                                                   std::span<const MessageBlock> pieces) {
+  return addList(from, false, pieces);
+}
+
+// The caller's regions may be gone when it is posted.
+Communicator::Group& Communicator::Group::addList(Rank rank, bool isSend,
+                                                  std::span<const MessageBlock> pieces) {
+  Message message{.rank = rank, .isSend = isSend, .isList = true};
+  message.regions.reserve(pieces.size());
+  for (const MessageBlock& piece : pieces) {
+    message.regions.push_back(piece.region == nullptr ? Region() : *piece.region);
+    message.pieces.push_back({nullptr, piece.offset, piece.bytes});
+  }
+  messages_.push_back(std::move(message));
   return *this;
 }
 
 Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
-  const std::vector<Message> messages = std::move(messages_);
+  std::vector<Message> messages = std::move(messages_);
   messages_.clear();
+  for (Message& message : messages)
+    for (size_t i = 0; i < message.pieces.size(); ++i)
+      message.pieces[i].region = &message.regions[i];
   std::vector<CommunicatorCore::Wanted> wanted;
   wanted.reserve(messages.size());
   for (const Message& message : messages)
@@ -177,7 +226,9 @@ Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
                       .region = message.registered ? &message.region : nullptr,
                       .offset = message.offset,
                       .address = message.address,
-                      .bytes = message.bytes});
+                      .bytes = message.bytes,
+                      .isList = message.isList,
+                      .pieces = message.pieces});
   return core_->post(wanted, options);
 }
 

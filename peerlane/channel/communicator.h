@@ -78,7 +78,7 @@ struct MessageOptions {
   std::chrono::nanoseconds timeout = std::chrono::hours(24);
 };
 
-// One message of a batch.
+// One message of a batch, or one piece of a list.
 struct MessageBlock {
   const Region* region = nullptr;
   uint64_t offset = 0;
@@ -148,6 +148,22 @@ class Communicator {
                              const MessageOptions& options = {});
   Result<Transfer> recvBatch(Rank from, std::span<const MessageBlock> blocks,
                              const MessageOptions& options = {});
+  // One message in pieces of any sizes but 0, in any regions. On streams of GPUs the pieces travel
+  // together, by put: however many they are, each side launches what it does for one message, so a
+  // list of 128 pieces takes hardly longer than one piece of all bytes. There the n-th list to a
+  // rank meets the n-th list received from it, whatever other messages are posted between. Both
+  // sides have the same number of pieces with the same sizes in the same order, else both end with
+  // kSizeMismatch, nothing is written, and the next messages are not disturbed. All regions of a
+  // receive grant remote write, and its pieces do not overlap. Else the rules are those of messages
+  // on streams (MessageOptions::deviceStream), also in graphs; a communicator of kGet posts lists
+  // by put, too, but its prepare() is for gets. Without a device stream it is what sendBatch and
+  // recvBatch do: a message per piece.
+  // Errors: as those, and kInvalidArgument (more than 4096 pieces; on streams: received into more
+  // than 256 regions), kNotSupported (on streams: a protocol other than kAuto and kPut is named).
+  Result<Transfer> sendList(Rank to, std::span<const MessageBlock> pieces,
+                            const MessageOptions& options = {});
+  Result<Transfer> recvList(Rank from, std::span<const MessageBlock> pieces,
+                            const MessageOptions& options = {});
   // Memory that is not registered; it stays the caller's until the transfer has ended. What is sent
   // beyond the eager size is registered for the peers to read, and 32 such registrations are kept
   // for the next time: memory that peers must not read is sent with kRing. kPut does not reach
@@ -164,6 +180,8 @@ class Communicator {
     Group& recv(Rank from, const Region& region, uint64_t offset, uint64_t bytes);
     Group& send(Rank to, std::span<const std::byte> bytes);
     Group& recv(Rank from, std::span<std::byte> bytes);
+    Group& sendList(Rank to, std::span<const MessageBlock> pieces);
+    Group& recvList(Rank from, std::span<const MessageBlock> pieces);
     // Posts everything or, on an error, nothing. The group is empty afterwards. Thread: one at a
     // time per group.
     Result<Transfer> post(const MessageOptions& options = {});
@@ -179,7 +197,11 @@ class Communicator {
       uint64_t offset = 0;
       std::byte* address = nullptr;  // unregistered
       uint64_t bytes = 0;
+      bool isList = false;
+      std::vector<MessageBlock> pieces{};  // of a list, whose regions are these
+      std::vector<Region> regions{};
     };
+    Group& addList(Rank rank, bool isSend, std::span<const MessageBlock> pieces);
     explicit Group(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}
     std::shared_ptr<CommunicatorCore> core_;
     std::vector<Message> messages_;

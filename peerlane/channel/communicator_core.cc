@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "peerlane/channel/device_area.h"
-#include "peerlane/channel/device_message.h"
 #include "peerlane/channel/host_stream.h"
 #include "peerlane/channel/lane_memory.h"
 
@@ -20,17 +19,62 @@ Status invalid(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
 }
 
+constexpr const char* kEmptyRegion = "an empty Region; take one from Context::registerRegion";
+
+Status checkRange(const RegionRecord& record, uint64_t offset, uint64_t bytes) {
+  if (bytes <= record.bytes && offset <= record.bytes - bytes) return Status::ok();
+  return invalid("range [" + std::to_string(offset) + ", +" + std::to_string(bytes) +
+                 ") lies outside the region's " + std::to_string(record.bytes) + " bytes");
+}
+
 Status checkRegion(const PeerCore& peer, const Region& region, uint64_t offset, uint64_t bytes) {
   const auto& record = region.record();
-  if (!record) return invalid("an empty Region; take one from Context::registerRegion");
-  if (bytes > record->bytes || offset > record->bytes - bytes)
-    return invalid("range [" + std::to_string(offset) + ", +" + std::to_string(bytes) +
-                   ") lies outside the region's " + std::to_string(record->bytes) + " bytes");
+  if (!record) return invalid(kEmptyRegion);
+  PEERLANE_RETURN_IF_ERROR(checkRange(*record, offset, bytes));
   auto known = peer.regions().find(record->allocation, record->generation);
   if (!known.isOk() && known.status().code() == Code::kClosed) return known.status();
   if (!known.isOk() || *known != record)
     return invalid("the region is not registered with this communicator's context");
   return Status::ok();
+}
+
+Status checkPieces(std::span<const MessageBlock> pieces) {
+  if (pieces.empty()) return invalid("a list without pieces; need at least one");
+  const auto empty = std::find_if(pieces.begin(), pieces.end(),
+                                  [](const MessageBlock& piece) { return piece.bytes == 0; });
+  if (empty != pieces.end())
+    return invalid("piece " + std::to_string(empty - pieces.begin()) +
+                   " of a list has no bytes; each has at least one");
+  if (pieces.size() <= PieceNames::kMostPieces) return Status::ok();
+  return invalid("a list of " + std::to_string(pieces.size()) + " pieces; at most " +
+                 std::to_string(PieceNames::kMostPieces) + ", so post several lists");
+}
+
+// The communicator's own is for messages of one piece.
+Status checkListProtocol(const MessageOptions& options) {
+  const Protocol protocol = options.protocol.value_or(Protocol::kAuto);
+  if (protocol == Protocol::kAuto || protocol == Protocol::kPut) return Status::ok();
+  return Status(Code::kNotSupported, "lists on streams go by auto or put");
+}
+
+// What lists are where no GPU carries them out.
+std::vector<CommunicatorCore::Wanted> pieceByPiece(
+    std::span<const CommunicatorCore::Wanted> messages) {
+  static const Region kNone;
+  std::vector<CommunicatorCore::Wanted> all;
+  for (const CommunicatorCore::Wanted& wanted : messages) {
+    if (!wanted.isList) {
+      all.push_back(wanted);
+      continue;
+    }
+    for (const MessageBlock& piece : wanted.pieces)
+      all.push_back({.rank = wanted.rank,
+                     .isSend = wanted.isSend,
+                     .region = piece.region == nullptr ? &kNone : piece.region,
+                     .offset = piece.offset,
+                     .bytes = piece.bytes});
+  }
+  return all;
 }
 
 }  // namespace
@@ -122,7 +166,18 @@ Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
   if (messages.empty()) return invalid("a list without messages; need at least one");
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
+  bool hasLists = false;
+  for (const Wanted& wanted : messages) {
+    if (!wanted.isList) continue;
+    hasLists = true;
+    PEERLANE_RETURN_IF_ERROR(checkPieces(wanted.pieces));
+  }
   if (options.deviceStream) return postOnStream(messages, options);
+  return hasLists ? postOnHost(pieceByPiece(messages), options) : postOnHost(messages, options);
+}
+
+Result<Transfer> CommunicatorCore::postOnHost(std::span<const Wanted> messages,
+                                              const MessageOptions& options) {
   const Protocol protocol = options.protocol.value_or(options_.protocol);
   auto batch =
       std::make_shared<MessageBatch>(shared_from_this(), first_->progress(), first_->metrics());
@@ -174,10 +229,15 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
     return invalid("a message has one stream: a host stream or a device stream");
   const DeviceExecutors& devices = first_->devices();
   // Where the context has several GPUs, a stream may be of another one than the first.
-  const auto isElsewhere = [&](const Wanted& wanted) {
-    if (wanted.region == nullptr || !wanted.region->record()) return false;
-    const Device device = wanted.region->record()->memory.device;
+  const auto isFar = [&](const Region* region) {
+    if (region == nullptr || !region->record()) return false;
+    const Device device = region->record()->memory.device;
     return device.kind == DeviceKind::kCuda && device != devices.front()->device();
+  };
+  const auto isElsewhere = [&](const Wanted& wanted) {
+    if (!wanted.isList) return isFar(wanted.region);
+    return std::any_of(wanted.pieces.begin(), wanted.pieces.end(),
+                       [&](const MessageBlock& piece) { return isFar(piece.region); });
   };
   const bool hasOthers = devices.size() > 1;
   if (!hasOthers || std::none_of(messages.begin(), messages.end(), isElsewhere)) {
@@ -200,24 +260,57 @@ Result<Transfer> CommunicatorCore::postOn(DeviceExecutor* executor,
   for (const Wanted& wanted : messages) {
     PEERLANE_ASSIGN(Pair * pair, pairOf(wanted.rank));
     PEERLANE_RETURN_IF_ERROR(checkDevice(*pair));
-    if (wanted.region == nullptr)
-      return invalid("messages on streams need registered memory (Context::registerRegion)");
-    PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
-    const std::shared_ptr<RegionRecord>& record = wanted.region->record();
-    PEERLANE_ASSIGN(const bool byGet, isByGet(wanted, protocol));
     DeviceLane& lane = *pair->device;
-    PEERLANE_ASSIGN(const DeviceLane::Runner* const runner,
-                    lane.runnerOn(executor == nullptr ? lane.executor() : *executor));
-    posted.push_back({&lane,
-                      runner,
-                      {.isSend = wanted.isSend,
-                       .byGet = byGet,
-                       .region = record.get(),
-                       .address = record->base + wanted.offset,
-                       .bytes = wanted.bytes},
-                      record.get()});
+    if (wanted.isList) PEERLANE_RETURN_IF_ERROR(checkListProtocol(options));
+    PEERLANE_ASSIGN(PostedMessage made,
+                    wanted.isList ? list(wanted, lane) : single(wanted, lane, protocol));
+    PEERLANE_ASSIGN(made.runner, lane.runnerOn(executor == nullptr ? lane.executor() : *executor));
+    posted.push_back(std::move(made));
   }
-  return postMessages(shared_from_this(), posted, options.deviceStream, options.timeout);
+  auto transfer = postMessages(shared_from_this(), posted, options.deviceStream, options.timeout);
+  posted.clear();  // lists are let go
+  return transfer;
+}
+
+Result<PostedMessage> CommunicatorCore::single(const Wanted& wanted, DeviceLane& lane,
+                                               Protocol protocol) const {
+  if (wanted.region == nullptr)
+    return invalid("messages on streams need registered memory (Context::registerRegion)");
+  PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
+  const std::shared_ptr<RegionRecord>& record = wanted.region->record();
+  PEERLANE_ASSIGN(const bool byGet, isByGet(wanted, protocol));
+  return PostedMessage{.lane = &lane,
+                       .item = {.isSend = wanted.isSend,
+                                .byGet = byGet,
+                                .region = record.get(),
+                                .address = record->base + wanted.offset,
+                                .bytes = wanted.bytes},
+                       .region = record.get()};
+}
+
+Result<PostedMessage> CommunicatorCore::list(const Wanted& wanted, DeviceLane& lane) const {
+  const auto made = std::make_shared<PostedList>(wanted.isSend, wanted.pieces.size());
+  const RegionRecord* known = nullptr;
+  for (size_t i = 0; i < wanted.pieces.size(); ++i) {
+    const MessageBlock& piece = wanted.pieces[i];
+    // Neighbours mostly share their region.
+    Status status = piece.region == nullptr ? invalid(kEmptyRegion)
+                    : known != nullptr && piece.region->record().get() == known
+                        ? checkRange(*known, piece.offset, piece.bytes)
+                        : checkRegion(*first_, *piece.region, piece.offset, piece.bytes);
+    if (!status.isOk()) return status.withContext("piece " + std::to_string(i) + " of a list");
+    known = piece.region->record().get();
+    PEERLANE_RETURN_IF_ERROR(made->add(*piece.region->record(), piece.offset, piece.bytes));
+  }
+  PEERLANE_RETURN_IF_ERROR(made->close());
+  RegionRecord* const first = made->regions().front();
+  return PostedMessage{.lane = &lane,
+                       .item = {.isSend = wanted.isSend,
+                                .region = first,
+                                .bytes = made->bytes(),
+                                .list = made.get()},
+                       .region = first,
+                       .list = made};
 }
 
 Status CommunicatorCore::checkDevice(const Pair& pair) {
@@ -375,12 +468,12 @@ std::string CommunicatorCore::explain(Rank rank) const {
                                   : "through a staging ring of at most " +
                                         std::to_string(pair.ground.ringBytes) + " bytes");
   if (pair.device)
-    text +=
-        line("on streams of ",
-             pair.device->executor().device().toString() + ": up to " +
-                 std::to_string(DeviceArea::kEagerBytes) + " bytes through the inbox; longer: " +
-                 (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies"
-                                                      : "put, the sender's stream copies"));
+    text += line(
+        "on streams of ",
+        pair.device->executor().device().toString() + ": up to " +
+            std::to_string(DeviceArea::kEagerBytes) + " bytes through the inbox; longer: " +
+            (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies; lists: put"
+                                                 : "put, the sender's stream copies, also lists"));
   text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +

@@ -15,6 +15,7 @@
 
 #include "peerlane/channel/communicator.h"
 #include "peerlane/channel/device_lane.h"
+#include "peerlane/channel/device_message.h"
 #include "peerlane/channel/message_receiver.h"
 #include "peerlane/channel/message_sender.h"
 #include "peerlane/channel/span_shelf.h"
@@ -31,6 +32,9 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     uint64_t offset = 0;
     std::byte* address = nullptr;
     uint64_t bytes = 0;
+    // One message in these pieces, instead of all of the above but rank and direction.
+    bool isList = false;
+    std::span<const MessageBlock> pieces{};
   };
 
   CommunicatorCore(const std::vector<Peer>& peers, Rank own, const CommunicatorOptions& options);
@@ -80,9 +84,12 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Result<Pair*> pairOf(Rank rank) const;
   static Status checkDevice(const Pair& pair);
   static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
+  Result<Transfer> postOnHost(std::span<const Wanted> messages, const MessageOptions& options);
   Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
   Result<Transfer> postOn(DeviceExecutor* executor, std::span<const Wanted> messages,
                           const MessageOptions& options);
+  Result<PostedMessage> single(const Wanted& wanted, DeviceLane& lane, Protocol protocol) const;
+  Result<PostedMessage> list(const Wanted& wanted, DeviceLane& lane) const;
   Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
   Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,
                              MessageItem& item) const;

@@ -357,6 +357,8 @@ Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
     return Status::ok();
   }
   number = numbers_.next[sequenceOf(item)]++;
+  // A list meets nothing but a list, whatever is posted between.
+  if (item.list != nullptr) return Status::ok();
   posted.add((item.isSend ? numbers_.sends : numbers_.receives)++, {item.bytes, item.byGet});
   return Status::ok();
 }
@@ -375,6 +377,7 @@ StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t 
 
 void DeviceLane::add(const Item& item, const Runner& runner, uint64_t number, bool captured,
                      Part part, std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
+  if (item.list != nullptr) return addList(item, runner, number, captured, part, fault, calls);
   const bool eager = item.isEager();
   if (item.byGet && !eager) return addGet(item, runner, number, captured, part, fault, calls);
   const Sequence sequence = sequenceOf(item);

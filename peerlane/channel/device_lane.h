@@ -23,6 +23,7 @@
 #include "peerlane/channel/message_format.h"
 #include "peerlane/channel/message_lane.h"
 #include "peerlane/channel/posted_items.h"
+#include "peerlane/channel/posted_list.h"
 #include "peerlane/core/split_count.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/device_executor.h"
@@ -38,7 +39,10 @@ class DeviceLane {
     const RegionRecord* region = nullptr;
     std::byte* address = nullptr;
     uint64_t bytes = 0;
-    bool isEager() const { return bytes <= DeviceArea::kEagerBytes; }
+    // Of a list, which goes by put: `bytes` are those of all pieces, `address` is none, and
+    // `region` any of its regions.
+    const PostedList* list = nullptr;
+    bool isEager() const { return list == nullptr && bytes <= DeviceArea::kEagerBytes; }
     // The other side's GPU reads or writes its memory, which must be known there.
     bool isReached() const { return !isEager() && isSend == byGet; }
   };
@@ -50,9 +54,17 @@ class DeviceLane {
     kPutReceives,
     kGetSends,
     kGetReceives,
+    kListSends,
+    kListReceives,
     kSequences
   };
+  // So many of one may be under way without the other side's taking any of them.
+  static uint32_t slotsOf(Sequence sequence) {
+    return sequence == kListSends || sequence == kListReceives ? DeviceArea::kListSlots
+                                                               : DeviceArea::kSlots;
+  }
   static Sequence sequenceOf(const Item& item) {
+    if (item.list != nullptr) return item.isSend ? kListSends : kListReceives;
     if (item.isEager()) return item.isSend ? kEagerSends : kEagerReceives;
     if (item.byGet) return item.isSend ? kGetSends : kGetReceives;
     return item.isSend ? kPutSends : kPutReceives;
@@ -63,11 +75,12 @@ class DeviceLane {
     std::unique_ptr<RegionNames> names;  // before the programs that refer to it
     std::unique_ptr<DeviceSteps> eagerSend, eagerRecv, putSend, putHead, putTail;
     std::unique_ptr<DeviceSteps> getHead, getTail, getRecv;
+    std::unique_ptr<DeviceSteps> listHead, listTail, listSend;
   };
   enum class Mode : uint8_t { kUnused, kLive, kCaptured };
   struct Numbers {
     std::array<uint64_t, kSequences> next{};
-    uint64_t sends = 0;  // posted live, of all kinds, as the next
+    uint64_t sends = 0;  // posted live, of all kinds but lists, as the next
     uint64_t receives = 0;
     Mode sendMode = Mode::kUnused;
     Mode receiveMode = Mode::kUnused;
@@ -135,8 +148,10 @@ class DeviceLane {
     sent_.rewind(numbers.sends);
     received_.rewind(numbers.receives);
   }
-  // Of the message that was claimed last, in its direction, whatever its kind. Live.
+  // Of the message that was claimed last, in its direction, whatever its kind; of a list among the
+  // lists. Live.
   uint64_t placeOf(const Item& item) const {
+    if (item.list != nullptr) return numbers_.next[sequenceOf(item)] - 1;
     return (item.isSend ? numbers_.sends : numbers_.receives) - 1;
   }
   // The launches of one part of a message. `fault` becomes 1 when the lengths differ, and
@@ -149,8 +164,8 @@ class DeviceLane {
 
   // The message at `place` of its direction has not been met for a while: asks the other side why.
   // If it can never be met, the lane ends at both sides: kSizeMismatch (one side has it short and
-  // one long), kInvalidArgument (one by get and one by put), kClosed (its region is being
-  // unregistered).
+  // one long), kInvalidArgument (one by get and one by put), kClosed (its region, or the one of a
+  // list that `item` names, is being unregistered).
   void ask(const Item& item, uint64_t place);
 
   // Ends the lane, at both sides.
@@ -174,7 +189,7 @@ class DeviceLane {
   void takeRegion(const LaneNote& note);
   void takeReady(const LaneNote& note);
   void answer(const LaneNote& note);
-  bool hasForgotten(const RegionName& name, bool toRead, uint64_t place);
+  bool hasForgotten(const RegionName& name, bool toRead, bool isList, uint64_t place);
   bool takeImports();
   Status checkImport(const Named& named) const;
   Status makeKnown(const Named& named);
@@ -197,6 +212,10 @@ class DeviceLane {
   static Status makeGets(Runner& runner, std::byte* mine, std::byte* theirs);
   void addGet(const Item& item, const Runner& runner, uint64_t number, bool captured, Part part,
               std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
+  // Lists: device_lane_list.cc.
+  static Status makeLists(Runner& runner, std::byte* mine, std::byte* theirs);
+  void addList(const Item& item, const Runner& runner, uint64_t number, bool captured, Part part,
+               std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
   StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
                   Sequence sequence) const;
 

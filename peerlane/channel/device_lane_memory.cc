@@ -6,31 +6,47 @@
 #include "peerlane/channel/device_lane.h"
 
 namespace peerlane {
+namespace {
+
+// Of messages that the other side reaches.
+std::string nameOf(const DeviceLane::Item& item) {
+  if (item.list != nullptr) return "a list that is received";
+  return std::string(item.isSend ? "a send by get" : "a receive") + " of more than " +
+         std::to_string(DeviceArea::kEagerBytes) + " bytes";
+}
+
+}  // namespace
 
 Status DeviceLane::check(const Item& item) const {
   if (!item.isReached()) return Status::ok();
   if (!allows(item.region->access, item.isSend ? Access::kRemoteRead : Access::kRemoteWrite))
-    return Status(Code::kPermissionDenied,
-                  std::string("the region grants ") + accessName(item.region->access) + "; a " +
-                      (item.isSend ? "send by get" : "receive") + " of more than " +
-                      std::to_string(DeviceArea::kEagerBytes) + " bytes on a stream needs remote " +
-                      (item.isSend ? "read" : "write"));
+    return Status(Code::kPermissionDenied, std::string("the region grants ") +
+                                               accessName(item.region->access) + "; " +
+                                               nameOf(item) + " on a stream needs remote " +
+                                               (item.isSend ? "read" : "write"));
   const std::string why = peer_->whyOutOfReach(item.region->memory);
   return why.empty() ? Status::ok() : outOfReach(item, why);
 }
 
 Status DeviceLane::outOfReach(const Item& item, const std::string& why) const {
   const RegionRecord& region = *item.region;
-  return Status(
-      Code::kNotSupported,
-      "the GPU of rank " + std::to_string(rank_) + " cannot reach region " +
-          std::to_string(region.allocation) + ", memory of " + region.memory.device.toString() +
-          ": " + why + ". A " + (item.isSend ? "send by get" : "receive by put") +
-          " of more than " + std::to_string(DeviceArea::kEagerBytes) +
-          " bytes needs memory that is exported: Context::allocate, memfd, "
-          "cudaMalloc, VMM memory and pools made for export as a descriptor. By " +
-          (item.isSend ? "put" : "get") +
-          ", where both sides name that, any memory will do here, and the other side's is reached");
+  const std::string other =
+      item.list != nullptr
+          ? ""
+          : std::string(". By ") + (item.isSend ? "put" : "get") +
+                ", where both sides name that, any memory will do here, and the other side's is "
+                "reached";
+  const std::string name =
+      item.list == nullptr && !item.isSend
+          ? "a receive by put of more than " + std::to_string(DeviceArea::kEagerBytes) + " bytes"
+          : nameOf(item);
+  return Status(Code::kNotSupported,
+                "the GPU of rank " + std::to_string(rank_) + " cannot reach region " +
+                    std::to_string(region.allocation) + ", memory of " +
+                    region.memory.device.toString() + ": " + why + ". A" + name.substr(1) +
+                    " needs memory that is exported: Context::allocate, memfd, cudaMalloc, VMM "
+                    "memory and pools made for export as a descriptor" +
+                    other);
 }
 
 Status DeviceLane::open(RegionRecord& region, DeviceExecutor& executor) {

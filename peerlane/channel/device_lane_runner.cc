@@ -47,7 +47,8 @@ Status DeviceLane::makeRunner(Runner& runner) const {
   make(runner.putTail, streamPutTail(),
        {place(mine, Area::kDoneOffset), place(mine, Area::kFreeOffset)},
        {.expected = {{{.target = PutTailOps::kDone, .offset = Area::kBytesAt}}}});
-  return status.isOk() ? makeGets(runner, mine, theirs) : status;
+  if (status.isOk()) status = makeGets(runner, mine, theirs);
+  return status.isOk() ? makeLists(runner, mine, theirs) : status;
 }
 
 // Not under a lock that turns want: the driver may take its time.

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kIsSend = uint64_t{1} << 63;
 constexpr uint64_t kIsTakenBack = uint64_t{1} << 62;
 constexpr uint64_t kIsByGet = uint64_t{1} << 61;
+constexpr uint64_t kIsList = uint64_t{1} << 60;
 
 bool isLong(uint64_t bytes) {
   return bytes > DeviceArea::kEagerBytes;
@@ -24,10 +25,14 @@ bool isLong(uint64_t bytes) {
 }  // namespace
 
 void DeviceLane::ask(const Item& item, uint64_t place) {
+  const bool isList = item.list != nullptr;
+  const bool isTakenBack = item.isReached() && !item.region->gate.open();
+  if (isList && !isTakenBack) return;  // it will meet the other side's next list, or none
   LaneNote note{.kind = LaneNote::Kind::kDeviceWaits, .number = place};
+  if (isList) note.number |= kIsList;
   if (item.isSend) note.number |= kIsSend;
   if (item.byGet) note.number |= kIsByGet;
-  if (item.isReached() && !item.region->gate.open()) note.number |= kIsTakenBack;
+  if (isTakenBack) note.number |= kIsTakenBack;
   note.area = nameOf(*item.region);
   note.area.bytes = item.bytes;
   say_(note);
@@ -36,14 +41,16 @@ void DeviceLane::ask(const Item& item, uint64_t place) {
 void DeviceLane::answer(const LaneNote& note) {
   const bool isSentHere = (note.number & kIsSend) == 0;
   const bool byGet = (note.number & kIsByGet) != 0;
-  const uint64_t place = note.number & ~(kIsSend | kIsTakenBack | kIsByGet);
+  const bool isList = (note.number & kIsList) != 0;
+  const uint64_t place = note.number & ~(kIsSend | kIsTakenBack | kIsByGet | kIsList);
   const std::string rank = "rank " + std::to_string(rank_);
-  const std::string message =
-      "message " + std::to_string(place) + " on streams " + (isSentHere ? "to " : "from ") + rank;
-  if ((note.number & kIsTakenBack) != 0 && hasForgotten(note.area, !isSentHere, place))
+  const std::string message = (isList ? "list " : "message ") + std::to_string(place) +
+                              " on streams " + (isSentHere ? "to " : "from ") + rank;
+  if ((note.number & kIsTakenBack) != 0 && hasForgotten(note.area, !isSentHere, isList, place))
     return fail(Status(Code::kClosed,
                        rank + " has unregistered the memory of " + message + " before it was met"),
                 /*tellPeer=*/true);
+  if (isList) return;
   const PostedItems& posted = isSentHere ? sent_ : received_;
   if (posted.isCaptured()) return;  // graphs count by themselves
   const auto found = posted.find(place);
@@ -64,14 +71,16 @@ void DeviceLane::answer(const LaneNote& note) {
 }
 
 // While a message that needs it is under way here, no region is forgotten.
-bool DeviceLane::hasForgotten(const RegionName& name, bool toRead, uint64_t place) {
+bool DeviceLane::hasForgotten(const RegionName& name, bool toRead, bool isList, uint64_t place) {
   const std::lock_guard lock(stateMutex_);
   const auto isIt = [&](const Named& named) {
     return named.name.allocation == name.allocation && named.name.generation == name.generation &&
            named.toRead == toRead;
   };
-  return std::none_of(named_.begin(), named_.end(), isIt) &&
-         place >= (toRead ? forgottenAt_.receives : forgottenAt_.sends);
+  const uint64_t before = isList   ? forgottenAt_.next[kListSends]
+                          : toRead ? forgottenAt_.receives
+                                   : forgottenAt_.sends;
+  return std::none_of(named_.begin(), named_.end(), isIt) && place >= before;
 }
 
 }  // namespace peerlane

@@ -15,13 +15,21 @@
 namespace peerlane {
 namespace {
 
-// Rounds of a group: so many messages of one sequence may be under way without the other side's
-// taking any of them.
-constexpr size_t kRound = DeviceArea::kSlots;
-
 // How long a message waits before the other side is asked about it; then twice as long, and so on.
 constexpr std::chrono::milliseconds kAskFirst{20};
 constexpr std::chrono::seconds kAskMost{2};
+
+std::span<RegionRecord* const> regionsOf(const PostedMessage& message) {
+  if (message.list) return message.list->regions();
+  return {&message.region, 1};
+}
+
+// The message as far as it is about one of its regions.
+DeviceLane::Item itemOf(const PostedMessage& message, const RegionRecord& region) {
+  DeviceLane::Item item = message.item;
+  item.region = &region;
+  return item;
+}
 
 // What a post writes down while it is made; kept by each thread, lest every post allocate.
 struct Scratch {
@@ -95,6 +103,7 @@ class DeviceMessage final : public Pending {
     return lanes_.empty() ? std::span(&lane_, 1) : std::span(lanes_);
   }
   Status hold();
+  Status holdRegion(const PostedMessage& message, RegionRecord& region);
   Status makeCalls(Scratch& scratch);
   Status enqueue();
   Status trouble() const;
@@ -144,7 +153,12 @@ DeviceMessage::~DeviceMessage() {
 
 void DeviceMessage::letGo() {
   work_.reset();
-  for (; held_ > 0; --held_) messages_[held_ - 1].region->gate.leave();
+  for (const PostedMessage& message : messages_)
+    for (RegionRecord* region : regionsOf(message)) {
+      if (held_ == 0) break;
+      region->gate.leave();
+      --held_;
+    }
   if (fault_ != nullptr) executor_.returnWord(std::exchange(fault_, nullptr), post_);
   if (!std::exchange(began_, false)) return;
   for (DeviceLane* lane : lanes()) lane->ended();
@@ -153,18 +167,22 @@ void DeviceMessage::letGo() {
 }
 
 Status DeviceMessage::hold() {
-  for (const PostedMessage& message : messages_) {
-    PEERLANE_RETURN_IF_ERROR(message.lane->check(message.item));
-    if (isCaptured_) PEERLANE_RETURN_IF_ERROR(message.lane->checkPrepared(message.item));
-    if (!message.region->gate.enter())
-      return Status(Code::kClosed, "region " + std::to_string(message.region->allocation) +
-                                       " is being unregistered");
-    ++held_;
-    if (!message.item.isReached())
-      PEERLANE_RETURN_IF_ERROR(DeviceLane::open(*message.region, executor_));
-  }
+  for (const PostedMessage& message : messages_)
+    for (RegionRecord* region : regionsOf(message))
+      PEERLANE_RETURN_IF_ERROR(holdRegion(message, *region));
   PEERLANE_ASSIGN(fault_, executor_.borrowWord());
   return Status::ok();
+}
+
+Status DeviceMessage::holdRegion(const PostedMessage& message, RegionRecord& region) {
+  const DeviceLane::Item item = itemOf(message, region);
+  PEERLANE_RETURN_IF_ERROR(message.lane->check(item));
+  if (isCaptured_) PEERLANE_RETURN_IF_ERROR(message.lane->checkPrepared(item));
+  if (!region.gate.enter())
+    return Status(Code::kClosed,
+                  "region " + std::to_string(region.allocation) + " is being unregistered");
+  ++held_;
+  return item.isReached() ? Status::ok() : DeviceLane::open(region, executor_);
 }
 
 bool DeviceMessage::isFaulty() const {
@@ -182,7 +200,7 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
     const uint64_t count = scratch.counted[one.counted].count++;
     if (isCaptured_) one.number = count;  // from the cursor on
     message.place = isCaptured_ ? 0 : message.lane->placeOf(message.item);
-    one.round = count / kRound;
+    one.round = count / DeviceLane::slotsOf(DeviceLane::sequenceOf(message.item));
     rounds = std::max(rounds, one.round + 1);
     scratch.numbered.push_back(one);
   }
@@ -240,8 +258,8 @@ Result<Transfer> DeviceMessage::post(const std::shared_ptr<DeviceMessage>& self)
   self->isCaptured_ = self->executor_.isCapturing(self->stream_);
   PEERLANE_RETURN_IF_ERROR(self->hold());
   for (const PostedMessage& message : self->messages_)
-    if (message.item.isReached())
-      message.lane->announce(*message.item.region, /*toRead=*/message.item.isSend);
+    for (const RegionRecord* region : regionsOf(message))
+      if (message.item.isReached()) message.lane->announce(*region, /*toRead=*/message.item.isSend);
   PEERLANE_RETURN_IF_ERROR(self->enqueue());
   if (self->isCaptured_) {
     PEERLANE_RETURN_IF_ERROR(self->executor_.keepByGraph(
@@ -293,9 +311,11 @@ Status DeviceMessage::trouble() const {
 // It may be that the other side's streams cannot meet it, which their GPUs do not see.
 void DeviceMessage::askWhenDue() {
   const auto now = Progress::Clock::now();
+  const auto isGoing = [](const RegionRecord* region) { return !region->gate.open(); };
   const bool isTakenBack =
-      std::any_of(messages_.begin(), messages_.end(), [](const PostedMessage& message) {
-        return message.item.isReached() && !message.region->gate.open();
+      std::any_of(messages_.begin(), messages_.end(), [&](const PostedMessage& message) {
+        const auto regions = regionsOf(message);
+        return message.item.isReached() && std::any_of(regions.begin(), regions.end(), isGoing);
       });
   if (askAgain_ == Progress::Clock::duration{} || isTakenBack != isTakenBack_) {
     isTakenBack_ = isTakenBack;
@@ -305,7 +325,9 @@ void DeviceMessage::askWhenDue() {
   if (now < askAt_) return;
   askAgain_ = std::min<Progress::Clock::duration>(2 * askAgain_, kAskMost);
   askAt_ = now + askAgain_;
-  for (const PostedMessage& message : messages_) message.lane->ask(message.item, message.place);
+  for (const PostedMessage& message : messages_)
+    for (const RegionRecord* region : regionsOf(message))
+      message.lane->ask(itemOf(message, *region), message.place);
 }
 
 // Once the stream has passed it. What was met has happened, whatever became of the lane meanwhile:
@@ -315,7 +337,12 @@ Status DeviceMessage::outcome() const {
   if (fault == 0) return Status::ok();
   for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
   if (fault == kReleasedFault) return Status(Code::kClosed, "a message on a stream was let go");
-  return Status(Code::kSizeMismatch, "sender and receiver of a message differ in its length");
+  const bool hasList = std::any_of(messages_.begin(), messages_.end(),
+                                   [](const PostedMessage& message) { return message.list; });
+  return Status(Code::kSizeMismatch,
+                hasList ? "sender and receiver of a list differ in the number or the sizes of its "
+                          "pieces"
+                        : "sender and receiver of a message differ in its length");
 }
 
 Task::Turn DeviceMessage::turn() {
@@ -344,7 +371,8 @@ std::string DeviceMessage::describe() const {
   for (const PostedMessage& message : messages_)
     text += std::string(message.item.isSend ? " send to " : " recv from ") +
             std::to_string(message.lane->rank()) + " (" + std::to_string(message.item.bytes) +
-            " bytes)";
+            " bytes" +
+            (message.list ? " in " + std::to_string(message.list->count()) + " pieces)" : ")");
   return text;
 }
 

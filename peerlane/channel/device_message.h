@@ -20,8 +20,9 @@ struct PostedMessage {
   DeviceLane* lane = nullptr;                  // the owner's
   const DeviceLane::Runner* runner = nullptr;  // of the GPU whose stream it is
   DeviceLane::Item item;
-  RegionRecord* region = nullptr;  // there as long as its gate is held
-  uint64_t place = 0;              // in its direction, once it is posted, live
+  RegionRecord* region = nullptr;            // there as long as its gate is held
+  std::shared_ptr<const PostedList> list{};  // the item's, if it is one; else null
+  uint64_t place = 0;                        // in its direction, once it is posted, live
 };
 
 // Posts all of them on `stream`, or on an error nothing. `owner`, and with it their lanes, lives as

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "peerlane/core/status.h"
@@ -44,8 +45,14 @@ struct StepRules {
     uint32_t generationAt = 0;
     uint32_t offsetAt = 0;
     const RegionNames* names = nullptr;
+    // Of a program whose copy stands for the pieces of a call: where they go is in the slot of this
+    // ring (program/piece_names.h), and `regionsAt` of `slot` says how many regions it names.
+    Place list{};
+    uint32_t regionsAt = 0;
   };
   Lookup lookup{};
+  // The copy's source are the words that come with each call.
+  bool copiesWords = false;
   // The store with this index is left out with the copies.
   static constexpr uint32_t kNoOp = ~uint32_t{0};
   uint32_t acceptingStore = kNoOp;
@@ -68,6 +75,12 @@ struct StepPatch {
   int64_t value = 0;             // stores and expected words, where no cursor is used
 };
 
+// What goes to the place of the same number.
+struct StepPiece {
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+};
+
 // One launch.
 struct StepCall {
   const DeviceSteps* steps = nullptr;
@@ -85,6 +98,9 @@ struct StepCall {
   // In memory of the device, or null: 0 until a wait of a call that names it is released; then
   // those behind, on any stream, do nothing for the peer.
   std::byte* ended = nullptr;
+  // Instead of the copy's source, where the rules say so; the caller's until the call is posted.
+  std::span<const StepPiece> pieces{};
+  std::span<const uint64_t> words{};
 
   void patch(const StepPatch& patch) { patches[patchCount++] = patch; }
 };

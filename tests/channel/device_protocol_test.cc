@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "peerlane/channel/device_get_protocol.h"
+#include "peerlane/channel/device_list_protocol.h"
 #include "peerlane/program/explorer_mutants.h"
 #include "tests/channel/protocols_scenario.h"
 
@@ -37,6 +38,8 @@ enum StreamProgram : size_t {
   kGetHead,
   kGetTail,
   kGetRecv,
+  kListSend,
+  kListHead,
   kPrograms
 };
 using StreamSet = std::array<Program, kPrograms>;
@@ -46,11 +49,15 @@ constexpr uint32_t kEagerBytes = 2 * kUnitPayloadBytes;  // two pieces, as of ev
 
 StreamSet shippedSet(uint32_t slots) {
   const StreamShape shape{slots, kEagerBytes};
-  StreamSet set{streamEagerSend(shape), streamEagerRecv(shape), streamPutSend(shape),
-                streamPutHead(shape),   streamPutTail(shape),   streamGetHead(shape),
-                streamGetTail(shape),   streamGetRecv(shape)};
+  StreamSet set{
+      streamEagerSend(shape),         streamEagerRecv(shape), streamPutSend(shape),
+      streamPutHead(shape),           streamPutTail(shape),   streamGetHead(shape),
+      streamGetTail(shape),           streamGetRecv(shape),   streamListSend({slots, kBytes}),
+      streamListHead({slots, kBytes})};
   set[kPutSend].ops[PutSendOps::kCopy].bytes = kBytes;  // patched with every call otherwise
   set[kGetRecv].ops[GetRecvOps::kCopy].bytes = kBytes;
+  set[kListSend].ops[ListSendOps::kCopy].bytes = kBytes;
+  set[kListHead].ops[ListHeadOps::kCopy].bytes = kBytes;
   return set;
 }
 
@@ -65,6 +72,7 @@ Place lengthOf(size_t program) {
     case kPutSend: return {.target = PutSendOps::kPosted, .offset = DeviceArea::kPostedBytesAt};
     case kPutTail: return {.target = PutTailOps::kDone, .offset = DeviceArea::kBytesAt};
     case kGetRecv: return {.target = GetRecvOps::kOffered, .offset = DeviceArea::kBytesAt};
+    case kListSend: return {.target = ListSendOps::kPosted, .offset = DeviceArea::kShapeAt};
     default: return {};
   }
 }
@@ -115,7 +123,7 @@ struct StreamSetting {
   uint32_t slots = 1;
   uint32_t senders = 1;  // streams of that side
   uint32_t receivers = 1;
-  std::string messages;  // 'e' eager, 'p' put, 'g' get
+  std::string messages;  // 'e' eager, 'p' put, 'g' get, 'l' list
   std::string name() const {
     return messages + ", " + std::to_string(slots) + " slots, " + std::to_string(senders) +
            " senders, " + std::to_string(receivers) + " receivers";
@@ -127,7 +135,7 @@ struct Direction {
   std::vector<std::vector<Execution>> sendHeads;  // of gets
   std::vector<std::vector<Execution>> sends;      // of others
   std::vector<std::vector<Execution>> sendTails;  // of gets
-  std::vector<std::vector<Execution>> heads;      // of puts
+  std::vector<std::vector<Execution>> heads;      // of puts and lists
   std::vector<Execution> receives;
 };
 
@@ -159,6 +167,10 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
   const Range inbox = area(scenario, "inbox", far, uint64_t{setting.slots} * stride);
   const Range offered = area(scenario, "offered", far, words);
   const Range taken = area(scenario, "taken", near, words);
+  const Range listPosted = area(scenario, "listPosted", near, words);
+  const Range listDone = area(scenario, "listDone", far, words);
+  const Range listFree = area(scenario, "listFree", far, words);
+  const Range list = area(scenario, "list", near, uint64_t{setting.slots} * kBytes);
   std::vector<Range> payloads;
   std::vector<Range> buffers;
   for (size_t i = 0; i < payloadCount; ++i)
@@ -188,7 +200,7 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
       if (lengthOf(which).target != kNoTarget) execution.expects.push_back({seen, message});
       return execution;
     };
-    const bool get = setting.messages[i] == 'g';
+    const bool get = setting.messages[i] == 'g', isList = setting.messages[i] == 'l';
     const uint64_t slot = uint64_t{number % setting.slots} * DeviceArea::kWordStrideBytes;
     const auto named = [&](Execution& by, TargetId target, const Range& ring,
                            std::initializer_list<uint32_t> at) {
@@ -207,9 +219,16 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
       direction.sendTails.back().push_back(make(kGetTail, near, {taken}));
     } else {
       Execution send = eager ? make(kEagerSend, near, {payload, inbox, credits})
-                             : make(kPutSend, near, {payload, buffer, posted, done});
+                       : isList
+                           ? make(kListSend, near, {payload, buffer, list, listPosted, listDone})
+                           : make(kPutSend, near, {payload, buffer, posted, done});
       send.fills.push_back({payload, message});
-      if (!eager)
+      if (isList) {
+        // Every byte of the places is looked at, and how many regions they name.
+        const Range places = part(list, uint64_t{number % setting.slots} * kBytes, kBytes);
+        send.lates.push_back({ListSendOps::kBuffer, {places, message}});
+        named(send, ListSendOps::kBuffer, listPosted, {DeviceArea::kRegionsAt});
+      } else if (!eager)
         named(send, PutSendOps::kBuffer, posted,
               {DeviceArea::kAllocationAt, DeviceArea::kGenerationAt, DeviceArea::kOffsetAt});
       direction.sends.back().push_back(send);
@@ -217,13 +236,17 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
 
     direction.heads.emplace_back();
     if (!eager && !get) {
-      Execution head = make(kPutHead, far, {posted, free});
+      const Range places = area(scenario, "places" + std::to_string(i), far, kBytes);
+      Execution head = isList ? make(kListHead, far, {places, list, listPosted, listFree})
+                              : make(kPutHead, far, {posted, free});
       head.fills.push_back({buffer, 0});
+      if (isList) head.fills.push_back({places, message});
       direction.heads.back().push_back(head);
     }
-    Execution receive = eager ? make(kEagerRecv, far, {buffer, inbox, credits})
-                        : get ? make(kGetRecv, far, {buffer, payload, offered, taken})
-                              : make(kPutTail, far, {done, free});
+    Execution receive = eager    ? make(kEagerRecv, far, {buffer, inbox, credits})
+                        : get    ? make(kGetRecv, far, {buffer, payload, offered, taken})
+                        : isList ? make(kPutTail, far, {listDone, listFree})
+                                 : make(kPutTail, far, {done, free});
     if (eager || get) receive.fills.push_back({buffer, 0});
     if (get)
       named(receive, GetRecvOps::kPayload, offered,
@@ -233,13 +256,14 @@ Direction addDirection(Scenario& scenario, const StreamSet& set, const StreamSet
     direction.receives.push_back(receive);
   }
   // The last message of its kind in each slot is what the slot's word ends with.
-  for (const char kind : {'e', 'p', 'g'}) {
+  for (const char kind : {'e', 'p', 'g', 'l'}) {
     const auto count =
         static_cast<uint32_t>(std::count(setting.messages.begin(), setting.messages.end(), kind));
     for (uint32_t i = count < setting.slots ? 0 : count - setting.slots; i < count; ++i)
       scenario.finals.push_back(
           {part(kind == 'e'   ? credits
                 : kind == 'p' ? free
+                : kind == 'l' ? listFree
                               : taken,
                 uint64_t{i % setting.slots} * DeviceArea::kWordStrideBytes, 8),
            i + 1});
@@ -362,8 +386,8 @@ INSTANTIATE_TEST_SUITE_P(Orders, DeviceProtocolExplored,
                          testing::ValuesIn(explorationIsShort()
                                                ? Orders{"eee", "pee", "gge"}
                                                : Orders{"eee", "ppp", "epe", "pep", "pee", "epp",
-                                                        "eppe", "pppp", "ggg", "ege", "gpg",
-                                                        "gggg"}),
+                                                        "eppe", "pppp", "ggg", "ege", "gpg", "gggg",
+                                                        "lll", "lpl", "ell", "llll"}),
                          orderName);
 
 class DeviceGroupsExplored : public testing::TestWithParam<std::string> {};
@@ -373,7 +397,7 @@ TEST_P(DeviceGroupsExplored, AreRight) {
     const auto count = [](char kind) {
       return std::count(GetParam().begin(), GetParam().end(), kind);
     };
-    const bool isSmall = slots == 1 || count('p') + count('g') < 2;
+    const bool isSmall = slots == 1 || count('p') + count('g') + count('l') < 2;
     if (!isSmall && !explorationIsLong()) continue;
     const StreamSet set = explorable(shippedSet(slots));
     const StreamSetting setting{slots, 1, 1, GetParam()};
@@ -397,7 +421,8 @@ INSTANTIATE_TEST_SUITE_P(Orders, DeviceGroupsExplored,
                          testing::ValuesIn(explorationIsShort()
                                                ? Orders{"ee"}
                                                : Orders{"ee", "pp", "ep", "pe", "gg", "gp", "eg",
-                                                        "eee", "ppp", "pep", "ggg"}),
+                                                        "eee", "ppp", "pep", "ggg", "ll", "lp",
+                                                        "le", "lll"}),
                          orderName);
 
 // Heads of more messages than there are slots wait for what stands behind them: why a group goes
@@ -445,8 +470,9 @@ const std::set<std::string> kEquivalent{"stream-get-recv op 2 operand + 1"};
 TEST_P(DeviceProtocolMutation, EveryMutantIsCaught) {
   const Program program = shippedSet(2)[GetParam()];
   const auto settings =
-      settingsOf(GetParam() < kGetHead ? Orders{"eee", "ppp", "pee", "epe", "epp", "pep"}
-                                       : Orders{"ggg", "ege", "egg", "gpg"},
+      settingsOf(GetParam() < kGetHead    ? Orders{"eee", "ppp", "pee", "epe", "epp", "pep"}
+                 : GetParam() < kListSend ? Orders{"ggg", "ege", "egg", "gpg"}
+                                          : Orders{"lll", "lle", "ell", "lpl"},
                  3);
   size_t mutants = 0;
   for (const Mutant& mutant : explorer::mutantsOf(program)) {
@@ -461,7 +487,8 @@ TEST_P(DeviceProtocolMutation, EveryMutantIsCaught) {
 
 std::string programName(const testing::TestParamInfo<size_t>& test) {
   static constexpr const char* kNames[] = {"EagerSend", "EagerRecv", "PutSend", "PutHead",
-                                           "PutTail",   "GetHead",   "GetTail", "GetRecv"};
+                                           "PutTail",   "GetHead",   "GetTail", "GetRecv",
+                                           "ListSend",  "ListHead"};
   return kNames[test.param];
 }
 

@@ -69,6 +69,18 @@ std::unique_ptr<Communicator> ranksOf(const Meeting& side) {
 
 constexpr size_t kSizes[] = {64, 100000, 2048, 1000};
 
+// Behind some of the messages, lest all of them be more than a hardware queue holds; short ones by
+// one launch, long ones by two.
+bool hasList(size_t message) {
+  return message % 4 == 0;
+}
+std::vector<MessageBlock> listAt(const Region& region, size_t at, size_t message) {
+  std::vector<MessageBlock> pieces;
+  for (size_t i = 0; i < 60; ++i, at += 6000)
+    pieces.push_back({&region, at, 1 + (i * 97 + message) % (message % 8 == 0 ? 500 : 6000)});
+  return pieces;
+}
+
 [[noreturn]] void answerForever(const Side& side) {
   const auto ranks = ranksOf(side);
   MessageOptions options;
@@ -78,6 +90,11 @@ constexpr size_t kSizes[] = {64, 100000, 2048, 1000};
     must(ranks->recv(0, side.region, 0, bytes, options), "recv");
     must(must(ranks->send(0, side.region, kBytes / 2, bytes, options), "send").wait(kPatience),
          "wait");
+    if (!hasList(i)) continue;
+    must(ranks->recvList(0, listAt(side.region, 0, i), options), "recvList");
+    must(must(ranks->sendList(0, listAt(side.region, kBytes / 2, i), options), "sendList")
+             .wait(kPatience),
+         "wait for a list");
   }
 }
 
@@ -190,6 +207,10 @@ class Survivor {
       const size_t bytes = kSizes[i % std::size(kSizes)];
       pending.push_back(must(ranks->send(1, region_, 0, bytes, options), "send"));
       pending.push_back(must(ranks->recv(1, region_, kBytes / 2, bytes, options), "recv"));
+      if (!hasList(i)) continue;
+      pending.push_back(must(ranks->sendList(1, listAt(region_, 0, i), options), "sendList"));
+      pending.push_back(
+          must(ranks->recvList(1, listAt(region_, kBytes / 2, i), options), "recvList"));
     }
     return ranks;
   }

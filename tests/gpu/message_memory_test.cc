@@ -459,6 +459,40 @@ TEST(MessageMemoryOnTwoGpus, StreamsAtOnce) {
   }));
 }
 
+// Lists of pieces in the memory of both, on the streams of either.
+TEST(MessageMemoryOnTwoGpus, Lists) {
+  PEERLANE_NEEDS_GPUS(2);
+  EXPECT_TRUE(runTwoGpus([](const TwoGpus& side, int index, const Line& line) {
+    const Region regions[] = {side.make(0, Memory::kVmm), side.make(1, Memory::kVmm),
+                              side.make(0, Memory::kMalloc), side.make(1, Memory::kShared)};
+    for (uint32_t way = 0; way < 16; ++way) {
+      constexpr size_t kPieces = 40, kEach = 3000;
+      std::vector<MessageBlock> blocks;
+      for (size_t i = 0; i < kPieces; ++i) {
+        const size_t region = index == 0 ? i % 4 : (i + way) % 4;
+        blocks.push_back({&regions[region], i * kEach, kEach});
+      }
+      for (size_t i = 0; i < 4; ++i) {
+        side.use(i % 2);
+        fill(regions[i].data(), kRoom, index == 0 ? 100 * way : 7);
+      }
+      const MessageOptions options = side.on(way >> index & 1, Protocol::kPut);
+      const auto posted = index == static_cast<int>(way >> 3)
+                              ? side.ranks->sendList(side.other, blocks, options)
+                              : side.ranks->recvList(side.other, blocks, options);
+      must(must(posted, "post").wait(kPatience), "wait");
+      for (const MessageBlock& block : blocks) {
+        if (index == static_cast<int>(way >> 3)) break;
+        side.use(block.region == &regions[1] || block.region == &regions[3] ? 1 : 0);
+        const uint32_t seed = index == 1 ? 100 * way : 7;
+        EXPECT_EQ(wrongWords(block.region->data() + block.offset, kEach, seed, block.offset), 0u)
+            << way;
+      }
+      line.meet();
+    }
+  }));
+}
+
 // The second GPU's stream is captured, for memory of both.
 TEST(MessageMemoryOnTwoGpus, InAGraphOfTheSecond) {
   PEERLANE_NEEDS_GPUS(2);

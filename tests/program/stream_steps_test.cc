@@ -9,6 +9,7 @@
 #include <string>
 
 #include "peerlane/channel/device_get_protocol.h"
+#include "peerlane/channel/device_list_protocol.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::stream {
@@ -63,6 +64,33 @@ TEST(StreamStepsTest, OffersAreTurnsAndGetsHaveTheirOwn) {
   longer.ops.push_back(longer.ops.front());
   EXPECT_EQ(Code::kNotSupported,
             StreamSteps::lower(longer, {.targets = ends}, looks).status().code());
+}
+
+TEST(StreamStepsTest, ListsHaveTheirOwnAndNoOther) {
+  const std::vector<BoundTarget> heads = {kLate, at(farWords, Area::kListOffset),
+                                          at(farWords, Area::kListPostedOffset),
+                                          at(nearWords, Area::kListFreeOffset)};
+  StepRules copies;
+  copies.copiesWords = true;
+  const auto made = StreamSteps::lower(streamListHead(), {.targets = heads}, copies);
+  ASSERT_OK(made.status());
+  EXPECT_STREQ("list head", (*made)->kernelName());
+  // The words come with each call.
+  EXPECT_EQ(Code::kInternal, (*made)->launch({}, {}, {}, nullptr, nullptr).code());
+  Program other = streamListHead();
+  std::swap(other.ops[0], other.ops[1]);
+  EXPECT_EQ(Code::kNotSupported,
+            StreamSteps::lower(other, {.targets = heads}, copies).status().code());
+  // Without regions to look up.
+  StepRules looks;
+  looks.expected = {{{.target = ListSendOps::kPosted, .offset = Area::kShapeAt}}};
+  looks.lookup.list = {.target = ListSendOps::kList};
+  looks.lookup.regionsAt = Area::kRegionsAt;
+  const std::vector<BoundTarget> sends = {kLate, kLate, at(nearWords, Area::kListOffset),
+                                          at(nearWords, Area::kListPostedOffset),
+                                          at(farWords, Area::kListDoneOffset)};
+  EXPECT_EQ(Code::kNotSupported,
+            StreamSteps::lower(streamListSend(), {.targets = sends}, looks).status().code());
 }
 
 // The step kernel stores, whatever was found before.

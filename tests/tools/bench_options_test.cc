@@ -140,7 +140,10 @@ TEST(BenchOptions, GpusHaveOptionsOfTheirOwn) {
         << protocol;
   }
   BenchOptions batch = onGpus("batch");
-  EXPECT_EQ(completeForGpus(batch).code(), Code::kNotSupported);
+  EXPECT_TRUE(completeForGpus(batch).isOk());
+  EXPECT_EQ(batch.blocks, 128u);
+  BenchOptions post = onGpus("post");
+  EXPECT_EQ(completeForGpus(post).code(), Code::kNotSupported);
 }
 
 }  // namespace

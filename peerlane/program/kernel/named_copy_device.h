@@ -82,6 +82,24 @@ __device__ __forceinline__ bool isLastBlock(uint32_t* arrivals) {
   return true;
 }
 
+// By the thread that isLastBlock() has chosen: what a put tells, and leaves behind it.
+template <class Job>
+__device__ __forceinline__ void tellPut(const Job& job, uint64_t counted, uint64_t cursor,
+                                        uint64_t verdict) {
+  if (job.advance != 0) *job.cursorWord = counted + job.advance;
+  if (verdict != PutPlace::kReleased) {
+    const uint64_t slot = slotOf(job, job.tell, cursor);
+    device::storeWordRelaxed(wordAt(slot + job.valueAt), job.value);
+    device::fenceSystem();
+    device::storeWordRelaxed(wordAt(slot), numberOf(job.tell, cursor));
+  } else {
+    tellReleased(job);
+  }
+  if (job.completion == nullptr) return;
+  device::fenceSystem();  // whoever reads it may take away the memory of the words
+  device::storeWordRelaxed(job.completion, job.completionValue);
+}
+
 // --- Host ---
 
 inline uint32_t namedThreads(uint64_t bytes) {

@@ -39,19 +39,7 @@ __global__ void __launch_bounds__(kNamedThreads, 1) putKernel(const __grid_const
   if (place.verdict == PutPlace::kGo)
     copyShare(job.from, reinterpret_cast<std::byte*>(place.address), job.bytes);
   __syncthreads();
-  if (threadIdx.x != 0 || !isLastBlock(job.arrivals)) return;
-  if (job.advance != 0) *job.cursorWord = counted + job.advance;
-  if (place.verdict != PutPlace::kReleased) {
-    const uint64_t slot = slotOf(job, job.tell, cursor);
-    device::storeWordRelaxed(wordAt(slot + job.valueAt), job.value);
-    device::fenceSystem();
-    device::storeWordRelaxed(wordAt(slot), numberOf(job.tell, cursor));
-  } else {
-    tellReleased(job);
-  }
-  if (job.completion == nullptr) return;
-  device::fenceSystem();  // whoever reads it may take away the memory of the words
-  device::storeWordRelaxed(job.completion, job.completionValue);
+  if (threadIdx.x == 0 && isLastBlock(job.arrivals)) tellPut(job, counted, cursor, place.verdict);
 }
 
 const void* kernelFor(NamedPart part) {

@@ -91,6 +91,7 @@ struct StreamCapture::Work final : CapturedWork {
   StreamCapture& owner;
   std::byte* words = nullptr;
   PinnedBlock held;
+  std::vector<ListRoom> rooms;
   std::shared_ptr<GraphCounter> counter;
 };
 
@@ -213,11 +214,19 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::bell(void* stream, std::ato
 }
 
 Result<std::unique_ptr<CapturedWork>> StreamCapture::steps(void* stream,
-                                                           std::span<const StepCall> calls) {
+                                                           std::span<const StepCall> calls,
+                                                           DescriptorArena& arena) {
   PEERLANE_ASSIGN(std::unique_ptr<Work> work, makeWork());
-  for (const StepCall& call : calls)
-    PEERLANE_RETURN_IF_ERROR(
-        static_cast<const StreamSteps*>(call.steps)->launch(call, {}, work->shared(), stream));
+  for (const StepCall& call : calls) {
+    const bool needsRoom = ListRoom::isNeeded(call);
+    if (needsRoom) {
+      PEERLANE_ASSIGN(ListRoom room, ListRoom::make(call, pool_, arena));
+      work->rooms.push_back(std::move(room));
+    }
+    const ListRoom* const room = needsRoom ? &work->rooms.back() : nullptr;
+    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(call.steps)
+                                 ->launch(call, {}, work->shared(), room, stream));
+  }
   CudaReclaimer::instance().waitBegins();  // nobody knows when a replay waits
   return std::unique_ptr<CapturedWork>(std::move(work));
 }

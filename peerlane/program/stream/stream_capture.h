@@ -15,6 +15,7 @@
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/stream/counter_lanes.h"
+#include "peerlane/program/stream/descriptor_arena.h"
 #include "peerlane/program/stream/graph_words.h"
 #include "peerlane/program/stream/pinned_pool.h"
 #include "peerlane/program/stream/stream_program.h"
@@ -49,7 +50,9 @@ class StreamCapture {
                                              const std::atomic<uint64_t>* abort);
   Result<std::unique_ptr<CapturedWork>> bell(void* stream, std::atomic<uint64_t>* word,
                                              const std::atomic<uint64_t>* abort);
-  Result<std::unique_ptr<CapturedWork>> steps(void* stream, std::span<const StepCall> calls);
+  // `arena` outlives the work.
+  Result<std::unique_ptr<CapturedWork>> steps(void* stream, std::span<const StepCall> calls,
+                                              DescriptorArena& arena);
   static Status keepByGraph(void* stream, std::function<void()> gone);
 
  private:

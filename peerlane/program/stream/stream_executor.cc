@@ -11,6 +11,7 @@
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/program/kernel/copy_kernel.h"
 #include "peerlane/program/kernel/get_kernel.h"
+#include "peerlane/program/kernel/list_kernel.h"
 #include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
 #include "peerlane/program/kernel/step_kernel.h"
@@ -132,6 +133,7 @@ class StreamExecutor final : public DeviceExecutor {
   Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
   Status checkCapture(DeviceStream stream);
+  Status makeRooms(StreamLane& lane, std::span<const StepCall> calls);
   // Under mutex_, and counters_->mutex where the program adds to a counter.
   Result<DevicePost> enqueue(const StreamProgram& program, DeviceStream stream,
                              const DeviceIndices& indices);
@@ -171,6 +173,7 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadTurnKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadGetKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadListKernels());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
   constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
@@ -413,14 +416,30 @@ Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const
   const CurrentContext current(*gpu_);
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  size_t room = lane->rooms.size();
+  PEERLANE_RETURN_IF_ERROR(makeRooms(*lane, calls));
   for (size_t i = 0; i < calls.size(); ++i) {
     kernel::WordStore completion;
     if (i + 1 == calls.size()) completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    const ListRoom* const own =
+        ListRoom::isNeeded(calls[i]) ? &lane->rooms[room++].second : nullptr;
     PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(calls[i].steps)
-                                 ->launch(calls[i], completion, lane->words, lane->stream));
+                                 ->launch(calls[i], completion, lane->words, own, lane->stream));
   }
   CudaReclaimer::instance().waitBegins();
   return lane->tellsEnd();
+}
+
+// They go when the next post of the stream has ended that did not fail: so also where one of the
+// launches was refused, and those before it are on the stream.
+Status StreamExecutor::makeRooms(StreamLane& lane, std::span<const StepCall> calls) {
+  const DevicePost end(lane.completion, lane.posted + 1);
+  for (const StepCall& call : calls) {
+    if (!ListRoom::isNeeded(call)) continue;
+    PEERLANE_ASSIGN(ListRoom room, ListRoom::make(call, pool_, *descriptors_));
+    lane.rooms.emplace_back(end, std::move(room));
+  }
+  return Status::ok();
 }
 
 Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureSteps(
@@ -428,7 +447,7 @@ Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureSteps(
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
   PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
-  return capture_.steps(stream.handle(), calls);
+  return capture_.steps(stream.handle(), calls, *descriptors_);
 }
 
 bool StreamExecutor::isCapturing(DeviceStream stream) {

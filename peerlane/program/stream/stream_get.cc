@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/stream/stream_get.h"
 
-#include <limits>
+#include "peerlane/program/stream/ring_places.h"
 
 namespace peerlane::stream {
 namespace {
@@ -9,33 +9,6 @@ namespace {
 using kernel::Step;
 using kernel::StepCode;
 using kernel::StepPlace;
-using kernel::TurnWord;
-
-bool isRing(const StepPlace& place, uint32_t slots) {
-  return !place.late && place.slots == slots && place.slotDelta == 0 && slots != 0 &&
-         slots <= kernel::kMostTurnSlots && (slots & (slots - 1)) == 0;
-}
-
-// The ring of a word that is counted.
-bool readRing(const Step& step, StepCode code, uint32_t slots, TurnWord& word) {
-  if (step.code != code || !step.byCursor || !isRing(step.to, slots) ||
-      step.delta < std::numeric_limits<int32_t>::min() ||
-      step.delta > std::numeric_limits<int32_t>::max())
-    return false;
-  word = {step.to.base + step.to.offset, step.to.strideBytes, static_cast<int32_t>(step.delta)};
-  return true;
-}
-
-// Where in the slot of `word` a place is.
-bool readInSlot(const StepPlace& place, const StepPlace& word, uint16_t& at) {
-  if (!isRing(place, word.slots) || place.base != word.base ||
-      place.strideBytes != word.strideBytes || place.offset < word.offset ||
-      place.offset - word.offset >= place.strideBytes ||
-      place.offset - word.offset > std::numeric_limits<uint16_t>::max())
-    return false;
-  at = static_cast<uint16_t>(place.offset - word.offset);
-  return true;
-}
 
 }  // namespace
 

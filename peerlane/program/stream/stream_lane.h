@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "peerlane/program/device_executor.h"
+#include "peerlane/program/stream/list_room.h"
 #include "peerlane/program/stream/pinned_pool.h"
 #include "peerlane/program/stream/stream_turn.h"
 
@@ -27,6 +28,7 @@ struct StreamLane {
   uint64_t posted = 0;  // the last number that was or will be stored to `completion`
   DevicePost last;      // the last post, whatever word tells its end
   std::deque<std::pair<DevicePost, PinnedBlock>> held;  // and the posts that read them
+  std::deque<std::pair<DevicePost, ListRoom>> rooms;    // of lists
 
   bool idle() const { return last.ended(); }
   // The stream was told to store the next number to its completion word.

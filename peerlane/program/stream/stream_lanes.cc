@@ -93,6 +93,7 @@ void StreamLanes::letGo(StreamLane& lane) {
     pool_.giveBack(lane.held.front().second);
     lane.held.pop_front();
   }
+  while (!lane.rooms.empty() && lane.rooms.front().first.ended()) lane.rooms.pop_front();
 }
 
 void StreamLanes::forgetWords(const std::byte* address, size_t bytes) {

@@ -112,6 +112,12 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
   if (hasNumbered) {
     made->numbered_ = StreamNumbered::match(made->steps_);
     if (!made->numbered_) return unsupported("numbered memory but for a side of a small message");
+  } else if (rules.lookup.list.target != kNoTarget) {
+    PEERLANE_ASSIGN(const StepPlace list, placeOf(program, binding, rules.lookup.list));
+    made->names_ = static_cast<const StreamRegionNames*>(rules.lookup.names);
+    if (made->names_ != nullptr)
+      made->listPut_ = StreamListPut::match(made->steps_, list, rules.lookup.regionsAt);
+    if (!made->listPut_) return unsupported("lists of pieces but for the sender of a message");
   } else if (rules.lookup.names != nullptr) {
     PEERLANE_ASSIGN(made->late_.envelope, placeOf(program, binding, rules.lookup.slot));
     made->late_.allocationAt = rules.lookup.allocationAt;
@@ -125,6 +131,9 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
       made->get_ = StreamGet::match(made->steps_, made->late_, made->stepOf_[rules.acceptingStore]);
   } else if (copiesLate) {
     return Status(Code::kInternal, "late targets without a table to find them in");
+  } else if (rules.copiesWords) {
+    made->listHead_ = StreamListHead::match(made->steps_);
+    if (!made->listHead_) return unsupported("words of a call but for the receiver of a list");
   } else if (rules.accepted.target != kNoTarget) {
     PEERLANE_ASSIGN(const StepPlace accepted, placeOf(program, binding, rules.accepted));
     made->getEnd_ = StreamGetEnd::match(made->steps_, accepted);
@@ -139,7 +148,7 @@ Result<std::unique_ptr<StreamSteps>> StreamSteps::lower(const Program& program,
 }
 
 Status StreamSteps::launch(const StepCall& call, const kernel::WordStore& completion,
-                           const StreamWords& words, void* stream) const {
+                           const StreamWords& words, const ListRoom* room, void* stream) const {
   if (numbered_) return numbered_->launch(call, completion, kOverlapsEnd, stream);
   if (turn_) return turn_->launch(call, stepOf_, completion, kOverlapsEnd, stream);
   if (put_)
@@ -147,7 +156,17 @@ Status StreamSteps::launch(const StepCall& call, const kernel::WordStore& comple
   if (get_)
     return get_->launch(call, stepOf_, names_->table(), completion, words, kOverlapsEnd, stream);
   if (getEnd_) return getEnd_->launch(call, completion, kOverlapsEnd, stream);
+  if (listHead_ || listPut_) return launchList(call, completion, words, room, stream);
   return launchSteps(call, completion, words, stream);
+}
+
+Status StreamSteps::launchList(const StepCall& call, const kernel::WordStore& completion,
+                               const StreamWords& words, const ListRoom* room, void* stream) const {
+  if (room == nullptr || call.words.empty() == listHead_.has_value())
+    return Status(Code::kInternal, "a list needs its pieces, or its words, with every call");
+  if (listHead_) return listHead_->launch(call, stepOf_, *room, completion, kOverlapsEnd, stream);
+  return listPut_->launch(call, stepOf_, *room, names_->table(), completion, words, kOverlapsEnd,
+                          stream);
 }
 
 // Any shape, by one block.

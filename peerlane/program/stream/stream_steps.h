@@ -13,6 +13,7 @@
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/program.h"
 #include "peerlane/program/stream/stream_get.h"
+#include "peerlane/program/stream/stream_list.h"
 #include "peerlane/program/stream/stream_region_names.h"
 #include "peerlane/program/stream/stream_turn.h"
 
@@ -24,21 +25,26 @@ class StreamSteps final : public DeviceSteps {
   static Result<std::unique_ptr<StreamSteps>> lower(const Program& program, const Binding& binding,
                                                     const StepRules& rules);
 
-  // The launches of one call on `stream`, one or two. `completion` is stored by the last. With the
-  // device current.
+  // The launches of one call on `stream`, one or two. `completion` is stored by the last. `room`:
+  // of this call, if it needs some. With the device current.
   Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
-                void* stream) const;
-  // "numbered", "turn", "put", "get", "get end" or "steps": which kernel runs it.
+                const ListRoom* room, void* stream) const;
+  // "numbered", "turn", "put", "get", "get end", "list head", "list" or "steps": which kernel runs
+  // it.
   const char* kernelName() const {
-    return numbered_ ? "numbered"
-           : turn_   ? "turn"
-           : put_    ? "put"
-           : get_    ? "get"
-           : getEnd_ ? "get end"
-                     : "steps";
+    return numbered_   ? "numbered"
+           : turn_     ? "turn"
+           : put_      ? "put"
+           : get_      ? "get"
+           : getEnd_   ? "get end"
+           : listHead_ ? "list head"
+           : listPut_  ? "list"
+                       : "steps";
   }
 
  private:
+  Status launchList(const StepCall& call, const kernel::WordStore& completion,
+                    const StreamWords& words, const ListRoom* room, void* stream) const;
   Status launchSteps(const StepCall& call, const kernel::WordStore& completion,
                      const StreamWords& words, void* stream) const;
 
@@ -51,6 +57,8 @@ class StreamSteps final : public DeviceSteps {
   std::optional<StreamPut> put_;
   std::optional<StreamGet> get_;
   std::optional<StreamGetEnd> getEnd_;
+  std::optional<StreamListHead> listHead_;
+  std::optional<StreamListPut> listPut_;
 };
 
 }  // namespace peerlane::stream

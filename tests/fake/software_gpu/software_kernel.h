@@ -24,6 +24,7 @@ enum KernelKind {
   kTurnKernels,
   kPutKernels,
   kGetKernels,
+  kListKernels,
   kKernelKinds
 };
 inline std::atomic<bool> loaded[kKernelKinds][softgpu::kMostDevices];
