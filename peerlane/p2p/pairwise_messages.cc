@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pairwise: send and receive.
+#include <algorithm>
 #include <string>
 
 #include "peerlane/os/cuda.h"
 #include "peerlane/p2p/pairwise.h"
 
 namespace peerlane::p2p {
+namespace {
+
+// Of one list message (Communicator::sendList).
+constexpr size_t kMostPieces = 4096;
+
+}  // namespace
 
 Status Pairwise::send(std::span<const LocalPiece> pieces, const OperationStream& stream) {
   if (wishes_.kind == P2P_RECEIVER)
@@ -28,9 +35,18 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     return Status(Code::kNotSupported,
                   "this communicator was made for put and get alone (enableTwoSidedBuffer is false "
                   "at one side)");
-  PEERLANE_ASSIGN(const Transfer transfer, stream.device ? postOnDevice(isSend, pieces, stream)
-                                                         : postOnHost(isSend, pieces, stream));
-  posted(transfer, stream);
+  if (!stream.device) {
+    PEERLANE_ASSIGN(const Transfer transfer, postOnHost(isSend, pieces, stream));
+    posted(transfer, stream);
+    return Status::ok();
+  }
+  // Both sides cut alike: they name as many pieces.
+  while (!pieces.empty()) {
+    const size_t part = std::min(pieces.size(), kMostPieces);
+    PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, pieces.first(part), stream));
+    posted(transfer, stream);
+    pieces = pieces.subspan(part);
+  }
   return Status::ok();
 }
 
@@ -87,8 +103,8 @@ Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const LocalPiece>
     blocks.push_back({&regions.back(), static_cast<uint64_t>(piece.address - regions.back().data()),
                       piece.bytes});
   }
-  return isSend ? communicator_->sendBatch(other, blocks, options)
-                : communicator_->recvBatch(other, blocks, options);
+  return isSend ? communicator_->sendList(other, blocks, options)
+                : communicator_->recvList(other, blocks, options);
 }
 
 }  // namespace peerlane::p2p
