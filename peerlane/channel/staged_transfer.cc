@@ -170,7 +170,7 @@ Status StagedTransfer::prepareLocalSteps() {
       at += piece.bytes;
     }
     PEERLANE_ASSIGN(groups_[i].program,
-                    prepareStagingCopy(*executor_, *memory_, blocks_.locals(), std::move(segments),
+                    prepareStagingCopy(*executor_, *memory_->record(), blocks_.locals(), std::move(segments),
                                        {.engine = engine, .ctas = options_.ctas}));
   }
   return Status::ok();
