@@ -43,25 +43,27 @@ bool BounceLane::turn() {
     if (const Status why = ground_.peer->failure(); !why.isOk()) fail(why, /*tellPeer=*/false);
   if (sender_->busy()) moved |= sender_->advance(LaneEnd::kSliceBytes);
   if (receiver_->busy()) moved |= receiver_->advance(LaneEnd::kSliceBytes);
-  if (failed_.load(std::memory_order_acquire) && !sender_->failing()) {
-    failedAt_ = Progress::Clock::now();
-    const Status why = health();
-    sender_->fail(why);
-    receiver_->fail(why);
-    moved = true;
-  }
+  moved |= failLanes();
   moved |= advance(sends_, true);
   moved |= advance(receives_, false);
-  if (!sender_->failing() && !receiver_->failing()) return moved;
   // A lane may have found it out by itself.
-  if (!failed_.load(std::memory_order_acquire)) {
-    fail(sender_->failing() ? sender_->health() : receiver_->health(), /*tellPeer=*/false);
-    return true;
-  }
+  for (const LaneEnd* lane : {static_cast<LaneEnd*>(sender_.get()), static_cast<LaneEnd*>(receiver_.get())})
+    if (lane->failing()) fail(lane->health(), /*tellPeer=*/false);
+  if (!failed_.load(std::memory_order_acquire)) return moved;
+  moved |= failLanes();
   const Status why = health();
   for (Flow* flow : {&sends_, &receives_})
     if (failAll(*flow, why)) moved |= advance(*flow, flow == &sends_);
   return moved;
+}
+
+bool BounceLane::failLanes() {
+  if (!failed_.load(std::memory_order_acquire) || std::exchange(areLanesFailed_, true)) return false;
+  failedAt_ = Progress::Clock::now();
+  const Status why = health();
+  sender_->fail(why);
+  receiver_->fail(why);
+  return true;
 }
 
 bool BounceLane::advance(Flow& flow, bool isSend) {

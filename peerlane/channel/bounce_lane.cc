@@ -118,8 +118,15 @@ Result<std::unique_ptr<DeviceProgram>> BounceLane::programOf(const BounceMessage
                             {.engine = Engine::kSm});
 }
 
+// Beside fail(): whoever comes later is refused, and whoever came before is waited for.
+Status BounceLane::begin(uint64_t messages) {
+  PEERLANE_RETURN_IF_ERROR(ground_.peer->usable());
+  const std::lock_guard lock(stateMutex_);
+  if (failure_.isOk()) pending_.fetch_add(messages, std::memory_order_acq_rel);
+  return failure_;
+}
+
 void BounceLane::take(std::shared_ptr<BounceMessage> message) {
-  pending_.fetch_add(1, std::memory_order_acq_rel);
   const std::lock_guard lock(stateMutex_);
   incoming_.push_back(std::move(message));
   hasIncoming_.store(true, std::memory_order_release);

@@ -53,6 +53,10 @@ class BounceLane {
   // Makes the rings and pins them, when that was not done before. Outside of every lock that a turn
   // takes: pinning stops while the queue in front of a GPU is full.
   Status prepare(DeviceExecutor& executor);
+  // The lane is not over before so many messages are: that many take() follow, or end() where nothing
+  // was enqueued. As health().
+  Status begin(uint64_t messages);
+  void end(uint64_t messages) { pending_.fetch_sub(messages, std::memory_order_acq_rel); }
   // Held from claim() until what the stream does is enqueued and take() was called: numbers are in
   // the order of work. No turn takes it.
   std::mutex& posting() { return postingMutex_; }
@@ -104,6 +108,7 @@ class BounceLane {
   BounceRing& ringOf(bool isSend) { return rings_[isSend ? 0 : 1]; }
   std::byte* placeOf(const BounceMessage& message, const BounceMessage::Chunk& chunk);
   bool takeIncoming();
+  bool failLanes();
   bool advance(Flow& flow, bool isSend);
   bool giveRoom(Flow& flow, bool isSend);
   uint64_t usedFrom(Flow& flow, uint64_t otherwise);
@@ -136,7 +141,7 @@ class BounceLane {
   std::array<uint64_t, 2> next_{};   // numbers; under postingMutex_, as the next
   std::array<BounceRing, 2> rings_;  // claim() and fits() do not meet: the latter reads no state
 
-  std::atomic<uint64_t> pending_{0};  // messages that are not over
+  std::atomic<uint64_t> pending_{0};  // messages that are not over; grows under stateMutex_
   std::atomic<bool> hasIncoming_{false};
   std::atomic<bool> failed_{false};  // release after failure_
   mutable std::mutex stateMutex_;    // held shortly
@@ -144,6 +149,7 @@ class BounceLane {
   Status failure_;
 
   Flow sends_, receives_;  // turns, as the next
+  bool areLanesFailed_ = false;
   Progress::Clock::time_point failedAt_{};
 };
 

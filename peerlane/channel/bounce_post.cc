@@ -42,6 +42,10 @@ class BouncePost final : public Pending {
   BounceMessage::Chunk& chunkOf(const Piece& piece) {
     return parts_[piece.part].message->chunks[piece.chunk];
   }
+  uint64_t countOn(const BounceLane* lane) const {
+    return static_cast<uint64_t>(std::count_if(
+        parts_.begin(), parts_.end(), [&](const Part& part) { return part.lane == lane; }));
+  }
   Status hold();
   Status enqueue();
   Status preparePieces();
@@ -201,15 +205,20 @@ Status BouncePost::putOnStream() {
 Status BouncePost::enqueue() {
   std::vector<std::unique_lock<std::mutex>> locks;
   std::vector<BounceLane::Claims> before;
+  Status status;
   for (BounceLane* lane : lanes_) {
     locks.emplace_back(lane->posting());
-    PEERLANE_RETURN_IF_ERROR(lane->health());
+    status = lane->begin(countOn(lane));
+    if (!status.isOk()) break;
+    before.push_back(lane->claims());
   }
-  for (const BounceLane* lane : lanes_) before.push_back(lane->claims());
-  Status status = preparePieces();
+  if (status.isOk()) status = preparePieces();
   if (status.isOk()) status = putOnStream();
   if (!isOnStream_) {
-    for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->restore(before[i]);
+    for (size_t i = 0; i < before.size(); ++i) {
+      lanes_[i]->restore(before[i]);
+      lanes_[i]->end(countOn(lanes_[i]));
+    }
     return status;
   }
   progress_.expectDeviceStores();

@@ -439,15 +439,15 @@ TEST_P(BounceMessages, Cancelled) {
         const Transfer last = must(side.ranks->recv(1, side.in, 0, 8, side.on(other)), "recv");
         last.cancel();
         EXPECT_EQ(last.wait(kPatience).code(), Code::kCancelled);
-        if (!isMet) {
-          EXPECT_EQ(posted.wait(kPatience).code(), Code::kCancelled);
-        }
+        const Code ended = posted.wait(kPatience).code();
+        EXPECT_TRUE(isMet || ended == Code::kCancelled || ended == Code::kSizeMismatch)
+            << codeName(ended);
       } else if (isMet) {
         must(must(side.ranks->recv(0, side.in, 0, kBytes, side.on()), "recv").wait(kPatience),
              "the first");
       } else {
-        const Status status =
-            must(side.ranks->recv(0, side.in, 0, 8, side.on()), "recv").wait(kPatience);
+        const auto received = side.ranks->recv(0, side.in, 0, 8, side.on());
+        const Status status = received.isOk() ? received->wait(kPatience) : received.status();
         // Of another length than what is sent, if they met before the cancel came.
         EXPECT_TRUE(status.code() == Code::kCancelled || status.code() == Code::kSizeMismatch)
             << status.toString();
