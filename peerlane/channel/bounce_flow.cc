@@ -47,7 +47,8 @@ bool BounceLane::turn() {
   moved |= advance(sends_, true);
   moved |= advance(receives_, false);
   // A lane may have found it out by itself.
-  for (const LaneEnd* lane : {static_cast<LaneEnd*>(sender_.get()), static_cast<LaneEnd*>(receiver_.get())})
+  for (const LaneEnd* lane :
+       {static_cast<LaneEnd*>(sender_.get()), static_cast<LaneEnd*>(receiver_.get())})
     if (lane->failing()) fail(lane->health(), /*tellPeer=*/false);
   if (!failed_.load(std::memory_order_acquire)) return moved;
   moved |= failLanes();
@@ -58,7 +59,8 @@ bool BounceLane::turn() {
 }
 
 bool BounceLane::failLanes() {
-  if (!failed_.load(std::memory_order_acquire) || std::exchange(areLanesFailed_, true)) return false;
+  if (!failed_.load(std::memory_order_acquire) || std::exchange(areLanesFailed_, true))
+    return false;
   failedAt_ = Progress::Clock::now();
   const Status why = health();
   sender_->fail(why);
@@ -148,8 +150,9 @@ bool BounceLane::putOnWire(Flow& flow, bool isSend) {
 // False: not yet.
 bool BounceLane::send(BounceMessage& message, size_t item) {
   if (item == 0) {
-    message.headerWire = transmit(*sender_, {.address = reinterpret_cast<std::byte*>(&message.header),
-                                             .bytes = sizeof(BounceHeader)});
+    message.headerWire = transmit(
+        *sender_,
+        {.address = reinterpret_cast<std::byte*>(&message.header), .bytes = sizeof(BounceHeader)});
     return true;
   }
   // The receiver has counted on them.
@@ -170,9 +173,9 @@ bool BounceLane::send(BounceMessage& message, size_t item) {
 
 bool BounceLane::receive(BounceMessage& message, size_t item) {
   if (item == 0) {
-    message.headerWire =
-        transmit(*receiver_, {.address = reinterpret_cast<std::byte*>(&message.header),
-                              .bytes = sizeof(BounceHeader)});
+    message.headerWire = transmit(
+        *receiver_,
+        {.address = reinterpret_cast<std::byte*>(&message.header), .bytes = sizeof(BounceHeader)});
     return true;
   }
   if (!message.isHeard) return false;
@@ -185,8 +188,7 @@ bool BounceLane::receive(BounceMessage& message, size_t item) {
   }
   BounceMessage::Chunk& chunk = message.chunks[item - 1];
   if (!chunk.hasRoom) return false;
-  chunk.wire =
-      transmit(*receiver_, {.address = placeOf(message, chunk), .bytes = chunk.bytes});
+  chunk.wire = transmit(*receiver_, {.address = placeOf(message, chunk), .bytes = chunk.bytes});
   return true;
 }
 
@@ -196,17 +198,17 @@ bool BounceLane::heard(BounceMessage& message) {
   const BounceCut theirs = BounceCut::of(header.bytes, ringBytes_);
   if (header.number != message.number || header.chunkBytes != theirs.chunkBytes ||
       theirs.chunks > kMostChunks) {
-    fail(Status(Code::kCorrupt, "rank " + std::to_string(rank()) +
-                                    " announced a staged message that cannot be"),
+    fail(Status(Code::kCorrupt,
+                "rank " + std::to_string(rank()) + " announced a staged message that cannot be"),
          /*tellPeer=*/true);
     return false;
   }
   message.isHeard = true;
   if (header.bytes != message.bytes)
-    endMessage(message, Status(Code::kSizeMismatch,
-                               nameOfMessage(message) + " has room for " +
-                                   std::to_string(message.bytes) + " bytes, the message has " +
-                                   std::to_string(header.bytes)));
+    endMessage(message,
+               Status(Code::kSizeMismatch,
+                      nameOfMessage(message) + " has room for " + std::to_string(message.bytes) +
+                          " bytes, the message has " + std::to_string(header.bytes)));
   return true;
 }
 

@@ -111,9 +111,8 @@ Result<std::unique_ptr<DeviceProgram>> BounceLane::programOf(const BounceMessage
   const auto ringOffset = static_cast<uint64_t>(placeOf(message, chunk) - ring_->base);
   const uint64_t offset = message.offset + chunk.offset;
   const Segment segment =
-      message.isSend
-          ? Segment{kStagingTarget, kFirstRegionTarget, ringOffset, offset, chunk.bytes}
-          : Segment{kFirstRegionTarget, kStagingTarget, offset, ringOffset, chunk.bytes};
+      message.isSend ? Segment{kStagingTarget, kFirstRegionTarget, ringOffset, offset, chunk.bytes}
+                     : Segment{kFirstRegionTarget, kStagingTarget, offset, ringOffset, chunk.bytes};
   return prepareStagingCopy(executor, *ring_, {&message.region, 1}, {segment},
                             {.engine = Engine::kSm});
 }

@@ -53,8 +53,8 @@ class BounceLane {
   // Makes the rings and pins them, when that was not done before. Outside of every lock that a turn
   // takes: pinning stops while the queue in front of a GPU is full.
   Status prepare(DeviceExecutor& executor);
-  // The lane is not over before so many messages are: that many take() follow, or end() where nothing
-  // was enqueued. As health().
+  // The lane is not over before so many messages are: that many take() follow, or end() where
+  // nothing was enqueued. As health().
   Status begin(uint64_t messages);
   void end(uint64_t messages) { pending_.fetch_sub(messages, std::memory_order_acq_rel); }
   // Held from claim() until what the stream does is enqueued and take() was called: numbers are in
@@ -122,7 +122,8 @@ class BounceLane {
   bool failAll(Flow& flow, const Status& why);
   static bool isReceived(const BounceMessage& message, bool orOnTheWire);
   void endMessage(BounceMessage& message, const Status& why);
-  std::shared_ptr<MessageBatch> transmit(LaneEnd& lane, const MessageItem& item, uint64_t count = 1);
+  std::shared_ptr<MessageBatch> transmit(LaneEnd& lane, const MessageItem& item,
+                                         uint64_t count = 1);
   std::string nameOfMessage(const BounceMessage& message) const;
 
   LaneGround ground_;  // the lanes refer to it
@@ -143,8 +144,8 @@ class BounceLane {
 
   std::atomic<uint64_t> pending_{0};  // messages that are not over; grows under stateMutex_
   std::atomic<bool> hasIncoming_{false};
-  std::atomic<bool> failed_{false};  // release after failure_
-  mutable std::mutex stateMutex_;    // held shortly
+  std::atomic<bool> failed_{false};                       // release after failure_
+  mutable std::mutex stateMutex_;                         // held shortly
   std::vector<std::shared_ptr<BounceMessage>> incoming_;  // under stateMutex_, as the next
   Status failure_;
 

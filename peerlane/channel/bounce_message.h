@@ -19,13 +19,13 @@ namespace peerlane {
 
 struct BounceMessage {
   struct Chunk {
-    uint64_t offset = 0;    // in the message
+    uint64_t offset = 0;  // in the message
     uint64_t bytes = 0;
-    uint64_t position = 0;  // in the ring
+    uint64_t position = 0;                   // in the ring
     std::shared_ptr<DeviceProgram> program;  // none of 0 bytes
     DevicePost post;                         // its copy on the stream
     std::shared_ptr<MessageBatch> wire;      // between the two rings
-    bool hasRoom = false;  // its place in the ring is its own, until it is done
+    bool hasRoom = false;                    // its place in the ring is its own, until it is done
     bool mayCopy = false;  // the stream may come to it, and copies it unless the message has failed
     bool arrived = false;  // a receive's: it is in the ring; a send's: in the peer's
     bool isDone = false;   // its place is somebody else's
@@ -43,9 +43,10 @@ struct BounceMessage {
 
   BounceHeader header;  // what is said, or was heard
   std::shared_ptr<MessageBatch> headerWire;
-  bool isHeard = false;                 // a receive's header
-  std::shared_ptr<MessageBatch> rest;   // in place of chunks, so that both sides go on counting alike
-  bool streamIsLost = false;            // its GPU is broken: the stream ends no more
+  bool isHeard = false;  // a receive's header
+  std::shared_ptr<MessageBatch>
+      rest;                   // in place of chunks, so that both sides go on counting alike
+  bool streamIsLost = false;  // its GPU is broken: the stream ends no more
   Status outcome;
   bool isOver = false;  // nothing of it is on the wire, in the ring, or will be
 

@@ -127,9 +127,8 @@ void BouncePost::letGo() {
 
 Status BouncePost::hold() {
   if (executor_.isCapturing(stream_))
-    return Status(Code::kNotSupported,
-                  "a message that is staged through host memory (" + lanes_.front()->why() +
-                      ") cannot be part of a graph");
+    return Status(Code::kNotSupported, "a message that is staged through host memory (" +
+                                           lanes_.front()->why() + ") cannot be part of a graph");
   for (const Part& part : parts_) {
     RegionRecord& region = *part.message->region;
     if (!region.gate.enter())

@@ -31,16 +31,17 @@ uint64_t CommunicatorCore::bounceShare(const Pair& pair) const {
 // Of a pair that stages nothing.
 std::string CommunicatorCore::whyNoBounce(const Pair& pair) const {
   const PeerCore& peer = *pair.ground.peer;
-  if (peer.devices().empty())
-    return "this context was made without GPUs (ContextOptions::devices)";
-  if (pair.ground.strict) return "PEERLANE_STRICT refuses it, and it is needed because " + whyStaged(peer);
+  if (peer.devices().empty()) return "this context was made without GPUs (ContextOptions::devices)";
+  if (pair.ground.strict)
+    return "PEERLANE_STRICT refuses it, and it is needed because " + whyStaged(peer);
   if (bounceShare(pair) == 0)
     return "PEERLANE_STAGING_BYTES (" + std::to_string(peer.config().stagingBytes) +
            ") leaves too little for each of " + std::to_string(pairs_.size() - 1) +
            " ranks; at least " +
            std::to_string((pairs_.size() - 1) * 2 * BounceCut::kPage * BounceCut::kChunksInRing) +
            " are needed";
-  return "the other side has no GPUs (ContextOptions::devices), or refuses it (PEERLANE_STRICT, too "
+  return "the other side has no GPUs (ContextOptions::devices), or refuses it (PEERLANE_STRICT, "
+         "too "
          "small a PEERLANE_STAGING_BYTES); a rank without GPUs is sent to without a stream";
 }
 

@@ -228,10 +228,10 @@ Result<Transfer> CommunicatorCore::postOn(DeviceExecutor* executor,
 
 Status CommunicatorCore::checkDevice(const Pair& pair) const {
   if (pair.device) return Status::ok();
-  return Status(Code::kNotSupported, "no link between the GPUs of this rank and rank " +
-                                         std::to_string(pair.ground.rank) +
-                                         ", and messages on streams cannot be staged: " +
-                                         whyNoBounce(pair));
+  return Status(Code::kNotSupported,
+                "no link between the GPUs of this rank and rank " +
+                    std::to_string(pair.ground.rank) +
+                    ", and messages on streams cannot be staged: " + whyNoBounce(pair));
 }
 
 Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
@@ -299,8 +299,7 @@ void CommunicatorCore::close() {
     return std::all_of(pairs_.begin(), pairs_.end(), [](const std::unique_ptr<Pair>& pair) {
       return !pair || !pair->ready.load(std::memory_order_acquire) ||
              (pair->sender->over() && pair->receiver->over() &&
-              (!pair->device || pair->device->idle()) &&
-              (!pair->bounce || pair->bounce->over()));
+              (!pair->device || pair->device->idle()) && (!pair->bounce || pair->bounce->over()));
     });
   };
   const auto advance = [this] {

@@ -62,8 +62,8 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
     // Where both have, and no link between them. Written under mutex, during the meeting.
     std::shared_ptr<BounceLane> bounce;
-    bool finished = false;               // said goodbye; progress turns only
-    std::atomic<bool> ready{false};      // has lanes; release after them
+    bool finished = false;           // said goodbye; progress turns only
+    std::atomic<bool> ready{false};  // has lanes; release after them
 
     std::mutex mutex;
     std::optional<LaneNote> hello;  // under mutex, as all below

@@ -63,8 +63,8 @@ void holdUntil(cudaStream_t stream, uint64_t* word) {
 void expectExactly(const Region& region, const Region& sent, size_t bytes) {
   const auto seen = bytesOf(region);
   const auto wanted = bytesOf(sent);
-  EXPECT_TRUE(std::equal(seen.begin(), seen.begin() + static_cast<ptrdiff_t>(bytes),
-                         wanted.begin()))
+  EXPECT_TRUE(
+      std::equal(seen.begin(), seen.begin() + static_cast<ptrdiff_t>(bytes), wanted.begin()))
       << bytes << " bytes";
   EXPECT_TRUE(isUntouched(seen, bytes)) << bytes << " bytes";
 }
@@ -182,11 +182,10 @@ TEST_P(BounceMessages, BatchesMeetSingleOnes) {
                                          : side.ranks->recvBatch(0, blocks, side.on()),
                               "batch"));
       for (size_t i = 0; !inOne && i < kCount; ++i)
-        posted.push_back(must(index == 0 ? side.ranks->send(1, side.out, blocks[i].offset,
-                                                            blocks[i].bytes, side.on())
-                                         : side.ranks->recv(0, side.in, blocks[i].offset,
-                                                            blocks[i].bytes, side.on()),
-                              "post"));
+        posted.push_back(must(
+            index == 0 ? side.ranks->send(1, side.out, blocks[i].offset, blocks[i].bytes, side.on())
+                       : side.ranks->recv(0, side.in, blocks[i].offset, blocks[i].bytes, side.on()),
+            "post"));
       for (const Transfer& each : posted) must(each.wait(kPatience), "wait");
       if (index == 1) expectExactly(side.in, side.out, at);
       line.meet();
@@ -222,7 +221,8 @@ TEST_P(BounceMessages, BothWaysOnTwoStreams) {
     const cudaStream_t other = makeStream();
     fill(side.out.data(), kBytes, 100 * static_cast<uint32_t>(index));
     line.meet();
-    const Transfer sent = must(side.ranks->send(side.other, side.out, 0, kBytes, side.on()), "send");
+    const Transfer sent =
+        must(side.ranks->send(side.other, side.out, 0, kBytes, side.on()), "send");
     const Transfer received =
         must(side.ranks->recv(side.other, side.in, 0, kBytes, side.on(other)), "recv");
     must(sent.wait(kPatience), "send");
@@ -290,8 +290,8 @@ TEST_P(BounceMessages, EachCommunicatorHasItsOwnMemory) {
   EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
     std::vector<Peer> peers(2);
     peers[side.other] = side.peer;
-    const auto second = must(
-        Communicator::create(*side.context, peers, static_cast<Rank>(index)), "communicator");
+    const auto second =
+        must(Communicator::create(*side.context, peers, static_cast<Rank>(index)), "communicator");
     const cudaStream_t other = makeStream();
     fill(side.out.data(), kBytes, 4);
     line.meet();
@@ -322,7 +322,7 @@ TEST_P(BounceMessages, LengthsThatDifferAreTold) {
   struct Pair {
     size_t sent, wanted;
   };
-  static constexpr Pair kPairs[] = {{64, 65},        {0, 100},      {100, 0},      {100000, 100004},
+  static constexpr Pair kPairs[] = {{64, 65},        {0, 100},        {100, 0},    {100000, 100004},
                                     {kBytes, 70000}, {70000, kBytes}, {kBytes, 0}, {0, kBytes}};
   EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
     for (const Pair& pair : kPairs) {
@@ -563,7 +563,8 @@ TEST_P(BounceMessages, APeerThatDies) {
 TEST_P(BounceMessages, TheEndOfTheCommunicator) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
-    const Transfer never = must(side.ranks->recv(side.other, side.in, 0, kBytes, side.on()), "recv");
+    const Transfer never =
+        must(side.ranks->recv(side.other, side.in, 0, kBytes, side.on()), "recv");
     line.meet();
     if (index == 0) side.ranks.reset();
     EXPECT_EQ(never.wait(kPatience).code(), Code::kClosed);
@@ -578,8 +579,9 @@ TEST_P(BounceMessages, ItIsSaid) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(run([](Talker& side, int, const Line& line) {
     const std::string text = side.ranks->explain(side.other);
-    for (const char* part : {"on streams of GPUs: staged through 262144 bytes of pinned host memory",
-                             "32768 at a time", "no link between the two reaches GPUs"})
+    for (const char* part :
+         {"on streams of GPUs: staged through 262144 bytes of pinned host memory",
+          "32768 at a time", "no link between the two reaches GPUs"})
       EXPECT_NE(text.find(part), std::string::npos) << text;
     line.meet();
   }));
@@ -646,13 +648,13 @@ TEST(BounceRefusals, MoreThanAStreamTakesAndBadInput) {
     const std::vector<MessageBlock> many(400, {&side.out, 0, 4});
     const Status tooMany = side.ranks->sendBatch(side.other, many, side.on()).status();
     EXPECT_EQ(tooMany.code(), Code::kNotSupported);
-    for (const char* part : {"400 messages", "a stream takes 1000 at once", "PEERLANE_STAGING_BYTES"})
+    for (const char* part :
+         {"400 messages", "a stream takes 1000 at once", "PEERLANE_STAGING_BYTES"})
       EXPECT_NE(tooMany.message().find(part), std::string_view::npos) << tooMany.toString();
     std::byte loose[64];
-    EXPECT_EQ(side.ranks->send(side.other, std::span<const std::byte>(loose), side.on())
-                  .status()
-                  .code(),
-              Code::kInvalidArgument);
+    EXPECT_EQ(
+        side.ranks->send(side.other, std::span<const std::byte>(loose), side.on()).status().code(),
+        Code::kInvalidArgument);
     EXPECT_EQ(side.ranks->send(side.other, side.out, kBytes, 1, side.on()).status().code(),
               Code::kInvalidArgument);
     MessageOptions ring = side.on();
@@ -763,10 +765,10 @@ TEST_P(BounceQueues, ManyArrive) {
       line.meet();
       std::vector<Transfer> posted;
       for (size_t i = 0; i < kMany; ++i)
-        posted.push_back(
-            must(index == 0 ? side.ranks->send(1, side.out, i * kEach, kEach, side.on())
-                            : side.ranks->recv(0, side.in, i * kEach, kEach, side.on()),
-                 "post"));
+        posted.push_back(must(index == 0
+                                  ? side.ranks->send(1, side.out, i * kEach, kEach, side.on())
+                                  : side.ranks->recv(0, side.in, i * kEach, kEach, side.on()),
+                              "post"));
       for (const Transfer& each : posted) must(each.wait(kPatience), "wait");
       if (index == 1) expectExactly(side.in, side.out, kMany * kEach);
       line.meet();
