@@ -20,6 +20,16 @@ struct BounceHeader {
 };
 static_assert(sizeof(BounceHeader) == 24 && offsetof(BounceHeader, chunkBytes) == 16);
 
+// What a side says of itself when two ranks meet. Pairs are staged where both have rings and at
+// least one has no link between the GPUs.
+struct BounceOffer {
+  uint64_t ringBytes = 0;  // for each direction; 0: it does not stage
+  bool hasLink = false;    // between the GPUs
+  // A ring is whole pages, so the lowest bit is free.
+  uint64_t encode() const { return ringBytes | (hasLink ? 1 : 0); }
+  static BounceOffer decode(uint64_t word) { return {word & ~uint64_t{1}, (word & 1) != 0}; }
+};
+
 struct BounceCut {
   static constexpr uint64_t kPage = 4096;
   static constexpr uint64_t kSmallestChunk = 64 << 10;  // where the ring has room for it

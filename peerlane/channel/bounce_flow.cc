@@ -245,8 +245,10 @@ bool BounceLane::lookAtChunk(BounceMessage& message, BounceMessage::Chunk& chunk
 
 bool BounceLane::lookAtWire(Flow& flow) {
   bool moved = false;
-  for (const auto& each : flow.messages) {
-    BounceMessage& message = *each;
+  // Nothing is under way of those behind.
+  const uint64_t last = std::max(flow.room.number, flow.wire.number);
+  for (uint64_t number = flow.first; number < flow.end() && number <= last; ++number) {
+    BounceMessage& message = flow.at(number);
     if (message.isOver) continue;
     if (message.headerWire && message.headerWire->done(1)) {
       const Status status = message.headerWire->status(1);

@@ -4,6 +4,7 @@
 // are is a matter of the pair: both sides have GPUs, no link reaches from one to the other, and
 // neither refuses. Each side says so in its hello, so both come to the same answer.
 #include <algorithm>
+#include <utility>
 
 #include "peerlane/channel/bounce_post.h"
 #include "peerlane/channel/communicator_core.h"
@@ -14,6 +15,7 @@ namespace peerlane {
 namespace {
 
 std::string whyStaged(const PeerCore& peer) {
+  if (peer.deviceLink() != nullptr) return "the other side has no path between the GPUs of the two";
   RegionReference ofAGpu;
   ofAGpu.device = {DeviceKind::kCuda, 0};
   return peer.whyStaged(ofAGpu, /*byDevice=*/true);
@@ -21,11 +23,13 @@ std::string whyStaged(const PeerCore& peer) {
 
 }  // namespace
 
-// What this side has for each direction of the pair; 0: its messages on streams are not staged.
-uint64_t CommunicatorCore::bounceShare(const Pair& pair) const {
+BounceOffer CommunicatorCore::bounceOffer(const Pair& pair) const {
   const PeerCore& peer = *pair.ground.peer;
-  if (peer.devices().empty() || peer.deviceLink() != nullptr || pair.ground.strict) return 0;
-  return BounceCut::ringBytes(peer.config().stagingBytes, pairs_.size() - 1);
+  BounceOffer offer;
+  offer.hasLink = peer.deviceLink() != nullptr;
+  if (!peer.devices().empty() && !pair.ground.strict)
+    offer.ringBytes = BounceCut::ringBytes(peer.config().stagingBytes, pairs_.size() - 1);
+  return offer;
 }
 
 // Of a pair that stages nothing.
@@ -34,7 +38,7 @@ std::string CommunicatorCore::whyNoBounce(const Pair& pair) const {
   if (peer.devices().empty()) return "this context was made without GPUs (ContextOptions::devices)";
   if (pair.ground.strict)
     return "PEERLANE_STRICT refuses it, and it is needed because " + whyStaged(peer);
-  if (bounceShare(pair) == 0)
+  if (bounceOffer(pair).ringBytes == 0)
     return "PEERLANE_STAGING_BYTES (" + std::to_string(peer.config().stagingBytes) +
            ") leaves too little for each of " + std::to_string(pairs_.size() - 1) +
            " ranks; at least " +
@@ -46,24 +50,28 @@ std::string CommunicatorCore::whyNoBounce(const Pair& pair) const {
 }
 
 Status CommunicatorCore::openBounce(Pair& pair) {
-  const uint64_t own = bounceShare(pair);
-  uint64_t theirs = 0;
+  const BounceOffer own = bounceOffer(pair);
+  BounceOffer theirs;
   {
     const std::lock_guard lock(pair.mutex);
-    theirs = pair.hello->number;
+    theirs = BounceOffer::decode(pair.hello->number);
   }
-  if (own == 0 || theirs == 0) return Status::ok();
+  if (own.ringBytes == 0 || theirs.ringBytes == 0 || (own.hasLink && theirs.hasLink))
+    return Status::ok();
   constexpr uint64_t kUnit = BounceCut::kPage * BounceCut::kChunksInRing;
-  const uint64_t ring = std::min(own, theirs) / kUnit * kUnit;
+  const uint64_t ring = std::min(own.ringBytes, theirs.ringBytes) / kUnit * kUnit;
   if (ring == 0)
     return Status(Code::kCorrupt, "rank " + std::to_string(pair.ground.rank) + " stages " +
-                                      std::to_string(theirs) + " bytes, less than there can be");
+                                      std::to_string(theirs.ringBytes) +
+                                      " bytes, less than there can be");
   PEERLANE_ASSIGN(auto lane, BounceLane::create(pair.ground, ring, whyStaged(*pair.ground.peer)));
   LaneNote note;
   note.kind = LaneNote::Kind::kDeviceArea;
   note.area = lane->area();
   {
     const std::lock_guard lock(pair.mutex);
+    // A link that one side alone believes in.
+    if (pair.device) std::exchange(pair.device, nullptr)->retire();
     pair.bounce = std::move(lane);
   }
   return pair.ground.peer->sendUserMessage(pair.channel, note.encode());
@@ -98,14 +106,17 @@ Status CommunicatorCore::reachBounce(Pair& pair, Progress::Clock::time_point dea
   return pair.bounce->open(std::move(area));
 }
 
-// Progress thread, with the pair locked.
+// Progress thread, with the pair locked. The first area that a side with GPUs names is that of the
+// link between them, if there is one; a second one is for staging.
 void CommunicatorCore::deliverToStreams(Pair& pair, const LaneNote& note) {
-  if (pair.device) return pair.device->take(note);
-  if (note.kind == LaneNote::Kind::kDeviceArea && note.area.allocation != 0 &&
-      !pair.hasBounceArea.load(std::memory_order_relaxed)) {
+  const bool isArea = note.kind == LaneNote::Kind::kDeviceArea;
+  if (isArea && std::exchange(pair.hasLinkArea, true)) {
+    if (pair.hasBounceArea.load(std::memory_order_relaxed)) return;
     pair.bounceArea = note.area;
     pair.hasBounceArea.store(true, std::memory_order_release);
+    return;
   }
+  if (pair.device) return pair.device->take(note);
   if (note.kind == LaneNote::Kind::kDeviceEnd && pair.bounce) pair.bounce->takeEnd(note);
 }
 

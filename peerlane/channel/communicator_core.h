@@ -60,7 +60,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     std::unique_ptr<LaneSender> sender;
     std::unique_ptr<LaneReceiver> receiver;
     std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
-    // Where both have, and no link between them. Written under mutex, during the meeting.
+    // Where both have, and no link between them. During the meeting both are written under mutex.
     std::shared_ptr<BounceLane> bounce;
     bool finished = false;           // said goodbye; progress turns only
     std::atomic<bool> ready{false};  // has lanes; release after them
@@ -69,7 +69,8 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     std::optional<LaneNote> hello;  // under mutex, as all below
     std::vector<LaneNote> early;    // came before the lanes were made
     std::atomic<bool> heard{false};
-    RegionName bounceArea;  // allocation 0: not known yet
+    bool hasLinkArea = false;
+    RegionName bounceArea;  // once hasBounceArea is set
     std::atomic<bool> hasBounceArea{false};
   };
 
@@ -80,7 +81,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Status reach(Pair& pair, Progress::Clock::time_point deadline);
   Status reachDevice(Pair& pair, Progress::Clock::time_point deadline);
   // Messages on streams that are staged: communicator_bounce.cc.
-  uint64_t bounceShare(const Pair& pair) const;
+  BounceOffer bounceOffer(const Pair& pair) const;
   std::string whyNoBounce(const Pair& pair) const;
   Status openBounce(Pair& pair);
   Status reachBounce(Pair& pair, Progress::Clock::time_point deadline);

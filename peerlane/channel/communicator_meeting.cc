@@ -59,7 +59,7 @@ Status CommunicatorCore::open(Pair& pair) {
   hello.ranks = size();
   hello.eagerBytes = eagerBytes_;
   hello.area = nameOf(*ground.area);
-  hello.number = bounceShare(pair);
+  hello.number = bounceOffer(pair).encode();
   PEERLANE_RETURN_IF_ERROR(ground.peer->sendUserMessage(pair.channel, hello.encode()));
   return openDevice(pair);
 }

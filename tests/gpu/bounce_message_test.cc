@@ -587,6 +587,33 @@ TEST_P(BounceMessages, ItIsSaid) {
   }));
 }
 
+// GPUs of one host without a path to each other; also where one side alone knows of that, because
+// the other's GPUs are hidden from it.
+TEST(BouncePaths, GpusWithoutAPath) {
+  PEERLANE_NEEDS_GPUS(2);
+  if (!inSoftware()) GTEST_SKIP() << "GPUs here have a path to each other";
+  for (const bool bothKnow : {true, false})
+    for (const int knows : {0, 1}) {
+      const auto sideOf = [=](int index) {
+        return [=](const Line& line) {
+          setenv("PEERLANE_STAGING_BYTES", "262144", 1);
+          if (bothKnow || index == knows) setenv("SOFTWARE_GPU_NO_PEERS", "1", 1);
+          Talker side(index, line);
+          const std::string text = side.ranks->explain(side.other);
+          EXPECT_NE(text.find("staged through 262144 bytes"), std::string::npos) << text;
+          EXPECT_NE(text.find("path"), std::string::npos) << text;
+          fill(side.out.data(), kBytes, 5 + static_cast<uint32_t>(index));
+          auto group = side.ranks->group();
+          group.send(side.other, side.out, 0, kBytes / 2).recv(side.other, side.in, 0, kBytes / 2);
+          must(must(group.post(side.on()), "group").wait(kPatience), "wait");
+          EXPECT_EQ(wrongWords(side.in.data(), kBytes / 2, 6 - static_cast<uint32_t>(index)), 0u);
+          line.meet();
+        };
+      };
+      EXPECT_TRUE(runTwo(sideOf(0), sideOf(1)));
+    }
+}
+
 TEST_P(BounceMessages, OneSideHasLess) {
   PEERLANE_NEEDS_GPUS(1);
   const std::string links = GetParam();
