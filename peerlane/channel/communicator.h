@@ -67,6 +67,18 @@ struct MessageOptions {
   // end's has to be mapped by the peer: memory of Context::allocate, memfd, GPU memory that can be
   // exported; else its post ends with kNotSupported, and the other protocol may do.
   //
+  // That is so where a link reaches from GPU to GPU. Between two sides with GPUs and no such link
+  // (another host, tcp, cuda_ipc not allowed) messages on streams are staged: the streams copy into
+  // and out of rings of pinned host memory, of PEERLANE_STAGING_BYTES in all for a communicator at
+  // each side, and any link moves the bytes between them. Communicator::explain and the log say so,
+  // and PEERLANE_STRICT refuses it (kNotSupported). Then messages of any length meet in the order
+  // of posting, whatever their protocol and the regions' access, and lengths that differ end both
+  // with kSizeMismatch; a send lets its stream go on when its bytes are in the ring; a message
+  // whose stream has not come to it holds up the later ones of its direction; and kNotSupported
+  // are a stream that is being captured, a post of more than 333 chunks (each of an eighth of
+  // PEERLANE_STAGING_BYTES at most), and a group with ranks of both kinds. A rank without GPUs is
+  // not reached from streams.
+  //
   // Memory is made known to the peer with the first message that needs it, and its stream waits
   // for that; the host never does. A peer that finds that it cannot reach it ends the messages on
   // streams of both sides. On a stream that is being captured the message is a part of the graph,

@@ -223,10 +223,19 @@ Result<bool> CommunicatorCore::isByGet(const Wanted& wanted, Protocol protocol) 
   return invalid("protocol " + std::to_string(static_cast<int>(protocol)) + " is not known");
 }
 
+Result<std::shared_ptr<RegionRecord>> CommunicatorCore::streamMemory(const Wanted& wanted) const {
+  if (wanted.region == nullptr)
+    return invalid("messages on streams need registered memory (Context::registerRegion)");
+  PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
+  return wanted.region->record();
+}
+
 Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages,
                                                 const MessageOptions& options) {
   if (options.stream != nullptr)
     return invalid("a message has one stream: a host stream or a device stream");
+  PEERLANE_ASSIGN(const bool areStaged, areBounced(messages));
+  if (areStaged) return postStaged(pieceByPiece(messages), options);
   const DeviceExecutors& devices = first_->devices();
   // Where the context has several GPUs, a stream may be of another one than the first.
   const auto isFar = [&](const Region* region) {
@@ -274,10 +283,7 @@ Result<Transfer> CommunicatorCore::postOn(DeviceExecutor* executor,
 
 Result<PostedMessage> CommunicatorCore::single(const Wanted& wanted, DeviceLane& lane,
                                                Protocol protocol) const {
-  if (wanted.region == nullptr)
-    return invalid("messages on streams need registered memory (Context::registerRegion)");
-  PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));
-  const std::shared_ptr<RegionRecord>& record = wanted.region->record();
+  PEERLANE_ASSIGN(const std::shared_ptr<RegionRecord> record, streamMemory(wanted));
   PEERLANE_ASSIGN(const bool byGet, isByGet(wanted, protocol));
   return PostedMessage{.lane = &lane,
                        .item = {.isSend = wanted.isSend,
@@ -313,12 +319,12 @@ Result<PostedMessage> CommunicatorCore::list(const Wanted& wanted, DeviceLane& l
                        .list = made};
 }
 
-Status CommunicatorCore::checkDevice(const Pair& pair) {
+Status CommunicatorCore::checkDevice(const Pair& pair) const {
   if (pair.device) return Status::ok();
-  return Status(Code::kNotSupported, "no link between the GPUs of this rank and rank " +
-                                         std::to_string(pair.ground.rank) +
-                                         "; messages on streams need one "
-                                         "(ContextOptions::devices at both sides, one host)");
+  return Status(Code::kNotSupported,
+                "no link between the GPUs of this rank and rank " +
+                    std::to_string(pair.ground.rank) +
+                    ", and messages on streams cannot be staged: " + whyNoBounce(pair));
 }
 
 Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
@@ -327,6 +333,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
   PEERLANE_ASSIGN(Pair * pair, pairOf(rank));
+  if (pair->bounce) return prepareStaged(*pair, regions);
   PEERLANE_RETURN_IF_ERROR(checkDevice(*pair));
   Progress& progress = first_->progress();
   if (progress.onLoopThread())
@@ -379,12 +386,13 @@ void CommunicatorCore::close() {
     pair->sender->fail(why);
     pair->receiver->fail(why);
     if (pair->device) pair->device->fail(why, /*tellPeer=*/true);
+    if (pair->bounce) pair->bounce->fail(why, /*tellPeer=*/true);
   }
   const auto over = [this] {
     return std::all_of(pairs_.begin(), pairs_.end(), [](const std::unique_ptr<Pair>& pair) {
       return !pair || !pair->ready.load(std::memory_order_acquire) ||
              (pair->sender->over() && pair->receiver->over() &&
-              (!pair->device || pair->device->idle()));
+              (!pair->device || pair->device->idle()) && (!pair->bounce || pair->bounce->over()));
     });
   };
   const auto advance = [this] {
@@ -406,6 +414,7 @@ void CommunicatorCore::finish(Pair& pair) {
   retireRegion(pair.ground.area, {pair.ground.peer});
   if (pair.receiver->ring()) retireRegion(pair.receiver->ring(), {pair.ground.peer});
   if (pair.device) pair.device->retire();
+  if (pair.bounce) pair.bounce->retire();
 }
 
 Task::Turn CommunicatorCore::turn() {
@@ -422,7 +431,9 @@ Task::Turn CommunicatorCore::turn() {
     if (sender.failing() && !receiver.failing()) receiver.fail(sender.health());
     if (receiver.failing() && !sender.failing()) sender.fail(receiver.health());
     if (pair->device) moved |= pair->device->turn();
-    if (sender.over() && receiver.over() && (!pair->device || pair->device->idle())) {
+    if (pair->bounce) moved |= pair->bounce->turn();
+    if (sender.over() && receiver.over() && (!pair->device || pair->device->idle()) &&
+        (!pair->bounce || pair->bounce->over())) {
       finish(*pair);
       moved = true;
     }
@@ -474,6 +485,8 @@ std::string CommunicatorCore::explain(Rank rank) const {
             std::to_string(DeviceArea::kEagerBytes) + " bytes through the inbox; longer: " +
             (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies; lists: put"
                                                  : "put, the sender's stream copies, also lists"));
+  else if (!first_->devices().empty())
+    text += line("on streams of GPUs: ", explainBounce(pair));
   text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/channel/bounce_lane.h"
 #include "peerlane/channel/communicator.h"
 #include "peerlane/channel/device_lane.h"
 #include "peerlane/channel/device_message.h"
@@ -63,13 +64,18 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     std::unique_ptr<LaneSender> sender;
     std::unique_ptr<LaneReceiver> receiver;
     std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
-    bool finished = false;               // said goodbye; progress turns only
-    std::atomic<bool> ready{false};      // has lanes; release after them
+    // Where both have, and no link between them. During the meeting both are written under mutex.
+    std::shared_ptr<BounceLane> bounce;
+    bool finished = false;           // said goodbye; progress turns only
+    std::atomic<bool> ready{false};  // has lanes; release after them
 
     std::mutex mutex;
     std::optional<LaneNote> hello;  // under mutex, as all below
     std::vector<LaneNote> early;    // came before the lanes were made
     std::atomic<bool> heard{false};
+    bool hasLinkArea = false;
+    RegionName bounceArea;  // once hasBounceArea is set
+    std::atomic<bool> hasBounceArea{false};
   };
 
   void claim(Pair& pair);
@@ -78,11 +84,22 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Status openDevice(Pair& pair);
   Status reach(Pair& pair, Progress::Clock::time_point deadline);
   Status reachDevice(Pair& pair, Progress::Clock::time_point deadline);
+  // Messages on streams that are staged: communicator_bounce.cc.
+  BounceOffer bounceOffer(const Pair& pair) const;
+  std::string whyNoBounce(const Pair& pair) const;
+  Status openBounce(Pair& pair);
+  Status reachBounce(Pair& pair, Progress::Clock::time_point deadline);
+  void deliverToStreams(Pair& pair, const LaneNote& note);
+  Result<bool> areBounced(std::span<const Wanted> messages) const;
+  Result<Transfer> postStaged(std::span<const Wanted> messages, const MessageOptions& options);
+  Status prepareStaged(Pair& pair, std::span<const Region> regions);
+  std::string explainBounce(const Pair& pair) const;
+  Result<std::shared_ptr<RegionRecord>> streamMemory(const Wanted& wanted) const;
   void onNote(Rank rank, const std::vector<std::byte>& bytes);
   void deliver(Pair& pair, const LaneNote& note);
   void finish(Pair& pair);
   Result<Pair*> pairOf(Rank rank) const;
-  static Status checkDevice(const Pair& pair);
+  Status checkDevice(const Pair& pair) const;
   static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
   Result<Transfer> postOnHost(std::span<const Wanted> messages, const MessageOptions& options);
   Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);

@@ -59,6 +59,7 @@ Status CommunicatorCore::open(Pair& pair) {
   hello.ranks = size();
   hello.eagerBytes = eagerBytes_;
   hello.area = nameOf(*ground.area);
+  hello.number = bounceOffer(pair).encode();
   PEERLANE_RETURN_IF_ERROR(ground.peer->sendUserMessage(pair.channel, hello.encode()));
   return openDevice(pair);
 }
@@ -131,9 +132,7 @@ void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
     case LaneNote::Kind::kDeviceRegion:
     case LaneNote::Kind::kDeviceReady:
     case LaneNote::Kind::kDeviceWaits:
-    case LaneNote::Kind::kDeviceEnd:
-      if (pair.device) pair.device->take(note);
-      return;
+    case LaneNote::Kind::kDeviceEnd: return deliverToStreams(pair, note);
     default: return pair.receiver->take(note);
   }
   const Status why(note.code == Code::kOk ? Code::kClosed : note.code,
@@ -141,6 +140,7 @@ void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
   pair.sender->fail(why);
   pair.receiver->fail(why);
   if (pair.device) pair.device->fail(why, /*tellPeer=*/false);
+  if (pair.bounce) pair.bounce->fail(why, /*tellPeer=*/false);
 }
 
 // The other side's half; afterwards the pair has its lanes.
@@ -213,6 +213,13 @@ Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
     if (pair && status.isOk())
       status =
           reach(*pair, deadline).withContext("meeting rank " + std::to_string(pair->ground.rank));
+  // All say where their areas are before one waits for another's.
+  for (const auto& pair : pairs_)
+    if (pair && status.isOk()) status = openBounce(*pair);
+  for (const auto& pair : pairs_)
+    if (pair && status.isOk())
+      status = reachBounce(*pair, deadline)
+                   .withContext("meeting rank " + std::to_string(pair->ground.rank));
   if (status.isOk()) {
     first_->progress().add(shared_from_this());
     return status;
@@ -224,6 +231,7 @@ Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
     pair->ground.say({.kind = LaneNote::Kind::kBye, .code = status.code()});
     retireRegion(pair->ground.area, {pair->ground.peer});
     if (pair->device) pair->device->retire();
+    if (pair->bounce) pair->bounce->retire();
   }
   return status;
 }

@@ -106,7 +106,9 @@ struct LaneNote {
     kWithdraw = 2,  // the sender cancelled message `number`: refuse it unless it is under way
     kGaveUp = 3,  // message `number`, which the receiver had accepted, will not be written: `code`
     kBye = 4,     // this side has closed its lanes and touches nothing any more: `code`
-    kDeviceArea = 5,    // where the area for messages on streams is; allocation 0: there is none
+    // Where the area for messages on streams is: in memory of a GPU, or, where both sides stage
+    // them, that of lanes; allocation 0: there is none.
+    kDeviceArea = 5,
     kDeviceRegion = 6,  // memory that messages on streams name: `area`
     kDeviceEnd = 7,     // messages on streams have ended: `code`
     kDeviceReady = 8,   // the device of this side reaches the region `area` of the other side's
@@ -115,7 +117,7 @@ struct LaneNote {
   Kind kind = Kind::kBye;
   Code code = Code::kOk;
   // Of a message (kDeviceWaits: bit 63: a send; bit 62: the region is being taken back);
-  // kDeviceRegion and kDeviceReady: 1: it is read, not written.
+  // kDeviceRegion and kDeviceReady: 1: it is read, not written. kHello: BounceOffer.
   uint64_t number = 0;
   // kHello; kDeviceArea to kDeviceWaits have `area` alone
   uint32_t rank = 0;       // of the one who says it

@@ -169,9 +169,10 @@ Status StagedTransfer::prepareLocalSteps() {
                              : Segment{local, kStagingTarget, piece.localOffset, at, piece.bytes});
       at += piece.bytes;
     }
-    PEERLANE_ASSIGN(groups_[i].program,
-                    prepareStagingCopy(*executor_, *memory_, blocks_.locals(), std::move(segments),
-                                       {.engine = engine, .ctas = options_.ctas}));
+    PEERLANE_ASSIGN(
+        groups_[i].program,
+        prepareStagingCopy(*executor_, *memory_->record(), blocks_.locals(), std::move(segments),
+                           {.engine = engine, .ctas = options_.ctas}));
   }
   return Status::ok();
 }

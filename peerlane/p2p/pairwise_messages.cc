@@ -3,6 +3,7 @@
 // Pairwise: send and receive.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "peerlane/os/cuda.h"
 #include "peerlane/p2p/pairwise.h"
@@ -12,6 +13,37 @@ namespace {
 
 // Of one list message (Communicator::sendList).
 constexpr size_t kMostPieces = 4096;
+// Of one post that is staged: a stream takes 1000 pieces of work in one, three for each of its
+// chunks, which are larger than this.
+constexpr uint64_t kStagedChunk = 256 << 10;
+constexpr uint64_t kMostStagedChunks = 256;
+
+uint64_t chunksOf(const LocalPiece& piece) {
+  return (piece.bytes + kStagedChunk - 1) / kStagedChunk;
+}
+
+// Those that go in one post.
+std::span<const LocalPiece> firstPart(std::span<const LocalPiece> pieces, bool isStaged) {
+  if (!isStaged) return pieces.first(std::min(pieces.size(), kMostPieces));
+  uint64_t chunks = 0;
+  size_t count = 0;
+  while (count < pieces.size() && (chunks += chunksOf(pieces[count])) <= kMostStagedChunks) ++count;
+  return pieces.first(std::max<size_t>(count, 1));
+}
+
+// None is too long for one post.
+std::vector<LocalPiece> splitLong(std::span<const LocalPiece> pieces) {
+  std::vector<LocalPiece> all;
+  for (LocalPiece piece : pieces) {
+    while (chunksOf(piece) > kMostStagedChunks) {
+      all.push_back({piece.address, kMostStagedChunks * kStagedChunk});
+      piece.address += all.back().bytes;
+      piece.bytes -= all.back().bytes;
+    }
+    all.push_back(piece);
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -40,12 +72,18 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     posted(transfer, stream);
     return Status::ok();
   }
-  // Both sides cut alike: they name as many pieces.
+  // Both sides cut alike: they name as many pieces, of the same sizes.
+  const bool isStaged = peer_.core()->deviceLink() == nullptr;
+  std::vector<LocalPiece> split;
+  if (isStaged) {
+    split = splitLong(pieces);
+    pieces = split;
+  }
   while (!pieces.empty()) {
-    const size_t part = std::min(pieces.size(), kMostPieces);
-    PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, pieces.first(part), stream));
+    const std::span<const LocalPiece> part = firstPart(pieces, isStaged);
+    PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, part, stream));
     posted(transfer, stream);
-    pieces = pieces.subspan(part);
+    pieces = pieces.subspan(part.size());
   }
   return Status::ok();
 }

@@ -125,6 +125,9 @@ class DeviceExecutor {
   struct Held {
     uint64_t value = 0;
     DeviceProgram* program = nullptr;
+    // A borrowed word, or none: where it is not 0 when the stream is there, nothing is copied. Only
+    // kernels look at it: not for programs of engine kCe.
+    const std::atomic<uint64_t>* abort = nullptr;
   };
   // One after the other, and nothing that other threads post to this device comes in between:
   // streams share hardware queues, in which the rest could stand behind what waits for its end. No

@@ -91,7 +91,7 @@ Status StagedMove::take(const Ground& ground, const control::StagedMove& asked) 
 
 Status StagedMove::prepare() {
   for (Part& part : parts_) {
-    PEERLANE_ASSIGN(part.program, prepareStagingCopy(*part.executor, *staging_, records_,
+    PEERLANE_ASSIGN(part.program, prepareStagingCopy(*part.executor, *staging_->record(), records_,
                                                      std::move(part.segments)));
   }
   return Status::ok();

@@ -6,15 +6,15 @@
 namespace peerlane {
 
 Result<std::unique_ptr<DeviceProgram>> prepareStagingCopy(
-    DeviceExecutor& executor, const StagingMemory& staging,
+    DeviceExecutor& executor, RegionRecord& staging,
     std::span<const std::shared_ptr<RegionRecord>> regions, std::vector<Segment> segments,
     const DeviceExecutor::Wishes& wishes) {
   PEERLANE_RETURN_IF_ERROR(
-      staging.record()->pin.ensure([&] { return executor.pin(staging.data(), staging.bytes()); }));
+      staging.pin.ensure([&] { return executor.pin(staging.base, staging.bytes); }));
   ProgramBuilder program("staging");
   Binding binding;
   program.local("staging");
-  binding.targets.push_back({.address = staging.data(), .bytes = staging.bytes()});
+  binding.targets.push_back({.address = staging.base, .bytes = staging.bytes});
   for (const auto& region : regions) {
     program.local("region");
     binding.targets.push_back({.address = region->base, .bytes = region->bytes});

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "peerlane/memory/staging_memory.h"
+#include "peerlane/memory/region_table.h"
 #include "peerlane/program/device_executor.h"
 
 namespace peerlane {
@@ -19,7 +19,7 @@ inline constexpr TargetId kFirstRegionTarget = 1;  // and the others behind it, 
 // Pins the staging memory, where that was not done before. Errors: as DeviceExecutor::pin and
 // prepare.
 Result<std::unique_ptr<DeviceProgram>> prepareStagingCopy(
-    DeviceExecutor& executor, const StagingMemory& staging,
+    DeviceExecutor& executor, RegionRecord& staging,
     std::span<const std::shared_ptr<RegionRecord>> regions, std::vector<Segment> segments,
     const DeviceExecutor::Wishes& wishes = {});
 

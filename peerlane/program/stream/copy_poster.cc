@@ -17,21 +17,24 @@ uint64_t* plain(std::atomic<uint64_t>* word) {
 // Block numbers in device memory are known to kernels only.
 Result<DevicePost> CopyPoster::post(const StreamProgram& program, StreamLane& lane,
                                     const DeviceIndices& indices,
-                                    const CounterLanes::Claim* counter, bool behindWait) {
+                                    const CounterLanes::Claim* counter, bool behindWait,
+                                    const std::atomic<uint64_t>* abort) {
   const bool queued = program.prefersKernelBehindWork(lane.isOwn) && !lane.idle();
   if (program.engine() == Engine::kCe && !indices.onDevice && !queued)
     return byCopyEngine(program, lane, indices, counter);
-  return byKernel(program, lane, indices, counter, behindWait);
+  return byKernel(program, lane, indices, counter, behindWait, abort);
 }
 
 Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane& lane,
                                         const DeviceIndices& indices,
-                                        const CounterLanes::Claim* counter, bool behindWait) {
+                                        const CounterLanes::Claim* counter, bool behindWait,
+                                        const std::atomic<uint64_t>* abort) {
   const uint64_t number = lane.posted + 1;
   kernel::CopyLaunch launch;
   launch.stream = lane.stream;
   launch.overlapsEnd = !behindWait;
   launch.arrivals = lane.words.arrivals;
+  launch.wait.abort = reinterpret_cast<const uint64_t*>(abort);
   if (counter != nullptr) {
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
     launch.tail.storeCount = 1;

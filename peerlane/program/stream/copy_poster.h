@@ -17,16 +17,17 @@ class CopyPoster {
  public:
   explicit CopyPoster(PinnedPool& pool) : pool_(pool) {}
   // With the GPU current. `counter`: what the copies add to, or null. `behindWait`: the stream was
-  // told to wait for a word just before, which a launch must not begin beside.
+  // told to wait for a word just before, which a launch must not begin beside. `abort`: of kernels,
+  // which copy nothing where it is not 0; or null.
   Result<DevicePost> post(const StreamProgram& program, StreamLane& lane,
                           const DeviceIndices& indices, const CounterLanes::Claim* counter,
-                          bool behindWait = false);
+                          bool behindWait = false, const std::atomic<uint64_t>* abort = nullptr);
   std::string explain() const { return copyEngine_.explain(); }
 
  private:
   Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
                               const DeviceIndices& indices, const CounterLanes::Claim* counter,
-                              bool behindWait);
+                              bool behindWait, const std::atomic<uint64_t>* abort);
   Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
                                   const DeviceIndices& indices, const CounterLanes::Claim* counter);
 

@@ -320,7 +320,7 @@ Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atom
   if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(lane.stream, word, work.value));
   if (work.program != nullptr)
     return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr,
-                        /*behindWait=*/work.value != 0);
+                        /*behindWait=*/work.value != 0, work.abort);
   return tellEnd(lane);
 }
 

@@ -33,7 +33,7 @@ using namespace original;
 
 constexpr size_t kFloats = 100000;
 
-void transfer(const HcclRootInfo& rootInfo, P2pKind kind) {
+void transfer(const HcclRootInfo& rootInfo, P2pKind kind, Barrier& barrier) {
   aclrtStream stream = createStream();
   Blocks block(1, kFloats * sizeof(float));
   std::function<int()> heartbeat;
@@ -52,6 +52,7 @@ void transfer(const HcclRootInfo& rootInfo, P2pKind kind) {
   NPU_ERROR(P2PGetCommAsyncError(p2pComm, &error));
   MUST(error == HCCL_SUCCESS);
   MUST(heartbeat() >= 0);
+  barrier.wait();  // who is first to destroy it is lost to the other
   NPU_ERROR(P2PCommDestroy(p2pComm));
   MUST(heartbeat() == -1);
   MUST(P2PCommDestroy(p2pComm) == HCCL_E_NOT_FOUND);
@@ -62,10 +63,11 @@ void transfer(const HcclRootInfo& rootInfo, P2pKind kind) {
 
 int main(int, char**) {
   alarm(kAlarmSeconds);
+  Barrier barrier(2);
   HcclRootInfo rootInfo;
   NPU_ERROR(P2PGetRootInfo(&rootInfo));
-  std::thread sender([&] { transfer(rootInfo, P2P_SENDER); });
-  transfer(rootInfo, P2P_RECEIVER);
+  std::thread sender([&] { transfer(rootInfo, P2P_SENDER, barrier); });
+  transfer(rootInfo, P2P_RECEIVER, barrier);
   sender.join();
   std::puts("[  PASSED  ] 1 test.");
   return 0;
