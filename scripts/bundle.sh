@@ -17,7 +17,7 @@ cmake --build --preset release --target all
 rm -rf "$bundle"
 mkdir -p "$bundle"/{bin,lib,corpus}
 
-find build/bin -maxdepth 1 -type f -executable -exec cp {} "$bundle/bin/" \;
+find build/bin -maxdepth 1 -type f -executable ! -name '*.py' -exec cp {} "$bundle/bin/" \;
 strip "$bundle"/bin/*
 
 # glibc must be the machine's own: it belongs to the kernel and the loader there.
@@ -38,6 +38,7 @@ while read -r program corpus; do
   cp -r "$corpus" "$bundle/corpus/${program##*/}"
 done <build/replay_targets.txt
 cp build/gpu_targets.txt "$bundle/gpu_tests.txt"
+cp build/bin/*.py "$bundle/bin/"
 cp scripts/run_gpu_tests.sh scripts/run_gpu_check.sh "$bundle/"
 cp scripts/run_bundled_tests.sh "$bundle/run_tests.sh"
 cp LICENSE "$bundle/"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/channel/bounce_cut.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/p2p/pairwise.h"
 
@@ -13,32 +14,29 @@ namespace {
 
 // Of one list message (Communicator::sendList).
 constexpr size_t kMostPieces = 4096;
-// Of one post that is staged: a stream takes 1000 pieces of work in one, three for each of its
-// chunks, which are larger than this.
-constexpr uint64_t kStagedChunk = 256 << 10;
-constexpr uint64_t kMostStagedChunks = 256;
+// Where messages are staged: of one message, the same at both sides, whatever they have for
+// staging.
+constexpr uint64_t kMostStagedBytes = 8 << 20;
+// And of one post: a stream takes 1000 pieces of work in one, three for each chunk.
+constexpr uint64_t kMostStagedChunks = 300;
 
-uint64_t chunksOf(const LocalPiece& piece) {
-  return (piece.bytes + kStagedChunk - 1) / kStagedChunk;
-}
-
-// Those that go in one post.
-std::span<const LocalPiece> firstPart(std::span<const LocalPiece> pieces, bool isStaged) {
-  if (!isStaged) return pieces.first(std::min(pieces.size(), kMostPieces));
+// Those that go in one post. `ring`: bytes of this side for staging in one direction; 0: not staged.
+std::span<const LocalPiece> firstPart(std::span<const LocalPiece> pieces, uint64_t ring) {
+  if (ring == 0) return pieces.first(std::min(pieces.size(), kMostPieces));
   uint64_t chunks = 0;
   size_t count = 0;
-  while (count < pieces.size() && (chunks += chunksOf(pieces[count])) <= kMostStagedChunks) ++count;
+  while (count < pieces.size() &&
+         (chunks += BounceCut::of(pieces[count].bytes, ring).chunks) <= kMostStagedChunks)
+    ++count;
   return pieces.first(std::max<size_t>(count, 1));
 }
 
-// None is too long for one post.
 std::vector<LocalPiece> splitLong(std::span<const LocalPiece> pieces) {
   std::vector<LocalPiece> all;
   for (LocalPiece piece : pieces) {
-    while (chunksOf(piece) > kMostStagedChunks) {
-      all.push_back({piece.address, kMostStagedChunks * kStagedChunk});
-      piece.address += all.back().bytes;
-      piece.bytes -= all.back().bytes;
+    for (; piece.bytes > kMostStagedBytes; piece.bytes -= kMostStagedBytes) {
+      all.push_back({piece.address, kMostStagedBytes});
+      piece.address += kMostStagedBytes;
     }
     all.push_back(piece);
   }
@@ -73,14 +71,16 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     return Status::ok();
   }
   // Both sides cut alike: they name as many pieces, of the same sizes.
-  const bool isStaged = peer_.core()->deviceLink() == nullptr;
+  const PeerCore& core = *peer_.core();
   std::vector<LocalPiece> split;
-  if (isStaged) {
+  uint64_t ring = 0;
+  if (core.deviceLink() == nullptr) {
+    ring = BounceCut::ringBytes(core.config().stagingBytes, 1);
     split = splitLong(pieces);
     pieces = split;
   }
   while (!pieces.empty()) {
-    const std::span<const LocalPiece> part = firstPart(pieces, isStaged);
+    const std::span<const LocalPiece> part = firstPart(pieces, ring);
     PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, part, stream));
     posted(transfer, stream);
     pieces = pieces.subspan(part.size());

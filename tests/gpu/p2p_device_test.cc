@@ -307,6 +307,107 @@ TEST(P2pDevice, TwoThreadsOfOneProcessUseTwoGpusOrOne) {
   }));
 }
 
+// Over the network everything of the GPU goes through host memory, and says so.
+TEST(P2pDevice, SendsAndCopiesOverTheNetwork) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto sideOf = [](int index) {
+    return [index](const Line& line) {
+      const P2pSpeaker side(index, line, gpu(index).index, P2P_BIDIRECTIONAL, P2P_LINK_ROCE);
+      EXPECT_NE(side.route().find("tcp"), std::string::npos);
+      EXPECT_NE(side.route().find("staged"), std::string::npos) << side.route();
+      constexpr size_t kBytes = (size_t{21} << 20) + 7;  // longer than one message, and the staging
+      constexpr uint32_t kBlocks = 500;
+      constexpr size_t kEach = size_t{9} << 10;
+      std::byte* const memory = deviceMemory(kBytes);
+      std::vector<void*> blocks(kBlocks);
+      std::vector<uint64_t> counts(kBlocks, kEach);
+      for (uint32_t i = 0; i < kBlocks; ++i) blocks[i] = memory + i * kEach;
+      if (index == 0) {
+        fill(memory, kBytes, 6);
+        mustP2p(P2PSend(memory, kBytes, HCCL_DATA_TYPE_INT8, side.comm, side.stream), "send");
+        side.sync();
+        mustP2p(P2PSendBatch(blocks.data(), counts.data(), HCCL_DATA_TYPE_INT8, kBlocks, side.comm,
+                             side.stream),
+                "send batch");
+        side.sync();
+      } else {
+        clear(memory, kBytes, 0);
+        mustP2p(P2PRecv(memory, kBytes, HCCL_DATA_TYPE_INT8, side.comm, side.stream), "recv");
+        side.sync();
+        EXPECT_EQ(wrongWords(memory, kBytes, 6), 0u);
+        clear(memory, kBytes, 0);
+        mustP2p(P2PRecvBatch(blocks.data(), counts.data(), HCCL_DATA_TYPE_INT8, kBlocks, side.comm,
+                             side.stream),
+                "recv batch");
+        side.sync();
+        EXPECT_EQ(wrongWords(memory, kBlocks * kEach, 6), 0u);
+      }
+      // And memory of the other side.
+      P2pSegmentInfo own;
+      mustP2p(P2PRegisterDeviceMem(memory, kBytes, &own, P2P_SEGMENT_READ_WRITE), "register");
+      const FarSegment far = exchangeSegments(line, own, memory);
+      std::byte* const here = deviceMemory(size_t{1} << 20);
+      if (index == 1) {
+        mustP2p(P2PGet(far.base, here, size_t{1} << 20, HCCL_DATA_TYPE_INT8, side.comm, side.stream),
+                "get");
+        side.sync();
+        EXPECT_EQ(wrongWords(here, size_t{1} << 20, 6), 0u);
+      }
+      line.meet();
+      mustP2p(P2PUnimportSegment(far.info), "unimport");
+      line.meet();
+      mustP2p(P2PUnregisterMem(&own, kPatienceMs), "unregister");
+      line.meet();
+    };
+  };
+  EXPECT_TRUE(runTwo(sideOf(0), sideOf(1), 120));
+}
+
+// 16384 and more pieces, where the original's graphs overflow.
+TEST(P2pDevice, BatchesOfAnySizeGoAtOnce) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(speak([](const P2pSpeaker& side) {
+    constexpr uint32_t kPieces = 20000;
+    constexpr size_t kEach = 1024;
+    std::byte* const memory = deviceMemory(kPieces * kEach);
+    std::vector<void*> pieces(kPieces);
+    std::vector<uint64_t> counts(kPieces, kEach);
+    for (uint32_t i = 0; i < kPieces; ++i) pieces[i] = memory + i * kEach;
+    if (side.index == 0) {
+      fill(memory, kPieces * kEach, 3);
+      mustP2p(P2PSendBatch(pieces.data(), counts.data(), HCCL_DATA_TYPE_INT8, kPieces, side.comm,
+                           side.stream),
+              "send");
+    } else {
+      clear(memory, kPieces * kEach, 0);
+      mustP2p(P2PRecvBatch(pieces.data(), counts.data(), HCCL_DATA_TYPE_INT8, kPieces, side.comm,
+                           side.stream),
+              "recv");
+    }
+    side.sync();
+    if (side.index == 1) {
+      EXPECT_EQ(wrongWords(memory, kPieces * kEach, 3), 0u);
+    }
+    P2pSegmentInfo own;
+    mustP2p(P2PRegisterDeviceMem(memory, kPieces * kEach, &own, P2P_SEGMENT_READ_ONLY), "register");
+    const FarSegment far = exchangeSegments(side.line, own, memory);
+    if (side.index == 1) {
+      std::byte* const here = deviceMemory(kPieces * kEach);
+      for (uint32_t i = 0; i < kPieces; ++i) pieces[i] = here + (kPieces - 1 - i) * kEach;
+      mustP2p(P2PScatterFromRemoteHostMem(far.base, pieces.data(), counts.data(),
+                                          HCCL_DATA_TYPE_INT8, kPieces, side.comm, side.stream),
+              "scatter");
+      side.sync();
+      for (uint32_t i = 0; i < kPieces; i += 997)
+        EXPECT_EQ(wrongWords(pieces[i], kEach, 3, i * kEach), 0u) << i;
+    }
+    side.line.meet();
+    mustP2p(P2PUnimportSegment(far.info), "unimport");
+    side.line.meet();
+    mustP2p(P2PUnregisterMem(&own, kPatienceMs), "unregister");
+  }));
+}
+
 TEST(P2pDevice, AGpuThatNobodyUsesIsLeftAlone) {
   PEERLANE_NEEDS_GPUS(1);
   const auto side = [](int index) {

@@ -3,8 +3,13 @@
  * P2PGetRootInfo: a root, whose bytes bring two processes together.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/p2p/c/c_sides.h"
 
@@ -27,11 +32,34 @@ static void refuseVariable(const char* name, const char* value) {
   EXPECT(unsetenv(name) == 0);
 }
 
+/* A range whose only port is taken, on the only address allowed. */
+static void refuseFullRange(void) {
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in address;
+  memset(&address, 0, sizeof address);
+  address.sin_family = AF_INET;
+  EXPECT(inet_pton(AF_INET, "127.0.0.1", &address.sin_addr) == 1);
+  socklen_t length = sizeof address;
+  EXPECT(bind(taken, (const struct sockaddr*)&address, sizeof address) == 0);
+  EXPECT(listen(taken, 1) == 0);
+  EXPECT(getsockname(taken, (struct sockaddr*)&address, &length) == 0);
+  char port[8];
+  snprintf(port, sizeof port, "%u", (unsigned)ntohs(address.sin_port));
+  EXPECT(setenv("P2P_PORT_RANGE", port, 1) == 0);
+  EXPECT(setenv("P2P_IF_IP", "127.0.0.1", 1) == 0);
+  HcclRootInfo root;
+  P2P_REFUSED(P2PGetRootInfo(&root), HCCL_E_UNAVAIL, port);
+  EXPECT(unsetenv("P2P_IF_IP") == 0);
+  EXPECT(unsetenv("P2P_PORT_RANGE") == 0);
+  EXPECT(close(taken) == 0);
+}
+
 static void first(const Side* side) {
   P2P_REFUSED(P2PGetRootInfo(NULL), HCCL_E_PARA, "rootInfo is NULL");
   refuseVariable("P2P_PORT_RANGE", "many");
   refuseVariable("P2P_PORT_RANGE", "56900-56800");
   refuseVariable("P2P_IF_IP", "here");
+  refuseFullRange();
   /* What went wrong before does no harm to the next. */
   HcclRootInfo roots[2];
   for (int i = 0; i < 2; ++i) P2P_OK(P2PGetRootInfo(&roots[i]));
