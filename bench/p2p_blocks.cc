@@ -53,9 +53,9 @@ double microseconds(Clock::time_point from) {
   (void)std::fprintf(stderr, "p2p_blocks: %s: %s\n", what.c_str(), P2PGetLastError());
   ::_exit(1);
 }
-#define MUST_P2P(call)                          \
-  do {                                          \
-    if ((call) != HCCL_SUCCESS) fail(#call);    \
+#define MUST_P2P(call)                       \
+  do {                                       \
+    if ((call) != HCCL_SUCCESS) fail(#call); \
   } while (false)
 
 // One end of a socket pair between the two processes.
@@ -430,8 +430,7 @@ class Side {
         readers.emplace_back([&, t] {
           const size_t length = t + 1 == threads ? total - t * part : part;
           iovec local{here.data() + t * part, length}, remote{far + t * part, length};
-          if (::process_vm_readv(owner, &local, 1, &remote, 1, 0) !=
-              static_cast<ssize_t>(length))
+          if (::process_vm_readv(owner, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(length))
             fail("process_vm_readv");
         });
       for (std::thread& reader : readers) reader.join();

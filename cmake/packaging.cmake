@@ -4,6 +4,9 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS peerlane EXPORT peerlaneTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# The C API by itself: what uses it needs nothing of the rest.
+install(TARGETS peerlane_p2p EXPORT peerlaneTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(header IN LISTS PEERLANE_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
@@ -14,7 +17,7 @@ foreach(header IN LISTS PEERLANE_GENERATED_PUBLIC_HEADERS)
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
 # What `make build` builds: no tests, no benchmarks.
-add_custom_target(command_line DEPENDS peerlane)
+add_custom_target(command_line DEPENDS peerlane peerlane_p2p)
 if(TARGET peerlane_command)
   add_dependencies(command_line peerlane_command)
   install(TARGETS peerlane_command DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -32,4 +35,5 @@ install(FILES ${PROJECT_BINARY_DIR}/peerlaneConfig.cmake
 # Relative to the file itself, so that `cmake --install --prefix` may choose any place.
 file(RELATIVE_PATH pc_to_prefix /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)
 configure_file(cmake/peerlane.pc.in peerlane.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/peerlane.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/peerlane_p2p.pc.in peerlane_p2p.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/peerlane.pc ${PROJECT_BINARY_DIR}/peerlane_p2p.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

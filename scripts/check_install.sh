@@ -22,12 +22,24 @@ cmake --install build --prefix "$prefix"
 cmake -G Ninja -S tests/consumer -B "$consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Debug
 cmake --build "$consumer"
 expect_version "$consumer/consumer"
+expect_version "$consumer/consumer_p2p"
 
 pc=$(dirname "$(find "$prefix" -name peerlane.pc)")
 flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs peerlane)
 # shellcheck disable=SC2086  # a list of flags
 g++ tests/consumer/consumer.cc -o "$consumer/by_pkg_config" $flags
 expect_version "$consumer/by_pkg_config"
+# The C API needs nothing but itself: no C++, none of the other libraries' headers.
+flags_p2p=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs peerlane_p2p)
+# shellcheck disable=SC2086
+gcc -std=c11 -Wall -Wextra -Werror -pedantic tests/consumer/consumer_p2p.c -o "$consumer/p2p_by_pkg_config" $flags_p2p \
+  -pthread -Wl,-rpath,"$(dirname "$pc")"
+expect_version "$consumer/p2p_by_pkg_config"
+visible=$(nm -D --defined-only "$(dirname "$pc")"/libpeerlane_p2p.so | awk '{ print $3 }' | grep -vE '^(P2P|PrewarmHccp|UnwarmHccp|_init|_fini)' || true)
+if [ -n "$visible" ]; then
+  echo "libpeerlane_p2p.so shows more than the C API: $visible" >&2
+  exit 1
+fi
 if [ -e README.md ]; then
   awk '/^```cpp/ { inside = 1; next } /^```/ && inside { exit } inside' README.md >"$consumer/readme.cc"
   if [ ! -s "$consumer/readme.cc" ]; then

@@ -9,6 +9,7 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench_memory.cc
   bench_message.cc
   bench_options.cc
+  bench_p2p.cc
   bench_pair.cc
   bench_pingpong.cc
   bench_pipe.cc
@@ -22,6 +23,8 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
 target_include_directories(peerlane_bench_parts SYSTEM PRIVATE ${PEERLANE_JSON_INCLUDE})
 target_link_libraries(peerlane_bench_parts PUBLIC peerlane_command_parts
   PRIVATE fmt::fmt peerlane_strict)
+# The C API, in the program like everything else.
+target_sources(peerlane_bench_parts PRIVATE $<TARGET_OBJECTS:peerlane_p2p_parts>)
 peerlane_precompile(peerlane_bench_parts)
 
 # Between GPUs; it has kernels of its own.

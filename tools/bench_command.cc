@@ -9,6 +9,7 @@
 #include "tools/bench_child.h"
 #include "tools/bench_gpu.h"
 #include "tools/bench_gpu_child.h"
+#include "tools/bench_p2p.h"
 #include "tools/bench_pair.h"
 #include "tools/bench_run.h"
 #include "tools/failure_report.h"
@@ -86,6 +87,11 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
       ->capture_default_str();
   command->add_flag("--poll", options.pollSignals,
                     "pingpong: look at Signal::value() in a loop instead of Signal::wait()");
+  command
+      ->add_option("--api", options.api,
+                   "connect: peerlane, or p2p for communicators of the C API (p2p.h)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"peerlane", "p2p"}));
   command->add_flag("--ceiling", options.ceiling,
                     "Measure the machine's raw limit in turns with the library; without an "
                     "operation, on GPUs: the raw limits alone");
@@ -131,8 +137,9 @@ void addBenchCommand(CLI::App& app, int& exitCode) {
   describe(command, *options);
   describeGpus(command, *options);
   command->callback([options, &exitCode] {
-    const Status done = options->isForGpus() ? bench::runGpuBench(*options, std::cout)
-                                             : bench::runBench(*options, std::cout);
+    const Status done = options->api == "p2p"  ? bench::runP2pBench(*options, std::cout)
+                        : options->isForGpus() ? bench::runGpuBench(*options, std::cout)
+                                               : bench::runBench(*options, std::cout);
     if (done.isOk()) return;
     exitCode = reportFailure(done);
     if (done.code() == Code::kInvalidArgument) exitCode = kExitUsage;

@@ -31,6 +31,7 @@ struct BenchOptions {
   std::vector<int> cpus;          // of the two processes; empty: the first two cores
   std::string protocol = "auto";  // sendrecv, batch; or "eager", "get", "put", "ring"
   bool pollSignals = false;       // pingpong: Signal::value() in a loop, not Signal::wait()
+  std::string api = "peerlane";   // connect: or "p2p", the C API
   bool ceiling = false;
   bool check = false;  // verify every sample instead of eight per size
   // GPUs: "cuda", "cuda:I", "cuda:I,cuda:J". The rest of this group is for them alone.

@@ -82,6 +82,14 @@ void RuntimeFree::operator()(std::byte* memory) const {
   (void)cudaFree(memory);
 }
 
+Result<uint64_t> bytesInUse(const Device& device) {
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device.index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess)
+    return Status(Code::kSystem, "asking for the memory of " + device.toString() + ": " +
+                                     cudaGetErrorString(cudaGetLastError()));
+  return uint64_t{total - free};
+}
+
 Result<GpuPath> findGpuPath(int from, int to) {
   const PathCalls& calls = pathCalls();
   if (!calls.complete() || calls.start(0) != CUDA_SUCCESS)

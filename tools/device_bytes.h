@@ -27,6 +27,9 @@ struct RuntimeFree {
 using RuntimeMemory = std::unique_ptr<std::byte, RuntimeFree>;
 Result<RuntimeMemory> allocateByRuntime(const Device& device, uint64_t bytes);
 
+// Of all processes.
+Result<uint64_t> bytesInUse(const Device& device);
+
 // How one GPU reaches the memory of another. Asking makes no context.
 struct GpuPath {
   bool direct = false;         // by loads, stores and copies, without the host's memory

@@ -24,6 +24,9 @@ Result<RuntimeMemory> allocateByRuntime(const Device& /*device*/, uint64_t /*byt
   return absent();
 }
 void RuntimeFree::operator()(std::byte* /*memory*/) const {}
+Result<uint64_t> bytesInUse(const Device& /*device*/) {
+  return absent();
+}
 Result<GpuPath> findGpuPath(int /*from*/, int /*to*/) {
   return absent();
 }

@@ -60,7 +60,7 @@ void RegionShelf::clear(std::vector<Record>& stale) {
     stale.push_back(std::move(at->second.record));
     at = entries_.erase(at);
   }
-  if (entries_.size() < kCapacity) return;
+  if (entries_.size() < capacity_) return;
   stale.push_back(std::move(oldest->second.record));
   entries_.erase(oldest);
 }

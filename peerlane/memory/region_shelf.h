@@ -25,8 +25,8 @@ class RegionShelf {
   using Record = std::shared_ptr<RegionRecord>;
   static constexpr size_t kCapacity = 4096;
 
-  RegionShelf(RegionTable& regions, MemoryProviders& providers)
-      : regions_(regions), providers_(providers) {}
+  RegionShelf(RegionTable& regions, MemoryProviders& providers, size_t capacity = kCapacity)
+      : regions_(regions), providers_(providers), capacity_(capacity) {}
 
   // A registration that holds [address, +bytes) and grants `access`. `stale` gets those that are on
   // the shelf no more: their memory is gone, or others were used since. Errors: kInvalidArgument,
@@ -45,6 +45,7 @@ class RegionShelf {
 
   RegionTable& regions_;
   MemoryProviders& providers_;
+  const size_t capacity_;
   std::atomic<uint64_t> clock_{0};
   std::shared_mutex mutex_;
   std::multimap<const std::byte*, Entry> entries_;  // by base; under mutex_

@@ -20,7 +20,8 @@ constexpr uint64_t kMostStagedBytes = 8 << 20;
 // And of one post: a stream takes 1000 pieces of work in one, three for each chunk.
 constexpr uint64_t kMostStagedChunks = 300;
 
-// Those that go in one post. `ring`: bytes of this side for staging in one direction; 0: not staged.
+// Those that go in one post. `ring`: bytes of this side for staging in one direction; 0: not
+// staged.
 std::span<const LocalPiece> firstPart(std::span<const LocalPiece> pieces, uint64_t ring) {
   if (ring == 0) return pieces.first(std::min(pieces.size(), kMostPieces));
   uint64_t chunks = 0;

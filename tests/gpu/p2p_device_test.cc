@@ -348,8 +348,9 @@ TEST(P2pDevice, SendsAndCopiesOverTheNetwork) {
       const FarSegment far = exchangeSegments(line, own, memory);
       std::byte* const here = deviceMemory(size_t{1} << 20);
       if (index == 1) {
-        mustP2p(P2PGet(far.base, here, size_t{1} << 20, HCCL_DATA_TYPE_INT8, side.comm, side.stream),
-                "get");
+        mustP2p(
+            P2PGet(far.base, here, size_t{1} << 20, HCCL_DATA_TYPE_INT8, side.comm, side.stream),
+            "get");
         side.sync();
         EXPECT_EQ(wrongWords(here, size_t{1} << 20, 6), 0u);
       }

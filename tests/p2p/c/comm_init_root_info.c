@@ -49,10 +49,10 @@ static void refuse(void) {
               "rootInfo is NULL");
   P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, NULL, NULL), HCCL_E_PARA,
               "comm is NULL");
-  P2P_REFUSED(P2PCommInitRootInfo(&root, (P2pKind)7, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
-              "kind is 7");
-  P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, (P2pLink)7, &comm, NULL), HCCL_E_PARA,
-              "link is 7");
+  P2P_REFUSED(P2PCommInitRootInfo(&root, (P2pKind)3, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
+              "kind is 3");
+  P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, (P2pLink)3, &comm, NULL), HCCL_E_PARA,
+              "link is 3");
   P2PCommInitOptions options = P2P_COMM_INIT_OPTIONS_INIT;
   options.structBytes = 8;
   P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA,

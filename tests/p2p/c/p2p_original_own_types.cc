@@ -4,6 +4,7 @@
 // are installed: they come first, and p2p.h adds none of them.
 #include <cstdint>
 
+// NOLINTBEGIN(readability-identifier-naming)
 typedef void* aclrtStream;
 typedef enum {
   HCCL_SUCCESS = 0,
@@ -21,6 +22,7 @@ const uint32_t HCCL_ROOT_INFO_BYTES = 4108;  // a constant there, not a macro
 typedef struct HcclRootInfoDef {
   char internal[HCCL_ROOT_INFO_BYTES];
 } HcclRootInfo;
+// NOLINTEND(readability-identifier-naming)
 
 #define P2P_NO_HCCL_TYPES
 #include <thread>

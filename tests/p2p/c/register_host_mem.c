@@ -20,8 +20,8 @@ static void refuse(void) {
   P2P_REFUSED(P2PRegisterHostMem(&byte, 1, NULL, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA,
               "segmentInfo is NULL");
   P2P_REFUSED(P2PRegisterHostMem(&byte, 0, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA, "0");
-  P2P_REFUSED(P2PRegisterHostMem(&byte, 1, &info, (P2pSegmentPermissions)9), HCCL_E_PARA,
-              "permissions is 9");
+  P2P_REFUSED(P2PRegisterHostMem(&byte, 1, &info, (P2pSegmentPermissions)3), HCCL_E_PARA,
+              "permissions is 3");
   P2P_REFUSED(P2PRegisterHostMem(&byte, UINT64_MAX, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA, "");
 }
 

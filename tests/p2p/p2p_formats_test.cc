@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bytes of the C API: what is written is read again, and what is damaged is refused.
+#include "peerlane/p2p/pair_note.h"
+#include "peerlane/p2p/root_blob.h"
+#include "peerlane/p2p/segment_name.h"
+#include "tests/core/expect_ok.h"
+
+namespace peerlane::p2p {
+namespace {
+
+TEST(P2pFormats, ARootIsReadAgain) {
+  std::vector<char> blob(4108, 'x');
+  EXPECT_OK(encodeRoot("pl1ticket", blob));
+  EXPECT_EQ(MUST(decodeRoot(blob)), "pl1ticket");
+  EXPECT_EQ(std::string(blob.data(), 7), "PLP2PRT");
+  EXPECT_EQ(blob.back(), 0);
+  for (size_t at = 0; at < 16 + 9; ++at) {
+    std::vector<char> damaged = blob;
+    damaged[at] ^= 0x10;
+    EXPECT_EQ(decodeRoot(damaged).status().code(), Code::kCorrupt) << at;
+  }
+  EXPECT_EQ(encodeRoot(std::string(4108 - 15, 'a'), blob).code(), Code::kInvalidArgument);
+  EXPECT_OK(encodeRoot(std::string(4108 - 16, 'a'), blob));
+  EXPECT_EQ(decodeRoot(std::span(blob).first(10)).status().code(), Code::kCorrupt);
+}
+
+TEST(P2pFormats, ASegmentIsReadAgain) {
+  SegmentName name;
+  name.process[3] = 7;
+  name.number = 11;
+  name.key = 0x123456789abcdef0;
+  name.address = 0x7f0000001000;
+  name.bytes = 4097;
+  name.access = Access::kRemoteWrite;
+  name.kind = DeviceKind::kCuda;
+  char bytes[64];
+  name.encode(bytes);
+  const SegmentName read = MUST(SegmentName::decode(bytes));
+  EXPECT_EQ(read.process, name.process);
+  EXPECT_EQ(read.number, name.number);
+  EXPECT_EQ(read.key, name.key);
+  EXPECT_EQ(read.address, name.address);
+  EXPECT_EQ(read.bytes, name.bytes);
+  EXPECT_EQ(read.access, name.access);
+  EXPECT_EQ(read.kind, name.kind);
+  for (const size_t at : {0, 3, 4, 5, 6, 7, 63}) {
+    char damaged[64];
+    std::copy(std::begin(bytes), std::end(bytes), damaged);
+    damaged[at] ^= 0x70;
+    EXPECT_EQ(SegmentName::decode(damaged).status().code(), Code::kCorrupt) << at;
+  }
+}
+
+TEST(P2pFormats, NotesAreReadAgain) {
+  PairNote hello;
+  hello.kind = 2;
+  hello.link = 1;
+  hello.sends = false;
+  hello.process[15] = 9;
+  const PairNote heard = MUST(PairNote::decode(hello.encode()));
+  EXPECT_EQ(heard.kind, 2);
+  EXPECT_EQ(heard.link, 1);
+  EXPECT_FALSE(heard.sends);
+  EXPECT_EQ(heard.process, hello.process);
+
+  PairNote ask;
+  ask.type = PairNote::Type::kAsk;
+  ask.segment = 5;
+  ask.key = 6;
+  EXPECT_EQ(MUST(PairNote::decode(ask.encode())).key, 6u);
+
+  PairNote tell;
+  tell.type = PairNote::Type::kTell;
+  tell.segment = 5;
+  tell.reference[63] = std::byte{3};
+  EXPECT_EQ(MUST(PairNote::decode(tell.encode())).reference, tell.reference);
+  tell.code = Code::kClosed;
+  tell.why = std::string(1000, 'w');
+  const PairNote refused = MUST(PairNote::decode(tell.encode()));
+  EXPECT_EQ(refused.code, Code::kClosed);
+  EXPECT_EQ(refused.why.size(), PairNote::kMostWords);
+
+  for (const PairNote& note : {hello, ask, tell}) {
+    std::vector<std::byte> bytes = note.encode();
+    bytes.push_back(std::byte{1});
+    EXPECT_TRUE(PairNote::decode(bytes).isOk()) << "a later version's field";
+    for (size_t length = 0; length + 1 < bytes.size(); ++length)
+      EXPECT_EQ(PairNote::decode(std::span(bytes).first(length)).status().code(), Code::kCorrupt);
+    bytes[0] = std::byte{9};
+    EXPECT_EQ(PairNote::decode(bytes).status().code(), Code::kCorrupt);
+  }
+}
+
+}  // namespace
+}  // namespace peerlane::p2p
