@@ -40,6 +40,9 @@ struct CommunicatorOptions {
   Protocol protocol = Protocol::kAuto;
   // Room for an eager message, at most 4096; the configuration's when absent.
   std::optional<uint32_t> eagerBytes{};
+  // Messages on streams that are staged: pinned memory for both directions and all ranks, at most
+  // PEERLANE_STAGING_BYTES; that when absent. The side that has less decides.
+  std::optional<uint64_t> stagingBytes{};
   // How long create() may wait for the other ranks.
   std::chrono::nanoseconds timeout = std::chrono::seconds(10);
 };

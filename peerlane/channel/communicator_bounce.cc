@@ -23,12 +23,17 @@ std::string whyStaged(const PeerCore& peer) {
 
 }  // namespace
 
+uint64_t CommunicatorCore::stagingBytes(const PeerCore& peer) const {
+  const uint64_t most = peer.config().stagingBytes;
+  return std::min(options_.stagingBytes.value_or(most), most);
+}
+
 BounceOffer CommunicatorCore::bounceOffer(const Pair& pair) const {
   const PeerCore& peer = *pair.ground.peer;
   BounceOffer offer;
   offer.hasLink = peer.deviceLink() != nullptr;
   if (!peer.devices().empty() && !pair.ground.strict)
-    offer.ringBytes = BounceCut::ringBytes(peer.config().stagingBytes, pairs_.size() - 1);
+    offer.ringBytes = BounceCut::ringBytes(stagingBytes(peer), pairs_.size() - 1);
   return offer;
 }
 
@@ -39,9 +44,9 @@ std::string CommunicatorCore::whyNoBounce(const Pair& pair) const {
   if (pair.ground.strict)
     return "PEERLANE_STRICT refuses it, and it is needed because " + whyStaged(peer);
   if (bounceOffer(pair).ringBytes == 0)
-    return "PEERLANE_STAGING_BYTES (" + std::to_string(peer.config().stagingBytes) +
-           ") leaves too little for each of " + std::to_string(pairs_.size() - 1) +
-           " ranks; at least " +
+    return "PEERLANE_STAGING_BYTES (" + std::to_string(stagingBytes(peer)) +
+           ", or CommunicatorOptions::stagingBytes) leaves too little for each of " +
+           std::to_string(pairs_.size() - 1) + " ranks; at least " +
            std::to_string((pairs_.size() - 1) * 2 * BounceCut::kPage * BounceCut::kChunksInRing) +
            " are needed";
   return "the other side has no GPUs (ContextOptions::devices), or refuses it (PEERLANE_STRICT, "

@@ -85,6 +85,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Status reach(Pair& pair, Progress::Clock::time_point deadline);
   Status reachDevice(Pair& pair, Progress::Clock::time_point deadline);
   // Messages on streams that are staged: communicator_bounce.cc.
+  uint64_t stagingBytes(const PeerCore& peer) const;
   BounceOffer bounceOffer(const Pair& pair) const;
   std::string whyNoBounce(const Pair& pair) const;
   Status openBounce(Pair& pair);

@@ -53,6 +53,25 @@ Status checkOptions(const P2PCommInitOptions& options) {
   return Status::ok();
 }
 
+// Nothing: what PEERLANE_STAGING_BYTES says.
+Result<std::optional<uint64_t>> stagingOf(const P2PCommInitOptions& options) {
+  if (options.blockBytes == 0 && options.pingPongBuffers == 0) return std::optional<uint64_t>();
+  PEERLANE_ASSIGN(const Config config, Config::fromEnvironment());
+  constexpr uint64_t kLeastBlock = 64 << 10;
+  constexpr uint32_t kLeastBuffers = 2, kMostBuffers = 64;
+  const uint64_t mostBlock = config.stagingBytes / kLeastBuffers;
+  if (options.pingPongBuffers < kLeastBuffers || options.pingPongBuffers > kMostBuffers ||
+      options.blockBytes < kLeastBlock || options.blockBytes > mostBlock ||
+      options.blockBytes * options.pingPongBuffers > config.stagingBytes)
+    return Status(
+        Code::kInvalidArgument,
+        "staging of " + std::to_string(options.pingPongBuffers) + " buffers (" +
+            "pingPongBuffers) of " + std::to_string(options.blockBytes) +
+            " bytes (blockBytes); accepted: 2 to 64 of 64 KiB or more, together at most " +
+            std::to_string(config.stagingBytes) + " (PEERLANE_STAGING_BYTES); or 0 and 0");
+  return std::optional(options.blockBytes * options.pingPongBuffers);
+}
+
 P2pProcess::Gpu gpuFor(const P2PCommInitOptions& options) {
   if (options.device >= 0) return options.device;
   return options.device == P2P_DEVICE_NONE ? std::nullopt : cuda::currentGpu();
@@ -124,6 +143,7 @@ Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
   wishes.sends = options.enableTwoSidedBuffer;
   wishes.timeout = options.timeoutMs == 0 ? kConnectPatience : milliseconds(options.timeoutMs);
   wishes.gpu = gpuFor(options);
+  PEERLANE_ASSIGN(wishes.stagingBytes, stagingOf(options));
   P2pProcess& process = P2pProcess::instance();
   std::shared_ptr<P2pProcess::Root> root;
   const Answer met = process.takeRoot(ticket, root) == P2pProcess::Whose::kOwn

@@ -97,6 +97,7 @@ Status Pairwise::meet(const ProcessToken& process) {
   std::vector<Peer> peers(2);
   peers[1 - own] = peer_;
   CommunicatorOptions options;
+  options.stagingBytes = wishes_.stagingBytes;
   options.timeout = std::max<Duration>(deadline - Progress::Clock::now(), Duration(0));
   PEERLANE_ASSIGN(communicator_, Communicator::create(*context_, peers, own, options));
   return Status::ok();

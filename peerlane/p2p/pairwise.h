@@ -43,6 +43,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
     bool sends = true;
     Duration timeout{};
     std::optional<int> gpu{};
+    std::optional<uint64_t> stagingBytes{};
   };
 
   // Both sides call it on their ends of one connection. `book` outlives it. Errors:

@@ -76,7 +76,7 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
   std::vector<LocalPiece> split;
   uint64_t ring = 0;
   if (core.deviceLink() == nullptr) {
-    ring = BounceCut::ringBytes(core.config().stagingBytes, 1);
+    ring = BounceCut::ringBytes(wishes_.stagingBytes.value_or(core.config().stagingBytes), 1);
     split = splitLong(pieces);
     pieces = split;
   }

@@ -225,6 +225,13 @@ TEST(P2pSetup, OptionsOfAnotherSizeAreRefused) {
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
   EXPECT_NE(std::string(P2PGetLastError()).find("P2P_COMM_INIT_OPTIONS_INIT"), std::string::npos);
   options = P2PCommInitOptions();
+  options.blockBytes = 1 << 20;
+  EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
+  EXPECT_NE(std::string(P2PGetLastError()).find("pingPongBuffers"), std::string::npos);
+  options.pingPongBuffers = 17;  // 17 MiB, and the default is 16
+  EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
+  EXPECT_NE(std::string(P2PGetLastError()).find("PEERLANE_STAGING_BYTES"), std::string::npos);
+  options = P2PCommInitOptions();
   options.device = -3;
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
   P2P_OK(P2PCancelRootInfo(&info));

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L
 #include "tests/p2p/c/c_sides.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
  *
  * P2PCancelRootInfo: takes back a root that nobody has claimed.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <string.h>
 

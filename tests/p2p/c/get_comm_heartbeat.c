@@ -3,7 +3,6 @@
  * P2PGetCommHeartbeat: for how many seconds nothing has been heard of the other side; -1 once it is
  * lost.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <unistd.h>
 

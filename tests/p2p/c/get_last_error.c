@@ -2,7 +2,6 @@
  *
  * P2PGetLastError: the sentence of the calling thread's last call, if that did not go well.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  *
  * P2PGetRootInfo: a root, whose bytes bring two processes together.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

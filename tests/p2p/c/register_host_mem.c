@@ -9,8 +9,8 @@
 
 #define BYTES 70001u
 
-static const P2pSegmentPermissions rights[] = {P2P_SEGMENT_READ_WRITE, P2P_SEGMENT_READ_ONLY,
-                                               P2P_SEGMENT_WRITE_ONLY};
+static const P2pSegmentPermissions kRights[] = {P2P_SEGMENT_READ_WRITE, P2P_SEGMENT_READ_ONLY,
+                                                P2P_SEGMENT_WRITE_ONLY};
 
 static void refuse(void) {
   uint8_t byte = 0;
@@ -36,7 +36,7 @@ static void first(const Side* side) {
     if (i == 1) comm = connectEqualSides(side);
     memory[i] = newMemory(BYTES + 3);
     fillPattern(memory[i] + 1, BYTES, i);
-    P2P_OK(P2PRegisterHostMem(memory[i] + 1, BYTES, &infos[i], rights[i]));
+    P2P_OK(P2PRegisterHostMem(memory[i] + 1, BYTES, &infos[i], kRights[i]));
     bases[i] = memory[i] + 1;
   }
   /* The same memory once more: another segment. */
@@ -49,7 +49,7 @@ static void first(const Side* side) {
   for (unsigned i = 0; i < 3; ++i) {
     /* The last byte was written where that is allowed. */
     EXPECT_PATTERN(memory[i] + 1, BYTES - 1, i, 0);
-    if (rights[i] == P2P_SEGMENT_READ_ONLY)
+    if (kRights[i] == P2P_SEGMENT_READ_ONLY)
       EXPECT_PATTERN(memory[i] + BYTES, 1, i, BYTES - 1);
     else
       EXPECT(memory[i][BYTES] == 0x5a);
@@ -74,14 +74,14 @@ static void second(const Side* side) {
     P2P_OK(P2PImportHostSegment(infos[i]));
     void* base = (void*)bases[i];
     void* last = (void*)(bases[i] + BYTES - 1);
-    if (rights[i] == P2P_SEGMENT_WRITE_ONLY) {
+    if (kRights[i] == P2P_SEGMENT_WRITE_ONLY) {
       P2P_REFUSED(P2PGet(base, got, BYTES, type, comm, NULL), HCCL_E_PARA, "remote read");
     } else {
       P2P_OK(P2PGet(base, got, BYTES, type, comm, NULL));
       P2P_OK(P2PCommSynchronize(comm, SOON_MS));
       EXPECT_PATTERN(got, BYTES, i, 0);
     }
-    if (rights[i] == P2P_SEGMENT_READ_ONLY)
+    if (kRights[i] == P2P_SEGMENT_READ_ONLY)
       P2P_REFUSED(P2PPut(&mark, last, 1, type, comm, NULL), HCCL_E_PARA, "remote write");
     else
       P2P_OK(P2PPut(&mark, last, 1, type, comm, NULL));

@@ -2,7 +2,6 @@
  *
  * P2PSetLogCallback: what the library has to say goes to the program.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 
 #include "tests/p2p/c/c_sides.h"
