@@ -48,13 +48,22 @@ extern "C" {
 #define P2P_TRANSFER_EXPORT
 #endif
 
+/* A caller may pass what is no enumerator, and is told. In C an enumeration is an int anyway. */
+#ifdef __cplusplus
+#define P2P_INT : int
+#else
+#define P2P_INT
+#endif
+
+/* NOLINTBEGIN(readability-identifier-naming): the names are those of the original. */
+
 /* --- What the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own headers
  * are included. --- */
 #ifndef P2P_NO_HCCL_TYPES
 
 typedef void* aclrtStream; /* a cudaStream_t or a host stream */
 
-typedef enum {
+typedef enum P2P_INT {
   HCCL_SUCCESS = 0,
   HCCL_E_PARA = 1, /* an argument; P2PGetLastError names it, its value and what would be accepted */
   HCCL_E_PTR = 2,  /* a null pointer */
@@ -81,7 +90,7 @@ typedef enum {
   HCCL_E_RESERVED
 } HcclResult;
 
-typedef enum {
+typedef enum P2P_INT {
   HCCL_DATA_TYPE_INT8 = 0,
   HCCL_DATA_TYPE_INT16 = 1,
   HCCL_DATA_TYPE_INT32 = 2,
@@ -114,16 +123,16 @@ typedef struct HcclRootInfoDef {
 
 typedef void* P2PComm;
 
-typedef enum P2pKind { P2P_RECEIVER, P2P_SENDER, P2P_BIDIRECTIONAL } P2pKind;
+typedef enum P2pKind P2P_INT { P2P_RECEIVER, P2P_SENDER, P2P_BIDIRECTIONAL } P2pKind;
 
-typedef enum P2pLink {
+typedef enum P2pLink P2P_INT {
   P2P_LINK_HCCS, /* memory of the other side that is mapped here: device to device, or shared memory
                     of one host */
   P2P_LINK_ROCE, /* the network, also within one host */
   P2P_LINK_AUTO  /* the best that works between the two */
 } P2pLink;
 
-typedef enum P2pSegmentPermissions {
+typedef enum P2pSegmentPermissions P2P_INT {
   P2P_SEGMENT_READ_WRITE = 0,
   P2P_SEGMENT_READ_ONLY,
   P2P_SEGMENT_WRITE_ONLY
@@ -196,8 +205,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo);
 P2P_TRANSFER_EXPORT HcclResult
 P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link, P2PComm* comm,
                     P2PCommInitOptions* p2pCommInitOptions P2P_DEFAULT(NULL));
-/* Ends what is under way, at the other side with HCCL_E_REMOTE: synchronise the streams first.
- * HCCL_E_NOT_FOUND: destroyed before, or never made. */
+/* Ends what is under way, at the other side with HCCL_E_REMOTE or, where its communicator hears of
+ * it first, HCCL_E_UNAVAIL: synchronise the streams before. HCCL_E_NOT_FOUND: destroyed before, or
+ * never made. */
 P2P_TRANSFER_EXPORT HcclResult P2PCommDestroy(P2PComm comm);
 
 /* Opens the current GPU (the first one, if none was chosen) and loads all kernels, so that no later
@@ -224,7 +234,7 @@ P2P_TRANSFER_EXPORT const char* P2PGetLastError(void);
 /* Added: of the library. Each may be NULL. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch);
 
-typedef enum P2pLogSeverity { P2P_LOG_INFO, P2P_LOG_WARNING, P2P_LOG_ERROR } P2pLogSeverity;
+typedef enum P2pLogSeverity P2P_INT { P2P_LOG_INFO, P2P_LOG_WARNING, P2P_LOG_ERROR } P2pLogSeverity;
 /* `vlogLevel`: 1 and more of P2P_LOG_INFO, growing with the detail; else -1. `file` and `message`
  * are there during the call only. Called by any thread. */
 typedef void (*P2pLogCallback)(P2pLogSeverity severity, int vlogLevel, const char* file, int line,
@@ -237,7 +247,8 @@ P2P_TRANSFER_EXPORT void P2PSetLogCallback(P2pLogCallback callback);
 /* The n-th send meets the n-th receive of the same bytes; else both end with HCCL_E_PARA. `count`
  * elements of `dataType`, not 0. GPU memory needs no registration. Host memory needs none on host
  * streams; on a CUDA stream it is to be registered (P2PRegisterHostMem). A send has ended when the
- * bytes are at their place. */
+ * bytes are at their place; on a CUDA stream one of up to 1024 bytes when they lie in the
+ * receiver's inbox, which goes with the sender's communicator. */
 P2P_TRANSFER_EXPORT HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataType dataType,
                                        P2PComm comm, aclrtStream stream);
 P2P_TRANSFER_EXPORT HcclResult P2PRecv(void* recvBuf, uint64_t count, HcclDataType dataType,
@@ -339,6 +350,8 @@ P2P_TRANSFER_EXPORT HcclResult P2PHostStreamCreate(aclrtStream* stream);
 P2P_TRANSFER_EXPORT HcclResult P2PHostStreamSynchronize(aclrtStream stream, uint32_t timeoutMs);
 /* Cancels what has not begun and waits for the rest. */
 P2P_TRANSFER_EXPORT HcclResult P2PHostStreamDestroy(aclrtStream stream);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -23,7 +23,7 @@ GENERATED = {"peerlane/core/version.h", "peerlane/session/control_generated.h"}
 COMPOSITION_ROOT = "peerlane/session/context"
 TRANSPORT_LIST = "peerlane/transport/all_transports"
 
-SOURCE = (".h", ".cc", ".cu", ".cuh")
+SOURCE = (".h", ".c", ".cc", ".cu", ".cuh")
 WITH_LICENSE = SOURCE + (".cmake", ".py", ".sh", ".fbs")
 WITH_LICENSE_NAMES = {"CMakeLists.txt", "Makefile", ".clang-tidy"}
 INCLUDE = re.compile(r'^\s*#\s*include(?:_next)?\s*([<"])([^>"]+)[>"]')

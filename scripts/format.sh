@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mapfile -d '' -t sources < <(
   find . \( -name '.?*' -o -path './build*' \) -prune -o \
-    \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0)
+    \( -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0)
 [ ${#sources[@]} -gt 0 ] || { echo "no source found" >&2; exit 1; }
 all() { printf '%s\0' "${sources[@]}" | xargs -0 -n 16 -P "$(nproc)" clang-format "$@"; }
 

@@ -145,6 +145,10 @@ Status CommunicatorCore::addItem(MessageBatch& batch, const Wanted& wanted, cons
     PEERLANE_RETURN_IF_ERROR(batch.hold(wanted.region->record()));
     item.region = wanted.region->record().get();
     item.address = item.region->base + wanted.offset;
+    // The CPU would copy it.
+    if (item.region->memory.device.kind == DeviceKind::kCuda)
+      return invalid("a message of memory of " + item.region->memory.device.toString() +
+                     " goes on a stream of a GPU (MessageOptions::deviceStream)");
   } else if (wanted.address == nullptr && wanted.bytes > 0) {
     return invalid("a null pointer with " + std::to_string(wanted.bytes) + " bytes");
   }

@@ -43,8 +43,9 @@ Result<const Driver*> load() {
 }  // namespace
 
 const Result<const Driver*>& driver() {
-  static const Result<const Driver*> loaded = load();
-  return loaded;
+  // Never destroyed: threads of ours may still run while the process exits.
+  static const auto* const loaded = new Result<const Driver*>(load());
+  return *loaded;
 }
 
 Status check(CUresult result, const char* what) {

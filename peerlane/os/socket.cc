@@ -127,8 +127,9 @@ namespace internal {
 
 Status transferStatus(int error, const char* what) {
   // Back-pressure happens all the time: one shared record instead of an allocation per call.
-  static const Status kWouldBlock(Code::kTryAgain, "the socket would block");
-  if (error == EAGAIN || error == EWOULDBLOCK) return kWouldBlock;
+  // Never destroyed: a progress thread may still run while the process exits.
+  static const auto* const wouldBlock = new Status(Code::kTryAgain, "the socket would block");
+  if (error == EAGAIN || error == EWOULDBLOCK) return *wouldBlock;
   Status plain = Status::system(error, what);
   std::string text(plain.message());
   switch (error) {

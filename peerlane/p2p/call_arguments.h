@@ -14,7 +14,8 @@
 
 namespace peerlane::p2p {
 
-inline Answer noSuchComm() {
+inline Answer noSuchComm(P2PComm comm) {
+  if (comm == nullptr) return nullPointer("comm");
   return notFound("there is no such communicator (any more); take one from P2PCommInitRootInfo");
 }
 

@@ -73,7 +73,7 @@ HcclResult copyEntries(Direction direction, bool contiguousIsRemote, const P2pSc
                        uint32_t batchSize, P2PComm comm, aclrtStream stream) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     if (entries == nullptr || batchSize == 0)
       return Status(Code::kInvalidArgument, "no entries; need at least one");
     std::vector<CopyPiece> pieces;
@@ -88,7 +88,7 @@ HcclResult copyList(Direction direction, const P2pCopyEntry* entries, uint32_t b
                     P2PComm comm, aclrtStream stream) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     if (entries == nullptr || batchSize == 0)
       return Status(Code::kInvalidArgument, "no entries; need at least one");
     std::vector<CopyPiece> pieces;
@@ -113,7 +113,7 @@ HcclResult copyOne(Direction direction, void* local, const char* localName, void
                    aclrtStream stream) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
     std::vector<LocalPiece> one;
     PEERLANE_RETURN_IF_ERROR(addPiece(local, count, elementBytes, localName, -1, one));
@@ -148,8 +148,8 @@ using namespace peerlane::p2p;
 HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size, P2pSegmentInfo* segmentInfo,
                               P2pSegmentPermissions permissions) {
   return answer([&]() -> Answer {
-    if (hostBuf == nullptr) return nullPointer(__func__, "hostBuf");
-    if (segmentInfo == nullptr) return nullPointer(__func__, "segmentInfo");
+    if (hostBuf == nullptr) return nullPointer("hostBuf");
+    if (segmentInfo == nullptr) return nullPointer("segmentInfo");
     return registerMemory(hostBuf, size, segmentInfo, permissions, std::nullopt);
   });
 }
@@ -157,8 +157,8 @@ HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size, P2pSegmentInfo* segm
 HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size, P2pSegmentInfo* segmentInfo,
                                 P2pSegmentPermissions permissions) {
   return answer([&]() -> Answer {
-    if (devBuf == nullptr) return nullPointer(__func__, "devBuf");
-    if (segmentInfo == nullptr) return nullPointer(__func__, "segmentInfo");
+    if (devBuf == nullptr) return nullPointer("devBuf");
+    if (segmentInfo == nullptr) return nullPointer("segmentInfo");
     const auto gpu = cuda::gpuOf(devBuf);
     if (!gpu)
       return Status(Code::kInvalidArgument,
@@ -169,7 +169,7 @@ HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size, P2pSegmentInfo* seg
 
 HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo, uint32_t timeoutMs) {
   return answer([&]() -> Answer {
-    if (segmentInfo == nullptr) return nullPointer(__func__, "segmentInfo");
+    if (segmentInfo == nullptr) return nullPointer("segmentInfo");
     PEERLANE_ASSIGN(const SegmentName name, SegmentName::decode(segmentInfo->internal));
     const auto gone = P2pProcess::instance().segments().remove(name, milliseconds(timeoutMs));
     if (!gone) return notFound("the segment is not registered by this process (any more)");
@@ -195,7 +195,7 @@ HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo) {
 
 HcclResult P2PAllocHostMem(void** hostBuf, uint64_t size, int numaNode) {
   return answer([&]() -> Answer {
-    if (hostBuf == nullptr) return nullPointer(__func__, "hostBuf");
+    if (hostBuf == nullptr) return nullPointer("hostBuf");
     if (numaNode < P2P_NUMA_OF_DEVICE)
       return Status(Code::kInvalidArgument,
                     "numaNode is " + std::to_string(numaNode) +
@@ -240,7 +240,7 @@ HcclResult P2PScatterBatchFromRemoteHostMem(P2pScatterEntry* entries, uint32_t b
 HcclResult P2PScatterBatchFromRemoteHostMemDone(P2PComm comm) {
   return answer([&]() -> Answer {
     if (P2pProcess::instance().find(comm)) return Status::ok();
-    return noSuchComm();
+    return noSuchComm(comm);
   });
 }
 

@@ -18,7 +18,7 @@ HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, 
                        P2PComm comm, aclrtStream stream) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
     thread_local std::vector<LocalPiece> pieces;
     pieces.clear();
@@ -32,7 +32,7 @@ HcclResult transferAll(const char* name, Act act, void** buffers, const uint64_t
                        HcclDataType type, uint32_t batchSize, P2PComm comm, aclrtStream stream) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     std::vector<LocalPiece> pieces;
     PEERLANE_RETURN_IF_ERROR(addPieces(buffers, counts, type, batchSize, name, pieces));
     PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));

@@ -181,7 +181,7 @@ using namespace peerlane::p2p;
 
 HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo) {
   return answer([&]() -> Answer {
-    if (rootInfo == nullptr) return nullPointer(__func__, "rootInfo");
+    if (rootInfo == nullptr) return nullPointer("rootInfo");
     P2pProcess& process = P2pProcess::instance();
     PEERLANE_ASSIGN(const std::string ticket, process.addRoot(cuda::currentGpu()));
     Status status = encodeRoot(ticket, rootInfo->internal);
@@ -192,7 +192,7 @@ HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo) {
 
 HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo) {
   return answer([&]() -> Answer {
-    if (rootInfo == nullptr) return nullPointer(__func__, "rootInfo");
+    if (rootInfo == nullptr) return nullPointer("rootInfo");
     PEERLANE_ASSIGN(const std::string ticket, decodeRoot(rootInfo->internal));
     if (P2pProcess::instance().cancelRoot(ticket)) return Status::ok();
     return notFound(
@@ -203,8 +203,8 @@ HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo) {
 HcclResult P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link,
                                P2PComm* comm, P2PCommInitOptions* p2pCommInitOptions) {
   return answer([&]() -> Answer {
-    if (rootInfo == nullptr) return nullPointer(__func__, "rootInfo");
-    if (comm == nullptr) return nullPointer(__func__, "comm");
+    if (rootInfo == nullptr) return nullPointer("rootInfo");
+    if (comm == nullptr) return nullPointer("comm");
     const P2PCommInitOptions options =
         p2pCommInitOptions == nullptr ? P2PCommInitOptions() : *p2pCommInitOptions;
     std::shared_ptr<Pairwise> made;
@@ -217,9 +217,9 @@ HcclResult P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLi
 
 HcclResult P2PCommDestroy(P2PComm comm) {
   return answer([&]() -> Answer {
-    if (comm == nullptr) return nullPointer(__func__, "comm");
+    if (comm == nullptr) return nullPointer("comm");
     if (P2pProcess::instance().takeComm(comm)) return Status::ok();
-    return noSuchComm();
+    return noSuchComm(comm);
   });
 }
 
@@ -242,9 +242,9 @@ HcclResult UnwarmHccp() {
 HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* asyncError) {
   Answer error = Status::ok();
   const HcclResult result = answer([&]() -> Answer {
-    if (asyncError == nullptr) return nullPointer(__func__, "asyncError");
+    if (asyncError == nullptr) return nullPointer("asyncError");
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     error = pair->asyncError();
     *asyncError = error.result;
     return Status::ok();
@@ -255,9 +255,9 @@ HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* asyncError) {
 
 HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds) {
   return answer([&]() -> Answer {
-    if (seconds == nullptr) return nullPointer(__func__, "seconds");
+    if (seconds == nullptr) return nullPointer("seconds");
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     *seconds = pair->silence();
     return Status::ok();
   });
@@ -266,16 +266,18 @@ HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds) {
 HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeoutMs) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     return pair->synchronize(milliseconds(timeoutMs));
   });
 }
 
 HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes) {
   return answer([&]() -> Answer {
-    if (text == nullptr || bytes == 0) return nullPointer(__func__, "text");
+    if (text == nullptr) return nullPointer("text");
+    if (bytes == 0)
+      return Status(Code::kInvalidArgument, "bytes is 0; need at least 1, for the end of the text");
     const auto pair = P2pProcess::instance().find(comm);
-    if (!pair) return noSuchComm();
+    if (!pair) return noSuchComm(comm);
     const std::string route = pair->route();
     const uint64_t length = std::min<uint64_t>(route.size(), bytes - 1);
     std::memcpy(text, route.data(), length);
@@ -304,7 +306,7 @@ void P2PSetLogCallback(P2pLogCallback callback) {
 
 HcclResult P2PHostStreamCreate(aclrtStream* stream) {
   return answer([&]() -> Answer {
-    if (stream == nullptr) return nullPointer(__func__, "stream");
+    if (stream == nullptr) return nullPointer("stream");
     PEERLANE_ASSIGN(*stream, P2pProcess::instance().streams().create());
     return Status::ok();
   });

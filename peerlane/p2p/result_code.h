@@ -31,8 +31,8 @@ inline Answer notFound(std::string what) {
   return {Status(Code::kInvalidArgument, std::move(what)), HCCL_E_NOT_FOUND};
 }
 // HCCL_E_PARA, as the original has it.
-inline Answer nullPointer(const char* call, const char* argument) {
-  return Status(Code::kInvalidArgument, std::string(call) + ": " + argument + " is NULL");
+inline Answer nullPointer(const char* argument) {
+  return Status(Code::kInvalidArgument, std::string(argument) + " is NULL");
 }
 
 // The thread remembers the sentence.

@@ -8,7 +8,7 @@
 
 static HcclRootInfo root;
 
-static void *send_it(void *number) {
+static void* send_it(void* number) {
   P2PComm comm;
   if (P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL) != HCCL_SUCCESS ||
       P2PSend(number, 1, HCCL_DATA_TYPE_UINT64, comm, NULL) != HCCL_SUCCESS ||

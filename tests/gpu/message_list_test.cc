@@ -323,11 +323,8 @@ TEST(StreamLists, InGroups) {
       }
       line.meet();
     }
-    // Without a stream of a GPU, too; and a list that cannot be leaves the group unposted.
+    // A list that cannot be leaves the group unposted.
     auto group = side.ranks->group();
-    group.recvList(side.other, layout.received(side.in))
-        .sendList(side.other, layout.sent(side.out));
-    must(must(group.post(), "group").wait(kPatience), "wait");
     group.send(side.other, side.out, 0, 8).sendList(side.other, {});
     EXPECT_EQ(group.post(side.on()).status().code(), Code::kInvalidArgument);
     line.meet();
@@ -445,24 +442,41 @@ TEST(StreamLists, WhatCannotBeIsRefused) {
 // Without a stream of a GPU it is a message for each piece.
 TEST(StreamLists, WithoutAStreamOfAGpu) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
-    const Layout layout = Layout::random(20, 9000, 2);
-    const size_t bytes = layout.end() + 64;
-    std::vector<MessageBlock> blocks;
-    if (index == 0) {
-      fill(side.out.data(), bytes, 6);
-      must(must(side.ranks->sendList(1, layout.sent(side.out)), "send").wait(kPatience), "wait");
-    } else {
-      clear(side.in.data(), bytes, kBefore);
-      must(must(side.ranks->recvList(0, layout.received(side.in)), "recv").wait(kPatience), "wait");
-      EXPECT_TRUE(bytesOf(side.in, bytes) == layout.image(bytes, kBefore, 6));
-    }
-    EXPECT_EQ(side.ranks->sendList(side.other, std::vector<MessageBlock>{{&side.in, 0, 0}})
-                  .status()
-                  .code(),
-              Code::kInvalidArgument);
-    line.meet();
-  }));
+  EXPECT_TRUE(runBoth(
+      [](Talker& side, int index, const Line& line) {
+        const Layout layout = Layout::random(20, 9000, 2);
+        const size_t bytes = layout.end() + 64;
+        std::vector<MessageBlock> blocks;
+        if (index == 0) {
+          fill(side.out.data(), bytes, 6);
+          must(must(side.ranks->sendList(1, layout.sent(side.out)), "send").wait(kPatience),
+               "wait");
+        } else {
+          clear(side.in.data(), bytes, kBefore);
+          must(must(side.ranks->recvList(0, layout.received(side.in)), "recv").wait(kPatience),
+               "wait");
+          EXPECT_TRUE(bytesOf(side.in, bytes) == layout.image(bytes, kBefore, 6));
+        }
+        EXPECT_EQ(side.ranks->sendList(side.other, std::vector<MessageBlock>{{&side.in, 0, 0}})
+                      .status()
+                      .code(),
+                  Code::kInvalidArgument);
+        // In groups, too.
+        auto group = side.ranks->group();
+        group.recvList(side.other, layout.received(side.in))
+            .sendList(side.other, layout.sent(side.out));
+        must(must(group.post(), "group").wait(kPatience), "wait");
+        // But not memory of a GPU, which no CPU can copy.
+        const Region ofGpu = makeRegion(*side.context, side.device, Memory::kVmm, 4096);
+        EXPECT_EQ(side.ranks->send(side.other, ofGpu, 0, 8).status().code(),
+                  Code::kInvalidArgument);
+        EXPECT_EQ(side.ranks->sendList(side.other, std::vector<MessageBlock>{{&ofGpu, 0, 8}})
+                      .status()
+                      .code(),
+                  Code::kInvalidArgument);
+        line.meet();
+      },
+      60, Memory::kShared));
 }
 
 // --- Graphs ---

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "tests/os/scratch_folder.h"
@@ -178,6 +179,40 @@ TEST(P2pProcesses, ASideThatIsKilledIsReported) {
   EXPECT_EQ(child::collect(two, deadline), 128 + SIGKILL);
   ::close(fds[0]);
   ::close(fds[1]);
+}
+
+// Static destructors of the program run while communicators are in use: what the library keeps for
+// its threads has to be there.
+TEST(P2pProcesses, AProcessThatExitsMayStillUseThem) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    static Pair* pair = nullptr;
+    // Registered first, so it is called behind all destructors of what is made meanwhile. By
+    // another thread: what this one had for itself is gone.
+    const auto use = [] {
+      for (int i = 0; i < 100; ++i) {
+        auto sent = pattern(100000, 4);
+        std::vector<uint8_t> got(sent.size());
+        SIDE_OK(P2PRecv(got.data(), got.size(), HCCL_DATA_TYPE_UINT8, pair->client(), nullptr));
+        SIDE_OK(P2PSend(sent.data(), sent.size(), HCCL_DATA_TYPE_UINT8, pair->root(), nullptr));
+        SIDE_OK(P2PCommSynchronize(pair->client(), kSoonMs));
+        SIDE_CHECK(got == sent);
+      }
+    };
+    static const auto late = use;
+    (void)std::atexit([] {
+      std::thread(late).join();
+      ::_exit(0);
+    });
+    pair = new Pair({.link = P2P_LINK_ROCE}, {.link = P2P_LINK_ROCE});
+    uint64_t word = 9, got = 0;
+    SIDE_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair->root(), nullptr));
+    SIDE_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, pair->client(), nullptr));
+    SIDE_OK(P2PCommSynchronize(pair->client(), kSoonMs));
+    std::exit(3);
+  }
+  EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
 }
 
 // Whoever used the library and forks has children that begin anew.
