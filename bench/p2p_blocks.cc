@@ -191,8 +191,8 @@ class Side {
       P2PComm comm = connect(&us);
       // The first byte is there, too.
       uint64_t word = index_ == 0 ? 1 : 0;
-      const double first = message(comm, &word);
-      if (i >= 20) times.push_back(us + first);
+      const double arrived = message(comm, &word);
+      if (i >= 20) times.push_back(us + arrived);
       MUST_P2P(P2PCommDestroy(comm));
     }
     if (index_ == 1) {

@@ -186,7 +186,7 @@ Status BouncePost::putOnStream() {
     held.push_back(
         {i + 1, chunkOf(pieces_[i]).program.get(), parts_[pieces_[i].part].message->abort});
   std::vector<DevicePost> posts;
-  const Status status = executor_.postHeld(stream_, word_, held, posts);
+  Status status = executor_.postHeld(stream_, word_, held, posts);
   for (size_t i = 0; i < posts.size(); ++i) chunkOf(pieces_[i]).post = posts[i];
   if (!posts.empty()) {
     isOnStream_ = true;

@@ -146,9 +146,9 @@ Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
   PEERLANE_ASSIGN(wishes.stagingBytes, stagingOf(options));
   P2pProcess& process = P2pProcess::instance();
   std::shared_ptr<P2pProcess::Root> root;
-  const Answer met = process.takeRoot(ticket, root) == P2pProcess::Whose::kOwn
-                         ? meetGuest(ticket, *root, wishes, made)
-                         : meetRoot(ticket, wishes, made);
+  Answer met = process.takeRoot(ticket, root) == P2pProcess::Whose::kOwn
+                   ? meetGuest(ticket, *root, wishes, made)
+                   : meetRoot(ticket, wishes, made);
   if (met.status.isOk()) *comm = process.addComm(made);
   return met;
 }

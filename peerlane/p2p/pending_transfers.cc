@@ -53,7 +53,7 @@ Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (const Transfer& transfer : all) {
     const auto left = deadline - std::chrono::steady_clock::now();
-    const Status waited =
+    Status waited =
         transfer.wait(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0)));
     if (!transfer.done()) return waited;
   }

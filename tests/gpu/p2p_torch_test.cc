@@ -43,8 +43,7 @@ TEST_P(P2pTorch, TensorsGoThereAndBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Allocators, P2pTorch,
-                         testing::Values("expandable_segments:False", "expandable_segments:True",
-                                         "backend:cudaMallocAsync"));
+                         testing::Values("expandable_segments:False", "expandable_segments:True"));
 
 }  // namespace
 }  // namespace peerlane::gputest
