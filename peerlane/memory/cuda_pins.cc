@@ -83,8 +83,14 @@ class Pins {
   }
 
   Status add(uintptr_t begin, uintptr_t end, std::vector<uintptr_t>& taken) {
-    const cudaError_t error =
-        cudaHostRegister(reinterpret_cast<void*>(begin), end - begin, cudaHostRegisterPortable);
+    auto* const pages = reinterpret_cast<void*>(begin);
+    cudaError_t error = cudaHostRegister(pages, end - begin, cudaHostRegisterPortable);
+    // What is mapped here for reading alone, such as a peer's memory without the right to write.
+    if (error == cudaErrorInvalidValue) {
+      (void)cudaGetLastError();
+      error =
+          cudaHostRegister(pages, end - begin, cudaHostRegisterPortable | cudaHostRegisterReadOnly);
+    }
     if (error == cudaSuccess) {
       ranges_[begin] = {end, 1, false};
       taken.push_back(begin);

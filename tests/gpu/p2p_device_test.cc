@@ -180,6 +180,33 @@ TEST(P2pDevice, CopiesInEightDirections) {
       P2P_BIDIRECTIONAL, P2P_BIDIRECTIONAL, 120));
 }
 
+// Of a heap, which is staged, and of memory that is mapped, for reading alone.
+void scatterRemoteHostMemory(const P2pSpeaker& side, std::byte* memory, size_t each,
+                             uint32_t count) {
+  fill(memory, count * each, 5);
+  P2pSegmentInfo own;
+  mustP2p(P2PRegisterHostMem(memory, count * each, &own, P2P_SEGMENT_READ_ONLY), "register");
+  const FarSegment far = exchangeSegments(side.line, own, memory);
+  if (side.index == 1) {
+    std::byte* const here = deviceMemory(count * each);
+    std::vector<void*> pieces(count);
+    std::vector<uint64_t> counts(count, each);
+    for (uint32_t i = 0; i < count; ++i) pieces[i] = here + (count - 1 - i) * each;
+    for (int round = 0; round < 3; ++round) {
+      clear(here, count * each, 0);
+      mustP2p(P2PScatterFromRemoteHostMem(far.base, pieces.data(), counts.data(),
+                                          HCCL_DATA_TYPE_INT8, count, side.comm, side.stream),
+              "scatter");
+      side.sync();
+      for (uint32_t i = 0; i < count; ++i)
+        EXPECT_EQ(wrongWords(pieces[i], each, 5, i * each), 0u) << i;
+    }
+    mustP2p(P2PUnimportSegment(far.info), "unimport");
+  }
+  side.line.meet();
+  mustP2p(P2PUnregisterMem(&own, kPatienceMs), "unregister");
+}
+
 TEST(P2pDevice, ScattersRemoteHostMemory) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(speak(
@@ -187,30 +214,11 @@ TEST(P2pDevice, ScattersRemoteHostMemory) {
         constexpr uint32_t kPieces = 256;
         constexpr size_t kEach = size_t{71} << 10;
         std::vector<std::byte> heap(kPieces * kEach);
-        fill(heap.data(), heap.size(), 5);
-        P2pSegmentInfo own;
-        mustP2p(P2PRegisterHostMem(heap.data(), heap.size(), &own, P2P_SEGMENT_READ_ONLY),
-                "register");
-        const FarSegment far = exchangeSegments(side.line, own, heap.data());
-        if (side.index == 1) {
-          std::byte* const memory = deviceMemory(kPieces * kEach);
-          std::vector<void*> pieces(kPieces);
-          std::vector<uint64_t> counts(kPieces, kEach);
-          for (uint32_t i = 0; i < kPieces; ++i) pieces[i] = memory + (kPieces - 1 - i) * kEach;
-          for (int round = 0; round < 3; ++round) {
-            clear(memory, kPieces * kEach, 0);
-            mustP2p(
-                P2PScatterFromRemoteHostMem(far.base, pieces.data(), counts.data(),
-                                            HCCL_DATA_TYPE_INT8, kPieces, side.comm, side.stream),
-                "scatter");
-            side.sync();
-            for (uint32_t i = 0; i < kPieces; ++i)
-              EXPECT_EQ(wrongWords(pieces[i], kEach, 5, i * kEach), 0u) << i;
-          }
-          mustP2p(P2PUnimportSegment(far.info), "unimport");
-        }
-        side.line.meet();
-        mustP2p(P2PUnregisterMem(&own, kPatienceMs), "unregister");
+        scatterRemoteHostMemory(side, heap.data(), kEach, kPieces);
+        void* shared = nullptr;
+        mustP2p(P2PAllocHostMem(&shared, kPieces * kEach, P2P_NUMA_OF_DEVICE), "host memory");
+        scatterRemoteHostMemory(side, static_cast<std::byte*>(shared), kEach, kPieces);
+        mustP2p(P2PFreeHostMem(shared), "free");
       },
       P2P_SENDER, P2P_RECEIVER));
 }

@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -185,6 +187,23 @@ cudaError_t cudaFreeHost(void* pointer) {
   return cudaSuccess;
 }
 
+namespace {
+
+// Of the page at `address`, as the system sees it.
+bool isWritable(uintptr_t address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long begin = 0, end = 0;
+    char rights[5] = "";
+    if (std::sscanf(line.c_str(), "%llx-%llx %4s", &begin, &end, rights) == 3 && begin <= address &&
+        address < end)
+      return rights[1] == 'w';
+  }
+  return false;
+}
+
+}  // namespace
+
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
   if (const cudaError_t refused = begin()) return note(refused);
   HardwareQueue::waitForTheStopped();
@@ -193,6 +212,9 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
   const size_t pages = wholePages(reinterpret_cast<uintptr_t>(pointer) + bytes - first);
   // Something must lie there.
   if (msync(reinterpret_cast<void*>(first), pages, MS_ASYNC) != 0)
+    return note(cudaErrorInvalidValue);
+  // Pages that are mapped for reading alone are pinned for that alone.
+  if ((flags & cudaHostRegisterReadOnly) == 0 && !isWritable(first))
     return note(cudaErrorInvalidValue);
   if (const AllocationPtr found = find(pointer); found != nullptr && !found->isHost())
     return note(cudaErrorInvalidValue);
