@@ -180,7 +180,7 @@ class Communicator {
   Result<Transfer> recvList(Rank from, std::span<const MessageBlock> pieces,
                             const MessageOptions& options = {});
   // Memory that is not registered; it stays the caller's until the transfer has ended. What is sent
-  // beyond the eager size is registered for the peers to read, and 32 such registrations are kept
+  // beyond the eager size is registered for the peers to read, and 512 such registrations are kept
   // for the next time: memory that peers must not read is sent with kRing. kPut does not reach
   // unregistered receive buffers.
   Result<Transfer> send(Rank to, std::span<const std::byte> bytes,

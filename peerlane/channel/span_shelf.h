@@ -21,7 +21,7 @@ namespace peerlane {
 
 class SpanShelf {
  public:
-  static constexpr size_t kCapacity = 32;
+  static constexpr size_t kCapacity = 512;
 
   // All peers who may import; they share one context.
   explicit SpanShelf(std::vector<std::shared_ptr<PeerCore>> peers) : peers_(std::move(peers)) {}

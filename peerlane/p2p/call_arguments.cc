@@ -77,6 +77,7 @@ Result<OperationStream> streamOf(aclrtStream stream, Pairwise& pair) {
                   "no GPU: choose one before P2PGetRootInfo and P2PCommInitRootInfo, pass a host "
                   "stream, or NULL");
   PEERLANE_ASSIGN(made.host, pair.ownQueue());
+  made.isOwn = true;
   return made;
 }
 

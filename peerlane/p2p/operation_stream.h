@@ -24,6 +24,7 @@ struct HostQueue {
 // A host queue, or a stream of CUDA.
 struct OperationStream {
   std::shared_ptr<HostQueue> host;
+  bool isOwn = false;  // the communicator's
   DeviceStream device{};
 };
 

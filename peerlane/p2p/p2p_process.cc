@@ -15,6 +15,8 @@ namespace {
 // Of p2p-transfer.
 constexpr PortRange kPorts{56800, 56900};
 
+constexpr std::chrono::seconds kFreePatience{10};
+
 // A container may have no interface at all, not even the loopback's.
 Result<bool> isOnNetwork() {
   PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
@@ -201,8 +203,12 @@ Result<void*> P2pProcess::allocate(uint64_t bytes, std::optional<int> numaNode) 
   options.access = Access::kLocal;
   PEERLANE_ASSIGN(Region region, context->allocate(bytes, options));
   void* const memory = region.data();
+  // So that messages find it. Peers hear of it by those alone: its name travels nowhere.
+  PEERLANE_ASSIGN(
+      const SegmentName name,
+      segments_.add(context, region.data(), bytes, Access::kRemoteReadWrite, DeviceKind::kHost));
   const std::lock_guard lock(memoryMutex_);
-  memory_[memory] = {std::move(context), std::move(region)};
+  memory_[memory] = {std::move(context), std::move(region), name};
   return memory;
 }
 
@@ -214,7 +220,13 @@ std::optional<Status> P2pProcess::free(void* memory) {
     if (taken.empty()) return std::nullopt;
     gone = std::move(taken.mapped());
   }
-  return gone.context->unregister(gone.region);
+  const auto left = segments_.remove(gone.name, kFreePatience);
+  if (left && !left->isOk()) {
+    const std::lock_guard lock(memoryMutex_);
+    memory_.emplace(memory, std::move(gone));  // for the next call
+    return left;
+  }
+  return gone.context->unregister(gone.region, kFreePatience);
 }
 
 }  // namespace peerlane::p2p

@@ -95,6 +95,7 @@ class P2pProcess {
   struct Allocated {
     std::shared_ptr<Context> context;
     Region region;
+    SegmentName name;  // as what communicators find it
   };
   std::mutex memoryMutex_;
   std::map<void*, Allocated> memory_;

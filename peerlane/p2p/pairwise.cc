@@ -189,7 +189,8 @@ Result<std::shared_ptr<HostQueue>> Pairwise::ownQueue() {
 }
 
 void Pairwise::posted(const Transfer& transfer, const OperationStream& stream) {
-  if (stream.host) stream.host->pending.add(transfer);
+  // Of the communicator's own queue nobody asks but for all of the communicator.
+  if (stream.host && !stream.isOwn) stream.host->pending.add(transfer);
   pending_.add(transfer);
 }
 

@@ -81,6 +81,16 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
     std::optional<Result<RemoteRegion>> remote;  // nothing while the answer is awaited
     bool wasAsked = false;
   };
+  // A segment of the other side, and how it is reached.
+  struct Remote {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    RemoteRegion region;
+    bool holds(const CopyPiece& piece) const {
+      return piece.remote >= address && piece.remote - address <= bytes &&
+             piece.bytes <= bytes - (piece.remote - address);
+    }
+  };
   Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, const Wishes& wishes,
            SegmentBook& book);
   Status meet(const ProcessToken& process);
@@ -98,6 +108,9 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
                                 const OperationStream& stream);
   Result<Region> localRegion(const LocalPiece& piece, Access access, bool onDevice);
   Result<RemoteRegion> remoteRegion(const SegmentName& name);
+  Result<Remote> findRemote(const CopyPiece& piece, Access access);
+  Result<Transfer> copyBlocks(Direction direction, std::span<const Block> blocks,
+                              const OperationStream& stream);
   void posted(const Transfer& transfer, const OperationStream& stream);
   bool isWithin(const Region& region, const LocalPiece& piece) const;
 

@@ -75,13 +75,35 @@ Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
   return *remote;
 }
 
+Result<Transfer> Pairwise::copyBlocks(Direction direction, std::span<const Block> blocks,
+                                      const OperationStream& stream) {
+  PostOptions options;
+  options.deviceStream = stream.device;
+  if (stream.host) options.stream = stream.host->stream.get();
+  return direction == Direction::kPut ? put(peer_, blocks, options) : get(peer_, blocks, options);
+}
+
+Result<Pairwise::Remote> Pairwise::findRemote(const CopyPiece& piece, Access access) {
+  PEERLANE_ASSIGN(const SegmentName name, book_.find(other_, piece.remote, piece.bytes, access));
+  PEERLANE_ASSIGN(RemoteRegion region, remoteRegion(name));
+  return Remote{name.address, name.bytes, std::move(region)};
+}
+
 Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
                       const OperationStream& stream) {
   const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
-  struct Remote {
-    SegmentName name;
-    RemoteRegion region;
-  };
+  const bool onDevice = static_cast<bool>(stream.device);
+  if (pieces.size() == 1) {  // allocates nothing
+    const CopyPiece& piece = pieces.front();
+    PEERLANE_ASSIGN(const Region local,
+                    localRegion({piece.local, piece.bytes}, Access::kLocal, onDevice));
+    PEERLANE_ASSIGN(const Remote remote, findRemote(piece, wanted));
+    const Block block{&local, static_cast<uint64_t>(piece.local - local.data()), &remote.region,
+                      piece.remote - remote.address, piece.bytes};
+    PEERLANE_ASSIGN(const Transfer transfer, copyBlocks(direction, {&block, 1}, stream));
+    posted(transfer, stream);
+    return Status::ok();
+  }
   std::deque<Region> locals;  // blocks point into both
   std::deque<Remote> remotes;
   std::vector<Block> blocks;
@@ -89,31 +111,17 @@ Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
   for (const CopyPiece& piece : pieces) {
     const LocalPiece local{piece.local, piece.bytes};
     if (locals.empty() || !isWithin(locals.back(), local)) {
-      PEERLANE_ASSIGN(Region region,
-                      localRegion(local, Access::kLocal, static_cast<bool>(stream.device)));
+      PEERLANE_ASSIGN(Region region, localRegion(local, Access::kLocal, onDevice));
       locals.push_back(std::move(region));
     }
-    const auto isInLast = [&] {
-      const SegmentName& last = remotes.back().name;
-      return piece.remote >= last.address && piece.remote - last.address <= last.bytes &&
-             piece.bytes <= last.bytes - (piece.remote - last.address);
-    };
-    if (remotes.empty() || !isInLast()) {
-      PEERLANE_ASSIGN(const SegmentName name,
-                      book_.find(other_, piece.remote, piece.bytes, wanted));
-      PEERLANE_ASSIGN(RemoteRegion region, remoteRegion(name));
-      remotes.push_back({name, std::move(region)});
+    if (remotes.empty() || !remotes.back().holds(piece)) {
+      PEERLANE_ASSIGN(Remote remote, findRemote(piece, wanted));
+      remotes.push_back(std::move(remote));
     }
     blocks.push_back({&locals.back(), static_cast<uint64_t>(piece.local - locals.back().data()),
-                      &remotes.back().region, piece.remote - remotes.back().name.address,
-                      piece.bytes});
+                      &remotes.back().region, piece.remote - remotes.back().address, piece.bytes});
   }
-  PostOptions options;
-  options.deviceStream = stream.device;
-  if (stream.host) options.stream = stream.host->stream.get();
-  PEERLANE_ASSIGN(const Transfer transfer, direction == Direction::kPut
-                                               ? put(peer_, blocks, options)
-                                               : get(peer_, blocks, options));
+  PEERLANE_ASSIGN(const Transfer transfer, copyBlocks(direction, blocks, stream));
   posted(transfer, stream);
   return Status::ok();
 }

@@ -2,6 +2,7 @@
 //
 // Pairwise: send and receive.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,18 +101,34 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
         return Status(Code::kInvalidArgument,
                       "memory of cuda:" + std::to_string(*gpu) +
                           " on a host stream; messages of a GPU go on a stream of CUDA");
+  // What is registered the other side may map. The rest it reads by its address, or through a ring.
+  std::optional<Region> region;
+  const auto find = [&](const LocalPiece& piece) {
+    if (!region || !isWithin(*region, piece))
+      region = book_.hostRegion(piece.address, piece.bytes, context_);
+    return region && (!isSend || allows(region->access(), Access::kRemoteRead));
+  };
   if (pieces.size() == 1) {
-    const std::span<std::byte> bytes(pieces.front().address, pieces.front().bytes);
+    const LocalPiece& piece = pieces.front();
+    if (find(piece)) {
+      const auto offset = static_cast<uint64_t>(piece.address - region->data());
+      return isSend ? communicator_->send(other, *region, offset, piece.bytes, options)
+                    : communicator_->recv(other, *region, offset, piece.bytes, options);
+    }
+    const std::span<std::byte> bytes(piece.address, piece.bytes);
     return isSend ? communicator_->send(other, std::span<const std::byte>(bytes), options)
                   : communicator_->recv(other, bytes, options);
   }
   Communicator::Group group = communicator_->group();
   for (const LocalPiece& piece : pieces) {
     const std::span<std::byte> bytes(piece.address, piece.bytes);
-    if (isSend)
-      group.send(other, std::span<const std::byte>(bytes));
-    else
-      group.recv(other, bytes);
+    if (find(piece)) {
+      const auto offset = static_cast<uint64_t>(piece.address - region->data());
+      isSend ? group.send(other, *region, offset, piece.bytes)
+             : group.recv(other, *region, offset, piece.bytes);
+    } else {
+      isSend ? group.send(other, std::span<const std::byte>(bytes)) : group.recv(other, bytes);
+    }
   }
   return group.post(options);
 }

@@ -54,7 +54,10 @@ Result<SegmentName> SegmentBook::add(const std::shared_ptr<Context>& context, st
   }
   const std::lock_guard lock(ownMutex_);
   own.name.number = next_++;
-  return own_.emplace(own.name.number, std::move(own)).first->second.name;
+  const SegmentName name = own.name;
+  own_.emplace(name.number, std::move(own));
+  ownCount_.store(own_.size(), std::memory_order_release);
+  return name;
 }
 
 Result<Region> SegmentBook::regionFor(uint64_t number, uint64_t key,
@@ -69,6 +72,7 @@ Result<Region> SegmentBook::regionFor(uint64_t number, uint64_t key,
 
 std::optional<Region> SegmentBook::hostRegion(const std::byte* address, uint64_t bytes,
                                               const std::shared_ptr<Context>& context) {
+  if (ownCount_.load(std::memory_order_acquire) == 0) return std::nullopt;
   const std::lock_guard lock(ownMutex_);
   for (auto& [number, own] : own_) {
     if (own.isLeaving || own.name.kind != DeviceKind::kHost ||
@@ -99,6 +103,7 @@ std::optional<Status> SegmentBook::remove(const SegmentName& name,
   }
   const std::lock_guard lock(ownMutex_);
   own_.erase(name.number);
+  ownCount_.store(own_.size(), std::memory_order_release);
   return Status::ok();
 }
 

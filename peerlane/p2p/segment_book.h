@@ -5,6 +5,7 @@
 // communicator of that context first needs it. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -59,6 +60,7 @@ class SegmentBook {
   Result<Region> regionOf(Own& own, const std::shared_ptr<Context>& context);
 
   const ProcessToken process_;
+  std::atomic<size_t> ownCount_{0};  // of own_, so that who has none takes no lock
   std::mutex ownMutex_;
   uint64_t next_ = 1;            // under ownMutex_, as the next
   std::map<uint64_t, Own> own_;  // by number
