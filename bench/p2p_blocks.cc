@@ -28,7 +28,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bench/p2p_devices.h"
@@ -421,23 +420,15 @@ class Side {
     line_.meet();
   }
 
-  // process_vm_readv of all of it by as many threads as there are processors, four at most.
+  // process_vm_readv of all of it by one thread, as the library does it.
   static double readTime(pid_t owner, std::byte* far, size_t total) {
-    const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 4);
     std::vector<std::byte> here(total);
     std::vector<double> samples;
     for (int i = -2; i < kSamples; ++i) {
       const auto start = Clock::now();
-      std::vector<std::thread> readers;
-      const size_t part = total / threads;
-      for (size_t t = 0; t < threads; ++t)
-        readers.emplace_back([&, t] {
-          const size_t length = t + 1 == threads ? total - t * part : part;
-          iovec local{here.data() + t * part, length}, remote{far + t * part, length};
-          if (::process_vm_readv(owner, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(length))
-            fail("process_vm_readv");
-        });
-      for (std::thread& reader : readers) reader.join();
+      iovec local{here.data(), total}, remote{far, total};
+      if (::process_vm_readv(owner, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(total))
+        fail("process_vm_readv");
       if (i >= 0) samples.push_back(microseconds(start));
     }
     return median(samples);

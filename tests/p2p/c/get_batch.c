@@ -38,7 +38,7 @@ static void second(const Side* side) {
   memset(got, 0, LENT_BYTES);
   P2P_REFUSED(P2PGetBatch(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PGetBatch(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PGetBatch(entries, ENTRIES, NULL, NULL), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PGetBatch(entries, ENTRIES, NULL, NULL), HCCL_E_PARA, "comm is NULL");
   P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, got), HCCL_E_PARA, "P2PHostStreamCreate");
   const P2pCopyEntry kept = entries[7];
   entries[7].localBuf = NULL;

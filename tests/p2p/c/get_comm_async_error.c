@@ -27,7 +27,7 @@ static void each(const Side* side) {
   }
 
   P2P_REFUSED(P2PGetCommAsyncError(comm, NULL), HCCL_E_PARA, "asyncError is NULL");
-  P2P_REFUSED(P2PGetCommAsyncError(NULL, &error), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PGetCommAsyncError(NULL, &error), HCCL_E_PARA, "comm is NULL");
   meet(side);
   P2P_OK(P2PCommDestroy(comm));
   P2P_REFUSED(P2PGetCommAsyncError(comm, &error), HCCL_E_NOT_FOUND, "communicator");

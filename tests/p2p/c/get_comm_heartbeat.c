@@ -14,7 +14,7 @@ static void first(const Side* side) {
   P2P_OK(P2PGetCommHeartbeat(comm, &seconds));
   EXPECT(seconds >= 0 && seconds < 30);
   P2P_REFUSED(P2PGetCommHeartbeat(comm, NULL), HCCL_E_PARA, "seconds is NULL");
-  P2P_REFUSED(P2PGetCommHeartbeat(NULL, &seconds), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PGetCommHeartbeat(NULL, &seconds), HCCL_E_PARA, "comm is NULL");
   uint64_t word = 0;
   P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT64, comm, NULL));
   const char go = 'g';

@@ -19,7 +19,7 @@ static void expectRoute(const Side* side, P2pLink link, const char* word) {
   EXPECT(cut[0] == '\0' && cut[1] == text[1]);
   P2P_REFUSED(P2PGetCommRoute(comm, NULL, 10), HCCL_E_PARA, "text is NULL");
   P2P_REFUSED(P2PGetCommRoute(comm, cut, 0), HCCL_E_PARA, "");
-  P2P_REFUSED(P2PGetCommRoute(NULL, cut, 1), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PGetCommRoute(NULL, cut, 1), HCCL_E_PARA, "comm is NULL");
   meet(side);
   P2P_OK(P2PCommDestroy(comm));
   P2P_REFUSED(P2PGetCommRoute(comm, cut, 1), HCCL_E_NOT_FOUND, "communicator");

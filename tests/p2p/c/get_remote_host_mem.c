@@ -37,8 +37,8 @@ static void second(const Side* side) {
               "count is 0");
   P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA,
               "dataType is 13");
-  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_NOT_FOUND,
-              "communicator");
+  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PARA,
+              "comm is NULL");
   P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, comm, got), HCCL_E_PARA,
               "P2PHostStreamCreate");
   P2P_REFUSED(P2PGetRemoteHostMem(farAt(&borrowed, LENT_BYTES - 3), got, 1, type, comm, NULL),

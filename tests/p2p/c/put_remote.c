@@ -35,7 +35,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PPut(own, borrowed.far, 0, type, comm, NULL), HCCL_E_PARA, "count is 0");
   P2P_REFUSED(P2PPut(own, borrowed.far, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA,
               "dataType is 13");
-  P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, NULL, NULL), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, NULL, NULL), HCCL_E_PARA, "comm is NULL");
   P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
   P2P_REFUSED(P2PPut(own, farAt(&borrowed, LENT_BYTES - 1), 2, type, comm, NULL), HCCL_E_PARA,
               "imported");

@@ -53,8 +53,7 @@ static void each(const Side* side) {
     P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 0, comm, NULL), HCCL_E_PARA, "no recvBuffs");
     P2P_REFUSED(P2PRecvBatch(buffers, counts, (HcclDataType)13, 2, comm, NULL), HCCL_E_PARA,
                 "dataType is 13");
-    P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 2, NULL, NULL), HCCL_E_NOT_FOUND,
-                "communicator");
+    P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 2, NULL, NULL), HCCL_E_PARA, "comm is NULL");
   } else {
     P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 2, comm, NULL), HCCL_E_PARA,
                 "this side is the P2P_SENDER");

@@ -19,8 +19,8 @@ static void refuse(const Borrowed* borrowed, P2pScatterEntry* entries) {
   const P2PComm comm = borrowed->comm;
   P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, 1, NULL, NULL), HCCL_E_NOT_FOUND,
-              "communicator");
+  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, 1, NULL, NULL), HCCL_E_PARA,
+              "comm is NULL");
   const P2pScatterEntry kept = entries[3];
   entries[3].ddrBuf = NULL;
   P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, ENTRIES, comm, NULL), HCCL_E_PARA,

@@ -38,7 +38,7 @@ static void second(const Side* side) {
 
   P2P_REFUSED(P2PScatterBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PARA, "comm is NULL");
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, own), HCCL_E_PARA,
               "P2PHostStreamCreate");
   fillPattern(own, 30000, SEED + 1); /* would be seen */

@@ -45,8 +45,8 @@ static void second(const Side* side) {
   P2P_REFUSED(
       P2PScatterFromRemoteHostMem(far, pieces, counts, HCCL_DATA_TYPE_RESERVED, 1, comm, NULL),
       HCCL_E_PARA, "dataType is 18");
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 1, NULL, NULL),
-              HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 1, NULL, NULL), HCCL_E_PARA,
+              "comm is NULL");
   void* const kept = pieces[2];
   pieces[2] = NULL;
   P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 3, comm, NULL), HCCL_E_PARA,

@@ -33,7 +33,7 @@ static void refuse(P2PComm comm) {
   P2P_REFUSED(P2PSend(&word, 1, HCCL_DATA_TYPE_RESERVED, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
   P2P_REFUSED(P2PSend(&word, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA, "dataType is 13");
-  P2P_REFUSED(P2PSend(&word, 1, type, NULL, NULL), HCCL_E_NOT_FOUND, "communicator");
+  P2P_REFUSED(P2PSend(&word, 1, type, NULL, NULL), HCCL_E_PARA, "comm is NULL");
   P2P_REFUSED(P2PSend(&word, 1, type, comm, &word), HCCL_E_PARA, "P2PHostStreamCreate");
 }
 
