@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/os/cuda.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -55,6 +57,17 @@ Result<int> count() {
   return found;
 }
 
+// Nobody in this process has asked for the driver yet. To start it takes a quarter of a second.
+bool isDriverLoaded() {
+#ifdef PEERLANE_CUDA_LINKED
+  return true;
+#else
+  void* const loaded = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (loaded != nullptr) (void)::dlclose(loaded);
+  return loaded != nullptr;
+#endif
+}
+
 }  // namespace
 
 Result<std::vector<GpuFacts>> gpus() {
@@ -68,7 +81,7 @@ Result<std::vector<GpuFacts>> gpus() {
 }
 
 std::optional<int> currentGpu() {
-  if (!available().isOk()) return std::nullopt;
+  if (!isDriverLoaded() || !available().isOk()) return std::nullopt;
   CUcontext context = nullptr;
   CUdevice device = 0;
   if (api().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr &&

@@ -220,7 +220,7 @@ std::optional<Status> P2pProcess::free(void* memory) {
     if (taken.empty()) return std::nullopt;
     gone = std::move(taken.mapped());
   }
-  const auto left = segments_.remove(gone.name, kFreePatience);
+  auto left = segments_.remove(gone.name, kFreePatience);
   if (left && !left->isOk()) {
     const std::lock_guard lock(memoryMutex_);
     memory_.emplace(memory, std::move(gone));  // for the next call
