@@ -61,7 +61,6 @@ class BouncePost final : public Pending {
   const std::shared_ptr<void> owner_;
   DeviceExecutor& executor_;
   const DeviceStream stream_;
-  const std::chrono::nanoseconds timeout_;
   const Progress::Clock::time_point deadline_;
   std::vector<Part> parts_;
   std::vector<BounceLane*> lanes_;  // by address: the order in which they are locked
@@ -84,7 +83,6 @@ BouncePost::BouncePost(std::shared_ptr<void> owner, std::span<const BouncedMessa
       owner_(std::move(owner)),
       executor_(executor),
       stream_(stream),
-      timeout_(timeout),
       deadline_(Progress::deadlineIn(timeout)) {
   for (const BouncedMessage& wanted : messages) {
     auto message = std::make_shared<BounceMessage>();
