@@ -20,8 +20,10 @@
  * default stream where the communicator has a GPU, else a host stream of the communicator's own
  * (P2PCommSynchronize waits for it). Operations begin after what was enqueued on the stream before
  * and end before what is enqueued afterwards. A call returns when all of it is enqueued and never
- * waits for the other side. Buffers may not be touched or freed before the stream has passed the
- * operation; the arrays and entries of a call are read before it returns.
+ * waits for the other side to take part; the first copy of a segment through a communicator may
+ * wait for the other process to say how it is reached, for which it was asked when the segment was
+ * imported. Buffers may not be touched or freed before the stream has passed the operation; the
+ * arrays and entries of a call are read before it returns.
  *
  * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. What goes wrong later,
  * on a stream, is reported by P2PGetCommAsyncError, and the bytes of that operation are undefined.

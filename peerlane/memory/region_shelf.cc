@@ -50,7 +50,14 @@ Result<RegionShelf::Record> RegionShelf::make(std::byte* address, uint64_t bytes
 void RegionShelf::clear(std::vector<Record>& stale) {
   auto oldest = entries_.end();
   for (auto at = entries_.begin(); at != entries_.end();) {
-    if (at->second.record->isStillThere(0, at->second.record->bytes)) {
+    const Record& record = at->second.record;
+    if (record->isStillThere(0, record->bytes)) {
+      // The shelf and the table hold it; who else does is about to use it, or a transfer.
+      const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
+      if (isUsed) {
+        ++at;
+        continue;
+      }
       if (oldest == entries_.end() || at->second.used.load(std::memory_order_relaxed) <
                                           oldest->second.used.load(std::memory_order_relaxed))
         oldest = at;
@@ -60,7 +67,7 @@ void RegionShelf::clear(std::vector<Record>& stale) {
     stale.push_back(std::move(at->second.record));
     at = entries_.erase(at);
   }
-  if (entries_.size() < capacity_) return;
+  if (entries_.size() < capacity_ || oldest == entries_.end()) return;
   stale.push_back(std::move(oldest->second.record));
   entries_.erase(oldest);
 }

@@ -38,15 +38,14 @@ Result<uint64_t> bytesOf(HcclDataType type) {
                                             "HIF8 (14) to FP8E8M0 (17)");
 }
 
-Status addPiece(void* pointer, uint64_t count, uint64_t elementBytes, const char* name,
-                int64_t index, std::vector<LocalPiece>& pieces) {
+Result<LocalPiece> pieceOf(void* pointer, uint64_t count, uint64_t elementBytes, const char* name,
+                           int64_t index) {
   if (pointer == nullptr) return Status(Code::kInvalidArgument, indexed(name, index) + " is NULL");
   if (count == 0 || count > UINT64_MAX / elementBytes)
     return Status(Code::kInvalidArgument, indexed(index < 0 ? "count" : "counts", index) + " is " +
                                               std::to_string(count) + "; accepted: 1 to " +
                                               std::to_string(UINT64_MAX / elementBytes));
-  pieces.push_back({static_cast<std::byte*>(pointer), count * elementBytes});
-  return Status::ok();
+  return LocalPiece{static_cast<std::byte*>(pointer), count * elementBytes};
 }
 
 Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uint64_t pieceCount,
@@ -57,9 +56,11 @@ Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uin
   if (pointers == nullptr) return Status(Code::kInvalidArgument, std::string(name) + " is NULL");
   if (counts == nullptr) return Status(Code::kInvalidArgument, "counts is NULL");
   pieces.reserve(pieces.size() + pieceCount);
-  for (uint64_t i = 0; i < pieceCount; ++i)
-    PEERLANE_RETURN_IF_ERROR(
-        addPiece(pointers[i], counts[i], elementBytes, name, static_cast<int64_t>(i), pieces));
+  for (uint64_t i = 0; i < pieceCount; ++i) {
+    PEERLANE_ASSIGN(const LocalPiece piece,
+                    pieceOf(pointers[i], counts[i], elementBytes, name, static_cast<int64_t>(i)));
+    pieces.push_back(piece);
+  }
   return Status::ok();
 }
 
@@ -67,6 +68,9 @@ Result<OperationStream> streamOf(aclrtStream stream, Pairwise& pair) {
   OperationStream made;
   made.host = P2pProcess::instance().streams().find(stream);
   if (made.host) return made;
+  if (HostStreams::isOne(stream))
+    return Status(Code::kInvalidArgument,
+                  "the stream was destroyed (P2PHostStreamDestroy); make another one");
   if (pair.hasGpu()) {
     made.device = DeviceStream::cuda(stream);
     return made;

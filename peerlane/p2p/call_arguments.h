@@ -23,8 +23,8 @@ inline Answer noSuchComm(P2PComm comm) {
 Result<uint64_t> bytesOf(HcclDataType type);
 
 // `count` elements of so many bytes at `pointer`; `index` of an array called `name`, or -1.
-Status addPiece(void* pointer, uint64_t count, uint64_t elementBytes, const char* name,
-                int64_t index, std::vector<LocalPiece>& pieces);
+Result<LocalPiece> pieceOf(void* pointer, uint64_t count, uint64_t elementBytes, const char* name,
+                           int64_t index);
 Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uint64_t pieceCount,
                  const char* name, std::vector<LocalPiece>& pieces);
 

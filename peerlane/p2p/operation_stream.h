@@ -31,6 +31,8 @@ struct OperationStream {
 class HostStreams {
  public:
   Result<aclrtStream> create();
+  // It is or was one of these.
+  static bool isOne(aclrtStream handle);
   // Null: not one of these.
   std::shared_ptr<HostQueue> find(aclrtStream handle) const;
   std::shared_ptr<HostQueue> take(aclrtStream handle);
@@ -38,7 +40,8 @@ class HostStreams {
  private:
   std::atomic<size_t> count_{0};  // so that programs without any do not look
   mutable std::shared_mutex mutex_;
-  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;  // under mutex_
+  uint64_t made_ = 0;  // under mutex_, as the next
+  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;
 };
 
 }  // namespace peerlane::p2p

@@ -115,12 +115,10 @@ HcclResult copyOne(Direction direction, void* local, const char* localName, void
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
-    std::vector<LocalPiece> one;
-    PEERLANE_RETURN_IF_ERROR(addPiece(local, count, elementBytes, localName, -1, one));
+    PEERLANE_ASSIGN(const LocalPiece one, pieceOf(local, count, elementBytes, localName, -1));
     if (remote == nullptr)
       return Status(Code::kInvalidArgument, std::string(remoteName) + " is NULL");
-    const CopyPiece piece{one.front().address, reinterpret_cast<uint64_t>(remote),
-                          one.front().bytes};
+    const CopyPiece piece{one.address, reinterpret_cast<uint64_t>(remote), one.bytes};
     return copyPieces(direction, {&piece, 1}, *pair, stream);
   });
 }

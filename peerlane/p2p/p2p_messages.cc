@@ -20,11 +20,9 @@ HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, 
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
-    thread_local std::vector<LocalPiece> pieces;
-    pieces.clear();
-    PEERLANE_RETURN_IF_ERROR(addPiece(buffer, count, elementBytes, name, -1, pieces));
+    PEERLANE_ASSIGN(const LocalPiece piece, pieceOf(buffer, count, elementBytes, name, -1));
     PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
-    return ((*pair).*act)(pieces, on);
+    return ((*pair).*act)({&piece, 1}, on);
   });
 }
 

@@ -77,16 +77,10 @@ Result<std::shared_ptr<Context>> P2pProcess::context(Gpu gpu, Use use) {
   if (use == Use::kPlain)
     if (const auto found = contexts_.find({gpu, Use::kRoots}); found != contexts_.end())
       return found->second;
-  auto& slot = contexts_[{gpu, use}];
-  if (!slot) {
-    auto made = makeContext(gpu, use);
-    if (!made.isOk()) {
-      contexts_.erase({gpu, use});
-      return made.status();
-    }
-    slot = std::move(*made);
-  }
-  return slot;
+  if (const auto found = contexts_.find({gpu, use}); found != contexts_.end()) return found->second;
+  PEERLANE_ASSIGN(auto made, makeContext(gpu, use));
+  contexts_.emplace(std::pair(gpu, use), made);
+  return made;
 }
 
 Result<std::shared_ptr<Context>> P2pProcess::anyContext(Gpu gpu) {
@@ -204,11 +198,14 @@ Result<void*> P2pProcess::allocate(uint64_t bytes, std::optional<int> numaNode) 
   PEERLANE_ASSIGN(Region region, context->allocate(bytes, options));
   void* const memory = region.data();
   // So that messages find it. Peers hear of it by those alone: its name travels nowhere.
-  PEERLANE_ASSIGN(
-      const SegmentName name,
-      segments_.add(context, region.data(), bytes, Access::kRemoteReadWrite, DeviceKind::kHost));
+  auto name =
+      segments_.add(context, region.data(), bytes, Access::kRemoteReadWrite, DeviceKind::kHost);
+  if (!name.isOk()) {
+    (void)context->unregister(region);
+    return name.status();
+  }
   const std::lock_guard lock(memoryMutex_);
-  memory_[memory] = {std::move(context), std::move(region), name};
+  memory_[memory] = {std::move(context), std::move(region), *name};
   return memory;
 }
 
@@ -220,13 +217,12 @@ std::optional<Status> P2pProcess::free(void* memory) {
     if (taken.empty()) return std::nullopt;
     gone = std::move(taken.mapped());
   }
-  auto left = segments_.remove(gone.name, kFreePatience);
-  if (left && !left->isOk()) {
-    const std::lock_guard lock(memoryMutex_);
-    memory_.emplace(memory, std::move(gone));  // for the next call
-    return left;
-  }
-  return gone.context->unregister(gone.region, kFreePatience);
+  Status status = segments_.remove(gone.name, kFreePatience).value_or(Status::ok());
+  if (status.isOk()) status = gone.context->unregister(gone.region, kFreePatience);
+  if (status.isOk()) return status;
+  const std::lock_guard lock(memoryMutex_);
+  memory_.emplace(memory, std::move(gone));  // for the next call
+  return status;
 }
 
 }  // namespace peerlane::p2p

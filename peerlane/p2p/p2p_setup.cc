@@ -218,8 +218,12 @@ HcclResult P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLi
 HcclResult P2PCommDestroy(P2PComm comm) {
   return answer([&]() -> Answer {
     if (comm == nullptr) return nullPointer("comm");
-    if (P2pProcess::instance().takeComm(comm)) return Status::ok();
-    return noSuchComm(comm);
+    const auto pair = P2pProcess::instance().takeComm(comm);
+    if (!pair) return noSuchComm(comm);
+    pair->leave();
+    // Whoever is still inside one of its calls is not waited for, and does not wait for long.
+    if (pair.use_count() > 1) pair->interrupt();
+    return Status::ok();
   });
 }
 
@@ -325,7 +329,7 @@ HcclResult P2PHostStreamDestroy(aclrtStream stream) {
   return answer([&]() -> Answer {
     const auto queue = P2pProcess::instance().streams().take(stream);
     if (!queue) return notFound("this is not a stream of P2PHostStreamCreate (any more)");
-    queue->pending.cancel();
+    queue->pending.close();
     return Status::ok();
   });
 }

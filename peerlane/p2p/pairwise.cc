@@ -135,9 +135,11 @@ Status Pairwise::checkLink() const {
                                          traits.transport + ") " + lacks + why);
 }
 
-void Pairwise::say(const PairNote& note) {
-  if (Status status = peer_.core()->sendUserMessage(kPairChannel, note.encode()); !status.isOk())
+Status Pairwise::say(const PairNote& note) {
+  Status status = peer_.core()->sendUserMessage(kPairChannel, note.encode());
+  if (!status.isOk())
     PEERLANE_LOG_DEBUG("a note to the other side of a communicator: {}", status.toString());
+  return status;
 }
 
 // Progress thread, as the next two.
@@ -164,7 +166,7 @@ void Pairwise::onAsk(const PairNote& note) {
     answer.reference = region->share();
   else
     answer.why = region.status().message();
-  say(answer);
+  (void)say(answer);  // a peer that cannot be told is lost, or asks again
 }
 
 void Pairwise::onTell(const PairNote& note) {
@@ -192,6 +194,18 @@ void Pairwise::posted(const Transfer& transfer, const OperationStream& stream) {
   // Of the communicator's own queue nobody asks but for all of the communicator.
   if (stream.host && !stream.isOwn) stream.host->pending.add(transfer);
   pending_.add(transfer);
+}
+
+void Pairwise::leave() {
+  PeerCore& core = *peer_.core();
+  if (core.forked()) return;
+  core.onUserMessage(kPairChannel, nullptr);
+  (void)core.progress().call([] {});  // a note that is being read now is read to its end
+}
+
+void Pairwise::interrupt() {
+  pending_.close();
+  peer_.close();
 }
 
 Status Pairwise::asyncError() {

@@ -69,6 +69,11 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   void ask(const SegmentName& name);
   void forget(const SegmentName& name);
 
+  // The progress thread holds it no more, so that it does not end there.
+  void leave();
+  // Ends everything under way, and the connection; posts are refused from now on.
+  void interrupt();
+
   // The first error of what was posted, or of the connection.
   Status asyncError();
   Status synchronize(Duration timeout);
@@ -99,7 +104,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   void onNote(const std::vector<std::byte>& bytes);
   void onAsk(const PairNote& note);
   void onTell(const PairNote& note);
-  void say(const PairNote& note);
+  Status say(const PairNote& note);
 
   Status post(bool isSend, std::span<const LocalPiece> pieces, const OperationStream& stream);
   Result<Transfer> postOnHost(bool isSend, std::span<const LocalPiece> pieces,
@@ -123,6 +128,8 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   ProcessToken other_{};                        // constant once they have met
 
   PendingTransfers pending_;
+  // Held while a post is made: one of several parts is not mixed with another's.
+  std::mutex sendMutex_, recvMutex_;
   std::mutex mutex_;
   std::optional<Result<PairNote>> hello_;  // the other's; under mutex_, as all below
   std::atomic<bool> hasHello_{false};      // of hello_, for waiting without the lock

@@ -16,7 +16,7 @@ bool Pairwise::isWithin(const Region& region, const LocalPiece& piece) const {
 
 // `onDevice`: a GPU will reach it.
 Result<Region> Pairwise::localRegion(const LocalPiece& piece, Access access, bool onDevice) {
-  if (auto own = book_.hostRegion(piece.address, piece.bytes, context_)) {
+  if (auto own = book_.hostRegion(piece.address, piece.bytes, access, context_)) {
     if (allows(own->access(), access)) return *own;
     return Status(Code::kPermissionDenied,
                   "the host memory to receive into is registered without the right to write "
@@ -41,7 +41,11 @@ void Pairwise::ask(const SegmentName& name) {
   note.type = PairNote::Type::kAsk;
   note.segment = name.number;
   note.key = name.key;
-  say(note);
+  if (say(note).isOk()) return;
+  // A silent peer is told nothing; it is asked again once it is heard.
+  const std::lock_guard lock(mutex_);
+  if (const auto found = attached_.find(name.number); found != attached_.end())
+    found->second.wasAsked = false;
 }
 
 void Pairwise::forget(const SegmentName& name) {
@@ -55,20 +59,29 @@ void Pairwise::forget(const SegmentName& name) {
 
 // Mostly the answer has come long before: it was asked for when the segment was imported.
 Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
-  const auto known = [&]() -> std::optional<Result<RemoteRegion>> {
+  using Answer = std::optional<Result<RemoteRegion>>;
+  // Whether it need not be waited for: it is there, or nobody wants it any more.
+  const auto isSettled = [&](Answer& answer) {
     const std::lock_guard lock(mutex_);
     const auto found = attached_.find(name.number);
-    return found == attached_.end() ? std::nullopt : found->second.remote;
+    if (found != attached_.end()) answer = found->second.remote;
+    return found == attached_.end() || answer.has_value();
   };
-  auto remote = known();
-  if (!remote) {
+  Answer remote;
+  if (!isSettled(remote) || !remote) {
     ask(name);
     PeerCore& core = *peer_.core();
-    const auto come = [&] { return (remote = known()).has_value() || !core.usable().isOk(); };
+    const auto come = [&] { return isSettled(remote) || !core.usable().isOk(); };
     PEERLANE_RETURN_IF_ERROR(core.progress()
                                  .waitAsleep(come, Progress::deadlineIn(wishes_.timeout))
                                  .withContext("asking the other side how a segment is reached"));
-    if (!remote) return core.usable();
+    if (!remote) {
+      PEERLANE_RETURN_IF_ERROR(core.usable());
+      return Status(
+          Code::kInvalidArgument,
+          "the segment was taken out of use (P2PUnimportSegment), or refused by the other "
+          "side, meanwhile");
+    }
   }
   // A refusal need not be the last word: it may have been registered meanwhile.
   if (!remote->isOk()) forget(name);

@@ -72,6 +72,12 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     posted(transfer, stream);
     return Status::ok();
   }
+  const std::lock_guard lock(isSend ? sendMutex_ : recvMutex_);
+  // Before anything is posted: what is wrong with the last piece ends all of it.
+  for (const LocalPiece& piece : pieces)
+    PEERLANE_RETURN_IF_ERROR(
+        localRegion(piece, isSend ? Access::kLocal : Access::kRemoteWrite, /*onDevice=*/true)
+            .status());
   // Both sides cut alike: they name as many pieces, of the same sizes.
   const PeerCore& core = *peer_.core();
   std::vector<LocalPiece> split;
@@ -105,7 +111,8 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
   std::optional<Region> region;
   const auto find = [&](const LocalPiece& piece) {
     if (!region || !isWithin(*region, piece))
-      region = book_.hostRegion(piece.address, piece.bytes, context_);
+      region = book_.hostRegion(piece.address, piece.bytes,
+                                isSend ? Access::kRemoteRead : Access::kLocal, context_);
     return region && (!isSend || allows(region->access(), Access::kRemoteRead));
   };
   if (pieces.size() == 1) {

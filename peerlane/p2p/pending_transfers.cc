@@ -28,6 +28,7 @@ void PendingTransfers::add(Transfer transfer) {
     if (first_.isOk()) first_ = transfers_.front().status();
     transfers_.pop_front();
   }
+  if (closed_) transfer.cancel();
   transfers_.push_back(std::move(transfer));
   if (transfers_.size() >= reapAt_) reap();
 }
@@ -58,6 +59,14 @@ Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
     if (!transfer.done()) return waited;
   }
   return Status::ok();
+}
+
+void PendingTransfers::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  cancel();
 }
 
 void PendingTransfers::cancel() {

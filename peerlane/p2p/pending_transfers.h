@@ -21,6 +21,8 @@ class PendingTransfers {
   // Waits for all that were added before; kTimeout. How they ended is firstError().
   Status wait(std::chrono::nanoseconds timeout);
   void cancel();
+  // The same, also for all that is added later.
+  void close();
 
  private:
   void reap();
@@ -29,6 +31,7 @@ class PendingTransfers {
   std::deque<Transfer> transfers_;  // under mutex_, as all below
   size_t reapAt_ = 64;              // when so many are there, all of them are looked at
   Status first_;
+  bool closed_ = false;
 };
 
 }  // namespace peerlane::p2p

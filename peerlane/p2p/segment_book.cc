@@ -71,17 +71,21 @@ Result<Region> SegmentBook::regionFor(uint64_t number, uint64_t key,
 }
 
 std::optional<Region> SegmentBook::hostRegion(const std::byte* address, uint64_t bytes,
+                                              Access access,
                                               const std::shared_ptr<Context>& context) {
   if (ownCount_.load(std::memory_order_acquire) == 0) return std::nullopt;
+  std::optional<Region> lesser;
   const std::lock_guard lock(ownMutex_);
   for (auto& [number, own] : own_) {
     if (own.isLeaving || own.name.kind != DeviceKind::kHost ||
         !holds(own.name, reinterpret_cast<uint64_t>(address), bytes))
       continue;
     auto region = regionOf(own, context);
-    if (region.isOk()) return *region;
+    if (!region.isOk()) continue;
+    if (allows(own.name.access, access)) return *region;
+    lesser = *region;
   }
-  return std::nullopt;
+  return lesser;
 }
 
 std::optional<Status> SegmentBook::remove(const SegmentName& name,

@@ -32,7 +32,8 @@ class SegmentBook {
   // For a peer of `context` that names it. kInvalidArgument: there is none of that name.
   Result<Region> regionFor(uint64_t number, uint64_t key, const std::shared_ptr<Context>& context);
   // Of host memory; none where nothing that is registered holds the range.
-  std::optional<Region> hostRegion(const std::byte* address, uint64_t bytes,
+  // One that grants `access`, if there is one.
+  std::optional<Region> hostRegion(const std::byte* address, uint64_t bytes, Access access,
                                    const std::shared_ptr<Context>& context);
   // Nothing: there is none of that name. After an error it is still there, for the next call.
   std::optional<Status> remove(const SegmentName& name, std::chrono::nanoseconds timeout);
