@@ -12,7 +12,8 @@ namespace peerlane::gputest {
 namespace {
 
 // The heap's, and those of threads that come and go: a stack and an arena each. Fewer than any of
-// the tests does rounds. The sanitizer for threads maps its notes of every place that was ever used.
+// the tests does rounds. The sanitizer for threads maps its notes of every place that was ever
+// used.
 #if defined(__SANITIZE_THREAD__)
 constexpr size_t kMoreMappings = 10000;
 #else
