@@ -36,6 +36,7 @@ struct MemoryDescription {
   uint64_t backingBytes = 0;
   uint64_t identity = 0;
   std::vector<std::byte> handle;
+  bool isKept = false;
   std::vector<CudaChunk>
       chunks{};  // where there are several, side by side; the first is `identity`
   std::shared_ptr<const ExportedPool> pool{};  // kCudaPool: what it was taken from

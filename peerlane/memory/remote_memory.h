@@ -36,6 +36,8 @@ struct RegionGrant {
   uint64_t identity = 0;  // of that allocation in its process; never used twice there
   // kCudaHandle, kCudaFabric, kCudaPool (cuda_pools.h); in chunks: the sizes (chunk_runs.h).
   std::vector<std::byte> handle;
+  // That allocation outlives the regions in it: an importer may keep it mapped for the next one.
+  bool isKept = false;
 };
 
 // The engine of memory that a GPU reaches.

@@ -684,6 +684,7 @@ void Context::State::sweep() {
       if (peer) peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
     }
   }
+  for (const auto& transport : transports_) transport->sweep();
   sweepTimer_ = progress_->loop().after(kSweepInterval, [this] { sweep(); });
 }
 

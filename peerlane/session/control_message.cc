@@ -135,7 +135,7 @@ Built build(Encoder& to, const control::ImportReply& message) {
                                     message.memoryKind, message.base, message.bytes,
                                     message.fdOffset, message.fdCount, message.access,
                                     message.allocation, message.generation, message.device,
-                                    message.backingBytes, message.identity, handle)
+                                    message.backingBytes, message.identity, handle, message.isKept)
               .Union()};
 }
 
@@ -329,6 +329,7 @@ control::ImportReply read(Decoder& from, const schema::ImportReply& table) {
   message.backingBytes = table.backing_bytes();
   message.identity = table.identity();
   message.handle = from.blob("ImportReply.handle", table.handle());
+  message.isKept = table.kept();
   return message;
 }
 

@@ -101,6 +101,7 @@ struct ImportReply {
   uint64_t backingBytes = 0;        // what has to be mapped; the region begins at fdOffset in it
   uint64_t identity = 0;            // of that allocation
   std::vector<std::byte> handle{};  // where it travels as a handle instead of a descriptor
+  bool isKept = false;              // the allocation outlives the region
   friend bool operator==(const ImportReply&, const ImportReply&) = default;
 };
 

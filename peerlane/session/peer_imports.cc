@@ -91,6 +91,7 @@ RegionGrant grantFor(const RegionRecord& record) {
   region.backingBytes = record.memory.backingBytes;
   region.identity = record.memory.identity;
   region.handle = record.memory.handle;
+  region.isKept = record.memory.isKept;
   return region;
 }
 
@@ -124,6 +125,7 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t
   reply.backingBytes = grant.region.backingBytes;
   reply.identity = grant.region.identity;
   reply.handle = grant.region.handle;
+  reply.isKept = grant.region.isKept;
   const int fd = grant.fd.get();
   return connection_->send(reply, grant.fd ? std::span<const int>(&fd, 1) : std::span<const int>());
 }
@@ -146,6 +148,7 @@ Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
   grant.region.backingBytes = message.backingBytes;
   grant.region.identity = message.identity;
   grant.region.handle = message.handle;
+  grant.region.isKept = message.isKept;
   PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
   if (!fds.empty()) grant.fd = std::move(fds.front());
   return grant;

@@ -64,6 +64,8 @@ class Transport {
   virtual std::string_view name() const = 0;
   // True: its links reach memory of devices only, beside another link that does the rest.
   virtual bool forDevices() const { return false; }
+  // Called twice a second: what is kept for connections to come, and not used, may go.
+  virtual void sweep() {}
   // kNotSupported with the reason when the facts alone exclude it ("shm: peer is on another host").
   virtual Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                        const LinkSurroundings& surroundings) = 0;

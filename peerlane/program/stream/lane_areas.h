@@ -4,7 +4,7 @@
 // which is the least that can be exported. Thread-safe.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -23,13 +23,20 @@ class LaneAreas {
 
  private:
   static constexpr size_t kBlockBytes = size_t{2} << 20;
+  // Stays as long as this does, so peers may keep it mapped from one communicator to the next.
   struct Block {
     std::shared_ptr<CudaMapping> memory;
     std::shared_ptr<DescriptorArena> arena;
+    // As what it travels: asked of the driver once, whose locks others may hold for long.
+    Device device;
+    Fd descriptor;
+    uint64_t identity = 0;
   };
+  class Area;
+
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   std::mutex mutex_;
-  std::vector<Block> blocks_;  // under mutex_
+  std::vector<std::shared_ptr<const Block>> blocks_;  // under mutex_
 };
 
 }  // namespace peerlane::stream

@@ -9,9 +9,9 @@
 
 namespace peerlane {
 
-CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused,
+CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, Kept kept, std::string legacyRefused,
                          std::string fabricRefused)
-    : gpus_(std::move(gpus)), sameProcess_(sameProcess) {
+    : gpus_(std::move(gpus)), sameProcess_(sameProcess), kept_(std::move(kept)) {
   traits_.mapsRegions = true;
   traits_.transport = "cuda_ipc";
   traits_.wordsBy = "mapped";
@@ -104,8 +104,12 @@ Result<std::shared_ptr<CudaMapping>> CudaIpcLink::mapAllocation(Grant& grant) {
   } else {
     handle.fd = std::move(grant.fd);
   }
-  return known(region, -1,
-               [&] { return CudaMapping::importAllocation(handle, region.backingBytes, gpus_); });
+  const auto import = [&] {
+    return CudaMapping::importAllocation(handle, region.backingBytes, gpus_);
+  };
+  if (region.isKept && kept_.owner)
+    return kept_.imports->find(*kept_.owner, region.identity, region.backingBytes, import);
+  return known(region, -1, import);
 }
 
 // Under mutex_.

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,14 +19,20 @@
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/cuda_mapping.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/transport/cuda_ipc/kept_imports.h"
 #include "peerlane/transport/link.h"
 
 namespace peerlane {
 
 class CudaIpcLink final : public Link {
  public:
+  // What the peer keeps is kept with that of other links to the process `owner`, where it is known.
+  struct Kept {
+    std::shared_ptr<KeptImports> imports;
+    std::optional<ProcessName> owner;
+  };
   // `legacyRefused`, `fabricRefused`: as in LinkTraits.
-  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, std::string legacyRefused,
+  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, Kept kept, std::string legacyRefused,
               std::string fabricRefused);
 
   const LinkTraits& traits() const override { return traits_; }
@@ -52,6 +59,7 @@ class CudaIpcLink final : public Link {
 
   const cuda::Gpus gpus_;
   const bool sameProcess_;
+  const Kept kept_;
   LinkTraits traits_;
   std::mutex mutex_;
   // By RemoteMemory::linkKey.

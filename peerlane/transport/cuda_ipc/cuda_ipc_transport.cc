@@ -16,8 +16,10 @@ namespace {
 
 class PendingCudaIpc final : public PendingLink {
  public:
-  PendingCudaIpc(cuda::Gpus gpus, std::string fabricRefused, const PeerFacts& facts)
+  PendingCudaIpc(cuda::Gpus gpus, std::shared_ptr<KeptImports> kept, std::string fabricRefused,
+                 const PeerFacts& facts)
       : gpus_(std::move(gpus)),
+        kept_{std::move(kept), ProcessName::of(facts.credentials.pid)},
         fabricRefused_(std::move(fabricRefused)),
         sameProcess_(facts.sameProcess),
         peerPidNamespace_(
@@ -62,7 +64,7 @@ class PendingCudaIpc final : public PendingLink {
                         legacyRefused);
     }
     return std::unique_ptr<Link>(
-        std::make_unique<CudaIpcLink>(gpus_, sameProcess_, std::move(legacyRefused),
+        std::make_unique<CudaIpcLink>(gpus_, sameProcess_, kept_, std::move(legacyRefused),
                                       sameProcess_ ? std::string() : fabricRefused_));
   }
 
@@ -96,6 +98,7 @@ class PendingCudaIpc final : public PendingLink {
   }
 
   const cuda::Gpus gpus_;
+  const CudaIpcLink::Kept kept_;
   const std::string fabricRefused_;
   const bool sameProcess_;
   const uint64_t peerPidNamespace_;  // 0: unknown
@@ -115,13 +118,15 @@ class CudaIpcTransport final : public Transport {
     if (!facts.unixSocket)
       return Status(Code::kNotSupported,
                     "the peer was not reached by a Unix socket (another host, or by TCP)");
-    auto pending = std::make_unique<PendingCudaIpc>(gpus_, fabricRefused_, facts);
+    auto pending = std::make_unique<PendingCudaIpc>(gpus_, kept_, fabricRefused_, facts);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));
   }
+  void sweep() override { kept_->sweep(KeptImports::Clock::now()); }
 
  private:
   const cuda::Gpus gpus_;
+  const std::shared_ptr<KeptImports> kept_ = std::make_shared<KeptImports>();
   std::string fabricRefused_;  // why memory by fabric handle is not imported here; empty: it is
 };
 
