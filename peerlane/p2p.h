@@ -164,8 +164,8 @@ typedef struct P2PCommInitOptions {
   /* Added. 0 stands for the default, but in `device`. */
   uint32_t timeoutMs;       /* for the other side to come; 30000 */
   int32_t device;           /* a GPU's number, or one of the two above */
-  uint64_t blockBytes;      /* staging, where a route needs it: of one block; */
-  uint32_t pingPongBuffers; /* and how many of them; both 0: PEERLANE_STAGING_BYTES in all */
+  uint64_t blockBytes;      /* staging of messages, where a route needs it: of one block; */
+  uint32_t pingPongBuffers; /* how many; both 0: half of PEERLANE_STAGING_BYTES in all */
   uint32_t structBytes;     /* which members there are: later ones will stand behind this */
 #ifdef __cplusplus
   P2PCommInitOptions(bool twoSided = true, std::function<int()>* heartbeat = nullptr)

@@ -110,6 +110,10 @@ std::string Communicator::explain(Rank rank) const {
   return core_->explain(rank);
 }
 
+uint64_t Communicator::stagingRingBytes(Rank rank) const {
+  return core_->stagingRingBytes(rank);
+}
+
 Result<Transfer> Communicator::send(Rank to, const Region& region, uint64_t offset, uint64_t bytes,
                                     const MessageOptions& options) {
   const auto wanted = wantedOf(to, true, region, offset, bytes);

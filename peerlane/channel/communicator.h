@@ -238,6 +238,9 @@ class Communicator {
 
   // How messages of any size travel to and from a rank, and what went so far. For people.
   std::string explain(Rank rank) const;
+  // Of messages on streams that are staged: bytes of one of this side's rings to and from the rank,
+  // the same at both sides. 0: they are not staged, or there are none.
+  uint64_t stagingRingBytes(Rank rank) const;
 
  private:
   explicit Communicator(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}

@@ -173,6 +173,11 @@ Status CommunicatorCore::prepareStaged(Pair& pair, std::span<const Region> regio
   return pair.bounce->prepare(executor);
 }
 
+uint64_t CommunicatorCore::stagingRingBytes(Rank rank) const {
+  const auto pair = pairOf(rank);
+  return pair.isOk() && (*pair)->bounce ? (*pair)->bounce->ringBytes() : 0;
+}
+
 std::string CommunicatorCore::explainBounce(const Pair& pair) const {
   if (!pair.bounce) return "refused: " + whyNoBounce(pair);
   return "staged through " + std::to_string(2 * pair.bounce->ringBytes()) +

@@ -50,6 +50,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Peer peer(Rank rank) const;
   Result<Transfer> post(std::span<const Wanted> messages, const MessageOptions& options);
   Status prepare(Rank rank, std::span<const Region> regions, std::chrono::nanoseconds timeout);
+  uint64_t stagingRingBytes(Rank rank) const;
   std::string explain(Rank rank) const;
   void close();
 

@@ -27,6 +27,11 @@ Result<bool> isOnNetwork() {
 
 }  // namespace
 
+uint64_t stagingHalf(const Config& config) {
+  constexpr uint64_t kLeast = 64 << 10;
+  return std::max(kLeast, config.stagingBytes / 2);
+}
+
 P2pProcess& P2pProcess::instance() {
   struct Made {
     uint64_t forks;
@@ -57,6 +62,7 @@ Result<std::shared_ptr<Context>> P2pProcess::makeContext(Gpu gpu, Use use) {
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
   if (config.ports.last == 0) config.ports = kPorts;
   if (use == Use::kNetwork) config.links = {"tcp"};
+  config.stagingBytes = stagingHalf(config);
   options.config = std::move(config);
   if (use == Use::kRoots) {
     PEERLANE_ASSIGN(const bool hasNetwork, isOnNetwork());

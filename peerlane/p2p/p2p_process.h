@@ -23,6 +23,10 @@
 
 namespace peerlane::p2p {
 
+// PEERLANE_STAGING_BYTES is all that a communicator may have for staging: one half is for messages,
+// the other for put and get. This is a half; no less than either works with.
+uint64_t stagingHalf(const Config& config);
+
 class P2pProcess {
  public:
   static P2pProcess& instance();

@@ -59,16 +59,17 @@ Result<std::optional<uint64_t>> stagingOf(const P2PCommInitOptions& options) {
   PEERLANE_ASSIGN(const Config config, Config::fromEnvironment());
   constexpr uint64_t kLeastBlock = 64 << 10;
   constexpr uint32_t kLeastBuffers = 2, kMostBuffers = 64;
-  const uint64_t mostBlock = config.stagingBytes / kLeastBuffers;
+  const uint64_t most = stagingHalf(config);
   if (options.pingPongBuffers < kLeastBuffers || options.pingPongBuffers > kMostBuffers ||
-      options.blockBytes < kLeastBlock || options.blockBytes > mostBlock ||
-      options.blockBytes * options.pingPongBuffers > config.stagingBytes)
+      options.blockBytes < kLeastBlock || options.blockBytes > most / kLeastBuffers ||
+      options.blockBytes * options.pingPongBuffers > most)
     return Status(
         Code::kInvalidArgument,
         "staging of " + std::to_string(options.pingPongBuffers) + " buffers (" +
             "pingPongBuffers) of " + std::to_string(options.blockBytes) +
             " bytes (blockBytes); accepted: 2 to 64 of 64 KiB or more, together at most " +
-            std::to_string(config.stagingBytes) + " (PEERLANE_STAGING_BYTES); or 0 and 0");
+            std::to_string(most) +
+            " (half of PEERLANE_STAGING_BYTES; the other half is for put and get); or 0 and 0");
   return std::optional(options.blockBytes * options.pingPongBuffers);
 }
 

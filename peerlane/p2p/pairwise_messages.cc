@@ -21,8 +21,7 @@ constexpr uint64_t kMostStagedBytes = 8 << 20;
 // And of one post: a stream takes 1000 pieces of work in one, three for each chunk.
 constexpr uint64_t kMostStagedChunks = 300;
 
-// Those that go in one post. `ring`: bytes of this side for staging in one direction; 0: not
-// staged.
+// Those that go in one post. `ring`: Communicator::stagingRingBytes().
 std::span<const LocalPiece> firstPart(std::span<const LocalPiece> pieces, uint64_t ring) {
   if (ring == 0) return pieces.first(std::min(pieces.size(), kMostPieces));
   uint64_t chunks = 0;
@@ -79,11 +78,9 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
         localRegion(piece, isSend ? Access::kLocal : Access::kRemoteWrite, /*onDevice=*/true)
             .status());
   // Both sides cut alike: they name as many pieces, of the same sizes.
-  const PeerCore& core = *peer_.core();
   std::vector<LocalPiece> split;
-  uint64_t ring = 0;
-  if (core.deviceLink() == nullptr) {
-    ring = BounceCut::ringBytes(wishes_.stagingBytes.value_or(core.config().stagingBytes), 1);
+  const uint64_t ring = communicator_->stagingRingBytes(isRoot_ ? 1 : 0);
+  if (ring != 0) {
     split = splitLong(pieces);
     pieces = split;
   }

@@ -372,6 +372,50 @@ TEST(P2pDevice, SendsAndCopiesOverTheNetwork) {
   EXPECT_TRUE(runTwo(sideOf(0), sideOf(1), 120));
 }
 
+// One side believes in a link between the GPUs, and has more for staging; the cuts are the same.
+TEST(P2pDevice, CutsAlikeWhereOneSideAloneKnowsOfNoPath) {
+  PEERLANE_NEEDS_GPUS(2);
+  if (!inSoftware()) GTEST_SKIP() << "GPUs here have a path to each other";
+  for (const int knows : {0, 1}) {
+    const auto sideOf = [knows](int index) {
+      return [index, knows](const Line& line) {
+        if (index == knows)
+          setenv("SOFTWARE_GPU_NO_PEERS", "1", 1);
+        else
+          setenv("PEERLANE_STAGING_BYTES", "2097152", 1);
+        const P2pSpeaker side(index, line, gpu(index).index, P2P_BIDIRECTIONAL, P2P_LINK_AUTO);
+        EXPECT_NE(side.route().find("staged"), std::string::npos) << side.route();
+        constexpr size_t kLong = (size_t{19} << 20) + 5, kEach = size_t{300} << 10;
+        constexpr uint32_t kBlocks = 70;
+        std::byte* const memory = deviceMemory(kBlocks * kEach);
+        std::vector<void*> blocks(kBlocks);
+        std::vector<uint64_t> counts(kBlocks, kEach);
+        for (uint32_t i = 0; i < kBlocks; ++i) blocks[i] = memory + i * kEach;
+        if (index == 0) {
+          fill(memory, kBlocks * kEach, 9);
+          mustP2p(P2PSend(memory, kLong, HCCL_DATA_TYPE_INT8, side.comm, side.stream), "send");
+          mustP2p(P2PSendBatch(blocks.data(), counts.data(), HCCL_DATA_TYPE_INT8, kBlocks,
+                               side.comm, side.stream),
+                  "send batch");
+          side.sync();
+        } else {
+          clear(memory, kBlocks * kEach, 0);
+          mustP2p(P2PRecv(memory, kLong, HCCL_DATA_TYPE_INT8, side.comm, side.stream), "recv");
+          side.sync();
+          EXPECT_EQ(wrongWords(memory, kLong, 9), 0u);
+          mustP2p(P2PRecvBatch(blocks.data(), counts.data(), HCCL_DATA_TYPE_INT8, kBlocks,
+                               side.comm, side.stream),
+                  "recv batch");
+          side.sync();
+          EXPECT_EQ(wrongWords(memory, kBlocks * kEach, 9), 0u);
+        }
+        line.meet();
+      };
+    };
+    EXPECT_TRUE(runTwo(sideOf(0), sideOf(1), 120));
+  }
+}
+
 // 16384 and more pieces, where the original's graphs overflow.
 TEST(P2pDevice, BatchesOfAnySizeGoAtOnce) {
   PEERLANE_NEEDS_GPUS(1);

@@ -231,7 +231,7 @@ TEST(P2pSetup, OptionsOfAnotherSizeAreRefused) {
   options.blockBytes = 1 << 20;
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
   EXPECT_NE(std::string(P2PGetLastError()).find("pingPongBuffers"), std::string::npos);
-  options.pingPongBuffers = 17;  // 17 MiB, and the default is 16
+  options.pingPongBuffers = 9;  // 9 MiB, and half of the default is 8
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
   EXPECT_NE(std::string(P2PGetLastError()).find("PEERLANE_STAGING_BYTES"), std::string::npos);
   options = P2PCommInitOptions();
