@@ -231,7 +231,8 @@ P2P_TRANSFER_EXPORT HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeout
 /* Added: which link was taken, by which engine, and why not another; in words, cut to `bytes`. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes);
 /* Added: the sentence of the calling thread's last call that did not return HCCL_SUCCESS. Until
- * that thread's next call; never NULL. */
+ * that thread's next call; never NULL. Of at most 2047 bytes: a longer one is cut and ends with
+ * "..." (U+2026). */
 P2P_TRANSFER_EXPORT const char* P2PGetLastError(void);
 /* Added: of the library. Each may be NULL. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch);

@@ -257,6 +257,28 @@ TEST(P2pSetup, TheHeartbeatSaysWhoIsThere) {
   EXPECT_EQ(heartbeat(), -1);
 }
 
+// Destructors of a thread's own objects run in the opposite order of their making: this one behind
+// those of all that was made for the thread's calls.
+TEST(P2pSetup, AThreadThatEndsMayStillCall) {
+  static std::atomic<int> ended{0};
+  struct Last {
+    ~Last() {
+      EXPECT_EQ(P2PCommDestroy(&ended), HCCL_E_NOT_FOUND);
+      EXPECT_NE(std::string(P2PGetLastError()).find("P2PCommInitRootInfo"), std::string::npos);
+      EXPECT_EQ(P2PCommDestroy(nullptr), HCCL_E_PARA);
+      EXPECT_NE(std::string(P2PGetLastError()).find("comm is NULL"), std::string::npos);
+      ++ended;
+    }
+  };
+  std::thread([] {
+    thread_local Last last;
+    (void)&last;
+    EXPECT_EQ(P2PCommDestroy(&ended), HCCL_E_NOT_FOUND);
+    EXPECT_NE(std::string(P2PGetLastError()).size(), 0u);
+  }).join();
+  EXPECT_EQ(ended, 1);
+}
+
 TEST(P2pSetup, VersionsAndWarmth) {
   uint32_t major = 99, minor = 99, patch = 99;
   P2P_OK(P2PGetVersion(&major, &minor, &patch));
