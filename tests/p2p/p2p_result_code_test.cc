@@ -6,6 +6,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "peerlane/core/log.h"
 #include "peerlane/p2p/result_code.h"
 #include "tests/p2p/p2p_pair.h"
 
@@ -138,6 +139,35 @@ TEST(P2pResultCode, CallsWithoutMemorySaySo) {
     EXPECT_STREQ(P2PGetLastError(), "OutOfMemory: there was not enough for this call");
   }
   EXPECT_GT(failures, 0);
+}
+
+int lines = 0;
+
+TEST(P2pResultCode, TheLogGoesWhereItWentWhenThereIsNoMemoryToChangeThat) {
+  P2PSetLogCallback([](P2pLogSeverity, int, const char*, int, const char*) { ++lines; });
+  EXPECT_STREQ(P2PGetLastError(), "");
+  {
+    const Scarcity scarcity;
+    P2PSetLogCallback([](P2pLogSeverity, int, const char*, int, const char*) { lines += 100; });
+  }
+  EXPECT_STREQ(P2PGetLastError(), "OutOfMemory: there was not enough for this call");
+  logLine(LogLevel::kError, "here.cc:1", "a line");
+  EXPECT_EQ(lines, 1);
+  P2PSetLogCallback(nullptr);
+}
+
+TEST(P2pResultCode, TheHeartbeatThrowsNothing) {
+  std::function<int()> heartbeat;
+  p2p_test::Side watched;
+  watched.options = P2PCommInitOptions(true, &heartbeat);
+  const p2p_test::Pair pair(watched, {});
+  ASSERT_TRUE(heartbeat);
+  int seconds = -7;
+  {
+    const Scarcity scarcity;
+    EXPECT_NO_THROW(seconds = heartbeat());
+  }
+  EXPECT_EQ(seconds, 0) << "it is not lost";
 }
 
 }  // namespace
