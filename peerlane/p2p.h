@@ -155,7 +155,8 @@ typedef struct P2PCommInitOptions {
    * quicker to set up. Where one side says so, it holds for both. */
   bool enableTwoSidedBuffer;
   /* Not NULL: becomes a function that returns for how many seconds nothing has been heard of the
-   * other side, or -1 once it is lost or the communicator destroyed. C has P2PGetCommHeartbeat. */
+   * other side, or -1 once it is lost or the communicator destroyed. It does not throw. C has
+   * P2PGetCommHeartbeat. */
 #ifdef __cplusplus
   std::function<int()>* heartbeatCallback;
 #else
@@ -231,17 +232,20 @@ P2P_TRANSFER_EXPORT HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeout
 /* Added: which link was taken, by which engine, and why not another; in words, cut to `bytes`. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes);
 /* Added: the sentence of the calling thread's last call that did not return HCCL_SUCCESS. Until
- * that thread's next call; never NULL. */
+ * that thread's next call; never NULL. Of at most 2047 bytes: a longer one is cut and ends with
+ * "..." (U+2026). */
 P2P_TRANSFER_EXPORT const char* P2PGetLastError(void);
 /* Added: of the library. Each may be NULL. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch);
 
 typedef enum P2pLogSeverity P2P_INT { P2P_LOG_INFO, P2P_LOG_WARNING, P2P_LOG_ERROR } P2pLogSeverity;
 /* `vlogLevel`: 1 and more of P2P_LOG_INFO, growing with the detail; else -1. `file` and `message`
- * are there during the call only. Called by any thread. */
+ * are there during the call only. Called by any thread. It does not throw: an exception ends
+ * there, and standard error says so once. */
 typedef void (*P2pLogCallback)(P2pLogSeverity severity, int vlogLevel, const char* file, int line,
                                const char* message);
-/* NULL: standard error. PEERLANE_LOG says how much. */
+/* NULL: standard error. PEERLANE_LOG says how much. Without memory for it the one before stays, and
+ * P2PGetLastError says so. */
 P2P_TRANSFER_EXPORT void P2PSetLogCallback(P2pLogCallback callback);
 
 /* --- Send and receive --- */

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // p2p.h: roots, communicators, health, log, versions, host streams.
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "peerlane/core/log_level.h"
@@ -132,8 +137,18 @@ Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
   return Status::ok();
 }
 
+// Called by the program, wherever that is: nothing is thrown.
+int heartbeatOf(const std::weak_ptr<Pairwise>& pair) noexcept {
+  try {
+    const auto alive = pair.lock();
+    return alive ? alive->silence() : -1;
+  } catch (...) {
+    return 0;  // no memory to ask with; it is not known to be lost
+  }
+}
+
 Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
-                const P2PCommInitOptions& options, P2PComm* comm, std::shared_ptr<Pairwise>& made) {
+                const P2PCommInitOptions& options, P2PComm* comm) {
   PEERLANE_RETURN_IF_ERROR(checkKind(kind));
   PEERLANE_RETURN_IF_ERROR(checkLink(link));
   PEERLANE_RETURN_IF_ERROR(checkOptions(options));
@@ -147,16 +162,28 @@ Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
   PEERLANE_ASSIGN(wishes.stagingBytes, stagingOf(options));
   P2pProcess& process = P2pProcess::instance();
   std::shared_ptr<P2pProcess::Root> root;
+  std::shared_ptr<Pairwise> made;
   Answer met = process.takeRoot(ticket, root) == P2pProcess::Whose::kOwn
                    ? meetGuest(ticket, *root, wishes, made)
                    : meetRoot(ticket, wishes, made);
-  if (met.status.isOk()) *comm = process.addComm(made);
+  if (!met.status.isOk()) return met;
+  // Made before anybody can know of the communicator: for this, too, memory may be missing.
+  std::function<int()> heartbeat;
+  if (options.heartbeatCallback != nullptr)
+    heartbeat = [pair = std::weak_ptr(made)] { return heartbeatOf(pair); };
+  *comm = process.addComm(made);
+  if (options.heartbeatCallback != nullptr) *options.heartbeatCallback = std::move(heartbeat);
   return met;
 }
 
-int heartbeatOf(const std::weak_ptr<Pairwise>& pair) {
-  const auto alive = pair.lock();
-  return alive ? alive->silence() : -1;
+// It is told once: what threw will throw at every line. Not by the log, which would come here.
+void sayThatItThrew() noexcept {
+  static std::atomic_flag said;
+  if (said.test_and_set()) return;
+  constexpr std::string_view kText =
+      "peerlane: the function of P2PSetLogCallback threw an exception, which ends here; functions "
+      "of C do not throw. This is said once.\n";
+  (void)!::write(STDERR_FILENO, kText.data(), kText.size());
 }
 
 // To a program's own callback. What it does is its affair, but it must not throw into us.
@@ -170,8 +197,12 @@ void passOn(P2pLogCallback callback, LogLevel level, std::string_view where,
   if (level == LogLevel::kError) severity = P2P_LOG_ERROR;
   if (level == LogLevel::kWarn) severity = P2P_LOG_WARNING;
   const int detail = static_cast<int>(level) - static_cast<int>(LogLevel::kWarn);
-  callback(severity, severity == P2P_LOG_INFO ? detail : -1, file.c_str(), line,
-           std::string(text).c_str());
+  const std::string message(text);
+  try {
+    callback(severity, severity == P2P_LOG_INFO ? detail : -1, file.c_str(), line, message.c_str());
+  } catch (...) {
+    sayThatItThrew();
+  }
 }
 
 }  // namespace
@@ -208,11 +239,7 @@ HcclResult P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLi
     if (comm == nullptr) return nullPointer("comm");
     const P2PCommInitOptions options =
         p2pCommInitOptions == nullptr ? P2PCommInitOptions() : *p2pCommInitOptions;
-    std::shared_ptr<Pairwise> made;
-    Answer met = initComm(*rootInfo, kind, link, options, comm, made);
-    if (met.status.isOk() && options.heartbeatCallback != nullptr)
-      *options.heartbeatCallback = [pair = std::weak_ptr(made)] { return heartbeatOf(pair); };
-    return met;
+    return initComm(*rootInfo, kind, link, options, comm);
   });
 }
 
@@ -303,9 +330,15 @@ HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch) {
 }
 
 void P2PSetLogCallback(P2pLogCallback callback) {
-  if (callback == nullptr) return setLogSink(nullptr);
-  setLogSink([callback](LogLevel level, std::string_view where, std::string_view text) {
-    passOn(callback, level, where, text);
+  (void)std::invoke([&]() -> Answer {
+    if (callback == nullptr) {
+      setLogSink(nullptr);
+      return Status::ok();
+    }
+    setLogSink([callback](LogLevel level, std::string_view where, std::string_view text) {
+      passOn(callback, level, where, text);
+    });
+    return Status::ok();
   });
 }
 

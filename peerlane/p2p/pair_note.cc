@@ -21,7 +21,7 @@ std::vector<std::byte> PairNote::encode() const {
       break;
     case Type::kAsk:
       writer.u64(segment);
-      writer.u64(key);
+      writer.raw(proof);
       break;
     case Type::kTell:
       writer.u64(segment);
@@ -50,10 +50,12 @@ Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
       if (reader.ok()) std::memcpy(note.process.data(), process.data(), process.size());
       break;
     }
-    case Type::kAsk:
+    case Type::kAsk: {
       note.segment = reader.u64();
-      note.key = reader.u64();
+      const auto proof = reader.raw(note.proof.size());
+      if (reader.ok()) std::copy(proof.begin(), proof.end(), note.proof.begin());
       break;
+    }
     case Type::kTell: {
       note.segment = reader.u64();
       note.code = static_cast<Code>(reader.u8());

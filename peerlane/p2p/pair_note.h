@@ -13,6 +13,7 @@
 #include "peerlane/core/status.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/segment_proof.h"
 
 namespace peerlane::p2p {
 
@@ -31,7 +32,7 @@ struct PairNote {
   ProcessToken process{};
   // kAsk, kTell
   uint64_t segment = 0;
-  uint64_t key = 0;                      // kAsk
+  SegmentProof proof{};                  // kAsk
   Code code = Code::kOk;                 // kTell
   RegionReference::Encoded reference{};  // kTell, OK
   std::string why;                       // kTell, not OK

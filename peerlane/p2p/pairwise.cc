@@ -42,6 +42,7 @@ Pairwise::Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, con
                    SegmentBook& book)
     : context_(std::move(context)),
       peer_(std::move(peer)),
+      self_(*ContextId::fromText(context_->id())),
       isRoot_(isRoot),
       wishes_(wishes),
       book_(book) {}
@@ -160,7 +161,8 @@ void Pairwise::onAsk(const PairNote& note) {
   PairNote answer;
   answer.type = PairNote::Type::kTell;
   answer.segment = note.segment;
-  auto region = book_.regionFor(note.segment, note.key, context_);
+  const AskEnds ends{peer_.core()->context(), self_};
+  auto region = book_.regionFor(note.segment, note.proof, ends, context_);
   answer.code = region.status().code();
   if (region.isOk())
     answer.reference = region->share();

@@ -121,6 +121,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
 
   const std::shared_ptr<Context> context_;
   const Peer peer_;
+  const ContextId self_;  // of context_
   const bool isRoot_;
   const Wishes wishes_;
   SegmentBook& book_;

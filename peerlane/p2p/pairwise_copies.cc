@@ -40,7 +40,7 @@ void Pairwise::ask(const SegmentName& name) {
   PairNote note;
   note.type = PairNote::Type::kAsk;
   note.segment = name.number;
-  note.key = name.key;
+  note.proof = makeProof(name.number, name.key, {self_, peer_.core()->context()});
   if (say(note).isOk()) return;
   // A silent peer is told nothing; it is asked again once it is heard.
   const std::lock_guard lock(mutex_);

@@ -1,18 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/p2p/result_code.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace peerlane::p2p {
 namespace {
 
-struct Sentence {
-  std::string text;
-  bool isLost = false;  // there was no room to write it down
-};
+constexpr std::string_view kCut = "\u2026";
 
-Sentence& sentence() {
-  thread_local Sentence last;
-  return last;
-}
+// Of no type that is ever destroyed: destructors of the thread's other objects may still call.
+constinit thread_local char last_sentence[kSentenceBytes] = "";
+
+// Writes one sentence of several pieces, and cuts it where there is no more room.
+class SentenceWriter {
+ public:
+  void add(std::string_view piece) {
+    const size_t room = kSentenceBytes - 1 - length_;
+    std::memcpy(last_sentence + length_, piece.data(), std::min(piece.size(), room));
+    length_ += std::min(piece.size(), room);
+    isCut_ = isCut_ || piece.size() > room;
+  }
+  void finish() {
+    if (isCut_) {
+      length_ = kSentenceBytes - 1 - kCut.size();
+      // Not inside a character of UTF-8.
+      while (length_ > 0 && (last_sentence[length_] & 0xc0) == 0x80) --length_;
+      std::memcpy(last_sentence + length_, kCut.data(), kCut.size());
+      length_ += kCut.size();
+    }
+    last_sentence[length_] = '\0';
+  }
+
+ private:
+  size_t length_ = 0;
+  bool isCut_ = false;
+};
 
 }  // namespace
 
@@ -39,23 +62,33 @@ HcclResult resultOf(Code code) {
   return HCCL_E_INTERNAL;
 }
 
-HcclResult report(const Answer& answer) noexcept {
-  Sentence& last = sentence();
-  last.isLost = false;
-  if (answer.status.isOk()) {
-    last.text.clear();
-    return HCCL_SUCCESS;
+HcclResult report(Code code, std::string_view message) noexcept {
+  SentenceWriter writer;
+  if (code != Code::kOk) {
+    writer.add(codeName(code));
+    writer.add(": ");
+    writer.add(message);
   }
+  writer.finish();
+  return resultOf(code);
+}
+
+HcclResult report(const Answer& answer) noexcept {
+  const Status& status = answer.status;
+  if (status.isOk()) return report(Code::kOk, {});
   try {
-    last.text = answer.status.toString();
-  } catch (const std::exception&) {
-    last.isLost = true;
+    const std::string text = status.toString();
+    SentenceWriter writer;
+    writer.add(text);
+    writer.finish();
+  } catch (...) {
+    (void)report(status.code(), status.message());  // all of it but the place in the source
   }
   return answer.result;
 }
 
-const char* lastSentence() {
-  return sentence().isLost ? "out of memory" : sentence().text.c_str();
+const char* lastSentence() noexcept {
+  return last_sentence;
 }
 
 }  // namespace peerlane::p2p

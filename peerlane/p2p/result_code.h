@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Result codes: what a Status is in the C API, and the sentence that each thread keeps of its last
-// call. Nothing is thrown through the C API. Thread-safe.
+// call. Nothing is thrown through the C API: what runs once something was thrown allocates nothing.
+// Thread-safe.
 #pragma once
 
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "peerlane/core/status.h"
@@ -35,10 +37,14 @@ inline Answer nullPointer(const char* argument) {
   return Status(Code::kInvalidArgument, std::string(argument) + " is NULL");
 }
 
+// With the zero behind it; P2PGetLastError promises it.
+inline constexpr size_t kSentenceBytes = 2048;
+
 // The thread remembers the sentence.
 HcclResult report(const Answer& answer) noexcept;
-// Until the thread's next report.
-const char* lastSentence();
+HcclResult report(Code code, std::string_view message) noexcept;
+// Until the thread's next report. Also while the thread or the process ends.
+const char* lastSentence() noexcept;
 
 // What every call of the C API is made of: `call` returns an Answer.
 template <typename Call>
@@ -46,9 +52,11 @@ HcclResult answer(const Call& call) noexcept {
   try {
     return report(call());
   } catch (const std::bad_alloc&) {
-    return report(Status(Code::kOutOfMemory, "out of memory"));
+    return report(Code::kOutOfMemory, "there was not enough for this call");
   } catch (const std::exception& thrown) {
-    return report(Status(Code::kInternal, thrown.what()));
+    return report(Code::kInternal, thrown.what());
+  } catch (...) {
+    return report(Code::kInternal, "something was thrown that is no std::exception");
   }
 }
 

@@ -41,8 +41,7 @@ Result<SegmentName> SegmentBook::add(const std::shared_ptr<Context>& context, st
   own.name.bytes = bytes;
   own.name.access = access;
   own.name.kind = kind;
-  PEERLANE_RETURN_IF_ERROR(
-      fillRandom(std::as_writable_bytes(std::span<uint64_t, 1>(&own.name.key, 1))));
+  PEERLANE_RETURN_IF_ERROR(fillRandom(std::as_writable_bytes(std::span(own.name.key))));
   PEERLANE_ASSIGN(const Region region, regionOf(own, context));
   if (region.device().kind != kind) {
     (void)context->unregister(region);
@@ -60,11 +59,13 @@ Result<SegmentName> SegmentBook::add(const std::shared_ptr<Context>& context, st
   return name;
 }
 
-Result<Region> SegmentBook::regionFor(uint64_t number, uint64_t key,
+Result<Region> SegmentBook::regionFor(uint64_t number, const SegmentProof& proof,
+                                      const AskEnds& ends,
                                       const std::shared_ptr<Context>& context) {
   const std::lock_guard lock(ownMutex_);
   const auto found = own_.find(number);
-  if (found == own_.end() || found->second.name.key != key || found->second.isLeaving)
+  if (found == own_.end() || found->second.isLeaving ||
+      !isProof(proof, number, found->second.name.key, ends))
     return Status(Code::kInvalidArgument,
                   "segment " + std::to_string(number) + " is not registered there (any more)");
   return regionOf(found->second, context);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/segment_proof.h"
 #include "peerlane/session/context.h"
 
 namespace peerlane::p2p {
@@ -29,8 +30,10 @@ class SegmentBook {
   // Registers it with `context` at once, so that what is wrong with it is said now.
   Result<SegmentName> add(const std::shared_ptr<Context>& context, std::byte* base, uint64_t bytes,
                           Access access, DeviceKind kind);
-  // For a peer of `context` that names it. kInvalidArgument: there is none of that name.
-  Result<Region> regionFor(uint64_t number, uint64_t key, const std::shared_ptr<Context>& context);
+  // For a peer of `context` that names it and proves that it has its key. kInvalidArgument: there
+  // is none of that name, or it does not.
+  Result<Region> regionFor(uint64_t number, const SegmentProof& proof, const AskEnds& ends,
+                           const std::shared_ptr<Context>& context);
   // Of host memory; none where nothing that is registered holds the range.
   // One that grants `access`, if there is one.
   std::optional<Region> hostRegion(const std::byte* address, uint64_t bytes, Access access,

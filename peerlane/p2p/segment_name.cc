@@ -29,7 +29,10 @@ void SegmentName::encode(std::span<char, kEncodedBytes> out) const {
   writer.u8(static_cast<uint8_t>(kind));
   writer.u8(0);
   writer.raw(std::as_bytes(std::span(process)));
-  for (const uint64_t word : {number, key, address, bytes, uint64_t{0}}) writer.u64(word);
+  writer.u64(number);
+  writer.raw(std::as_bytes(std::span(key)));
+  writer.u64(address);
+  writer.u64(bytes);
   PEERLANE_CHECK(writer.ok() && writer.size() == kEncodedBytes);
 }
 
@@ -47,15 +50,15 @@ Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> byt
   const auto process = reader.raw(name.process.size());
   std::memcpy(name.process.data(), process.data(), process.size());
   name.number = reader.u64();
-  name.key = reader.u64();
+  const auto key = reader.raw(name.key.size());
+  std::memcpy(name.key.data(), key.data(), key.size());
   name.address = reader.u64();
   name.bytes = reader.u64();
-  const uint64_t last = reader.u64();
   if (access == 0 || access > static_cast<uint8_t>(Access::kRemoteReadWrite))
     return corrupt("is damaged (rights " + std::to_string(access) + ")");
   if (kind > static_cast<uint8_t>(DeviceKind::kCuda))
     return corrupt("is damaged (kind of memory " + std::to_string(kind) + ")");
-  if (name.bytes == 0 || name.address > UINT64_MAX - name.bytes || zero != 0 || last != 0)
+  if (name.bytes == 0 || name.address > UINT64_MAX - name.bytes || zero != 0)
     return corrupt("is damaged (its range)");
   name.access = static_cast<Access>(access);
   name.kind = static_cast<DeviceKind>(kind);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SegmentName: what a P2pSegmentInfo holds here: which process registered which memory, where it
-// lies there, and a key without which its owner tells nobody how to reach it. Plain value.
+// lies there, and a key without which its owner tells nobody how to reach it (SegmentProof). Plain
+// value.
 //        0  u8[4]   "PLSG"
 //        4  u8      version, 1
 //        5  u8      rights of peers: 1 read, 2 write
@@ -9,10 +10,9 @@
 //        7  u8      0
 //        8  u8[16]  process: random, of the one that registered it
 //       24  u64     number, never used twice by a process
-//       32  u64     key, random
-//       40  u64     address in that process
-//       48  u64     bytes
-//       56  u64     0
+//       32  u8[16]  key, random
+//       48  u64     address in that process
+//       56  u64     bytes
 #pragma once
 
 #include <array>
@@ -25,13 +25,15 @@
 namespace peerlane::p2p {
 
 using ProcessToken = std::array<uint8_t, 16>;
+// So long that nobody finds it by trying, who has seen a hash of it.
+using SegmentKey = std::array<uint8_t, 16>;
 
 struct SegmentName {
   static constexpr size_t kEncodedBytes = 64;
 
   ProcessToken process{};
   uint64_t number = 0;
-  uint64_t key = 0;
+  SegmentKey key{};
   uint64_t address = 0;
   uint64_t bytes = 0;
   Access access = Access::kLocal;

@@ -29,7 +29,7 @@ TEST(P2pFormats, ASegmentIsReadAgain) {
   SegmentName name;
   name.process[3] = 7;
   name.number = 11;
-  name.key = 0x123456789abcdef0;
+  for (size_t i = 0; i < name.key.size(); ++i) name.key[i] = static_cast<uint8_t>(0xf0 - i);
   name.address = 0x7f0000001000;
   name.bytes = 4097;
   name.access = Access::kRemoteWrite;
@@ -44,7 +44,9 @@ TEST(P2pFormats, ASegmentIsReadAgain) {
   EXPECT_EQ(read.bytes, name.bytes);
   EXPECT_EQ(read.access, name.access);
   EXPECT_EQ(read.kind, name.kind);
-  for (const size_t at : {0, 3, 4, 5, 6, 7, 63}) {
+  EXPECT_EQ(static_cast<uint8_t>(bytes[32]), 0xf0);
+  EXPECT_EQ(static_cast<uint8_t>(bytes[47]), 0xe1);
+  for (const size_t at : {0, 3, 4, 5, 6, 7}) {
     char damaged[64];
     std::copy(std::begin(bytes), std::end(bytes), damaged);
     damaged[at] ^= 0x70;
@@ -67,8 +69,8 @@ TEST(P2pFormats, NotesAreReadAgain) {
   PairNote ask;
   ask.type = PairNote::Type::kAsk;
   ask.segment = 5;
-  ask.key = 6;
-  EXPECT_EQ(MUST(PairNote::decode(ask.encode())).key, 6u);
+  ask.proof[31] = std::byte{6};
+  EXPECT_EQ(MUST(PairNote::decode(ask.encode())).proof, ask.proof);
 
   PairNote tell;
   tell.type = PairNote::Type::kTell;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/p2p/p2p_pair.h"
@@ -257,6 +258,28 @@ TEST(P2pSetup, TheHeartbeatSaysWhoIsThere) {
   EXPECT_EQ(heartbeat(), -1);
 }
 
+// Destructors of a thread's own objects run in the opposite order of their making: this one behind
+// those of all that was made for the thread's calls.
+TEST(P2pSetup, AThreadThatEndsMayStillCall) {
+  static std::atomic<int> ended{0};
+  struct Last {
+    ~Last() {
+      EXPECT_EQ(P2PCommDestroy(&ended), HCCL_E_NOT_FOUND);
+      EXPECT_NE(std::string(P2PGetLastError()).find("P2PCommInitRootInfo"), std::string::npos);
+      EXPECT_EQ(P2PCommDestroy(nullptr), HCCL_E_PARA);
+      EXPECT_NE(std::string(P2PGetLastError()).find("comm is NULL"), std::string::npos);
+      ++ended;
+    }
+  };
+  std::thread([] {
+    thread_local Last last;
+    (void)&last;
+    EXPECT_EQ(P2PCommDestroy(&ended), HCCL_E_NOT_FOUND);
+    EXPECT_NE(std::string(P2PGetLastError()).size(), 0u);
+  }).join();
+  EXPECT_EQ(ended, 1);
+}
+
 TEST(P2pSetup, VersionsAndWarmth) {
   uint32_t major = 99, minor = 99, patch = 99;
   P2P_OK(P2PGetVersion(&major, &minor, &patch));
@@ -273,6 +296,17 @@ TEST(P2pSetup, VersionsAndWarmth) {
   EXPECT_EQ(status, 0);
 }
 
+// Somebody with a secret that is worth nothing any more comes: a line in the log of this process.
+void knockInVain() {
+  HcclRootInfo info;
+  P2P_OK(P2PGetRootInfo(&info));
+  P2P_OK(P2PCancelRootInfo(&info));
+  P2PComm comm = nullptr;
+  P2PCommInitOptions options;
+  options.timeoutMs = 2000;
+  EXPECT_NE(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_SUCCESS);
+}
+
 TEST(P2pSetup, TheLogGoesToTheCallback) {
   static std::atomic<int> lines{0};
   P2PSetLogCallback(
@@ -284,16 +318,29 @@ TEST(P2pSetup, TheLogGoesToTheCallback) {
         ++lines;
         lines.notify_all();
       });
-  HcclRootInfo info;
-  P2P_OK(P2PGetRootInfo(&info));
-  const HcclRootInfo stale = info;
-  P2P_OK(P2PCancelRootInfo(&info));
-  P2PComm comm = nullptr;
-  P2PCommInitOptions options;
-  options.timeoutMs = 2000;
-  EXPECT_NE(P2PCommInitRootInfo(&stale, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_SUCCESS);
-  lines.wait(0);  // that somebody with a wrong secret was turned away is logged
+  knockInVain();
+  lines.wait(0);
   P2PSetLogCallback(nullptr);
+}
+
+TEST(P2pSetup, ALogCallbackThatThrowsIsReportedOnce) {
+  static std::atomic<int> lines{0};
+  testing::internal::CaptureStderr();
+  P2PSetLogCallback([](P2pLogSeverity, int, const char*, int, const char*) {
+    ++lines;
+    lines.notify_all();
+    throw std::runtime_error("thrown by a callback");
+  });
+  // The same thread logs them all: at the third one, what the second one threw has come to its end.
+  for (int line = 0; line < 3; ++line) {
+    knockInVain();
+    lines.wait(line);
+  }
+  P2PSetLogCallback(nullptr);
+  const std::string said = testing::internal::GetCapturedStderr();
+  const size_t first = said.find("P2PSetLogCallback threw");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("P2PSetLogCallback threw", first + 1), std::string::npos) << said;
 }
 
 }  // namespace

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pairwise, and an other side that speaks its notes by hand and lies about the process that it is.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+
+#include "peerlane/p2p/pairwise.h"
+#include "tests/session/session_pair.h"
+
+namespace peerlane::p2p {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// One end of a connection on which notes are spoken by hand.
+class ByHand {
+ public:
+  explicit ByHand(Peer peer) : peer_(std::move(peer)) {
+    peer_.core()->onUserMessage(kPairChannel, [come = come_](const Bytes& bytes) {
+      const std::lock_guard lock(come->mutex);
+      come->notes.push_back(bytes);
+      come->changed.notify_one();
+    });
+  }
+  ~ByHand() {
+    peer_.core()->onUserMessage(kPairChannel, nullptr);
+    peer_.close();
+  }
+  ByHand(const ByHand&) = delete;
+  ByHand& operator=(const ByHand&) = delete;
+
+  void say(const Bytes& note) const {
+    EXPECT_OK(peer_.core()->sendUserMessage(kPairChannel, note));
+  }
+  // The next note; empty when none comes.
+  Bytes hear() const {
+    std::unique_lock lock(come_->mutex);
+    if (!come_->changed.wait_for(lock, kSoon, [&] { return !come_->notes.empty(); })) return {};
+    Bytes note = std::move(come_->notes.front());
+    come_->notes.pop_front();
+    return note;
+  }
+
+ private:
+  struct Come {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Bytes> notes;
+  };
+  const Peer peer_;
+  const std::shared_ptr<Come> come_ = std::make_shared<Come>();
+};
+
+// A process: what of it the C API would keep.
+struct Process {
+  explicit Process(uint8_t number) {
+    token.fill(number);
+    book.emplace(token);
+  }
+  ContextId id() const { return MUST(ContextId::fromText(context->id())); }
+
+  std::shared_ptr<Context> context = makeContext();
+  ProcessToken token{};
+  std::optional<SegmentBook> book;
+};
+
+// The liar's end of a connection to `honest`, to which it says that it is `claimed`.
+struct Meeting {
+  Meeting(Process& liar, Process& honest, const ProcessToken& claimed) {
+    Invitation invitation = MUST(honest.context->invite());
+    end.emplace(MUST(liar.context->connect(invitation.ticket(), kSoon)));
+    Pairwise::Wishes wishes;
+    wishes.sends = false;
+    wishes.timeout = kSoon;
+    auto made = std::async(std::launch::async, [&, peer = MUST(invitation.accept(kSoon))] {
+      return Pairwise::create(honest.context, peer, true, wishes, honest.token, *honest.book);
+    });
+    PairNote hello;
+    hello.kind = P2P_BIDIRECTIONAL;
+    hello.link = P2P_LINK_AUTO;
+    hello.sends = false;
+    hello.process = claimed;
+    end->say(hello.encode());
+    EXPECT_EQ(MUST(PairNote::decode(end->hear())).process, honest.token);
+    pair = MUST(made.get());
+  }
+  ~Meeting() { pair->leave(); }
+
+  std::optional<ByHand> end;
+  std::shared_ptr<Pairwise> pair;
+};
+
+TEST(P2pLiar, ALiarLearnsNoKeyAndItsAskIsWorthNothingElsewhere) {
+  Process owner(1), importer(2), liar(3);
+  std::vector<std::byte> memory(4096);
+  const SegmentName name = MUST(owner.book->add(owner.context, memory.data(), memory.size(),
+                                                Access::kRemoteReadWrite, DeviceKind::kHost));
+  importer.book->import(name);
+
+  // The importer takes the liar for the owner, and asks.
+  const Meeting withImporter(liar, importer, owner.token);
+  const Bytes ask = withImporter.end->hear();
+  EXPECT_EQ(MUST(PairNote::decode(ask)).type, PairNote::Type::kAsk);
+  EXPECT_EQ(MUST(PairNote::decode(ask)).segment, name.number);
+  const auto key = std::as_bytes(std::span(name.key));
+  EXPECT_EQ(std::search(ask.begin(), ask.end(), key.begin(), key.begin() + 8), ask.end());
+
+  const Meeting withOwner(liar, owner, importer.token);
+  withOwner.end->say(ask);
+  const PairNote refused = MUST(PairNote::decode(withOwner.end->hear()));
+  EXPECT_EQ(refused.type, PairNote::Type::kTell);
+  EXPECT_EQ(refused.code, Code::kInvalidArgument) << refused.why;
+
+  // Nothing but the ends was wrong with it: who has the key makes one for them, in this direction.
+  PairNote own;
+  own.type = PairNote::Type::kAsk;
+  own.segment = name.number;
+  own.proof = makeProof(name.number, name.key, {owner.id(), liar.id()});
+  withOwner.end->say(own.encode());
+  EXPECT_EQ(MUST(PairNote::decode(withOwner.end->hear())).code, Code::kInvalidArgument);
+  own.proof = makeProof(name.number, name.key, {liar.id(), owner.id()});
+  withOwner.end->say(own.encode());
+  EXPECT_EQ(MUST(PairNote::decode(withOwner.end->hear())).code, Code::kOk);
+}
+
+TEST(P2pLiar, AProofIsOfItsKeyNumberAndEnds) {
+  SegmentKey key{};
+  key[0] = 1;
+  const AskEnds ends{ContextId::random(), ContextId::random()};
+  const SegmentProof proof = makeProof(7, key, ends);
+  EXPECT_TRUE(isProof(proof, 7, key, ends));
+  EXPECT_FALSE(isProof(proof, 8, key, ends));
+  EXPECT_FALSE(isProof(proof, 7, SegmentKey{}, ends));
+  EXPECT_FALSE(isProof(proof, 7, key, {ends.owner, ends.asker}));
+  EXPECT_FALSE(isProof(proof, 7, key, {ends.asker, ContextId::random()}));
+  EXPECT_FALSE(isProof(proof, 7, key, {ContextId::random(), ends.owner}));
+  for (size_t bit = 0; bit < 8 * proof.size(); ++bit) {
+    SegmentProof flipped = proof;
+    flipped[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_FALSE(isProof(flipped, 7, key, ends)) << bit;
+  }
+}
+
+}  // namespace
+}  // namespace peerlane::p2p
