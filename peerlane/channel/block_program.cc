@@ -45,6 +45,17 @@ bool isBehind(const Segment& second, const Segment& first) {
                                : second.toOffset >= first.toOffset + first.bytes;
 }
 
+// Leaves in the layout what is mapped, unless nothing is.
+template <typename IsMapped>
+void splitForAgent(PutPayload& payload, const IsMapped& isMapped) {
+  std::vector<Segment>& segments = payload.layout.segments;
+  if (std::none_of(segments.begin(), segments.end(), isMapped)) return;
+  const auto byAgent = std::stable_partition(segments.begin(), segments.end(), isMapped);
+  if (byAgent == segments.end()) return;
+  payload.byAgent.assign(byAgent, segments.end());
+  segments.erase(byAgent, segments.end());
+}
+
 // offset + (count - 1) * stride + bytes, or nothing when that is no 64-bit number.
 std::optional<uint64_t> extentOf(uint64_t stride, uint64_t count, uint64_t bytes) {
   uint64_t span = 0;
@@ -585,10 +596,16 @@ Status BlockProgram::lower(const PeerCore& peer, OwnedNotify& notify, Program& p
       segment.to = numbered(segment.to);
       segment.from = numbered(segment.from);
     };
-    if (layout_.kind == CopyLayout::Kind::kScattered)
+    if (layout_.kind == CopyLayout::Kind::kScattered) {
       std::for_each(payload.layout.segments.begin(), payload.layout.segments.end(), renumber);
-    else
+      const auto isMapped = [&](const Segment& segment) {
+        return data[segment.to - base].address != nullptr &&
+               data[segment.from - base].address != nullptr;
+      };
+      splitForAgent(payload, isMapped);
+    } else {
       renumber(payload.layout.first);
+    }
   }
 
   const std::shared_ptr<ImportedRegion>& peerSlab = peer.peerSlab();

@@ -9,8 +9,9 @@ void declarePayload(ProgramBuilder& program, const PutPayload& payload) {
   for (const Target& target : payload.targets) program.target(target);
 }
 
-void movePayload(ProgramBuilder& program, PutPayload payload) {
-  CopyLayout& layout = payload.layout;
+namespace {
+
+void moveBlocks(ProgramBuilder& program, CopyLayout layout) {
   if (layout.kind == CopyLayout::Kind::kScattered && layout.segments.size() == 1) {
     const Segment& only = layout.segments.front();
     program.copy({.target = only.to, .offset = only.toOffset},
@@ -18,6 +19,13 @@ void movePayload(ProgramBuilder& program, PutPayload payload) {
     return;
   }
   program.copyList(std::move(layout));
+}
+
+}  // namespace
+
+void movePayload(ProgramBuilder& program, PutPayload payload) {
+  moveBlocks(program, std::move(payload.layout));
+  if (!payload.byAgent.empty()) moveBlocks(program, {.segments = std::move(payload.byAgent)});
 }
 
 Program signalSender(uint64_t value) {

@@ -13,6 +13,9 @@ namespace peerlane {
 struct PutPayload {
   std::vector<Target> targets;
   CopyLayout layout;
+  // Blocks that an agent moves, where the CPU moves those above: one list is moved by one of the
+  // two. Mostly empty.
+  std::vector<Segment> byAgent;
 };
 
 enum SignalSenderTarget : TargetId {
@@ -31,7 +34,8 @@ Program signalReceiver(uint32_t value);
 
 // Declares the payload's targets. For the protocols.
 void declarePayload(ProgramBuilder& program, const PutPayload& payload);
-// One op: a plain copy where the layout is one segment, else a list.
+// An op for the layout and one for what an agent moves: a plain copy where that is one segment, else
+// a list. The agent's is the last one, so that the CPU does not wait for it in between.
 void movePayload(ProgramBuilder& program, PutPayload payload);
 
 }  // namespace peerlane

@@ -3,11 +3,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -19,6 +21,11 @@
 
 #include "peerlane/os/file.h"
 #include "peerlane/os/shm_segment.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22  // Linux 5.14, as the next
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace peerlane {
 namespace {
@@ -227,6 +234,32 @@ Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes) {
     if (lines[i].start != lines[i - 1].end) return std::optional<MappedRange>();
   return std::optional(MappedRange{reinterpret_cast<std::byte*>(lines.front().start),
                                    lines.back().end - lines.front().start});
+}
+
+Status checkTouchable(const void* p, size_t bytes, Touch touch) {
+  const auto start = reinterpret_cast<uint64_t>(p);
+  const uint64_t end = start + bytes;
+  if (end < start) return refuse(start, "with " + std::to_string(bytes) + " bytes wraps around");
+  static const auto kPage = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t firstPage = start / kPage * kPage;
+  const int advice = touch == Touch::kWrite ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  if (::madvise(reinterpret_cast<void*>(firstPage), end - firstPage, advice) == 0)
+    return Status::ok();
+  const bool isCut = errno == EFAULT;
+  // No such memory, no such right; or memory of a driver, or a kernel that does not know this call.
+  PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, end));
+  uint64_t covered = start;
+  for (const Line& line : lines) {
+    if (line.start > covered) return refuse(covered, "is not mapped");
+    if (line.rights[0] != 'r' || (touch == Touch::kWrite && line.rights[1] != 'w'))
+      return refuse(std::max(line.start, start),
+                    std::string("cannot be ") + (touch == Touch::kWrite ? "written" : "read") +
+                        " (rights " + std::string(line.rights, 4) + ")");
+    covered = line.end;
+  }
+  if (covered < end) return refuse(covered, "is not mapped");
+  if (isCut) return refuse(start, "lies behind the end of its file, in part");
+  return Status::ok();
 }
 
 Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {

@@ -53,4 +53,10 @@ struct MappedRange {
 // All of the mappings that hold [p, p + bytes). Nothing where a part of that is not mapped.
 Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes);
 
+// That this process may read all of [p, p + bytes), or also write it: what would end it by a signal
+// is an error instead. Where all is well that is one system call, which has the pages there as the
+// access itself would. Errors: kInvalidArgument naming the first address that will not do, and why.
+enum class Touch : uint8_t { kRead, kWrite };
+Status checkTouchable(const void* p, size_t bytes, Touch touch);
+
 }  // namespace peerlane

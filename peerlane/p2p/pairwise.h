@@ -4,6 +4,7 @@
 // two ranks on it, and the memory of the other side that is known there. Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -16,6 +17,7 @@
 
 #include "peerlane/channel/communicator.h"
 #include "peerlane/channel/plan.h"
+#include "peerlane/os/adopted_mapping.h"
 #include "peerlane/p2p/operation_stream.h"
 #include "peerlane/p2p/pair_note.h"
 #include "peerlane/p2p/pending_transfers.h"
@@ -118,6 +120,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
                               const OperationStream& stream);
   void posted(const Transfer& transfer, const OperationStream& stream);
   bool isWithin(const Region& region, const LocalPiece& piece) const;
+  Status checkMemory(const LocalPiece& piece, Touch touch);
 
   const std::shared_ptr<Context> context_;
   const Peer peer_;
@@ -129,6 +132,9 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   ProcessToken other_{};                        // constant once they have met
 
   PendingTransfers pending_;
+  // Memory of host messages that was found to be there: hashes of what was asked, so that memory in
+  // use over and over is looked at once.
+  std::array<std::atomic<uint64_t>, 64> checked_{};
   // Held while a post is made: one of several parts is not mixed with another's.
   std::mutex sendMutex_, recvMutex_;
   std::mutex mutex_;

@@ -104,6 +104,8 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
         return Status(Code::kInvalidArgument,
                       "memory of cuda:" + std::to_string(*gpu) +
                           " on a host stream; messages of a GPU go on a stream of CUDA");
+  for (const LocalPiece& piece : pieces)
+    PEERLANE_RETURN_IF_ERROR(checkMemory(piece, isSend ? Touch::kRead : Touch::kWrite));
   // What is registered the other side may map. The rest it reads by its address, or through a ring.
   std::optional<Region> region;
   const auto find = [&](const LocalPiece& piece) {
@@ -135,6 +137,20 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
     }
   }
   return group.post(options);
+}
+
+// A wrong address would end the process wherever the bytes are copied, also in another thread. That
+// memory which was there is unmapped later nobody notices.
+Status Pairwise::checkMemory(const LocalPiece& piece, Touch touch) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xc2b2ae3d27d4eb4f;
+  const uint64_t address = reinterpret_cast<uint64_t>(piece.address);
+  uint64_t hash = (address * kOdd) ^ ((piece.bytes * 2 + (touch == Touch::kWrite ? 1 : 0)) * kOther);
+  hash |= 1;  // 0 is none
+  std::atomic<uint64_t>& known = checked_[hash >> 58];
+  if (known.load(std::memory_order_relaxed) == hash) return Status::ok();
+  PEERLANE_RETURN_IF_ERROR(checkTouchable(piece.address, piece.bytes, touch));
+  known.store(hash, std::memory_order_relaxed);
+  return Status::ok();
 }
 
 Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const LocalPiece> pieces,

@@ -4,6 +4,14 @@
 #include <array>
 
 namespace peerlane {
+namespace {
+
+constexpr size_t kBytesOfRound = 16 * 1024;
+// Bounded, so that one talkative peer does not starve the others of this loop.
+constexpr int kRoundsAtOnce = 8;
+constexpr int kRoundsAtTheEnd = 1024;  // more than a socket holds
+
+}  // namespace
 
 ControlConnection::ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
                                      Events events)
@@ -57,17 +65,18 @@ void ControlConnection::onReady() {
     }
     connecting_ = false;
   }
-  Status status = flush();
-  if (status.isOk()) status = readSome();
+  // A peer that takes nothing any more may have said why: all of that is read before the end.
+  Status sent = flush();
+  Status status = readSome(sent.isOk() ? kRoundsAtOnce : kRoundsAtTheEnd);
   if (!*alive) return;
+  if (status.isOk()) status = std::move(sent);
   if (!status.isOk()) end(std::move(status));
 }
 
-Status ControlConnection::readSome() {
+Status ControlConnection::readSome(int rounds) {
   const std::shared_ptr<bool> alive = alive_;
-  std::array<std::byte, 16 * 1024> space;
-  // Bounded, so that one talkative peer does not starve the others of this loop.
-  for (int round = 0; round < 8; ++round) {
+  std::array<std::byte, kBytesOfRound> space;
+  for (int round = 0; round < rounds; ++round) {
     std::vector<Fd> fds;
     auto got = isUnix_ ? recvWithFds(socket_.get(), space, fds) : recvSome(socket_.get(), space);
     if (!got.isOk()) return got.status().code() == Code::kTryAgain ? Status::ok() : got.status();
@@ -150,7 +159,7 @@ Status ControlConnection::queue(std::vector<std::byte> bytes, std::span<const in
 }
 
 Status ControlConnection::send(const ControlMessage& message, std::span<const int> fds) {
-  if (!*alive_) return Status(Code::kClosed, "the control connection ended");
+  if (!*alive_ || isLastSent_) return Status(Code::kClosed, "the control connection ended");
   PEERLANE_CHECK(channel_ != nullptr);
   PEERLANE_CHECK(isUnix_ || fds.empty());
   PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message));

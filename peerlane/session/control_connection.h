@@ -45,11 +45,18 @@ class ControlConnection {
   // Queues a message and writes what the socket takes. The descriptors are duplicated. Errors are
   // those of encoding; a broken socket is told by `ended`.
   Status send(const ControlMessage& message, std::span<const int> fds = {});
-  // The same for a connection that may not be authenticated yet or have ended: then nothing is
-  // sent.
+  // The same for a connection that may not be authenticated yet, or have ended, or on which the last
+  // message was sent: then nothing is sent.
   Status sendIfOpen(const ControlMessage& message) {
-    return *alive_ && channel_ ? send(message)
+    return *alive_ && channel_ && !isLastSent_ ? send(message)
                                : Status(Code::kClosed, "the control connection is not open");
+  }
+  // The last one: what is sent afterwards is dropped. A peer that has heard it may close at once, and
+  // what would then still come might cost this side its answer.
+  Status sendLast(const ControlMessage& message) {
+    const Status sent = sendIfOpen(message);
+    isLastSent_ = true;
+    return sent;
   }
   // The next `count` descriptors that came in; kCorrupt when fewer are there.
   Result<std::vector<Fd>> takeFds(size_t count);
@@ -82,7 +89,7 @@ class ControlConnection {
 
   ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake, Events events);
   void onReady();
-  Status readSome();
+  Status readSome(int rounds);
   Status handle(std::span<const std::byte> bytes);
   Status handshakeBytes(std::span<const std::byte>& bytes);
   Status records(std::span<const std::byte> bytes);
@@ -93,6 +100,7 @@ class ControlConnection {
   Fd socket_;
   const bool isUnix_;
   bool connecting_ = false;
+  bool isLastSent_ = false;
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<SecureChannel> channel_;
   Events events_;

@@ -440,7 +440,7 @@ void PeerCore::leave(const Status& reason) {
     }
   }
   const Code code = reason.code() == Code::kPeerLost ? Code::kOk : reason.code();
-  (void)connection_->sendIfOpen(
+  (void)connection_->sendLast(
       control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
   // Who broke the rules is not listened to any more; only the end of a process that writes by
   // itself is still waited for.

@@ -275,6 +275,51 @@ TEST_P(TransferTest, FlushReturnsWhenAllIsThere) {
   EXPECT_TRUE(far->isAsExpected());
 }
 
+// Blocks in one list that the CPU copies, and blocks that an agent moves.
+TEST(MixedTransfer, MovesMappedMemoryAndWhatAnAgentReachesInOneList) {
+  for (const RouteCase& route : {kCma, kRing, kTcp}) {
+    Config config = configFor(route);
+    if (route.shmEngine == ShmEngine::kCma) config.shmEngine = ShmEngine::kAuto;
+    ContextPair pair(config);
+    TestMemory near(*pair.a, 100'000, false, Access::kRemoteReadWrite, 1);
+    TestMemory far0(*pair.b, 100'000, true, Access::kRemoteReadWrite, 2);
+    TestMemory far1(*pair.b, 100'000, false, Access::kRemoteReadWrite, 3);
+    const RemoteRegion remote0 = far0.importedBy(pair.toB);
+    const RemoteRegion remote1 = far1.importedBy(pair.toB);
+    ASSERT_OK(remote0.prepare(kSoon));
+    ASSERT_OK(remote1.prepare(kSoon));
+    const bool isMixed = remote0.engine() != remote1.engine();
+    EXPECT_EQ(isMixed, route.shmEngine == ShmEngine::kCma) << route;  // the others: both by it
+    uint64_t puts = 0;
+    std::vector<Block> blocks;
+    for (uint64_t i = 0; i < 30; ++i) {
+      const bool first = i % 3 != 1;
+      blocks.push_back({&near.region(), i * 3000, first ? &remote0 : &remote1, i * 2500, 2000 + i});
+    }
+    // A single block of either kind among those of the other is a copy instead of a list.
+    for (const size_t count : {blocks.size(), size_t{2}, size_t{3}}) {
+      const std::span<const Block> some = std::span(blocks).first(count);
+      PostOptions options;
+      options.notify.signal = 5;
+      ASSERT_OK(MUST(put(pair.toB, some, options)).wait(kSoon));
+      for (const Block& block : some)
+        std::memcpy((block.remote == &remote0 ? far0 : far1).shadow() + block.remoteOffset,
+                    near.shadow() + block.localOffset, block.bytes);
+      EXPECT_OK(MUST(Signal::create(pair.toA, 5)).wait(++puts, kSoon));
+      ASSERT_TRUE(far0.isAsExpected() && far1.isAsExpected()) << route << " put of " << count;
+      std::memset(near.data(), 0, near.bytes());
+      std::memset(near.shadow(), 0, near.bytes());
+      Plan plan = MUST(Plan::create(pair.toB, Direction::kGet, some));
+      ASSERT_OK(MUST(plan.post()).wait(kSoon));
+      for (const Block& block : some)
+        std::memcpy(near.shadow() + block.localOffset,
+                    (block.remote == &remote0 ? far0 : far1).shadow() + block.remoteOffset,
+                    block.bytes);
+      ASSERT_TRUE(near.isAsExpected()) << route << " get of " << count;
+    }
+  }
+}
+
 // The waits of a transfer whose peer does nothing: it is posted, not done, and can be given up.
 // Sixteen notifications fill the inbox of a peer that takes none; the next put with one waits.
 class StuckTransfer : public NearAndFarTest {

@@ -224,5 +224,49 @@ TEST(AdoptedMapping, LeaksNoDescriptor) {
   EXPECT_EQ(openFileCount().value(), before);
 }
 
+TEST(Touchable, MemoryWithItsRights) {
+  std::vector<std::byte> heap(10'000'000);
+  EXPECT_TRUE(checkTouchable(heap.data() + 1, heap.size() - 1, Touch::kWrite).isOk());
+  EXPECT_TRUE(checkTouchable(heap.data(), 0, Touch::kWrite).isOk());
+  const Mapped readable(4 * kPage, PROT_READ, kAnonymous);
+  EXPECT_TRUE(checkTouchable(readable.at(5), 3 * kPage, Touch::kRead).isOk());
+  Status status = checkTouchable(readable.at(5), 3 * kPage, Touch::kWrite);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("cannot be written (rights r--p)"), std::string::npos);
+  const Mapped hidden(kPage, PROT_NONE, kAnonymous);
+  status = checkTouchable(hidden.at(0), 1, Touch::kRead);
+  EXPECT_NE(status.message().find("cannot be read (rights ---p)"), std::string::npos);
+}
+
+TEST(Touchable, HolesAndRightsInTheMiddleAreFound) {
+  const Mapped mapping(8 * kPage, kReadWrite, kAnonymous);
+  ASSERT_EQ(::mprotect(mapping.at(2 * kPage), kPage, PROT_READ), 0);
+  EXPECT_TRUE(checkTouchable(mapping.at(0), 8 * kPage, Touch::kRead).isOk());
+  EXPECT_TRUE(checkTouchable(mapping.at(0), 2 * kPage, Touch::kWrite).isOk());
+  EXPECT_FALSE(checkTouchable(mapping.at(0), 2 * kPage + 1, Touch::kWrite).isOk());
+  ASSERT_EQ(::munmap(mapping.at(5 * kPage), kPage), 0);
+  EXPECT_TRUE(checkTouchable(mapping.at(0), 5 * kPage, Touch::kRead).isOk());
+  const Status status = checkTouchable(mapping.at(kPage - 1), 6 * kPage, Touch::kRead);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("is not mapped"), std::string::npos);
+}
+
+TEST(Touchable, WhatIsNoMemoryAtAll) {
+  EXPECT_FALSE(checkTouchable(reinterpret_cast<void*>(8), 1, Touch::kRead).isOk());
+  const Status wraps = checkTouchable(&wraps, ~size_t{0}, Touch::kRead);
+  EXPECT_NE(wraps.message().find("wraps around"), std::string::npos);
+  EXPECT_FALSE(checkTouchable(&wraps, size_t{1} << 50, Touch::kRead).isOk());
+}
+
+// There the processor would raise SIGBUS.
+TEST(Touchable, BehindTheEndOfAFile) {
+  const Fd file = makeMemfd(kPage);
+  const Mapped mapping(4 * kPage, kReadWrite, MAP_SHARED, file.get());
+  EXPECT_TRUE(checkTouchable(mapping.at(0), kPage, Touch::kWrite).isOk());
+  const Status status = checkTouchable(mapping.at(0), kPage + 1, Touch::kRead);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("behind the end of its file"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace peerlane
