@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "peerlane/channel/message_format.h"
+
 namespace peerlane {
 
 // Ahead of the chunks of a message, as a message of its own. Byte map, little endian.
@@ -17,8 +19,10 @@ struct BounceHeader {
   uint64_t number = 0;  // of the message in its direction, from 0
   uint64_t bytes = 0;   // of the message
   uint64_t chunkBytes = 0;
+  Part part{};
+  uint32_t reserved = 0;
 };
-static_assert(sizeof(BounceHeader) == 24 && offsetof(BounceHeader, chunkBytes) == 16);
+static_assert(sizeof(BounceHeader) == 32 && offsetof(BounceHeader, part) == 24);
 
 // What a side says of itself when two ranks meet. Pairs are staged where both have rings and at
 // least one has no link between the GPUs.

@@ -203,6 +203,15 @@ bool BounceLane::heard(BounceMessage& message) {
          /*tellPeer=*/true);
     return false;
   }
+  // The messages behind it would meet others than those they are for, and some may have.
+  if (header.part != message.part) {
+    fail(Status(Code::kSizeMismatch,
+                nameOfMessage(message) + " belongs to a message of " +
+                    std::to_string(message.part.pieces()) + " pieces, and what was sent has " +
+                    std::to_string(header.part.pieces())),
+         /*tellPeer=*/true);
+    return false;
+  }
   message.isHeard = true;
   if (header.bytes != message.bytes)
     endMessage(message,

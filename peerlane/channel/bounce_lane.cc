@@ -95,7 +95,8 @@ void BounceLane::claim(BounceMessage& message) {
     chunk.position = ringOf(message.isSend).claim(chunk.bytes);
     offset += chunk.bytes;
   }
-  if (message.isSend) message.header = {message.number, message.bytes, message.cut.chunkBytes};
+  if (message.isSend)
+    message.header = {message.number, message.bytes, message.cut.chunkBytes, message.part};
 }
 
 std::byte* BounceLane::placeOf(const BounceMessage& message, const BounceMessage::Chunk& chunk) {

@@ -12,7 +12,8 @@
 //
 // Both directions go in the order of posting, whatever the streams do meanwhile: a message whose
 // stream has not come to it holds up the later ones of its direction. A message that is cancelled,
-// or not met in time, ends the lane, as with DeviceLane; lengths that differ end the message alone.
+// or not met in time, ends the lane, as with DeviceLane, and so does a message in another number of
+// pieces; lengths that differ end the message alone.
 // Thread-safe.
 #pragma once
 

@@ -35,6 +35,7 @@ struct BounceMessage {
   std::shared_ptr<RegionRecord> region;  // its gate is held by the post
   uint64_t offset = 0;
   uint64_t bytes = 0;
+  Part part{};
   BounceCut cut;
   uint64_t number = 0;
   std::vector<Chunk> chunks;

@@ -90,6 +90,7 @@ BouncePost::BouncePost(std::shared_ptr<void> owner, std::span<const BouncedMessa
     message->region = wanted.region;
     message->offset = wanted.offset;
     message->bytes = wanted.bytes;
+    message->part = wanted.part;
     parts_.push_back({wanted.lane, std::move(message)});
     lanes_.push_back(wanted.lane);
   }

@@ -21,6 +21,7 @@ struct BouncedMessage {
   std::shared_ptr<RegionRecord> region;
   uint64_t offset = 0;
   uint64_t bytes = 0;
+  Part part{};
 };
 
 // Posts all of them, or on an error nothing. `owner`, and with it their lanes, lives as long as

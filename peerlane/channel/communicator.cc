@@ -2,6 +2,7 @@
 #include "peerlane/channel/communicator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "peerlane/channel/communicator_core.h"
 
@@ -216,9 +217,23 @@ Communicator::Group& Communicator::Group::addList(Rank rank, bool isSend,
   return *this;
 }
 
+Communicator::Group& Communicator::Group::asOneMessage() {
+  isOne_ = true;
+  return *this;
+}
+
 Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
   std::vector<Message> messages = std::move(messages_);
   messages_.clear();
+  const bool isOne = std::exchange(isOne_, false);
+  const auto isOfOne = [&](const Message& message) {
+    return !message.isList && message.rank == messages.front().rank &&
+           message.isSend == messages.front().isSend;
+  };
+  if (isOne && (messages.size() > UINT16_MAX ||
+                !std::all_of(messages.begin(), messages.end(), isOfOne)))
+    return invalid(
+        "a group as one message has pieces to, or from, one rank, at most 65535, and no lists");
   for (Message& message : messages)
     for (size_t i = 0; i < message.pieces.size(); ++i)
       message.pieces[i].region = &message.regions[i];
@@ -233,6 +248,9 @@ Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
                       .bytes = message.bytes,
                       .isList = message.isList,
                       .pieces = message.pieces});
+  if (isOne && wanted.size() > 1)
+    for (size_t i = 0; i < wanted.size(); ++i)
+      wanted[i].part = {static_cast<uint16_t>(i), static_cast<uint16_t>(wanted.size())};
   return core_->post(wanted, options);
 }
 

@@ -171,8 +171,11 @@ class Communicator {
   // kSizeMismatch, nothing is written, and the next messages are not disturbed. All regions of a
   // receive grant remote write, and its pieces do not overlap. Else the rules are those of messages
   // on streams (MessageOptions::deviceStream), also in graphs; a communicator of kGet posts lists
-  // by put, too, but its prepare() is for gets. Without a device stream it is what sendBatch and
-  // recvBatch do: a message per piece.
+  // by put, too, but its prepare() is for gets. Without a device stream, and where messages on
+  // streams are staged, each piece is a message with a number; lists and other messages meet in the
+  // order of posting, and pieces whose sizes agree are written though others do not. Another number
+  // of pieces ends both lists, and the next messages are not disturbed; where they are staged it
+  // ends this communicator's messages on streams.
   // Errors: as those, and kInvalidArgument (more than 4096 pieces; on streams: received into more
   // than 256 regions), kNotSupported (on streams: a protocol other than kAuto and kPut is named).
   Result<Transfer> sendList(Rank to, std::span<const MessageBlock> pieces,
@@ -197,6 +200,9 @@ class Communicator {
     Group& recv(Rank from, std::span<std::byte> bytes);
     Group& sendList(Rank to, std::span<const MessageBlock> pieces);
     Group& recvList(Rank from, std::span<const MessageBlock> pieces);
+    // What the group has, all of it to or all of it from one rank and no lists, is one message in
+    // pieces, as a list is; at most 65535.
+    Group& asOneMessage();
     // Posts everything or, on an error, nothing. The group is empty afterwards. Thread: one at a
     // time per group.
     Result<Transfer> post(const MessageOptions& options = {});
@@ -220,6 +226,7 @@ class Communicator {
     explicit Group(std::shared_ptr<CommunicatorCore> core) : core_(std::move(core)) {}
     std::shared_ptr<CommunicatorCore> core_;
     std::vector<Message> messages_;
+    bool isOne_ = false;
   };
   // Lifetime: as the communicator.
   Group group();

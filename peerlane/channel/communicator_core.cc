@@ -67,12 +67,16 @@ std::vector<CommunicatorCore::Wanted> pieceByPiece(
       all.push_back(wanted);
       continue;
     }
-    for (const MessageBlock& piece : wanted.pieces)
+    Part part{.count = static_cast<uint16_t>(wanted.pieces.size())};
+    for (const MessageBlock& piece : wanted.pieces) {
       all.push_back({.rank = wanted.rank,
                      .isSend = wanted.isSend,
                      .region = piece.region == nullptr ? &kNone : piece.region,
                      .offset = piece.offset,
-                     .bytes = piece.bytes});
+                     .bytes = piece.bytes,
+                     .part = part.count == 1 ? Part() : part});
+      ++part.index;
+    }
   }
   return all;
 }
@@ -139,6 +143,7 @@ Status CommunicatorCore::addItem(MessageBatch& batch, const Wanted& wanted, cons
                                  Protocol protocol) {
   MessageItem item;
   item.bytes = wanted.bytes;
+  item.part = wanted.part;
   item.address = wanted.address;
   if (wanted.region != nullptr) {
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, *wanted.region, wanted.offset, wanted.bytes));

@@ -33,6 +33,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     uint64_t offset = 0;
     std::byte* address = nullptr;
     uint64_t bytes = 0;
+    Part part{};
     // One message in these pieces, instead of all of the above but rank and direction.
     bool isList = false;
     std::span<const MessageBlock> pieces{};

@@ -28,6 +28,7 @@ struct MessageItem {
   const RegionRecord* region = nullptr;
   MessageKind kind = MessageKind::kEager;  // sends: the protocol
   bool mayStage = false;                   // sends: the ring may replace it
+  Part part{};
 };
 
 class MessageBatch final : public Pending {

@@ -28,12 +28,23 @@ enum class MessageKind : uint8_t {
   kVoid = 5,   // cancelled before it was sent: the receive with its number ends with kCancelled
 };
 
+// A message in several pieces has an envelope for each: which one of how many. A message of one has
+// 0 of 0.
+struct Part {
+  uint16_t index = 0;
+  uint16_t count = 0;
+  bool operator==(const Part&) const = default;
+  bool canBe() const { return count == 0 ? index == 0 : index < count; }
+  uint64_t pieces() const { return count == 0 ? 1 : count; }
+};
+
 // Behind the sequence word of an inbox slot. Byte map, little endian.
 struct Envelope {
   MessageKind kind = MessageKind::kVoid;
   uint8_t mayStage = 0;  // 1: the ring may be used where the memory cannot be reached
   Access access = Access::kLocal;
-  uint8_t reserved[5] = {};
+  uint8_t ordinal = 0;  // messages before this one, of however many pieces, modulo 256
+  Part part{};
   uint64_t bytes = 0;       // of the message
   uint64_t number = 0;      // of the message, from 0
   uint64_t allocation = 0;  // kGet: the region where the payload lies, and where in it
@@ -41,7 +52,8 @@ struct Envelope {
   uint64_t regionBytes = 0;
   uint64_t offset = 0;
 };
-static_assert(sizeof(Envelope) == kEnvelopeBytes && offsetof(Envelope, bytes) == 8);
+static_assert(sizeof(Envelope) == kEnvelopeBytes && offsetof(Envelope, part) == 4 &&
+              offsetof(Envelope, bytes) == 8);
 
 enum class Verdict : uint8_t {
   kAccepted = 1,  // eager, get: the receiver has it; put: it may be written to the named place
@@ -54,7 +66,7 @@ struct Answer {
   Verdict verdict = Verdict::kRefused;
   Code code = Code::kOk;
   Access access = Access::kLocal;
-  uint8_t reserved = 0;
+  uint8_t otherPieces = 0;  // 1, kSizeMismatch: there are more pieces at one side than at the other
   uint32_t chunkBytes = 0;
   uint64_t bytes = 0;       // that the receiver has room for
   uint64_t number = 0;      // of the message

@@ -33,7 +33,7 @@ void LaneEnd::post(const std::shared_ptr<MessageBatch>& batch, size_t first, siz
     refused = failure_;
     if (refused.isOk()) {
       open_.fetch_add(static_cast<uint32_t>(count), std::memory_order_acq_rel);
-      incoming_.push_back({batch, first, first + count});
+      incoming_.push_back({.batch = batch, .next = first, .end = first + count});
       hasIncoming_.store(true, std::memory_order_release);
     }
   }
@@ -130,18 +130,22 @@ void LaneEnd::takeIncoming() {
 void LaneEnd::dropCancelled() {
   if (!cancelled_.exchange(false, std::memory_order_acq_rel)) return;
   for (Posting& posting : queue_) {
-    if (!posting.batch || !posting.batch->cancelled()) continue;
+    if (posting.isCancelled || !posting.batch->cancelled()) continue;
     const Status status(Code::kCancelled, "cancelled before it began");
-    const auto batch = std::move(posting.batch);
-    for (size_t i = posting.next; i < posting.end; ++i) batch->itemEnded(status);
+    posting.isCancelled = true;
+    for (size_t i = posting.next; i < posting.end; ++i) posting.batch->itemEnded(status);
   }
 }
 
 bool LaneEnd::next(Posted& item) {
   if (queue_.empty()) return false;
   Posting& front = queue_.front();
-  item.batch = front.batch;
+  const MessageItem& wanted = front.batch->item(front.next);
+  item.batch = front.isCancelled ? nullptr : front.batch;
   item.index = front.next++;
+  item.part = wanted.part;
+  item.ordinal = ordinal_;
+  if (item.part.index + 1u >= item.part.count) ++ordinal_;
   if (front.next == front.end) queue_.pop_front();
   return true;
 }
@@ -151,7 +155,7 @@ void LaneEnd::endQueue() {
     const Posting posting = std::move(queue_.front());
     queue_.pop_front();
     closed(static_cast<uint32_t>(posting.end - posting.next));
-    if (!posting.batch) continue;
+    if (posting.isCancelled) continue;
     for (size_t i = posting.next; i < posting.end; ++i) posting.batch->itemEnded(reason_);
   }
 }

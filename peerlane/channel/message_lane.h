@@ -89,6 +89,8 @@ class LaneEnd {
   struct Posted {
     std::shared_ptr<MessageBatch> batch;  // null: already ended (cancelled)
     size_t index = 0;
+    Part part{};
+    uint8_t ordinal = 0;  // as in Envelope
   };
 
   // One look at everything. Runner only, as all below.
@@ -117,6 +119,7 @@ class LaneEnd {
     std::shared_ptr<MessageBatch> batch;
     size_t next = 0;
     size_t end = 0;
+    bool isCancelled = false;  // what is left of it has ended
   };
   bool run(uint64_t budgetBytes);
   bool runOnce(uint64_t budgetBytes);
@@ -145,6 +148,7 @@ class LaneEnd {
   std::deque<Posting> queue_;
   Status reason_;  // a copy of failure_, once it is set
   bool inArea_ = false;
+  uint8_t ordinal_ = 0;    // of the next message in the queue
   bool draining_ = false;  // abandon() was asked, and something was under way
   bool hungry_ = false;
 };

@@ -24,20 +24,94 @@ std::string LaneReceiver::nameOf(const Entry& entry) const {
   return "receive " + std::to_string(entry.number) + " from rank " + std::to_string(ground_.rank);
 }
 
+bool LaneReceiver::nextReceive(Posted& posted) {
+  if (receives_.empty()) return next(posted);
+  posted = std::move(receives_.front());
+  receives_.pop_front();
+  return true;
+}
+
 void LaneReceiver::admit() {
   while (next_ < head_ + kSlots) {
+    // It has met its message while those before it got other numbers.
+    if (next_ < end_ && isMet(entryOf(next_))) {
+      ++next_;
+      continue;
+    }
     Posted posted;
-    if (!next(posted)) return;
+    const bool isLeftOver = next_ < leftOverUntil_;
+    if (isLeftOver)
+      opened();
+    else if (!nextReceive(posted))
+      return;
     Entry& entry = entryOf(next_);
     entry.number = next_++;
+    end_ = std::max(end_, next_);
     entry.posted = true;
+    entry.isLeftOver = isLeftOver;
     entry.wanted = std::move(posted);
+    if (entry.phase == Phase::kWaiting || (!fits(entry) && realign(entry))) continue;
     if (entry.phase != Phase::kDone) continue;
     // The sender withdrew it before.
     if (entry.wanted.batch) entry.wanted.batch->itemEnded(entry.outcome);
     entry.wanted = {};
     closed();
   }
+}
+
+// Of an entry whose envelope was read.
+bool LaneReceiver::fits(const Entry& entry) const {
+  const Envelope& envelope = entry.run->envelope;
+  return !entry.posted || entry.isLeftOver ||
+         (envelope.ordinal == entry.wanted.ordinal && envelope.part == entry.wanted.part);
+}
+
+// The message has more or fewer pieces than its receive, or one before it has. False: that one will
+// tell, or the lane is broken.
+bool LaneReceiver::realign(Entry& entry) {
+  const Part sent = entry.run->envelope.part;
+  const Part wanted = entry.wanted.part;
+  const uint64_t first = entry.number - sent.index;
+  const Status why(Code::kSizeMismatch,
+                   nameOf(entry) + " belongs to a message of " + std::to_string(wanted.pieces()) +
+                       " pieces, and what was sent has " + std::to_string(sent.pieces()));
+  const auto corrupt = [this] {
+    breakLane(Status(Code::kCorrupt, "rank " + std::to_string(ground_.rank) +
+                                         " numbers the pieces of a message as they cannot be"));
+    return false;
+  };
+  if (entry.run->envelope.ordinal != entry.wanted.ordinal || sent.index != wanted.index) {
+    for (uint64_t number = head_; number < entry.number; ++number)
+      if (!isMet(entryOf(number))) return false;
+    return corrupt();
+  }
+  if (first < head_) return corrupt();
+  std::deque<Posted> all;
+  for (uint64_t number = first; number < end_; ++number) {
+    Entry& each = entryOf(number);
+    if (!each.posted) continue;
+    if (number != entry.number && isMet(each)) {
+      if (number < first + sent.pieces()) return corrupt();
+      continue;  // by its own, for its ordinal said so
+    }
+    all.push_back(std::move(each.wanted));
+    each.wanted = {};
+    each.posted = each.isLeftOver = false;
+  }
+  Posted more;
+  while (all.size() < wanted.pieces() && nextReceive(more)) all.push_back(std::move(more));
+  for (uint64_t i = 0; i < wanted.pieces() && !all.empty(); ++i) {
+    const auto batch = std::move(all.front().batch);
+    all.pop_front();
+    closed();
+    if (batch) batch->itemEnded(why);
+  }
+  receives_.insert(receives_.begin(), std::make_move_iterator(all.begin()),
+                   std::make_move_iterator(all.end()));
+  next_ = first;
+  leftOverUntil_ = first + sent.pieces();
+  again_ = true;
+  return true;
 }
 
 void LaneReceiver::handle(const LaneNote& note) {
@@ -85,10 +159,11 @@ bool LaneReceiver::step(uint64_t budgetBytes) {
     while (head_ < next_ && entryOf(head_).phase == Phase::kDone) {
       Entry& entry = entryOf(head_++);
       entry.phase = Phase::kWaiting;
-      entry.posted = false;
+      entry.posted = entry.isLeftOver = false;
       entry.outcome = Status::ok();
     }
-    if (head_ != before && queued()) again_ = true;
+    const bool hasMore = queued() || !receives_.empty() || next_ < leftOverUntil_;
+    if (head_ != before && hasMore) again_ = true;
   } while (again_ && budget > 0 && failure().isOk());
   if (again_) setHungry();
   shelf_.sweep();
@@ -97,8 +172,8 @@ bool LaneReceiver::step(uint64_t budgetBytes) {
 
 bool LaneReceiver::lookAll(uint64_t& budget) {
   bool moved = false;
-  for (uint64_t number = head_; number < next_ && failure().isOk(); ++number)
-    moved |= look(entryOf(number), budget);
+  for (uint64_t number = head_; number < end_ && failure().isOk(); ++number)
+    if (entryOf(number).posted) moved |= look(entryOf(number), budget);
   // Messages that nobody has posted a receive for, and that their sender wants back.
   if (withdrawn_.empty()) return moved;
   while (!withdrawn_.empty() && *withdrawn_.begin() < head_) {
@@ -107,9 +182,9 @@ bool LaneReceiver::lookAll(uint64_t& budget) {
   }
   const std::vector<uint64_t> numbers(withdrawn_.begin(), withdrawn_.end());  // look() erases
   for (const uint64_t number : numbers) {
-    if (number < next_ || !failure().isOk()) continue;
     if (number >= head_ + kSlots) break;
     Entry& entry = entryOf(number);
+    if (entry.posted || !failure().isOk()) continue;
     entry.number = number;
     moved |= look(entry, budget);
   }
@@ -131,7 +206,8 @@ bool LaneReceiver::readEnvelope(Entry& entry) {
   if (!entry.run) entry.run = std::make_unique<MessageRun>(*ground_.peer);
   std::memcpy(&entry.run->envelope, slot + kSequenceBytes, sizeof(Envelope));
   const Envelope& envelope = entry.run->envelope;
-  const bool sane = envelope.number == entry.number && envelope.kind >= MessageKind::kEager &&
+  const bool sane = envelope.number == entry.number && envelope.part.canBe() &&
+                    envelope.part.index <= envelope.number && envelope.kind >= MessageKind::kEager &&
                     envelope.kind <= MessageKind::kVoid &&
                     (envelope.kind != MessageKind::kEager || envelope.bytes <= ground_.eagerBytes);
   if (!sane)
@@ -149,13 +225,15 @@ bool LaneReceiver::look(Entry& entry, uint64_t& budget) {
     case Phase::kWaiting:
       if (batch != nullptr && batch->cancelled()) {
         batch->itemEnded(Status(Code::kCancelled, nameOf(entry) + " was cancelled"));
-        entry.wanted = {};
+        entry.wanted.batch = nullptr;
+        batch = nullptr;
         moved = true;
-      } else if (batch != nullptr && batch->held() && withdrawn_.count(entry.number) == 0) {
-        return false;
       }
       if (!arrived(entry)) return moved;
-      if (readEnvelope(entry)) judge(entry);
+      if (!readEnvelope(entry)) return true;
+      if (!fits(entry)) return realign(entry) || !failure().isOk();
+      if (batch != nullptr && batch->held() && withdrawn_.count(entry.number) == 0) return moved;
+      judge(entry);
       return true;
     case Phase::kReaching:
       if (batch->cancelled())
@@ -185,6 +263,8 @@ bool LaneReceiver::look(Entry& entry, uint64_t& budget) {
 void LaneReceiver::judge(Entry& entry) {
   const Envelope& envelope = entry.run->envelope;
   const bool isVoid = envelope.kind == MessageKind::kVoid;
+  if (entry.isLeftOver)
+    return refuse(entry, Status(Code::kSizeMismatch, "a piece for which there is no receive"));
   if (!entry.wanted.batch || isVoid || withdrawn_.count(entry.number) != 0)
     return refuse(entry, Status(Code::kCancelled,
                                 nameOf(entry) + " was cancelled" +
@@ -309,6 +389,7 @@ void LaneReceiver::refuse(Entry& entry, const Status& why) {
   entry.outcome = why;
   entry.run->answer = {};
   entry.run->answer.code = why.code();
+  entry.run->answer.otherPieces = entry.isLeftOver ? 1 : 0;
   entry.run->targets[kReceiverBuffer] = {};
   start(entry, programs->eager, Verdict::kRefused, Phase::kRefusing);
 }
@@ -403,7 +484,7 @@ void LaneReceiver::takeRest() {
   bool hungry = false;
   do {
     again_ = false;
-    for (uint64_t number = head_; number < next_; ++number) {
+    for (uint64_t number = head_; number < end_; ++number) {
       Entry& entry = entryOf(number);
       uint64_t budget = kSliceBytes;
       const bool isAnswered = entry.phase == Phase::kLanding || entry.phase == Phase::kAgreeing;
@@ -424,6 +505,10 @@ bool LaneReceiver::holdsPayload(const Entry& entry) const {
 
 bool LaneReceiver::abandon() {
   if (failure().code() != Code::kCorrupt) takeRest();
+  for (; !receives_.empty(); receives_.pop_front()) {
+    closed();
+    if (const auto& batch = receives_.front().batch) batch->itemEnded(failure());
+  }
   bool all = staged_.abandon(failure().code());
   for (Entry& entry : window_) {
     if (entry.phase == Phase::kCopying || entry.phase == Phase::kLanding ||

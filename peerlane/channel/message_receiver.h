@@ -7,9 +7,14 @@
 //
 // A cancelled receive ends at once where nothing was begun; its number stays taken, and the message
 // with that number is refused when it comes.
+//
+// A message in pieces takes a number for each. Where the sender's has another number of pieces than
+// the receiver's, all of both ends, and the receives behind get new numbers: those of the messages
+// behind.
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <set>
 
@@ -52,6 +57,7 @@ class LaneReceiver final : public LaneEnd {
     Phase phase = Phase::kWaiting;
     uint64_t number = 0;
     bool posted = false;  // a receive took this number
+    bool isLeftOver = false;  // its message has more pieces than its receive had: there is none
     Posted wanted;        // without a batch: it has ended already
     Status outcome;       // of a message that ended before it was posted, or when it is refused
     uint64_t firstChunk = 0;
@@ -63,6 +69,11 @@ class LaneReceiver final : public LaneEnd {
     return entry.wanted.batch->item(entry.wanted.index);
   }
   void admit();
+  bool nextReceive(Posted& posted);
+  // A message has come to its receive, or was refused for want of one.
+  static bool isMet(const Entry& entry) { return entry.posted && entry.phase != Phase::kWaiting; }
+  bool fits(const Entry& entry) const;
+  bool realign(Entry& entry);
   bool lookAll(uint64_t& budget);
   bool look(Entry& entry, uint64_t& budget);
   bool arrived(const Entry& entry) const;
@@ -90,6 +101,9 @@ class LaneReceiver final : public LaneEnd {
   std::array<Entry, kSlots> window_;
   uint64_t head_ = 0;             // oldest number that is not done
   uint64_t next_ = 0;             // the number of the next receive
+  uint64_t end_ = 0;              // no number from here on was ever a receive's
+  std::deque<Posted> receives_;   // go before the queue: their numbers were taken back
+  uint64_t leftOverUntil_ = 0;    // messages below that have no receive, if no receive has them
   std::set<uint64_t> withdrawn_;  // messages that their sender wants refused
   ImportShelf shelf_;
   StagedFlow staged_;

@@ -55,6 +55,8 @@ void LaneSender::begin(Entry& entry) {
   if (programs == nullptr) return;
   run.envelope = {};
   run.envelope.number = entry.number;
+  run.envelope.part = entry.posted.part;
+  run.envelope.ordinal = entry.posted.ordinal;
   run.targets[kSenderEnvelope] = run.envelopeTarget();
   run.targets[kSenderAnswer] = run.answerTarget();
   run.targets[kSenderPayload] = {};
@@ -115,7 +117,7 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
     case Phase::kHeld:
       if (entry.posted.batch && entry.posted.batch->cancelled()) {
         entry.posted.batch->itemEnded(Status(Code::kCancelled, "cancelled before it began"));
-        entry.posted = {};
+        entry.posted.batch = nullptr;
       }
       if (entry.posted.batch && entry.posted.batch->held()) return false;
       begin(entry);
@@ -177,7 +179,11 @@ void LaneSender::conclude(Entry& entry) {
   if (answer.verdict == Verdict::kStaged && entry.posted.batch) return beginStaging(entry);
   if (answer.verdict == Verdict::kAccepted) return end(entry, Status::ok());
   std::string why = messageName(entry.number, ground_.rank) + " was refused";
-  if (answer.code == Code::kSizeMismatch && entry.posted.batch)
+  if (answer.code == Code::kSizeMismatch && answer.otherPieces != 0)
+    why = messageName(entry.number, ground_.rank) + " belongs to a message of " +
+          std::to_string(entry.posted.part.pieces()) +
+          " pieces, and its receive has another number of them";
+  else if (answer.code == Code::kSizeMismatch && entry.posted.batch)
     why = messageName(entry.number, ground_.rank) + " has " + std::to_string(itemOf(entry).bytes) +
           " bytes, its receive " + std::to_string(answer.bytes);
   else if (answer.code == Code::kCancelled)

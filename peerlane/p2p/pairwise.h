@@ -120,7 +120,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
                               const OperationStream& stream);
   void posted(const Transfer& transfer, const OperationStream& stream);
   bool isWithin(const Region& region, const LocalPiece& piece) const;
-  Status checkMemory(const LocalPiece& piece, Touch touch);
+  Status checkOnHost(const LocalPiece& piece, bool isSend);
 
   const std::shared_ptr<Context> context_;
   const Peer peer_;

@@ -15,6 +15,8 @@ namespace {
 
 // Of one list message (Communicator::sendList).
 constexpr size_t kMostPieces = 4096;
+// Of one message on a host stream (Communicator::Group::asOneMessage).
+constexpr size_t kMostHostPieces = 65535;
 // Where messages are staged: of one message, the same at both sides, whatever they have for
 // staging.
 constexpr uint64_t kMostStagedBytes = 8 << 20;
@@ -66,12 +68,22 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     return Status(Code::kNotSupported,
                   "this communicator was made for put and get alone (enableTwoSidedBuffer is false "
                   "at one side)");
-  if (!stream.device) {
+  if (!stream.device)
+    for (const LocalPiece& piece : pieces) PEERLANE_RETURN_IF_ERROR(checkOnHost(piece, isSend));
+  if (!stream.device && pieces.size() <= kMostHostPieces) {
     PEERLANE_ASSIGN(const Transfer transfer, postOnHost(isSend, pieces, stream));
     posted(transfer, stream);
     return Status::ok();
   }
   const std::lock_guard lock(isSend ? sendMutex_ : recvMutex_);
+  if (!stream.device) {
+    for (; !pieces.empty(); pieces = pieces.subspan(std::min(pieces.size(), kMostHostPieces))) {
+      const auto part = pieces.first(std::min(pieces.size(), kMostHostPieces));
+      PEERLANE_ASSIGN(const Transfer transfer, postOnHost(isSend, part, stream));
+      posted(transfer, stream);
+    }
+    return Status::ok();
+  }
   // Before anything is posted: what is wrong with the last piece ends all of it.
   for (const LocalPiece& piece : pieces)
     PEERLANE_RETURN_IF_ERROR(
@@ -98,14 +110,6 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
   const Rank other = isRoot_ ? 1 : 0;
   MessageOptions options;
   options.stream = stream.host->stream.get();
-  if (hasGpu())
-    for (const LocalPiece& piece : pieces)
-      if (const auto gpu = cuda::gpuOf(piece.address))
-        return Status(Code::kInvalidArgument,
-                      "memory of cuda:" + std::to_string(*gpu) +
-                          " on a host stream; messages of a GPU go on a stream of CUDA");
-  for (const LocalPiece& piece : pieces)
-    PEERLANE_RETURN_IF_ERROR(checkMemory(piece, isSend ? Touch::kRead : Touch::kWrite));
   // What is registered the other side may map. The rest it reads by its address, or through a ring.
   std::optional<Region> region;
   const auto find = [&](const LocalPiece& piece) {
@@ -136,12 +140,17 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
       isSend ? group.send(other, std::span<const std::byte>(bytes)) : group.recv(other, bytes);
     }
   }
-  return group.post(options);
+  return group.asOneMessage().post(options);
 }
 
 // A wrong address would end the process wherever the bytes are copied, also in another thread. That
 // memory which was there is unmapped later nobody notices.
-Status Pairwise::checkMemory(const LocalPiece& piece, Touch touch) {
+Status Pairwise::checkOnHost(const LocalPiece& piece, bool isSend) {
+  const Touch touch = isSend ? Touch::kRead : Touch::kWrite;
+  if (const auto gpu = hasGpu() ? cuda::gpuOf(piece.address) : std::nullopt)
+    return Status(Code::kInvalidArgument,
+                  "memory of cuda:" + std::to_string(*gpu) +
+                      " on a host stream; messages of a GPU go on a stream of CUDA");
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xc2b2ae3d27d4eb4f;
   const uint64_t address = reinterpret_cast<uint64_t>(piece.address);
   uint64_t hash = (address * kOdd) ^ ((piece.bytes * 2 + (touch == Touch::kWrite ? 1 : 0)) * kOther);

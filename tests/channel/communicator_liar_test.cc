@@ -138,6 +138,40 @@ TEST_F(CommunicatorLiarTest, AnEnvelopeOfNoKind) {
   expectBroken(received);
 }
 
+TEST_F(CommunicatorLiarTest, APieceOfNone) {
+  const auto received = honest_->recv(1, memory_.region(), 0, 100);
+  Envelope envelope = honestEnvelope();
+  envelope.part = {1, 0};
+  liar_.write(0, envelope);
+  expectBroken(received);
+}
+
+TEST_F(CommunicatorLiarTest, APieceBeyondItsMessage) {
+  const auto received = honest_->recv(1, memory_.region(), 0, 100);
+  Envelope envelope = honestEnvelope();
+  envelope.part = {2, 2};
+  liar_.write(0, envelope);
+  expectBroken(received);
+}
+
+TEST_F(CommunicatorLiarTest, APieceWithoutThoseBefore) {
+  const auto received = honest_->recv(1, memory_.region(), 0, 100);
+  Envelope envelope = honestEnvelope();
+  envelope.part = {1, 3};
+  liar_.write(0, envelope);
+  expectBroken(received);
+}
+
+// All of them would come, and be refused.
+TEST_F(CommunicatorLiarTest, VeryManyPieces) {
+  const auto received = honest_->recv(1, memory_.region(), 0, 100);
+  Envelope envelope = honestEnvelope();
+  envelope.part = {0, 65535};
+  liar_.write(0, envelope);
+  EXPECT_EQ(endOf(received), Code::kSizeMismatch);
+  EXPECT_TRUE(memory_.isAsExpected());
+}
+
 TEST_F(CommunicatorLiarTest, AnEagerMessageThatDoesNotFit) {
   const auto received = honest_->recv(1, memory_.region(), 0, 8192);
   Envelope envelope = honestEnvelope();

@@ -79,6 +79,8 @@ TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
   const Envelope envelope{.kind = MessageKind::kGet,
                           .mayStage = 1,
                           .access = Access::kRemoteRead,
+                          .ordinal = 9,
+                          .part = {.index = 2, .count = 0x0405},
                           .bytes = 0x0102,
                           .number = 3,
                           .allocation = 4,
@@ -86,7 +88,7 @@ TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
                           .regionBytes = 6,
                           .offset = 7};
   EXPECT_EQ(encodeHex(std::as_bytes(std::span(&envelope, 1))),
-            "0201010000000000"
+            "0201010902000504"
             "0201000000000000"
             "0300000000000000"
             "0400000000000000"
@@ -96,6 +98,7 @@ TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
   const Answer answer{.verdict = Verdict::kStaged,
                       .code = Code::kOk,
                       .access = Access::kRemoteReadWrite,
+                      .otherPieces = 1,
                       .chunkBytes = 0x20000,
                       .bytes = 1,
                       .number = 2,
@@ -104,7 +107,7 @@ TEST(MessageFormat, GoldenEnvelopeAndAnswer) {
                       .regionBytes = 5,
                       .position = 6};
   EXPECT_EQ(encodeHex(std::as_bytes(std::span(&answer, 1))),
-            "0200030000000200"
+            "0200030100000200"
             "0100000000000000"
             "0200000000000000"
             "0300000000000000"
