@@ -205,10 +205,10 @@ bool BounceLane::heard(BounceMessage& message) {
   }
   // The messages behind it would meet others than those they are for, and some may have.
   if (header.part != message.part) {
-    fail(Status(Code::kSizeMismatch,
-                nameOfMessage(message) + " belongs to a message of " +
-                    std::to_string(message.part.pieces()) + " pieces, and what was sent has " +
-                    std::to_string(header.part.pieces())),
+    fail(Status(Code::kSizeMismatch, nameOfMessage(message) + " belongs to a message of " +
+                                         std::to_string(message.part.pieces()) +
+                                         " pieces, and what was sent has " +
+                                         std::to_string(header.part.pieces())),
          /*tellPeer=*/true);
     return false;
   }

@@ -230,8 +230,8 @@ Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
     return !message.isList && message.rank == messages.front().rank &&
            message.isSend == messages.front().isSend;
   };
-  if (isOne && (messages.size() > UINT16_MAX ||
-                !std::all_of(messages.begin(), messages.end(), isOfOne)))
+  if (isOne &&
+      (messages.size() > UINT16_MAX || !std::all_of(messages.begin(), messages.end(), isOfOne)))
     return invalid(
         "a group as one message has pieces to, or from, one rank, at most 65535, and no lists");
   for (Message& message : messages)

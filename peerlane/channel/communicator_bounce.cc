@@ -151,9 +151,8 @@ Result<Transfer> CommunicatorCore::postStaged(std::span<const Wanted> messages,
     PEERLANE_RETURN_IF_ERROR(pair->bounce->health());
     PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, streamMemory(wanted));
     PEERLANE_RETURN_IF_ERROR(isByGet(wanted, protocol).status());
-    bounced.push_back(
-        {pair->bounce.get(), wanted.isSend, std::move(record), wanted.offset, wanted.bytes,
-         wanted.part});
+    bounced.push_back({pair->bounce.get(), wanted.isSend, std::move(record), wanted.offset,
+                       wanted.bytes, wanted.part});
   }
   return postBounced(shared_from_this(), bounced, *executor, options.deviceStream, options.timeout);
 }

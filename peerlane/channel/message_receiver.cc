@@ -207,8 +207,8 @@ bool LaneReceiver::readEnvelope(Entry& entry) {
   std::memcpy(&entry.run->envelope, slot + kSequenceBytes, sizeof(Envelope));
   const Envelope& envelope = entry.run->envelope;
   const bool sane = envelope.number == entry.number && envelope.part.canBe() &&
-                    envelope.part.index <= envelope.number && envelope.kind >= MessageKind::kEager &&
-                    envelope.kind <= MessageKind::kVoid &&
+                    envelope.part.index <= envelope.number &&
+                    envelope.kind >= MessageKind::kEager && envelope.kind <= MessageKind::kVoid &&
                     (envelope.kind != MessageKind::kEager || envelope.bytes <= ground_.eagerBytes);
   if (!sane)
     breakLane(Status(Code::kCorrupt,

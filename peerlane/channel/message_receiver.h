@@ -56,10 +56,10 @@ class LaneReceiver final : public LaneEnd {
   struct Entry {
     Phase phase = Phase::kWaiting;
     uint64_t number = 0;
-    bool posted = false;  // a receive took this number
+    bool posted = false;      // a receive took this number
     bool isLeftOver = false;  // its message has more pieces than its receive had: there is none
-    Posted wanted;        // without a batch: it has ended already
-    Status outcome;       // of a message that ended before it was posted, or when it is refused
+    Posted wanted;            // without a batch: it has ended already
+    Status outcome;           // of a message that ended before it was posted, or when it is refused
     uint64_t firstChunk = 0;
     std::unique_ptr<MessageRun> run;
   };

@@ -34,8 +34,8 @@ Program signalReceiver(uint32_t value);
 
 // Declares the payload's targets. For the protocols.
 void declarePayload(ProgramBuilder& program, const PutPayload& payload);
-// An op for the layout and one for what an agent moves: a plain copy where that is one segment, else
-// a list. The agent's is the last one, so that the CPU does not wait for it in between.
+// An op for the layout and one for what an agent moves: a plain copy where that is one segment,
+// else a list. The agent's is the last one, so that the CPU does not wait for it in between.
 void movePayload(ProgramBuilder& program, PutPayload payload);
 
 }  // namespace peerlane

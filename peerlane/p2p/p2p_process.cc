@@ -138,10 +138,11 @@ void P2pProcess::putBack(const std::string& ticket) {
   if (const auto found = roots_.find(ticket); found != roots_.end()) found->second->isTaken = false;
 }
 
-void P2pProcess::dropRoot(const std::string& ticket) {
+bool P2pProcess::dropRoot(const std::string& ticket) {
   std::shared_ptr<Root> gone;  // outlives the lock
   const std::lock_guard lock(rootMutex_);
   if (auto taken = roots_.extract(ticket); !taken.empty()) gone = std::move(taken.mapped());
+  return gone != nullptr;
 }
 
 bool P2pProcess::cancelRoot(const std::string& ticket) {

@@ -99,17 +99,27 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
                       "; choose the GPU (cudaSetDevice, and use it or call PrewarmHccp) before "
                       "P2PGetRootInfo");
   }
-  auto peer = root.invitation.accept(wishes.timeout);
-  if (!peer.isOk()) {
-    process.putBack(ticket);
-    return peer.status();
-  }
-  process.dropRoot(ticket);
-  auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, wishes, process.token(),
-                               process.segments());
-  if (!pair.isOk()) return pair.status();
-  made = std::move(*pair);
-  return Status::ok();
+  const auto deadline = Progress::deadlineIn(wishes.timeout);
+  Pairwise::Wishes left = wishes;
+  Status status;
+  do {
+    left.timeout =
+        std::max(deadline - Progress::Clock::now(), std::chrono::steady_clock::duration::zero());
+    auto peer = root.invitation.accept(left.timeout);
+    if (!peer.isOk()) {
+      process.putBack(ticket);
+      return peer.status();
+    }
+    auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, left, process.token(),
+                                 process.segments());
+    status = pair.status();
+    if (pair.isOk()) made = std::move(*pair);
+    // One whose patience ended just now may come once more.
+  } while (status.code() == Code::kTryAgain && root.invitation.reopen());
+  const bool wasThere = process.dropRoot(ticket);
+  if (wasThere || !status.isOk()) return status;
+  made.reset();
+  return Status(Code::kCancelled, "the root was cancelled");
 }
 
 Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
@@ -217,7 +227,7 @@ HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo) {
     P2pProcess& process = P2pProcess::instance();
     PEERLANE_ASSIGN(const std::string ticket, process.addRoot(cuda::currentGpu()));
     Status status = encodeRoot(ticket, rootInfo->internal);
-    if (!status.isOk()) process.dropRoot(ticket);
+    if (!status.isOk()) (void)process.dropRoot(ticket);
     return status;
   });
 }

@@ -31,6 +31,7 @@ std::vector<std::byte> PairNote::encode() const {
       else
         writer.string(std::string_view(why).substr(0, kMostWords), kMostWords);
       break;
+    case Type::kGaveUp: break;
   }
   PEERLANE_CHECK(writer.ok());
   return bytes;
@@ -68,6 +69,7 @@ Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
       if (reader.ok()) std::copy(reference.begin(), reference.end(), note.reference.begin());
       break;
     }
+    case Type::kGaveUp: break;
     default:
       return Status(Code::kCorrupt, "a note between communicators of type " +
                                         std::to_string(static_cast<int>(note.type)));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PairNote: what the two ends of a communicator tell each other over the control connection: who
-// they are, once, and how registered memory is reached, when it is asked for. Specified in
+// they are, once, or that they wait for the other no longer; and how registered memory is reached,
+// when it is asked for. Specified in
 // docs/wire.md. Plain value.
 #pragma once
 
@@ -21,7 +22,7 @@ namespace peerlane::p2p {
 inline constexpr uint32_t kPairChannel = 0xffff'fffdu;
 
 struct PairNote {
-  enum class Type : uint8_t { kHello = 1, kAsk = 2, kTell = 3 };
+  enum class Type : uint8_t { kHello = 1, kAsk = 2, kTell = 3, kGaveUp = 4 };
   static constexpr size_t kMostWords = 512;  // of `why`
 
   Type type = Type::kHello;

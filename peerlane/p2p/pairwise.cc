@@ -52,7 +52,10 @@ Result<std::shared_ptr<Pairwise>> Pairwise::create(std::shared_ptr<Context> cont
                                                    const ProcessToken& process, SegmentBook& book) {
   std::shared_ptr<Pairwise> made(
       new Pairwise(std::move(context), std::move(peer), isRoot, wishes, book));
-  PEERLANE_RETURN_IF_ERROR(made->meet(process));
+  const Status met = made->meet(process);
+  if (met.code() == Code::kPeerLost && made->otherGaveUp_.load(std::memory_order_acquire))
+    return Status(Code::kTryAgain, "the other side has given up waiting");
+  PEERLANE_RETURN_IF_ERROR(met);
   return made;
 }
 
@@ -75,10 +78,7 @@ Status Pairwise::meet(const ProcessToken& process) {
   hello.sends = wishes_.sends;
   hello.process = process;
   const Status sent = core.sendUserMessage(kPairChannel, hello.encode());
-  const auto come = [&] {
-    return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
-  };
-  PEERLANE_RETURN_IF_ERROR(core.progress().waitAsleep(come, deadline));
+  PEERLANE_RETURN_IF_ERROR(hear(deadline));
   // The other side may have left already because the two do not go together: what it said before is
   // handed over by the progress thread.
   (void)core.progress().call([] {});
@@ -102,6 +102,22 @@ Status Pairwise::meet(const ProcessToken& process) {
   options.timeout = std::max<Duration>(deadline - Progress::Clock::now(), Duration(0));
   PEERLANE_ASSIGN(communicator_, Communicator::create(*context_, peers, own, options));
   return Status::ok();
+}
+
+// Until the other side's hello has come, or will not.
+Status Pairwise::hear(Progress::Clock::time_point deadline) {
+  PeerCore& core = *peer_.core();
+  const auto come = [&] {
+    return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
+  };
+  const Status heard = core.progress().waitAsleep(come, deadline);
+  if (heard.code() != Code::kTimeout) return heard;
+  PairNote note;
+  note.type = PairNote::Type::kGaveUp;
+  (void)say(note);
+  return Status(Code::kTimeout, "the other side did not call P2PCommInitRootInfo within " +
+                                    std::to_string(wishes_.timeout / std::chrono::milliseconds(1)) +
+                                    " ms");
 }
 
 // The other side finds the same, and says it there.
@@ -148,6 +164,8 @@ void Pairwise::onNote(const std::vector<std::byte>& bytes) {
   auto note = PairNote::decode(bytes);
   if (note.isOk() && note->type == PairNote::Type::kAsk) return onAsk(*note);
   if (note.isOk() && note->type == PairNote::Type::kTell) return onTell(*note);
+  if (note.isOk() && note->type == PairNote::Type::kGaveUp)
+    return otherGaveUp_.store(true, std::memory_order_release);
   {
     const std::lock_guard lock(mutex_);
     if (hello_) return;

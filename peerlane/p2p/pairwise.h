@@ -49,7 +49,8 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   };
 
   // Both sides call it on their ends of one connection. `book` outlives it. Errors:
-  // kInvalidArgument (the two do not go together), kNotSupported (the link), kTimeout, kPeerLost.
+  // kInvalidArgument (the two do not go together), kNotSupported (the link), kTimeout, kPeerLost,
+  // kTryAgain (the other side's patience had ended before this one came).
   static Result<std::shared_ptr<Pairwise>> create(std::shared_ptr<Context> context, Peer peer,
                                                   bool isRoot, const Wishes& wishes,
                                                   const ProcessToken& process, SegmentBook& book);
@@ -101,6 +102,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, const Wishes& wishes,
            SegmentBook& book);
   Status meet(const ProcessToken& process);
+  Status hear(Progress::Clock::time_point deadline);
   Status checkOther(const PairNote& other) const;
   Status checkLink() const;
   void onNote(const std::vector<std::byte>& bytes);
@@ -140,6 +142,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   std::mutex mutex_;
   std::optional<Result<PairNote>> hello_;  // the other's; under mutex_, as all below
   std::atomic<bool> hasHello_{false};      // of hello_, for waiting without the lock
+  std::atomic<bool> otherGaveUp_{false};
   std::map<uint64_t, Attached> attached_;  // by number
   std::shared_ptr<HostQueue> queue_;
 };

@@ -153,7 +153,8 @@ Status Pairwise::checkOnHost(const LocalPiece& piece, bool isSend) {
                       " on a host stream; messages of a GPU go on a stream of CUDA");
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xc2b2ae3d27d4eb4f;
   const uint64_t address = reinterpret_cast<uint64_t>(piece.address);
-  uint64_t hash = (address * kOdd) ^ ((piece.bytes * 2 + (touch == Touch::kWrite ? 1 : 0)) * kOther);
+  uint64_t hash =
+      (address * kOdd) ^ ((piece.bytes * 2 + (touch == Touch::kWrite ? 1 : 0)) * kOther);
   hash |= 1;  // 0 is none
   std::atomic<uint64_t>& known = checked_[hash >> 58];
   if (known.load(std::memory_order_relaxed) == hash) return Status::ok();

@@ -45,9 +45,12 @@ constexpr std::chrono::milliseconds kSweepInterval{500};
 // One ticket for one peer. Under the context's mutex but for `settled`.
 struct Invitation::Invited {
   Secret secret;
-  std::shared_ptr<PeerCore> peer;
+  std::shared_ptr<PeerCore> peer;    // came, and was not taken
   Status over;                       // why no peer will come any more
+  bool isTaken = false;              // that is why
   std::atomic<bool> settled{false};  // release after the peer or the above
+  // One that left again is none.
+  bool isOpen() const { return over.isOk() && (!peer || peer->over()); }
 };
 
 // Everything of a context. Peers hold references into it, so it goes after the last of them;
@@ -84,6 +87,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   using Invited = std::shared_ptr<Invitation::Invited>;
   Invited invite();
   Result<Peer> acceptInvited(const Invited& invited, Duration timeout);
+  bool reopen(const Invited& invited);
   void cancel(const Invited& invited);
 
   Result<Region> add(std::byte* base, size_t bytes, Access access);
@@ -142,7 +146,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   std::function<void(Peer)> onPeer_;
-  std::vector<Invited> invited_;                          // open ones
+  std::vector<Invited> invited_;                          // those whose peer was not taken
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
@@ -300,8 +304,9 @@ void Context::State::onConnection(Fd socket) {
   HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
   options.otherSecret = [this, by](const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(invited_.begin(), invited_.end(),
-                                    [&](const Invited& open) { return fits(open->secret); });
+    const auto found = std::find_if(invited_.begin(), invited_.end(), [&](const Invited& invited) {
+      return invited->isOpen() && fits(invited->secret);
+    });
     if (found == invited_.end()) return std::nullopt;
     *by = *found;
     return (*found)->secret;
@@ -332,7 +337,7 @@ void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<
   bool isOpen = false;
   {
     const std::lock_guard lock(mutex_);
-    isOpen = std::erase(invited_, invited) != 0;
+    isOpen = invited->isOpen();
     if (isOpen) {
       invited->peer = peer;
       invited->settled.store(true, std::memory_order_release);
@@ -351,12 +356,31 @@ Context::State::Invited Context::State::invite() {
 
 Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration timeout) {
   const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
-  PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, Progress::deadlineIn(timeout))
-                               .withContext("nobody connected with the ticket"));
+  const auto deadline = Progress::deadlineIn(timeout);
+  for (;;) {
+    PEERLANE_RETURN_IF_ERROR(
+        progress_->waitAsleep(settled, deadline).withContext("nobody connected with the ticket"));
+    const std::lock_guard lock(mutex_);
+    if (!invited->over.isOk()) return invited->over;
+    auto peer = std::exchange(invited->peer, nullptr);
+    if (peer->over()) {
+      invited->settled.store(false, std::memory_order_relaxed);
+      continue;
+    }
+    std::erase(invited_, invited);
+    invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
+    invited->isTaken = true;
+    return Peer(std::move(peer));
+  }
+}
+
+bool Context::State::reopen(const Invited& invited) {
   const std::lock_guard lock(mutex_);
-  if (!invited->peer) return invited->over;
-  invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
-  return Peer(std::exchange(invited->peer, nullptr));
+  if (!std::exchange(invited->isTaken, false)) return false;
+  invited->over = Status::ok();
+  invited->settled.store(false, std::memory_order_relaxed);
+  invited_.push_back(invited);
+  return true;
 }
 
 void Context::State::cancel(const Invited& invited) {
@@ -364,6 +388,7 @@ void Context::State::cancel(const Invited& invited) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(invited_, invited);
+    invited->isTaken = false;
     unwanted = std::exchange(invited->peer, nullptr);
     if (invited->over.isOk())
       invited->over = Status(Code::kCancelled, "the invitation was cancelled");
@@ -836,6 +861,11 @@ Result<Peer> Invitation::accept(Context::Duration timeout) {
   if (!context) return Status(Code::kClosed, "the context of the invitation is gone");
   PEERLANE_RETURN_IF_ERROR(context->usable());
   return context->acceptInvited(invited_, timeout);
+}
+
+bool Invitation::reopen() {
+  const auto context = invited_ ? context_.lock() : nullptr;
+  return context && !context->forked() && context->reopen(invited_);
 }
 
 void Invitation::cancel() {

@@ -122,7 +122,7 @@ class Context {
 // A ticket with a secret of its own, for one peer: who connects with it is met here, and not by
 // Context::accept() or onPeer(). It is worth nothing any more once a peer has connected with it, it
 // was cancelled or destroyed, or the context is gone; an attempt that fails half way does not use
-// it up. Thread-safe.
+// it up, and neither does a peer that leaves before it was taken. Thread-safe.
 class Invitation {
  public:
   Invitation() = default;
@@ -136,6 +136,9 @@ class Invitation {
   // The peer that connected with the ticket, once. kTimeout leaves the invitation open; kCancelled;
   // kClosed (the context is gone, the peer was taken before).
   Result<Peer> accept(Context::Duration timeout = std::chrono::seconds(10));
+  // Another peer may connect with the ticket instead of the one that was taken. False: the
+  // invitation was cancelled, the context is gone, or nobody was taken.
+  bool reopen();
   // Whoever waits in accept() gets kCancelled. A peer that connected and was not taken is closed.
   void cancel();
 

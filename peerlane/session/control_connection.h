@@ -45,14 +45,15 @@ class ControlConnection {
   // Queues a message and writes what the socket takes. The descriptors are duplicated. Errors are
   // those of encoding; a broken socket is told by `ended`.
   Status send(const ControlMessage& message, std::span<const int> fds = {});
-  // The same for a connection that may not be authenticated yet, or have ended, or on which the last
-  // message was sent: then nothing is sent.
+  // The same for a connection that may not be authenticated yet, or have ended, or on which the
+  // last message was sent: then nothing is sent.
   Status sendIfOpen(const ControlMessage& message) {
-    return *alive_ && channel_ && !isLastSent_ ? send(message)
-                               : Status(Code::kClosed, "the control connection is not open");
+    return *alive_ && channel_ && !isLastSent_
+               ? send(message)
+               : Status(Code::kClosed, "the control connection is not open");
   }
-  // The last one: what is sent afterwards is dropped. A peer that has heard it may close at once, and
-  // what would then still come might cost this side its answer.
+  // The last one: what is sent afterwards is dropped. A peer that has heard it may close at once,
+  // and what would then still come might cost this side its answer.
   Status sendLast(const ControlMessage& message) {
     const Status sent = sendIfOpen(message);
     isLastSent_ = true;

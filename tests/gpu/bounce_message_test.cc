@@ -423,6 +423,29 @@ TEST_P(BounceMessages, NothingIsSentBehindAMessageThatWasLetGo) {
   }));
 }
 
+// The stream's order is given, so the messages behind would meet others than those they are for.
+TEST_P(BounceMessages, AListOfAnotherNumberOfPiecesEndsThemAtBothSides) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
+    const Region& memory = index == 0 ? side.out : side.in;
+    const std::vector<MessageBlock> pieces = {
+        {&memory, 0, 100000}, {&memory, 100000, 100000}, {&memory, 200000, 100000}};
+    line.meet();
+    const auto list = [&](size_t count) {
+      const auto some = std::span(pieces).first(count);
+      return index == 0 ? side.ranks->sendList(1, some, side.on())
+                        : side.ranks->recvList(0, some, side.on());
+    };
+    must(must(list(2), "two").wait(kPatience), "two and two");
+    const Status status = must(list(index == 0 ? 3 : 2), "list").wait(kPatience);
+    EXPECT_EQ(status.code(), Code::kSizeMismatch) << status.toString();
+    const auto behind = list(1);
+    EXPECT_EQ((behind.isOk() ? behind->wait(kPatience) : behind.status()).code(),
+              Code::kSizeMismatch);
+    line.meet();
+  }));
+}
+
 // Before anything has come, and in the middle.
 TEST_P(BounceMessages, Cancelled) {
   PEERLANE_NEEDS_GPUS(1);

@@ -83,7 +83,10 @@ TEST(P2pFormats, NotesAreReadAgain) {
   EXPECT_EQ(refused.code, Code::kClosed);
   EXPECT_EQ(refused.why.size(), PairNote::kMostWords);
 
-  for (const PairNote& note : {hello, ask, tell}) {
+  PairNote gaveUp;
+  gaveUp.type = PairNote::Type::kGaveUp;
+  EXPECT_EQ(MUST(PairNote::decode(gaveUp.encode())).type, PairNote::Type::kGaveUp);
+  for (const PairNote& note : {hello, ask, tell, gaveUp}) {
     std::vector<std::byte> bytes = note.encode();
     bytes.push_back(std::byte{1});
     EXPECT_TRUE(PairNote::decode(bytes).isOk()) << "a later version's field";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // p2p.h: messages of host memory: sizes, batches, streams, errors that come later.
+#include <algorithm>
 #include <thread>
 
 #include "tests/p2p/p2p_pair.h"
@@ -111,6 +112,76 @@ TEST_P(P2pMessages, OfDifferentLengthsAreReportedAndTheNextIsFine) {
   P2P_OK(P2PHostStreamSynchronize(stream, kSoonMs)) << "a stream has its own errors";
   P2P_OK(P2PHostStreamDestroy(stream));
   EXPECT_EQ(got, memory);
+}
+
+// A batch meets a batch of as many pieces.
+TEST_P(P2pMessages, BatchesOfOtherNumbersAreReportedAndTheNextIsFine) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  aclrtStream out = nullptr, in = nullptr;
+  P2P_OK(P2PHostStreamCreate(&out));
+  P2P_OK(P2PHostStreamCreate(&in));
+  for (const size_t bytes : {size_t{100}, size_t{300'000}}) {
+    std::vector<uint8_t> sent = pattern(20 * bytes, 1), got(20 * bytes);
+    std::vector<void*> from, to;
+    for (size_t i = 0; i < 20; ++i) {
+      from.push_back(sent.data() + i * bytes);
+      to.push_back(got.data() + i * bytes);
+    }
+    std::vector<uint64_t> counts(20, bytes);
+    for (const auto& [here, there] :
+         {std::pair<uint32_t, uint32_t>{3, 2}, {2, 3}, {1, 4}, {20, 1}}) {
+      P2P_OK(
+          P2PSendBatch(from.data(), counts.data(), HCCL_DATA_TYPE_INT8, here, pair.client(), out));
+      P2P_OK(P2PRecvBatch(to.data(), counts.data(), HCCL_DATA_TYPE_INT8, there, pair.root(), in));
+      P2P_OK(P2PSend(from[7], bytes, HCCL_DATA_TYPE_INT8, pair.client(), out));
+      P2P_OK(P2PRecv(to[9], bytes, HCCL_DATA_TYPE_INT8, pair.root(), in));
+      for (const aclrtStream stream : {out, in}) {
+        EXPECT_EQ(P2PHostStreamSynchronize(stream, kSoonMs), HCCL_E_PARA) << here << ", " << there;
+        EXPECT_NE(std::string(P2PGetLastError()).find("pieces"), std::string::npos)
+            << P2PGetLastError();
+        P2P_OK(P2PHostStreamSynchronize(stream, kSoonMs));
+      }
+      EXPECT_EQ(std::memcmp(to[9], from[7], bytes), 0);
+      std::memset(to[9], 0, bytes);
+      EXPECT_TRUE(std::all_of(got.begin(), got.end(), [](uint8_t byte) { return byte == 0; }));
+    }
+  }
+  P2P_OK(P2PHostStreamDestroy(out));
+  P2P_OK(P2PHostStreamDestroy(in));
+}
+
+// Where the original would end by a signal.
+TEST_P(P2pMessages, WrongAddressesAreToldAndTheNextIsFine) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  static const uint8_t kConstant[100'000] = {1};
+  uint8_t good[10] = {1, 2, 3};
+  void* const low = reinterpret_cast<void*>(8);
+  for (const uint64_t bytes : {1, 100'000}) {
+    EXPECT_EQ(P2PSend(low, bytes, HCCL_DATA_TYPE_INT8, pair.client(), nullptr), HCCL_E_PARA);
+    EXPECT_NE(std::string(P2PGetLastError()).find("0x8 is not mapped"), std::string::npos)
+        << P2PGetLastError();
+    EXPECT_EQ(P2PRecv(low, bytes, HCCL_DATA_TYPE_INT8, pair.root(), nullptr), HCCL_E_PARA);
+    EXPECT_EQ(
+        P2PRecv(const_cast<uint8_t*>(kConstant), bytes, HCCL_DATA_TYPE_INT8, pair.root(), nullptr),
+        HCCL_E_PARA);
+    EXPECT_NE(std::string(P2PGetLastError()).find("cannot be written"), std::string::npos)
+        << P2PGetLastError();
+  }
+  void* blocks[3] = {good, low, good + 5};
+  uint64_t counts[3] = {3, 3, 3};
+  EXPECT_EQ(P2PSendBatch(blocks, counts, HCCL_DATA_TYPE_INT8, 3, pair.client(), nullptr),
+            HCCL_E_PARA);
+  EXPECT_EQ(P2PRecvBatch(blocks, counts, HCCL_DATA_TYPE_INT8, 3, pair.root(), nullptr),
+            HCCL_E_PARA);
+  EXPECT_EQ(P2PSend(good, uint64_t{1} << 45, HCCL_DATA_TYPE_INT8, pair.client(), nullptr),
+            HCCL_E_PARA);
+  // Nothing of all that was posted. What is constant may be sent.
+  uint8_t got[8] = {};
+  P2P_OK(P2PSend(const_cast<uint8_t*>(kConstant), 8, HCCL_DATA_TYPE_INT8, pair.client(), nullptr));
+  P2P_OK(P2PRecv(got, 8, HCCL_DATA_TYPE_INT8, pair.root(), nullptr));
+  P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+  P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
+  EXPECT_EQ(got[0], 1);
 }
 
 TEST_P(P2pMessages, AreReportedWhenTheOtherSideIsGone) {

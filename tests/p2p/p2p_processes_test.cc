@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // p2p.h between processes: in containers, with sides that die, with IPv6, before and after a fork.
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -117,6 +118,122 @@ TEST(P2pProcesses, TheEnvironmentIsThatOfTheOriginal) {
     ::alarm(0);
   };
   EXPECT_TRUE(runSides(check, [](const SideLine&) {}));
+}
+
+int descriptors() {
+  int count = 0;
+  for (int fd = 0; fd < 4096; ++fd) count += ::fcntl(fd, F_GETFD) != -1 ? 1 : 0;
+  return count;
+}
+
+// Both sides destroy theirs at the same moment, which is when their goodbyes cross.
+TEST(P2pProcesses, CommunicatorsThatComeAndGoLeaveNothing) {
+  const auto comeAndGo = [](bool isRoot) {
+    return [isRoot](const SideLine& line) {
+      std::vector<uint8_t> memory(4096);
+      int few = 0;
+      for (int i = 0; i < 400; ++i) {
+        const P2PComm comm = meetOver(line, isRoot, isRoot ? P2P_RECEIVER : P2P_SENDER);
+        SIDE_OK(isRoot ? P2PRecv(memory.data(), 100, HCCL_DATA_TYPE_INT8, comm, nullptr)
+                       : P2PSend(memory.data(), 100, HCCL_DATA_TYPE_INT8, comm, nullptr));
+        SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+        P2pSegmentInfo segment;
+        if (isRoot) {
+          SIDE_OK(
+              P2PRegisterHostMem(memory.data(), memory.size(), &segment, P2P_SEGMENT_READ_ONLY));
+          line.send(segment);
+          line.send(memory.data());
+        } else {
+          segment = line.receive<P2pSegmentInfo>();
+          auto* const base = line.receive<uint8_t*>();
+          SIDE_OK(P2PImportHostSegment(segment));
+          SIDE_OK(P2PGet(base, memory.data(), 10, HCCL_DATA_TYPE_UINT8, comm, nullptr));
+          SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+          SIDE_OK(P2PUnimportSegment(segment));
+        }
+        line.meet();
+        SIDE_OK(P2PCommDestroy(comm));
+        if (isRoot) SIDE_OK(P2PUnregisterMem(&segment, kSoonMs));
+        if (i == 20) few = descriptors();
+      }
+      // The last ones may be on their way out; a peer has six and more.
+      SIDE_CHECK(descriptors() < few + 60);
+    };
+  };
+  EXPECT_TRUE(runSides(comeAndGo(true), comeAndGo(false)));
+}
+
+// In one batch: what is mapped here, and what the kernel copies for this process.
+TEST(P2pProcesses, OneBatchOfMemoryOfBothKinds) {
+  constexpr size_t kSize = 100'000;
+  struct Offer {
+    P2pSegmentInfo info[2];
+    uint8_t* base[2];
+  };
+  const auto owner = [](const SideLine& line) {
+    const P2PComm comm = meetOver(line, true);
+    std::vector<uint8_t> heap = pattern(kSize, 1);
+    void* shared = nullptr;
+    SIDE_OK(P2PAllocHostMem(&shared, kSize, P2P_NUMA_ANY));
+    std::memcpy(shared, pattern(kSize, 2).data(), kSize);
+    Offer offer{.info = {}, .base = {heap.data(), static_cast<uint8_t*>(shared)}};
+    for (int i = 0; i < 2; ++i)
+      SIDE_OK(P2PRegisterHostMem(offer.base[i], kSize, &offer.info[i], P2P_SEGMENT_READ_WRITE));
+    line.send(offer);
+    line.meet();
+    SIDE_CHECK(heap[7] == 0xaa && offer.base[1][7] == 0xbb);
+    SIDE_OK(P2PCommDestroy(comm));
+  };
+  const auto user = [](const SideLine& line) {
+    const P2PComm comm = meetOver(line, false);
+    const auto offer = line.receive<Offer>();
+    for (const P2pSegmentInfo& info : offer.info) SIDE_OK(P2PImportHostSegment(info));
+    std::vector<uint8_t> got(2 * kSize), wanted = pattern(kSize, 1);
+    const auto second = pattern(kSize, 2);
+    wanted.insert(wanted.end(), second.begin(), second.end());
+    std::vector<P2pCopyEntry> pieces;
+    for (size_t at = 0; at < 2 * kSize; at += 1000)
+      pieces.push_back({got.data() + at, offer.base[at / kSize] + at % kSize, 1000});
+    std::swap(pieces[3], pieces[180]);
+    SIDE_OK(P2PGetBatch(pieces.data(), static_cast<uint32_t>(pieces.size()), comm, nullptr));
+    SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+    SIDE_CHECK(got == wanted);
+    uint8_t bytes[2] = {0xaa, 0xbb};
+    const P2pCopyEntry back[] = {{bytes, offer.base[0] + 7, 1}, {bytes + 1, offer.base[1] + 7, 1}};
+    SIDE_OK(P2PPutBatch(back, 2, comm, nullptr));
+    SIDE_OK(P2PCommSynchronize(comm, kSoonMs));
+    line.meet();
+    SIDE_OK(P2PCommDestroy(comm));
+  };
+  EXPECT_TRUE(runSides(owner, user));
+}
+
+// The guest's patience ends before the owner comes: the root is as good as before.
+TEST(P2pProcesses, ARootThatWasTriedTooEarly) {
+  const auto owner = [](const SideLine& line) {
+    HcclRootInfo root;
+    SIDE_OK(P2PGetRootInfo(&root));
+    line.send(root);
+    line.meet();
+    P2PComm comm = nullptr;
+    SIDE_OK(P2PCommInitRootInfo(&root, P2P_BIDIRECTIONAL, P2P_LINK_AUTO, &comm));
+    line.meet();
+  };
+  const auto guest = [](const SideLine& line) {
+    const auto root = line.receive<HcclRootInfo>();
+    P2PCommInitOptions options;
+    P2PComm comm = nullptr;
+    for (int i = 0; i < 3; ++i) {
+      options.timeoutMs = 50;
+      SIDE_CHECK(P2PCommInitRootInfo(&root, P2P_BIDIRECTIONAL, P2P_LINK_AUTO, &comm, &options) ==
+                 HCCL_E_TIMEOUT);
+    }
+    line.meet();
+    options.timeoutMs = kSoonMs;
+    SIDE_OK(P2PCommInitRootInfo(&root, P2P_BIDIRECTIONAL, P2P_LINK_AUTO, &comm, &options));
+    line.meet();
+  };
+  EXPECT_TRUE(runSides(owner, guest));
 }
 
 // The other side is there when it connects and gone when the root looks.

@@ -91,6 +91,33 @@ TEST(Invitation, AGuestThatNobodyTookIsClosedWithIt) {
   EXPECT_EQ(peer.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
 }
 
+TEST(Invitation, AGuestThatLeftAgainDoesNotUseItUp) {
+  auto host = makeContext(), hasty = makeContext(), patient = makeContext();
+  Invitation invitation = MUST(host->invite());
+  for (int i = 0; i < 3; ++i) MUST(hasty->connect(invitation.ticket(), kSoon)).close();
+  EXPECT_EQ(invitation.accept(10ms).status().code(), Code::kTimeout);
+  MUST(hasty->connect(invitation.ticket(), kSoon)).close();
+  auto accepted = std::async(std::launch::async, [&] { return invitation.accept(kSoon); });
+  (void)MUST(patient->connect(invitation.ticket(), kSoon));
+  EXPECT_EQ(MUST(accepted.get()).contextId(), patient->id());
+}
+
+TEST(Invitation, IsOpenedOnceMore) {
+  auto host = makeContext(), first = makeContext(), second = makeContext();
+  Invitation invitation = MUST(host->invite());
+  EXPECT_FALSE(invitation.reopen()) << "it is open";
+  (void)MUST(first->connect(invitation.ticket(), kSoon));
+  (void)MUST(invitation.accept(kSoon));
+  EXPECT_TRUE(invitation.reopen());
+  EXPECT_FALSE(invitation.reopen());
+  EXPECT_EQ(invitation.accept(0ms).status().code(), Code::kTimeout);
+  (void)MUST(second->connect(invitation.ticket(), kSoon));
+  EXPECT_EQ(MUST(invitation.accept(kSoon)).contextId(), second->id());
+  EXPECT_EQ(invitation.accept(kSoon).status().code(), Code::kClosed) << "taken before";
+  invitation.cancel();
+  EXPECT_FALSE(invitation.reopen());
+}
+
 TEST(Invitation, OutlivesItsContext) {
   auto host = makeContext();
   Invitation invitation = MUST(host->invite());
