@@ -61,8 +61,8 @@ class P2pProcess {
   enum class Whose : uint8_t { kOwn, kOthers, kTaken };
   Whose takeRoot(const std::string& ticket, std::shared_ptr<Root>& root);
   void putBack(const std::string& ticket);
-  void dropRoot(const std::string& ticket);
-  // False: there is none (any more).
+  // False: there is none (any more), as the next.
+  bool dropRoot(const std::string& ticket);
   bool cancelRoot(const std::string& ticket);
 
   P2PComm addComm(std::shared_ptr<Pairwise> pair);
