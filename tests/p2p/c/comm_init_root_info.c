@@ -45,9 +45,9 @@ static void refuse(void) {
   damaged.internal[100] ^= 1;
   P2P_REFUSED(P2PCommInitRootInfo(&damaged, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
               "checksum");
-  P2P_REFUSED(P2PCommInitRootInfo(NULL, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PCommInitRootInfo(NULL, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PTR,
               "rootInfo is NULL");
-  P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, NULL, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, NULL, NULL), HCCL_E_PTR,
               "comm is NULL");
   P2P_REFUSED(P2PCommInitRootInfo(&root, (P2pKind)3, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
               "kind is 3");

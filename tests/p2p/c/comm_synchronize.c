@@ -11,7 +11,7 @@
 static void each(const Side* side) {
   const P2PComm comm = connectSides(side, P2P_SENDER, P2P_RECEIVER, P2P_LINK_AUTO);
   P2P_OK(P2PCommSynchronize(comm, 0)); /* nothing was posted */
-  P2P_REFUSED(P2PCommSynchronize(NULL, 1), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PCommSynchronize(NULL, 1), HCCL_E_PTR, "comm is NULL");
   uint8_t* memory = newMemory(2 * BYTES);
   if (side->isFirst) {
     fillPattern(memory, 2 * BYTES, 3);

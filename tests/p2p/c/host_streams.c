@@ -12,7 +12,7 @@
 
 static void refuse(P2PComm comm) {
   uint64_t word = 0;
-  P2P_REFUSED(P2PHostStreamCreate(NULL), HCCL_E_PARA, "stream is NULL");
+  P2P_REFUSED(P2PHostStreamCreate(NULL), HCCL_E_PTR, "stream is NULL");
   P2P_REFUSED(P2PHostStreamSynchronize(NULL, 1), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   P2P_REFUSED(P2PHostStreamSynchronize(&word, 1), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   P2P_REFUSED(P2PHostStreamDestroy(NULL), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
