@@ -230,6 +230,33 @@ TEST(P2pProcesses, ASideThatIsGoneBeforeItIsAccepted) {
   EXPECT_TRUE(runSides(root, client));
 }
 
+// The other side has reached this process, and waits for it to take part.
+TEST(P2pProcesses, ARootThatIsTakenBackEndsWhoeverWaitsWithIt) {
+  const auto root = [](const SideLine& line) {
+    HcclRootInfo info;
+    SIDE_OK(P2PGetRootInfo(&info));
+    line.send(info);
+    (void)line.receive<char>();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    SIDE_OK(P2PCancelRootInfo(&info));
+    line.meet();
+  };
+  const auto client = [](const SideLine& line) {
+    const auto info = line.receive<HcclRootInfo>();
+    line.send('c');
+    P2PCommInitOptions options;
+    options.timeoutMs = kSoonMs;
+    P2PComm comm = nullptr;
+    const HcclResult result =
+        P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options);
+    // Or it came too late to wait.
+    SIDE_CHECK(result == HCCL_E_REMOTE || result == HCCL_E_TCP_CONNECT);
+    SIDE_CHECK(std::strstr(P2PGetLastError(), "P2PCancelRootInfo") != nullptr);
+    line.meet();
+  };
+  EXPECT_TRUE(runSides(root, client));
+}
+
 TEST(P2pProcesses, ASideThatIsKilledIsReported) {
   const auto survivor = [](const SideLine& line) {
     const P2PComm comm = meetOver(line, true);

@@ -227,7 +227,9 @@ TEST(P2pSetup, WithoutMessagesNoneAreSent) {
 }
 
 TEST(P2pSetup, OptionsOfAnotherSizeAreRefused) {
-  P2PCommInitOptions options;
+  P2PCommInitOptions options = P2P_COMM_INIT_OPTIONS_INIT;  // as in C
+  EXPECT_TRUE(options.enableTwoSidedBuffer);
+  EXPECT_EQ(options.device, P2P_DEVICE_CURRENT);
   options.structBytes = 8;
   HcclRootInfo info;
   P2P_OK(P2PGetRootInfo(&info));
