@@ -18,7 +18,8 @@
 namespace peerlane::p2p {
 
 HcclResult resultOf(Code code);
-// The same, and HCCL_E_RUNTIME where CUDA failed: a failed call of the system has an errno.
+// The same, and HCCL_E_RUNTIME where CUDA failed: a failed call of the system has an errno, unless
+// it is told by another status that ended with it, or by the other side.
 HcclResult resultOf(const Status& status);
 
 // A status, and its code where that says more than the status's own.

@@ -181,12 +181,13 @@ Result<SegmentName> SegmentBook::find(const ProcessToken& process, uint64_t addr
                   rangeText(address, bytes) + " lies in a segment that was registered with " +
                       permissionsName(refused->access) + ", so it cannot be " +
                       (access == Access::kRemoteWrite ? "written" : "read") + " from here");
-  if (overrun != nullptr)
+  if (overrun != nullptr) {
+    const uint64_t over = bytes - (overrun->bytes - (address - overrun->address));
     return Status(Code::kInvalidArgument,
                   rangeText(address, bytes) + " begins in the imported segment " +
-                      rangeText(overrun->address, overrun->bytes) + " and ends " +
-                      std::to_string(bytes - (overrun->bytes - (address - overrun->address))) +
-                      " bytes behind its end");
+                      rangeText(overrun->address, overrun->bytes) + " and runs over its end by " +
+                      std::to_string(over) + (over == 1 ? " byte" : " bytes"));
+  }
   std::string known;
   if (found != imports_.end())
     for (const auto& [base, name] : found->second) {

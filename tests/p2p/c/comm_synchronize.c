@@ -21,7 +21,8 @@ static void each(const Side* side) {
       P2P_OK(P2PRecv(memory + i * BYTES, BYTES, HCCL_DATA_TYPE_UINT8, comm, NULL));
     /* Nobody has sent yet. Both go on, whoever has waited. */
     P2P_REFUSED(P2PCommSynchronize(comm, 0), HCCL_E_TIMEOUT, "");
-    P2P_REFUSED(P2PCommSynchronize(comm, 20), HCCL_E_TIMEOUT, "");
+    P2P_REFUSED(P2PCommSynchronize(comm, 20), HCCL_E_TIMEOUT,
+                "waited 20 ms; not ended yet: 1 of 1");
     meet(side);
   }
   if (side->isFirst)

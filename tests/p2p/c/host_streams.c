@@ -77,7 +77,8 @@ static void cancelled(const Side* side, P2PComm comm) {
   P2P_OK(P2PHostStreamCreate(&stream));
   if (!side->isFirst) {
     P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT64, comm, stream));
-    P2P_REFUSED(P2PHostStreamSynchronize(stream, 10), HCCL_E_TIMEOUT, "");
+    P2P_REFUSED(P2PHostStreamSynchronize(stream, 10), HCCL_E_TIMEOUT,
+                "waited 10 ms; not ended yet");
     P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT64, comm, stream));
   }
   P2P_OK(P2PHostStreamDestroy(stream));

@@ -88,7 +88,7 @@ static void second(const Side* side) {
       P2P_OK(P2PPut(&mark, last, 1, type, comm, NULL));
     P2P_OK(P2PCommSynchronize(comm, SOON_MS));
     /* Not one byte more than was registered. */
-    P2P_REFUSED(P2PPut(got, last, 2, type, comm, NULL), HCCL_E_PARA, "ends 1 bytes behind");
+    P2P_REFUSED(P2PPut(got, last, 2, type, comm, NULL), HCCL_E_PARA, "over its end by 1 byte");
     P2P_OK(P2PUnimportSegment(infos[i]));
   }
   meet(side);
