@@ -22,7 +22,7 @@ static void each(const Side* side) {
     /* Nobody has sent yet. Both go on, whoever has waited. */
     P2P_REFUSED(P2PCommSynchronize(comm, 0), HCCL_E_TIMEOUT, "");
     P2P_REFUSED(P2PCommSynchronize(comm, 20), HCCL_E_TIMEOUT,
-                "waited 20 ms; not ended yet: 1 of 1");
+                "waited 20 ms; not ended yet: 2 of 2");
     meet(side);
   }
   if (side->isFirst)
