@@ -12,6 +12,7 @@
 #include "peerlane/p2p/call_arguments.h"
 #include "peerlane/p2p/null_pointers.h"
 #include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/refused_piece.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
@@ -67,18 +68,6 @@ Answer addEntry(const P2pScatterEntry& entry, bool contiguousIsRemote,
   return Status::ok();
 }
 
-// Which piece of a refused list has no memory of the other side, or not the right to it: its
-// index; else the number of pieces.
-size_t refusedPiece(Direction direction, std::span<const CopyPiece> pieces, const Pairwise& pair) {
-  const SegmentBook& book = P2pProcess::instance().segments();
-  const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
-  size_t at = 0;
-  while (at < pieces.size() &&
-         book.find(pair.other(), pieces[at].remote, pieces[at].bytes, wanted).isOk())
-    ++at;
-  return at;
-}
-
 // `nameOf`: of the piece of an index, as the caller knows it.
 template <typename NameOf>
 Answer copyPieces(Direction direction, std::span<const CopyPiece> pieces, Pairwise& pair,
@@ -86,8 +75,8 @@ Answer copyPieces(Direction direction, std::span<const CopyPiece> pieces, Pairwi
   PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, pair));
   Status status = pair.copy(direction, pieces, on);
   if (status.isOk()) return status;
-  const size_t refused = refusedPiece(direction, pieces, pair);
-  return refused == pieces.size() ? status : status.withContext(nameOf(refused));
+  const auto refused = refusedPiece(status, direction, pieces, on, pair);
+  return refused ? status.withContext(nameOf(*refused)) : status;
 }
 
 std::string entryName(uint64_t index) {

@@ -260,6 +260,12 @@ TEST(P2pDevice, HostMemoryOnAStreamOfCudaHasToBeRegistered) {
     EXPECT_EQ(transfer(), HCCL_E_PARA);
     EXPECT_NE(std::string(P2PGetLastError()).find("P2PRegisterHostMem"), std::string::npos)
         << P2PGetLastError();
+    void* pieces[] = {deviceMemory(64), heap.data()};
+    uint64_t counts[] = {64, 64};
+    EXPECT_EQ(P2PSendBatch(pieces, counts, HCCL_DATA_TYPE_INT8, 2, side.comm, side.stream),
+              HCCL_E_PARA);
+    EXPECT_NE(std::string(P2PGetLastError()).find("sendBufs[1]: "), std::string::npos)
+        << P2PGetLastError();
     if (side.index == 0) fill(heap.data(), heap.size(), 8);
     P2pSegmentInfo info;
     mustP2p(P2PRegisterHostMem(heap.data(), heap.size(), &info, P2P_SEGMENT_READ_WRITE),
