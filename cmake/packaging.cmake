@@ -4,8 +4,8 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS peerlane EXPORT peerlaneTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# The C API by itself: what uses it needs nothing of the rest.
-install(TARGETS peerlane_p2p EXPORT peerlaneTargets
+# The C API by itself: what uses it needs nothing of the rest, so its target comes without it.
+install(TARGETS peerlane_p2p EXPORT peerlaneP2pTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(header IN LISTS PEERLANE_PUBLIC_HEADERS)
   cmake_path(GET header PARENT_PATH folder)
@@ -25,6 +25,7 @@ endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/peerlane)
 install(EXPORT peerlaneTargets NAMESPACE peerlane:: DESTINATION ${package_folder})
+install(EXPORT peerlaneP2pTargets NAMESPACE peerlane:: DESTINATION ${package_folder})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/peerlaneConfig.cmake.in
   ${PROJECT_BINARY_DIR}/peerlaneConfig.cmake INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/peerlaneConfigVersion.cmake

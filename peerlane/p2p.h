@@ -8,13 +8,20 @@
  * One process calls P2PGetRootInfo and hands the bytes to one other; both call P2PCommInitRootInfo
  * with them. No third process takes part.
  *
- *   // receiver                                        // sender, which was given `root` by any
- * means P2PGetRootInfo(&root); P2PCommInitRootInfo(&root, P2P_RECEIVER, ...);
- * P2PCommInitRootInfo(&root, P2P_SENDER, ...); P2PRecv(devBuf, n, HCCL_DATA_TYPE_FP32, c, s);
- * P2PSend(devBuf, n, HCCL_DATA_TYPE_FP32, c, s);
+ *   The receiver makes the root, and ships its bytes to the sender by any means:
+ *
+ *     P2PGetRootInfo(&root);
+ *     P2PCommInitRootInfo(&root, P2P_RECEIVER, P2P_LINK_AUTO, &comm, NULL);
+ *     P2PRecv(buffer, count, HCCL_DATA_TYPE_FP32, comm, stream);
+ *
+ *   The sender:
+ *
+ *     P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL);
+ *     P2PSend(buffer, count, HCCL_DATA_TYPE_FP32, comm, stream);
  *
  * Device: calls use the GPU that the calling thread has chosen (cudaSetDevice), if the process uses
- * it already; else none, and memory is that of the host. PrewarmHccp() opens it explicitly.
+ * it already; else none, and memory is that of the host. PrewarmHccp() opens it explicitly. Both
+ * sides choose for themselves; who makes the root chooses before P2PGetRootInfo.
  *
  * Streams: a CUDA stream (cudaStream_t), or a host stream of P2PHostStreamCreate. NULL is CUDA's
  * default stream where the communicator has a GPU, else a host stream of the communicator's own
@@ -28,7 +35,13 @@
  * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. What goes wrong later,
  * on a stream, is reported by P2PGetCommAsyncError, and the bytes of that operation are undefined.
  *
- * Threads: every call may be made by any thread at any time. Not in a child of fork().
+ * Environment: the variables named below are those of the original. Where PEERLANE_IF_IP,
+ * PEERLANE_SOCKET_IFNAME or PEERLANE_PORT_RANGE is set it wins over them. docs/configuration.md has
+ * all of them.
+ *
+ * Threads: every call may be made by any thread at any time. A child of fork() begins anew: the
+ * handles that it inherited are HCCL_E_NOT_FOUND there. It may make its own, for host memory: CUDA
+ * does not survive a fork.
  */
 #pragma once
 
@@ -68,20 +81,20 @@ typedef void* aclrtStream; /* a cudaStream_t or a host stream */
 typedef enum P2P_INT {
   HCCL_SUCCESS = 0,
   HCCL_E_PARA = 1, /* an argument; P2PGetLastError names it, its value and what would be accepted */
-  HCCL_E_PTR = 2,  /* a null pointer */
+  HCCL_E_PTR = 2,  /* an argument is NULL; P2PGetLastError names it */
   HCCL_E_MEMORY = 3,      /* out of memory */
   HCCL_E_INTERNAL = 4,    /* a defect of the library */
   HCCL_E_NOT_SUPPORT = 5, /* this machine, link or memory cannot do it */
   HCCL_E_NOT_FOUND = 6,   /* no such communicator, segment or root (any more) */
   HCCL_E_UNAVAIL = 7,     /* not now: in use, closed, cancelled */
-  HCCL_E_SYSCALL = 8,
+  HCCL_E_SYSCALL = 8,     /* a call of the operating system */
   HCCL_E_TIMEOUT = 9,
   HCCL_E_OPEN_FILE_FAILURE = 10,
   HCCL_E_TCP_CONNECT = 11, /* nobody could be reached, or the root is not theirs */
   HCCL_E_ROCE_CONNECT = 12,
   HCCL_E_TCP_TRANSFER = 13,
   HCCL_E_ROCE_TRANSFER = 14,
-  HCCL_E_RUNTIME = 15, /* the CUDA runtime or driver */
+  HCCL_E_RUNTIME = 15, /* the CUDA runtime or driver, at either side */
   HCCL_E_DRV = 16,
   HCCL_E_PROFILING = 17,
   HCCL_E_CCE = 18,
@@ -147,6 +160,7 @@ typedef struct P2pSegmentInfoDef {
   char internal[P2P_SEGMENT_INFO_BYTES];
 } P2pSegmentInfo;
 
+/* No GPU of that number: HCCL_E_PARA. No CUDA at all: HCCL_E_NOT_SUPPORT. */
 #define P2P_DEVICE_CURRENT (-1) /* the calling thread's, as above */
 #define P2P_DEVICE_NONE (-2)    /* host memory only */
 
@@ -162,12 +176,17 @@ typedef struct P2PCommInitOptions {
 #else
   void* heartbeatCallback;
 #endif
-  /* Added. 0 stands for the default, but in `device`. */
-  uint32_t timeoutMs;       /* for the other side to come; 30000 */
-  int32_t device;           /* a GPU's number, or one of the two above */
-  uint64_t blockBytes;      /* staging of messages, where a route needs it: of one block; */
-  uint32_t pingPongBuffers; /* how many; both 0: half of PEERLANE_STAGING_BYTES in all */
-  uint32_t structBytes;     /* which members there are: later ones will stand behind this */
+  /* Added. */
+  uint32_t timeoutMs; /* for the other side to come; 0: 30000 */
+  int32_t device;     /* a GPU's number (0 is the first one), or one of the two above */
+  /* Staging of messages, where a route needs it: pingPongBuffers (2 to 64) of blockBytes (64 KiB or
+   * more), together at most half of PEERLANE_STAGING_BYTES. Both 0: that half. */
+  uint64_t blockBytes;
+  uint32_t pingPongBuffers;
+  /* sizeof(P2PCommInitOptions), by which the library knows which members there are: later ones will
+   * stand behind this. Nothing else is accepted, nor is 0: begin with P2P_COMM_INIT_OPTIONS_INIT,
+   * not with zeros. */
+  uint32_t structBytes;
 #ifdef __cplusplus
   P2PCommInitOptions(bool twoSided = true, std::function<int()>* heartbeat = nullptr)
       : enableTwoSidedBuffer(twoSided),
@@ -179,8 +198,12 @@ typedef struct P2PCommInitOptions {
         structBytes(sizeof(P2PCommInitOptions)) {}
 #endif
 } P2PCommInitOptions;
+#ifdef __cplusplus
+#define P2P_COMM_INIT_OPTIONS_INIT P2PCommInitOptions()
+#else
 #define P2P_COMM_INIT_OPTIONS_INIT \
   { true, NULL, 0, P2P_DEVICE_CURRENT, 0, 0, sizeof(P2PCommInitOptions) }
+#endif
 
 #ifdef __cplusplus
 #define P2P_DEFAULT(value) = value
@@ -191,20 +214,26 @@ typedef struct P2PCommInitOptions {
 /* --- Set-up --- */
 
 /* Makes a root, and begins to listen for the one process that will be given its bytes: on the
- * interface of P2P_IF_IP, else of P2P_SOCKET_IFNAME, HCCL_IF_IP, HCCL_SOCKET_IFNAME, else all of
- * them; on a port of P2P_PORT_RANGE (56800-56900), for IPv4 and IPv6; on a Unix socket for
- * processes of this host. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
+ * address of P2P_IF_IP, else of IF_IP_DEFAULT, else on the interfaces of P2P_SOCKET_IFNAME, else on
+ * the address of HCCL_IF_IP, else on the interfaces of HCCL_SOCKET_IFNAME, else on all of them; on
+ * a port of P2P_PORT_RANGE (56800-56900; 0 for any), for IPv4 and IPv6; on a Unix socket for
+ * processes of this host. Where PEERLANE_LINKS leaves tcp out, on that socket alone. The root is of
+ * the current GPU, if there is one, and needs none. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no
+ * free port). */
 P2P_TRANSFER_EXPORT HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo);
-/* Added. Takes back a root that nobody has claimed; whoever waits for its other side gets
- * HCCL_E_UNAVAIL. HCCL_E_NOT_FOUND: not of this process, connected, or taken back before. */
+/* Added. Takes back a root that has not connected two. Who waits with it in P2PCommInitRootInfo
+ * ends: in this process with HCCL_E_UNAVAIL; in the other one, which has reached this one already,
+ * with HCCL_E_REMOTE. Who comes later gets HCCL_E_TCP_CONNECT. HCCL_E_NOT_FOUND: not of this
+ * process, connected, or taken back before. */
 P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo);
 
 /* Connects the two who have `rootInfo`; blocks until the other one calls it, too, `timeoutMs` at
  * most. A sender meets a receiver, a bidirectional side another one; both name links that agree.
  * After a failure the root can be used again, unless the other side had connected. Errors:
  * HCCL_E_PARA (not a root; kinds or links do not go together), HCCL_E_TCP_CONNECT (nobody there, or
- * the root is used up), HCCL_E_NOT_SUPPORT (the link named does not work here: the sentence says
- * why), HCCL_E_TIMEOUT, HCCL_E_REMOTE. */
+ * the root is used up or taken back), HCCL_E_NOT_SUPPORT (the link named does not work here: the
+ * sentence says why), HCCL_E_TIMEOUT, HCCL_E_REMOTE (the other side ended, or took the root back).
+ */
 P2P_TRANSFER_EXPORT HcclResult
 P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link, P2PComm* comm,
                     P2PCommInitOptions* p2pCommInitOptions P2P_DEFAULT(NULL));
@@ -226,8 +255,11 @@ P2P_TRANSFER_EXPORT HcclResult UnwarmHccp(void);
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* asyncError);
 /* Added: what heartbeatCallback returns, for C. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds);
-/* Added: waits until everything posted has ended and returns the first error of it.
- * HCCL_E_TIMEOUT leaves it running. */
+/* Added: waits until everything posted has ended, on all streams. Then, as P2PGetCommAsyncError,
+ * the first error of the communicator: it stays, and every later call returns it, too (the error of
+ * a host stream is P2PHostStreamSynchronize's, once). HCCL_E_TIMEOUT leaves it running. What was
+ * captured into a CUDA graph ends with every replay: for that, synchronise the stream on which the
+ * graph was launched. */
 P2P_TRANSFER_EXPORT HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeoutMs);
 /* Added: which link was taken, by which engine, and why not another; in words, cut to `bytes`. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes);
@@ -292,8 +324,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo);
 #define P2P_NUMA_OF_DEVICE (-2) /* the node that the current GPU is attached to */
 /* Added: host memory of the kind that is reached best: shared, in huge pages where there are some,
  * on NUMA node `numaNode` or as above. Zeroed. It is to be registered like any other, and freed by
- * P2PFreeHostMem after it was unregistered. */
+ * P2PFreeHostMem after it was unregistered. HCCL_E_MEMORY: more than the machine has. */
 P2P_TRANSFER_EXPORT HcclResult P2PAllocHostMem(void** hostBuf, uint64_t size, int numaNode);
+/* HCCL_E_UNAVAIL: it is still registered. */
 P2P_TRANSFER_EXPORT HcclResult P2PFreeHostMem(void* hostBuf);
 
 /* --- Put and get: the other side takes no part --- */

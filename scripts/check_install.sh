@@ -23,6 +23,10 @@ cmake -G Ninja -S tests/consumer -B "$consumer" -DCMAKE_PREFIX_PATH="$prefix" -D
 cmake --build "$consumer"
 expect_version "$consumer/consumer"
 expect_version "$consumer/consumer_p2p"
+# The C API by itself, where nothing of what the rest is built on can be found.
+cmake -G Ninja -S tests/consumer/in_c -B "$consumer/in_c" -DCMAKE_PREFIX_PATH="$prefix"
+cmake --build "$consumer/in_c"
+expect_version "$consumer/in_c/consumer_in_c"
 
 pc=$(dirname "$(find "$prefix" -name peerlane.pc)")
 flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs peerlane)

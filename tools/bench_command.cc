@@ -11,6 +11,7 @@
 #include "tools/bench_gpu_child.h"
 #include "tools/bench_p2p.h"
 #include "tools/bench_pair.h"
+#include "tools/bench_report.h"
 #include "tools/bench_run.h"
 #include "tools/failure_report.h"
 
@@ -137,9 +138,12 @@ void addBenchCommand(CLI::App& app, int& exitCode) {
   describe(command, *options);
   describeGpus(command, *options);
   command->callback([options, &exitCode] {
-    const Status done = options->api == "p2p"  ? bench::runP2pBench(*options, std::cout)
-                        : options->isForGpus() ? bench::runGpuBench(*options, std::cout)
-                                               : bench::runBench(*options, std::cout);
+    Status done = options->jsonFile.empty() ? Status::ok()
+                                            : bench::BenchReport::checkJsonFile(options->jsonFile);
+    if (done.isOk())
+      done = options->api == "p2p"  ? bench::runP2pBench(*options, std::cout)
+             : options->isForGpus() ? bench::runGpuBench(*options, std::cout)
+                                    : bench::runBench(*options, std::cout);
     if (done.isOk()) return;
     exitCode = reportFailure(done);
     if (done.code() == Code::kInvalidArgument) exitCode = kExitUsage;

@@ -115,6 +115,26 @@ Status complete(BenchOptions& options) {
   return checkSweep(options);
 }
 
+Status checkForP2p(const BenchOptions& options) {
+  if (options.operation != "connect")
+    return invalid("the operation is \"" + options.operation +
+                   "\"; --api p2p measures connect alone (blocks: the program p2p_blocks)");
+  const char* given = options.link != "auto"       ? "--link"
+                      : options.engine != "auto"   ? "--engine"
+                      : options.memory != "mapped" ? "--memory"
+                      : options.protocol != "auto" ? "--protocol"
+                      : options.isScattered()      ? "--blocks"
+                      : options.beginBytes != 0    ? "-b"
+                      : options.endBytes != 0      ? "-e"
+                      : options.ceiling            ? "--ceiling"
+                      : options.check              ? "--check"
+                      : !options.cpus.empty()      ? "--cpus"
+                                                   : nullptr;
+  if (given != nullptr) return invalid(std::string(given) + " is not for --api p2p: leave it out");
+  if (!options.isForGpus()) return refuseGpuOptions(options);
+  return gpusOf(options).status();
+}
+
 Status completeForGpus(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(gpusOf(options).status());
   if (options.memory == "mapped") options.memory = "vmm";

@@ -56,6 +56,9 @@ const std::vector<std::string>& operations();
 Status complete(BenchOptions& options);
 // The same where isForGpus(). The operation may be missing: the raw limits of the whole table.
 Status completeForGpus(BenchOptions& options);
+// The same where `api` is p2p: connecting by the C API, which chooses link, engine and sizes
+// itself.
+Status checkForP2p(const BenchOptions& options);
 // The GPUs that `device` names: none, one or two. kInvalidArgument.
 Result<std::vector<int>> gpusOf(const BenchOptions& options);
 

@@ -109,7 +109,10 @@ class Side {
   Status openGpu() {
     if (gpus_.empty()) return Status::ok();
     const int gpu = gpus_[isRoot_ ? 0 : gpus_.size() - 1];
-    PEERLANE_ASSIGN(word_, allocateByRuntime({DeviceKind::kCuda, gpu}, 64));
+    auto allocated = allocateByRuntime({DeviceKind::kCuda, gpu}, 64);
+    if (!allocated.isOk())
+      return allocated.status().withContext("cuda:" + std::to_string(gpu) + " (--device)");
+    word_ = std::move(*allocated);
     return checked(PrewarmHccp(), "PrewarmHccp");
   }
 
@@ -221,9 +224,7 @@ void print(const Side& side, double firstRoot, bool hasGpu, std::ostream& out) {
 }  // namespace
 
 Status runP2pBench(const BenchOptions& options, std::ostream& out) {
-  if (options.operation != "connect")
-    return Status(Code::kInvalidArgument,
-                  "--api p2p is for connect; blocks are measured by the program p2p_blocks");
+  PEERLANE_RETURN_IF_ERROR(checkForP2p(options));
   std::vector<int> gpus;
   if (options.isForGpus()) {
     PEERLANE_ASSIGN(gpus, gpusOf(options));
@@ -241,9 +242,12 @@ Status runP2pBench(const BenchOptions& options, std::ostream& out) {
     Side root(true, line, gpus);
     Status status = root.run(options);
     if (status.isOk()) status = line.send(root.first().root);
-    if (!status.isOk())
-      (void)::write(STDERR_FILENO, (status.toString() + "\n").c_str(),
-                    status.toString().size() + 1);
+    // Who lost the other one has nothing to add to what that one says.
+    if (!status.isOk() && status.code() != Code::kPeerLost) {
+      const std::string text =
+          "peerlane: the side that makes the roots: " + status.toString() + "\n";
+      (void)!::write(STDERR_FILENO, text.data(), text.size());
+    }
     ::_exit(status.isOk() ? 0 : 1);
   }
   ::close(fds[1]);

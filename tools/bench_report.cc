@@ -5,13 +5,18 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <thread>
+
+#include "peerlane/core/text.h"
 
 namespace peerlane::bench {
 namespace {
@@ -152,6 +157,19 @@ std::string BenchReport::json() const {
   ordered_json document = {{"machine", machineJson()}, {"rows", ordered_json::array()}};
   for (const BenchRow& row : rows_) document["rows"].push_back(rowJson(row));
   return document.dump(2) + "\n";
+}
+
+Status BenchReport::checkJsonFile(const std::string& file) {
+  const auto refused = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument,
+                  "--json is " + peerlane::quoted(file) + ", which cannot be written: " + why);
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) return refused("it is a folder");
+  const std::string partial = file + ".part";
+  if (!std::ofstream(partial, std::ios::app)) return refused(std::strerror(errno));
+  (void)std::remove(partial.c_str());
+  return Status::ok();
 }
 
 Status BenchReport::writeJson(const std::string& file, bool append) const {

@@ -55,6 +55,8 @@ class BenchReport {
   void add(BenchRow row);  // prints it as well
   // Ends the table. kCorrupt when a byte was wrong, kInternal when a ratio is above kMaxRatio.
   Status verdict() const;
+  // The file can be written: asked before anything is measured. kInvalidArgument.
+  static Status checkJsonFile(const std::string& file);
   // {"machine": {...}, "rows": [...]}; `append` keeps the rows that the file has. kSystem.
   Status writeJson(const std::string& file, bool append) const;
   std::string json() const;

@@ -17,7 +17,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -278,17 +280,59 @@ std::vector<Finding> checkDevices() {
   return findings;
 }
 
+namespace {
+
+// Names of other projects, in the order in which they are read where ours is not set.
+constexpr const char* kSubstitutes[][2] = {{"PEERLANE_IF_IP", "P2P_IF_IP"},
+                                           {"PEERLANE_IF_IP", "IF_IP_DEFAULT"},
+                                           {"PEERLANE_IF_IP", "HCCL_IF_IP"},
+                                           {"PEERLANE_SOCKET_IFNAME", "P2P_SOCKET_IFNAME"},
+                                           {"PEERLANE_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"},
+                                           {"PEERLANE_PORT_RANGE", "P2P_PORT_RANGE"}};
+
+bool isSet(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+bool isSubstitute(const std::string& name) {
+  return std::any_of(std::begin(kSubstitutes), std::end(kSubstitutes),
+                     [&](const auto& row) { return name == row[1]; });
+}
+
+// The variable that is read instead of `name`; null: `name` itself is.
+const char* readInstead(const std::string& name) {
+  for (const auto& [own, substitute] : kSubstitutes) {
+    if (name != substitute) continue;
+    if (isSet(own)) return own;
+    for (const auto& [otherOwn, other] : kSubstitutes) {
+      if (name == other) return nullptr;
+      if (std::string_view(own) == otherOwn && isSet(other)) return other;
+    }
+  }
+  return nullptr;
+}
+
+Finding variableFinding(const std::string& name, const std::string& value) {
+  if (isSecret(name)) return {name, State::kWorks, "set (a secret, not shown)", ""};
+  if (const char* const winner = readInstead(name))
+    return {name, State::kAbsent, peerlane::quoted(value) + ", not read: " + winner + " is set",
+            ""};
+  const auto alone = Config::fromVariables({{name, value}});
+  return {name, alone.isOk() ? State::kWorks : State::kBroken, peerlane::quoted(value), ""};
+}
+
+}  // namespace
+
 std::vector<Finding> checkEnvironment() {
   std::vector<Finding> findings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
-    if (!text.starts_with("PEERLANE_") || equals == std::string::npos) continue;
+    if (equals == std::string::npos) continue;
     const std::string name = text.substr(0, equals);
-    findings.push_back(
-        {name, State::kWorks,
-         isSecret(name) ? "set (a secret, not shown)" : peerlane::quoted(text.substr(equals + 1)),
-         ""});
+    if (name.starts_with("PEERLANE_") || isSubstitute(name))
+      findings.push_back(variableFinding(name, text.substr(equals + 1)));
   }
   const auto config = Config::fromEnvironment();
   if (!config.isOk()) {
@@ -298,7 +342,7 @@ std::vector<Finding> checkEnvironment() {
   for (const std::string& warning : config->warnings)
     findings.push_back({"environment", State::kLimited, warning, ""});
   if (findings.empty())
-    findings.push_back({"environment", State::kWorks, "no PEERLANE_* variable is set", ""});
+    findings.push_back({"environment", State::kWorks, "no variable of this library is set", ""});
   return findings;
 }
 

@@ -29,7 +29,8 @@ const char* findingStateName(Finding::State state);
 std::vector<Finding> checkMachine();
 // GPUs and NICs.
 std::vector<Finding> checkDevices();
-// Every PEERLANE_* variable that is set (secrets are not shown), and what is wrong with them.
+// Every variable that is set and read: PEERLANE_* (secrets are not shown), and those of P2P and
+// HCCL that stand for them; and what is wrong with them.
 std::vector<Finding> checkEnvironment();
 // Why one process may not read another's memory here, as far as settings tell; empty: they allow
 // it.

@@ -92,6 +92,12 @@ MappingKind kindOf(const Line& line) {
   return MappingKind::kPrivateFile;
 }
 
+// Nobody else can map either, so they belong together wherever they lie side by side: an array of a
+// program begins among what its file initialises and ends among the zeros behind.
+bool isPrivate(MappingKind kind) {
+  return kind == MappingKind::kPrivateMemory || kind == MappingKind::kPrivateFile;
+}
+
 Status refuse(uint64_t address, const std::string& why) {
   return Status(Code::kInvalidArgument, "the memory at " + hex(address) + " " + why);
 }
@@ -110,6 +116,10 @@ Status checkTogether(const std::vector<Line>& lines, uint64_t start, uint64_t en
     }
     const Line& first = lines.front();
     MappingKind kind = kindOf(line);
+    if (isPrivate(kind) && isPrivate(kindOf(first))) {
+      covered = line.end;
+      continue;
+    }
     if (kind != kindOf(first)) {
       return refuse(line.start, std::string("is ") + mappingKindName(kind) +
                                     " while the range begins in " + mappingKindName(kindOf(first)));
@@ -117,7 +127,7 @@ Status checkTogether(const std::vector<Line>& lines, uint64_t start, uint64_t en
     bool sameFile =
         line.inode == first.inode && line.major == first.major && line.minor == first.minor;
     bool inLine = line.offset - first.offset == line.start - first.start;
-    if (kind != MappingKind::kPrivateMemory && (!sameFile || !inLine)) {
+    if (!sameFile || !inLine) {
       return refuse(line.start,
                     "is another file, or another place of the file, than " + hex(first.start));
     }
@@ -279,14 +289,14 @@ Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
   mapping.pageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   mapping.writable = true;
   for (const Line& line : lines) mapping.writable = mapping.writable && line.rights[1] == 'w';
+  for (const Line& line : lines)
+    if (line.inode != 0 && isDevice(line))
+      return Status(Code::kNotSupported, "the memory at " + hex(std::max(start, line.start)) +
+                                             " belongs to the device " + line.path);
   if (mapping.kind == MappingKind::kPrivateMemory) {
     mapping.hugetlb = startsWith(first.path, "/anon_hugepage");
     if (mapping.hugetlb) mapping.pageBytes = pageBytesFromSmaps(first.start);
     return mapping;
-  }
-  if (isDevice(first)) {
-    return Status(Code::kNotSupported,
-                  "the memory at " + hex(start) + " belongs to the device " + first.path);
   }
   mapping.fileOffset = first.offset + (start - first.start);
   if (mapping.kind == MappingKind::kPrivateFile) return mapping;

@@ -40,7 +40,8 @@ struct AdoptedMapping {
 };
 
 // Classifies [p, p + bytes). The range must be mapped and readable completely; it may span several
-// mappings of the same kind that lie side by side, for files at continuous offsets of one file.
+// mappings of the same kind that lie side by side, for shared ones at continuous offsets of one
+// file; private memory and private views of files go together, and are what they begin with.
 // Errors: kInvalidArgument naming the first address that is not mapped, not readable or of another
 // kind; kNotSupported for device and kernel pages.
 Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes);

@@ -31,6 +31,8 @@ struct OperationStream {
 class HostStreams {
  public:
   Result<aclrtStream> create();
+  // From `other`'s next on: what names one of its streams is no name here. Before the first one.
+  void countFrom(const HostStreams& other) { made_.store(other.made_.load()); }
   // It is or was one of these.
   static bool isOne(aclrtStream handle);
   // Null: not one of these.
@@ -39,9 +41,9 @@ class HostStreams {
 
  private:
   std::atomic<size_t> count_{0};  // so that programs without any do not look
+  std::atomic<uint64_t> made_{0};
   mutable std::shared_mutex mutex_;
-  uint64_t made_ = 0;  // under mutex_, as the next
-  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;
+  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;  // under mutex_
 };
 
 }  // namespace peerlane::p2p

@@ -10,7 +10,9 @@
 #include "peerlane/os/topology.h"
 #include "peerlane/p2p.h"
 #include "peerlane/p2p/call_arguments.h"
+#include "peerlane/p2p/null_pointers.h"
 #include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/refused_piece.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
@@ -43,12 +45,15 @@ Answer registerMemory(void* memory, uint64_t size, P2pSegmentInfo* info,
 
 // One entry of a batch: a contiguous range at one side, pieces at the other. `contiguousIsRemote`,
 // else it is here.
-Status addEntry(const P2pScatterEntry& entry, bool contiguousIsRemote,
+Answer addEntry(const P2pScatterEntry& entry, bool contiguousIsRemote,
                 std::vector<CopyPiece>& pieces) {
+  if (Answer null = findNull(entry.dstBufs, entry.counts, entry.numEl, "dstBufs");
+      !null.status.isOk())
+    return null;
+  if (entry.ddrBuf == nullptr) return nullPointer("ddrBuf");
   std::vector<LocalPiece> parts;
   PEERLANE_RETURN_IF_ERROR(
       addPieces(entry.dstBufs, entry.counts, entry.dataType, entry.numEl, "dstBufs", parts));
-  if (entry.ddrBuf == nullptr) return Status(Code::kInvalidArgument, "ddrBuf is NULL");
   const auto base = reinterpret_cast<uint64_t>(entry.ddrBuf);
   uint64_t offset = 0;
   for (const LocalPiece& part : parts) {
@@ -63,24 +68,41 @@ Status addEntry(const P2pScatterEntry& entry, bool contiguousIsRemote,
   return Status::ok();
 }
 
+// `nameOf`: of the piece of an index, as the caller knows it.
+template <typename NameOf>
 Answer copyPieces(Direction direction, std::span<const CopyPiece> pieces, Pairwise& pair,
-                  aclrtStream stream) {
+                  aclrtStream stream, const NameOf& nameOf) {
   PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, pair));
-  return pair.copy(direction, pieces, on);
+  Status status = pair.copy(direction, pieces, on);
+  if (status.isOk()) return status;
+  const auto refused = refusedPiece(status, direction, pieces, on, pair);
+  return refused ? status.withContext(nameOf(*refused)) : status;
 }
 
+std::string entryName(uint64_t index) {
+  return "entries[" + std::to_string(index) + "]";
+}
+
+// `isLone`: it is the call's own arguments, not an entry of an array.
 HcclResult copyEntries(Direction direction, bool contiguousIsRemote, const P2pScatterEntry* entries,
-                       uint32_t batchSize, P2PComm comm, aclrtStream stream) {
+                       uint32_t batchSize, P2PComm comm, aclrtStream stream, bool isLone = false) {
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
-    if (entries == nullptr || batchSize == 0)
-      return Status(Code::kInvalidArgument, "no entries; need at least one");
+    if (batchSize == 0) return Status(Code::kInvalidArgument, "no entries; need at least one");
+    if (entries == nullptr) return nullPointer("entries");
     std::vector<CopyPiece> pieces;
-    for (uint32_t i = 0; i < batchSize; ++i)
-      if (Status status = addEntry(entries[i], contiguousIsRemote, pieces); !status.isOk())
-        return status.withContext("entries[" + std::to_string(i) + "]");
-    return copyPieces(direction, pieces, *pair, stream);
+    for (uint32_t i = 0; i < batchSize; ++i) {
+      Answer added = addEntry(entries[i], contiguousIsRemote, pieces);
+      if (added.status.isOk()) continue;
+      return isLone ? added : Answer{added.status.withContext(entryName(i)), added.result};
+    }
+    return copyPieces(direction, pieces, *pair, stream, [&](size_t piece) {
+      uint32_t entry = 0;
+      while (piece >= entries[entry].numEl) piece -= entries[entry++].numEl;
+      const std::string name = "dstBufs[" + std::to_string(piece) + "]";
+      return isLone ? name : entryName(entry) + ", " + name;
+    });
   });
 }
 
@@ -89,22 +111,20 @@ HcclResult copyList(Direction direction, const P2pCopyEntry* entries, uint32_t b
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
-    if (entries == nullptr || batchSize == 0)
-      return Status(Code::kInvalidArgument, "no entries; need at least one");
+    if (batchSize == 0) return Status(Code::kInvalidArgument, "no entries; need at least one");
+    if (entries == nullptr) return nullPointer("entries");
     std::vector<CopyPiece> pieces;
     pieces.reserve(batchSize);
     for (uint32_t i = 0; i < batchSize; ++i) {
       const P2pCopyEntry& entry = entries[i];
-      if (entry.localBuf == nullptr || entry.remoteBuf == nullptr || entry.bytes == 0)
-        return Status(Code::kInvalidArgument,
-                      "entries[" + std::to_string(i) + "] has " +
-                          (entry.localBuf == nullptr    ? "localBuf NULL"
-                           : entry.remoteBuf == nullptr ? "remoteBuf NULL"
-                                                        : "0 bytes; need at least 1"));
+      if (entry.localBuf == nullptr) return nullPointer(entryName(i) + ".localBuf");
+      if (entry.remoteBuf == nullptr) return nullPointer(entryName(i) + ".remoteBuf");
+      if (entry.bytes == 0)
+        return Status(Code::kInvalidArgument, entryName(i) + " has 0 bytes; need at least 1");
       pieces.push_back({static_cast<std::byte*>(entry.localBuf),
                         reinterpret_cast<uint64_t>(entry.remoteBuf), entry.bytes});
     }
-    return copyPieces(direction, pieces, *pair, stream);
+    return copyPieces(direction, pieces, *pair, stream, entryName);
   });
 }
 
@@ -114,12 +134,13 @@ HcclResult copyOne(Direction direction, void* local, const char* localName, void
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
+    if (local == nullptr) return nullPointer(localName);
+    if (remote == nullptr) return nullPointer(remoteName);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
     PEERLANE_ASSIGN(const LocalPiece one, pieceOf(local, count, elementBytes, localName, -1));
-    if (remote == nullptr)
-      return Status(Code::kInvalidArgument, std::string(remoteName) + " is NULL");
     const CopyPiece piece{one.address, reinterpret_cast<uint64_t>(remote), one.bytes};
-    return copyPieces(direction, {&piece, 1}, *pair, stream);
+    PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
+    return pair->copy(direction, {&piece, 1}, on);
   });
 }
 
@@ -171,7 +192,8 @@ HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo, uint32_t timeoutM
     PEERLANE_ASSIGN(const SegmentName name, SegmentName::decode(segmentInfo->internal));
     const auto gone = P2pProcess::instance().segments().remove(name, milliseconds(timeoutMs));
     if (!gone) return notFound("the segment is not registered by this process (any more)");
-    return *gone;
+    return afterWaiting(*gone, milliseconds(timeoutMs),
+                        "other processes to let go of " + rangeText(name.address, name.bytes));
   });
 }
 
@@ -211,6 +233,7 @@ HcclResult P2PAllocHostMem(void** hostBuf, uint64_t size, int numaNode) {
 
 HcclResult P2PFreeHostMem(void* hostBuf) {
   return answer([&]() -> Answer {
+    if (hostBuf == nullptr) return nullPointer("hostBuf");
     if (auto freed = P2pProcess::instance().free(hostBuf)) return *freed;
     return notFound("the memory is not of P2PAllocHostMem, or was freed before");
   });
@@ -226,7 +249,8 @@ HcclResult P2PScatterFromRemoteHostMem(void* ddrBuf, void** dstBufs, uint64_t* c
                                        HcclDataType dataType, uint32_t numEl, P2PComm comm,
                                        aclrtStream stream) {
   const P2pScatterEntry entry{ddrBuf, dstBufs, counts, dataType, numEl};
-  return copyEntries(Direction::kGet, /*contiguousIsRemote=*/true, &entry, 1, comm, stream);
+  return copyEntries(Direction::kGet, /*contiguousIsRemote=*/true, &entry, 1, comm, stream,
+                     /*isLone=*/true);
 }
 
 HcclResult P2PScatterBatchFromRemoteHostMem(P2pScatterEntry* entries, uint32_t batchSize,

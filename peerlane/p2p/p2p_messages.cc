@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // p2p.h: send and receive.
+#include <string>
 #include <vector>
 
 #include "peerlane/p2p.h"
 #include "peerlane/p2p/call_arguments.h"
+#include "peerlane/p2p/null_pointers.h"
 #include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/refused_piece.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
@@ -19,6 +22,7 @@ HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, 
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
+    if (buffer == nullptr) return nullPointer(name);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
     PEERLANE_ASSIGN(const LocalPiece piece, pieceOf(buffer, count, elementBytes, name, -1));
     PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
@@ -31,10 +35,16 @@ HcclResult transferAll(const char* name, Act act, void** buffers, const uint64_t
   return answer([&]() -> Answer {
     const auto pair = P2pProcess::instance().find(comm);
     if (!pair) return noSuchComm(comm);
+    if (Answer null = findNull(buffers, counts, batchSize, name); !null.status.isOk()) return null;
     std::vector<LocalPiece> pieces;
     PEERLANE_RETURN_IF_ERROR(addPieces(buffers, counts, type, batchSize, name, pieces));
     PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
-    return ((*pair).*act)(pieces, on);
+    Status status = ((*pair).*act)(pieces, on);
+    if (status.isOk()) return status;
+    const Access access = act == &Pairwise::send ? Access::kLocal : Access::kRemoteWrite;
+    const auto refused = refusedPiece(status, access, pieces, on, *pair);
+    if (!refused) return status;
+    return status.withContext(std::string(name) + "[" + std::to_string(*refused) + "]");
   });
 }
 

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/p2p/p2p_process.h"
 
+#include <dirent.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/config_source.h"
 #include "peerlane/core/log.h"
+#include "peerlane/core/text.h"
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/process.h"
 
@@ -18,11 +25,69 @@ constexpr PortRange kPorts{56800, 56900};
 constexpr std::chrono::seconds kFreePatience{10};
 
 // A container may have no interface at all, not even the loopback's.
-Result<bool> isOnNetwork() {
-  PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+bool isOnNetwork(const std::vector<NetworkInterface>& interfaces) {
   return std::any_of(interfaces.begin(), interfaces.end(), [](const NetworkInterface& interface) {
     return interface.up && !interface.addresses.empty();
   });
+}
+
+// The address and the interfaces that the environment names are there. Said here, by the name of
+// the variable: a context knows what they say, not which of several said it.
+Status checkInterfaces(const Config& config, const std::vector<NetworkInterface>& interfaces) {
+  if (!config.interfaceAddress.empty()) {
+    const auto chosen = selectAddresses(interfaces, config.interfaceAddress, "");
+    const auto source = configSource("PEERLANE_IF_IP");
+    return chosen.isOk() || !source ? chosen.status()
+                                    : chosen.status().withContext(source->toText());
+  }
+  const auto source = configSource("PEERLANE_SOCKET_IFNAME");
+  if (!source) return Status::ok();
+  std::string names;
+  for (const NetworkInterface& interface : interfaces) {
+    const bool isUsable =
+        interface.up &&
+        std::any_of(interface.addresses.begin(), interface.addresses.end(),
+                    [](const SocketAddress& address) { return !address.isLinkLocal(); });
+    if (isUsable && config.interfaces.allows(interface.name)) return Status::ok();
+    if (isUsable) names += (names.empty() ? "" : ", ") + interface.name;
+  }
+  return Status(Code::kInvalidArgument,
+                source->toText() + ", which leaves no interface to listen on; there are " + names);
+}
+
+// What listening in a range of ports failed with, and where the range comes from.
+Status withPorts(const Status& status, const Config& config) {
+  const std::string range =
+      std::to_string(config.ports.first) + "-" + std::to_string(config.ports.last);
+  if (status.message().find("no port of the range " + range) == std::string_view::npos)
+    return status;
+  const auto source = configSource("PEERLANE_PORT_RANGE");
+  return status.withContext(
+      (source ? source->toText() : "P2P_PORT_RANGE is not set, which stands for " + range) +
+      "; accepted: first-last, one port, or 0 for any free one");
+}
+
+// GPUs read the file; whoever works on host memory alone would never hear that it is missing.
+Status checkTuneFile(const Config& config) {
+  if (config.tuneFile.empty() || std::ifstream(config.tuneFile)) return Status::ok();
+  return Status(Code::kUnavailable,
+                "PEERLANE_TUNE is " + quoted(config.tuneFile) + ", which cannot be read");
+}
+
+// The sockets of a context in `directory`: their names hold its own.
+std::vector<std::string> socketsOf(const Context& context, const std::string& directory) {
+  std::vector<std::string> paths;
+  if (directory.empty()) return paths;
+  DIR* const open = ::opendir(directory.c_str());
+  if (open == nullptr) return paths;
+  const std::string id = context.id().substr(0, 8);
+  while (const dirent* const entry = ::readdir(open)) {
+    const std::string_view name(entry->d_name);
+    if (name.starts_with("peerlane") && name.find(id) != std::string_view::npos)
+      paths.push_back(directory + "/" + entry->d_name);
+  }
+  (void)::closedir(open);
+  return paths;
 }
 
 }  // namespace
@@ -32,16 +97,20 @@ uint64_t stagingHalf(const Config& config) {
   return std::max(kLeast, config.stagingBytes / 2);
 }
 
+struct P2pProcess::Made {
+  uint64_t forks;
+  pid_t id;
+  P2pProcess* process;
+};
+
+constinit std::atomic<P2pProcess::Made*> P2pProcess::current{nullptr};
+
 P2pProcess& P2pProcess::instance() {
-  struct Made {
-    uint64_t forks;
-    P2pProcess* process;
-  };
-  static std::atomic<Made*> current{nullptr};
   Made* known = current.load(std::memory_order_acquire);
   while (known == nullptr || known->forks != forkGeneration()) {
     // The parent's stays as it is: its locks may be held by threads that are not here.
-    auto* const fresh = new Made{forkGeneration(), new P2pProcess};
+    auto* const fresh = new Made{forkGeneration(), ::getpid(),
+                                 new P2pProcess(known == nullptr ? nullptr : known->process)};
     if (current.compare_exchange_strong(known, fresh)) return *fresh->process;
     delete fresh->process;
     delete fresh;
@@ -49,33 +118,61 @@ P2pProcess& P2pProcess::instance() {
   return *known->process;
 }
 
-P2pProcess::P2pProcess()
+P2pProcess::P2pProcess(const P2pProcess* parent)
     : token_([] {
         ProcessToken token{};
         PEERLANE_CHECK(fillRandom(std::as_writable_bytes(std::span(token))).isOk());
         return token;
       }()),
-      segments_(token_) {}
+      segments_(token_) {
+  if (parent == nullptr) return;
+  nextComm_.store(parent->nextComm_.load());
+  streams_.countFrom(parent->streams_);
+}
+
+// Contexts live as long as the process, so nobody else would remove them. Not a child of fork(),
+// whose parent still listens.
+void P2pProcess::removeSockets() {
+  const Made* const known = current.load(std::memory_order_acquire);
+  if (known == nullptr || known->id != ::getpid()) return;
+  const std::lock_guard lock(known->process->socketMutex_);
+  for (const std::string& path : known->process->sockets_) (void)::unlink(path.c_str());
+}
+
+void P2pProcess::removeSocketsAtExit(const Context& context, const std::string& directory) {
+  std::vector<std::string> paths = socketsOf(context, directory);
+  if (paths.empty()) return;
+  static std::atomic_flag isRegistered;  // also by the parent of a fork: the child has its list
+  if (!isRegistered.test_and_set()) (void)std::atexit(removeSockets);
+  const std::lock_guard lock(socketMutex_);
+  std::move(paths.begin(), paths.end(), std::back_inserter(sockets_));
+}
 
 Result<std::shared_ptr<Context>> P2pProcess::makeContext(Gpu gpu, Use use) {
   ContextOptions options;
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
-  if (config.ports.last == 0) config.ports = kPorts;
+  if (!configSource("PEERLANE_PORT_RANGE")) config.ports = kPorts;
   if (use == Use::kNetwork) config.links = {"tcp"};
   config.stagingBytes = stagingHalf(config);
-  options.config = std::move(config);
-  if (use == Use::kRoots) {
-    PEERLANE_ASSIGN(const bool hasNetwork, isOnNetwork());
-    if (hasNetwork)
+  PEERLANE_RETURN_IF_ERROR(checkTuneFile(config));
+  // The other links begin at a Unix socket: without this one nobody is to come over the network.
+  if (use == Use::kRoots && config.allowsLink("tcp")) {
+    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+    if (isOnNetwork(interfaces)) {
+      PEERLANE_RETURN_IF_ERROR(checkInterfaces(config, interfaces));
       options.listen = {"auto"};
-    else
+    } else {
       PEERLANE_LOG_WARN(
           "this process sees no network: only processes that share "
           "PEERLANE_SOCKET_DIR, or its network namespace, can connect");
+    }
   }
+  options.config = config;
   if (gpu) options.devices = {{DeviceKind::kCuda, *gpu}};
-  PEERLANE_ASSIGN(auto made, Context::create(std::move(options)));
-  return std::shared_ptr<Context>(std::move(made));
+  auto made = Context::create(std::move(options));
+  if (!made.isOk()) return withPorts(made.status(), config);
+  removeSocketsAtExit(**made, config.socketDirectory);
+  return std::shared_ptr<Context>(std::move(*made));
 }
 
 Result<std::shared_ptr<Context>> P2pProcess::context(Gpu gpu, Use use) {
@@ -198,6 +295,13 @@ bool P2pProcess::unimportSegment(const SegmentName& name) {
 }
 
 Result<void*> P2pProcess::allocate(uint64_t bytes, std::optional<int> numaNode) {
+  // The system promises more than there is, and the first touch of what is missing kills.
+  const uint64_t most = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes > most)
+    return Status(Code::kOutOfMemory, "size is " + std::to_string(bytes) +
+                                          " bytes; this machine has " + std::to_string(most) +
+                                          " bytes of memory in all");
   PEERLANE_ASSIGN(auto context, anyContext(std::nullopt));
   MemoryOptions options;
   options.numaNode = numaNode;
@@ -224,7 +328,13 @@ std::optional<Status> P2pProcess::free(void* memory) {
     if (taken.empty()) return std::nullopt;
     gone = std::move(taken.mapped());
   }
-  Status status = segments_.remove(gone.name, kFreePatience).value_or(Status::ok());
+  Status status;
+  if (const auto other = segments_.overlapping(gone.name))
+    status = Status(Code::kUnavailable,
+                    "the memory " + rangeText(gone.name.address, gone.name.bytes) +
+                        " is still registered, as the segment " +
+                        rangeText(other->address, other->bytes) + "; call P2PUnregisterMem first");
+  if (status.isOk()) status = segments_.remove(gone.name, kFreePatience).value_or(Status::ok());
   if (status.isOk()) status = gone.context->unregister(gone.region, kFreePatience);
   if (status.isOk()) return status;
   const std::lock_guard lock(memoryMutex_);

@@ -2,7 +2,8 @@
 //
 // P2pProcess: what the C API keeps for this process: contexts, roots, communicators, segments, host
 // streams. Made with the first call, never destroyed: communicators may be used while the process
-// exits. A forked child begins with one of its own. Thread-safe.
+// exits. A forked child begins with one of its own, and numbers on: handles that it inherited name
+// nobody there. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "peerlane/p2p/operation_stream.h"
 #include "peerlane/p2p/pairwise.h"
@@ -78,8 +80,14 @@ class P2pProcess {
   std::optional<Status> free(void* memory);
 
  private:
-  P2pProcess();
+  struct Made;
+  static std::atomic<Made*> current;
+  // `parent`: that of the process that forked this one, or null.
+  explicit P2pProcess(const P2pProcess* parent);
   Result<std::shared_ptr<Context>> makeContext(Gpu gpu, Use use);
+  // Those in PEERLANE_SOCKET_DIR; abstract ones end with the process.
+  void removeSocketsAtExit(const Context& context, const std::string& directory);
+  static void removeSockets();
   std::vector<std::shared_ptr<Pairwise>> comms() const;
 
   ProcessToken token_;
@@ -92,8 +100,11 @@ class P2pProcess {
   std::mutex rootMutex_;
   std::map<std::string, std::shared_ptr<Root>, std::less<>> roots_;
 
+  std::mutex socketMutex_;
+  std::vector<std::string> sockets_;  // under socketMutex_: their paths
+
+  std::atomic<uint64_t> nextComm_{1};
   mutable std::shared_mutex commMutex_;
-  uint64_t nextComm_ = 1;  // under commMutex_, as the next
   std::unordered_map<P2PComm, std::shared_ptr<Pairwise>> comms_;
 
   struct Allocated {

@@ -50,12 +50,19 @@ Status checkOptions(const P2PCommInitOptions& options) {
                   "structBytes of the options is " + std::to_string(options.structBytes) +
                       ", this library knows " + std::to_string(sizeof(P2PCommInitOptions)) +
                       "; begin with P2P_COMM_INIT_OPTIONS_INIT");
-  if (options.device < P2P_DEVICE_NONE)
-    return Status(Code::kInvalidArgument,
-                  "device of the options is " + std::to_string(options.device) +
-                      "; accepted: the number of a GPU, P2P_DEVICE_CURRENT (-1), "
-                      "P2P_DEVICE_NONE (-2)");
-  return Status::ok();
+  if (options.device == P2P_DEVICE_CURRENT || options.device == P2P_DEVICE_NONE)
+    return Status::ok();
+  const std::string given = "device of the options is " + std::to_string(options.device);
+  const std::string constants = "P2P_DEVICE_CURRENT (-1), P2P_DEVICE_NONE (-2)";
+  if (options.device < 0)
+    return Status(Code::kInvalidArgument, given + "; accepted: the number of a GPU, " + constants);
+  const auto gpus = cuda::gpus();
+  if (!gpus.isOk()) return gpus.status().withContext(given + "; accepted here: " + constants);
+  const auto count = static_cast<int32_t>(gpus->size());
+  if (options.device < count) return Status::ok();
+  return Status(Code::kInvalidArgument, given + "; accepted: " + (count == 1 ? "" : "0 to ") +
+                                            std::to_string(count - 1) +
+                                            " (GPUs that this process sees), " + constants);
 }
 
 // Nothing: what PEERLANE_STAGING_BYTES says.
@@ -83,6 +90,10 @@ P2pProcess::Gpu gpuFor(const P2PCommInitOptions& options) {
   return options.device == P2P_DEVICE_NONE ? std::nullopt : cuda::currentGpu();
 }
 
+milliseconds inMs(Pairwise::Duration time) {
+  return std::chrono::duration_cast<milliseconds>(time);
+}
+
 std::string gpuText(P2pProcess::Gpu gpu) {
   return gpu ? "cuda:" + std::to_string(*gpu) : std::string("host memory alone");
 }
@@ -108,7 +119,8 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
     auto peer = root.invitation.accept(left.timeout);
     if (!peer.isOk()) {
       process.putBack(ticket);
-      return peer.status();
+      return afterWaiting(peer.status(), inMs(wishes.timeout),
+                          "the other side to come with the root (P2PCommInitRootInfo)");
     }
     auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, left, process.token(),
                                  process.segments());
@@ -117,9 +129,39 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
     // One whose patience ended just now may come once more.
   } while (status.code() == Code::kTryAgain && root.invitation.reopen());
   const bool wasThere = process.dropRoot(ticket);
-  if (wasThere || !status.isOk()) return status;
+  if (wasThere || !status.isOk())
+    return afterWaiting(status, inMs(wishes.timeout), "the other side, which has connected");
   made.reset();
   return Status(Code::kCancelled, "the root was cancelled");
+}
+
+// Why nobody could be met by a root, as far as its own process would know.
+Answer notMet(const Status& status, milliseconds timeout) {
+  switch (status.code()) {
+    case Code::kPermissionDenied:
+      return {status.withContext(
+                  "connecting to the root: it is used up (it connects once), was taken back "
+                  "(P2PCancelRootInfo), or is not of the process that listens there"),
+              HCCL_E_TCP_CONNECT};
+    case Code::kUnavailable:
+      return {status.withContext(
+                  "connecting to the root: nobody listens where it says; is the process that made "
+                  "it gone?"),
+              HCCL_E_TCP_CONNECT};
+    default:
+      return afterWaiting(status, timeout, "the process that made the root to answer")
+          .withContext("connecting to the root");
+  }
+}
+
+// It was reached, and did not take part.
+Status notJoined(const Status& status, milliseconds timeout) {
+  if (status.code() == Code::kPeerLost)
+    return status.withContext(
+        "the process that made the root let go of it while this one waited: it took it back "
+        "(P2PCancelRootInfo), or ended");
+  return afterWaiting(status, timeout,
+                      "the process that made the root to call P2PCommInitRootInfo");
 }
 
 Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
@@ -134,15 +176,10 @@ Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
     PEERLANE_ASSIGN(context, process.context(wishes.gpu, Use::kMirror));
   }
   auto peer = context->connect(ticket, wishes.timeout);
-  if (!peer.isOk()) {
-    const Code code = peer.status().code();
-    const bool isAway = code == Code::kUnavailable || code == Code::kPermissionDenied;
-    return {peer.status().withContext("connecting to the root"),
-            isAway ? HCCL_E_TCP_CONNECT : resultOf(code)};
-  }
+  if (!peer.isOk()) return notMet(peer.status(), inMs(wishes.timeout));
   auto pair = Pairwise::create(std::move(context), *peer, /*isRoot=*/false, wishes, process.token(),
                                process.segments());
-  if (!pair.isOk()) return pair.status();
+  if (!pair.isOk()) return notJoined(pair.status(), inMs(wishes.timeout));
   made = std::move(*pair);
   return Status::ok();
 }
@@ -340,7 +377,7 @@ HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch) {
 }
 
 void P2PSetLogCallback(P2pLogCallback callback) {
-  (void)std::invoke([&]() -> Answer {
+  (void)answer([&]() -> Answer {
     if (callback == nullptr) {
       setLogSink(nullptr);
       return Status::ok();

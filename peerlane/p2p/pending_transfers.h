@@ -18,7 +18,8 @@ class PendingTransfers {
   // Of those that have ended so far. It stays until it is taken.
   Status firstError();
   Status takeFirstError();
-  // Waits for all that were added before; kTimeout. How they ended is firstError().
+  // Waits for all that were added before, but those that are part of a CUDA graph; kTimeout, saying
+  // for how long and how many. How they ended is firstError().
   Status wait(std::chrono::nanoseconds timeout);
   void cancel();
   // The same, also for all that is added later.

@@ -62,6 +62,11 @@ HcclResult resultOf(Code code) {
   return HCCL_E_INTERNAL;
 }
 
+HcclResult resultOf(const Status& status) {
+  const bool isCuda = status.code() == Code::kSystem && status.systemError() == 0;
+  return isCuda ? HCCL_E_RUNTIME : resultOf(status.code());
+}
+
 HcclResult report(Code code, std::string_view message) noexcept {
   SentenceWriter writer;
   if (code != Code::kOk) {

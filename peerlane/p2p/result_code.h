@@ -5,6 +5,7 @@
 // Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <new>
 #include <string>
@@ -17,11 +18,14 @@
 namespace peerlane::p2p {
 
 HcclResult resultOf(Code code);
+// The same, and HCCL_E_RUNTIME where CUDA failed: a failed call of the system has an errno, unless
+// it is told by another status that ended with it, or by the other side.
+HcclResult resultOf(const Status& status);
 
 // A status, and its code where that says more than the status's own.
 struct Answer {
   Answer(Status given)  // NOLINT(google-explicit-constructor)
-      : status(std::move(given)), result(resultOf(status.code())) {}
+      : status(std::move(given)), result(resultOf(status)) {}
   Answer(Status given, HcclResult code) : status(std::move(given)), result(code) {}
 
   Status status;
@@ -32,9 +36,16 @@ struct Answer {
 inline Answer notFound(std::string what) {
   return {Status(Code::kInvalidArgument, std::move(what)), HCCL_E_NOT_FOUND};
 }
-// HCCL_E_PARA, as the original has it.
-inline Answer nullPointer(const char* argument) {
-  return Status(Code::kInvalidArgument, std::string(argument) + " is NULL");
+// HCCL_E_PTR.
+inline Answer nullPointer(const std::string& argument) {
+  return {Status(Code::kInvalidArgument, argument + " is NULL"), HCCL_E_PTR};
+}
+
+// What ended by waiting says for how long, and for what; anything else stays as it is.
+inline Status afterWaiting(const Status& status, std::chrono::milliseconds time,
+                           const std::string& what) {
+  if (status.code() != Code::kTimeout) return status;
+  return status.withContext("waited " + std::to_string(time.count()) + " ms for " + what);
 }
 
 // With the zero behind it; P2PGetLastError promises it.

@@ -9,12 +9,13 @@
 namespace peerlane::p2p {
 namespace {
 
-std::string rangeText(uint64_t address, uint64_t bytes) {
-  char text[64];
-  (void)std::snprintf(text, sizeof text, "[0x%llx, +%llu)",
-                      static_cast<unsigned long long>(address),
-                      static_cast<unsigned long long>(bytes));
-  return text;
+// As P2PRegisterHostMem was told.
+const char* permissionsName(Access access) {
+  switch (access) {
+    case Access::kRemoteRead: return "P2P_SEGMENT_READ_ONLY";
+    case Access::kRemoteWrite: return "P2P_SEGMENT_WRITE_ONLY";
+    default: return "P2P_SEGMENT_READ_WRITE";
+  }
 }
 
 bool holds(const SegmentName& name, uint64_t address, uint64_t bytes) {
@@ -23,6 +24,14 @@ bool holds(const SegmentName& name, uint64_t address, uint64_t bytes) {
 }
 
 }  // namespace
+
+std::string rangeText(uint64_t address, uint64_t bytes) {
+  char text[64];
+  (void)std::snprintf(text, sizeof text, "[0x%llx, +%llu)",
+                      static_cast<unsigned long long>(address),
+                      static_cast<unsigned long long>(bytes));
+  return text;
+}
 
 Result<Region> SegmentBook::regionOf(Own& own, const std::shared_ptr<Context>& context) {
   for (const Own::Registered& known : own.registered)
@@ -89,6 +98,15 @@ std::optional<Region> SegmentBook::hostRegion(const std::byte* address, uint64_t
   return lesser;
 }
 
+std::optional<SegmentName> SegmentBook::overlapping(const SegmentName& name) {
+  const std::lock_guard lock(ownMutex_);
+  for (const auto& [number, own] : own_)
+    if (number != name.number && own.name.address < name.address + name.bytes &&
+        name.address < own.name.address + own.name.bytes)
+      return own.name;
+  return std::nullopt;
+}
+
 std::optional<Status> SegmentBook::remove(const SegmentName& name,
                                           std::chrono::nanoseconds timeout) {
   std::vector<Own::Registered> registered;
@@ -145,19 +163,31 @@ Result<SegmentName> SegmentBook::find(const ProcessToken& process, uint64_t addr
   const std::shared_lock lock(importMutex_);
   const auto found = imports_.find(process);
   const SegmentName* refused = nullptr;
+  const SegmentName* overrun = nullptr;  // it begins there, and ends behind it
   if (found != imports_.end()) {
     // Segments may overlap, so the nearest that begins before it need not be the one.
     for (auto at = found->second.upper_bound(address); at != found->second.begin();) {
       const SegmentName& name = (--at)->second;
-      if (!holds(name, address, bytes)) continue;
+      if (!holds(name, address, bytes)) {
+        if (holds(name, address, 1)) overrun = &name;
+        continue;
+      }
       if (allows(name.access, access)) return name;
       refused = &name;
     }
   }
   if (refused != nullptr)
-    return Status(Code::kPermissionDenied, "the segment of " + rangeText(address, bytes) +
-                                               " grants " + accessName(refused->access) +
-                                               ", this needs " + accessName(access));
+    return Status(Code::kPermissionDenied,
+                  rangeText(address, bytes) + " lies in a segment that was registered with " +
+                      permissionsName(refused->access) + ", so it cannot be " +
+                      (access == Access::kRemoteWrite ? "written" : "read") + " from here");
+  if (overrun != nullptr) {
+    const uint64_t over = bytes - (overrun->bytes - (address - overrun->address));
+    return Status(Code::kInvalidArgument,
+                  rangeText(address, bytes) + " begins in the imported segment " +
+                      rangeText(overrun->address, overrun->bytes) + " and runs over its end by " +
+                      std::to_string(over) + (over == 1 ? " byte" : " bytes"));
+  }
   std::string known;
   if (found != imports_.end())
     for (const auto& [base, name] : found->second) {

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <string>
 #include <vector>
 
 #include "peerlane/p2p/segment_name.h"
@@ -20,6 +21,9 @@
 #include "peerlane/session/context.h"
 
 namespace peerlane::p2p {
+
+// For sentences: [0x7f0000001000, +4096).
+std::string rangeText(uint64_t address, uint64_t bytes);
 
 class SegmentBook {
  public:
@@ -38,6 +42,8 @@ class SegmentBook {
   // One that grants `access`, if there is one.
   std::optional<Region> hostRegion(const std::byte* address, uint64_t bytes, Access access,
                                    const std::shared_ptr<Context>& context);
+  // Another one than `name` that has memory in common with it.
+  std::optional<SegmentName> overlapping(const SegmentName& name);
   // Nothing: there is none of that name. After an error it is still there, for the next call.
   std::optional<Status> remove(const SegmentName& name, std::chrono::nanoseconds timeout);
 

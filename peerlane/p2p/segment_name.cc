@@ -11,12 +11,27 @@ namespace peerlane::p2p {
 namespace {
 
 constexpr std::string_view kMagic = "PLSG";
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
+constexpr uint8_t kRights = 3;
+constexpr uint8_t kIsCuda = 16;
+constexpr size_t kChecksumAt = 6;
 
 Status corrupt(const std::string& why) {
   return Status(Code::kCorrupt, "the segment info " + why +
                                     "; pass the bytes that P2PRegisterHostMem or "
                                     "P2PRegisterDeviceMem filled in, all of them");
+}
+
+// Finds accidents, every one within two bytes. Against malice there is the key.
+uint16_t checksumOf(std::span<const char, SegmentName::kEncodedBytes> bytes) {
+  uint32_t sum = 0xffff;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    if (at == kChecksumAt || at == kChecksumAt + 1) continue;
+    sum ^= static_cast<uint32_t>(static_cast<uint8_t>(bytes[at])) << 8;
+    for (int bit = 0; bit < 8; ++bit)
+      sum = (sum & 0x8000) != 0 ? (sum << 1 ^ 0x1021) & 0xffff : sum << 1;
+  }
+  return static_cast<uint16_t>(sum);
 }
 
 }  // namespace
@@ -25,15 +40,17 @@ void SegmentName::encode(std::span<char, kEncodedBytes> out) const {
   ByteWriter writer(std::as_writable_bytes(std::span<char>(out)));
   writer.raw(std::as_bytes(std::span(kMagic)));
   writer.u8(kVersion);
-  writer.u8(static_cast<uint8_t>(access));
-  writer.u8(static_cast<uint8_t>(kind));
-  writer.u8(0);
+  writer.u8(static_cast<uint8_t>(static_cast<uint8_t>(access) |
+                                 (kind == DeviceKind::kCuda ? kIsCuda : 0)));
+  writer.u16(0);  // the checksum, below
   writer.raw(std::as_bytes(std::span(process)));
   writer.u64(number);
   writer.raw(std::as_bytes(std::span(key)));
   writer.u64(address);
   writer.u64(bytes);
   PEERLANE_CHECK(writer.ok() && writer.size() == kEncodedBytes);
+  ByteWriter behind(std::as_writable_bytes(out.subspan<kChecksumAt, sizeof(uint16_t)>()));
+  behind.u16(checksumOf(out));
 }
 
 Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> bytes) {
@@ -42,11 +59,11 @@ Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> byt
   if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0)
     return corrupt("was not made by this library");
   if (const int version = reader.u8(); version != kVersion)
-    return corrupt("is of version " + std::to_string(version) + ", this library knows version 1");
+    return corrupt("is of version " + std::to_string(version) + ", this library knows version " +
+                   std::to_string(kVersion));
   SegmentName name;
-  const uint8_t access = reader.u8();
-  const uint8_t kind = reader.u8();
-  const uint8_t zero = reader.u8();
+  const uint8_t flags = reader.u8();
+  if (reader.u16() != checksumOf(bytes)) return corrupt("is damaged (its checksum)");
   const auto process = reader.raw(name.process.size());
   std::memcpy(name.process.data(), process.data(), process.size());
   name.number = reader.u64();
@@ -54,14 +71,12 @@ Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> byt
   std::memcpy(name.key.data(), key.data(), key.size());
   name.address = reader.u64();
   name.bytes = reader.u64();
-  if (access == 0 || access > static_cast<uint8_t>(Access::kRemoteReadWrite))
-    return corrupt("is damaged (rights " + std::to_string(access) + ")");
-  if (kind > static_cast<uint8_t>(DeviceKind::kCuda))
-    return corrupt("is damaged (kind of memory " + std::to_string(kind) + ")");
-  if (name.bytes == 0 || name.address > UINT64_MAX - name.bytes || zero != 0)
+  if ((flags & kRights) == 0 || (flags & ~(kRights | kIsCuda)) != 0)
+    return corrupt("is damaged (rights " + std::to_string(flags) + ")");
+  if (name.bytes == 0 || name.address > UINT64_MAX - name.bytes)
     return corrupt("is damaged (its range)");
-  name.access = static_cast<Access>(access);
-  name.kind = static_cast<DeviceKind>(kind);
+  name.access = static_cast<Access>(flags & kRights);
+  name.kind = (flags & kIsCuda) != 0 ? DeviceKind::kCuda : DeviceKind::kHost;
   return name;
 }
 

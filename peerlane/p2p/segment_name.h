@@ -4,10 +4,9 @@
 // lies there, and a key without which its owner tells nobody how to reach it (SegmentProof). Plain
 // value.
 //        0  u8[4]   "PLSG"
-//        4  u8      version, 1
-//        5  u8      rights of peers: 1 read, 2 write
-//        6  u8      0 host, 1 CUDA
-//        7  u8      0
+//        4  u8      version, 2
+//        5  u8      rights of peers: 1 read, 2 write; 16: CUDA's memory, else the host's
+//        6  u16     CRC-16 (0x1021, from 0xffff) of all the other bytes, in their order
 //        8  u8[16]  process: random, of the one that registered it
 //       24  u64     number, never used twice by a process
 //       32  u8[16]  key, random

@@ -260,6 +260,12 @@ TEST(P2pDevice, HostMemoryOnAStreamOfCudaHasToBeRegistered) {
     EXPECT_EQ(transfer(), HCCL_E_PARA);
     EXPECT_NE(std::string(P2PGetLastError()).find("P2PRegisterHostMem"), std::string::npos)
         << P2PGetLastError();
+    void* pieces[] = {deviceMemory(64), heap.data()};
+    uint64_t counts[] = {64, 64};
+    EXPECT_EQ(P2PSendBatch(pieces, counts, HCCL_DATA_TYPE_INT8, 2, side.comm, side.stream),
+              HCCL_E_PARA);
+    EXPECT_NE(std::string(P2PGetLastError()).find("sendBufs[1]: "), std::string::npos)
+        << P2PGetLastError();
     if (side.index == 0) fill(heap.data(), heap.size(), 8);
     P2pSegmentInfo info;
     mustP2p(P2PRegisterHostMem(heap.data(), heap.size(), &info, P2P_SEGMENT_READ_WRITE),
@@ -480,6 +486,48 @@ TEST(P2pDevice, AGpuThatNobodyUsesIsLeftAlone) {
     };
   };
   EXPECT_TRUE(runTwo(side(0), side(1)));
+}
+
+// A copy in a graph is there for every replay: only what runs outside of graphs is waited for.
+TEST(P2pDevice, SynchronizeDoesNotWaitForGraphs) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(speak([](const P2pSpeaker& side) {
+    constexpr size_t kBytes = size_t{1} << 20;
+    std::byte* const memory = deviceMemory(2 * kBytes);
+    fill(memory, kBytes, 40 + static_cast<uint32_t>(side.index));
+    cudaStream_t stream = nullptr;
+    mustCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    P2pSegmentInfo own;
+    mustP2p(P2PRegisterDeviceMem(memory, kBytes, &own, P2P_SEGMENT_READ_ONLY), "register");
+    sendBlob(side.line, own);
+    sendBlob(side.line, memory);
+    const auto far = receiveBlob<P2pSegmentInfo>(side.line);
+    auto* const remote = receiveBlob<std::byte*>(side.line);
+    mustP2p(P2PImportHostSegment(far), "import");
+    const auto get = [&] {
+      mustP2p(P2PGet(remote, memory + kBytes, kBytes, HCCL_DATA_TYPE_UINT8, side.comm, stream),
+              "get");
+    };
+    get();  // in a graph all of it is to be known
+    mustP2p(P2PCommSynchronize(side.comm, kPatienceMs), "synchronize");
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    mustCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin");
+    get();
+    mustCuda(cudaStreamEndCapture(stream, &graph), "end");
+    mustCuda(cudaGraphInstantiate(&replay, graph, 0), "instantiate");
+    clear(memory + kBytes, kBytes, 0);
+    mustCuda(cudaGraphLaunch(replay, stream), "launch");
+    mustSync(stream);
+    EXPECT_EQ(wrongWords(memory + kBytes, kBytes, 41 - static_cast<uint32_t>(side.index)), 0u);
+    get();
+    mustP2p(P2PCommSynchronize(side.comm, kPatienceMs), "synchronize with a graph");
+    mustCuda(cudaGraphExecDestroy(replay), "destroy the executable");
+    mustCuda(cudaGraphDestroy(graph), "destroy the graph");
+    side.line.meet();
+    mustP2p(P2PUnimportSegment(far), "unimport");
+    mustP2p(P2PUnregisterMem(&own, kPatienceMs), "unregister");
+  }));
 }
 
 TEST(P2pDevice, TheRootIsOfTheGpuThatWasChosen) {

@@ -158,6 +158,26 @@ TEST(AdoptedMapping, FilesOnDiskAreNotSharedMemory) {
   EXPECT_FALSE(shared->file);
 }
 
+// An array of a program may begin in its data and end in the zeros behind.
+TEST(AdoptedMapping, PrivateViewsOfFilesGoWithPrivateMemory) {
+  Fd fd(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  Mapped area(3 * kPage, kReadWrite, kAnonymous);
+  ASSERT_NE(::mmap(area.at(kPage), kPage, kReadWrite, MAP_PRIVATE | MAP_FIXED, fd.get(), 0),
+            MAP_FAILED);
+  auto behind = findSharedMapping(area.at(kPage + 1), 2 * kPage - 1);
+  ASSERT_TRUE(behind.isOk()) << behind.status().toString();
+  EXPECT_EQ(behind->kind, MappingKind::kPrivateFile);
+  EXPECT_TRUE(behind->writable);
+  EXPECT_FALSE(behind->file);
+  auto before = findSharedMapping(area.at(0), 2 * kPage);
+  ASSERT_TRUE(before.isOk()) << before.status().toString();
+  EXPECT_EQ(before->kind, MappingKind::kPrivateMemory);
+  Fd memory = makeMemfd(kPage);
+  ASSERT_NE(::mmap(area.at(0), kPage, kReadWrite, MAP_SHARED | MAP_FIXED, memory.get(), 0),
+            MAP_FAILED);
+  EXPECT_EQ(findSharedMapping(area.at(0), 2 * kPage).status().code(), Code::kInvalidArgument);
+}
+
 TEST(AdoptedMapping, HolesAreNamed) {
   Mapped area(4 * kPage, kReadWrite, kAnonymous);
   ASSERT_EQ(::munmap(area.at(2 * kPage), kPage), 0);

@@ -46,10 +46,12 @@ TEST(P2pFormats, ASegmentIsReadAgain) {
   EXPECT_EQ(read.kind, name.kind);
   EXPECT_EQ(static_cast<uint8_t>(bytes[32]), 0xf0);
   EXPECT_EQ(static_cast<uint8_t>(bytes[47]), 0xe1);
-  for (const size_t at : {0, 3, 4, 5, 6, 7}) {
+  for (size_t at = 0; at < sizeof bytes; ++at) {
     char damaged[64];
     std::copy(std::begin(bytes), std::end(bytes), damaged);
-    damaged[at] ^= 0x70;
+    damaged[at] ^= 0x10;
+    EXPECT_EQ(SegmentName::decode(damaged).status().code(), Code::kCorrupt) << at;
+    damaged[at] ^= 0x13;
     EXPECT_EQ(SegmentName::decode(damaged).status().code(), Code::kCorrupt) << at;
   }
 }

@@ -147,7 +147,8 @@ TEST(P2pMemory, RightsHold) {
   uint8_t byte = 1;
   EXPECT_EQ(P2PPut(&byte, readable.at(0), 1, HCCL_DATA_TYPE_UINT8, pair.root(), nullptr),
             HCCL_E_PARA);
-  EXPECT_NE(std::string(P2PGetLastError()).find("remote write"), std::string::npos);
+  EXPECT_NE(std::string(P2PGetLastError()).find("P2P_SEGMENT_READ_ONLY, so it cannot be written"),
+            std::string::npos);
   EXPECT_EQ(P2PGet(writable.at(0), &byte, 1, HCCL_DATA_TYPE_UINT8, pair.root(), nullptr),
             HCCL_E_PARA);
   P2P_OK(P2PGet(readable.at(0), &byte, 1, HCCL_DATA_TYPE_UINT8, pair.root(), nullptr));
@@ -217,7 +218,7 @@ TEST(P2pMemory, OfTheLibraryIsMapped) {
   P2P_OK(P2PFreeHostMem(memory));
   EXPECT_EQ(P2PFreeHostMem(memory), HCCL_E_NOT_FOUND);
   EXPECT_EQ(P2PAllocHostMem(&memory, 0, P2P_NUMA_ANY), HCCL_E_PARA);
-  EXPECT_EQ(P2PAllocHostMem(nullptr, 1, P2P_NUMA_ANY), HCCL_E_PARA);
+  EXPECT_EQ(P2PAllocHostMem(nullptr, 1, P2P_NUMA_ANY), HCCL_E_PTR);
   EXPECT_EQ(P2PAllocHostMem(&memory, 1, -9), HCCL_E_PARA);
 }
 
@@ -228,15 +229,15 @@ TEST(P2pMemory, BadArgumentsAreNamed) {
   const auto says = [](const char* what) {
     return std::string(P2PGetLastError()).find(what) != std::string::npos;
   };
-  EXPECT_EQ(P2PRegisterHostMem(nullptr, 1, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA);
+  EXPECT_EQ(P2PRegisterHostMem(nullptr, 1, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PTR);
   EXPECT_EQ(P2PRegisterHostMem(&byte, 0, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA);
-  EXPECT_EQ(P2PRegisterHostMem(&byte, 1, nullptr, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA);
+  EXPECT_EQ(P2PRegisterHostMem(&byte, 1, nullptr, P2P_SEGMENT_READ_ONLY), HCCL_E_PTR);
   EXPECT_EQ(P2PRegisterHostMem(&byte, 1, &info, static_cast<P2pSegmentPermissions>(9)),
             HCCL_E_PARA);
   EXPECT_TRUE(says("permissions is 9"));
   EXPECT_EQ(P2PRegisterDeviceMem(&byte, 1, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA);
   EXPECT_TRUE(says("P2PRegisterHostMem"));
-  EXPECT_EQ(P2PSend(nullptr, 1, HCCL_DATA_TYPE_INT8, pair.root(), nullptr), HCCL_E_PARA);
+  EXPECT_EQ(P2PSend(nullptr, 1, HCCL_DATA_TYPE_INT8, pair.root(), nullptr), HCCL_E_PTR);
   EXPECT_TRUE(says("sendBuf is NULL"));
   EXPECT_EQ(P2PSend(&byte, 0, HCCL_DATA_TYPE_INT8, pair.root(), nullptr), HCCL_E_PARA);
   EXPECT_TRUE(says("count is 0"));
@@ -249,24 +250,24 @@ TEST(P2pMemory, BadArgumentsAreNamed) {
   void* buffers[2] = {&byte, nullptr};
   uint64_t counts[2] = {1, 1};
   EXPECT_EQ(P2PSendBatch(buffers, counts, HCCL_DATA_TYPE_INT8, 2, pair.root(), nullptr),
-            HCCL_E_PARA);
+            HCCL_E_PTR);
   EXPECT_TRUE(says("sendBufs[1] is NULL"));
   EXPECT_EQ(P2PRecvBatch(buffers, counts, HCCL_DATA_TYPE_INT8, 0, pair.root(), nullptr),
             HCCL_E_PARA);
   EXPECT_EQ(P2PRecvBatch(nullptr, counts, HCCL_DATA_TYPE_INT8, 1, pair.root(), nullptr),
-            HCCL_E_PARA);
+            HCCL_E_PTR);
   EXPECT_EQ(P2PRecvBatch(buffers, nullptr, HCCL_DATA_TYPE_INT8, 1, pair.root(), nullptr),
-            HCCL_E_PARA);
-  EXPECT_EQ(P2PGetBatch(nullptr, 1, pair.root(), nullptr), HCCL_E_PARA);
+            HCCL_E_PTR);
+  EXPECT_EQ(P2PGetBatch(nullptr, 1, pair.root(), nullptr), HCCL_E_PTR);
   const P2pCopyEntry entry{&byte, &byte, 0};
   EXPECT_EQ(P2PGetBatch(&entry, 1, pair.root(), nullptr), HCCL_E_PARA);
   EXPECT_TRUE(says("entries[0] has 0 bytes"));
   P2pScatterEntry scatter{nullptr, buffers, counts, HCCL_DATA_TYPE_INT8, 1};
-  EXPECT_EQ(P2PScatterBatchFromRemoteHostMem(&scatter, 1, pair.root(), nullptr), HCCL_E_PARA);
+  EXPECT_EQ(P2PScatterBatchFromRemoteHostMem(&scatter, 1, pair.root(), nullptr), HCCL_E_PTR);
   EXPECT_TRUE(says("ddrBuf is NULL"));
   EXPECT_EQ(P2PHostStreamSynchronize(nullptr, 1), HCCL_E_NOT_FOUND);
   EXPECT_EQ(P2PHostStreamDestroy(&byte), HCCL_E_NOT_FOUND);
-  EXPECT_EQ(P2PHostStreamCreate(nullptr), HCCL_E_PARA);
+  EXPECT_EQ(P2PHostStreamCreate(nullptr), HCCL_E_PTR);
 }
 
 }  // namespace

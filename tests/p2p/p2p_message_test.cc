@@ -198,7 +198,7 @@ TEST_P(P2pMessages, AreReportedWhenTheOtherSideIsGone) {
   EXPECT_TRUE(ended == HCCL_E_REMOTE || ended == HCCL_E_UNAVAIL) << P2PGetLastError();
   P2P_OK(P2PGetCommAsyncError(pair.client(), &error));
   EXPECT_EQ(error, ended);
-  EXPECT_EQ(P2PGetCommAsyncError(pair.client(), nullptr), HCCL_E_PARA);
+  EXPECT_EQ(P2PGetCommAsyncError(pair.client(), nullptr), HCCL_E_PTR);
 }
 
 TEST_P(P2pMessages, ThatHaveNotBegunAreCancelledWithTheirStream) {

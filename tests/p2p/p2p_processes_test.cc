@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // p2p.h between processes: in containers, with sides that die, with IPv6, before and after a fork.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -234,6 +238,82 @@ TEST(P2pProcesses, ARootThatWasTriedTooEarly) {
     line.meet();
   };
   EXPECT_TRUE(runSides(owner, guest));
+// Well written, and nothing that this host has.
+TEST(P2pProcesses, AVariableThatCannotBeHadIsNamedWithItsValue) {
+  const auto check = [](const SideLine&) {
+    HcclRootInfo root;
+    const auto says = [](const char* text) {
+      return std::strstr(P2PGetLastError(), text) != nullptr;
+    };
+    ::setenv("P2P_IF_IP", "192.0.2.7", 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_PARA);
+    SIDE_CHECK(says("P2P_IF_IP is \"192.0.2.7\"") && says("lo 127.0.0.1"));
+    ::unsetenv("P2P_IF_IP");
+    ::setenv("HCCL_SOCKET_IFNAME", "nosuch", 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_PARA);
+    SIDE_CHECK(says("HCCL_SOCKET_IFNAME is \"nosuch\"") && says("there are lo"));
+    ::unsetenv("HCCL_SOCKET_IFNAME");
+    // A port that somebody has.
+    ::setenv("P2P_IF_IP", "127.0.0.1", 1);
+    const int taken = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    SIDE_CHECK(::bind(taken, raw, bytes) == 0 && ::listen(taken, 1) == 0);
+    SIDE_CHECK(::getsockname(taken, raw, &bytes) == 0);
+    const std::string port = std::to_string(ntohs(address.sin_port));
+    ::setenv("P2P_PORT_RANGE", port.c_str(), 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_UNAVAIL);
+    SIDE_CHECK(says(("P2P_PORT_RANGE is \"" + port + "\"").c_str()));
+    // Who needs no network is not kept from it.
+    ::setenv("PEERLANE_LINKS", "shm", 1);
+    SIDE_OK(P2PGetRootInfo(&root));
+    ::alarm(0);
+  };
+  EXPECT_TRUE(runSides(check, [](const SideLine&) {}));
+}
+
+// As a GPU would say it, which reads the file.
+TEST(P2pProcesses, AFileOfThresholdsThatIsMissingIsReported) {
+  const auto check = [](const SideLine&) {
+    ::setenv("PEERLANE_TUNE", "/nonexistent/thresholds", 1);
+    HcclRootInfo root;
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_UNAVAIL);
+    SIDE_CHECK(std::strstr(P2PGetLastError(), "PEERLANE_TUNE is \"/nonexistent") != nullptr);
+  };
+  EXPECT_TRUE(runSides(check, [](const SideLine&) {}));
+}
+
+// Sockets in a directory outlive whoever made them, unless they are removed.
+TEST(P2pProcesses, NothingIsLeftInTheDirectoryOfSockets) {
+  const ScratchFolder folder;
+  const auto files = [&] {
+    const std::filesystem::directory_iterator all(folder.path());
+    return std::distance(begin(all), end(all));
+  };
+  // Both leave by exit(), and one of them after a child of its own, which has no part in it.
+  const auto leave = [&](bool isRoot) {
+    return [&, isRoot](const SideLine& line) {
+      ::setenv("PEERLANE_SOCKET_DIR", folder.path().c_str(), 1);
+      const P2PComm comm = meetOver(line, isRoot);
+      SIDE_CHECK(files() > 0);
+      line.meet();
+      if (isRoot) {
+        const auto before = files();
+        const pid_t child = ::fork();
+        if (child == 0) std::exit(0);
+        SIDE_CHECK(child::collect(child, child::Clock::now() + std::chrono::seconds(20)) == 0);
+        SIDE_CHECK(files() == before);
+      }
+      line.meet();
+      SIDE_OK(P2PCommDestroy(comm));
+      std::exit(0);
+    };
+  };
+  EXPECT_TRUE(runSides(leave(true), leave(false)));
+  EXPECT_EQ(files(), 0);
 }
 
 // The other side is there when it connects and gone when the root looks.
@@ -261,6 +341,33 @@ TEST(P2pProcesses, ASideThatIsGoneBeforeItIsAccepted) {
     SIDE_CHECK(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options) !=
                HCCL_SUCCESS);
     ::_exit(0);
+  };
+  EXPECT_TRUE(runSides(root, client));
+}
+
+// The other side has reached this process, and waits for it to take part.
+TEST(P2pProcesses, ARootThatIsTakenBackEndsWhoeverWaitsWithIt) {
+  const auto root = [](const SideLine& line) {
+    HcclRootInfo info;
+    SIDE_OK(P2PGetRootInfo(&info));
+    line.send(info);
+    (void)line.receive<char>();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    SIDE_OK(P2PCancelRootInfo(&info));
+    line.meet();
+  };
+  const auto client = [](const SideLine& line) {
+    const auto info = line.receive<HcclRootInfo>();
+    line.send('c');
+    P2PCommInitOptions options;
+    options.timeoutMs = kSoonMs;
+    P2PComm comm = nullptr;
+    const HcclResult result =
+        P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options);
+    // Or it came too late to wait.
+    SIDE_CHECK(result == HCCL_E_REMOTE || result == HCCL_E_TCP_CONNECT);
+    SIDE_CHECK(std::strstr(P2PGetLastError(), "P2PCancelRootInfo") != nullptr);
+    line.meet();
   };
   EXPECT_TRUE(runSides(root, client));
 }
@@ -335,12 +442,31 @@ TEST(P2pProcesses, AProcessThatExitsMayStillUseThem) {
 // Whoever used the library and forks has children that begin anew.
 TEST(P2pProcesses, AChildBeginsAnew) {
   const Pair pair;
+  aclrtStream stream = nullptr;
+  P2P_OK(P2PHostStreamCreate(&stream));
+  auto memory = pattern(64, 1);
+  P2pSegmentInfo info;
+  P2P_OK(P2PRegisterHostMem(memory.data(), memory.size(), &info, P2P_SEGMENT_READ_WRITE));
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
     SIDE_CHECK(P2PCommDestroy(pair.root()) == HCCL_E_NOT_FOUND);
     {
       const Pair own;
+      // And what the child makes is not what the parent had.
+      aclrtStream fresh = nullptr;
+      SIDE_OK(P2PHostStreamCreate(&fresh));
+      SIDE_CHECK(P2PHostStreamDestroy(stream) == HCCL_E_NOT_FOUND);
+      SIDE_OK(P2PHostStreamDestroy(fresh));
+      auto far = pattern(64, 1);
+      P2pSegmentInfo segment;
+      SIDE_OK(P2PRegisterHostMem(far.data(), far.size(), &segment, P2P_SEGMENT_READ_WRITE));
+      SIDE_CHECK(P2PUnregisterMem(&info, kSoonMs) == HCCL_E_NOT_FOUND);
+      SIDE_OK(P2PUnregisterMem(&segment, kSoonMs));
+      for (const P2PComm theirs : {pair.root(), pair.client()}) {
+        SIDE_CHECK(theirs != own.root() && theirs != own.client());
+        SIDE_CHECK(P2PScatterBatchFromRemoteHostMemDone(theirs) == HCCL_E_NOT_FOUND);
+      }
       uint64_t word = 9, got = 0;
       SIDE_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, own.root(), nullptr));
       SIDE_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, own.client(), nullptr));
@@ -355,6 +481,8 @@ TEST(P2pProcesses, AChildBeginsAnew) {
   P2P_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, pair.client(), nullptr));
   P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
   EXPECT_EQ(got, 9u);
+  P2P_OK(P2PUnregisterMem(&info, kSoonMs));
+  P2P_OK(P2PHostStreamDestroy(stream));
 }
 
 }  // namespace

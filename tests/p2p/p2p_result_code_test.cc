@@ -95,6 +95,13 @@ TEST(P2pResultCode, AStatusIsReportedWithoutMemory) {
   EXPECT_STREQ(lastSentence(), "");
 }
 
+TEST(P2pResultCode, AFailureOfCudaIsNotOneOfTheSystem) {
+  EXPECT_EQ(report(Status::system(ENOENT, "open")), HCCL_E_SYSCALL);
+  EXPECT_EQ(report(Status(Code::kSystem, "cuCtxCreate: unknown error (999)")), HCCL_E_RUNTIME);
+  EXPECT_EQ(report(Status(Code::kSystem, "launch").withContext("put")), HCCL_E_RUNTIME);
+  EXPECT_EQ(report(nullPointer("comm")), HCCL_E_PTR);
+}
+
 TEST(P2pResultCode, LongSentencesAreCutBetweenCharacters) {
   const std::string_view mark = "\u2026";
   // The cut falls on each byte of a character of three.

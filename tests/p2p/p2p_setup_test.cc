@@ -119,8 +119,8 @@ TEST(P2pSetup, AWrongRootIsRefused) {
   EXPECT_EQ(P2PCommInitRootInfo(&damaged, P2P_SENDER, P2P_LINK_AUTO, &comm, nullptr), HCCL_E_PARA);
   EXPECT_NE(std::string(P2PGetLastError()).find("checksum"), std::string::npos);
   EXPECT_EQ(P2PCancelRootInfo(&damaged), HCCL_E_PARA);
-  EXPECT_EQ(P2PCommInitRootInfo(nullptr, P2P_SENDER, P2P_LINK_AUTO, &comm, nullptr), HCCL_E_PARA);
-  EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, nullptr, nullptr), HCCL_E_PARA);
+  EXPECT_EQ(P2PCommInitRootInfo(nullptr, P2P_SENDER, P2P_LINK_AUTO, &comm, nullptr), HCCL_E_PTR);
+  EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, nullptr, nullptr), HCCL_E_PTR);
   EXPECT_EQ(P2PCommInitRootInfo(&info, static_cast<P2pKind>(7), P2P_LINK_AUTO, &comm, nullptr),
             HCCL_E_PARA);
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, static_cast<P2pLink>(7), &comm, nullptr),
@@ -144,6 +144,9 @@ TEST(P2pSetup, ARootCanBeCancelled) {
   options.timeoutMs = 2000;
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options),
             HCCL_E_TCP_CONNECT);
+  EXPECT_NE(std::string(P2PGetLastError()).find("taken back (P2PCancelRootInfo)"),
+            std::string::npos)
+      << P2PGetLastError();
 }
 
 TEST(P2pSetup, ARootThatNobodyClaimedCanBeTriedAgain) {
@@ -154,6 +157,9 @@ TEST(P2pSetup, ARootThatNobodyClaimedCanBeTriedAgain) {
   P2PComm comm = nullptr;
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_RECEIVER, P2P_LINK_AUTO, &comm, &options),
             HCCL_E_TIMEOUT);
+  EXPECT_NE(std::string(P2PGetLastError()).find("waited 20 ms for the other side"),
+            std::string::npos)
+      << P2PGetLastError();
   options.timeoutMs = kSoonMs;
   P2PComm other = nullptr;
   std::thread client([&] {
@@ -173,7 +179,7 @@ TEST(P2pSetup, DestroyedTwiceIsRefused) {
   const P2PComm comm = pair.releaseRoot();
   P2P_OK(P2PCommDestroy(comm));
   EXPECT_EQ(P2PCommDestroy(comm), HCCL_E_NOT_FOUND);
-  EXPECT_EQ(P2PCommDestroy(nullptr), HCCL_E_PARA);
+  EXPECT_EQ(P2PCommDestroy(nullptr), HCCL_E_PTR);
   uint64_t word = 0;
   EXPECT_EQ(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, comm, nullptr), HCCL_E_NOT_FOUND);
   HcclResult error = HCCL_SUCCESS;
@@ -206,7 +212,7 @@ TEST(P2pSetup, LinksAreTakenAsAsked) {
   const Pair pair;
   P2P_OK(P2PGetCommRoute(pair.root(), one, sizeof one));
   EXPECT_EQ(one[0], '\0');
-  EXPECT_EQ(P2PGetCommRoute(pair.root(), nullptr, 10), HCCL_E_PARA);
+  EXPECT_EQ(P2PGetCommRoute(pair.root(), nullptr, 10), HCCL_E_PTR);
 }
 
 TEST(P2pSetup, WithoutMessagesNoneAreSent) {
@@ -221,7 +227,9 @@ TEST(P2pSetup, WithoutMessagesNoneAreSent) {
 }
 
 TEST(P2pSetup, OptionsOfAnotherSizeAreRefused) {
-  P2PCommInitOptions options;
+  P2PCommInitOptions options = P2P_COMM_INIT_OPTIONS_INIT;  // as in C
+  EXPECT_TRUE(options.enableTwoSidedBuffer);
+  EXPECT_EQ(options.device, P2P_DEVICE_CURRENT);
   options.structBytes = 8;
   HcclRootInfo info;
   P2P_OK(P2PGetRootInfo(&info));
@@ -238,6 +246,15 @@ TEST(P2pSetup, OptionsOfAnotherSizeAreRefused) {
   options = P2PCommInitOptions();
   options.device = -3;
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
+  options.device = 9999;
+  const HcclResult noGpu = P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options);
+  EXPECT_TRUE(noGpu == HCCL_E_PARA || noGpu == HCCL_E_NOT_SUPPORT) << noGpu;
+  EXPECT_NE(std::string(P2PGetLastError()).find("device of the options is 9999"),
+            std::string::npos);
+  EXPECT_NE(std::string(P2PGetLastError()).find("P2P_DEVICE_NONE (-2)"), std::string::npos);
+  options = P2PCommInitOptions();
+  options.structBytes = 0;
+  EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_SENDER, P2P_LINK_AUTO, &comm, &options), HCCL_E_PARA);
   P2P_OK(P2PCancelRootInfo(&info));
 }
 
@@ -253,7 +270,7 @@ TEST(P2pSetup, TheHeartbeatSaysWhoIsThere) {
     EXPECT_LT(heartbeat(), 30);
     P2P_OK(P2PGetCommHeartbeat(pair.client(), &seconds));
     EXPECT_GE(seconds, 0);
-    EXPECT_EQ(P2PGetCommHeartbeat(pair.client(), nullptr), HCCL_E_PARA);
+    EXPECT_EQ(P2PGetCommHeartbeat(pair.client(), nullptr), HCCL_E_PTR);
   }
   EXPECT_EQ(heartbeat(), -1);
 }
@@ -266,7 +283,7 @@ TEST(P2pSetup, AThreadThatEndsMayStillCall) {
     ~Last() {
       EXPECT_EQ(P2PCommDestroy(&ended), HCCL_E_NOT_FOUND);
       EXPECT_NE(std::string(P2PGetLastError()).find("P2PCommInitRootInfo"), std::string::npos);
-      EXPECT_EQ(P2PCommDestroy(nullptr), HCCL_E_PARA);
+      EXPECT_EQ(P2PCommDestroy(nullptr), HCCL_E_PTR);
       EXPECT_NE(std::string(P2PGetLastError()).find("comm is NULL"), std::string::npos);
       ++ended;
     }

@@ -27,6 +27,21 @@ TEST(BenchOptions, EveryOperationHasASweepOfItsOwn) {
   }
 }
 
+TEST(BenchOptions, TheCApiChoosesForItself) {
+  BenchOptions options = of("connect");
+  options.api = "p2p";
+  EXPECT_TRUE(checkForP2p(options).isOk());
+  options.link = "tcp";
+  EXPECT_NE(checkForP2p(options).message().find("--link"), std::string::npos);
+  options.link = "auto";
+  options.device = "cuda:x";
+  EXPECT_NE(checkForP2p(options).message().find("--device is \"cuda:x\""), std::string::npos);
+  options.device = "host";
+  options.suite = true;
+  EXPECT_NE(checkForP2p(options).message().find("--suite"), std::string::npos);
+  EXPECT_NE(checkForP2p(of("put")).message().find("\"put\""), std::string::npos);
+}
+
 TEST(BenchOptions, TcpHasNoEngineToChoose) {
   BenchOptions options = of("put");
   options.link = "tcp";

@@ -102,6 +102,18 @@ TEST(BenchReport, AppendingKeepsWhatIsThere) {
   EXPECT_EQ(report.writeJson("/nonexistent/report.json", false).code(), Code::kSystem);
 }
 
+TEST(BenchReport, AFileThatCannotBeWrittenIsRefusedBefore) {
+  const std::string file = testing::TempDir() + "bench_check_" + std::to_string(::getpid());
+  EXPECT_TRUE(BenchReport::checkJsonFile(file).isOk());
+  EXPECT_NE(::access(file.c_str(), F_OK), 0) << "nothing is made";
+  EXPECT_NE(::access((file + ".part").c_str(), F_OK), 0);
+  const Status refused = BenchReport::checkJsonFile("/nonexistent/report.json");
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("--json is \"/nonexistent/report.json\""), std::string::npos)
+      << refused.toString();
+  EXPECT_EQ(BenchReport::checkJsonFile(testing::TempDir()).code(), Code::kInvalidArgument);
+}
+
 TEST(BenchReport, TheTableHasARowPerRow) {
   std::ostringstream out;
   BenchReport report(out);

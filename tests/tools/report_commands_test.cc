@@ -119,6 +119,17 @@ TEST(DoctorCommand, ShowsTheEnvironmentButNoSecret) {
   EXPECT_EQ((out + doctor.err()).find("pl1secret"), std::string::npos);
 }
 
+TEST(DoctorCommand, ShowsWhatStandsForItsOwnVariables) {
+  CommandRun doctor({"doctor"}, {"P2P_IF_IP=127.0.0.1", "HCCL_IF_IP=10.0.0.1", "P2P_PORT_RANGE=5x",
+                                 "HCCL_OTHER=1"});
+  EXPECT_EQ(doctor.wait(), 1);
+  const std::string out = doctor.out();
+  EXPECT_TRUE(matches(out, "P2P_IF_IP +works +\"127.0.0.1\"")) << out;
+  EXPECT_TRUE(matches(out, "HCCL_IF_IP .*not read: P2P_IF_IP is set")) << out;
+  EXPECT_TRUE(matches(out, "P2P_PORT_RANGE +broken +\"5x\"")) << out;
+  EXPECT_EQ(out.find("HCCL_OTHER"), std::string::npos) << out;
+}
+
 TEST(DoctorCommand, SaysThatTheEnvironmentIsWrong) {
   CommandRun doctor({"doctor"}, {"PEERLANE_SPIN_US=long"});
   EXPECT_EQ(doctor.wait(), 1);

@@ -9,11 +9,13 @@
 
 static void first(const Side* side) {
   void* memory = NULL;
-  P2P_REFUSED(P2PAllocHostMem(NULL, 1, P2P_NUMA_ANY), HCCL_E_PARA, "hostBuf is NULL");
+  P2P_REFUSED(P2PAllocHostMem(NULL, 1, P2P_NUMA_ANY), HCCL_E_PTR, "hostBuf is NULL");
   P2P_REFUSED(P2PAllocHostMem(&memory, 0, P2P_NUMA_ANY), HCCL_E_PARA, "0");
   P2P_REFUSED(P2PAllocHostMem(&memory, 1, -9), HCCL_E_PARA, "numaNode is -9");
   P2P_REFUSED(P2PAllocHostMem(&memory, 1, P2P_NUMA_OF_DEVICE), HCCL_E_PARA, "P2P_NUMA_OF_DEVICE");
   P2P_REFUSED(P2PAllocHostMem(&memory, 1, 1 << 20), HCCL_E_PARA, "node");
+  P2P_REFUSED(P2PAllocHostMem(&memory, (uint64_t)1 << 45, P2P_NUMA_ANY), HCCL_E_MEMORY,
+              "35184372088832");
   EXPECT(memory == NULL);
   P2P_OK(P2PAllocHostMem(&memory, BYTES, P2P_NUMA_ANY));
   EXPECT_ALL(memory, BYTES, 0);
@@ -24,10 +26,11 @@ static void first(const Side* side) {
   tell(side, &memory, sizeof memory);
   meet(side);
   EXPECT_PATTERN(memory, BYTES, 8, 0);
+  P2P_REFUSED(P2PFreeHostMem(memory), HCCL_E_UNAVAIL, "P2PUnregisterMem");
   P2P_OK(P2PUnregisterMem(&info, SOON_MS));
   P2P_OK(P2PFreeHostMem(memory));
   P2P_REFUSED(P2PFreeHostMem(memory), HCCL_E_NOT_FOUND, "freed before");
-  P2P_REFUSED(P2PFreeHostMem(NULL), HCCL_E_NOT_FOUND, "not of P2PAllocHostMem");
+  P2P_REFUSED(P2PFreeHostMem(NULL), HCCL_E_PTR, "hostBuf is NULL");
   P2P_REFUSED(P2PFreeHostMem(&info), HCCL_E_NOT_FOUND, "not of P2PAllocHostMem");
   P2P_OK(P2PCommDestroy(comm));
 }

@@ -18,7 +18,7 @@ static void* waitForOther(void* root) {
 
 static void first(const Side* side) {
   HcclRootInfo root;
-  P2P_REFUSED(P2PCancelRootInfo(NULL), HCCL_E_PARA, "rootInfo is NULL");
+  P2P_REFUSED(P2PCancelRootInfo(NULL), HCCL_E_PTR, "rootInfo is NULL");
   memset(&root, 0, sizeof root);
   P2P_REFUSED(P2PCancelRootInfo(&root), HCCL_E_PARA, "P2PGetRootInfo");
   P2P_OK(P2PGetRootInfo(&root));

@@ -10,7 +10,7 @@ static void first(const Side* side) {
   meet(side); /* the other side waits for a message that will not come */
   P2P_OK(P2PCommDestroy(comm));
   P2P_REFUSED(P2PCommDestroy(comm), HCCL_E_NOT_FOUND, "no such communicator");
-  P2P_REFUSED(P2PCommDestroy(NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PCommDestroy(NULL), HCCL_E_PTR, "comm is NULL");
   uint64_t word = 0;
   P2P_REFUSED(P2PSend(&word, 1, HCCL_DATA_TYPE_UINT64, comm, NULL), HCCL_E_NOT_FOUND,
               "communicator");

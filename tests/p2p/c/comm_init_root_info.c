@@ -45,9 +45,9 @@ static void refuse(void) {
   damaged.internal[100] ^= 1;
   P2P_REFUSED(P2PCommInitRootInfo(&damaged, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
               "checksum");
-  P2P_REFUSED(P2PCommInitRootInfo(NULL, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PCommInitRootInfo(NULL, P2P_SENDER, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PTR,
               "rootInfo is NULL");
-  P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, NULL, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, NULL, NULL), HCCL_E_PTR,
               "comm is NULL");
   P2P_REFUSED(P2PCommInitRootInfo(&root, (P2pKind)3, P2P_LINK_AUTO, &comm, NULL), HCCL_E_PARA,
               "kind is 3");
@@ -64,7 +64,7 @@ static void refuse(void) {
   options.device = P2P_DEVICE_NONE;
   options.timeoutMs = 20;
   P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, &comm, &options),
-              HCCL_E_TIMEOUT, "");
+              HCCL_E_TIMEOUT, "waited 20 ms for the other side");
   EXPECT(comm == NULL);
   P2P_OK(P2PCancelRootInfo(&root));
 }
@@ -99,7 +99,7 @@ static void tryAgainQuietly(const Side* side) {
     P2P_OK(P2PGetRootInfo(&root));
     options.timeoutMs = 20;
     P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_RECEIVER, P2P_LINK_AUTO, &comm, &options),
-                HCCL_E_TIMEOUT, "");
+                HCCL_E_TIMEOUT, "waited 20 ms for the other side");
     tell(side, &root, sizeof root);
     options.enableTwoSidedBuffer = false;
   } else {

@@ -11,7 +11,7 @@
 static void each(const Side* side) {
   const P2PComm comm = connectSides(side, P2P_SENDER, P2P_RECEIVER, P2P_LINK_AUTO);
   P2P_OK(P2PCommSynchronize(comm, 0)); /* nothing was posted */
-  P2P_REFUSED(P2PCommSynchronize(NULL, 1), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PCommSynchronize(NULL, 1), HCCL_E_PTR, "comm is NULL");
   uint8_t* memory = newMemory(2 * BYTES);
   if (side->isFirst) {
     fillPattern(memory, 2 * BYTES, 3);
@@ -21,7 +21,8 @@ static void each(const Side* side) {
       P2P_OK(P2PRecv(memory + i * BYTES, BYTES, HCCL_DATA_TYPE_UINT8, comm, NULL));
     /* Nobody has sent yet. Both go on, whoever has waited. */
     P2P_REFUSED(P2PCommSynchronize(comm, 0), HCCL_E_TIMEOUT, "");
-    P2P_REFUSED(P2PCommSynchronize(comm, 20), HCCL_E_TIMEOUT, "");
+    P2P_REFUSED(P2PCommSynchronize(comm, 20), HCCL_E_TIMEOUT,
+                "waited 20 ms; not ended yet: 2 of 2");
     meet(side);
   }
   if (side->isFirst)

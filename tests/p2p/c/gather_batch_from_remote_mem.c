@@ -38,18 +38,18 @@ static void second(const Side* side) {
     EXPECT_PATTERN(got + i * EACH, EACH, LENT_SEED, farOffset(i % PIECES));
 
   memset(got, 0, 2 * PIECES * EACH);
-  P2P_REFUSED(P2PGatherBatchFromRemoteMem(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
+  P2P_REFUSED(P2PGatherBatchFromRemoteMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, got), HCCL_E_PARA,
               "P2PHostStreamCreate");
   pieces[255] = NULL;
-  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[0]: dstBufs[255] is NULL");
   pieces[255] = farAt(&borrowed, LENT_BYTES - 1);
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA, "imported");
   entries[1].ddrBuf = NULL;
-  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: ddrBuf is NULL");
   entries[1].ddrBuf = got;
   entries[1].dataType = (HcclDataType)13;

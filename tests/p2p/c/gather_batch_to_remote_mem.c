@@ -38,13 +38,13 @@ static void second(const Side* side) {
   P2P_OK(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL));
   P2P_OK(P2PCommSynchronize(comm, SOON_MS));
 
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
   fillPattern(own, 30000, SEED + 1); /* would be seen */
   words[1] = NULL;
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: dstBufs[1] is NULL");
   words[1] = own;
   wordCounts[0] = 0;
@@ -52,10 +52,11 @@ static void second(const Side* side) {
               "entries[1]: counts[0] is 0");
   wordCounts[0] = 500;
   entries[1].ddrBuf = NULL;
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: ddrBuf is NULL");
   entries[1].ddrBuf = farAt(&borrowed, LENT_BYTES - 4000);
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA, "imported");
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+              "entries[1], dstBufs[1]");
   returnMemory(side, &borrowed);
   free(own);
 }

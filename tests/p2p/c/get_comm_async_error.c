@@ -26,8 +26,8 @@ static void each(const Side* side) {
     EXPECT(strstr(P2PGetLastError(), "200") != NULL);
   }
 
-  P2P_REFUSED(P2PGetCommAsyncError(comm, NULL), HCCL_E_PARA, "asyncError is NULL");
-  P2P_REFUSED(P2PGetCommAsyncError(NULL, &error), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PGetCommAsyncError(comm, NULL), HCCL_E_PTR, "asyncError is NULL");
+  P2P_REFUSED(P2PGetCommAsyncError(NULL, &error), HCCL_E_PTR, "comm is NULL");
   meet(side);
   P2P_OK(P2PCommDestroy(comm));
   P2P_REFUSED(P2PGetCommAsyncError(comm, &error), HCCL_E_NOT_FOUND, "communicator");

@@ -13,8 +13,8 @@ static void first(const Side* side) {
   int seconds = -7;
   P2P_OK(P2PGetCommHeartbeat(comm, &seconds));
   EXPECT(seconds >= 0 && seconds < 30);
-  P2P_REFUSED(P2PGetCommHeartbeat(comm, NULL), HCCL_E_PARA, "seconds is NULL");
-  P2P_REFUSED(P2PGetCommHeartbeat(NULL, &seconds), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PGetCommHeartbeat(comm, NULL), HCCL_E_PTR, "seconds is NULL");
+  P2P_REFUSED(P2PGetCommHeartbeat(NULL, &seconds), HCCL_E_PTR, "comm is NULL");
   uint64_t word = 0;
   P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT64, comm, NULL));
   const char go = 'g';

@@ -17,9 +17,9 @@ static void expectRoute(const Side* side, P2pLink link, const char* word) {
   EXPECT(strlen(cut) == 7 && strncmp(text, cut, 7) == 0 && cut[8] == 'x');
   P2P_OK(P2PGetCommRoute(comm, cut, 1));
   EXPECT(cut[0] == '\0' && cut[1] == text[1]);
-  P2P_REFUSED(P2PGetCommRoute(comm, NULL, 10), HCCL_E_PARA, "text is NULL");
+  P2P_REFUSED(P2PGetCommRoute(comm, NULL, 10), HCCL_E_PTR, "text is NULL");
   P2P_REFUSED(P2PGetCommRoute(comm, cut, 0), HCCL_E_PARA, "");
-  P2P_REFUSED(P2PGetCommRoute(NULL, cut, 1), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PGetCommRoute(NULL, cut, 1), HCCL_E_PTR, "comm is NULL");
   meet(side);
   P2P_OK(P2PCommDestroy(comm));
   P2P_REFUSED(P2PGetCommRoute(comm, cut, 1), HCCL_E_NOT_FOUND, "communicator");

@@ -20,13 +20,13 @@ static void each(const Side* side) {
   const P2PComm comm = connectEqualSides(side);
   EXPECT(strcmp(P2PGetLastError(), "") == 0);
   uint64_t word = 0;
-  P2P_REFUSED(P2PSend(NULL, 1, HCCL_DATA_TYPE_UINT64, comm, NULL), HCCL_E_PARA, "sendBuf is NULL");
+  P2P_REFUSED(P2PSend(NULL, 1, HCCL_DATA_TYPE_UINT64, comm, NULL), HCCL_E_PTR, "sendBuf is NULL");
   EXPECT(strstr(P2PGetLastError(), "sendBuf is NULL") != NULL); /* asking does not take it away */
   pthread_t other;
   EXPECT(pthread_create(&other, NULL, failElsewhere, comm) == 0);
   EXPECT(pthread_join(other, NULL) == 0);
   EXPECT(strstr(P2PGetLastError(), "sendBuf is NULL") != NULL); /* nor does another thread */
-  P2P_REFUSED(P2PRecv(NULL, 1, HCCL_DATA_TYPE_UINT64, comm, NULL), HCCL_E_PARA, "recvBuf is NULL");
+  P2P_REFUSED(P2PRecv(NULL, 1, HCCL_DATA_TYPE_UINT64, comm, NULL), HCCL_E_PTR, "recvBuf is NULL");
   /* A message between the two, and with it the sentence is gone. */
   word = side->isFirst ? 5 : 0;
   P2P_OK(side->isFirst ? P2PSend(&word, 1, HCCL_DATA_TYPE_UINT64, comm, NULL)

@@ -30,14 +30,14 @@ static void second(const Side* side) {
   P2P_OK(P2PUnregisterMem(&own, SOON_MS));
 
   const HcclDataType type = HCCL_DATA_TYPE_UINT8;
-  P2P_REFUSED(P2PGet(NULL, got, 1, type, comm, NULL), HCCL_E_PARA, "remoteBuf is NULL");
-  P2P_REFUSED(P2PGet(borrowed.far, NULL, 1, type, comm, NULL), HCCL_E_PARA, "localBuf is NULL");
+  P2P_REFUSED(P2PGet(NULL, got, 1, type, comm, NULL), HCCL_E_PTR, "remoteBuf is NULL");
+  P2P_REFUSED(P2PGet(borrowed.far, NULL, 1, type, comm, NULL), HCCL_E_PTR, "localBuf is NULL");
   P2P_REFUSED(P2PGet(borrowed.far, got, 0, type, comm, NULL), HCCL_E_PARA, "count is 0");
   P2P_REFUSED(P2PGet(borrowed.far, got, UINT64_MAX, HCCL_DATA_TYPE_FP32, comm, NULL), HCCL_E_PARA,
               "count is 18446744073709551615");
   P2P_REFUSED(P2PGet(borrowed.far, got, 1, HCCL_DATA_TYPE_RESERVED, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
-  P2P_REFUSED(P2PGet(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PGet(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PGet(borrowed.far, got, 1, type, comm, got), HCCL_E_PARA, "P2PHostStreamCreate");
   P2P_REFUSED(P2PGet(farAt(&borrowed, LENT_BYTES), got, 1, type, comm, NULL), HCCL_E_PARA,
               "imported");

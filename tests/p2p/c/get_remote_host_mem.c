@@ -30,14 +30,14 @@ static void second(const Side* side) {
   P2P_OK(P2PCommSynchronize(comm, SOON_MS));
   EXPECT_PATTERN(got, 400, LENT_SEED, 400);
 
-  P2P_REFUSED(P2PGetRemoteHostMem(NULL, got, 1, type, comm, NULL), HCCL_E_PARA, "ddrBuf is NULL");
-  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, NULL, 1, type, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGetRemoteHostMem(NULL, got, 1, type, comm, NULL), HCCL_E_PTR, "ddrBuf is NULL");
+  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, NULL, 1, type, comm, NULL), HCCL_E_PTR,
               "dstBuf is NULL");
   P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 0, type, comm, NULL), HCCL_E_PARA,
               "count is 0");
   P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA,
               "dataType is 13");
-  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PTR,
               "comm is NULL");
   P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, comm, got), HCCL_E_PARA,
               "P2PHostStreamCreate");

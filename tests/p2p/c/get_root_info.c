@@ -54,7 +54,7 @@ static void refuseFullRange(void) {
 }
 
 static void first(const Side* side) {
-  P2P_REFUSED(P2PGetRootInfo(NULL), HCCL_E_PARA, "rootInfo is NULL");
+  P2P_REFUSED(P2PGetRootInfo(NULL), HCCL_E_PTR, "rootInfo is NULL");
   refuseVariable("P2P_PORT_RANGE", "many");
   refuseVariable("P2P_PORT_RANGE", "56900-56800");
   refuseVariable("P2P_IF_IP", "here");

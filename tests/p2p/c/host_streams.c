@@ -12,7 +12,7 @@
 
 static void refuse(P2PComm comm) {
   uint64_t word = 0;
-  P2P_REFUSED(P2PHostStreamCreate(NULL), HCCL_E_PARA, "stream is NULL");
+  P2P_REFUSED(P2PHostStreamCreate(NULL), HCCL_E_PTR, "stream is NULL");
   P2P_REFUSED(P2PHostStreamSynchronize(NULL, 1), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   P2P_REFUSED(P2PHostStreamSynchronize(&word, 1), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   P2P_REFUSED(P2PHostStreamDestroy(NULL), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
@@ -77,7 +77,8 @@ static void cancelled(const Side* side, P2PComm comm) {
   P2P_OK(P2PHostStreamCreate(&stream));
   if (!side->isFirst) {
     P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT64, comm, stream));
-    P2P_REFUSED(P2PHostStreamSynchronize(stream, 10), HCCL_E_TIMEOUT, "");
+    P2P_REFUSED(P2PHostStreamSynchronize(stream, 10), HCCL_E_TIMEOUT,
+                "waited 10 ms; not ended yet");
     P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT64, comm, stream));
   }
   P2P_OK(P2PHostStreamDestroy(stream));

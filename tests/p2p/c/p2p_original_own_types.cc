@@ -8,7 +8,7 @@
 typedef void* aclrtStream;
 typedef enum {
   HCCL_SUCCESS = 0,
-  HCCL_E_PARA = 1,
+  HCCL_E_PTR = 2,
   HCCL_E_NOT_FOUND = 6,
   HCCL_E_REMOTE = 21,
   HCCL_E_RESERVED = 255
@@ -58,7 +58,7 @@ void transfer(const HcclRootInfo& rootInfo, P2pKind kind, Barrier& barrier) {
   NPU_ERROR(P2PCommDestroy(p2pComm));
   MUST(heartbeat() == -1);
   MUST(P2PCommDestroy(p2pComm) == HCCL_E_NOT_FOUND);
-  MUST(P2PCommDestroy(nullptr) == HCCL_E_PARA);
+  MUST(P2PCommDestroy(nullptr) == HCCL_E_PTR);
 }
 
 }  // namespace

@@ -40,19 +40,20 @@ static void second(const Side* side) {
   P2P_OK(P2PPutBatch(entries, ENTRIES, comm, NULL));
   P2P_OK(P2PCommSynchronize(comm, SOON_MS));
 
-  P2P_REFUSED(P2PPutBatch(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
+  P2P_REFUSED(P2PPutBatch(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PPutBatch(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
   /* All of these lists are wrong at their end, and would have changed what is judged. */
   fillPattern(own, LENT_BYTES, SEED + 1);
   P2pCopyEntry* const last = &entries[ENTRIES - 1];
   const P2pCopyEntry kept = *last;
   last->localBuf = NULL;
-  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, NULL), HCCL_E_PARA, "entries[499]");
+  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, NULL), HCCL_E_PTR,
+              "entries[499].localBuf is NULL");
   *last = kept;
   last->remoteBuf = NULL;
-  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, NULL), HCCL_E_PARA, "remoteBuf NULL");
+  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, NULL), HCCL_E_PTR, "remoteBuf is NULL");
   *last = kept;
   last->bytes = 0;
   P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, NULL), HCCL_E_PARA, "entries[499] has 0 bytes");

@@ -30,12 +30,12 @@ static void second(const Side* side) {
   P2P_OK(P2PCommSynchronize(comm, SOON_MS));
 
   const HcclDataType type = HCCL_DATA_TYPE_UINT8;
-  P2P_REFUSED(P2PPut(NULL, borrowed.far, 1, type, comm, NULL), HCCL_E_PARA, "localBuf is NULL");
-  P2P_REFUSED(P2PPut(own, NULL, 1, type, comm, NULL), HCCL_E_PARA, "remoteBuf is NULL");
+  P2P_REFUSED(P2PPut(NULL, borrowed.far, 1, type, comm, NULL), HCCL_E_PTR, "localBuf is NULL");
+  P2P_REFUSED(P2PPut(own, NULL, 1, type, comm, NULL), HCCL_E_PTR, "remoteBuf is NULL");
   P2P_REFUSED(P2PPut(own, borrowed.far, 0, type, comm, NULL), HCCL_E_PARA, "count is 0");
   P2P_REFUSED(P2PPut(own, borrowed.far, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA,
               "dataType is 13");
-  P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
   P2P_REFUSED(P2PPut(own, farAt(&borrowed, LENT_BYTES - 1), 2, type, comm, NULL), HCCL_E_PARA,
               "imported");

@@ -30,11 +30,11 @@ static void first(const Side* side) {
 
   uint64_t word = 0;
   const HcclDataType type = HCCL_DATA_TYPE_UINT64;
-  P2P_REFUSED(P2PRecv(NULL, 1, type, comm, NULL), HCCL_E_PARA, "recvBuf is NULL");
+  P2P_REFUSED(P2PRecv(NULL, 1, type, comm, NULL), HCCL_E_PTR, "recvBuf is NULL");
   P2P_REFUSED(P2PRecv(&word, 0, type, comm, NULL), HCCL_E_PARA, "count is 0");
   P2P_REFUSED(P2PRecv(&word, UINT64_MAX / 4, type, comm, NULL), HCCL_E_PARA, "count is 4611");
   P2P_REFUSED(P2PRecv(&word, 1, (HcclDataType)31, comm, NULL), HCCL_E_PARA, "dataType is 31");
-  P2P_REFUSED(P2PRecv(&word, 1, type, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PRecv(&word, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PRecv(&word, 1, type, comm, &word), HCCL_E_PARA, "P2PHostStreamCreate");
   meet(side);
   P2P_OK(P2PCommDestroy(comm));

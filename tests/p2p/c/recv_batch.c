@@ -46,14 +46,14 @@ static void each(const Side* side) {
 
   if (side->isFirst) {
     void* wrong[2] = {&word, NULL};
-    P2P_REFUSED(P2PRecvBatch(wrong, counts, type, 2, comm, NULL), HCCL_E_PARA,
+    P2P_REFUSED(P2PRecvBatch(wrong, counts, type, 2, comm, NULL), HCCL_E_PTR,
                 "recvBuffs[1] is NULL");
-    P2P_REFUSED(P2PRecvBatch(NULL, counts, type, 2, comm, NULL), HCCL_E_PARA, "recvBuffs is NULL");
-    P2P_REFUSED(P2PRecvBatch(buffers, NULL, type, 2, comm, NULL), HCCL_E_PARA, "counts is NULL");
+    P2P_REFUSED(P2PRecvBatch(NULL, counts, type, 2, comm, NULL), HCCL_E_PTR, "recvBuffs is NULL");
+    P2P_REFUSED(P2PRecvBatch(buffers, NULL, type, 2, comm, NULL), HCCL_E_PTR, "counts is NULL");
     P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 0, comm, NULL), HCCL_E_PARA, "no recvBuffs");
     P2P_REFUSED(P2PRecvBatch(buffers, counts, (HcclDataType)13, 2, comm, NULL), HCCL_E_PARA,
                 "dataType is 13");
-    P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 2, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+    P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   } else {
     P2P_REFUSED(P2PRecvBatch(buffers, counts, type, 2, comm, NULL), HCCL_E_PARA,
                 "this side is the P2P_SENDER");

@@ -9,9 +9,9 @@ static void first(const Side* side) {
   const P2PComm comm = connectEqualSides(side);
   uint64_t word = 21;
   P2pSegmentInfo info;
-  P2P_REFUSED(P2PRegisterDeviceMem(NULL, 8, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA,
+  P2P_REFUSED(P2PRegisterDeviceMem(NULL, 8, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PTR,
               "devBuf is NULL");
-  P2P_REFUSED(P2PRegisterDeviceMem(&word, 8, NULL, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA,
+  P2P_REFUSED(P2PRegisterDeviceMem(&word, 8, NULL, P2P_SEGMENT_READ_ONLY), HCCL_E_PTR,
               "segmentInfo is NULL");
   P2P_REFUSED(P2PRegisterDeviceMem(&word, 8, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA,
               "P2PRegisterHostMem");

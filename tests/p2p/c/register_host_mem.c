@@ -15,9 +15,9 @@ static const P2pSegmentPermissions kRights[] = {P2P_SEGMENT_READ_WRITE, P2P_SEGM
 static void refuse(void) {
   uint8_t byte = 0;
   P2pSegmentInfo info;
-  P2P_REFUSED(P2PRegisterHostMem(NULL, 1, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA,
+  P2P_REFUSED(P2PRegisterHostMem(NULL, 1, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PTR,
               "hostBuf is NULL");
-  P2P_REFUSED(P2PRegisterHostMem(&byte, 1, NULL, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA,
+  P2P_REFUSED(P2PRegisterHostMem(&byte, 1, NULL, P2P_SEGMENT_READ_ONLY), HCCL_E_PTR,
               "segmentInfo is NULL");
   P2P_REFUSED(P2PRegisterHostMem(&byte, 0, &info, P2P_SEGMENT_READ_ONLY), HCCL_E_PARA, "0");
   P2P_REFUSED(P2PRegisterHostMem(&byte, 1, &info, (P2pSegmentPermissions)3), HCCL_E_PARA,
@@ -75,19 +75,20 @@ static void second(const Side* side) {
     void* base = (void*)bases[i];
     void* last = (void*)(bases[i] + BYTES - 1);
     if (kRights[i] == P2P_SEGMENT_WRITE_ONLY) {
-      P2P_REFUSED(P2PGet(base, got, BYTES, type, comm, NULL), HCCL_E_PARA, "remote read");
+      P2P_REFUSED(P2PGet(base, got, BYTES, type, comm, NULL), HCCL_E_PARA,
+                  "P2P_SEGMENT_WRITE_ONLY");
     } else {
       P2P_OK(P2PGet(base, got, BYTES, type, comm, NULL));
       P2P_OK(P2PCommSynchronize(comm, SOON_MS));
       EXPECT_PATTERN(got, BYTES, i, 0);
     }
     if (kRights[i] == P2P_SEGMENT_READ_ONLY)
-      P2P_REFUSED(P2PPut(&mark, last, 1, type, comm, NULL), HCCL_E_PARA, "remote write");
+      P2P_REFUSED(P2PPut(&mark, last, 1, type, comm, NULL), HCCL_E_PARA, "cannot be written");
     else
       P2P_OK(P2PPut(&mark, last, 1, type, comm, NULL));
     P2P_OK(P2PCommSynchronize(comm, SOON_MS));
     /* Not one byte more than was registered. */
-    P2P_REFUSED(P2PPut(got, last, 2, type, comm, NULL), HCCL_E_PARA, "imported");
+    P2P_REFUSED(P2PPut(got, last, 2, type, comm, NULL), HCCL_E_PARA, "over its end by 1 byte");
     P2P_OK(P2PUnimportSegment(infos[i]));
   }
   meet(side);

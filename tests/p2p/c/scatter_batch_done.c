@@ -23,7 +23,7 @@ static void second(const Side* side) {
     for (unsigned i = 0; i < 2; ++i)
       EXPECT_PATTERN(got[i], 1000, LENT_SEED, round * 4096 + i * 1000);
   }
-  P2P_REFUSED(P2PScatterBatchFromRemoteHostMemDone(NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PScatterBatchFromRemoteHostMemDone(NULL), HCCL_E_PTR, "comm is NULL");
   returnMemory(side, &borrowed);
   P2P_REFUSED(P2PScatterBatchFromRemoteHostMemDone(borrowed.comm), HCCL_E_NOT_FOUND,
               "communicator");

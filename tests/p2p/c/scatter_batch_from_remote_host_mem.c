@@ -17,13 +17,12 @@ static void first(const Side* side) {
 
 static void refuse(const Borrowed* borrowed, P2pScatterEntry* entries) {
   const P2PComm comm = borrowed->comm;
-  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
+  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, 1, NULL, NULL), HCCL_E_PARA,
-              "comm is NULL");
+  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, 1, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   const P2pScatterEntry kept = entries[3];
   entries[3].ddrBuf = NULL;
-  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, ENTRIES, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, ENTRIES, comm, NULL), HCCL_E_PTR,
               "entries[3]: ddrBuf is NULL");
   entries[3] = kept;
   entries[3].numEl = 0;
@@ -31,7 +30,7 @@ static void refuse(const Borrowed* borrowed, P2pScatterEntry* entries) {
               "entries[3]");
   entries[3] = kept;
   entries[3].counts = NULL;
-  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, ENTRIES, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterBatchFromRemoteHostMem(entries, ENTRIES, comm, NULL), HCCL_E_PTR,
               "entries[3]: counts is NULL");
   entries[3] = kept;
   entries[3].dataType = HCCL_DATA_TYPE_RESERVED;

@@ -36,24 +36,24 @@ static void second(const Side* side) {
   P2P_OK(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL));
   P2P_OK(P2PCommSynchronize(comm, SOON_MS));
 
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PARA, "no entries");
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, own), HCCL_E_PARA,
               "P2PHostStreamCreate");
   fillPattern(own, 30000, SEED + 1); /* would be seen */
   words[0] = farAt(&borrowed, LENT_BYTES - 79);
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA, "imported");
   words[0] = NULL;
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: dstBufs[0] is NULL");
   words[0] = farAt(&borrowed, 40000);
   entries[1].ddrBuf = NULL;
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: ddrBuf is NULL");
   entries[1].ddrBuf = own;
   entries[1].counts = NULL;
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: counts is NULL");
   returnMemory(side, &borrowed);
   free(own);

@@ -34,22 +34,22 @@ static void second(const Side* side) {
   }
 
   void* far = borrowed.far;
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(NULL, pieces, counts, type, 1, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterFromRemoteHostMem(NULL, pieces, counts, type, 1, comm, NULL), HCCL_E_PTR,
               "ddrBuf is NULL");
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, NULL, counts, type, 1, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, NULL, counts, type, 1, comm, NULL), HCCL_E_PTR,
               "dstBufs is NULL");
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, NULL, type, 1, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, NULL, type, 1, comm, NULL), HCCL_E_PTR,
               "counts is NULL");
   P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 0, comm, NULL), HCCL_E_PARA,
               "no dstBufs");
   P2P_REFUSED(
       P2PScatterFromRemoteHostMem(far, pieces, counts, HCCL_DATA_TYPE_RESERVED, 1, comm, NULL),
       HCCL_E_PARA, "dataType is 18");
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 1, NULL, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 1, NULL, NULL), HCCL_E_PTR,
               "comm is NULL");
   void* const kept = pieces[2];
   pieces[2] = NULL;
-  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 3, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterFromRemoteHostMem(far, pieces, counts, type, 3, comm, NULL), HCCL_E_PTR,
               "dstBufs[2] is NULL");
   pieces[2] = kept;
   counts[1] = 0;
@@ -60,7 +60,7 @@ static void second(const Side* side) {
   memset(pieces[0], 0, 2 * counts[0]);
   P2P_REFUSED(P2PScatterFromRemoteHostMem(farAt(&borrowed, LENT_BYTES - 4), pieces, counts, type, 2,
                                           comm, NULL),
-              HCCL_E_PARA, "imported");
+              HCCL_E_PARA, "dstBufs[1]: ");
   returnMemory(side, &borrowed);
   EXPECT_ALL(pieces[0], 2 * counts[0], 0);
   for (unsigned i = 0; i < PIECES; ++i) free(pieces[i]);

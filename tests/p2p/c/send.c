@@ -26,14 +26,14 @@ static const struct {
 static void refuse(P2PComm comm) {
   uint64_t word = 0;
   const HcclDataType type = HCCL_DATA_TYPE_UINT64;
-  P2P_REFUSED(P2PSend(NULL, 1, type, comm, NULL), HCCL_E_PARA, "sendBuf is NULL");
+  P2P_REFUSED(P2PSend(NULL, 1, type, comm, NULL), HCCL_E_PTR, "sendBuf is NULL");
   P2P_REFUSED(P2PSend(&word, 0, type, comm, NULL), HCCL_E_PARA, "count is 0");
   P2P_REFUSED(P2PSend(&word, UINT64_MAX, type, comm, NULL), HCCL_E_PARA,
               "count is 18446744073709551615");
   P2P_REFUSED(P2PSend(&word, 1, HCCL_DATA_TYPE_RESERVED, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
   P2P_REFUSED(P2PSend(&word, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA, "dataType is 13");
-  P2P_REFUSED(P2PSend(&word, 1, type, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PSend(&word, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PSend(&word, 1, type, comm, &word), HCCL_E_PARA, "P2PHostStreamCreate");
 }
 

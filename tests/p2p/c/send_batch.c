@@ -20,17 +20,17 @@ static void refuse(P2PComm comm) {
   void* buffers[2] = {&byte, NULL};
   uint64_t counts[2] = {1, 1};
   const HcclDataType type = HCCL_DATA_TYPE_INT8;
-  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 2, comm, NULL), HCCL_E_PTR,
               "sendBufs[1] is NULL");
   buffers[1] = &byte;
   counts[1] = 0;
   P2P_REFUSED(P2PSendBatch(buffers, counts, type, 2, comm, NULL), HCCL_E_PARA, "counts[1] is 0");
-  P2P_REFUSED(P2PSendBatch(NULL, counts, type, 2, comm, NULL), HCCL_E_PARA, "sendBufs is NULL");
-  P2P_REFUSED(P2PSendBatch(buffers, NULL, type, 2, comm, NULL), HCCL_E_PARA, "counts is NULL");
+  P2P_REFUSED(P2PSendBatch(NULL, counts, type, 2, comm, NULL), HCCL_E_PTR, "sendBufs is NULL");
+  P2P_REFUSED(P2PSendBatch(buffers, NULL, type, 2, comm, NULL), HCCL_E_PTR, "counts is NULL");
   P2P_REFUSED(P2PSendBatch(buffers, counts, type, 0, comm, NULL), HCCL_E_PARA, "no sendBufs");
   P2P_REFUSED(P2PSendBatch(buffers, counts, HCCL_DATA_TYPE_RESERVED, 1, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
-  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, NULL, NULL), HCCL_E_PARA, "comm is NULL");
+  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, NULL, NULL), HCCL_E_PTR, "comm is NULL");
   P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, comm, &byte), HCCL_E_PARA,
               "P2PHostStreamCreate");
 }

@@ -14,7 +14,7 @@ static void first(const Side* side) {
   uint8_t* memory = newMemory(BYTES);
   fillPattern(memory, BYTES, 6);
   P2pSegmentInfo info;
-  P2P_REFUSED(P2PUnregisterMem(NULL, 1), HCCL_E_PARA, "segmentInfo is NULL");
+  P2P_REFUSED(P2PUnregisterMem(NULL, 1), HCCL_E_PTR, "segmentInfo is NULL");
   memset(&info, 0, sizeof info);
   P2P_REFUSED(P2PUnregisterMem(&info, 1), HCCL_E_PARA, "segment info");
   P2P_OK(P2PRegisterHostMem(memory, BYTES, &info, P2P_SEGMENT_READ_WRITE));

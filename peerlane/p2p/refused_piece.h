@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which piece of a list was the reason why all of it was refused. The calls that refuse know
+// memory, not the caller's arrays, and to keep that costs those that go well; so it is found out
+// afterwards. Plain functions.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "peerlane/p2p/operation_stream.h"
+#include "peerlane/p2p/pairwise.h"
+
+namespace peerlane::p2p {
+
+// `why` is what Pairwise::copy said. Nothing: none of them, or none of them any more.
+std::optional<size_t> refusedPiece(const Status& why, Direction direction,
+                                   std::span<const CopyPiece> pieces, const OperationStream& stream,
+                                   const Pairwise& pair);
+// What Pairwise::send said (`access` is kLocal) or recv (kRemoteWrite).
+std::optional<size_t> refusedPiece(const Status& why, Access access,
+                                   std::span<const LocalPiece> pieces,
+                                   const OperationStream& stream, const Pairwise& pair);
+
+}  // namespace peerlane::p2p
