@@ -238,6 +238,8 @@ TEST(P2pProcesses, ARootThatWasTriedTooEarly) {
     line.meet();
   };
   EXPECT_TRUE(runSides(owner, guest));
+}
+
 // Well written, and nothing that this host has.
 TEST(P2pProcesses, AVariableThatCannotBeHadIsNamedWithItsValue) {
   const auto check = [](const SideLine&) {
