@@ -291,9 +291,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataTy
                                        P2PComm comm, aclrtStream stream);
 P2P_TRANSFER_EXPORT HcclResult P2PRecv(void* recvBuf, uint64_t count, HcclDataType dataType,
                                        P2PComm comm, aclrtStream stream);
-/* One message in `batchSize` pieces, of any number: both sides name as many, of the same sizes; else
- * both end with HCCL_E_PARA and the next messages are not disturbed, but where messages of GPUs are
- * staged and the numbers differ, which ends all messages of the communicator. */
+/* One message in `batchSize` pieces, of any number: both sides name as many, of the same sizes;
+ * else both end with HCCL_E_PARA and the next messages are not disturbed, but where messages of
+ * GPUs are staged and the numbers differ, which ends all messages of the communicator. */
 P2P_TRANSFER_EXPORT HcclResult P2PSendBatch(void** sendBufs, uint64_t* counts,
                                             HcclDataType dataType, uint32_t batchSize, P2PComm comm,
                                             aclrtStream stream);
