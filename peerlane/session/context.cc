@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -45,12 +46,20 @@ constexpr std::chrono::milliseconds kSweepInterval{500};
 // One ticket for one peer. Under the context's mutex but for `settled`.
 struct Invitation::Invited {
   Secret secret;
-  std::shared_ptr<PeerCore> peer;    // came, and was not taken
+  // Came, and were not taken: the first one that has not left again will be. One that comes back at
+  // once may be here before its end is known.
+  static constexpr size_t kMostGuests = 8;
+  std::deque<std::shared_ptr<PeerCore>> guests;
   Status over;                       // why no peer will come any more
   bool isTaken = false;              // that is why
-  std::atomic<bool> settled{false};  // release after the peer or the above
-  // One that left again is none.
-  bool isOpen() const { return over.isOk() && (!peer || peer->over()); }
+  std::atomic<bool> settled{false};  // release after a guest or the above
+  void forgetGone() {
+    std::erase_if(guests, [](const auto& guest) { return guest->over(); });
+  }
+  bool isOpen() {
+    forgetGone();
+    return over.isOk() && guests.size() < kMostGuests;
+  }
 };
 
 // Everything of a context. Peers hold references into it, so it goes after the last of them;
@@ -332,14 +341,13 @@ void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
   progress_->notifyWaiters();
 }
 
-// Two may have come with one ticket: the second finds it used.
 void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer) {
   bool isOpen = false;
   {
     const std::lock_guard lock(mutex_);
     isOpen = invited->isOpen();
     if (isOpen) {
-      invited->peer = peer;
+      invited->guests.push_back(peer);
       invited->settled.store(true, std::memory_order_release);
     }
   }
@@ -362,15 +370,17 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
         progress_->waitAsleep(settled, deadline).withContext("nobody connected with the ticket"));
     const std::lock_guard lock(mutex_);
     if (!invited->over.isOk()) return invited->over;
-    auto peer = std::exchange(invited->peer, nullptr);
-    if (peer->over()) {
+    invited->forgetGone();
+    if (invited->guests.empty()) {
       invited->settled.store(false, std::memory_order_relaxed);
       continue;
     }
     std::erase(invited_, invited);
     invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
     invited->isTaken = true;
-    return Peer(std::move(peer));
+    Peer taken(std::move(invited->guests.front()));
+    invited->guests.pop_front();
+    return taken;
   }
 }
 
@@ -378,23 +388,23 @@ bool Context::State::reopen(const Invited& invited) {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(invited->isTaken, false)) return false;
   invited->over = Status::ok();
-  invited->settled.store(false, std::memory_order_relaxed);
+  invited->settled.store(!invited->guests.empty(), std::memory_order_release);
   invited_.push_back(invited);
   return true;
 }
 
 void Context::State::cancel(const Invited& invited) {
-  std::shared_ptr<PeerCore> unwanted;
+  std::deque<std::shared_ptr<PeerCore>> unwanted;
   {
     const std::lock_guard lock(mutex_);
     std::erase(invited_, invited);
     invited->isTaken = false;
-    unwanted = std::exchange(invited->peer, nullptr);
+    unwanted.swap(invited->guests);
     if (invited->over.isOk())
       invited->over = Status(Code::kCancelled, "the invitation was cancelled");
     invited->settled.store(true, std::memory_order_release);
   }
-  if (unwanted) unwanted->close();
+  for (const auto& guest : unwanted) guest->close();
   progress_->notifyWaiters();
 }
 

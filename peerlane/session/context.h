@@ -122,7 +122,8 @@ class Context {
 // A ticket with a secret of its own, for one peer: who connects with it is met here, and not by
 // Context::accept() or onPeer(). It is worth nothing any more once a peer has connected with it, it
 // was cancelled or destroyed, or the context is gone; an attempt that fails half way does not use
-// it up, and neither does a peer that leaves before it was taken. Thread-safe.
+// it up, and neither does a peer that leaves before it was taken. Of several that come before, the
+// first is taken, and the others wait for reopen() until the invitation ends. Thread-safe.
 class Invitation {
  public:
   Invitation() = default;
@@ -139,7 +140,7 @@ class Invitation {
   // Another peer may connect with the ticket instead of the one that was taken. False: the
   // invitation was cancelled, the context is gone, or nobody was taken.
   bool reopen();
-  // Whoever waits in accept() gets kCancelled. A peer that connected and was not taken is closed.
+  // Whoever waits in accept() gets kCancelled. Peers that connected and were not taken are closed.
   void cancel();
 
  private:
