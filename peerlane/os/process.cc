@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -87,6 +88,15 @@ const int kForksAreCounted = ::pthread_atfork(
     nullptr, nullptr, [] { internal::fork_count.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
+
+bool hasManyCores() {
+  constexpr int kEnough = 8;
+  static const bool has = [] {
+    cpu_set_t cores;
+    return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= kEnough;
+  }();
+  return has;
+}
 
 namespace internal {
 std::atomic<uint64_t> fork_count{0};

@@ -19,6 +19,10 @@
 
 namespace peerlane {
 
+// This process may run on so many cores that threads which look instead of sleeping, two at either
+// side of a connection, keep nobody from running.
+bool hasManyCores();
+
 // One process for ever: unlike a pid it never comes to mean another one.
 class ProcessHandle {
  public:

@@ -20,16 +20,23 @@ constexpr Progress::Duration kBurstLinger = std::chrono::microseconds(250);
 constexpr Progress::Duration kFirstNap = std::chrono::microseconds(50);
 constexpr Progress::Duration kLongestNap = std::chrono::milliseconds(1);
 constexpr Progress::Duration kDeepSleep = std::chrono::hours(1);
+// Longer than all steps of a set-up together.
+constexpr Progress::Duration kHaste = std::chrono::microseconds(500);
 
 }  // namespace
 
-Progress::Progress(Duration spin, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell)
-    : spin_(spin), forks_(forkGeneration()), loop_(std::move(loop)), bell_(std::move(bell)) {}
+Progress::Progress(Duration spin, bool haste, std::unique_ptr<EventLoop> loop,
+                   std::unique_ptr<Bell> bell)
+    : spin_(spin),
+      haste_(haste),
+      forks_(forkGeneration()),
+      loop_(std::move(loop)),
+      bell_(std::move(bell)) {}
 
-Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups) {
+Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups, bool haste) {
   PEERLANE_ASSIGN(auto loop, EventLoop::create());
   PEERLANE_ASSIGN(auto bell, Bell::create());
-  std::unique_ptr<Progress> progress(new Progress(spin, std::move(loop), std::move(bell)));
+  std::unique_ptr<Progress> progress(new Progress(spin, haste, std::move(loop), std::move(bell)));
   Progress* self = progress.get();
   self->wakeups_ = wakeups;
   PEERLANE_ASSIGN(self->bellWatch_, self->loop_->watch(self->bell_->eventFd(), true, false, [self] {
@@ -69,16 +76,17 @@ void Progress::run() {
     bell_->enter();
     Clock::time_point lastMove = Clock::now();
     while (!stop_.load(std::memory_order_acquire)) {
-      const bool ran = loop_->spin() > 0;
+      const bool inHaste = hasty_.load(std::memory_order_relaxed) != 0;
+      const bool ran = (inHaste ? loop_->poll() : loop_->spin()) > 0;
       const bool moved = turn() || ran;
       const Clock::time_point now = Clock::now();
-      if (!moved && burst_.load(std::memory_order_relaxed) &&
+      if (!moved && !inHaste && burst_.load(std::memory_order_relaxed) &&
           activity_.load(std::memory_order_relaxed) != activitySeen)
         break;
       if (moved) {
         lastMove = now;
         nap_ = {};
-      } else if (now - lastMove >= (nap_ == Duration{} ? spin_ : Duration{})) {
+      } else if (!inHaste && now - lastMove >= (nap_ == Duration{} ? spin_ : Duration{})) {
         break;
       }
       cpuRelax();
@@ -162,6 +170,18 @@ Status Progress::usable() const {
                 "the progress thread is not in this process: the context was made before fork()");
 }
 
+bool Progress::lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline) {
+  if (!haste_) return false;
+  hasty_.fetch_add(1, std::memory_order_relaxed);
+  wakeLoopIfAsleep();
+  const Clock::time_point end = std::min(deadline, Clock::now() + kHaste);
+  bool isReady = false;
+  while (!(isReady = ready()) && Clock::now() < end)
+    for (int i = 0; i < 8; ++i) cpuRelax();
+  hasty_.fetch_sub(1, std::memory_order_relaxed);
+  return isReady;
+}
+
 Status Progress::call(std::function<void()> fn) {
   PEERLANE_RETURN_IF_ERROR(usable());
   if (onLoopThread())
@@ -169,12 +189,20 @@ Status Progress::call(std::function<void()> fn) {
                   "a blocking call was made from a callback on the progress thread");
   if (stop_.load(std::memory_order_acquire)) return Status(Code::kClosed, "the context has ended");
   // Shared: a call that comes too late leaves the function behind, unrun.
-  auto done = std::make_shared<std::promise<void>>();
-  auto ended = done->get_future();
-  loop_->post([done = std::move(done), fn = std::move(fn)] {
+  struct Done {
+    std::promise<void> promise;
+    std::atomic<bool> flag{false};
+  };
+  const auto done = std::make_shared<Done>();
+  auto ended = done->promise.get_future();
+  loop_->post([done, fn = std::move(fn)] {
     fn();
-    done->set_value();
+    done->flag.store(true, std::memory_order_release);
+    done->promise.set_value();
   });
+  if (lookInHaste([&] { return done->flag.load(std::memory_order_acquire); },
+                  Clock::time_point::max()))
+    return Status::ok();
   while (ended.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
     if (stopped_.load(std::memory_order_acquire))
       return Status(Code::kClosed, "the context has ended");

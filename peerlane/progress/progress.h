@@ -49,8 +49,10 @@ class Progress {
   using Duration = std::chrono::nanoseconds;
 
   // `spin`: how long to poll after work before sleeping.
-  // `wakeups`: counts the rings that found the thread asleep; outlives the engine.
-  static Result<std::unique_ptr<Progress>> create(Duration spin, Counter* wakeups = nullptr);
+  // `wakeups`: counts the rings that found the thread asleep; outlives the engine. `haste`: whether
+  // there are cores enough for the threads of both sides (waitAsleep()).
+  static Result<std::unique_ptr<Progress>> create(Duration spin, Counter* wakeups = nullptr,
+                                                  bool haste = hasManyCores());
   ~Progress();
   // Ends the thread; tasks still there are dropped. Afterwards posts are kept but not run, and
   // call() fails. Idempotent; not on the progress thread.
@@ -129,12 +131,14 @@ class Progress {
     return wait(ready, deadlineIn(timeout));
   }
 
-  // The same for what the progress thread does by itself (sockets, control messages): sleeps at
-  // once, for that thread may need this core.
+  // The same for what the progress thread does by itself (sockets, control messages): takes no
+  // turns, and sleeps at once where that thread may need this core. Where there are enough, both
+  // look without a pause for a moment: the steps of a set-up follow each other, and to wake up for
+  // each takes longer than all of them.
   Status waitAsleep(const std::function<bool()>& ready, Clock::time_point deadline) {
     if (ready()) return Status::ok();
     PEERLANE_RETURN_IF_ERROR(mayWait());
-    return sleepUntil(ready, deadline);
+    return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, deadline);
   }
 
   // The same for who can bring the end about: `advance()` is called by this thread alone, between
@@ -190,7 +194,7 @@ class Progress {
     bool due = false;  // under waitMutex_
   };
 
-  Progress(Duration spin, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell);
+  Progress(Duration spin, bool haste, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell);
   void run();
   void takePending();
   bool turnTasks();
@@ -221,8 +225,10 @@ class Progress {
   Duration napLength(bool othersTurn);
   bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
+  bool lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline);
 
   const Duration spin_;
+  const bool haste_;
   Duration nap_{};        // loop thread: the last one while device stores were expected
   const uint64_t forks_;  // forkGeneration() of the process that has the thread
   std::unique_ptr<EventLoop> loop_;
@@ -239,6 +245,7 @@ class Progress {
   SplitCount deviceStores_;              // work of devices that somebody looks for
   std::atomic<bool> burst_{false};       // the bell is held for threads that wait now and then
   std::atomic<uint64_t> activity_{0};    // of waiting threads; approximate, only its change counts
+  std::atomic<uint32_t> hasty_{0};       // threads in lookInHaste()
   std::atomic<bool> stop_{false};
   std::atomic<bool> stopped_{false};  // the thread is gone, and what was posted has run
   Counter* wakeups_ = nullptr;

@@ -207,7 +207,7 @@ TEST_F(CommunicatorLiarTest, ARegionThatDoesNotExist) {
   EXPECT_EQ(endOf(received), Code::kInvalidArgument);
   const auto next = honest_->recv(1, memory_.region(), 0, 100);
   envelope = honestEnvelope();
-  envelope.number = 1;
+  envelope.number = envelope.ordinal = 1;
   liar_.write(1, envelope);
   EXPECT_EQ(endOf(next), Code::kOk);
 }

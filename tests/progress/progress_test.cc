@@ -249,5 +249,35 @@ TEST(Progress, InAForkedChildBlockingCallsAreErrors) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// With cores for everybody: calls and waits end as they do else, also those that take longer than
+// haste lasts.
+TEST(ProgressHaste, CallsAndWaitsEnd) {
+  const auto progress = Progress::create(50us, nullptr, /*haste=*/true).value();
+  for (int i = 0; i < 100; ++i) {
+    bool ran = false;
+    ASSERT_TRUE(progress->call([&] { ran = true; }).isOk());
+    EXPECT_TRUE(ran);
+  }
+  EXPECT_TRUE(progress->call([] { std::this_thread::sleep_for(5ms); }).isOk());
+  std::atomic<bool> is{false};
+  EXPECT_EQ(progress->waitAsleep([&] { return is.load(); }, Clock::now() + 20ms).code(),
+            Code::kTimeout);
+  std::vector<std::thread> waiting;
+  std::atomic<int> seen{0};
+  for (int i = 0; i < 4; ++i)
+    waiting.emplace_back([&] {
+      const Status status = progress->waitAsleep([&] { return is.load(); }, Clock::now() + 20s);
+      seen += status.isOk() ? 1 : 0;
+    });
+  progress->post([&] {
+    is.store(true);
+    progress->notifyWaiters();
+  });
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(seen.load(), 4);
+  progress->stop();
+  EXPECT_EQ(progress->call([] {}).code(), Code::kClosed);
+}
+
 }  // namespace
 }  // namespace peerlane

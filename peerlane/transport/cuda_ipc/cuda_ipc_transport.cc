@@ -16,23 +16,17 @@ namespace {
 
 class PendingCudaIpc final : public PendingLink {
  public:
-  PendingCudaIpc(cuda::Gpus gpus, std::shared_ptr<KeptImports> kept, std::string fabricRefused,
+  // `all`: of this machine; outlives it.
+  PendingCudaIpc(cuda::Gpus gpus, const std::vector<cuda::GpuFacts>& all,
+                 std::shared_ptr<KeptImports> kept, std::string fabricRefused,
                  const PeerFacts& facts)
       : gpus_(std::move(gpus)),
+        facts_(all),
         kept_{std::move(kept), ProcessName::of(facts.credentials.pid)},
         fabricRefused_(std::move(fabricRefused)),
         sameProcess_(facts.sameProcess),
         peerPidNamespace_(
             facts.credentials.pid <= 0 ? 0 : namespaceInodeOf(facts.credentials.pid, "pid")) {}
-
-  Status prepare() {
-    if (gpus_.size() > CudaIpcOffer::kMostGpus)
-      return Status(Code::kNotSupported, "the context has " + std::to_string(gpus_.size()) +
-                                             " GPUs; at most " +
-                                             std::to_string(CudaIpcOffer::kMostGpus));
-    PEERLANE_ASSIGN(facts_, cuda::gpus());
-    return Status::ok();
-  }
 
   Offer takeOffer() override {
     CudaIpcOffer mine;
@@ -98,11 +92,11 @@ class PendingCudaIpc final : public PendingLink {
   }
 
   const cuda::Gpus gpus_;
+  const std::vector<cuda::GpuFacts>& facts_;
   const CudaIpcLink::Kept kept_;
   const std::string fabricRefused_;
   const bool sameProcess_;
   const uint64_t peerPidNamespace_;  // 0: unknown
-  std::vector<cuda::GpuFacts> facts_;
 };
 
 class CudaIpcTransport final : public Transport {
@@ -118,14 +112,22 @@ class CudaIpcTransport final : public Transport {
     if (!facts.unixSocket)
       return Status(Code::kNotSupported,
                     "the peer was not reached by a Unix socket (another host, or by TCP)");
-    auto pending = std::make_unique<PendingCudaIpc>(gpus_, kept_, fabricRefused_, facts);
-    PEERLANE_RETURN_IF_ERROR(pending->prepare());
-    return std::unique_ptr<PendingLink>(std::move(pending));
+    if (gpus_.size() > CudaIpcOffer::kMostGpus)
+      return Status(Code::kNotSupported, "the context has " + std::to_string(gpus_.size()) +
+                                             " GPUs; at most " +
+                                             std::to_string(CudaIpcOffer::kMostGpus));
+    // Once: the driver takes a tenth of a millisecond to tell.
+    if (all_.empty()) {
+      PEERLANE_ASSIGN(all_, cuda::gpus());
+    }
+    return std::unique_ptr<PendingLink>(
+        std::make_unique<PendingCudaIpc>(gpus_, all_, kept_, fabricRefused_, facts));
   }
   void sweep() override { kept_->sweep(KeptImports::Clock::now()); }
 
  private:
   const cuda::Gpus gpus_;
+  std::vector<cuda::GpuFacts> all_;  // of this machine, once a peer was met; does not change then
   const std::shared_ptr<KeptImports> kept_ = std::make_shared<KeptImports>();
   std::string fabricRefused_;  // why memory by fabric handle is not imported here; empty: it is
 };
