@@ -113,7 +113,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   Status post(bool isSend, std::span<const LocalPiece> pieces, const OperationStream& stream);
   Result<Transfer> postOnHost(bool isSend, std::span<const LocalPiece> pieces,
                               const OperationStream& stream);
-  Result<Transfer> postOnDevice(bool isSend, std::span<const LocalPiece> pieces,
+  Result<Transfer> postOnDevice(bool isSend, std::span<const MessageBlock> blocks,
                                 const OperationStream& stream);
   Result<Region> localRegion(const LocalPiece& piece, Access access, bool onDevice);
   Result<RemoteRegion> remoteRegion(const SegmentName& name);

@@ -2,6 +2,7 @@
 //
 // Pairwise: send and receive.
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,24 +25,24 @@ constexpr uint64_t kMostStagedBytes = 8 << 20;
 constexpr uint64_t kMostStagedChunks = 300;
 
 // Those that go in one post. `ring`: Communicator::stagingRingBytes().
-std::span<const LocalPiece> firstPart(std::span<const LocalPiece> pieces, uint64_t ring) {
-  if (ring == 0) return pieces.first(std::min(pieces.size(), kMostPieces));
+std::span<const MessageBlock> firstPart(std::span<const MessageBlock> blocks, uint64_t ring) {
+  if (ring == 0) return blocks.first(std::min(blocks.size(), kMostPieces));
   uint64_t chunks = 0;
   size_t count = 0;
-  while (count < pieces.size() &&
-         (chunks += BounceCut::of(pieces[count].bytes, ring).chunks) <= kMostStagedChunks)
+  while (count < blocks.size() &&
+         (chunks += BounceCut::of(blocks[count].bytes, ring).chunks) <= kMostStagedChunks)
     ++count;
-  return pieces.first(std::max<size_t>(count, 1));
+  return blocks.first(std::max<size_t>(count, 1));
 }
 
-std::vector<LocalPiece> splitLong(std::span<const LocalPiece> pieces) {
-  std::vector<LocalPiece> all;
-  for (LocalPiece piece : pieces) {
-    for (; piece.bytes > kMostStagedBytes; piece.bytes -= kMostStagedBytes) {
-      all.push_back({piece.address, kMostStagedBytes});
-      piece.address += kMostStagedBytes;
+std::vector<MessageBlock> splitLong(std::span<const MessageBlock> blocks) {
+  std::vector<MessageBlock> all;
+  for (MessageBlock block : blocks) {
+    for (; block.bytes > kMostStagedBytes; block.bytes -= kMostStagedBytes) {
+      all.push_back({block.region, block.offset, kMostStagedBytes});
+      block.offset += kMostStagedBytes;
     }
-    all.push_back(piece);
+    all.push_back(block);
   }
   return all;
 }
@@ -84,23 +85,37 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     }
     return Status::ok();
   }
-  // Before anything is posted: what is wrong with the last piece ends all of it.
-  for (const LocalPiece& piece : pieces)
-    PEERLANE_RETURN_IF_ERROR(
-        localRegion(piece, isSend ? Access::kLocal : Access::kRemoteWrite, /*onDevice=*/true)
-            .status());
-  // Both sides cut alike: they name as many pieces, of the same sizes.
-  std::vector<LocalPiece> split;
+  // Before anything is posted: what is wrong with the last piece ends all of it. The sender copies,
+  // so only the receiver's memory is reached by the other side.
+  const Access access = isSend ? Access::kLocal : Access::kRemoteWrite;
   const uint64_t ring = communicator_->stagingRingBytes(isRoot_ ? 1 : 0);
-  if (ring != 0) {
-    split = splitLong(pieces);
-    pieces = split;
+  if (pieces.size() == 1 && ring == 0) {  // allocates nothing
+    const LocalPiece& piece = pieces.front();
+    PEERLANE_ASSIGN(const Region region, localRegion(piece, access, /*onDevice=*/true));
+    const MessageBlock block{&region, static_cast<uint64_t>(piece.address - region.data()),
+                             piece.bytes};
+    PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, {&block, 1}, stream));
+    posted(transfer, stream);
+    return Status::ok();
   }
-  while (!pieces.empty()) {
-    const std::span<const LocalPiece> part = firstPart(pieces, ring);
+  std::deque<Region> regions;  // blocks point into it
+  std::vector<MessageBlock> all;
+  all.reserve(pieces.size());
+  for (const LocalPiece& piece : pieces) {
+    if (regions.empty() || !isWithin(regions.back(), piece)) {
+      PEERLANE_ASSIGN(Region region, localRegion(piece, access, /*onDevice=*/true));
+      regions.push_back(std::move(region));
+    }
+    all.push_back({&regions.back(), static_cast<uint64_t>(piece.address - regions.back().data()),
+                   piece.bytes});
+  }
+  // Both sides cut alike: they name as many pieces, of the same sizes.
+  if (ring != 0) all = splitLong(all);
+  for (std::span<const MessageBlock> blocks = all; !blocks.empty();) {
+    const std::span<const MessageBlock> part = firstPart(blocks, ring);
     PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, part, stream));
     posted(transfer, stream);
-    pieces = pieces.subspan(part.size());
+    blocks = blocks.subspan(part.size());
   }
   return Status::ok();
 }
@@ -163,31 +178,15 @@ Status Pairwise::checkOnHost(const LocalPiece& piece, bool isSend) {
   return Status::ok();
 }
 
-Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const LocalPiece> pieces,
+Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const MessageBlock> blocks,
                                         const OperationStream& stream) {
   const Rank other = isRoot_ ? 1 : 0;
   MessageOptions options;
   options.deviceStream = stream.device;
-  // The sender copies, so only the receiver's memory is reached by the other side.
-  const Access access = isSend ? Access::kLocal : Access::kRemoteWrite;
-  if (pieces.size() == 1) {
-    const LocalPiece& piece = pieces.front();
-    PEERLANE_ASSIGN(const Region region, localRegion(piece, access, /*onDevice=*/true));
-    const auto offset = static_cast<uint64_t>(piece.address - region.data());
-    return isSend ? communicator_->send(other, region, offset, piece.bytes, options)
-                  : communicator_->recv(other, region, offset, piece.bytes, options);
-  }
-  std::vector<Region> regions;  // blocks point into it
-  regions.reserve(pieces.size());
-  std::vector<MessageBlock> blocks;
-  blocks.reserve(pieces.size());
-  for (const LocalPiece& piece : pieces) {
-    if (regions.empty() || !isWithin(regions.back(), piece)) {
-      PEERLANE_ASSIGN(Region region, localRegion(piece, access, /*onDevice=*/true));
-      regions.push_back(std::move(region));
-    }
-    blocks.push_back({&regions.back(), static_cast<uint64_t>(piece.address - regions.back().data()),
-                      piece.bytes});
+  if (blocks.size() == 1) {
+    const MessageBlock& block = blocks.front();
+    return isSend ? communicator_->send(other, *block.region, block.offset, block.bytes, options)
+                  : communicator_->recv(other, *block.region, block.offset, block.bytes, options);
   }
   return isSend ? communicator_->sendList(other, blocks, options)
                 : communicator_->recvList(other, blocks, options);

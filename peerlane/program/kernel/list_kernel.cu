@@ -92,9 +92,7 @@ __device__ __forceinline__ PutPlace::Verdict findPlaces(const ListPutJob& job, u
       regions = static_cast<uint32_t>(named);
     }
   }
-  released = __syncthreads_or(released) != 0;
-  letKernelBehindBegin();  // it is set up while the places are looked up
-  if (released) return PutPlace::kReleased;
+  if (__syncthreads_or(released)) return PutPlace::kReleased;
   if (__syncthreads_or(wrong)) return PutPlace::kFault;
   const uint64_t* const names = wordAt(slotOf(job, job.list, cursor));
   const uint32_t warp = threadIdx.x / device::kWarpLanes;
@@ -168,9 +166,12 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
         device::storeWordRelaxed(job.fault, job.faultValue);
       if constexpr (kPart == NamedPart::kFind) *job.place = {0, verdict};
     }
-    if constexpr (kPart == NamedPart::kFind) return;
+    if constexpr (kPart == NamedPart::kFind) {
+      letKernelBehindBegin();
+      return;
+    }
   }
-  if constexpr (kPart == NamedPart::kCopy) letKernelBehindBegin();
+  letKernelBehindBegin();
   if (verdict == PutPlace::kGo) copyPieces(job);
   __syncthreads();
   if (threadIdx.x == 0 && isLastBlock(job.arrivals)) tellPut(job, counted, cursor, verdict);
