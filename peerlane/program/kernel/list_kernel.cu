@@ -14,6 +14,26 @@ namespace {
 // round trip over PCIe, and the wait for the peer mostly longer.
 inline constexpr uint32_t kWordsAhead = 4;
 
+// All threads. Nobody looks at it before the word of its slot is stored.
+__device__ __forceinline__ void writeList(const ListHeadJob& job, uint64_t cursor,
+                                          const uint64_t (&ahead)[kWordsAhead]) {
+  uint64_t* const to = wordAt(slotOf(job, job.list, cursor));
+#pragma unroll
+  for (uint32_t j = 0; j < kWordsAhead; ++j) {
+    const uint32_t i = threadIdx.x + j * blockDim.x;
+    if (i < job.wordCount) device::storeWordRelaxed(to + i, ahead[j]);
+  }
+  for (uint32_t i = threadIdx.x + kWordsAhead * blockDim.x; i < job.wordCount; i += blockDim.x)
+    device::storeWordRelaxed(to + i, device::loadWordRelaxed(job.words + i));
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const uint64_t slot = slotOf(job, job.tell, cursor);
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i)
+    device::storeWordRelaxed(wordAt(slot + job.valuesAt[i]), job.values[i]);
+  device::fenceSystem();  // for what all threads have stored, which is before the barrier
+}
+
 __global__ void __launch_bounds__(kNamedThreads, 1)
     listHeadKernel(const __grid_constant__ ListHeadJob job) {
   uint64_t ahead[kWordsAhead];
@@ -21,6 +41,18 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
   for (uint32_t j = 0; j < kWordsAhead; ++j) {
     const uint32_t i = threadIdx.x + j * blockDim.x;
     ahead[j] = i < job.wordCount ? device::loadWordRelaxed(job.words + i) : 0;
+  }
+  // Where its slot is free already it is written while the kernel before comes to its end, and only
+  // the word behind it is left for afterwards.
+  bool isWritten = false;
+  if (job.cursorWord == nullptr) {
+    if (threadIdx.x == 0 && !isEnded(job)) {
+      const uint64_t free = device::loadWordAcquire(wordAt(slotOf(job, job.wait, job.cursor)));
+      isWritten =
+          !device::isPoisonWord(free) && device::isAtLeast(free, numberOf(job.wait, job.cursor));
+    }
+    isWritten = __syncthreads_or(isWritten) != 0;
+    if (isWritten) writeList(job, job.cursor, ahead);
   }
   awaitKernelBefore();
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
@@ -32,26 +64,11 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
                                 job.abort) == device::Waited::kReleased;
   released = __syncthreads_or(released) != 0;
   letKernelBehindBegin();
-  if (!released) {
-    uint64_t* const to = wordAt(slotOf(job, job.list, cursor));
-#pragma unroll
-    for (uint32_t j = 0; j < kWordsAhead; ++j) {
-      const uint32_t i = threadIdx.x + j * blockDim.x;
-      if (i < job.wordCount) device::storeWordRelaxed(to + i, ahead[j]);
-    }
-    for (uint32_t i = threadIdx.x + kWordsAhead * blockDim.x; i < job.wordCount; i += blockDim.x)
-      device::storeWordRelaxed(to + i, device::loadWordRelaxed(job.words + i));
-  }
-  __syncthreads();
+  if (!released && !isWritten) writeList(job, cursor, ahead);
   if (threadIdx.x != 0) return;
   if (job.advance != 0) *job.cursorWord = counted + job.advance;
   if (!released) {
-    const uint64_t slot = slotOf(job, job.tell, cursor);
-#pragma unroll
-    for (uint32_t i = 0; i < 2; ++i)
-      device::storeWordRelaxed(wordAt(slot + job.valuesAt[i]), job.values[i]);
-    device::fenceSystem();  // for what all threads have stored, which is before the barrier
-    device::storeWordRelaxed(wordAt(slot), numberOf(job.tell, cursor));
+    device::storeWordRelaxed(wordAt(slotOf(job, job.tell, cursor)), numberOf(job.tell, cursor));
   } else {
     tellReleased(job);
   }
@@ -92,7 +109,9 @@ __device__ __forceinline__ PutPlace::Verdict findPlaces(const ListPutJob& job, u
       regions = static_cast<uint32_t>(named);
     }
   }
-  if (__syncthreads_or(released)) return PutPlace::kReleased;
+  released = __syncthreads_or(released) != 0;
+  letKernelBehindBegin();  // it is set up while the places are looked up
+  if (released) return PutPlace::kReleased;
   if (__syncthreads_or(wrong)) return PutPlace::kFault;
   const uint64_t* const names = wordAt(slotOf(job, job.list, cursor));
   const uint32_t warp = threadIdx.x / device::kWarpLanes;
@@ -166,12 +185,9 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
         device::storeWordRelaxed(job.fault, job.faultValue);
       if constexpr (kPart == NamedPart::kFind) *job.place = {0, verdict};
     }
-    if constexpr (kPart == NamedPart::kFind) {
-      letKernelBehindBegin();
-      return;
-    }
+    if constexpr (kPart == NamedPart::kFind) return;
   }
-  letKernelBehindBegin();
+  if constexpr (kPart == NamedPart::kCopy) letKernelBehindBegin();
   if (verdict == PutPlace::kGo) copyPieces(job);
   __syncthreads();
   if (threadIdx.x == 0 && isLastBlock(job.arrivals)) tellPut(job, counted, cursor, verdict);
