@@ -34,7 +34,7 @@ bool LaneReceiver::nextReceive(Posted& posted) {
 void LaneReceiver::admit() {
   while (next_ < head_ + kSlots) {
     // It has met its message while those before it got other numbers.
-    if (next_ < end_ && isMet(entryOf(next_))) {
+    if (next_ < end_ && entryOf(next_).isMet) {
       ++next_;
       continue;
     }
@@ -50,12 +50,6 @@ void LaneReceiver::admit() {
     entry.posted = true;
     entry.isLeftOver = isLeftOver;
     entry.wanted = std::move(posted);
-    if (entry.phase == Phase::kWaiting || (!fits(entry) && realign(entry))) continue;
-    if (entry.phase != Phase::kDone) continue;
-    // The sender withdrew it before.
-    if (entry.wanted.batch) entry.wanted.batch->itemEnded(entry.outcome);
-    entry.wanted = {};
-    closed();
   }
 }
 
@@ -82,7 +76,7 @@ bool LaneReceiver::realign(Entry& entry) {
   };
   if (entry.run->envelope.ordinal != entry.wanted.ordinal || sent.index != wanted.index) {
     for (uint64_t number = head_; number < entry.number; ++number)
-      if (!isMet(entryOf(number))) return false;
+      if (!entryOf(number).isMet) return false;
     return corrupt();
   }
   if (first < head_) return corrupt();
@@ -90,7 +84,7 @@ bool LaneReceiver::realign(Entry& entry) {
   for (uint64_t number = first; number < end_; ++number) {
     Entry& each = entryOf(number);
     if (!each.posted) continue;
-    if (number != entry.number && isMet(each)) {
+    if (number != entry.number && each.isMet) {
       if (number < first + sent.pieces()) return corrupt();
       continue;  // by its own, for its ordinal said so
     }
@@ -156,10 +150,10 @@ bool LaneReceiver::step(uint64_t budgetBytes) {
     again_ = false;
     moved |= lookAll(budget);
     const uint64_t before = head_;
-    while (head_ < next_ && entryOf(head_).phase == Phase::kDone) {
+    while (head_ < next_ && entryOf(head_).phase == Phase::kDone && entryOf(head_).isMet) {
       Entry& entry = entryOf(head_++);
       entry.phase = Phase::kWaiting;
-      entry.posted = entry.isLeftOver = false;
+      entry.posted = entry.isLeftOver = entry.isMet = false;
       entry.outcome = Status::ok();
     }
     const bool hasMore = queued() || !receives_.empty() || next_ < leftOverUntil_;
@@ -216,25 +210,50 @@ bool LaneReceiver::readEnvelope(Entry& entry) {
   return sane;
 }
 
+// Its message has come, and is for the receive that has its number. True: there may be more to do
+// for it now.
+bool LaneReceiver::meet(Entry& entry, bool& moved) {
+  auto& batch = entry.wanted.batch;
+  if (batch && batch->cancelled()) {
+    batch->itemEnded(Status(Code::kCancelled, nameOf(entry) + " was cancelled"));
+    batch = nullptr;
+    moved = true;
+  }
+  const bool isNew = entry.phase == Phase::kWaiting;
+  if (isNew && !arrived(entry)) return false;
+  if (isNew && !readEnvelope(entry)) {
+    moved = true;
+    return false;
+  }
+  if (!fits(entry)) {
+    moved |= realign(entry) || !failure().isOk();
+    return !isNew;
+  }
+  if (isNew) {
+    if (batch && batch->held() && withdrawn_.count(entry.number) == 0) return false;
+    entry.isMet = entry.posted;
+    judge(entry);
+    moved = true;
+    return false;
+  }
+  // It was withdrawn, and refused, before there was a receive.
+  if (!entry.posted) return true;
+  entry.isMet = true;
+  if (entry.phase == Phase::kDone) {
+    settle(entry, Status(entry.outcome));
+    moved = true;
+  }
+  return true;
+}
+
 bool LaneReceiver::look(Entry& entry, uint64_t& budget) {
   bool moved = false;
   bool hungry = false;
-  MessageBatch* batch = entry.wanted.batch.get();
+  if (!entry.isMet && !meet(entry, moved)) return moved;
+  MessageBatch* const batch = entry.wanted.batch.get();
   switch (entry.phase) {
-    case Phase::kDone: return false;
-    case Phase::kWaiting:
-      if (batch != nullptr && batch->cancelled()) {
-        batch->itemEnded(Status(Code::kCancelled, nameOf(entry) + " was cancelled"));
-        entry.wanted.batch = nullptr;
-        batch = nullptr;
-        moved = true;
-      }
-      if (!arrived(entry)) return moved;
-      if (!readEnvelope(entry)) return true;
-      if (!fits(entry)) return realign(entry) || !failure().isOk();
-      if (batch != nullptr && batch->held() && withdrawn_.count(entry.number) == 0) return moved;
-      judge(entry);
-      return true;
+    case Phase::kDone:
+    case Phase::kWaiting: return moved;
     case Phase::kReaching:
       if (batch->cancelled())
         refuse(entry, Status(Code::kCancelled, nameOf(entry) + " was cancelled"));
@@ -454,12 +473,13 @@ bool LaneReceiver::stage(Entry& entry, uint64_t& budget) {
 }
 
 void LaneReceiver::settle(Entry& entry, const Status& status) {
-  const auto batch = std::move(entry.wanted.batch);
-  entry.wanted = {};
   entry.phase = Phase::kDone;
   entry.outcome = status;
   if (withdrawn_.erase(entry.number) != 0) closed();
-  if (entry.posted) closed();
+  if (!entry.isMet) return;  // which receive this is of is not known yet
+  const auto batch = std::move(entry.wanted.batch);
+  entry.wanted = {};
+  closed();
   if (batch) batch->itemEnded(status);
 }
 
@@ -524,11 +544,13 @@ bool LaneReceiver::abandon() {
       }
     }
     if (entry.phase == Phase::kStaging && !all) continue;
-    if (entry.phase == Phase::kDone || !entry.posted) continue;
+    if (!entry.posted || (entry.phase == Phase::kDone && entry.isMet)) continue;
+    const bool isRefused = entry.phase == Phase::kRefusing || entry.phase == Phase::kDone;
+    entry.isMet = true;
     if (entry.phase == Phase::kCopying && holdsPayload(entry))
       taken(entry);
     else
-      settle(entry, entry.phase == Phase::kRefusing ? entry.outcome : failure());
+      settle(entry, isRefused ? Status(entry.outcome) : failure());
   }
   if (all) shelf_.clear();
   return all;

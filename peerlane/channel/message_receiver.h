@@ -58,6 +58,7 @@ class LaneReceiver final : public LaneEnd {
     uint64_t number = 0;
     bool posted = false;      // a receive took this number
     bool isLeftOver = false;  // its message has more pieces than its receive had: there is none
+    bool isMet = false;       // the message that came is for that receive
     Posted wanted;            // without a batch: it has ended already
     Status outcome;           // of a message that ended before it was posted, or when it is refused
     uint64_t firstChunk = 0;
@@ -70,12 +71,11 @@ class LaneReceiver final : public LaneEnd {
   }
   void admit();
   bool nextReceive(Posted& posted);
-  // A message has come to its receive, or was refused for want of one.
-  static bool isMet(const Entry& entry) { return entry.posted && entry.phase != Phase::kWaiting; }
   bool fits(const Entry& entry) const;
   bool realign(Entry& entry);
   bool lookAll(uint64_t& budget);
   bool look(Entry& entry, uint64_t& budget);
+  bool meet(Entry& entry, bool& moved);
   bool arrived(const Entry& entry) const;
   bool readEnvelope(Entry& entry);
   void judge(Entry& entry);

@@ -29,6 +29,7 @@ class Pieces {
     transfer_ = MUST(group.asOneMessage().post());
   }
   Status end() const { return transfer_.wait(kSoon); }
+  void cancel() { transfer_.cancel(); }
   bool holds(uint8_t fill) const {
     return std::all_of(memory_.begin(), memory_.end(),
                        [&](std::byte byte) { return byte == std::byte{fill}; });
@@ -114,6 +115,45 @@ TEST_P(CommunicatorPiecesTest, RandomNumbersOnBothSides) {
       ASSERT_TRUE(in[i].holds(meets ? static_cast<uint8_t>(i + 1) : 0)) << i;
     }
   }
+}
+
+// Whatever is cancelled meanwhile: everything ends, and what is posted afterwards meets.
+TEST_P(CommunicatorPiecesTest, RandomNumbersAndCancels) {
+  std::minstd_rand random(5);
+  for (int round = 0; round < 40; ++round) {
+    std::deque<Pieces> out, in;
+    for (size_t i = 0; i < 30; ++i) {
+      const size_t bytes = random() % 4 == 0 ? 20'000 : 64;
+      const size_t count = 1 + random() % (i % 5 == 0 ? 20 : 2);
+      out.emplace_back(count, bytes, static_cast<uint8_t>(i + 1));
+      in.emplace_back(random() % 3 == 0 ? 1 + random() % 5 : count, bytes, 0);
+    }
+    for (size_t sent = 0, received = 0; sent < out.size() || received < in.size();) {
+      if (received == in.size() || (sent < out.size() && random() % 2 == 0))
+        out[sent++].send(*pair_.zero);
+      else
+        in[received++].recv(*pair_.one);
+      if (sent > 0 && random() % 6 == 0) out[random() % sent].cancel();
+      if (received > 0 && random() % 6 == 0) in[random() % received].cancel();
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      const Status sentEnd = out[i].end();
+      const Status receivedEnd = in[i].end();
+      for (const Status& end : {sentEnd, receivedEnd})
+        ASSERT_TRUE(end.isOk() || end.code() == Code::kCancelled ||
+                    end.code() == Code::kSizeMismatch)
+            << round << ", " << i << ": " << end.toString();
+      if (!receivedEnd.isOk()) continue;
+      ASSERT_EQ(out[i].count(), in[i].count()) << round << ", " << i;
+      ASSERT_TRUE(in[i].holds(static_cast<uint8_t>(i + 1))) << round << ", " << i;
+    }
+  }
+  Pieces last(3, 64, 7), met(3, 64, 0);
+  last.send(*pair_.zero);
+  met.recv(*pair_.one);
+  EXPECT_OK(last.end());
+  EXPECT_OK(met.end());
+  EXPECT_TRUE(met.holds(7));
 }
 
 // A list is one message; one of a single piece is as any other.
