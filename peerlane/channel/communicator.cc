@@ -234,6 +234,10 @@ Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
       (messages.size() > UINT16_MAX || !std::all_of(messages.begin(), messages.end(), isOfOne)))
     return invalid(
         "a group as one message has pieces to, or from, one rank, at most 65535, and no lists");
+  if (isOne && options.deviceStream)
+    return Status(
+        Code::kNotSupported,
+        "a group as one message is for hosts; on streams of GPUs sendList and recvList are");
   for (Message& message : messages)
     for (size_t i = 0; i < message.pieces.size(); ++i)
       message.pieces[i].region = &message.regions[i];

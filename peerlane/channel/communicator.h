@@ -201,7 +201,8 @@ class Communicator {
     Group& sendList(Rank to, std::span<const MessageBlock> pieces);
     Group& recvList(Rank from, std::span<const MessageBlock> pieces);
     // What the group has, all of it to or all of it from one rank and no lists, is one message in
-    // pieces, as a list is; at most 65535.
+    // pieces, as a list is; at most 65535. Not on streams of GPUs (kNotSupported): lists are for
+    // that.
     Group& asOneMessage();
     // Posts everything or, on an error, nothing. The group is empty afterwards. Thread: one at a
     // time per group.

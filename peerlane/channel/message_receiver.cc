@@ -31,16 +31,28 @@ bool LaneReceiver::nextReceive(Posted& posted) {
   return true;
 }
 
+bool LaneReceiver::isLeftOver(uint64_t number) const {
+  return std::any_of(leftOver_.begin(), leftOver_.end(), [number](const NumberRange& range) {
+    return number >= range.first && number < range.end;
+  });
+}
+
 void LaneReceiver::admit() {
+  std::erase_if(leftOver_, [this](const NumberRange& range) { return range.end <= head_; });
+  for (Posted& receive : receives_)
+    if (receive.batch && receive.batch->cancelled()) {
+      receive.batch->itemEnded(Status(Code::kCancelled, "cancelled before it began"));
+      receive.batch = nullptr;
+    }
   while (next_ < head_ + kSlots) {
-    // It has met its message while those before it got other numbers.
-    if (next_ < end_ && entryOf(next_).isMet) {
+    // It has met its message while those before it got other numbers, or is known to have none.
+    if (next_ < end_ && (entryOf(next_).isMet || entryOf(next_).isLeftOver)) {
       ++next_;
       continue;
     }
     Posted posted;
-    const bool isLeftOver = next_ < leftOverUntil_;
-    if (isLeftOver)
+    const bool hasNone = isLeftOver(next_);
+    if (hasNone)
       opened();
     else if (!nextReceive(posted))
       return;
@@ -48,7 +60,7 @@ void LaneReceiver::admit() {
     entry.number = next_++;
     end_ = std::max(end_, next_);
     entry.posted = true;
-    entry.isLeftOver = isLeftOver;
+    entry.isLeftOver = hasNone;
     entry.wanted = std::move(posted);
   }
 }
@@ -79,18 +91,18 @@ bool LaneReceiver::realign(Entry& entry) {
       if (!entryOf(number).isMet) return false;
     return corrupt();
   }
+  const uint64_t end = first + sent.pieces();
   if (first < head_) return corrupt();
+  for (uint64_t number = first; number < std::min(end, end_); ++number)
+    if (number != entry.number && entryOf(number).isMet) return corrupt();
   std::deque<Posted> all;
   for (uint64_t number = first; number < end_; ++number) {
     Entry& each = entryOf(number);
-    if (!each.posted) continue;
-    if (number != entry.number && each.isMet) {
-      if (number < first + sent.pieces()) return corrupt();
-      continue;  // by its own, for its ordinal said so
-    }
+    // Those that are met are so by their own: their ordinals say so.
+    if (!each.posted || each.isLeftOver || each.isMet) continue;
     all.push_back(std::move(each.wanted));
     each.wanted = {};
-    each.posted = each.isLeftOver = false;
+    each.posted = false;
   }
   Posted more;
   while (all.size() < wanted.pieces() && nextReceive(more)) all.push_back(std::move(more));
@@ -103,7 +115,7 @@ bool LaneReceiver::realign(Entry& entry) {
   receives_.insert(receives_.begin(), std::make_move_iterator(all.begin()),
                    std::make_move_iterator(all.end()));
   next_ = first;
-  leftOverUntil_ = first + sent.pieces();
+  leftOver_.push_back({first, end});
   again_ = true;
   return true;
 }
@@ -156,7 +168,7 @@ bool LaneReceiver::step(uint64_t budgetBytes) {
       entry.posted = entry.isLeftOver = entry.isMet = false;
       entry.outcome = Status::ok();
     }
-    const bool hasMore = queued() || !receives_.empty() || next_ < leftOverUntil_;
+    const bool hasMore = queued() || !receives_.empty() || !leftOver_.empty();
     if (head_ != before && hasMore) again_ = true;
   } while (again_ && budget > 0 && failure().isOk());
   if (again_) setHungry();
@@ -227,7 +239,12 @@ bool LaneReceiver::meet(Entry& entry, bool& moved) {
   }
   if (!fits(entry)) {
     moved |= realign(entry) || !failure().isOk();
-    return !isNew;
+    if (!isNew || !entry.posted || !failure().isOk()) return !isNew;
+    // Its sender may wait for the answer before it sends what this one waits for.
+    if (withdrawn_.count(entry.number) == 0) return false;
+    refuse(entry, Status(Code::kCancelled, nameOf(entry) + " was cancelled by its sender"));
+    moved = true;
+    return false;
   }
   if (isNew) {
     if (batch && batch->held() && withdrawn_.count(entry.number) == 0) return false;

@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "peerlane/channel/import_shelf.h"
 #include "peerlane/channel/message_lane.h"
@@ -71,6 +72,7 @@ class LaneReceiver final : public LaneEnd {
   }
   void admit();
   bool nextReceive(Posted& posted);
+  bool isLeftOver(uint64_t number) const;
   bool fits(const Entry& entry) const;
   bool realign(Entry& entry);
   bool lookAll(uint64_t& budget);
@@ -99,12 +101,16 @@ class LaneReceiver final : public LaneEnd {
 
   std::unique_ptr<LanePrograms> programs_;  // where the peer's area is mapped
   std::array<Entry, kSlots> window_;
-  uint64_t head_ = 0;             // oldest number that is not done
-  uint64_t next_ = 0;             // the number of the next receive
-  uint64_t end_ = 0;              // no number from here on was ever a receive's
-  std::deque<Posted> receives_;   // go before the queue: their numbers were taken back
-  uint64_t leftOverUntil_ = 0;    // messages below that have no receive, if no receive has them
-  std::set<uint64_t> withdrawn_;  // messages that their sender wants refused
+  uint64_t head_ = 0;            // oldest number that is not done
+  uint64_t next_ = 0;            // the number of the next receive
+  uint64_t end_ = 0;             // no number from here on was ever a receive's
+  std::deque<Posted> receives_;  // go before the queue: their numbers were taken back
+  struct NumberRange {
+    uint64_t first = 0;
+    uint64_t end = 0;
+  };
+  std::vector<NumberRange> leftOver_;  // of messages that have no receive
+  std::set<uint64_t> withdrawn_;       // messages that their sender wants refused
   ImportShelf shelf_;
   StagedFlow staged_;
   bool again_ = false;        // an entry looked at earlier may go on now

@@ -43,7 +43,7 @@ Program notifySender(const NotifyShape& shape, PutPayload payload);
 Program notifyReceiver(const NotifyShape& shape);
 
 inline size_t notifySenderMessageOp(const PutPayload& payload) {
-  return payload.targets.empty() ? 2 : 3;
+  return payload.targets.empty() ? 2 : payload.byAgent.empty() ? 3 : 4;
 }
 
 }  // namespace peerlane

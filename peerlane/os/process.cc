@@ -91,9 +91,15 @@ const int kForksAreCounted = ::pthread_atfork(
 
 bool hasManyCores() {
   constexpr int kEnough = 8;
+  // The process's, whatever a thread that asks first is pinned to; and what a container may use.
   static const bool has = [] {
     cpu_set_t cores;
-    return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= kEnough;
+    if (::sched_getaffinity(::getpid(), sizeof cores, &cores) != 0 || CPU_COUNT(&cores) < kEnough)
+      return false;
+    const auto limit = readWhole("/sys/fs/cgroup/cpu.max", 256);
+    long long quota = 0, period = 0;
+    return !limit.isOk() || std::sscanf(limit->c_str(), "%lld %lld", &quota, &period) != 2 ||
+           quota >= kEnough * period;
   }();
   return has;
 }

@@ -244,14 +244,29 @@ bool P2pProcess::dropRoot(const std::string& ticket) {
 
 bool P2pProcess::cancelRoot(const std::string& ticket) {
   std::shared_ptr<Root> root;
+  Peer guest;
   {
     const std::lock_guard lock(rootMutex_);
     auto taken = roots_.extract(ticket);
     if (taken.empty()) return false;
     root = std::move(taken.mapped());
+    root->isCancelled = true;
+    guest = std::exchange(root->guest, Peer());
   }
   root->invitation.cancel();
+  if (guest) guest.close();
   return true;
+}
+
+void P2pProcess::setGuest(Root& root, const Peer& guest) {
+  {
+    const std::lock_guard lock(rootMutex_);
+    if (!root.isCancelled) {
+      root.guest = guest;
+      return;
+    }
+  }
+  guest.close();
 }
 
 P2PComm P2pProcess::addComm(std::shared_ptr<Pairwise> pair) {

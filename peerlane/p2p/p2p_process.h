@@ -58,11 +58,15 @@ class P2pProcess {
     Invitation invitation;
     Gpu gpu;
     bool isTaken = false;  // somebody waits for its other side
+    bool isCancelled = false;
+    Peer guest{};  // who is being met
   };
   Result<std::string> addRoot(Gpu gpu);
   enum class Whose : uint8_t { kOwn, kOthers, kTaken };
   Whose takeRoot(const std::string& ticket, std::shared_ptr<Root>& root);
   void putBack(const std::string& ticket);
+  // Who is met now ends with the root, if that is cancelled.
+  void setGuest(Root& root, const Peer& guest);
   // False: there is none (any more), as the next.
   bool dropRoot(const std::string& ticket);
   bool cancelRoot(const std::string& ticket);

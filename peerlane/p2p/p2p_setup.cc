@@ -122,14 +122,14 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
       return afterWaiting(peer.status(), inMs(wishes.timeout),
                           "the other side to come with the root (P2PCommInitRootInfo)");
     }
+    process.setGuest(root, *peer);
     auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, left, process.token(),
                                  process.segments());
     status = pair.status();
     if (pair.isOk()) made = std::move(*pair);
     // One whose patience ended just now may come once more.
   } while (status.code() == Code::kTryAgain && root.invitation.reopen());
-  const bool wasThere = process.dropRoot(ticket);
-  if (wasThere || !status.isOk())
+  if (process.dropRoot(ticket))
     return afterWaiting(status, inMs(wishes.timeout), "the other side, which has connected");
   made.reset();
   return Status(Code::kCancelled, "the root was cancelled");
@@ -156,6 +156,8 @@ Answer notMet(const Status& status, milliseconds timeout) {
 
 // It was reached, and did not take part.
 Status notJoined(const Status& status, milliseconds timeout) {
+  if (status.code() == Code::kTryAgain)
+    return Status(Code::kTimeout, "the process that made the root gave up waiting meanwhile");
   if (status.code() == Code::kPeerLost)
     return status.withContext(
         "the process that made the root let go of it while this one waited: it took it back "

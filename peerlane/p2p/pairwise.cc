@@ -53,6 +53,11 @@ Result<std::shared_ptr<Pairwise>> Pairwise::create(std::shared_ptr<Context> cont
   std::shared_ptr<Pairwise> made(
       new Pairwise(std::move(context), std::move(peer), isRoot, wishes, book));
   const Status met = made->meet(process);
+  if (met.code() == Code::kTimeout) {
+    PairNote note;
+    note.type = PairNote::Type::kGaveUp;
+    (void)made->say(note);
+  }
   if (met.code() == Code::kPeerLost && made->otherGaveUp_.load(std::memory_order_acquire))
     return Status(Code::kTryAgain, "the other side has given up waiting");
   PEERLANE_RETURN_IF_ERROR(met);
@@ -110,12 +115,7 @@ Status Pairwise::hear(Progress::Clock::time_point deadline) {
   const auto come = [&] {
     return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
   };
-  const Status heard = core.progress().waitAsleep(come, deadline);
-  if (heard.code() != Code::kTimeout) return heard;
-  PairNote note;
-  note.type = PairNote::Type::kGaveUp;
-  (void)say(note);
-  return heard;
+  return core.progress().waitAsleep(come, deadline);
 }
 
 // The other side finds the same, and says it there.

@@ -155,7 +155,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   std::function<void(Peer)> onPeer_;
-  std::vector<Invited> invited_;                          // those whose peer was not taken
+  std::vector<Invited> invited_;  // those whose peer was not taken
+  bool isClosing_ = false;
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
@@ -226,6 +227,7 @@ void Context::State::stop() {
       accepted_.clear();
       acceptedCount_.store(0, std::memory_order_release);
       onPeer_ = nullptr;
+      isClosing_ = true;
       for (const Invited& invited : std::exchange(invited_, {})) {
         invited->over = Status(Code::kClosed, "the context of the invitation is gone");
         invited->settled.store(true, std::memory_order_release);
@@ -386,7 +388,7 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
 
 bool Context::State::reopen(const Invited& invited) {
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(invited->isTaken, false)) return false;
+  if (isClosing_ || !std::exchange(invited->isTaken, false)) return false;
   invited->over = Status::ok();
   invited->settled.store(!invited->guests.empty(), std::memory_order_release);
   invited_.push_back(invited);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "peerlane/core/log.h"
 #include "peerlane/memory/library_memory.h"
@@ -89,6 +90,7 @@ Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, boo
 void PeerCore::onAuthenticated(const PeerIdentity& identity) {
   identity_ = identity;
   facts_.unixSocket = connection_->isUnix();
+  std::memcpy(&facts_.life, identity.context.bytes().data(), sizeof facts_.life);
   if (auto address = localAddress(connection_->socket()); address.isOk())
     facts_.localAddress = *address;
   if (auto address = peerAddress(connection_->socket()); address.isOk())

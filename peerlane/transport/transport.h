@@ -30,6 +30,7 @@ struct PeerFacts {
       false;  // the control connection is a Unix socket: credentials hold, descriptors travel
   bool initiator = false;       // this side dialled
   PeerCredentials credentials;  // valid if unixSocket
+  uint64_t life = 0;            // of the peer's context: a random number
   int pidFd = -1;               // of the peer's process, -1 if none; borrowed, outlives the link
   SocketAddress localAddress;   // of the control connection, this end
   SocketAddress remoteAddress;  // and the other

@@ -4,11 +4,14 @@
 // is touched, and the connection and other communicators stay as they are.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "peerlane/channel/communicator_core.h"
 #include "peerlane/channel/import_shelf.h"
 #include "peerlane/channel/lane_memory.h"
 #include "peerlane/memory/library_memory.h"
 #include "peerlane/program/word.h"
+
 #include "tests/channel/communicator_pair.h"
 
 namespace peerlane {
@@ -69,6 +72,12 @@ class Liar {
             &answer, number);
   }
   uint32_t theirEagerBytes() const { return theirs_.eagerBytes; }
+  // The honest side has said what became of message `number`.
+  bool wasAnswered(uint64_t number) const {
+    const std::byte* const slot = area_->base + LaneArea::kAnswersOffset +
+                                  number % LaneArea::kSlots * uint64_t{kAnswerSlotBytes};
+    return loadWord(slot, Width::k64) == number + 1;
+  }
 
  private:
   void publish(std::byte* slot, const void* bytes, uint64_t number) {
@@ -160,6 +169,57 @@ TEST_F(CommunicatorLiarTest, APieceWithoutThoseBefore) {
   envelope.part = {1, 3};
   liar_.write(0, envelope);
   expectBroken(received);
+}
+
+// One piece was met as one of three, and then the message has five: every piece ends, and the lane.
+TEST_F(CommunicatorLiarTest, PiecesThatSayDifferentNumbers) {
+  auto group = honest_->group();
+  std::vector<std::byte> bytes(300);
+  for (size_t i = 0; i < 3; ++i) group.recv(1, std::span(bytes).subspan(i * 100, 100));
+  const auto received = group.asOneMessage().post();
+  Envelope envelope = honestEnvelope();
+  envelope.number = 1;
+  envelope.part = {1, 3};
+  liar_.write(1, envelope);
+  const auto deadline = std::chrono::steady_clock::now() + kSoon;
+  while (!liar_.wasAnswered(1) && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  ASSERT_TRUE(liar_.wasAnswered(1));
+  envelope.number = 0;
+  envelope.part = {0, 5};
+  liar_.write(0, envelope);
+  expectBroken(received);
+}
+
+// No lie: what arrives last was sent first. Three messages in a row have other numbers of pieces
+// than their receives, and the last of them is found out before the others.
+TEST_F(CommunicatorLiarTest, PiecesThatArriveTheOtherWayAround) {
+  std::vector<std::byte> bytes(600);
+  std::vector<Transfer> received;
+  size_t at = 0;
+  for (const size_t count : {2, 1, 2, 1}) {
+    auto group = honest_->group();
+    for (size_t i = 0; i < count; ++i, at += 100) group.recv(1, std::span(bytes).subspan(at, 100));
+    received.push_back(MUST(group.asOneMessage().post()));
+  }
+  const auto write = [&](uint64_t number, uint8_t ordinal, Part part) {
+    Envelope envelope = honestEnvelope();
+    envelope.number = number;
+    envelope.ordinal = ordinal;
+    envelope.part = part;
+    liar_.write(number, envelope);
+  };
+  write(3, 2, {0, 3});
+  EXPECT_EQ(received[2].wait(kSoon).code(), Code::kSizeMismatch);
+  write(0, 0, {});
+  EXPECT_EQ(received[0].wait(kSoon).code(), Code::kSizeMismatch);
+  write(5, 2, {2, 3});
+  write(4, 2, {1, 3});
+  write(1, 1, {0, 2});
+  write(2, 1, {1, 2});
+  EXPECT_EQ(received[1].wait(kSoon).code(), Code::kSizeMismatch);
+  write(6, 3, {});
+  EXPECT_OK(received[3].wait(kSoon));
 }
 
 // All of them would come, and be refused.

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/root_blob.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane::p2p {
@@ -142,6 +143,28 @@ TEST(P2pLiar, AProofIsOfItsKeyNumberAndEnds) {
     flipped[bit / 8] ^= std::byte{1} << (bit % 8);
     EXPECT_FALSE(isProof(flipped, 7, key, ends)) << bit;
   }
+}
+
+// It has connected and says nothing, as one that was stopped.
+TEST(P2pLiar, ARootThatIsCancelledWhileItsGuestIsSilentEndsTheCall) {
+  HcclRootInfo root;
+  ASSERT_EQ(P2PGetRootInfo(&root), HCCL_SUCCESS);
+  Process guest(9);
+  const std::string ticket = MUST(decodeRoot(root.internal));
+  auto owner = std::async(std::launch::async, [&] {
+    P2PComm comm = nullptr;
+    P2PCommInitOptions options;
+    options.timeoutMs = 60000;
+    const HcclResult result =
+        P2PCommInitRootInfo(&root, P2P_RECEIVER, P2P_LINK_AUTO, &comm, &options);
+    return std::pair(result, std::string(P2PGetLastError()));
+  });
+  const ByHand end(MUST(guest.context->connect(ticket, kSoon)));
+  EXPECT_EQ(MUST(PairNote::decode(end.hear())).type, PairNote::Type::kHello);
+  EXPECT_EQ(P2PCancelRootInfo(&root), HCCL_SUCCESS);
+  const auto [result, why] = owner.get();
+  EXPECT_EQ(result, HCCL_E_UNAVAIL) << why;
+  EXPECT_NE(why.find("cancelled"), std::string::npos) << why;
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ class PendingCudaIpc final : public PendingLink {
                  const PeerFacts& facts)
       : gpus_(std::move(gpus)),
         facts_(all),
-        kept_{std::move(kept), ProcessName::of(facts.credentials.pid)},
+        kept_{std::move(kept), ProcessName::of(facts.credentials.pid, facts.life)},
         fabricRefused_(std::move(fabricRefused)),
         sameProcess_(facts.sameProcess),
         peerPidNamespace_(

@@ -9,11 +9,11 @@
 
 namespace peerlane {
 
-std::optional<ProcessName> ProcessName::of(pid_t pid) {
+std::optional<ProcessName> ProcessName::of(pid_t pid, uint64_t life) {
   if (pid <= 0) return std::nullopt;
   const auto start = processStartTime(pid);
   if (!start.isOk()) return std::nullopt;
-  return ProcessName{pid, *start};
+  return ProcessName{pid, *start, life};
 }
 
 Result<std::shared_ptr<CudaMapping>> KeptImports::find(const ProcessName& owner, uint64_t identity,
@@ -47,7 +47,7 @@ void KeptImports::sweep(Clock::time_point now) {
   for (size_t i = 0; i < idle.size(); ++i) {
     const auto& [key, entry] = *idle[i];
     if (i < kMostIdle && now - *entry.idleSince < kIdleTime &&
-        ProcessName::of(key.owner.pid) == key.owner)
+        ProcessName::of(key.owner.pid, key.owner.life) == key.owner)
       continue;
     gone.push_back(std::move(idle[i]->second.mapping));
     entries_.erase(idle[i]);

@@ -22,14 +22,15 @@
 
 namespace peerlane {
 
-// A process for ever: pids are used again, with another start.
+// A process for ever: pids are used again, with another start, and exec() keeps both.
 struct ProcessName {
   pid_t pid = 0;
   uint64_t startTime = 0;  // os/process.h
+  uint64_t life = 0;       // PeerFacts::life
   auto operator<=>(const ProcessName&) const = default;
 
   // Nothing where this process does not see `pid` (of another PID namespace: 0), or it has ended.
-  static std::optional<ProcessName> of(pid_t pid);
+  static std::optional<ProcessName> of(pid_t pid, uint64_t life = 0);
 };
 
 class KeptImports {
