@@ -55,7 +55,7 @@ class ControlConnection {
   // The last one: what is sent afterwards is dropped. A peer that has heard it may close at once,
   // and what would then still come might cost this side its answer.
   Status sendLast(const ControlMessage& message) {
-    const Status sent = sendIfOpen(message);
+    Status sent = sendIfOpen(message);
     isLastSent_ = true;
     return sent;
   }
