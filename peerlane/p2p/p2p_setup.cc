@@ -144,6 +144,9 @@ Answer notMet(const Status& status, milliseconds timeout) {
                   "(P2PCancelRootInfo), or is not of the process that listens there"),
               HCCL_E_TCP_CONNECT};
     case Code::kUnavailable:
+      if (status.message().find("no link works") != std::string_view::npos)
+        return {status.withContext("the process that made the root was reached"),
+                HCCL_E_NOT_SUPPORT};
       return {status.withContext(
                   "connecting to the root: nobody listens where it says; is the process that made "
                   "it gone?"),

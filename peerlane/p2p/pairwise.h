@@ -123,6 +123,8 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   void posted(const Transfer& transfer, const OperationStream& stream);
   bool isWithin(const Region& region, const LocalPiece& piece) const;
   Status checkOnHost(const LocalPiece& piece, bool isSend);
+  Status checkTouch(const LocalPiece& piece, Touch touch);
+  Result<Region> copyRegion(const LocalPiece& piece, Direction direction, bool onDevice);
 
   const std::shared_ptr<Context> context_;
   const Peer peer_;

@@ -8,6 +8,13 @@
 #include "peerlane/p2p/pairwise.h"
 
 namespace peerlane::p2p {
+namespace {
+
+Touch touchOf(Direction direction) {
+  return direction == Direction::kGet ? Touch::kWrite : Touch::kRead;
+}
+
+}  // namespace
 
 bool Pairwise::isWithin(const Region& region, const LocalPiece& piece) const {
   const auto offset = static_cast<uint64_t>(piece.address - region.data());
@@ -102,6 +109,14 @@ Result<Pairwise::Remote> Pairwise::findRemote(const CopyPiece& piece, Access acc
   return Remote{name.address, name.bytes, std::move(region)};
 }
 
+// Of this side's memory. What may be registered need not be writable.
+Result<Region> Pairwise::copyRegion(const LocalPiece& piece, Direction direction, bool onDevice) {
+  PEERLANE_ASSIGN(Region region, localRegion(piece, Access::kLocal, onDevice));
+  if (region.device().kind == DeviceKind::kHost)
+    PEERLANE_RETURN_IF_ERROR(checkTouch(piece, touchOf(direction)));
+  return region;
+}
+
 Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
                       const OperationStream& stream) {
   const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
@@ -109,7 +124,7 @@ Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
   if (pieces.size() == 1) {  // allocates nothing
     const CopyPiece& piece = pieces.front();
     PEERLANE_ASSIGN(const Region local,
-                    localRegion({piece.local, piece.bytes}, Access::kLocal, onDevice));
+                    copyRegion({piece.local, piece.bytes}, direction, onDevice));
     PEERLANE_ASSIGN(const Remote remote, findRemote(piece, wanted));
     const Block block{&local, static_cast<uint64_t>(piece.local - local.data()), &remote.region,
                       piece.remote - remote.address, piece.bytes};
@@ -124,8 +139,10 @@ Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
   for (const CopyPiece& piece : pieces) {
     const LocalPiece local{piece.local, piece.bytes};
     if (locals.empty() || !isWithin(locals.back(), local)) {
-      PEERLANE_ASSIGN(Region region, localRegion(local, Access::kLocal, onDevice));
+      PEERLANE_ASSIGN(Region region, copyRegion(local, direction, onDevice));
       locals.push_back(std::move(region));
+    } else if (locals.back().device().kind == DeviceKind::kHost) {
+      PEERLANE_RETURN_IF_ERROR(checkTouch(local, touchOf(direction)));
     }
     if (remotes.empty() || !remotes.back().holds(piece)) {
       PEERLANE_ASSIGN(Remote remote, findRemote(piece, wanted));

@@ -161,11 +161,14 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
 // A wrong address would end the process wherever the bytes are copied, also in another thread. That
 // memory which was there is unmapped later nobody notices.
 Status Pairwise::checkOnHost(const LocalPiece& piece, bool isSend) {
-  const Touch touch = isSend ? Touch::kRead : Touch::kWrite;
   if (const auto gpu = hasGpu() ? cuda::gpuOf(piece.address) : std::nullopt)
     return Status(Code::kInvalidArgument,
                   "memory of cuda:" + std::to_string(*gpu) +
                       " on a host stream; messages of a GPU go on a stream of CUDA");
+  return checkTouch(piece, isSend ? Touch::kRead : Touch::kWrite);
+}
+
+Status Pairwise::checkTouch(const LocalPiece& piece, Touch touch) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xc2b2ae3d27d4eb4f;
   const uint64_t address = reinterpret_cast<uint64_t>(piece.address);
   uint64_t hash =

@@ -167,6 +167,31 @@ TEST_P(P2pMessages, WrongAddressesAreToldAndTheNextIsFine) {
     EXPECT_NE(std::string(P2PGetLastError()).find("cannot be written"), std::string::npos)
         << P2PGetLastError();
   }
+  // Get and scatter write here as well.
+  std::vector<uint8_t> owned(100'000, 4);
+  P2pSegmentInfo segment;
+  P2P_OK(P2PRegisterHostMem(owned.data(), owned.size(), &segment, P2P_SEGMENT_READ_WRITE));
+  P2P_OK(P2PImportHostSegment(segment));
+  EXPECT_EQ(P2PGet(owned.data(), const_cast<uint8_t*>(kConstant), 5, HCCL_DATA_TYPE_INT8,
+                   pair.root(), nullptr),
+            HCCL_E_PARA);
+  EXPECT_NE(std::string(P2PGetLastError()).find("cannot be written"), std::string::npos)
+      << P2PGetLastError();
+  const P2pCopyEntry pieces[] = {{good, owned.data(), 2},
+                                 {const_cast<uint8_t*>(kConstant) + 8, owned.data(), 2}};
+  EXPECT_EQ(P2PGetBatch(pieces, 2, pair.root(), nullptr), HCCL_E_PARA);
+  void* parts[] = {const_cast<uint8_t*>(kConstant) + 8};
+  uint64_t lengths[] = {4};
+  EXPECT_EQ(P2PScatterFromRemoteHostMem(owned.data(), parts, lengths, HCCL_DATA_TYPE_INT8, 1,
+                                        pair.root(), nullptr),
+            HCCL_E_PARA);
+  P2P_OK(P2PPut(const_cast<uint8_t*>(kConstant), owned.data() + 50, 1, HCCL_DATA_TYPE_INT8,
+                pair.root(), nullptr));
+  P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+  EXPECT_EQ(owned[50], 1);
+  EXPECT_EQ(owned[0], 4);
+  P2P_OK(P2PUnimportSegment(segment));
+  P2P_OK(P2PUnregisterMem(&segment, kSoonMs));
   void* blocks[3] = {good, low, good + 5};
   uint64_t counts[3] = {3, 3, 3};
   EXPECT_EQ(P2PSendBatch(blocks, counts, HCCL_DATA_TYPE_INT8, 3, pair.client(), nullptr),
