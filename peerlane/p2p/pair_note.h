@@ -2,8 +2,7 @@
 //
 // PairNote: what the two ends of a communicator tell each other over the control connection: who
 // they are, once, or that they wait for the other no longer; and how registered memory is reached,
-// when it is asked for. Specified in
-// docs/wire.md. Plain value.
+// when it is asked for. Specified in docs/wire.md. Plain value.
 #pragma once
 
 #include <cstdint>

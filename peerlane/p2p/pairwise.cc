@@ -83,7 +83,10 @@ Status Pairwise::meet(const ProcessToken& process) {
   hello.sends = wishes_.sends;
   hello.process = process;
   const Status sent = core.sendUserMessage(kPairChannel, hello.encode());
-  PEERLANE_RETURN_IF_ERROR(hear(deadline));
+  const auto come = [&] {
+    return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
+  };
+  PEERLANE_RETURN_IF_ERROR(core.progress().waitAsleep(come, deadline));
   // The other side may have left already because the two do not go together: what it said before is
   // handed over by the progress thread.
   (void)core.progress().call([] {});
@@ -107,15 +110,6 @@ Status Pairwise::meet(const ProcessToken& process) {
   options.timeout = std::max<Duration>(deadline - Progress::Clock::now(), Duration(0));
   PEERLANE_ASSIGN(communicator_, Communicator::create(*context_, peers, own, options));
   return Status::ok();
-}
-
-// Until the other side's hello has come, or will not.
-Status Pairwise::hear(Progress::Clock::time_point deadline) {
-  PeerCore& core = *peer_.core();
-  const auto come = [&] {
-    return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
-  };
-  return core.progress().waitAsleep(come, deadline);
 }
 
 // The other side finds the same, and says it there.

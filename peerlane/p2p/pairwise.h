@@ -102,7 +102,6 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, const Wishes& wishes,
            SegmentBook& book);
   Status meet(const ProcessToken& process);
-  Status hear(Progress::Clock::time_point deadline);
   Status checkOther(const PairNote& other) const;
   Status checkLink() const;
   void onNote(const std::vector<std::byte>& bytes);

@@ -119,6 +119,15 @@ class CommunicatorLiarTest : public testing::Test {
     return envelope;
   }
 
+  // The first envelope, of a message in pieces as they cannot be.
+  void expectPartBreaks(Part part) {
+    const auto received = honest_->recv(1, memory_.region(), 0, 100);
+    Envelope envelope = honestEnvelope();
+    envelope.part = part;
+    liar_.write(0, envelope);
+    expectBroken(received);
+  }
+
   ContextPair contexts_;
   Liar liar_;
   std::unique_ptr<Communicator> honest_;
@@ -148,27 +157,13 @@ TEST_F(CommunicatorLiarTest, AnEnvelopeOfNoKind) {
 }
 
 TEST_F(CommunicatorLiarTest, APieceOfNone) {
-  const auto received = honest_->recv(1, memory_.region(), 0, 100);
-  Envelope envelope = honestEnvelope();
-  envelope.part = {1, 0};
-  liar_.write(0, envelope);
-  expectBroken(received);
+  expectPartBreaks({1, 0});
 }
-
 TEST_F(CommunicatorLiarTest, APieceBeyondItsMessage) {
-  const auto received = honest_->recv(1, memory_.region(), 0, 100);
-  Envelope envelope = honestEnvelope();
-  envelope.part = {2, 2};
-  liar_.write(0, envelope);
-  expectBroken(received);
+  expectPartBreaks({2, 2});
 }
-
 TEST_F(CommunicatorLiarTest, APieceWithoutThoseBefore) {
-  const auto received = honest_->recv(1, memory_.region(), 0, 100);
-  Envelope envelope = honestEnvelope();
-  envelope.part = {1, 3};
-  liar_.write(0, envelope);
-  expectBroken(received);
+  expectPartBreaks({1, 3});
 }
 
 // One piece was met as one of three, and then the message has five: every piece ends, and the lane.
