@@ -113,6 +113,7 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
   const auto deadline = Progress::deadlineIn(wishes.timeout);
   Pairwise::Wishes left = wishes;
   Status status;
+  bool mayComeBack = false;
   do {
     left.timeout =
         std::max(deadline - Progress::Clock::now(), std::chrono::steady_clock::duration::zero());
@@ -123,12 +124,13 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
                           "the other side to come with the root (P2PCommInitRootInfo)");
     }
     process.setGuest(root, *peer);
+    // One whose patience ended just now may be back before that is known.
+    mayComeBack = root.invitation.reopen();
     auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, left, process.token(),
                                  process.segments());
     status = pair.status();
     if (pair.isOk()) made = std::move(*pair);
-    // One whose patience ended just now may come once more.
-  } while (status.code() == Code::kTryAgain && root.invitation.reopen());
+  } while (status.code() == Code::kTryAgain && mayComeBack);
   if (process.dropRoot(ticket))
     return afterWaiting(status, inMs(wishes.timeout), "the other side, which has connected");
   made.reset();
