@@ -9,9 +9,12 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/channel/host_stream.h
   peerlane/channel/notification.h
   peerlane/channel/plan.h
+  peerlane/channel/port_channel.h
+  peerlane/channel/port_channel_device.h
   peerlane/channel/signal.h
   peerlane/channel/transfer.h
   peerlane/core/config.h
+  peerlane/core/device_code.h
   peerlane/core/huge_pages.h
   peerlane/core/log_level.h
   peerlane/core/status.h
@@ -22,8 +25,13 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/topology.h
+  peerlane/program/copy_device.h
   peerlane/program/device_stream.h
+  peerlane/program/port_request.h
   peerlane/program/preload.h
+  peerlane/program/shared_word.h
+  peerlane/program/team.h
+  peerlane/progress/fifo_device.h
   peerlane/session/context.h
   peerlane/session/inspect_process.h
   peerlane/session/peer.h

@@ -27,6 +27,7 @@
 #include "peerlane/program/binding.h"
 #include "peerlane/program/device_steps.h"
 #include "peerlane/program/device_stream.h"
+#include "peerlane/program/port_queue.h"
 #include "peerlane/program/program.h"
 
 namespace peerlane {
@@ -203,6 +204,13 @@ class DeviceExecutor {
   // It is lent again once `after` has ended.
   virtual void returnWord(std::atomic<uint64_t>* word, const DevicePost& after = {}) = 0;
 
+  // Copies and stores by the copy engine, in a queue of their own. Errors: kSystem, kOutOfMemory.
+  virtual Result<std::unique_ptr<PortQueue>> makeQueue() = 0;
+  // Calls `function` on a thread of the driver's when the stream gets there; part of the graph
+  // where it is being captured. It must not call CUDA, nor wait. Errors: kInvalidArgument (a stream
+  // of another GPU), kSystem.
+  virtual Status callHost(DeviceStream stream, void (*function)(void*), void* argument) = 0;
+
   // Makes host memory reachable for all devices of this kind, at the address it has. Whole pages
   // are pinned; it may take a fraction of a second per GiB. Errors: kNotSupported, kUnavailable
   // (just being unpinned), kOutOfMemory, kSystem.
@@ -227,5 +235,18 @@ class DeviceExecutor {
 
 // Those of one context, in the order in which its user named the devices.
 using DeviceExecutors = std::vector<std::shared_ptr<DeviceExecutor>>;
+
+// The one of a device; kInvalidArgument for a device that the context was not created with.
+inline Result<std::shared_ptr<DeviceExecutor>> executorIn(const DeviceExecutors& executors,
+                                                          Device device) {
+  std::string known;
+  for (const auto& executor : executors) {
+    if (executor->device() == device) return executor;
+    known += " " + executor->device().toString();
+  }
+  return Status(Code::kInvalidArgument, device.toString() + " is not a device of this context" +
+                                            (known.empty() ? "" : "; it has" + known) +
+                                            " (ContextOptions::devices)");
+}
 
 }  // namespace peerlane

@@ -103,6 +103,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
   Result<Region> allocate(size_t bytes, const MemoryOptions& options);
   Status unregister(const Region& region, Duration timeout);
+  Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
   std::string dump();
   std::string ticketText(const Secret& secret) const;
 
@@ -255,6 +256,10 @@ void Context::State::stop() {
   for (const auto& [number, peer] : rest)
     PEERLANE_LOG_WARN("peer {} did not say goodbye; what it imported may still be written by it",
                       number);
+}
+
+Result<std::shared_ptr<DeviceExecutor>> Context::State::executor(Device device) const {
+  return executorIn(executors_, device);
 }
 
 HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
@@ -811,6 +816,10 @@ std::string Context::metrics() const {
   if (Status status = state_->usable(); !status.isOk()) return "# " + status.toString() + "\n";
   return state_->metrics_.text();
 }
+Result<std::shared_ptr<DeviceExecutor>> Context::executor(Device device) const {
+  return state_->executor(device);
+}
+
 std::string Context::dump() const {
   if (Status status = state_->usable(); !status.isOk()) return status.toString();
   return state_->dump();

@@ -22,6 +22,8 @@
 
 namespace peerlane {
 
+class DeviceExecutor;
+
 struct ContextOptions {
   // Taken from the environment when absent.
   std::optional<Config> config{};
@@ -111,6 +113,10 @@ class Context {
   // Counters in Prometheus' text format.
   std::string metrics() const;
   const Config& config() const;
+
+  // Library's own: what runs programs on a device that the context was created with; else
+  // kInvalidArgument, naming those that it has.
+  Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
 
  private:
   friend class Invitation;

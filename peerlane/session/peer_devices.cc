@@ -9,14 +9,8 @@
 namespace peerlane {
 
 Result<DeviceExecutor*> PeerCore::executor(Device device) const {
-  std::string known;
-  for (const auto& executor : around_.devices) {
-    if (executor->device() == device) return executor.get();
-    known += " " + executor->device().toString();
-  }
-  return Status(Code::kInvalidArgument, device.toString() + " is not a device of this context" +
-                                            (known.empty() ? "" : "; it has" + known) +
-                                            " (ContextOptions::devices)");
+  PEERLANE_ASSIGN(const auto executor, executorIn(around_.devices, device));
+  return executor.get();
 }
 
 Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {

@@ -26,6 +26,7 @@
 #include "peerlane/program/stream/stream_capture.h"
 #include "peerlane/program/stream/stream_lanes.h"
 #include "peerlane/program/stream/stream_program.h"
+#include "peerlane/program/stream/stream_queue.h"
 #include "peerlane/program/stream/stream_region_names.h"
 #include "peerlane/program/stream/stream_steps.h"
 #include "peerlane/program/stream/word_ops.h"
@@ -119,6 +120,8 @@ class StreamExecutor final : public DeviceExecutor {
                                                      std::span<const StepCall> calls) override;
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
+  Result<std::unique_ptr<PortQueue>> makeQueue() override;
+  Status callHost(DeviceStream stream, void (*function)(void*), void* argument) override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
   Status open(const MemoryDescription& memory, const std::byte* base) override;
   void forgetWords(const std::byte* address, size_t bytes, std::shared_ptr<void> memory) override;
@@ -511,6 +514,19 @@ void StreamExecutor::returnWord(std::atomic<uint64_t>* word, const DevicePost& a
 Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_t bytes) {
   const RelaxedCapture relaxed;
   return pinForCuda(address, bytes, gpu_);
+}
+
+Result<std::unique_ptr<PortQueue>> StreamExecutor::makeQueue() {
+  const RelaxedCapture relaxed;
+  return makeStreamQueue(gpu_);
+}
+
+Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), void* argument) {
+  if (!owns(stream))
+    return Status(Code::kInvalidArgument, "the stream does not belong to " + device().toString());
+  const CurrentContext current(*gpu_);
+  return check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle()), function, argument),
+               "cudaLaunchHostFunc");
 }
 
 Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* base) {

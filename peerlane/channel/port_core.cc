@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PortCore: what is added and removed. port_turn.cc has what the proxy does.
+#include "peerlane/channel/port_core.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "peerlane/channel/lane_memory.h"
+#include "peerlane/core/log.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/program/cpu/cpu_queue.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kMostIds = 1u << port::kIdBits;
+
+Status checkRoom(const char* what, uint32_t count) {
+  if (count >= 1 && count <= kMostIds) return Status::ok();
+  return Status(Code::kInvalidArgument, "room for " + std::to_string(count) + " " + what +
+                                            "; 1 to " + std::to_string(kMostIds) + " would do");
+}
+
+// Nobody says when the last replay of a graph is over, so what it rings stays: 16 bytes for each
+// service.
+std::weak_ptr<PortCore>* lend(std::weak_ptr<PortCore> core) {
+  static std::mutex mutex;
+  static auto* const lent = new std::deque<std::weak_ptr<PortCore>>;
+  const std::lock_guard lock(mutex);
+  return &lent->emplace_back(std::move(core));
+}
+
+// The pipes between a queue and its memory are short; only a broken device takes longer.
+constexpr std::chrono::seconds kSettleTime{10};
+
+}  // namespace
+
+PortCore::~PortCore() = default;
+
+Status PortCore::open() {
+  PEERLANE_RETURN_IF_ERROR(Fifo::check(options_.fifoSlots));
+  PEERLANE_RETURN_IF_ERROR(checkRoom("semaphores", options_.semaphores));
+  PEERLANE_RETURN_IF_ERROR(checkRoom("memories", options_.memories));
+  if (options_.device.kind != DeviceKind::kHost) {
+    PEERLANE_ASSIGN(executor_, context_.executor(options_.device));
+    PEERLANE_ASSIGN(wordsQueue_, executor_->makeQueue());
+  } else if (options_.device.index != 0) {
+    return Status(Code::kInvalidArgument,
+                  options_.device.toString() + "; a service's device is host:0 or a GPU");
+  } else {
+    wordsQueue_ = std::make_unique<cpu::CpuQueue>(nullptr);
+  }
+  PEERLANE_RETURN_IF_ERROR(makeMemory());
+  Proxy::Pace pace;
+  pace.spin = options_.spin.value_or(context_.config().spin);
+  pace.longestNap = options_.longestNap;
+  PEERLANE_ASSIGN(proxy_, Proxy::create([this] { return turn(); }, pace));
+  return Status::ok();
+}
+
+Status PortCore::makeMemory() {
+  const uint64_t lines = uint64_t{options_.semaphores} * sizeof(port::SemaphoreLine);
+  const uint64_t entries = uint64_t{options_.memories} * sizeof(port::MemoryEntry);
+  const uint64_t entriesAt = Fifo::kDeviceBytes;
+  const uint64_t statesAt = (entriesAt + entries + 63) / 64 * 64;
+  const uint64_t healthsAt = (Fifo::hostBytes(options_.fifoSlots) + 63) / 64 * 64;
+  const MemoryOptions local{.device = options_.device, .access = Access::kLocal};
+  const MemoryOptions localHost{.access = Access::kLocal};
+  PEERLANE_ASSIGN(
+      devicePrivate_,
+      context_.allocate(statesAt + options_.semaphores * sizeof(port::SemaphoreState), local));
+  PEERLANE_ASSIGN(hostPrivate_,
+                  context_.allocate(healthsAt + options_.semaphores * sizeof(port::SemaphoreHealth),
+                                    localHost));
+  PEERLANE_ASSIGN(hostLines_, context_.allocate(lines));
+  if (executor_) {
+    PEERLANE_ASSIGN(deviceLines_, context_.allocate(lines, {.device = options_.device}));
+    for (const Region* region : {&hostPrivate_, &hostLines_}) {
+      RegionRecord& record = *region->record();
+      PEERLANE_RETURN_IF_ERROR(
+          record.pin.ensure([&] { return executor_->pin(record.base, record.bytes); }));
+    }
+  }
+  fifo_ = std::make_unique<Fifo>(options_.fifoSlots, hostPrivate_.data(), devicePrivate_.data());
+  entries_ = reinterpret_cast<port::MemoryEntry*>(devicePrivate_.data() + entriesAt);
+  states_ = reinterpret_cast<port::SemaphoreState*>(devicePrivate_.data() + statesAt);
+  healths_ = reinterpret_cast<port::SemaphoreHealth*>(hostPrivate_.data() + healthsAt);
+  memories_.resize(options_.memories);
+  semaphores_.resize(options_.semaphores);
+  for (uint32_t id = options_.memories; id-- > 0;) freeMemories_.push_back(id);
+  for (uint32_t id = options_.semaphores; id-- > 0;) freeSemaphores_.push_back(id);
+  return Status::ok();
+}
+
+PortCore::Lock PortCore::enter() {
+  entering_.fetch_add(1, std::memory_order_relaxed);
+  Lock lock(mutex_);
+  entering_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+// Two words of the device's own memory, the second one first: the first says that both are there.
+Status PortCore::writeWords(std::byte* words, uint64_t first, uint64_t second) {
+  PEERLANE_RETURN_IF_ERROR(wordsQueue_->store({.address = words + sizeof(uint64_t)}, second));
+  PEERLANE_RETURN_IF_ERROR(wordsQueue_->store({.address = words}, first));
+  return settle(*wordsQueue_, kSettleTime);
+}
+
+// Requires: the lock.
+Status PortCore::settle(PortQueue& queue, Duration timeout) {
+  const auto deadline = Progress::deadlineIn(timeout);
+  while (!queue.isIdle()) {
+    (void)queue.advance();
+    if (Clock::now() >= deadline)
+      return Status(Code::kTimeout, "requests of the port are still under way");
+    cpuRelax();
+  }
+  return queue.health();
+}
+
+Result<MemoryId> PortCore::addMemory(PortMemory memory) {
+  const Lock lock = enter();
+  if (isClosed_) return Status(Code::kClosed, "the service was closed");
+  if (freeMemories_.empty())
+    return Status(Code::kUnavailable,
+                  "the service has room for " + std::to_string(options_.memories) +
+                      " memories (ProxyServiceOptions::memories), and all is taken");
+  const MemoryId id = freeMemories_.back();
+  // Threads of the device check no rights: what they may not do all of goes by the proxy.
+  const bool isOpen = memory.address != nullptr && memory.access == Access::kRemoteReadWrite;
+  PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id),
+                                      isOpen ? reinterpret_cast<uintptr_t>(memory.address) : 0,
+                                      memory.bytes));
+  freeMemories_.pop_back();
+  memories_[id] = std::make_shared<PortMemory>(std::move(memory));
+  return id;
+}
+
+Result<MemoryId> PortCore::addLocal(const Region& region) {
+  if (!region)
+    return Status(Code::kInvalidArgument, "an empty Region; take one from registerRegion()");
+  RegionRecord& record = *region.record();
+  const Device owner = record.memory.device;
+  if (!executor_ && owner.kind != DeviceKind::kHost)
+    return Status(Code::kNotSupported, "memory of " + owner.toString() +
+                                           " in a service of the host; make one for " +
+                                           owner.toString());
+  if (!record.isStillThere(0, record.bytes))
+    return Status(Code::kClosed, "the memory was freed without unregistering it");
+  if (executor_ && owner.kind == DeviceKind::kHost) {
+    PEERLANE_RETURN_IF_ERROR(
+        record.pin.ensure([&] { return executor_->pin(record.base, record.bytes); }));
+  } else if (executor_ && owner != executor_->device()) {
+    PEERLANE_RETURN_IF_ERROR(executor_->open(record.memory, record.base));
+  }
+  if (!record.gate.enter())
+    return Status(Code::kClosed,
+                  "region " + std::to_string(record.allocation) + " is unregistered, or being so");
+  auto added = addMemory({.local = region.record(),
+                          .address = record.base,
+                          .bytes = record.bytes,
+                          .access = Access::kRemoteReadWrite});
+  if (!added.isOk()) record.gate.leave();
+  return added;
+}
+
+// Null: by an agent only.
+Result<std::byte*> PortCore::reachRemote(const ImportedRegion& imported) const {
+  const RemoteMemory& memory = imported.memory;
+  if (isCuda(memory.grant.kind)) return executor_ ? memory.on(executor_->device()) : nullptr;
+  if (memory.mapped == nullptr || !executor_) return memory.mapped;
+  PinSlot& pin = const_cast<ImportedRegion&>(imported).pin;
+  PEERLANE_RETURN_IF_ERROR(
+      pin.ensure([&] { return executor_->pin(memory.mapped, memory.grant.bytes); }));
+  return memory.mapped;
+}
+
+Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeout) {
+  if (!region) return Status(Code::kInvalidArgument, "an empty RemoteRegion");
+  PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
+  const auto imported = region.slot()->region;
+  PEERLANE_ASSIGN(std::byte* const address, reachRemote(*imported));
+  if (!imported->gate.enter())
+    return Status(Code::kClosed, "the peer takes the region back, or is gone");
+  auto added = addMemory({.remote = imported,
+                          .peer = region.peer(),
+                          .handle = region,
+                          .address = address,
+                          .bytes = region.bytes(),
+                          .access = region.access()});
+  if (!added.isOk()) imported->gate.leave();
+  return added;
+}
+
+Status PortCore::removeMemory(MemoryId id, Duration timeout) {
+  const auto deadline = Progress::deadlineIn(timeout);
+  Lock lock = enter();
+  if (id >= memories_.size() || !memories_[id])
+    return Status(Code::kInvalidArgument,
+                  "memory " + std::to_string(id) + " is not one of the service");
+  const std::shared_ptr<PortMemory> memory = memories_[id];
+  PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id), 0, 0));
+  // What was asked for may name it in any queue. A failed one touches nothing more.
+  for (const auto& connection : connections_)
+    if (const Status settled = settle(*connection->queue, deadline - Clock::now());
+        settled.code() == Code::kTimeout)
+      return settled.withContext("memory " + std::to_string(id));
+  memories_[id].reset();
+  freeMemories_.push_back(id);
+  lock.unlock();
+  (memory->local ? memory->local->gate : memory->remote->gate).leave();
+  return Status::ok();
+}
+
+Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
+  PEERLANE_RETURN_IF_ERROR(peer.status());
+  PeerCore& core = *peer.core();
+  auto connection = std::make_shared<PortQueueSlot>();
+  connection->peer = peer;
+  const bool mapsWords = core.link().traits().wordsBy == "mapped";
+  connection->isAgent = !mapsWords;
+  if (executor_ && mapsWords) {
+    PEERLANE_ASSIGN(connection->queue, executor_->makeQueue());
+    connection->engine = "ce";
+  } else {
+    connection->mailbox = core.borrowMailbox();
+    connection->queue = std::make_unique<cpu::CpuQueue>(connection->mailbox);
+    connection->engine = mapsWords ? "cpu" : "agent";
+  }
+  const Lock lock = enter();
+  if (isClosed_) return Status(Code::kClosed, "the service was closed");
+  connections_.push_back(connection);
+  return connection;
+}
+
+Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
+    const std::shared_ptr<PortQueueSlot>& connection, uint32_t tag, Duration timeout) {
+  if (!connection)
+    return Status(Code::kInvalidArgument, "an empty PortConnection; take one from connect()");
+  const auto deadline = Progress::deadlineIn(timeout);
+  PeerCore& peer = *connection->peer.core();
+  auto semaphore = std::make_shared<SemaphoreSlot>();
+  semaphore->core = weak_from_this();
+  semaphore->tag = tag;
+  semaphore->connection = connection;
+  const auto meeting = PortMeeting::of(peer);
+  PEERLANE_ASSIGN(semaphore->serial, meeting->begin(tag));
+  {
+    const Lock lock = enter();
+    const bool isOurs =
+        std::find(connections_.begin(), connections_.end(), connection) != connections_.end();
+    Status refused;
+    if (isClosed_)
+      refused = Status(Code::kClosed, "the service was closed");
+    else if (!isOurs)
+      refused = Status(Code::kInvalidArgument, "a connection of another service");
+    else if (freeSemaphores_.empty())
+      refused = Status(Code::kUnavailable,
+                       "the service has room for " + std::to_string(options_.semaphores) +
+                           " semaphores (ProxyServiceOptions::semaphores), and all is taken");
+    if (!refused.isOk()) {
+      meeting->end(tag);
+      return refused;
+    }
+    semaphore->number = freeSemaphores_.back();
+    freeSemaphores_.pop_back();
+    if (std::find(peers_.begin(), peers_.end(), connection->peer.core()) == peers_.end())
+      peers_.push_back(connection->peer.core());
+  }
+  const Status met = meet(*semaphore, deadline);
+  if (!met.isOk()) {
+    (void)PortMeeting::say(peer, {.kind = PortNote::Kind::kEnded,
+                                  .tag = tag,
+                                  .serial = semaphore->serial,
+                                  .code = met.code(),
+                                  .text = std::string(met.message())});
+    forgetSemaphore(semaphore);
+    return met;
+  }
+  {
+    const Lock lock = enter();
+    semaphores_[semaphore->number] = semaphore;
+  }
+  meeting->onEnded(tag, [weak = std::weak_ptr(semaphore), core = weak_from_this()](Status why) {
+    const auto alive = weak.lock();
+    if (const auto owner = core.lock(); alive && owner) owner->end(*alive, why, false);
+  });
+  return semaphore;
+}
+
+Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
+  PeerCore& peer = *semaphore.connection->peer.core();
+  const auto meeting = PortMeeting::of(peer);
+  const uint32_t number = semaphore.number;
+  const uint64_t lineAt = uint64_t{number} * sizeof(port::SemaphoreLine);
+  // A number that was used before begins anew. Nobody signals yet.
+  {
+    const Lock lock = enter();
+    std::byte* const state = reinterpret_cast<std::byte*>(states_ + number);
+    PEERLANE_RETURN_IF_ERROR(writeWords(state, 0, 0));
+    PEERLANE_RETURN_IF_ERROR(writeWords(state + 16, 0, 0));
+    if (executor_) PEERLANE_RETURN_IF_ERROR(writeWords(deviceLines_.data() + lineAt, 0, 0));
+    std::memset(hostLines_.data() + lineAt, 0, sizeof(port::SemaphoreLine));
+    healths_[number] = {};
+  }
+  PortNote hello{.kind = PortNote::Kind::kHello, .tag = semaphore.tag, .serial = semaphore.serial};
+  hello.hostLine = {.isThere = true, .region = hostLines_.share(), .offset = lineAt};
+  if (executor_)
+    hello.deviceLine = {.isThere = true, .region = deviceLines_.share(), .offset = lineAt};
+  PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, hello));
+  PEERLANE_ASSIGN(const PortNote theirs,
+                  meeting->hear(peer, semaphore.tag, PortNote::Kind::kHello, deadline));
+  PortNote ready{.kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
+  PEERLANE_RETURN_IF_ERROR(reachLine(semaphore, theirs, ready.usesHostLine, deadline));
+  PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, ready));
+  PEERLANE_ASSIGN(const PortNote answer,
+                  meeting->hear(peer, semaphore.tag, PortNote::Kind::kReady, deadline));
+  semaphore.isHostLine = answer.usesHostLine || !executor_;
+  std::byte* const inbound = (semaphore.isHostLine ? hostLines_ : deviceLines_).data() + lineAt;
+  semaphore.handle.inbound = reinterpret_cast<port::SemaphoreLine*>(inbound);
+  semaphore.handle.state = states_ + number;
+  semaphore.handle.health = healths_ + number;
+  // What a copy engine stores for its own threads lies with them; a CPU's words are the host's.
+  const bool byCpu = executor_ && semaphore.connection->mailbox != nullptr;
+  auto* const done = byCpu ? &healths_[number].done : &states_[number].done;
+  semaphore.handle.done = done;
+  semaphore.doneWord = {.address = reinterpret_cast<std::byte*>(done)};
+  return Status::ok();
+}
+
+// Where this side signals: at the peer's line on its device if that is mapped here, else at the one
+// on its host.
+Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
+                           Clock::time_point deadline) {
+  const bool hasDeviceLink = semaphore.connection->peer.core()->deviceLink() != nullptr;
+  usesHostLine = !(executor_ && hello.deviceLine.isThere && hasDeviceLink);
+  const LinePlace& line = usesHostLine ? hello.hostLine : hello.deviceLine;
+  if (!line.isThere) return Status(Code::kCorrupt, "the peer named no line for signals");
+  PEERLANE_ASSIGN(semaphore.peerLinesHandle, semaphore.connection->peer.importRegion(line.region));
+  const uint64_t bytes = semaphore.peerLinesHandle.bytes();
+  if (line.offset % sizeof(port::SemaphoreLine) != 0 || line.offset > bytes ||
+      bytes - line.offset < sizeof(port::SemaphoreLine))
+    return Status(Code::kCorrupt, "the peer's line for signals is not in the region it named");
+  PEERLANE_RETURN_IF_ERROR(semaphore.peerLinesHandle.prepare(deadline - Clock::now()));
+  semaphore.peerLines = semaphore.peerLinesHandle.slot()->region;
+  PEERLANE_ASSIGN(std::byte* const lines, reachRemote(*semaphore.peerLines));
+  if (!semaphore.peerLines->gate.enter()) {
+    semaphore.peerLines.reset();
+    return Status(Code::kPeerLost, "the peer takes its line for signals back");
+  }
+  if (lines == nullptr) {
+    semaphore.outbound = {.remote = &semaphore.peerLines->memory,
+                          .offset = line.offset + offsetof(port::WordPair, second)};
+    return Status::ok();
+  }
+  auto* const mapped = reinterpret_cast<port::SemaphoreLine*>(lines + line.offset);
+  semaphore.outbound = {.address = reinterpret_cast<std::byte*>(&mapped->words.second)};
+  // Threads of a GPU have no atomic operations on memory of the host.
+  if (!executor_ || !usesHostLine) semaphore.handle.outbound = mapped;
+  return Status::ok();
+}
+
+void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) {
+  PortMeeting::of(*semaphore->connection->peer.core())->end(semaphore->tag);
+  {
+    const Lock lock = enter();
+    if (std::exchange(semaphore->isRemoved, true)) return;
+    semaphores_[semaphore->number].reset();
+    std::erase(dirty_, semaphore);
+    freeSemaphores_.push_back(semaphore->number);
+  }
+  if (semaphore->peerLines) semaphore->peerLines->gate.leave();
+}
+
+Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore,
+                                 Duration timeout) {
+  if (!semaphore || semaphore->core.lock().get() != this)
+    return Status(Code::kInvalidArgument, "a semaphore of another service");
+  end(*semaphore, Status(Code::kClosed, "the semaphore was removed"), true);
+  {
+    const Lock lock = enter();
+    if (semaphore->isRemoved) return Status::ok();
+    const Status settled = settle(*semaphore->connection->queue, timeout);
+    if (settled.code() == Code::kTimeout) return settled;
+  }
+  forgetSemaphore(semaphore);
+  return Status::ok();
+}
+
+Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, MemoryId remote,
+                                            MemoryId local) {
+  const Lock lock = enter();
+  const auto find = [&](MemoryId id) {
+    return id < memories_.size() ? memories_[id].get() : nullptr;
+  };
+  const PortMemory* const far = find(remote);
+  const PortMemory* const near = find(local);
+  if (far == nullptr || !far->remote)
+    return Status(Code::kInvalidArgument, "memory " + std::to_string(remote) +
+                                              " is no peer's; addMemory() of a RemoteRegion");
+  if (near == nullptr || !near->local)
+    return Status(Code::kInvalidArgument,
+                  "memory " + std::to_string(local) + " is not local; addMemory() of a Region");
+  if (far->peer != semaphore.connection->peer.core())
+    return Status(Code::kInvalidArgument, "memory " + std::to_string(remote) +
+                                              " belongs to another peer than the semaphore");
+  PortChannelHandle handle;
+  handle.semaphore = semaphore.handle;
+  handle.fifo = fifo_->handle();
+  handle.memories = entries_;
+  handle.memoryCount = options_.memories;
+  handle.number = semaphore.number;
+  handle.remote.memory = remote;
+  handle.local.memory = local;
+  if (far->access == Access::kRemoteReadWrite) handle.remoteEntry.address = far->address;
+  handle.remoteEntry.bytes = far->bytes;
+  handle.localEntry = {near->address, near->bytes};
+  std::copy(std::begin(options_.inlineBytes), std::end(options_.inlineBytes), handle.inlineBytes);
+  return handle;
+}
+
+Status PortCore::setHandler(uint32_t kind, ProxyService::Handler handler) {
+  if (kind >= kMostIds)
+    return Status(Code::kInvalidArgument, "request kind " + std::to_string(kind) +
+                                              "; kinds are below " + std::to_string(kMostIds));
+  const Lock lock = enter();
+  if (handler)
+    handlers_[kind] = std::make_shared<ProxyService::Handler>(std::move(handler));
+  else
+    handlers_.erase(kind);
+  return Status::ok();
+}
+
+Status PortCore::wakeOn(DeviceStream stream) {
+  if (!executor_)
+    return Status(Code::kInvalidArgument, "wakeOn() is for services of a GPU; call wake()");
+  {
+    const Lock lock = enter();
+    if (bell_ == nullptr) bell_ = lend(weak_from_this());
+  }
+  return executor_->callHost(
+      stream,
+      [](void* bell) {
+        if (const auto core = static_cast<std::weak_ptr<PortCore>*>(bell)->lock())
+          core->proxy_->wake();
+      },
+      bell_);
+}
+
+Status PortCore::status() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// The service's end. What kernels still ask for afterwards nobody hears.
+void PortCore::close() {
+  proxy_->stop();
+  std::vector<std::shared_ptr<SemaphoreSlot>> all;
+  {
+    const Lock lock = enter();
+    if (std::exchange(isClosed_, true)) return;
+    for (const auto& semaphore : semaphores_)
+      if (semaphore) all.push_back(semaphore);
+  }
+  for (const auto& semaphore : all) (void)removeSemaphore(semaphore, kSettleTime);
+  for (MemoryId id = 0; id < memories_.size(); ++id)
+    if (memories_[id]) (void)removeMemory(id, kSettleTime);
+  const Lock lock = enter();
+  for (const auto& connection : connections_) {
+    (void)settle(*connection->queue, kSettleTime);
+    if (connection->mailbox != nullptr) connection->peer.core()->returnMailbox(connection->mailbox);
+    connection->mailbox = nullptr;
+  }
+  connections_.clear();
+  std::vector<std::shared_ptr<PeerCore>> peers = std::exchange(peers_, {});
+  for (const Region* region : {&devicePrivate_, &deviceLines_, &hostPrivate_, &hostLines_}) {
+    if (!*region) continue;
+    // Lines stay until the peers that import them have let go.
+    if (!peers.empty() && (region == &deviceLines_ || region == &hostLines_))
+      retireRegion(region->record(), peers);
+    else
+      (void)context_.unregister(*region, kSettleTime);
+  }
+}
+
+}  // namespace peerlane

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PortCore: what a ProxyService is while it lives: the memory that its device and the proxy share,
+// the tables that requests name things by, the queues that carry them out. The proxy's thread takes
+// turns; whoever adds or removes does it between two of them, under the same lock. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/port_channel.h"
+#include "peerlane/channel/port_meeting.h"
+#include "peerlane/program/device_executor.h"
+#include "peerlane/program/port_queue.h"
+#include "peerlane/progress/fifo.h"
+#include "peerlane/progress/proxy.h"
+
+namespace peerlane {
+
+// One memory that requests may name.
+struct PortMemory {
+  std::shared_ptr<RegionRecord> local{};  // one of the two
+  std::shared_ptr<ImportedRegion> remote{};
+  std::shared_ptr<PeerCore> peer{};  // of `remote`
+  RemoteRegion handle{};             // keeps the import
+  std::byte* address = nullptr;      // where the device (or the CPU) reaches it; null: it does not
+  uint64_t bytes = 0;
+  Access access = Access::kLocal;
+};
+
+// A request and where it stood in the FIFO; 0: the host's own.
+struct PlacedRequest {
+  port::PortRequest request;
+  uint64_t position = 0;
+};
+
+// What is behind a PortConnection.
+struct PortQueueSlot {
+  Peer peer;
+  bool isAgent = false;  // what is mapped nowhere goes by the link's agent
+  Mailbox* mailbox = nullptr;
+  std::unique_ptr<PortQueue> queue;   // under the core's lock, as the next
+  std::deque<PlacedRequest> backlog;  // came while the queue had no room
+  std::string engine;                 // constant
+};
+
+// What is behind a PortSemaphore.
+struct SemaphoreSlot {
+  std::weak_ptr<PortCore> core;
+  uint32_t number = 0;
+  uint32_t tag = 0;
+  uint64_t serial = 0;
+  std::shared_ptr<PortQueueSlot> connection;
+  PortSemaphoreHandle handle;  // constant once it is added, as the next three
+  bool isHostLine = false;     // the host can read what the peer signals
+  PortAddress outbound;        // the word of the peer's line that the proxy stores
+  PortAddress doneWord;
+  std::shared_ptr<ImportedRegion> peerLines;
+  RemoteRegion peerLinesHandle;
+
+  // Under the core's lock.
+  uint64_t stored = 0;        // what the proxy has signalled in all
+  uint64_t lastPosition = 0;  // behind the last request that was carried out
+  uint64_t published = 0;     // what `doneWord` was given
+  uint64_t hostRequests = 0;  // asked for by the host, and those carried out
+  uint64_t hostCarried = 0;
+  bool isDirty = false;  // in the list of those that have something to publish
+  bool isRemoved = false;
+
+  mutable std::mutex statusMutex;
+  Status ended;  // under statusMutex
+  std::atomic<bool> hasEnded{false};
+};
+
+class PortCore final : public std::enable_shared_from_this<PortCore> {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  PortCore(Context& context, const ProxyServiceOptions& options)
+      : context_(context), options_(options) {}
+  ~PortCore();
+  Status open();
+  void close();
+
+  Proxy& proxy() { return *proxy_; }
+  Status wakeOn(DeviceStream stream);
+  Result<MemoryId> addLocal(const Region& region);
+  Result<MemoryId> addRemote(const RemoteRegion& region, Duration timeout);
+  Status removeMemory(MemoryId id, Duration timeout);
+  Result<std::shared_ptr<PortQueueSlot>> connect(const Peer& peer);
+  Result<std::shared_ptr<SemaphoreSlot>> addSemaphore(
+      const std::shared_ptr<PortQueueSlot>& connection, uint32_t tag, Duration timeout);
+  Status removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout);
+  Result<PortChannelHandle> channel(const SemaphoreSlot& semaphore, MemoryId remote,
+                                    MemoryId local);
+  Status setHandler(uint32_t kind, ProxyService::Handler handler);
+  Status status() const;
+  Status statusOf(const SemaphoreSlot& semaphore) const;
+  std::string dump();
+
+  // For the host's own requests.
+  Status ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::PortRequest request);
+  Status flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  Lock enter();  // between two turns
+  Status makeMemory();
+  Status writeWords(std::byte* words, uint64_t first, uint64_t second);
+  Status settle(PortQueue& queue, Duration timeout);
+  Result<MemoryId> addMemory(PortMemory memory);
+  Status meet(SemaphoreSlot& semaphore, std::chrono::steady_clock::time_point deadline);
+  Status reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
+                   std::chrono::steady_clock::time_point deadline);
+  Result<std::byte*> reachRemote(const ImportedRegion& region) const;
+  void forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore);
+
+  // --- The proxy's thread ---
+  Proxy::Turn turn();
+  void take(const PlacedRequest& placed, Lock& lock);
+  void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed);
+  bool drain(PortQueueSlot& connection);
+  Status move(SemaphoreSlot& semaphore, const port::PortRequest& request);
+  Result<const PortMemory*> memoryFor(const SemaphoreSlot& semaphore, uint32_t id, uint64_t offset,
+                                      uint64_t bytes, std::optional<Access> remoteNeeds) const;
+  bool publish();
+  void lookAtPeers();
+
+  void end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer);
+  void endConnection(const PortQueueSlot& connection, const Status& why);
+  void fail(const Status& why);
+
+  Context& context_;
+  const ProxyServiceOptions options_;
+  std::shared_ptr<DeviceExecutor> executor_;  // null: the host's threads call
+  Region devicePrivate_;                      // of the device: FIFO counters, memories, states
+  Region deviceLines_;                        // of the device: lines that peers add to
+  Region hostPrivate_;                        // of the host: the FIFO's ring, health
+  Region hostLines_;                          // of the host: lines that agents store
+  port::MemoryEntry* entries_ = nullptr;
+  port::SemaphoreState* states_ = nullptr;
+  port::SemaphoreHealth* healths_ = nullptr;
+  std::unique_ptr<PortQueue> wordsQueue_;  // writes words of the device; under mutex_
+  std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below
+
+  std::atomic<uint32_t> entering_{0};
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<PortMemory>> memories_;
+  std::vector<MemoryId> freeMemories_;
+  std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
+  std::vector<uint32_t> freeSemaphores_;
+  std::vector<std::shared_ptr<PortQueueSlot>> connections_;
+  std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
+  std::deque<PlacedRequest> hostRequests_;
+  std::map<uint32_t, std::shared_ptr<ProxyService::Handler>> handlers_;
+  std::vector<std::shared_ptr<PeerCore>> peers_;  // that were told of lines
+  std::weak_ptr<PortCore>* bell_ = nullptr;       // what streams ring; stays for good
+  std::chrono::steady_clock::time_point lookedAtPeers_{};
+  Status failure_;
+  bool isClosed_ = false;
+
+  std::unique_ptr<Proxy> proxy_;
+};
+
+}  // namespace peerlane

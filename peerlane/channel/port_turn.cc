@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PortCore: what the proxy's thread does, a turn at a time. Requests are taken in the order of the
+// FIFO and handed to the queues of their connections; nothing here waits, so no connection holds up
+// another. An error ends its semaphore, at both sides, and nothing else.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "peerlane/channel/port_core.h"
+#include "peerlane/core/log.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/session/peer_core.h"
+
+namespace peerlane {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kRequestsPerTurn = 64;
+// More than that under way on one connection, and the FIFO waits for it.
+constexpr size_t kMostBacklog = 65536;
+constexpr std::chrono::milliseconds kLookInterval{1};
+
+std::string faultText(uint64_t fault) {
+  const uint64_t detail = fault & ((uint64_t{1} << port::kFaultShift) - 1);
+  switch (static_cast<port::Fault>(fault >> port::kFaultShift)) {
+    case port::Fault::kUnknownMemory:
+      return "a thread named memory " + std::to_string(detail) + ", which is not there";
+    case port::Fault::kOutOfRange:
+      return "a thread named offset " + std::to_string(detail) + ", outside the memory";
+    case port::Fault::kNotMapped:
+      return "a thread asked for an inline copy, but memory " + std::to_string(detail) +
+             " is not mapped for reading and writing; take the engine kAuto or kCe";
+    case port::Fault::kTooLarge:
+      return "a thread asked for " + std::to_string(detail) +
+             " bytes, or an id or offset that no request can name";
+    case port::Fault::kNone: break;
+  }
+  return "a thread's request was refused";
+}
+
+}  // namespace
+
+Proxy::Turn PortCore::turn() {
+  // Who adds or removes goes first.
+  if (entering_.load(std::memory_order_relaxed) != 0) return Proxy::Turn::kMoved;
+  Lock lock(mutex_);
+  bool moved = false, pending = false, isFull = false;
+  for (const auto& connection : connections_)
+    isFull = isFull || connection->backlog.size() >= kMostBacklog;
+  for (uint32_t i = 0; i < kRequestsPerTurn && !isFull; ++i) {
+    PlacedRequest placed;
+    if (!fifo_->pop(placed.request)) break;
+    placed.position = fifo_->position();
+    take(placed, lock);
+    moved = true;
+  }
+  while (!hostRequests_.empty()) {
+    const PlacedRequest placed = hostRequests_.front();
+    hostRequests_.pop_front();
+    take(placed, lock);
+    moved = true;
+  }
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    PortQueueSlot& connection = *connections_[i];
+    moved |= drain(connection);
+    const auto advanced = connection.queue->advance();
+    moved |= advanced == PortQueue::Advance::kMoved;
+    pending |= advanced == PortQueue::Advance::kPending || !connection.backlog.empty();
+    if (const Status health = connection.queue->health(); !health.isOk())
+      endConnection(connection, health);
+  }
+  if (moved) return Proxy::Turn::kMoved;
+  if (publish()) return Proxy::Turn::kMoved;
+  lookAtPeers();
+  return pending ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
+}
+
+void PortCore::take(const PlacedRequest& placed, Lock& lock) {
+  const port::PortRequest& request = placed.request;
+  if ((request.verbs & port::kCustomVerb) != 0) {
+    const auto found = handlers_.find(request.semaphore);
+    if (found == handlers_.end())
+      return fail(
+          Status(Code::kInvalidArgument, "a request of kind " + std::to_string(request.semaphore) +
+                                             ", which has no handler (ProxyService::onRequest)"));
+    const auto handler = found->second;
+    // It may add and remove.
+    lock.unlock();
+    const Status handled = (*handler)(request);
+    lock.lock();
+    if (!handled.isOk())
+      fail(handled.withContext("request of kind " + std::to_string(request.semaphore)));
+    return;
+  }
+  const auto semaphore =
+      request.semaphore < semaphores_.size() ? semaphores_[request.semaphore] : nullptr;
+  if (!semaphore)
+    return fail(Status(
+        Code::kInvalidArgument,
+        "a request names semaphore " + std::to_string(request.semaphore) + ", which is not there"));
+  PortQueueSlot& connection = *semaphore->connection;
+  if (!connection.backlog.empty() || !connection.queue->hasRoom())
+    connection.backlog.push_back(placed);
+  else
+    carryOut(*semaphore, placed);
+}
+
+bool PortCore::drain(PortQueueSlot& connection) {
+  bool moved = false;
+  while (!connection.backlog.empty() && connection.queue->hasRoom()) {
+    const PlacedRequest placed = connection.backlog.front();
+    connection.backlog.pop_front();
+    // It may have been removed meanwhile.
+    if (const auto semaphore = semaphores_[placed.request.semaphore]) carryOut(*semaphore, placed);
+    moved = true;
+  }
+  return moved;
+}
+
+void PortCore::carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed) {
+  const port::PortRequest& request = placed.request;
+  PortQueue& queue = *semaphore.connection->queue;
+  if (placed.position == 0)
+    ++semaphore.hostCarried;
+  else
+    semaphore.lastPosition = placed.position;
+  if (semaphore.hasEnded.load(std::memory_order_acquire)) return;
+  Status status;
+  if ((request.verbs & (port::kPutVerb | port::kGetVerb)) != 0) status = move(semaphore, request);
+  if (status.isOk() && (request.verbs & port::kSignalVerb) != 0) {
+    semaphore.stored += request.value;
+    status = queue.store(semaphore.outbound, semaphore.stored);
+  }
+  if (!status.isOk()) return end(semaphore, status, true);
+  if (placed.position == 0) return;
+  if ((request.verbs & port::kFlushVerb) != 0) {
+    semaphore.published = placed.position;
+    const Status published = queue.store(semaphore.doneWord, placed.position);
+    if (!published.isOk()) return end(semaphore, published, true);
+  } else if (!std::exchange(semaphore.isDirty, true)) {
+    dirty_.push_back(semaphores_[semaphore.number]);
+  }
+}
+
+Result<const PortMemory*> PortCore::memoryFor(const SemaphoreSlot& semaphore, uint32_t id,
+                                              uint64_t offset, uint64_t bytes,
+                                              std::optional<Access> remoteNeeds) const {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument, "memory " + std::to_string(id) + " " + why);
+  };
+  const PortMemory* const memory = id < memories_.size() ? memories_[id].get() : nullptr;
+  if (memory == nullptr) return refuse("is not there");
+  if ((memory->remote != nullptr) != remoteNeeds.has_value())
+    return refuse(remoteNeeds ? "is local; the peer's is needed here"
+                              : "is the peer's; local memory is needed here");
+  if (remoteNeeds && memory->peer != semaphore.connection->peer.core())
+    return refuse("belongs to another peer than the semaphore");
+  if (remoteNeeds && !allows(memory->access, *remoteNeeds))
+    return Status(Code::kPermissionDenied, "memory " + std::to_string(id) + " grants " +
+                                               accessName(memory->access) + "; this needs " +
+                                               accessName(*remoteNeeds));
+  if (offset > memory->bytes || bytes > memory->bytes - offset)
+    return refuse("has " + std::to_string(memory->bytes) + " bytes; " + std::to_string(bytes) +
+                  " from " + std::to_string(offset) + " on are not in it");
+  return memory;
+}
+
+Status PortCore::move(SemaphoreSlot& semaphore, const port::PortRequest& request) {
+  const bool isPut = (request.verbs & port::kPutVerb) != 0;
+  const auto needs = [](bool isRemote, Access access) {
+    return isRemote ? std::optional(access) : std::nullopt;
+  };
+  PEERLANE_ASSIGN(const PortMemory* const to,
+                  memoryFor(semaphore, request.to, request.toOffset, request.bytes,
+                            needs(isPut, Access::kRemoteWrite)));
+  PEERLANE_ASSIGN(const PortMemory* const from,
+                  memoryFor(semaphore, request.from, request.fromOffset, request.bytes,
+                            needs(!isPut, Access::kRemoteRead)));
+  if (request.bytes == 0) return Status::ok();
+  const auto place = [](const PortMemory& memory, uint64_t offset) {
+    if (memory.address != nullptr) return PortAddress{.address = memory.address + offset};
+    return PortAddress{.remote = &memory.remote->memory, .offset = offset};
+  };
+  return semaphore.connection->queue->copy(place(*to, request.toOffset),
+                                           place(*from, request.fromOffset), request.bytes);
+}
+
+// Nobody waits for these words; threads of the device that find them go inline again.
+bool PortCore::publish() {
+  if (dirty_.empty()) return false;
+  bool moved = false;
+  for (auto& semaphore : std::exchange(dirty_, {})) {
+    PortQueue& queue = *semaphore->connection->queue;
+    if (!queue.hasRoom()) {
+      dirty_.push_back(std::move(semaphore));
+      continue;
+    }
+    semaphore->isDirty = false;
+    if (semaphore->hasEnded.load(std::memory_order_acquire) ||
+        semaphore->published >= semaphore->lastPosition)
+      continue;
+    semaphore->published = semaphore->lastPosition;
+    (void)queue.store(semaphore->doneWord, semaphore->published);
+    moved = true;
+  }
+  return moved;
+}
+
+void PortCore::lookAtPeers() {
+  const auto now = Clock::now();
+  if (now - lookedAtPeers_ < kLookInterval) return;
+  lookedAtPeers_ = now;
+  for (const auto& connection : connections_)
+    if (const Code code = connection->peer.core()->failureCode(); code != Code::kOk)
+      endConnection(*connection, connection->peer.status());
+}
+
+void PortCore::endConnection(const PortQueueSlot& connection, const Status& why) {
+  for (const auto& semaphore : semaphores_)
+    if (semaphore && semaphore->connection.get() == &connection) end(*semaphore, why, true);
+}
+
+void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
+  {
+    const std::lock_guard lock(semaphore.statusMutex);
+    if (!semaphore.ended.isOk()) return;
+    semaphore.ended = why;
+  }
+  semaphore.hasEnded.store(true, std::memory_order_release);
+  if (semaphore.handle.health != nullptr)
+    std::atomic_ref<uint64_t>(semaphore.handle.health->ended)
+        .store(static_cast<uint64_t>(why.code()), std::memory_order_release);
+  if (why.code() != Code::kClosed)
+    PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}", semaphore.number,
+                      semaphore.tag, why.toString());
+  if (tellPeer)
+    (void)PortMeeting::say(*semaphore.connection->peer.core(),
+                           {.kind = PortNote::Kind::kEnded,
+                            .tag = semaphore.tag,
+                            .serial = semaphore.serial,
+                            .code = why.code(),
+                            .text = std::string(why.message())});
+}
+
+void PortCore::fail(const Status& why) {
+  PEERLANE_LOG_WARN("a port's request was refused: {}", why.toString());
+  if (failure_.isOk()) failure_ = why;
+}
+
+Status PortCore::statusOf(const SemaphoreSlot& semaphore) const {
+  {
+    const std::lock_guard lock(semaphore.statusMutex);
+    if (!semaphore.ended.isOk()) return semaphore.ended;
+  }
+  const uint64_t fault = port::loadRelaxed(&semaphore.handle.health->fault);
+  return fault == 0 ? Status::ok() : Status(Code::kInvalidArgument, faultText(fault));
+}
+
+Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::PortRequest request) {
+  PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
+  request.semaphore = semaphore->number;
+  if (!port::isEncodable(request))
+    return Status(Code::kInvalidArgument, "a size, an offset or a count that is too large");
+  {
+    const Lock lock = enter();
+    if (isClosed_) return Status(Code::kClosed, "the service was closed");
+    ++semaphore->hostRequests;
+    hostRequests_.push_back({.request = request});
+  }
+  proxy_->wake();
+  return Status::ok();
+}
+
+Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout) {
+  const auto deadline = Progress::deadlineIn(timeout);
+  for (;;) {
+    PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
+    {
+      const Lock lock = enter();
+      if (semaphore->hostCarried == semaphore->hostRequests &&
+          semaphore->connection->backlog.empty() && semaphore->connection->queue->isIdle())
+        return statusOf(*semaphore);
+    }
+    if (Clock::now() >= deadline)
+      return Status(Code::kTimeout, "requests of the port are still under way");
+    proxy_->wake();
+    std::this_thread::yield();
+  }
+}
+
+std::string PortCore::dump() {
+  const Lock lock = enter();
+  std::string text = "port of " + options_.device.toString() + ", FIFO at " +
+                     std::to_string(fifo_->position()) + ", " +
+                     (proxy_->isRunning() ? "running" : "stopped") + "\n";
+  for (const auto& semaphore : semaphores_) {
+    if (!semaphore) continue;
+    text += "  semaphore " + std::to_string(semaphore->number) + " (tag " +
+            std::to_string(semaphore->tag) + ") to " + semaphore->connection->peer.contextId() +
+            " by " + semaphore->connection->engine + ": signalled " +
+            std::to_string(semaphore->stored) + " by the proxy, " +
+            std::to_string(semaphore->connection->backlog.size()) + " requests held back, " +
+            statusOf(*semaphore).toString() + "\n";
+  }
+  return text;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/cpu/cpu_queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "peerlane/program/word.h"
+
+namespace peerlane::cpu {
+
+Status CpuQueue::copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) {
+  if (failure_.isOk()) ops_.push_back({.isStore = false, .to = to, .from = from, .bytes = bytes});
+  return failure_;
+}
+
+Status CpuQueue::store(const PortAddress& word, uint64_t value) {
+  if (failure_.isOk()) ops_.push_back({.isStore = true, .to = word, .from = {}, .bytes = value});
+  return failure_;
+}
+
+bool CpuQueue::isIdle() {
+  return ops_.empty() && mailboxIsIdle();
+}
+
+PortQueue::Advance CpuQueue::advance() {
+  bool moved = false;
+  if (mailbox_ != nullptr) {
+    if (!mailbox_->idle()) moved = mailbox_->serve();
+    if (failure_.isOk() && mailbox_->code() != Code::kOk)
+      failure_ = Status(mailbox_->code(), "the link to the peer did not carry out a request");
+  }
+  if (!failure_.isOk()) ops_.clear();
+  while (!ops_.empty() && step(ops_.front(), moved)) ops_.pop_front();
+  if (moved) return Advance::kMoved;
+  return isIdle() ? Advance::kIdle : Advance::kPending;
+}
+
+// True when the op has been carried out, or is in the mailbox, where the order is kept.
+bool CpuQueue::step(Op& op, bool& moved) {
+  const bool byAgent = op.to.address == nullptr || (!op.isStore && op.from.address == nullptr);
+  if (byAgent) {
+    if (!post(op)) return false;
+    moved = true;
+    return true;
+  }
+  // Loads and stores must not overtake what an agent still has to do.
+  if (!mailboxIsIdle()) return false;
+  moved = true;
+  if (op.isStore) {
+    storeWord(op.to.address, Width::k64, op.bytes, std::memory_order_release);
+    return true;
+  }
+  const uint64_t slice = std::min(kSliceBytes, op.bytes - op.done);
+  std::memcpy(op.to.address + op.done, op.from.address + op.done, slice);
+  op.done += slice;
+  return op.done == op.bytes;  // else others are served before the next slice
+}
+
+bool CpuQueue::post(const Op& op) {
+  MailboxEntry* entry = mailbox_->claim();
+  if (entry == nullptr) return false;
+  if (op.isStore) {
+    entry->verb = Verb::kStore;
+    entry->width = Width::k64;
+    entry->order = Order::kRelease;
+    entry->remote = op.to.remote;
+    entry->remoteOffset = op.to.offset;
+    entry->operand = op.bytes;
+  } else {
+    const bool isPut = op.to.address == nullptr;
+    const PortAddress& far = isPut ? op.to : op.from;
+    Piece& piece = pieces_[posted_ % pieces_.size()];
+    piece = {.local = isPut ? op.from.address : op.to.address,
+             .remote = far.remote,
+             .remoteOffset = far.offset,
+             .bytes = op.bytes};
+    entry->verb = isPut ? Verb::kPut : Verb::kGet;
+    entry->pieceCount = 1;
+    entry->pieces = &piece;
+  }
+  ++posted_;
+  mailbox_->ring();
+  (void)mailbox_->serve();
+  return true;
+}
+
+}  // namespace peerlane::cpu

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CpuQueue: the port queue of host memory. Where both places have addresses the calling thread
+// copies, a slice at a time, so that no long copy holds up other queues; what is beyond a link that
+// cannot map goes through a mailbox, entries of which take effect in order. External
+// synchronization required.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include "peerlane/program/mailbox.h"
+#include "peerlane/program/port_queue.h"
+
+namespace peerlane::cpu {
+
+class CpuQueue final : public PortQueue {
+ public:
+  // `mailbox`: of the link to the peer, or null where all is mapped. Outlives the queue.
+  explicit CpuQueue(Mailbox* mailbox) : mailbox_(mailbox) {}
+
+  bool hasRoom() override { return ops_.size() + kMostPerRequest <= kMostOps; }
+  Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override;
+  Status store(const PortAddress& word, uint64_t value) override;
+  Advance advance() override;
+  bool isIdle() override;
+  Status health() override { return failure_; }
+
+ private:
+  static constexpr uint32_t kMostOps = 1024;
+  static constexpr uint64_t kSliceBytes = 256 * 1024;
+  struct Op {
+    bool isStore = false;
+    PortAddress to;
+    PortAddress from;
+    uint64_t bytes = 0;  // or the value
+    uint64_t done = 0;
+  };
+  bool mailboxIsIdle() const { return mailbox_ == nullptr || mailbox_->idle(); }
+  bool step(Op& op, bool& moved);
+  bool post(const Op& op);
+
+  Mailbox* mailbox_;
+  std::deque<Op> ops_;
+  uint64_t posted_ = 0;
+  std::array<Piece, Mailbox::kSlots> pieces_;  // of the entries under way
+  Status failure_;
+};
+
+}  // namespace peerlane::cpu

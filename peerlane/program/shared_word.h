@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Words that code of port channels loads, stores and adds to, the same source for GPU threads and
+// for CPU threads: what runs in a kernel runs under a thread sanitizer as well. Words are 8 bytes,
+// aligned. *System*: the other party may be a CPU, another GPU or another process. *Device*: all
+// parties are threads of one device. Any thread; there is no state.
+#pragma once
+
+#include <cstdint>
+
+#include "peerlane/core/device_code.h"
+
+#if !defined(__CUDA_ARCH__)
+#include <atomic>
+#include <chrono>
+#endif
+
+namespace peerlane::port {
+
+// Two words that are read and written at once where hardware can; whoever relies on the two
+// belonging together marks both.
+struct alignas(16) WordPair {
+  uint64_t first;
+  uint64_t second;
+};
+
+#if defined(__CUDA_ARCH__)
+
+PEERLANE_DEVICE inline uint64_t loadRelaxed(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+PEERLANE_DEVICE inline uint64_t loadAcquire(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+PEERLANE_DEVICE inline WordPair loadPairAcquire(const WordPair* pair) {
+  WordPair value;
+  asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(value.first), "=l"(value.second)
+               : "l"(pair)
+               : "memory");
+  return value;
+}
+PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+// Everything before it, of this thread and what it learned of, is visible to whoever sees one of
+// the two with acquire.
+PEERLANE_DEVICE inline void storePairRelease(WordPair* pair, WordPair value) {
+  asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(pair), "l"(value.first), "l"(value.second)
+               : "memory");
+}
+PEERLANE_DEVICE inline void storePairRelaxed(WordPair* pair, WordPair value) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(pair), "l"(value.first), "l"(value.second)
+               : "memory");
+}
+// System. On a peer's memory this needs native atomics (NVLink).
+PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
+  asm volatile("red.release.sys.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+// Device, all of the following but the fence.
+PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(word), value);
+}
+PEERLANE_DEVICE inline void raise(uint64_t* word, uint64_t atLeast) {
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" : : "l"(word), "l"(atLeast) : "memory");
+}
+PEERLANE_DEVICE inline uint64_t fetchRaise(uint64_t* word, uint64_t atLeast) {
+  return atomicMax(reinterpret_cast<unsigned long long*>(word), atLeast);
+}
+// True: `word` was `from` and is `to`.
+PEERLANE_DEVICE inline bool exchangeIf(uint64_t* word, uint64_t from, uint64_t to) {
+  return atomicCAS(reinterpret_cast<unsigned long long*>(word), from, to) == from;
+}
+PEERLANE_DEVICE inline void fenceSystem() {
+  asm volatile("fence.acq_rel.sys;" : : : "memory");
+}
+PEERLANE_DEVICE inline uint64_t nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+#else
+
+PEERLANE_DEVICE inline uint64_t loadRelaxed(const uint64_t* word) {
+  return std::atomic_ref<const uint64_t>(*word).load(std::memory_order_relaxed);
+}
+PEERLANE_DEVICE inline uint64_t loadAcquire(const uint64_t* word) {
+  return std::atomic_ref<const uint64_t>(*word).load(std::memory_order_acquire);
+}
+PEERLANE_DEVICE inline WordPair loadPairAcquire(const WordPair* pair) {
+  return {loadAcquire(&pair->first), loadAcquire(&pair->second)};
+}
+PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
+  std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_relaxed);
+}
+PEERLANE_DEVICE inline void storePairRelease(WordPair* pair, WordPair value) {
+  std::atomic_ref<uint64_t>(pair->first).store(value.first, std::memory_order_release);
+  std::atomic_ref<uint64_t>(pair->second).store(value.second, std::memory_order_release);
+}
+PEERLANE_DEVICE inline void storePairRelaxed(WordPair* pair, WordPair value) {
+  storePairRelease(pair, value);  // a CPU has no cheaper way to be seen after its earlier stores
+}
+PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
+  std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_release);
+}
+PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
+  return std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_relaxed);
+}
+PEERLANE_DEVICE inline uint64_t fetchRaise(uint64_t* word, uint64_t atLeast) {
+  std::atomic_ref<uint64_t> raised(*word);
+  uint64_t seen = raised.load(std::memory_order_relaxed);
+  while (seen < atLeast &&
+         !raised.compare_exchange_weak(seen, atLeast, std::memory_order_relaxed)) {
+  }
+  return seen;
+}
+PEERLANE_DEVICE inline void raise(uint64_t* word, uint64_t atLeast) {
+  (void)fetchRaise(word, atLeast);
+}
+PEERLANE_DEVICE inline bool exchangeIf(uint64_t* word, uint64_t from, uint64_t to) {
+  return std::atomic_ref<uint64_t>(*word).compare_exchange_strong(from, to,
+                                                                  std::memory_order_acq_rel);
+}
+// Releases of this file need no fence before them on a CPU.
+PEERLANE_DEVICE inline void fenceSystem() {
+#if !PEERLANE_THREAD_SANITIZER
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+PEERLANE_DEVICE inline uint64_t nanoseconds() {
+  return static_cast<uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+#endif
+
+}  // namespace peerlane::port

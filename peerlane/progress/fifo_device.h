@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The FIFO of a port: threads of a device push requests, one host thread pops them (fifo.h). A ring
+// of 16-byte slots in memory of the host; a request takes one or two. The number of the lap, odd or
+// even, is the top bit of every word, so a slot says by itself that it was written: no counter
+// follows the data, and a store that should arrive in two parts is not mistaken for a whole one.
+// mscclpp's FIFO has the idea of lap bits. Threads of all kinds may push at once, more of them than
+// there are slots.
+#pragma once
+
+#include <cstdint>
+
+#include "peerlane/core/device_code.h"
+#include "peerlane/program/port_request.h"
+
+namespace peerlane::port {
+
+// Plain values; passed to kernels. Lifetime of what it points to: the Fifo's.
+struct FifoHandle {
+  WordPair* slots = nullptr;       // host memory; written by pushers, read by the popper
+  const uint64_t* tail = nullptr;  // host memory: slots that were popped; written by the popper
+  uint64_t* head = nullptr;        // memory of the device: slots that were given out
+  uint64_t* tailSeen = nullptr;    // memory of the device: the largest tail that a pusher has read
+  uint64_t slotCount = 0;          // a power of two
+  uint32_t lapShift = 0;           // its logarithm
+};
+
+PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift) {
+  return (position >> lapShift & 1) != 0 ? 0 : kLapBit;
+}
+
+// Waits for room up to `end`. False: `ended` became other than 0.
+PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end, const uint64_t* ended) {
+  if (end <= loadRelaxed(fifo.tailSeen) + fifo.slotCount) return true;
+  for (;;) {
+    const uint64_t tail = loadAcquire(fifo.tail);
+    raise(fifo.tailSeen, tail);
+    if (end <= tail + fifo.slotCount) return true;
+    if (loadRelaxed(ended) != 0) return false;
+    cpuRelax();
+  }
+}
+
+// Pushes; what this thread wrote before is visible to whoever carries it out. Returns the position
+// behind it, 0 when `ended` (a word of the host) became other than 0 while there was no room: the
+// FIFO takes nothing any more then. Requires: isEncodable().
+PEERLANE_DEVICE inline uint64_t push(const FifoHandle& fifo, const PortRequest& request,
+                                     const uint64_t* ended) {
+  const EncodedRequest encoded = encode(request);
+  const uint64_t first = fetchAdd(fifo.head, encoded.count);
+  const uint64_t end = first + encoded.count;
+  if (!awaitRoom(fifo, end, ended)) return 0;
+  // The halves are complete in any order; only one of them has to carry what came before.
+  for (uint32_t i = encoded.count; i-- > 0;) {
+    const uint64_t position = first + i;
+    const uint64_t mark = lapMark(position, fifo.lapShift);
+    WordPair* slot = fifo.slots + (position & (fifo.slotCount - 1));
+    const WordPair value = {encoded.halves[i].first | mark, encoded.halves[i].second | mark};
+    if (i == 0)
+      storePairRelease(slot, value);
+    else
+      storePairRelaxed(slot, value);
+  }
+  return end;
+}
+
+}  // namespace peerlane::port

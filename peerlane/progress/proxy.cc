@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/progress/proxy.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "peerlane/core/device_code.h"
+
+namespace peerlane {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::microseconds kShortestNap{50};
+
+}  // namespace
+
+Result<std::unique_ptr<Proxy>> Proxy::create(std::function<Turn()> turn, const Pace& pace) {
+  if (pace.longestNap <= Duration::zero() || pace.longestNap > std::chrono::milliseconds(100))
+    return Status(Code::kInvalidArgument, "the proxy's longest nap is " +
+                                              std::to_string(pace.longestNap.count()) +
+                                              " ns; more than 0 and at most 100 ms would do");
+  PEERLANE_ASSIGN(Fd bell, makeEventFd());
+  return std::unique_ptr<Proxy>(new Proxy(std::move(turn), pace, std::move(bell)));
+}
+
+Status Proxy::start() {
+  const std::lock_guard lock(mutex_);
+  if (thread_.joinable()) return Status::ok();
+  stop_.store(false, std::memory_order_relaxed);
+  running_.store(true, std::memory_order_release);
+  thread_ = std::thread([this] { run(); });
+  return Status::ok();
+}
+
+void Proxy::stop() {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) return;
+  stop_.store(true, std::memory_order_release);
+  signalEventFd(bell_.get());
+  thread_.join();
+  thread_ = {};
+  running_.store(false, std::memory_order_release);
+}
+
+void Proxy::wake() {
+  signalEventFd(bell_.get());
+}
+
+void Proxy::run() {
+  id_.store(std::this_thread::get_id());
+  Duration length = kShortestNap;
+  Clock::time_point awakeUntil = Clock::now() + pace_.spin;
+  while (!stop_.load(std::memory_order_acquire)) {
+    const Turn turned = turn_();
+    if (turned == Turn::kMoved) {
+      length = kShortestNap;
+      awakeUntil = std::max(awakeUntil, Clock::now() + pace_.spin);
+      continue;
+    }
+    if (Clock::now() < awakeUntil) {
+      cpuRelax();
+      continue;
+    }
+    if (nap(std::min<Duration>(length, pace_.longestNap))) {
+      awakeUntil = Clock::now() + std::max(pace_.armed, pace_.spin);
+      length = kShortestNap;
+    } else if (turned == Turn::kIdle) {
+      length = std::min<Duration>(length * 2, pace_.longestNap);
+    } else {
+      length = kShortestNap;
+    }
+  }
+}
+
+// True when it was ended by wake().
+bool Proxy::nap(Duration length) {
+  naps_.fetch_add(1, std::memory_order_relaxed);
+  pollfd bell{.fd = bell_.get(), .events = POLLIN, .revents = 0};
+  const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(length.count())};
+  if (::ppoll(&bell, 1, &most, nullptr) <= 0) return false;
+  (void)drainEventFd(bell_.get());
+  return true;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Proxy: the thread that serves ports. Stores of a device wake nobody, so it looks: without a pause
+// for a while after the last work, then with naps that grow up to a limit; wake() ends a nap, and
+// has it look without a pause for a while. The same rule as for Progress, on a thread of its own,
+// because it is asked by kernels that wait. Thread-safe, but for what it says.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/fd.h"
+
+namespace peerlane {
+
+class Proxy {
+ public:
+  using Duration = std::chrono::nanoseconds;
+  struct Pace {
+    Duration spin = std::chrono::microseconds(50);       // after work, and after wake()
+    Duration longestNap = std::chrono::milliseconds(1);  // at most 100 ms
+    Duration armed = std::chrono::milliseconds(2);       // of looking after wake(), at least
+  };
+  enum class Turn : uint8_t { kIdle, kPending, kMoved };
+
+  // `turn`: one look at everything; called on the thread. kPending: something is under way that
+  // will ring nobody either, so naps stay short.
+  static Result<std::unique_ptr<Proxy>> create(std::function<Turn()> turn, const Pace& pace);
+  ~Proxy() { stop(); }
+  Proxy(const Proxy&) = delete;
+  Proxy& operator=(const Proxy&) = delete;
+
+  // Begins, or goes on after stop(). Idempotent, as stop(). Not on the proxy's thread.
+  Status start();
+  // Ends the thread after its turn.
+  void stop();
+  bool isRunning() const { return running_.load(std::memory_order_acquire); }
+  bool onThread() const { return std::this_thread::get_id() == id_.load(); }
+  // From any thread, also from a callback of the driver's.
+  void wake();
+  // So often it has slept; for tests and dumps.
+  uint64_t naps() const { return naps_.load(std::memory_order_relaxed); }
+
+ private:
+  Proxy(std::function<Turn()> turn, const Pace& pace, Fd bell)
+      : turn_(std::move(turn)), pace_(pace), bell_(std::move(bell)) {}
+  void run();
+  bool nap(Duration length);
+
+  const std::function<Turn()> turn_;
+  const Pace pace_;
+  const Fd bell_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> running_{false};
+  std::atomic<uint64_t> naps_{0};
+  std::atomic<std::thread::id> id_{};
+  std::mutex mutex_;  // of start() and stop()
+  std::thread thread_;
+};
+
+}  // namespace peerlane
