@@ -163,7 +163,8 @@ Result<MemoryId> PortCore::addLocal(const Region& region) {
   if (!record.gate.enter())
     return Status(Code::kClosed,
                   "region " + std::to_string(record.allocation) + " is unregistered, or being so");
-  auto added = addMemory({.local = region.record(),
+  auto added = addMemory({.local = region,
+                          .isOfHost = owner.kind == DeviceKind::kHost,
                           .address = record.base,
                           .bytes = record.bytes,
                           .access = Access::kRemoteReadWrite});
@@ -184,18 +185,24 @@ Result<std::byte*> PortCore::reachRemote(const ImportedRegion& imported) const {
 
 Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeout) {
   if (!region) return Status(Code::kInvalidArgument, "an empty RemoteRegion");
-  PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
-  const auto imported = region.slot()->region;
-  PEERLANE_ASSIGN(std::byte* const address, reachRemote(*imported));
-  if (!imported->gate.enter())
-    return Status(Code::kClosed, "the peer takes the region back, or is gone");
-  auto added = addMemory({.remote = imported,
-                          .peer = region.peer(),
-                          .handle = region,
-                          .address = address,
-                          .bytes = region.bytes(),
-                          .access = region.access()});
-  if (!added.isOk()) imported->gate.leave();
+  PEERLANE_RETURN_IF_ERROR(region.peer()->usable());
+  const bool isOfHost = region.reference().device.kind == DeviceKind::kHost;
+  PortMemory memory{.peer = region.peer(),
+                    .remote = region,
+                    .isOfHost = isOfHost,
+                    .bytes = region.bytes(),
+                    .access = region.access()};
+  // What has to be staged is not imported.
+  if (isOfHost || region.peer()->whyStaged(region.reference(), executor_ != nullptr).empty()) {
+    PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
+    memory.imported = region.slot()->region;
+    PEERLANE_ASSIGN(memory.address, reachRemote(*memory.imported));
+    if (!memory.imported->gate.enter())
+      return Status(Code::kClosed, "the peer takes the region back, or is gone");
+  }
+  const auto imported = memory.imported;
+  auto added = addMemory(std::move(memory));
+  if (!added.isOk() && imported) imported->gate.leave();
   return added;
 }
 
@@ -215,7 +222,8 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   memories_[id].reset();
   freeMemories_.push_back(id);
   lock.unlock();
-  (memory->local ? memory->local->gate : memory->remote->gate).leave();
+  if (memory->local) memory->local.record()->gate.leave();
+  if (memory->imported) memory->imported->gate.leave();
   return Status::ok();
 }
 
@@ -225,15 +233,17 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
   auto connection = std::make_shared<PortQueueSlot>();
   connection->peer = peer;
   const bool mapsWords = core.link().traits().wordsBy == "mapped";
-  connection->isAgent = !mapsWords;
-  if (executor_ && mapsWords) {
-    PEERLANE_ASSIGN(connection->queue, executor_->makeQueue());
+  connection->isByDevice = executor_ && mapsWords;
+  std::unique_ptr<PortQueue> straight;
+  if (connection->isByDevice) {
+    PEERLANE_ASSIGN(straight, executor_->makeQueue());
     connection->engine = "ce";
   } else {
     connection->mailbox = core.borrowMailbox();
-    connection->queue = std::make_unique<cpu::CpuQueue>(connection->mailbox);
+    straight = std::make_unique<cpu::CpuQueue>(connection->mailbox);
     connection->engine = mapsWords ? "cpu" : "agent";
   }
+  connection->queue = std::make_unique<TransferQueue>(peer, std::move(straight));
   const Lock lock = enter();
   if (isClosed_) return Status(Code::kClosed, "the service was closed");
   connections_.push_back(connection);
@@ -328,7 +338,7 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   semaphore.handle.state = states_ + number;
   semaphore.handle.health = healths_ + number;
   // What a copy engine stores for its own threads lies with them; a CPU's words are the host's.
-  const bool byCpu = executor_ && semaphore.connection->mailbox != nullptr;
+  const bool byCpu = executor_ && !semaphore.connection->isByDevice;
   auto* const done = byCpu ? &healths_[number].done : &states_[number].done;
   semaphore.handle.done = done;
   semaphore.doneWord = {.address = reinterpret_cast<std::byte*>(done)};
@@ -402,10 +412,10 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
   };
   const PortMemory* const far = find(remote);
   const PortMemory* const near = find(local);
-  if (far == nullptr || !far->remote)
+  if (far == nullptr || !far->peer)
     return Status(Code::kInvalidArgument, "memory " + std::to_string(remote) +
                                               " is no peer's; addMemory() of a RemoteRegion");
-  if (near == nullptr || !near->local)
+  if (near == nullptr || near->peer)
     return Status(Code::kInvalidArgument,
                   "memory " + std::to_string(local) + " is not local; addMemory() of a Region");
   if (far->peer != semaphore.connection->peer.core())

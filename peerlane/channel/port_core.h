@@ -18,6 +18,7 @@
 
 #include "peerlane/channel/port_channel.h"
 #include "peerlane/channel/port_meeting.h"
+#include "peerlane/channel/transfer_queue.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/port_queue.h"
 #include "peerlane/progress/fifo.h"
@@ -25,13 +26,14 @@
 
 namespace peerlane {
 
-// One memory that requests may name.
+// One memory that requests may name: a region of this side, or, with a peer, one of the peer's.
 struct PortMemory {
-  std::shared_ptr<RegionRecord> local{};  // one of the two
-  std::shared_ptr<ImportedRegion> remote{};
-  std::shared_ptr<PeerCore> peer{};  // of `remote`
-  RemoteRegion handle{};             // keeps the import
-  std::byte* address = nullptr;      // where the device (or the CPU) reaches it; null: it does not
+  Region local{};
+  std::shared_ptr<PeerCore> peer{};
+  RemoteRegion remote{};
+  std::shared_ptr<ImportedRegion> imported{};  // null: only transfers reach it
+  bool isOfHost = true;                        // the CPU, or an agent, reaches it
+  std::byte* address = nullptr;                // where the device reaches it; null: it does not
   uint64_t bytes = 0;
   Access access = Access::kLocal;
 };
@@ -45,11 +47,11 @@ struct PlacedRequest {
 // What is behind a PortConnection.
 struct PortQueueSlot {
   Peer peer;
-  bool isAgent = false;  // what is mapped nowhere goes by the link's agent
-  Mailbox* mailbox = nullptr;
-  std::unique_ptr<PortQueue> queue;   // under the core's lock, as the next
-  std::deque<PlacedRequest> backlog;  // came while the queue had no room
-  std::string engine;                 // constant
+  bool isByDevice = false;               // by the copy engine of the service's GPU; else by the CPU
+  Mailbox* mailbox = nullptr;            // of the CPU's
+  std::unique_ptr<TransferQueue> queue;  // under the core's lock, as the next
+  std::deque<PlacedRequest> backlog;     // came while the queue had no room
+  std::string engine;                    // constant
 };
 
 // What is behind a PortSemaphore.

@@ -48,10 +48,12 @@ void PortMeeting::end(uint32_t tag) {
   if (found == entries_.end()) return;
   Entry next;
   next.hello = std::move(found->second.hello);
-  if (next.hello)
+  if (next.hello) {
+    next.ready = std::move(found->second.ready);
     found->second = std::move(next);
-  else
+  } else {
     entries_.erase(found);
+  }
 }
 
 void PortMeeting::take(const std::vector<std::byte>& bytes) {
@@ -71,7 +73,9 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
     switch (decoded->kind) {
       case PortNote::Kind::kHello: entry.hello = std::move(*decoded); break;
       case PortNote::Kind::kReady:
-        if (entry.isActive && decoded->serial == entry.peerSerial) entry.ready = *decoded;
+        // It may come before the hello was taken.
+        if (decoded->serial == (entry.hello ? entry.hello->serial : entry.peerSerial))
+          entry.ready = *decoded;
         break;
       case PortNote::Kind::kEnded:
         ended = endedStatus(*decoded);
@@ -99,7 +103,7 @@ bool PortMeeting::has(uint32_t tag, PortNote::Kind kind) {
   const std::lock_guard lock(mutex_);
   const Entry& entry = entries_[tag];
   return !broken_.isOk() || entry.ended ||
-         (kind == PortNote::Kind::kHello ? entry.hello.has_value() : entry.ready.has_value());
+         (kind == PortNote::Kind::kHello ? entry.hello.has_value() : entry.isReady());
 }
 
 Result<PortNote> PortMeeting::hear(PeerCore& peer, uint32_t tag, PortNote::Kind kind,
@@ -113,7 +117,7 @@ Result<PortNote> PortMeeting::hear(PeerCore& peer, uint32_t tag, PortNote::Kind 
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[tag];
   auto& wanted = kind == PortNote::Kind::kHello ? entry.hello : entry.ready;
-  if (wanted) {
+  if (kind == PortNote::Kind::kHello ? wanted.has_value() : entry.isReady()) {
     PortNote note = std::move(*wanted);
     wanted.reset();
     if (kind == PortNote::Kind::kHello) entry.peerSerial = note.serial;

@@ -45,6 +45,7 @@ class PortMeeting final : public Task {
     std::optional<PortNote> ready;
     std::optional<Status> ended;
     std::function<void(Status)> onEnded;
+    bool isReady() const { return ready && ready->serial == peerSerial; }
   };
   void take(const std::vector<std::byte>& bytes);
   void takeEnded(Entry& entry, const PortNote& note, std::function<void(Status)>& call);

@@ -152,7 +152,7 @@ Result<const PortMemory*> PortCore::memoryFor(const SemaphoreSlot& semaphore, ui
   };
   const PortMemory* const memory = id < memories_.size() ? memories_[id].get() : nullptr;
   if (memory == nullptr) return refuse("is not there");
-  if ((memory->remote != nullptr) != remoteNeeds.has_value())
+  if ((memory->peer != nullptr) != remoteNeeds.has_value())
     return refuse(remoteNeeds ? "is local; the peer's is needed here"
                               : "is the peer's; local memory is needed here");
   if (remoteNeeds && memory->peer != semaphore.connection->peer.core())
@@ -179,12 +179,23 @@ Status PortCore::move(SemaphoreSlot& semaphore, const port::PortRequest& request
                   memoryFor(semaphore, request.from, request.fromOffset, request.bytes,
                             needs(!isPut, Access::kRemoteRead)));
   if (request.bytes == 0) return Status::ok();
+  const PortQueueSlot& connection = *semaphore.connection;
+  // The copy engine needs addresses; the CPU has an agent for what is the host's and not mapped.
+  const auto isReached = [&](const PortMemory& memory) {
+    return connection.isByDevice ? memory.address != nullptr : memory.isOfHost;
+  };
   const auto place = [](const PortMemory& memory, uint64_t offset) {
     if (memory.address != nullptr) return PortAddress{.address = memory.address + offset};
-    return PortAddress{.remote = &memory.remote->memory, .offset = offset};
+    return PortAddress{.remote = &memory.imported->memory, .offset = offset};
   };
-  return semaphore.connection->queue->copy(place(*to, request.toOffset),
-                                           place(*from, request.fromOffset), request.bytes);
+  if (isReached(*to) && isReached(*from))
+    return connection.queue->copy(place(*to, request.toOffset), place(*from, request.fromOffset),
+                                  request.bytes);
+  const PortMemory& near = isPut ? *from : *to;
+  const PortMemory& far = isPut ? *to : *from;
+  const Block block{&near.local, isPut ? request.fromOffset : request.toOffset, &far.remote,
+                    isPut ? request.toOffset : request.fromOffset, request.bytes};
+  return connection.queue->transfer(isPut, block);
 }
 
 // Nobody waits for these words; threads of the device that find them go inline again.
