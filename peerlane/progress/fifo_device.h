@@ -32,12 +32,12 @@ PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift)
 // Waits for room up to `end`. False: `ended` became other than 0.
 PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end, const uint64_t* ended) {
   if (end <= loadRelaxed(fifo.tailSeen) + fifo.slotCount) return true;
-  for (;;) {
+  for (uint32_t looks = 1;; ++looks) {
     const uint64_t tail = loadAcquire(fifo.tail);
     raise(fifo.tailSeen, tail);
     if (end <= tail + fifo.slotCount) return true;
     if (loadRelaxed(ended) != 0) return false;
-    cpuRelax();
+    pauseBetween(looks);
   }
 }
 
