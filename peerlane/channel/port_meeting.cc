@@ -71,7 +71,10 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
     switch (decoded->kind) {
       case PortNote::Kind::kHello: entry.hello = std::move(*decoded); break;
       case PortNote::Kind::kReady:
-        if (entry.isActive && decoded->serial == entry.peerSerial) entry.ready = *decoded;
+        // It may come before the hello ahead of it was taken.
+        if (entry.isActive && (decoded->serial == entry.peerSerial ||
+                               (entry.hello && decoded->serial == entry.hello->serial)))
+          entry.ready = *decoded;
         break;
       case PortNote::Kind::kEnded:
         ended = endedStatus(*decoded);
@@ -86,6 +89,7 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
 void PortMeeting::takeEnded(Entry& entry, const PortNote& note, std::function<void(Status)>& call) {
   if (entry.hello && entry.hello->serial == note.serial) {
     entry.hello.reset();
+    entry.ready.reset();
     if (!entry.isActive) entries_.erase(note.tag);
   } else if (entry.isActive && entry.peerSerial == note.serial) {
     entry.ended = endedStatus(note);
