@@ -31,13 +31,14 @@ PortQueue::Advance CpuQueue::advance() {
       failure_ = Status(mailbox_->code(), "the link to the peer did not carry out a request");
   }
   if (!failure_.isOk()) ops_.clear();
-  while (!ops_.empty() && step(ops_.front(), moved)) ops_.pop_front();
+  uint64_t budget = kSliceBytes;
+  while (!ops_.empty() && budget != 0 && step(ops_.front(), moved, budget)) ops_.pop_front();
   if (moved) return Advance::kMoved;
   return isIdle() ? Advance::kIdle : Advance::kPending;
 }
 
 // True when the op has been carried out, or is in the mailbox, where the order is kept.
-bool CpuQueue::step(Op& op, bool& moved) {
+bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
   const bool byAgent = op.to.address == nullptr || (!op.isStore && op.from.address == nullptr);
   if (byAgent) {
     if (!post(op)) return false;
@@ -51,9 +52,10 @@ bool CpuQueue::step(Op& op, bool& moved) {
     storeWord(op.to.address, Width::k64, op.bytes, std::memory_order_release);
     return true;
   }
-  const uint64_t slice = std::min(kSliceBytes, op.bytes - op.done);
+  const uint64_t slice = std::min(budget, op.bytes - op.done);
   std::memcpy(op.to.address + op.done, op.from.address + op.done, slice);
   op.done += slice;
+  budget -= slice;
   return op.done == op.bytes;  // else others are served before the next slice
 }
 
