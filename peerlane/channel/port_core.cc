@@ -461,7 +461,7 @@ Status PortCore::status() const {
 
 // The service's end. What kernels still ask for afterwards nobody hears.
 void PortCore::close() {
-  proxy_->stop();
+  if (proxy_) proxy_->stop();  // open() may have failed
   std::vector<std::shared_ptr<SemaphoreSlot>> all;
   {
     const Lock lock = enter();
