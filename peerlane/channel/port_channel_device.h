@@ -168,6 +168,7 @@ struct PortSemaphoreHandle {
     for (uint32_t polls = 1;; ++polls) {
       if (value() >= total) return PortOutcome::kOk;
       if (polls % port::kPollsPerHealthLook != 0) continue;
+      port::letOthersRun();
       if (loadHealth() != 0) return value() >= total ? PortOutcome::kOk : PortOutcome::kEnded;
       if (bound == port::kForever) continue;
       const uint64_t now = port::nanoseconds();
@@ -188,6 +189,7 @@ struct PortSemaphoreHandle {
       if (claimed != PortOutcome::kTimeout) return claimed;
       if (port::nanoseconds() - begin >= bound) return PortOutcome::kTimeout;
       cpuRelax();
+      port::letOthersRun();
     }
   }
   // `ended`: read before the line, so that what came before the end still counts.
@@ -381,6 +383,7 @@ struct PortChannelHandle {
     for (uint32_t polls = 1;; ++polls) {
       if (port::loadAcquire(semaphore.done) >= position) return PortOutcome::kOk;
       if (polls % port::kPollsPerHealthLook != 0) continue;
+      port::letOthersRun();
       if (semaphore.loadHealth() != 0) return PortOutcome::kEnded;
       if (bound == port::kForever) continue;
       const uint64_t now = port::nanoseconds();

@@ -13,6 +13,7 @@
 #if !defined(__CUDA_ARCH__)
 #include <atomic>
 #include <chrono>
+#include <thread>
 #endif
 
 namespace peerlane::port {
@@ -82,6 +83,8 @@ PEERLANE_DEVICE inline bool exchangeIf(uint64_t* word, uint64_t from, uint64_t t
 PEERLANE_DEVICE inline void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" : : : "memory");
 }
+// Threads of a GPU that wait hold up nobody.
+PEERLANE_DEVICE inline void letOthersRun() {}
 PEERLANE_DEVICE inline uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -135,6 +138,10 @@ PEERLANE_DEVICE inline void fenceSystem() {
 #if !PEERLANE_THREAD_SANITIZER
   std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
+}
+// There may be more threads than cores, and the one that is waited for among those without.
+PEERLANE_DEVICE inline void letOthersRun() {
+  std::this_thread::yield();
 }
 PEERLANE_DEVICE inline uint64_t nanoseconds() {
   return static_cast<uint64_t>(

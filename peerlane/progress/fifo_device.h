@@ -38,6 +38,7 @@ PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end, cons
     if (end <= tail + fifo.slotCount) return true;
     if (loadRelaxed(ended) != 0) return false;
     cpuRelax();
+    letOthersRun();
   }
 }
 
