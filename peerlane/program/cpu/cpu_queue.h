@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CpuQueue: the port queue of host memory. Where both places have addresses the calling thread
-// copies, a slice in one advance(), so that neither a long copy nor many hold up other queues; what is beyond a link that
-// cannot map goes through a mailbox, entries of which take effect in order. External
-// synchronization required.
+// copies, a slice in one advance(), so that neither a long copy nor many hold up other queues; what
+// is beyond a link that cannot map goes through a mailbox, entries of which take effect in order.
+// External synchronization required.
 #pragma once
 
 #include <array>
