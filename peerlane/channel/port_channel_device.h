@@ -421,6 +421,7 @@ struct PortChannelHandle {
     team.sync();
     uint32_t outcome = 0;
     if (team.rank() == 0) {
+      if (count == 0) verbs &= ~uint32_t{port::kSignalVerb};
       if ((verbs & port::kSignalVerb) != 0) (void)port::fetchAdd(&semaphore.state->sent, count);
       uint64_t position = 0;
       PortOutcome moved = pushOwn({verbs, number, to.memory, from.memory, to.offset, from.offset,
