@@ -207,6 +207,30 @@ TEST_F(AgentQueueTest, MoreThanTheMailboxHoldsComesInOrder) {
   EXPECT_TRUE(finishes(queue_));
 }
 
+// An agent may copy on the calling thread: it is given a slice in one turn, too.
+TEST_F(AgentQueueTest, TheAgentIsGivenALongCopyInSlices) {
+  std::vector<std::byte> from(5'000'000), to(from.size());
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i / 7 + i / 999);
+  RemoteMemory far;
+  far.grant.base = std::bit_cast<uint64_t>(to.data());
+  far.grant.bytes = to.size();
+  constexpr uint64_t kAt = 3;
+  EXPECT_OK(queue_.copy({.remote = &far, .offset = kAt}, {.address = from.data() + kAt},
+                        from.size() - kAt));
+  EXPECT_OK(queue_.store(there(0), 1));
+  size_t calls = 0;
+  for (int turns = 0; turns < 1000 && !queue_.isIdle(); ++turns) {
+    EXPECT_EQ(there_[0], 0u);
+    (void)queue_.advance();
+    EXPECT_LE(agent_.calls(), calls + 2);
+    calls = agent_.calls();
+  }
+  EXPECT_GE(calls, 6u);
+  EXPECT_EQ(there_[0], 1u);
+  to[0] = from[0], to[1] = from[1], to[2] = from[2];
+  EXPECT_EQ(to, from);
+}
+
 TEST_F(AgentQueueTest, AgainIsAskedAgain) {
   agent_.script({Answer::kAgain, Answer::kMore, Answer::kAgain});
   EXPECT_OK(queue_.store(there(0), 7));

@@ -39,7 +39,7 @@ class CpuQueue final : public PortQueue {
   };
   bool mailboxIsIdle() const { return mailbox_ == nullptr || mailbox_->idle(); }
   bool step(Op& op, bool& moved, uint64_t& budget);
-  bool post(const Op& op);
+  bool post(const Op& op, uint64_t slice);
 
   Mailbox* mailbox_;
   std::deque<Op> ops_;
