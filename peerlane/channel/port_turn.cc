@@ -71,9 +71,10 @@ Proxy::Turn PortCore::turn() {
     if (const Status health = connection.queue->health(); !health.isOk())
       endConnection(connection, health);
   }
+  // However much there is to do: who waits for a peer that is gone must hear of it.
+  lookAtPeers();
   if (moved) return Proxy::Turn::kMoved;
   if (publish()) return Proxy::Turn::kMoved;
-  lookAtPeers();
   return pending ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
 }
 
