@@ -466,6 +466,7 @@ void PortCore::close() {
   {
     const Lock lock = enter();
     if (std::exchange(isClosed_, true)) return;
+    if (fifo_) fifo_->close();
     for (const auto& semaphore : semaphores_)
       if (semaphore) all.push_back(semaphore);
   }

@@ -223,6 +223,15 @@ TEST(Fifo, APusherWithoutRoomGoesOnWhenItHasEnded) {
   EXPECT_EQ(behind.load(), 0u);
 }
 
+TEST(Fifo, ClosingEndsAPusherWithoutRoom) {
+  Ring ring(2);
+  ASSERT_EQ(ring.push(longRequest(1), ring.handle().closed), 2u);
+  std::thread pusher([&] { EXPECT_EQ(ring.push(longRequest(2), ring.handle().closed), 0u); });
+  while (ring.head().load() < 4) std::this_thread::yield();
+  ring->close();
+  pusher.join();
+}
+
 TEST(Fifo, WhereThereIsRoomAnEndIsNotLookedAt) {
   Ring ring(2);
   const uint64_t ended = 1;
