@@ -355,7 +355,7 @@ struct PortChannelHandle {
   // `end` gets the position behind the request.
   PEERLANE_DEVICE PortOutcome push(const port::PortRequest& request, uint64_t* end) const {
     if (!port::isEncodable(request)) return refuse(port::Fault::kTooLarge, request.bytes);
-    const uint64_t behind = port::push(fifo, request, &semaphore.health->ended);
+    const uint64_t behind = port::push(fifo, request, fifo.closed);
     if (behind == 0) return PortOutcome::kEnded;
     if (end != nullptr) *end = behind;
     return PortOutcome::kOk;
@@ -461,6 +461,7 @@ struct PortChannelHandle {
     team.sync();
     uint32_t outcome = 0;
     if (team.rank() == 0) {
+      if (count == 0) verbs &= ~uint32_t{port::kSignalVerb};
       if ((verbs & port::kSignalVerb) != 0) (void)port::fetchAdd(&semaphore.state->sent, count);
       bool isServed = false;
       const bool wantsResident =

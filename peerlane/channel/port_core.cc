@@ -492,11 +492,12 @@ Status PortCore::status() const {
 
 // The service's end. What kernels still ask for afterwards nobody hears.
 void PortCore::close() {
-  proxy_->stop();
+  if (proxy_) proxy_->stop();  // open() may have failed
   std::vector<std::shared_ptr<SemaphoreSlot>> all;
   {
     const Lock lock = enter();
     if (std::exchange(isClosed_, true)) return;
+    if (fifo_) fifo_->close();
     for (const auto& semaphore : semaphores_)
       if (semaphore) all.push_back(semaphore);
   }

@@ -72,9 +72,10 @@ Proxy::Turn PortCore::turn() {
       endConnection(connection, health);
   }
   moved |= serveResident();
+  // However much there is to do: who waits for a peer that is gone must hear of it.
+  lookAtPeers();
   if (moved) return Proxy::Turn::kMoved;
   if (publish()) return Proxy::Turn::kMoved;
-  lookAtPeers();
   return pending || isResidentWanted_ ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
 }
 

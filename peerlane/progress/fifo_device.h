@@ -19,6 +19,7 @@ namespace peerlane::port {
 struct FifoHandle {
   WordPair* slots = nullptr;       // host memory; written by pushers, read by the popper
   const uint64_t* tail = nullptr;  // host memory: slots that were popped; written by the popper
+  const uint64_t* closed = nullptr;  // host memory: not 0: nobody pops any more
   uint64_t* head = nullptr;        // memory of the device: slots that were given out
   uint64_t* tailSeen = nullptr;    // memory of the device: the largest tail that a pusher has read
   uint64_t slotCount = 0;          // a power of two
