@@ -117,13 +117,14 @@ Result<PortNote> PortMeeting::hear(PeerCore& peer, uint32_t tag, PortNote::Kind 
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[tag];
   auto& wanted = kind == PortNote::Kind::kHello ? entry.hello : entry.ready;
+  // Also behind a kReady: the peer has given up, and who is told now can ask again.
+  if (entry.ended) return *entry.ended;
   if (wanted) {
     PortNote note = std::move(*wanted);
     wanted.reset();
     if (kind == PortNote::Kind::kHello) entry.peerSerial = note.serial;
     return note;
   }
-  if (entry.ended) return *entry.ended;
   if (!broken_.isOk()) return broken_;
   return peer.failure();
 }
