@@ -394,6 +394,21 @@ Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool
   return Status::ok();
 }
 
+// What was asked for and not begun must not be taken for the next semaphore's of this number.
+void PortCore::dropRequests(const SemaphoreSlot& semaphore) {
+  PlacedRequest placed;
+  while (fifo_->pop(placed.request)) {
+    placed.position = fifo_->position();
+    popped_.push_back(placed);
+  }
+  const auto isOf = [&](const PlacedRequest& each) {
+    return (each.request.verbs & port::kCustomVerb) == 0 &&
+           each.request.semaphore == semaphore.number;
+  };
+  for (auto* const requests : {&popped_, &hostRequests_, &semaphore.connection->backlog})
+    std::erase_if(*requests, isOf);
+}
+
 void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) {
   PortMeeting::of(*semaphore->connection->peer.core())->end(semaphore->tag);
   {
@@ -401,6 +416,7 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
     if (std::exchange(semaphore->isRemoved, true)) return;
     semaphores_[semaphore->number].reset();
     std::erase(dirty_, semaphore);
+    dropRequests(*semaphore);
     freeSemaphores_.push_back(semaphore->number);
   }
   if (semaphore->peerLines) semaphore->peerLines->gate.leave();

@@ -125,6 +125,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
                    std::chrono::steady_clock::time_point deadline);
   Result<std::byte*> reachRemote(const ImportedRegion& region) const;
   void forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore);
+  void dropRequests(const SemaphoreSlot& semaphore);
+  bool pop(PlacedRequest& placed);
 
   // --- The proxy's thread ---
   Proxy::Turn turn();
@@ -157,7 +159,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   bool isResidentWanted_ = false;
   port::ResidentState* residentState_ = nullptr;
   std::unique_ptr<PortQueue> wordsQueue_;  // writes words of the device; under mutex_
-  std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below
+  std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below but `entering_`
+  std::deque<PlacedRequest> popped_;       // of the FIFO, ahead of what is in it
 
   std::atomic<uint32_t> entering_{0};
   mutable std::mutex mutex_;

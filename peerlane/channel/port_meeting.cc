@@ -110,23 +110,27 @@ bool PortMeeting::has(uint32_t tag, PortNote::Kind kind) {
 Result<PortNote> PortMeeting::hear(PeerCore& peer, uint32_t tag, PortNote::Kind kind,
                                    std::chrono::steady_clock::time_point deadline) {
   const auto ready = [&] { return has(tag, kind) || peer.failureCode() != Code::kOk; };
-  const Status waited = peer.progress().waitAsleep(ready, deadline);
-  if (waited.code() == Code::kTimeout)
-    return Status(Code::kTimeout, "the peer has not added a semaphore of tag " +
-                                      std::to_string(tag) + " on its side in time");
-  PEERLANE_RETURN_IF_ERROR(waited);
-  const std::lock_guard lock(mutex_);
-  Entry& entry = entries_[tag];
-  auto& wanted = kind == PortNote::Kind::kHello ? entry.hello : entry.ready;
-  if (kind == PortNote::Kind::kHello ? wanted.has_value() : entry.isReady()) {
-    PortNote note = std::move(*wanted);
-    wanted.reset();
-    if (kind == PortNote::Kind::kHello) entry.peerSerial = note.serial;
-    return note;
+  for (;;) {
+    const Status waited = peer.progress().waitAsleep(ready, deadline);
+    if (waited.code() == Code::kTimeout)
+      return Status(Code::kTimeout, "the peer has not added a semaphore of tag " +
+                                        std::to_string(tag) + " on its side in time");
+    PEERLANE_RETURN_IF_ERROR(waited);
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[tag];
+    auto& wanted = kind == PortNote::Kind::kHello ? entry.hello : entry.ready;
+    // Also behind a kReady: the peer has given up, and who is told now can ask again.
+    if (entry.ended) return *entry.ended;
+    if (kind == PortNote::Kind::kHello ? wanted.has_value() : entry.isReady()) {
+      PortNote note = std::move(*wanted);
+      wanted.reset();
+      if (kind == PortNote::Kind::kHello) entry.peerSerial = note.serial;
+      return note;
+    }
+    if (!broken_.isOk()) return broken_;
+    if (peer.failureCode() != Code::kOk) return peer.failure();
+    // The peer has withdrawn it in between.
   }
-  if (entry.ended) return *entry.ended;
-  if (!broken_.isOk()) return broken_;
-  return peer.failure();
 }
 
 void PortMeeting::onEnded(uint32_t tag, std::function<void(Status)> call) {

@@ -51,8 +51,7 @@ Proxy::Turn PortCore::turn() {
     isFull = isFull || connection->backlog.size() >= kMostBacklog;
   for (uint32_t i = 0; i < kRequestsPerTurn && !isFull; ++i) {
     PlacedRequest placed;
-    if (!fifo_->pop(placed.request)) break;
-    placed.position = fifo_->position();
+    if (!pop(placed)) break;
     take(placed, lock);
     moved = true;
   }
@@ -77,6 +76,17 @@ Proxy::Turn PortCore::turn() {
   if (moved) return Proxy::Turn::kMoved;
   if (publish()) return Proxy::Turn::kMoved;
   return pending || isResidentWanted_ ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
+}
+
+bool PortCore::pop(PlacedRequest& placed) {
+  if (!popped_.empty()) {
+    placed = popped_.front();
+    popped_.pop_front();
+    return true;
+  }
+  if (!fifo_->pop(placed.request)) return false;
+  placed.position = fifo_->position();
+  return true;
 }
 
 void PortCore::take(const PlacedRequest& placed, Lock& lock) {

@@ -194,6 +194,15 @@ TEST_F(PortMeetingTest, WhoWaitsHearsWhyThePeerGaveUp) {
   EXPECT_NE(gaveUp.message().find("removed"), std::string_view::npos);
 }
 
+// Else one side would hold a semaphore that is over, and the other one wait for it.
+TEST_F(PortMeetingTest, WhoGaveUpIsNotMetAnyMore) {
+  ASSERT_OK(meeting_->begin(7).status());
+  say({hello(7, 5)});
+  EXPECT_OK(hear(7, Kind::kHello));
+  say({ready(7, 5), ended(7, 5, Code::kTimeout)});
+  EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kTimeout);
+}
+
 TEST_F(PortMeetingTest, AnEndIsToldOnceWheneverItComes) {
   for (const bool isEarly : {true, false}) {
     const uint32_t tag = isEarly ? 8 : 7;

@@ -13,7 +13,10 @@
 #include <iostream>
 #include <optional>
 #include <set>
+#include <thread>
+#include <vector>
 
+#include "peerlane/channel/port_channel.h"
 #include "tests/faults/footprint.h"
 #include "tests/faults/two_sides.h"
 
@@ -53,6 +56,7 @@ class FaultPeer {
 
   // The answer.
   std::string obey(const std::string& what) {
+    if (what.starts_with("port ")) return port(what.substr(5));
     if (what == "traffic") {
       traffic_.emplace(*context_, peer_, memory_->region(), theirs_);
       return "running";
@@ -89,6 +93,27 @@ class FaultPeer {
                       std::min<uint64_t>(memory_->size(), theirs_.bytes())};
     const auto posted = isPut ? put(peer_, {&block, 1}) : get(peer_, {&block, 1});
     return posted.isOk() ? posted->wait(kLong) : posted.status();
+  }
+  // A service with a channel of tag 7 between the two regions; "send": it puts and signals for
+  // ever, "wait": it waits, "nothing": it does nothing more, its proxy neither.
+  std::string port(const std::string& what) {
+    service_ = need(ProxyService::create(*context_), "service");
+    const MemoryId local = need(service_->addMemory(memory_->region()), "local memory");
+    const MemoryId remote = need(service_->addMemory(theirs_), "remote memory");
+    const PortConnection connection = need(service_->connect(peer_), "connection");
+    const PortSemaphore semaphore = need(service_->addSemaphore(connection, 7, kLong), "semaphore");
+    const PortChannel channel = need(service_->channel(semaphore, remote, local), "channel");
+    if (what == "nothing") return "paired";
+    if (const Status started = service_->start(); !started.isOk()) giveUp("start", started);
+    const uint64_t bytes = std::min<uint64_t>(memory_->size(), theirs_.bytes());
+    callers_.emplace_back([channel, bytes, sends = what == "send"] {
+      const port::ThisThread thread;
+      const PortChannelHandle handle = channel.deviceHandle();
+      while (sends ? handle.putWithSignalAndFlush(thread, 0, 0, bytes).outcome == PortOutcome::kOk
+                   : handle.wait(thread).outcome == PortOutcome::kOk) {
+      }
+    });
+    return "paired";
   }
   // Each put brings other bytes, so that one that is cut shows.
   std::string moveForEver(bool isPut) {
@@ -128,6 +153,8 @@ class FaultPeer {
   std::unique_ptr<SideMemory> memory_;
   RemoteRegion theirs_;
   std::optional<Traffic> traffic_;
+  std::unique_ptr<ProxyService> service_;
+  std::vector<std::thread> callers_;  // nobody joins: the process ends as it is
 };
 
 int run(int argc, char** argv) {
