@@ -29,6 +29,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/program/device_stream.h
   peerlane/program/port_request.h
   peerlane/program/preload.h
+  peerlane/program/resident_port_device.h
   peerlane/program/shared_word.h
   peerlane/program/team.h
   peerlane/progress/fifo_device.h

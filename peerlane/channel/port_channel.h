@@ -50,6 +50,13 @@ struct ProxyServiceOptions {
   // Its longest nap when idle: the first request is seen so late at most, unless wake() or wakeOn()
   // came before. 1 ms costs well below 1 % of a core.
   std::chrono::nanoseconds longestNap = std::chrono::milliseconds(1);
+  // Services of GPUs: thread blocks of the resident port, which copies what is too much for inline
+  // and too little for the copy engine with no host in between. It stays on the GPU while there is
+  // work, and 200 us longer; the call that finds it asleep goes by the copy engine and wakes it.
+  // 0: there is none. 8 fill a link.
+  uint32_t residentBlocks = 0;
+  // Up to so many bytes go by it, where the handle does not say which engine.
+  uint64_t residentBytes = 4 * 1024 * 1024;
   // Inline up to so many bytes for one thread, one warp, one block, where the handle does not say
   // which engine.
   uint64_t inlineBytes[port::kTeamKinds] = {256, 16 * 1024, 256 * 1024};

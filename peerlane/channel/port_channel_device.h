@@ -30,6 +30,7 @@
 #include <cstdint>
 
 #include "peerlane/core/device_code.h"
+#include "peerlane/program/resident_port_device.h"
 #include "peerlane/program/shared_word.h"
 #include "peerlane/program/team.h"
 #include "peerlane/progress/fifo_device.h"
@@ -40,6 +41,7 @@ enum class PortEngine : uint32_t {
   kAuto,    // by size: inline up to the limits of the handle
   kInline,  // the calling threads; refused where memory is not mapped
   kCe,      // the proxy: copy engine, or the agent of the link
+  kSm,      // the resident port where there is one and it is awake; else as kCe
 };
 
 // What a call came to. In tests and `if`: kOk is true.
@@ -73,6 +75,8 @@ struct alignas(64) SemaphoreState {
   uint64_t sent = 0;      // signals that were given; threads of the device, for signalTo()
   uint64_t pushed = 0;    // the position behind the last request of this semaphore
   uint64_t done = 0;      // position up to which its requests are done; written by a copy engine
+  uint64_t residentPushed = 0;  // the same two for the resident port
+  uint64_t residentDone = 0;
 };
 
 // One memory as threads of the device see it. No address: not mapped, or removed.
@@ -167,13 +171,13 @@ struct PortSemaphoreHandle {
     uint64_t begin = 0;
     for (uint32_t polls = 1;; ++polls) {
       if (value() >= total) return PortOutcome::kOk;
+      port::pauseBetween(polls);
       if (polls % port::kPollsPerHealthLook != 0) continue;
       if (loadHealth() != 0) return value() >= total ? PortOutcome::kOk : PortOutcome::kEnded;
       if (bound == port::kForever) continue;
       const uint64_t now = port::nanoseconds();
       if (begin == 0) begin = now;
       if (now - begin >= bound) return PortOutcome::kTimeout;
-      cpuRelax();
     }
   }
   // A place in the line of waiters is taken before: it costs nothing while the signal is under way.
@@ -183,11 +187,11 @@ struct PortSemaphoreHandle {
   // Who may give up takes no place: a later waiter's would be one too far.
   PEERLANE_DEVICE PortOutcome waitBounded(uint64_t count, uint64_t bound) const {
     const uint64_t begin = port::nanoseconds();
-    for (;;) {
+    for (uint32_t polls = 1;; ++polls) {
       const PortOutcome claimed = claim(count, loadHealth());
       if (claimed != PortOutcome::kTimeout) return claimed;
       if (port::nanoseconds() - begin >= bound) return PortOutcome::kTimeout;
-      cpuRelax();
+      port::pauseBetween(polls);
     }
   }
   // `ended`: read before the line, so that what came before the end still counts.
@@ -222,6 +226,9 @@ struct PortChannelHandle {
   PortEngine engine = PortEngine::kAuto;
   // Up to so many bytes go inline, by kind of team.
   uint64_t inlineBytes[port::kTeamKinds] = {};
+  // Beyond that, and up to so many, the resident port is asked.
+  port::ResidentHandle resident{};
+  uint64_t residentBytes = 0;
 
   // Bytes from `localOffset` to `remoteOffset` at the peer.
   template <class Team>
@@ -326,6 +333,11 @@ struct PortChannelHandle {
   PEERLANE_DEVICE bool hasRequestsUnderWay() const {
     return port::loadRelaxed(&semaphore.state->pushed) > port::loadAcquire(semaphore.done);
   }
+  // The same of the resident port.
+  PEERLANE_DEVICE bool isResidentBusy() const {
+    return resident.state != nullptr && port::loadRelaxed(&semaphore.state->residentPushed) >
+                                            port::loadAcquire(&semaphore.state->residentDone);
+  }
 
  private:
   PEERLANE_DEVICE port::MemoryEntry entry(PortPlace place) const {
@@ -343,7 +355,7 @@ struct PortChannelHandle {
   // `end` gets the position behind the request.
   PEERLANE_DEVICE PortOutcome push(const port::PortRequest& request, uint64_t* end) const {
     if (!port::isEncodable(request)) return refuse(port::Fault::kTooLarge, request.bytes);
-    const uint64_t behind = port::push(fifo, request, &semaphore.health->ended);
+    const uint64_t behind = port::push(fifo, request, fifo.closed);
     if (behind == 0) return PortOutcome::kEnded;
     if (end != nullptr) *end = behind;
     return PortOutcome::kOk;
@@ -359,15 +371,37 @@ struct PortChannelHandle {
     return PortOutcome::kOk;
   }
 
-  PEERLANE_DEVICE bool signalsInline() const {
-    return semaphore.outbound != nullptr && engine != PortEngine::kCe &&
-           (engine == PortEngine::kInline || !hasRequestsUnderWay());
+  // A signal comes behind all puts, by whomever: one of the two queues may be behind the other's
+  // back, so what the resident port has is waited for, which takes it microseconds.
+  PEERLANE_DEVICE void awaitResident() const {
+    for (uint32_t looks = 1; isResidentBusy() && semaphore.loadHealth() == 0; ++looks)
+      port::pauseBetween(looks);
   }
+  PEERLANE_DEVICE bool pushOwnResident(const port::ResidentRequest& request, uint64_t* end) const {
+    uint64_t behind = 0;
+    if (!port::pushResident(resident, request, behind)) return false;
+    port::raise(&semaphore.state->residentPushed, behind);
+    if (end != nullptr) *end = behind;
+    return true;
+  }
+
   PEERLANE_DEVICE PortOutcome sendSignal(uint64_t count) const {
-    if (signalsInline()) {
+    if (semaphore.outbound != nullptr && engine != PortEngine::kCe &&
+        (engine == PortEngine::kInline || !hasRequestsUnderWay())) {
+      if (engine != PortEngine::kInline && isResidentBusy()) {
+        const port::ResidentRequest request{nullptr,
+                                            nullptr,
+                                            0,
+                                            count,
+                                            &semaphore.outbound->words.first,
+                                            &semaphore.state->residentDone};
+        if (pushOwnResident(request, nullptr)) return PortOutcome::kOk;
+        awaitResident();
+      }
       port::addRelease(&semaphore.outbound->words.first, count);
       return PortOutcome::kOk;
     }
+    awaitResident();
     constexpr uint64_t kMost = (uint64_t{1} << port::kValueBits) - 1;
     for (; count > kMost; count -= kMost) {
       const PortOutcome part = pushOwn({port::kSignalVerb, number, 0, 0, 0, 0, 0, kMost}, nullptr);
@@ -376,25 +410,34 @@ struct PortChannelHandle {
     return pushOwn({port::kSignalVerb, number, 0, 0, 0, 0, 0, count}, nullptr);
   }
 
-  PEERLANE_DEVICE PortOutcome awaitDone(uint64_t position, uint64_t bound) const {
+  // Until `*done` is at least `position`.
+  PEERLANE_DEVICE PortOutcome awaitDone(const uint64_t* done, uint64_t position,
+                                        uint64_t bound) const {
     uint64_t begin = 0;
     for (uint32_t polls = 1;; ++polls) {
-      if (port::loadAcquire(semaphore.done) >= position) return PortOutcome::kOk;
+      if (port::loadAcquire(done) >= position) return PortOutcome::kOk;
+      port::pauseBetween(polls);
       if (polls % port::kPollsPerHealthLook != 0) continue;
       if (semaphore.loadHealth() != 0) return PortOutcome::kEnded;
       if (bound == port::kForever) continue;
       const uint64_t now = port::nanoseconds();
       if (begin == 0) begin = now;
       if (now - begin >= bound) return PortOutcome::kTimeout;
-      cpuRelax();
     }
   }
   PEERLANE_DEVICE PortOutcome flushAlone(uint64_t bound) const {
     port::fenceSystem();
-    if (engine == PortEngine::kInline || !hasRequestsUnderWay()) return PortOutcome::kOk;
+    if (engine == PortEngine::kInline) return PortOutcome::kOk;
+    if (isResidentBusy()) {
+      const PortOutcome drained =
+          awaitDone(&semaphore.state->residentDone,
+                    port::loadRelaxed(&semaphore.state->residentPushed), bound);
+      if (drained != PortOutcome::kOk) return drained;
+    }
+    if (!hasRequestsUnderWay()) return PortOutcome::kOk;
     uint64_t position = 0;
     const PortOutcome pushed = pushOwn({port::kFlushVerb, number, 0, 0, 0, 0, 0, 1}, &position);
-    return pushed == PortOutcome::kOk ? awaitDone(position, bound) : pushed;
+    return pushed == PortOutcome::kOk ? awaitDone(semaphore.done, position, bound) : pushed;
   }
 
   // Out of range, for calls that go inline; of the others the proxy says it.
@@ -413,28 +456,68 @@ struct PortChannelHandle {
     const bool isMapped = toEntry.address != nullptr && fromEntry.address != nullptr;
     const bool isSmall = bytes <= inlineBytes[static_cast<uint32_t>(Team::kKind)];
     if (engine == PortEngine::kInline || (engine == PortEngine::kAuto && isMapped && isSmall))
-      return moveInline(team, verbs, to, from, toEntry, fromEntry, bytes, count);
+      return moveInline(team, verbs, to, from, toEntry, fromEntry, bytes, count, bound);
     // Everybody's stores are done before one of the team asks for the bytes.
     team.sync();
     uint32_t outcome = 0;
     if (team.rank() == 0) {
+      if (count == 0) verbs &= ~uint32_t{port::kSignalVerb};
       if ((verbs & port::kSignalVerb) != 0) (void)port::fetchAdd(&semaphore.state->sent, count);
-      uint64_t position = 0;
-      PortOutcome moved = pushOwn({verbs, number, to.memory, from.memory, to.offset, from.offset,
-                                   bytes, count == 0 ? 1 : count},
-                                  &position);
-      if (moved == PortOutcome::kOk && (verbs & port::kFlushVerb) != 0)
-        moved = awaitDone(position, bound);
+      bool isServed = false;
+      const bool wantsResident =
+          resident.state != nullptr && isMapped && bytes < uint64_t{1} << port::kSizeBits &&
+          (engine == PortEngine::kSm || (engine == PortEngine::kAuto && bytes <= residentBytes));
+      PortOutcome moved = PortOutcome::kOk;
+      if (wantsResident)
+        moved = moveResident(verbs, to, from, toEntry, fromEntry, bytes, count, bound, isServed);
+      if (!isServed && moved == PortOutcome::kOk)
+        moved = moveByProxy(wantsResident ? verbs | port::kWakeVerb : verbs, to, from, bytes, count,
+                            bound);
       outcome = static_cast<uint32_t>(moved);
     }
     return {static_cast<PortOutcome>(team.agree(outcome))};
+  }
+
+  PEERLANE_DEVICE PortOutcome moveByProxy(uint32_t verbs, PortPlace to, PortPlace from,
+                                          uint64_t bytes, uint64_t count, uint64_t bound) const {
+    if ((verbs & (port::kSignalVerb | port::kFlushVerb)) != 0) awaitResident();
+    uint64_t position = 0;
+    const PortOutcome pushed = pushOwn({verbs, number, to.memory, from.memory, to.offset,
+                                        from.offset, bytes, count == 0 ? 1 : count},
+                                       &position);
+    if (pushed != PortOutcome::kOk || (verbs & port::kFlushVerb) == 0) return pushed;
+    return awaitDone(semaphore.done, position, bound);
+  }
+
+  // `isServed`: it took the request. Else it is shut, or a signal has to come behind what the proxy
+  // has under way.
+  PEERLANE_DEVICE PortOutcome moveResident(uint32_t verbs, PortPlace to, PortPlace from,
+                                           const port::MemoryEntry& toEntry,
+                                           const port::MemoryEntry& fromEntry, uint64_t bytes,
+                                           uint64_t count, uint64_t bound, bool& isServed) const {
+    const bool signals = (verbs & port::kSignalVerb) != 0;
+    if (signals && (semaphore.outbound == nullptr || hasRequestsUnderWay()))
+      return PortOutcome::kOk;
+    if (check(to, toEntry, bytes) != PortOutcome::kOk ||
+        check(from, fromEntry, bytes) != PortOutcome::kOk)
+      return PortOutcome::kInvalid;
+    const port::ResidentRequest request{toEntry.address + to.offset,
+                                        fromEntry.address + from.offset,
+                                        bytes,
+                                        count,
+                                        signals ? &semaphore.outbound->words.first : nullptr,
+                                        &semaphore.state->residentDone};
+    uint64_t position = 0;
+    isServed = pushOwnResident(request, &position);
+    if (!isServed || (verbs & port::kFlushVerb) == 0) return PortOutcome::kOk;
+    return awaitDone(&semaphore.state->residentDone, position, bound);
   }
 
   template <class Team>
   PEERLANE_DEVICE PortResult moveInline(const Team& team, uint32_t verbs, PortPlace to,
                                         PortPlace from, const port::MemoryEntry& toEntry,
                                         const port::MemoryEntry& fromEntry, uint64_t bytes,
-                                        uint64_t count) const {
+                                        uint64_t count, uint64_t bound) const {
     // All of the team finds the same, so nobody has to ask the others.
     if (toEntry.address == nullptr) return {refuse(port::Fault::kNotMapped, to.memory)};
     if (fromEntry.address == nullptr) return {refuse(port::Fault::kNotMapped, from.memory)};
@@ -446,7 +529,8 @@ struct PortChannelHandle {
       if ((verbs & port::kGetVerb) != 0) team.sync();
       return {};
     }
-    return signal(team, count);
+    const PortResult signalled = signal(team, count);
+    return signalled && (verbs & port::kFlushVerb) != 0 ? flush(team, bound) : signalled;
   }
 };
 

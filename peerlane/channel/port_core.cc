@@ -20,6 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr uint32_t kMostResidentBlocks = 64;
 constexpr uint32_t kMostIds = 1u << port::kIdBits;
 
 Status checkRoom(const char* what, uint32_t count) {
@@ -58,6 +59,7 @@ Status PortCore::open() {
     wordsQueue_ = std::make_unique<cpu::CpuQueue>(nullptr);
   }
   PEERLANE_RETURN_IF_ERROR(makeMemory());
+  PEERLANE_RETURN_IF_ERROR(makeResident());
   Proxy::Pace pace;
   pace.spin = options_.spin.value_or(context_.config().spin);
   pace.longestNap = options_.longestNap;
@@ -70,15 +72,16 @@ Status PortCore::makeMemory() {
   const uint64_t entries = uint64_t{options_.memories} * sizeof(port::MemoryEntry);
   const uint64_t entriesAt = Fifo::kDeviceBytes;
   const uint64_t statesAt = (entriesAt + entries + 63) / 64 * 64;
+  const uint64_t residentAt =
+      statesAt + uint64_t{options_.semaphores} * sizeof(port::SemaphoreState);
   const uint64_t healthsAt = (Fifo::hostBytes(options_.fifoSlots) + 63) / 64 * 64;
   const MemoryOptions local{.device = options_.device, .access = Access::kLocal};
   const MemoryOptions localHost{.access = Access::kLocal};
-  PEERLANE_ASSIGN(
-      devicePrivate_,
-      context_.allocate(statesAt + options_.semaphores * sizeof(port::SemaphoreState), local));
-  PEERLANE_ASSIGN(hostPrivate_,
-                  context_.allocate(healthsAt + options_.semaphores * sizeof(port::SemaphoreHealth),
-                                    localHost));
+  PEERLANE_ASSIGN(devicePrivate_,
+                  context_.allocate(residentAt + sizeof(port::ResidentState), local));
+  PEERLANE_ASSIGN(hostPrivate_, context_.allocate(healthsAt + (options_.semaphores + 1) *
+                                                                  sizeof(port::SemaphoreHealth),
+                                                  localHost));
   PEERLANE_ASSIGN(hostLines_, context_.allocate(lines));
   if (executor_) {
     PEERLANE_ASSIGN(deviceLines_, context_.allocate(lines, {.device = options_.device}));
@@ -92,10 +95,24 @@ Status PortCore::makeMemory() {
   entries_ = reinterpret_cast<port::MemoryEntry*>(devicePrivate_.data() + entriesAt);
   states_ = reinterpret_cast<port::SemaphoreState*>(devicePrivate_.data() + statesAt);
   healths_ = reinterpret_cast<port::SemaphoreHealth*>(hostPrivate_.data() + healthsAt);
+  residentState_ = reinterpret_cast<port::ResidentState*>(devicePrivate_.data() + residentAt);
+  residentLeft_ = &healths_[options_.semaphores].done;
   memories_.resize(options_.memories);
   semaphores_.resize(options_.semaphores);
   for (uint32_t id = options_.memories; id-- > 0;) freeMemories_.push_back(id);
   for (uint32_t id = options_.semaphores; id-- > 0;) freeSemaphores_.push_back(id);
+  return Status::ok();
+}
+
+Status PortCore::makeResident() {
+  const uint32_t blocks = options_.residentBlocks;
+  if (blocks == 0) return Status::ok();
+  if (!executor_ || blocks > kMostResidentBlocks)
+    return Status(Code::kInvalidArgument,
+                  "a resident port of " + std::to_string(blocks) + " thread blocks on " +
+                      options_.device.toString() + "; GPUs take 1 to " +
+                      std::to_string(kMostResidentBlocks) + ", the host none");
+  PEERLANE_ASSIGN(resident_, executor_->makeResidentPort(residentState_, residentLeft_, blocks));
   return Status::ok();
 }
 
@@ -432,6 +449,10 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
   if (far->access == Access::kRemoteReadWrite) handle.remoteEntry.address = far->address;
   handle.remoteEntry.bytes = far->bytes;
   handle.localEntry = {near->address, near->bytes};
+  if (resident_) {
+    handle.resident.state = residentState_;
+    handle.residentBytes = options_.residentBytes;
+  }
   std::copy(std::begin(options_.inlineBytes), std::end(options_.inlineBytes), handle.inlineBytes);
   return handle;
 }
@@ -471,11 +492,12 @@ Status PortCore::status() const {
 
 // The service's end. What kernels still ask for afterwards nobody hears.
 void PortCore::close() {
-  proxy_->stop();
+  if (proxy_) proxy_->stop();  // open() may have failed
   std::vector<std::shared_ptr<SemaphoreSlot>> all;
   {
     const Lock lock = enter();
     if (std::exchange(isClosed_, true)) return;
+    if (fifo_) fifo_->close();
     for (const auto& semaphore : semaphores_)
       if (semaphore) all.push_back(semaphore);
   }
@@ -483,6 +505,9 @@ void PortCore::close() {
   for (MemoryId id = 0; id < memories_.size(); ++id)
     if (memories_[id]) (void)removeMemory(id, kSettleTime);
   const Lock lock = enter();
+  const auto deadline = Progress::deadlineIn(kSettleTime);
+  while (resident_ && !resident_->hasLeft() && Clock::now() < deadline) cpuRelax();
+  resident_.reset();
   for (const auto& connection : connections_) {
     (void)settle(*connection->queue, kSettleTime);
     if (connection->mailbox != nullptr) connection->peer.core()->returnMailbox(connection->mailbox);

@@ -116,6 +116,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   using Lock = std::unique_lock<std::mutex>;
   Lock enter();  // between two turns
   Status makeMemory();
+  Status makeResident();
   Status writeWords(std::byte* words, uint64_t first, uint64_t second);
   Status settle(PortQueue& queue, Duration timeout);
   Result<MemoryId> addMemory(PortMemory memory);
@@ -134,6 +135,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Result<const PortMemory*> memoryFor(const SemaphoreSlot& semaphore, uint32_t id, uint64_t offset,
                                       uint64_t bytes, std::optional<Access> remoteNeeds) const;
   bool publish();
+  bool serveResident();
   void lookAtPeers();
 
   void end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer);
@@ -150,6 +152,10 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   port::MemoryEntry* entries_ = nullptr;
   port::SemaphoreState* states_ = nullptr;
   port::SemaphoreHealth* healths_ = nullptr;
+  uint64_t* residentLeft_ = nullptr;
+  std::unique_ptr<ResidentPort> resident_;  // under mutex_, as the next two; null: none
+  bool isResidentWanted_ = false;
+  port::ResidentState* residentState_ = nullptr;
   std::unique_ptr<PortQueue> wordsQueue_;  // writes words of the device; under mutex_
   std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below
 

@@ -90,6 +90,7 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
 void PortMeeting::takeEnded(Entry& entry, const PortNote& note, std::function<void(Status)>& call) {
   if (entry.hello && entry.hello->serial == note.serial) {
     entry.hello.reset();
+    entry.ready.reset();
     if (!entry.isActive) entries_.erase(note.tag);
   } else if (entry.isActive && entry.peerSerial == note.serial) {
     entry.ended = endedStatus(note);

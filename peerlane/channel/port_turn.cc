@@ -71,10 +71,12 @@ Proxy::Turn PortCore::turn() {
     if (const Status health = connection.queue->health(); !health.isOk())
       endConnection(connection, health);
   }
+  moved |= serveResident();
+  // However much there is to do: who waits for a peer that is gone must hear of it.
+  lookAtPeers();
   if (moved) return Proxy::Turn::kMoved;
   if (publish()) return Proxy::Turn::kMoved;
-  lookAtPeers();
-  return pending ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
+  return pending || isResidentWanted_ ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
 }
 
 void PortCore::take(const PlacedRequest& placed, Lock& lock) {
@@ -94,6 +96,7 @@ void PortCore::take(const PlacedRequest& placed, Lock& lock) {
       fail(handled.withContext("request of kind " + std::to_string(request.semaphore)));
     return;
   }
+  if ((request.verbs & port::kWakeVerb) != 0) isResidentWanted_ = true;
   const auto semaphore =
       request.semaphore < semaphores_.size() ? semaphores_[request.semaphore] : nullptr;
   if (!semaphore)
@@ -217,6 +220,14 @@ bool PortCore::publish() {
     moved = true;
   }
   return moved;
+}
+
+// A wish that came while a launch was about to leave is kept for the next one.
+bool PortCore::serveResident() {
+  if (!isResidentWanted_ || !resident_ || !resident_->hasLeft()) return false;
+  isResidentWanted_ = false;
+  if (const Status launched = resident_->launch(); !launched.isOk()) fail(launched);
+  return true;
 }
 
 void PortCore::lookAtPeers() {

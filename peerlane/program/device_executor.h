@@ -29,6 +29,7 @@
 #include "peerlane/program/device_stream.h"
 #include "peerlane/program/port_queue.h"
 #include "peerlane/program/program.h"
+#include "peerlane/program/resident_port_device.h"
 
 namespace peerlane {
 
@@ -88,6 +89,16 @@ class DeviceProgram {
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
+};
+
+// The host's end of a resident port. External synchronization required.
+class ResidentPort {
+ public:
+  virtual ~ResidentPort() = default;
+  // No launch is there, or to come.
+  virtual bool hasLeft() const = 0;
+  // Requires: hasLeft(). Errors: kSystem.
+  virtual Status launch() = 0;
 };
 
 class DeviceExecutor {
@@ -206,6 +217,11 @@ class DeviceExecutor {
 
   // Copies and stores by the copy engine, in a queue of their own. Errors: kSystem, kOutOfMemory.
   virtual Result<std::unique_ptr<PortQueue>> makeQueue() = 0;
+  // A kernel of `blocks` thread blocks that serves `state`, memory of this device, zeroed; `left`:
+  // a word of the host that the device reaches, 0. Both outlive it, and its last launch.
+  virtual Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state,
+                                                                 uint64_t* left,
+                                                                 uint32_t blocks) = 0;
   // Calls `function` on a thread of the driver's when the stream gets there; part of the graph
   // where it is being captured. It must not call CUDA, nor wait. Errors: kInvalidArgument (a stream
   // of another GPU), kSystem.

@@ -26,6 +26,7 @@ enum PortVerb : uint32_t {
   kSignalVerb = 4,   // then add `value` to the peer's semaphore
   kFlushVerb = 8,    // then say at once that all of this semaphore's requests are done
   kCustomVerb = 16,  // a request of the user's: `semaphore` is its kind, the rest are operands
+  kWakeVerb = 32,    // and the resident port is wanted, which was shut (resident_port_device.h)
 };
 
 struct PortRequest {

@@ -13,6 +13,7 @@
 #if !defined(__CUDA_ARCH__)
 #include <atomic>
 #include <chrono>
+#include <thread>
 #endif
 
 namespace peerlane::port {
@@ -72,6 +73,10 @@ PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
 PEERLANE_DEVICE inline void raise(uint64_t* word, uint64_t atLeast) {
   asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" : : "l"(word), "l"(atLeast) : "memory");
 }
+// System: who reads it with acquire sees what was before.
+PEERLANE_DEVICE inline void raiseRelease(uint64_t* word, uint64_t atLeast) {
+  asm volatile("red.release.sys.global.max.u64 [%0], %1;" : : "l"(word), "l"(atLeast) : "memory");
+}
 PEERLANE_DEVICE inline uint64_t fetchRaise(uint64_t* word, uint64_t atLeast) {
   return atomicMax(reinterpret_cast<unsigned long long*>(word), atLeast);
 }
@@ -88,7 +93,18 @@ PEERLANE_DEVICE inline uint64_t nanoseconds() {
   return now;
 }
 
+// Between two looks at a word that others store; `looks` counts them.
+PEERLANE_DEVICE inline void pauseBetween(uint32_t /*looks*/) {}
+
 #else
+
+PEERLANE_DEVICE inline void pauseBetween(uint32_t looks) {
+  // Who stores it may need this core.
+  if (looks % 64 == 0)
+    std::this_thread::yield();
+  else
+    cpuRelax();
+}
 
 PEERLANE_DEVICE inline uint64_t loadRelaxed(const uint64_t* word) {
   return std::atomic_ref<const uint64_t>(*word).load(std::memory_order_relaxed);
@@ -112,18 +128,22 @@ PEERLANE_DEVICE inline void storePairRelaxed(WordPair* pair, WordPair value) {
 PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
   std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_release);
 }
+// Stronger than the device's, which has fences around them where that matters.
 PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
-  return std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_relaxed);
+  return std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_acq_rel);
 }
 PEERLANE_DEVICE inline uint64_t fetchRaise(uint64_t* word, uint64_t atLeast) {
   std::atomic_ref<uint64_t> raised(*word);
   uint64_t seen = raised.load(std::memory_order_relaxed);
   while (seen < atLeast &&
-         !raised.compare_exchange_weak(seen, atLeast, std::memory_order_relaxed)) {
+         !raised.compare_exchange_weak(seen, atLeast, std::memory_order_acq_rel)) {
   }
   return seen;
 }
 PEERLANE_DEVICE inline void raise(uint64_t* word, uint64_t atLeast) {
+  (void)fetchRaise(word, atLeast);
+}
+PEERLANE_DEVICE inline void raiseRelease(uint64_t* word, uint64_t atLeast) {
   (void)fetchRaise(word, atLeast);
 }
 PEERLANE_DEVICE inline bool exchangeIf(uint64_t* word, uint64_t from, uint64_t to) {

@@ -78,6 +78,16 @@ struct ThisBlock {
   __device__ static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     device::blockCopy(from, to, bytes);
   }
+  // The share of block `index` of `count`.
+  __device__ static void copyShare(std::byte* to, const std::byte* from, uint64_t bytes,
+                                   uint32_t index, uint32_t count) {
+    const uint64_t tiles = copyTiles(bytes);
+    const uint32_t warps = blockDim.x / device::kWarpLanes;
+    // Neighbouring tiles go to different blocks, so that few tiles keep all blocks busy.
+    for (uint64_t tile = uint64_t{threadIdx.x / device::kWarpLanes} * count + index; tile < tiles;
+         tile += uint64_t{warps} * count)
+      device::warpCopyTile(from, to, bytes, tile, tiles);
+  }
 };
 
 #else
@@ -90,6 +100,12 @@ struct ThisThread {
   static uint32_t agree(uint32_t value) { return value; }
   static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     std::memcpy(to, from, bytes);
+  }
+  static void copyShare(std::byte* to, const std::byte* from, uint64_t bytes, uint32_t index,
+                        uint32_t count) {
+    const uint64_t share = (bytes + count - 1) / count;
+    const uint64_t begin = std::min<uint64_t>(uint64_t{index} * share, bytes);
+    std::memcpy(to + begin, from + begin, std::min(share, bytes - begin));
   }
 };
 
@@ -116,9 +132,7 @@ class Crew {
     return agreed;
   }
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) const {
-    const uint64_t share = (bytes + size() - 1) / size();
-    const uint64_t begin = std::min<uint64_t>(uint64_t{rank_} * share, bytes);
-    std::memcpy(to + begin, from + begin, std::min(share, bytes - begin));
+    ThisThread::copyShare(to, from, bytes, rank_, size());
   }
 
  private:

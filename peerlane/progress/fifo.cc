@@ -20,6 +20,7 @@ Fifo::Fifo(uint32_t slots, std::byte* host, std::byte* device)
     : tail_(reinterpret_cast<uint64_t*>(host)) {
   handle_.slots = reinterpret_cast<port::WordPair*>(host + kCacheLineBytes);
   handle_.tail = tail_;
+  handle_.closed = tail_ + 1;
   handle_.head = reinterpret_cast<uint64_t*>(device);
   handle_.tailSeen = reinterpret_cast<uint64_t*>(device + kCacheLineBytes);
   handle_.slotCount = slots;
@@ -44,6 +45,10 @@ bool Fifo::pop(port::PortRequest& request) {
   // Release: the slots were read before they are given back. Partner: awaitRoom().
   std::atomic_ref<uint64_t>(*tail_).store(next_, std::memory_order_release);
   return true;
+}
+
+void Fifo::close() {
+  std::atomic_ref<uint64_t>(tail_[1]).store(1, std::memory_order_release);
 }
 
 }  // namespace peerlane

@@ -33,10 +33,13 @@ class Fifo {
   // The next request, if one is there. `position()` is then the position behind it.
   bool pop(port::PortRequest& request);
   uint64_t position() const { return next_; }
+  // Nobody pops any more: pushers without room go on. A slot that one of them leaves would hold up
+  // all others, so this is the end of the whole FIFO.
+  void close();
 
  private:
   port::FifoHandle handle_;
-  uint64_t* tail_ = nullptr;
+  uint64_t* tail_ = nullptr;  // `closed` is behind it
   uint64_t next_ = 0;
 };
 

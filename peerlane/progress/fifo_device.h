@@ -19,6 +19,7 @@ namespace peerlane::port {
 struct FifoHandle {
   WordPair* slots = nullptr;       // host memory; written by pushers, read by the popper
   const uint64_t* tail = nullptr;  // host memory: slots that were popped; written by the popper
+  const uint64_t* closed = nullptr;  // host memory: not 0: nobody pops any more
   uint64_t* head = nullptr;        // memory of the device: slots that were given out
   uint64_t* tailSeen = nullptr;    // memory of the device: the largest tail that a pusher has read
   uint64_t slotCount = 0;          // a power of two
@@ -32,12 +33,12 @@ PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift)
 // Waits for room up to `end`. False: `ended` became other than 0.
 PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end, const uint64_t* ended) {
   if (end <= loadRelaxed(fifo.tailSeen) + fifo.slotCount) return true;
-  for (;;) {
+  for (uint32_t looks = 1;; ++looks) {
     const uint64_t tail = loadAcquire(fifo.tail);
     raise(fifo.tailSeen, tail);
     if (end <= tail + fifo.slotCount) return true;
     if (loadRelaxed(ended) != 0) return false;
-    cpuRelax();
+    pauseBetween(looks);
   }
 }
 

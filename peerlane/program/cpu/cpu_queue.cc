@@ -31,18 +31,22 @@ PortQueue::Advance CpuQueue::advance() {
       failure_ = Status(mailbox_->code(), "the link to the peer did not carry out a request");
   }
   if (!failure_.isOk()) ops_.clear();
-  while (!ops_.empty() && step(ops_.front(), moved)) ops_.pop_front();
+  uint64_t budget = kSliceBytes;
+  while (!ops_.empty() && budget != 0 && step(ops_.front(), moved, budget)) ops_.pop_front();
   if (moved) return Advance::kMoved;
   return isIdle() ? Advance::kIdle : Advance::kPending;
 }
 
 // True when the op has been carried out, or is in the mailbox, where the order is kept.
-bool CpuQueue::step(Op& op, bool& moved) {
+bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
   const bool byAgent = op.to.address == nullptr || (!op.isStore && op.from.address == nullptr);
   if (byAgent) {
-    if (!post(op)) return false;
+    const uint64_t slice = op.isStore ? 0 : std::min(budget, op.bytes - op.done);
+    if (!post(op, slice)) return false;
     moved = true;
-    return true;
+    op.done += slice;
+    budget -= slice;
+    return op.isStore || op.done == op.bytes;
   }
   // Loads and stores must not overtake what an agent still has to do.
   if (!mailboxIsIdle()) return false;
@@ -51,13 +55,15 @@ bool CpuQueue::step(Op& op, bool& moved) {
     storeWord(op.to.address, Width::k64, op.bytes, std::memory_order_release);
     return true;
   }
-  const uint64_t slice = std::min(kSliceBytes, op.bytes - op.done);
+  const uint64_t slice = std::min(budget, op.bytes - op.done);
   std::memcpy(op.to.address + op.done, op.from.address + op.done, slice);
   op.done += slice;
+  budget -= slice;
   return op.done == op.bytes;  // else others are served before the next slice
 }
 
-bool CpuQueue::post(const Op& op) {
+// `slice`: of a copy, how much of what is left.
+bool CpuQueue::post(const Op& op, uint64_t slice) {
   MailboxEntry* entry = mailbox_->claim();
   if (entry == nullptr) return false;
   if (op.isStore) {
@@ -71,10 +77,10 @@ bool CpuQueue::post(const Op& op) {
     const bool isPut = op.to.address == nullptr;
     const PortAddress& far = isPut ? op.to : op.from;
     Piece& piece = pieces_[posted_ % pieces_.size()];
-    piece = {.local = isPut ? op.from.address : op.to.address,
+    piece = {.local = (isPut ? op.from.address : op.to.address) + op.done,
              .remote = far.remote,
-             .remoteOffset = far.offset,
-             .bytes = op.bytes};
+             .remoteOffset = far.offset + op.done,
+             .bytes = slice};
     entry->verb = isPut ? Verb::kPut : Verb::kGet;
     entry->pieceCount = 1;
     entry->pieces = &piece;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CpuQueue: the port queue of host memory. Where both places have addresses the calling thread
-// copies, a slice at a time, so that no long copy holds up other queues; what is beyond a link that
-// cannot map goes through a mailbox, entries of which take effect in order. External
-// synchronization required.
+// copies, a slice in one advance(), so that neither a long copy nor many hold up other queues; what
+// is beyond a link that cannot map goes through a mailbox, entries of which take effect in order.
+// External synchronization required.
 #pragma once
 
 #include <array>
@@ -38,8 +38,8 @@ class CpuQueue final : public PortQueue {
     uint64_t done = 0;
   };
   bool mailboxIsIdle() const { return mailbox_ == nullptr || mailbox_->idle(); }
-  bool step(Op& op, bool& moved);
-  bool post(const Op& op);
+  bool step(Op& op, bool& moved, uint64_t& budget);
+  bool post(const Op& op, uint64_t slice);
 
   Mailbox* mailbox_;
   std::deque<Op> ops_;

@@ -14,6 +14,7 @@
 #include "peerlane/program/kernel/list_kernel.h"
 #include "peerlane/program/kernel/numbered_kernel.h"
 #include "peerlane/program/kernel/put_kernel.h"
+#include "peerlane/program/kernel/resident_kernel.h"
 #include "peerlane/program/kernel/step_kernel.h"
 #include "peerlane/program/kernel/turn_kernel.h"
 #include "peerlane/program/kernel/word_kernel.h"
@@ -23,6 +24,7 @@
 #include "peerlane/program/stream/errands.h"
 #include "peerlane/program/stream/lane_areas.h"
 #include "peerlane/program/stream/lent_words.h"
+#include "peerlane/program/stream/resident_port.h"
 #include "peerlane/program/stream/stream_capture.h"
 #include "peerlane/program/stream/stream_lanes.h"
 #include "peerlane/program/stream/stream_program.h"
@@ -121,6 +123,8 @@ class StreamExecutor final : public DeviceExecutor {
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
   Result<std::unique_ptr<PortQueue>> makeQueue() override;
+  Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state, uint64_t* left,
+                                                         uint32_t blocks) override;
   Status callHost(DeviceStream stream, void (*function)(void*), void* argument) override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
   Status open(const MemoryDescription& memory, const std::byte* base) override;
@@ -177,6 +181,7 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadGetKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadListKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadResidentKernel());
   PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
   constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
@@ -519,6 +524,13 @@ Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_
 Result<std::unique_ptr<PortQueue>> StreamExecutor::makeQueue() {
   const RelaxedCapture relaxed;
   return makeStreamQueue(gpu_);
+}
+
+Result<std::unique_ptr<ResidentPort>> StreamExecutor::makeResidentPort(port::ResidentState* state,
+                                                                       uint64_t* left,
+                                                                       uint32_t blocks) {
+  const RelaxedCapture relaxed;
+  return stream::makeResidentPort(gpu_, state, left, blocks);
 }
 
 Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), void* argument) {

@@ -25,6 +25,7 @@ enum KernelKind {
   kPutKernels,
   kGetKernels,
   kListKernels,
+  kResidentKernels,
   kKernelKinds
 };
 inline std::atomic<bool> loaded[kKernelKinds][softgpu::kMostDevices];

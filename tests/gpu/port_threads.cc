@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels of the port tests on GPUs in software: a thread for each of a block's, few of them.
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "tests/fake/software_gpu/software_stream.h"
+#include "tests/gpu/port_bodies.h"
+#include "tests/gpu/port_kernels.h"
+
+namespace peerlane::gputest {
+namespace {
+
+void playBlock(PortBody body, PortForm form, uint32_t index, uint32_t blocks, const PortJob& job,
+               uint32_t rank, port::Crew::Shared& shared) {
+  const port::Crew block(rank, shared);
+  if (form == PortForm::kThread)
+    PortPlayer<port::ThisThread, port::Crew>({}, rank == 0, block, index, blocks, job).play(body);
+  else
+    PortPlayer<port::Crew, port::Crew>(block, true, block, index, blocks, job).play(body);
+}
+
+}  // namespace
+
+uint32_t portThreads(PortForm form) {
+  return form == PortForm::kBlock ? 3 : 2;
+}
+
+void loadPortKernels(PortForm /*form*/) {}
+
+void launchPort(PortBody body, PortForm form, uint32_t blocks, const PortJob& job,
+                cudaStream_t stream) {
+  const cudaError_t launched = softgpu::launchKernel(stream, [=](int /*device*/) {
+    std::deque<port::Crew::Shared> shared;
+    std::vector<std::thread> threads;
+    for (uint32_t block = 0; block < blocks; ++block) {
+      shared.emplace_back(portThreads(form));
+      for (uint32_t rank = 0; rank < portThreads(form); ++rank)
+        threads.emplace_back([=, &job, &crew = shared.back()] {
+          playBlock(body, form, block, blocks, job, rank, crew);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  if (launched == cudaSuccess) return;
+  std::fprintf(stderr, "launching threads of the tests: %s\n", cudaGetErrorString(launched));
+  std::_Exit(2);
+}
+
+}  // namespace peerlane::gputest

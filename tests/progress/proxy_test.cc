@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The thread that serves ports: when it looks, when it sleeps, and how it ends.
+#include "peerlane/progress/proxy.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "tests/core/expect_ok.h"
+
+namespace peerlane {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Turn = Proxy::Turn;
+
+// A proxy whose turns are counted and say what the test wants.
+struct Counted {
+  explicit Counted(const Proxy::Pace& pace) {
+    proxy = MUST(Proxy::create(
+        [this] {
+          cpu.store(cpuOfThread(), std::memory_order_relaxed);
+          const Turn turn = say.load();
+          turns.fetch_add(1);
+          return turn;
+        },
+        pace));
+  }
+  static int64_t cpuOfThread() {
+    timespec used{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * 1'000'000'000 + used.tv_nsec;
+  }
+  template <typename Condition>
+  static bool soon(const Condition& condition) {
+    const auto deadline = Clock::now() + 20s;
+    while (!condition())
+      if (Clock::now() > deadline)
+        return false;
+      else
+        std::this_thread::yield();
+    return true;
+  }
+  bool takesTurns(uint64_t count) {
+    const uint64_t until = turns.load() + count;
+    return soon([&] { return turns.load() >= until; });
+  }
+
+  std::atomic<Turn> say{Turn::kIdle};
+  std::atomic<uint64_t> turns{0};
+  std::atomic<int64_t> cpu{0};
+  std::unique_ptr<Proxy> proxy;  // ends before what it turns
+};
+
+TEST(Proxy, RefusesNapsThatAreNone) {
+  for (const Proxy::Duration nap :
+       {Proxy::Duration(0), Proxy::Duration(-1ms), Proxy::Duration(101ms), Proxy::Duration::max(),
+        Proxy::Duration::min()}) {
+    const auto refused = Proxy::create([] { return Turn::kIdle; }, {.longestNap = nap});
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument) << nap.count();
+    EXPECT_NE(refused.status().message().find("longest nap is " + std::to_string(nap.count())),
+              std::string_view::npos)
+        << refused.status().toString();
+  }
+  EXPECT_OK(Proxy::create([] { return Turn::kIdle; }, {.longestNap = 100ms}).status());
+  EXPECT_OK(Proxy::create([] { return Turn::kIdle; }, {.longestNap = 1ns}).status());
+}
+
+TEST(Proxy, TakesNoTurnBeforeItStarts) {
+  Counted counted({});
+  EXPECT_FALSE(counted.proxy->isRunning());
+  counted.proxy->wake();
+  EXPECT_EQ(counted.turns.load(), 0u);
+  ASSERT_OK(counted.proxy->start());
+  EXPECT_TRUE(counted.proxy->isRunning());
+  EXPECT_TRUE(counted.takesTurns(1));
+}
+
+TEST(Proxy, KnowsItsOwnThread) {
+  std::atomic<int> inside{-1};
+  std::unique_ptr<Proxy> proxy;
+  proxy = MUST(Proxy::create(
+      [&] {
+        inside.store(proxy->onThread() ? 1 : 0);
+        return Turn::kIdle;
+      },
+      {}));
+  ASSERT_OK(proxy->start());
+  EXPECT_TRUE(Counted::soon([&] { return inside.load() >= 0; }));
+  EXPECT_EQ(inside.load(), 1);
+  EXPECT_FALSE(proxy->onThread());
+  proxy->stop();
+}
+
+// While there is work, and as long after it as it was told, it looks without a pause.
+TEST(Proxy, DoesNotSleepWhileThereIsWorkAndAWhileAfter) {
+  Counted counted({.spin = 10s, .longestNap = 100ms});
+  counted.say.store(Turn::kMoved);
+  ASSERT_OK(counted.proxy->start());
+  ASSERT_TRUE(counted.takesTurns(1000));
+  counted.say.store(Turn::kIdle);
+  ASSERT_TRUE(counted.takesTurns(1000));
+  EXPECT_EQ(counted.proxy->naps(), 0u);
+}
+
+TEST(Proxy, SleepsOnceTheWorkIsOver) {
+  Counted counted({.spin = 0ns, .longestNap = 1ms});
+  counted.say.store(Turn::kMoved);
+  ASSERT_OK(counted.proxy->start());
+  ASSERT_TRUE(counted.takesTurns(1000));
+  EXPECT_EQ(counted.proxy->naps(), 0u);
+  counted.say.store(Turn::kIdle);
+  EXPECT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; }));
+}
+
+// Naps double from 50 us on: in 400 ms there are far fewer than of the shortest length (8000), and
+// about as many as the longest allow. Where something is under way they stay short.
+TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
+  Counted idle({.spin = 0ns, .longestNap = 20ms});
+  ASSERT_OK(idle.proxy->start());
+  const auto begin = Clock::now();
+  ASSERT_TRUE(idle.takesTurns(20));
+  // 50 us .. 12.8 ms make nine naps of 26 ms in all; ten more are of 20 ms.
+  EXPECT_GT(Clock::now() - begin, 150ms) << "the naps did not grow";
+  idle.proxy->stop();
+
+  Counted pending({.spin = 0ns, .longestNap = 100ms});
+  pending.say.store(Turn::kPending);
+  ASSERT_OK(pending.proxy->start());
+  const auto since = Clock::now();
+  ASSERT_TRUE(pending.takesTurns(100));
+  EXPECT_LT(Clock::now() - since, 5s) << "100 naps of 100 ms would take ten";
+}
+
+// A nap of 100 ms is cut short, not waited for.
+TEST(Proxy, WakeEndsANap) {
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 0ns});
+  ASSERT_OK(counted.proxy->start());
+  // 50 us doubles to the limit after eleven naps.
+  ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 13; }));
+  std::vector<Clock::duration> delays;
+  for (int i = 0; i < 9; ++i) {
+    const uint64_t naps = counted.proxy->naps();
+    const uint64_t turns = counted.turns.load();
+    const auto begin = Clock::now();
+    counted.proxy->wake();
+    ASSERT_TRUE(Counted::soon([&] { return counted.turns.load() > turns; }));
+    delays.push_back(Clock::now() - begin);
+    // It is asleep again, deeply: after a wake naps grow anew.
+    ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= naps + 12; }));
+  }
+  std::nth_element(delays.begin(), delays.begin() + 4, delays.end());
+  EXPECT_LT(delays[4], 30ms) << "the median of nine";
+}
+
+TEST(Proxy, LooksWithoutAPauseForAWhileAfterWake) {
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 10s});
+  ASSERT_OK(counted.proxy->start());
+  ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; }));
+  counted.proxy->wake();
+  uint64_t turns = counted.turns.load();
+  ASSERT_TRUE(Counted::soon([&] { return counted.turns.load() >= turns + 100; }));
+  const uint64_t naps = counted.proxy->naps();
+  ASSERT_TRUE(counted.takesTurns(2000));
+  EXPECT_EQ(counted.proxy->naps(), naps);
+}
+
+TEST(Proxy, StartsAgainAfterStop) {
+  Counted counted({});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK(counted.proxy->start());
+    ASSERT_OK(counted.proxy->start());  // it is idempotent
+    ASSERT_TRUE(counted.takesTurns(2));
+    counted.proxy->stop();
+    EXPECT_FALSE(counted.proxy->isRunning());
+    const uint64_t turns = counted.turns.load();
+    counted.proxy->wake();
+    std::this_thread::yield();
+    EXPECT_EQ(counted.turns.load(), turns);
+    counted.proxy->stop();
+  }
+}
+
+// A stop does not wait for the end of a nap.
+TEST(Proxy, StopEndsANap) {
+  Counted counted({.spin = 0ns, .longestNap = 100ms});
+  Clock::duration shortest = Clock::duration::max();
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t naps = counted.proxy->naps();
+    ASSERT_OK(counted.proxy->start());
+    ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= naps + 13; }));
+    const auto begin = Clock::now();
+    counted.proxy->stop();
+    shortest = std::min(shortest, Clock::now() - begin);
+  }
+  EXPECT_LT(shortest, 40ms);
+}
+
+TEST(Proxy, SeveralThreadsStopAndStart) {
+  Counted counted({});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&counted, t] {
+      for (int i = 0; i < 50; ++i) {
+        if ((t + i) % 2 == 0)
+          counted.proxy->stop();
+        else
+          EXPECT_OK(counted.proxy->start());
+        counted.proxy->wake();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  counted.proxy->stop();
+  EXPECT_FALSE(counted.proxy->isRunning());
+  ASSERT_OK(counted.proxy->start());
+  EXPECT_TRUE(counted.takesTurns(2));
+}
+
+TEST(Proxy, IsStoppedByItsEnd) {
+  std::atomic<uint64_t> turns{0};
+  auto proxy = MUST(Proxy::create(
+      [&] {
+        turns.fetch_add(1);
+        return Turn::kMoved;
+      },
+      {}));
+  ASSERT_OK(proxy->start());
+  proxy.reset();
+  const uint64_t last = turns.load();
+  std::this_thread::yield();
+  EXPECT_EQ(turns.load(), last);
+}
+
+// With naps of 1 ms: far below the half of a core that this allows, which is what a machine that
+// runs other tests beside may show.
+TEST(Proxy, CostsLittleWhenIdle) {
+  Counted counted({});
+  ASSERT_OK(counted.proxy->start());
+  ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 10; }));
+  const int64_t cpu = counted.cpu.load();
+  const auto begin = Clock::now();
+  ASSERT_TRUE(Counted::soon([&] { return Clock::now() - begin > 300ms; }));
+  const uint64_t naps = counted.proxy->naps();
+  EXPECT_LT(counted.cpu.load() - cpu, 75'000'000) << "ns of CPU in 300 ms, " << naps << " naps";
+}
+
+}  // namespace
+}  // namespace peerlane
