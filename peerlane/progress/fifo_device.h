@@ -51,8 +51,9 @@ PEERLANE_DEVICE inline uint64_t push(const FifoHandle& fifo, const PortRequest& 
   const uint64_t first = fetchAdd(fifo.head, encoded.count);
   const uint64_t end = first + encoded.count;
   if (!awaitRoom(fifo, end, ended)) return 0;
-  // The halves are complete in any order; only one of them has to carry what came before.
-  for (uint32_t i = encoded.count; i-- > 0;) {
+  // The halves become visible in any order, and the popper looks at both; only one of them has to
+  // carry what came before. The first to be stored: a release waits for the stores before it.
+  for (uint32_t i = 0; i < encoded.count; ++i) {
     const uint64_t position = first + i;
     const uint64_t mark = lapMark(position, fifo.lapShift);
     WordPair* slot = fifo.slots + (position & (fifo.slotCount - 1));

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/progress/port_protocol.h"
+
+namespace peerlane {
+namespace {
+
+ProgramBuilder fifoProgram(const char* name, uint32_t halves) {
+  ProgramBuilder program(name);
+  program.lane(halves);
+  // Laps are told by whoever runs it: not every request begins one.
+  program.lane(0);
+  program.lane(0);
+  return program;
+}
+
+Target slotsAt(Side side, uint32_t slots) {
+  return {.name = "slots",
+          .side = side,
+          .lane = kPortPosition,
+          .slots = slots,
+          .strideBytes = kPortSlotStrideBytes,
+          .numbered = true};
+}
+
+// The mark of a lap: above 0, which is what fresh memory has.
+Operand markOf(uint32_t half) {
+  return {.lane = half == 0 ? kPortLap : kPortSecondLap, .delta = 1};
+}
+
+Place slotOf(TargetId slots, uint32_t half) {
+  return {.target = slots, .slotDelta = static_cast<int32_t>(half)};
+}
+
+}  // namespace
+
+Program portPush(uint32_t slots, uint32_t halves) {
+  ProgramBuilder program = fifoProgram(halves == 1 ? "port-push" : "port-push-long", halves);
+  program.local("request");
+  program.target(slotsAt(Side::kRemote, slots));
+  program.local("tail");
+  program.wait({.target = kPushTail},
+               {.lane = kPortPosition, .delta = int64_t{halves} - int64_t{slots}});
+  // The release of the first half is a fence before it. The second may pass it.
+  program.fence();
+  for (uint32_t half = 0; half < halves; ++half)
+    program.copyNumbered(slotOf(kPushSlots, half),
+                         {.target = kPushRequest, .offset = uint64_t{half} * kPortSlotBytes},
+                         kPortSlotBytes, markOf(half));
+  return program.build();
+}
+
+Program portPop(uint32_t slots, uint32_t halves) {
+  ProgramBuilder program = fifoProgram(halves == 1 ? "port-pop" : "port-pop-long", halves);
+  program.target(slotsAt(Side::kLocal, slots));
+  program.local("request");
+  program.remote("tail");
+  for (uint32_t half = 0; half < halves; ++half)
+    program.waitNumbered(slotOf(kPopSlots, half), markOf(half), kPortSlotBytes);
+  for (uint32_t half = 0; half < halves; ++half)
+    program.copy({.target = kPopRequest, .offset = uint64_t{half} * kPortSlotBytes},
+                 slotOf(kPopSlots, half), kPortSlotBytes);
+  program.store({.target = kPopTail}, {.lane = kPortPosition, .delta = halves}, Order::kRelease);
+  return program.build();
+}
+
+Program portPut(uint64_t bytes) {
+  ProgramBuilder program("port-put");
+  program.remote("to");
+  program.local("from");
+  program.copy({.target = 0}, {.target = 1}, bytes);
+  return program.build();
+}
+
+Program portStoreSignal() {
+  ProgramBuilder program("port-store-signal");
+  program.lane(1);
+  program.remote("second");
+  program.store({.target = 0}, {.lane = 0, .delta = 1}, Order::kRelease);
+  return program.build();
+}
+
+Program portStoreDone() {
+  ProgramBuilder program("port-store-done");
+  program.lane(1);
+  program.remote("done");
+  program.store({.target = 0}, {.lane = 0}, Order::kRelease);
+  return program.build();
+}
+
+Program portSignalInline() {
+  ProgramBuilder program("port-signal-inline");
+  program.lane(1);
+  program.local("done");
+  program.remote("first");
+  program.wait({.target = 0}, {.lane = 0}).add64({.target = 1}, {.delta = 1}, Order::kRelease);
+  return program.build();
+}
+
+Program portAwait() {
+  ProgramBuilder program("port-await");
+  program.lane(1);
+  program.local("word");
+  program.wait({.target = 0}, {.lane = 0, .delta = 1});
+  return program.build();
+}
+
+}  // namespace peerlane
