@@ -132,4 +132,33 @@ Result<std::vector<SocketAddress>> selectAddresses(std::string_view ip, std::str
   return selectAddresses(interfaces, ip, spec);
 }
 
+AddressOnInterface splitInterface(std::string_view text) {
+  const size_t colon = text.find(':');
+  const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  // What is left has one colon, or an IPv6 address in brackets: anything else is an address itself.
+  const bool isAddress = rest.starts_with('[') ? rest.find("]:") != std::string_view::npos
+                                               : rest.find(':') == rest.rfind(':') &&
+                                                     rest.find(':') != std::string_view::npos &&
+                                                     !rest.starts_with(':');
+  const bool hasName = colon != 0 && !text.starts_with('[') && !text.starts_with("unix:");
+  if (!hasName || !isAddress) return {"", std::string(text)};
+  return {std::string(text.substr(0, colon)), std::string(rest)};
+}
+
+Status checkInterface(std::span<const NetworkInterface> interfaces, std::string_view name,
+                      const SocketAddress* address) {
+  const auto found =
+      std::find_if(interfaces.begin(), interfaces.end(),
+                   [&](const NetworkInterface& interface) { return interface.name == name; });
+  if (found == interfaces.end())
+    return Status(Code::kInvalidArgument, "there is no interface \"" + std::string(name) +
+                                              "\"; available are: " + describe(interfaces));
+  if (address == nullptr) return Status::ok();
+  for (const SocketAddress& one : found->addresses)
+    if (one.withPort(address->port()) == *address) return Status::ok();
+  return Status(Code::kInvalidArgument, "interface \"" + std::string(name) +
+                                            "\" does not have the address " + address->ip() +
+                                            "; available are: " + describe(interfaces));
+}
+
 }  // namespace peerlane

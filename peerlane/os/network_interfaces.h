@@ -34,4 +34,16 @@ Result<std::vector<SocketAddress>> selectAddresses(std::span<const NetworkInterf
 // The same over listInterfaces().
 Result<std::vector<SocketAddress>> selectAddresses(std::string_view ip, std::string_view spec);
 
+// An address with the interface that a user wrote before it: "eth0:10.0.0.1:4000",
+// "eth0:[fd00::1]:4000". Without one `interface` is empty and `address` the whole text.
+struct AddressOnInterface {
+  std::string interface;
+  std::string address;
+};
+AddressOnInterface splitInterface(std::string_view text);
+// kInvalidArgument listing what there is: no interface of that name; with `address`, it is none of
+// that interface's (ports are not compared).
+Status checkInterface(std::span<const NetworkInterface> interfaces, std::string_view name,
+                      const SocketAddress* address);
+
 }  // namespace peerlane

@@ -18,6 +18,7 @@
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/network_interfaces.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
@@ -497,9 +498,15 @@ Result<Peer> Context::State::connectTo(const Ticket& ticket,
 // so that the other side sees one peer; where it cannot be reached, the address is good enough.
 Result<Peer> Context::State::connectByAddress(const std::string& address, const Secret& secret,
                                               Clock::time_point deadline) {
+  const AddressOnInterface named = splitInterface(address);
+  if (!named.interface.empty()) {
+    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+    if (const Status known = checkInterface(interfaces, named.interface, nullptr); !known.isOk())
+      return known.withContext("connect to " + address);
+  }
   Ticket ticket;
   ticket.secret = secret;
-  ticket.addresses = {address};
+  ticket.addresses = {named.address};
   std::optional<ContextId> near;
   auto peer = connectTo(ticket, std::nullopt, deadline, &near);
   if (peer.isOk() || !near) return peer;

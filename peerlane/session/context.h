@@ -28,8 +28,8 @@ struct ContextOptions {
   // Taken from the environment when absent.
   std::optional<Config> config{};
   // Where to listen besides the Unix socket that every context has: "auto" (all chosen interfaces,
-  // both IP versions, PEERLANE_PORT_RANGE), "10.0.0.1:4000", "[::1]:0". Empty: only processes of
-  // this host can connect.
+  // both IP versions, PEERLANE_PORT_RANGE), "10.0.0.1:4000", "[::1]:0", "eth0:10.0.0.1:4000" (that
+  // interface must have the address). Empty: only processes of this host can connect.
   std::vector<std::string> listen{};
   // 64 hexadecimal digits or 43 characters of base64url, to meet by address + secret. Empty: a
   // random one.
@@ -77,7 +77,9 @@ class Context {
   // secret), kNotSupported (versions, both named), kUnavailable (nobody there; each address with
   // its reason), kTimeout.
   Result<Peer> connect(std::string_view ticket, Duration timeout = std::chrono::seconds(10));
-  // By address ("10.0.0.1:4000", "host:4000", "unix:@name") and secret.
+  // By address ("10.0.0.1:4000", "host:4000", "unix:@name") and secret. "eth0:10.0.0.1:4000", as
+  // the other side may have it, is taken as well: the interface must exist here, and means nothing
+  // else.
   Result<Peer> connect(const std::string& address, std::string_view secret,
                        Duration timeout = std::chrono::seconds(10));
   // The next peer that connected here. kTimeout.

@@ -71,7 +71,13 @@ Status Listeners::addTcp(const Config& config, const std::string& wanted) {
   if (wanted == "auto") {
     PEERLANE_ASSIGN(addresses, chosen(config));
   } else {
-    PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(wanted));
+    const AddressOnInterface named = splitInterface(wanted);
+    PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(named.address));
+    if (!named.interface.empty()) {
+      PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+      if (const Status has = checkInterface(interfaces, named.interface, &address); !has.isOk())
+        return has.withContext("listen on " + wanted);
+    }
     addresses.push_back(address);
   }
   Status failed;

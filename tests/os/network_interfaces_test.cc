@@ -74,6 +74,41 @@ TEST(SelectAddresses, MisspeltRulesAreRefused) {
   EXPECT_EQ(selectAddresses(sampleHost(), "10.0.0", "").status().code(), Code::kInvalidArgument);
 }
 
+TEST(SplitInterface, TakesOffTheNameAndLeavesAddressesAlone) {
+  struct Case {
+    const char* text;
+    const char* interface;
+    const char* address;
+  };
+  for (const Case& one :
+       {Case{"eth0:10.0.0.1:4000", "eth0", "10.0.0.1:4000"},
+        Case{"eth0:[fd00::1]:4000", "eth0", "[fd00::1]:4000"},
+        Case{"ib0:host:80", "ib0", "host:80"}, Case{"10.0.0.1:4000", "", "10.0.0.1:4000"},
+        Case{"host:80", "", "host:80"}, Case{"[fe80::1%eth0]:9", "", "[fe80::1%eth0]:9"},
+        Case{"unix:@a:b", "", "unix:@a:b"}, Case{"::1:80", "", "::1:80"},
+        Case{"2001:db8::7:1", "", "2001:db8::7:1"}, Case{"a::80", "", "a::80"},
+        Case{":10.0.0.1:80", "", ":10.0.0.1:80"}, Case{"eth0:[fd00::1]", "", "eth0:[fd00::1]"},
+        Case{"auto", "", "auto"}, Case{"", "", ""}}) {
+    const AddressOnInterface split = splitInterface(one.text);
+    EXPECT_EQ(split.interface, one.interface) << one.text;
+    EXPECT_EQ(split.address, one.address) << one.text;
+  }
+}
+
+TEST(CheckInterface, NamesWhatThereIs) {
+  const auto host = sampleHost();
+  const SocketAddress bridge = SocketAddress::fromIp("172.17.0.1", 80).value();
+  EXPECT_TRUE(checkInterface(host, "docker0", nullptr).isOk());
+  EXPECT_TRUE(checkInterface(host, "docker0", &bridge).isOk());
+  for (const char* name : {"docker", "eth0"}) {
+    const Status refused = checkInterface(host, name, &bridge);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.message().find(name), std::string_view::npos);
+    EXPECT_NE(refused.message().find("docker0 172.17.0.1"), std::string_view::npos)
+        << refused.toString();
+  }
+}
+
 TEST(ListInterfaces, ThisHostHasALoopback) {
   auto interfaces = listInterfaces();
   ASSERT_TRUE(interfaces.isOk());

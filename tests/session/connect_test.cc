@@ -88,6 +88,18 @@ TEST(Connect, ByAddressAndSecretOverEachFamily) {
   }
 }
 
+TEST(Connect, ByTheAddressAsTheListenerHasIt) {
+  auto a = makeContext();
+  auto b = makeContext({}, {"lo:127.0.0.1:0"});
+  std::string address;
+  for (const std::string& one : b->addresses())
+    if (one.starts_with("127.")) address = one;
+  const auto unknown = a->connect("no-such-interface:" + address, b->secretText(), kSoon);
+  EXPECT_EQ(unknown.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(unknown.status().message().find("no-such-interface"), std::string_view::npos);
+  expectConnected(*a, *b, MUST(a->connect("lo:" + address, b->secretText(), kSoon)), "self");
+}
+
 TEST(Connect, ByAddressStaysWithTcpWhereTheUnixSocketIsOutOfReach) {
   // The other side's Unix socket is in a folder that this side does not know.
   const ScratchFolder folder;

@@ -36,6 +36,20 @@ TEST(Listeners, ANamedAddressGetsItsPort) {
   }
 }
 
+TEST(Listeners, AnInterfaceMustHaveTheAddress) {
+  auto context = makeContext({}, {"lo:127.0.0.1:0"});
+  const auto addresses = ipAddresses(*context);
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_EQ(addresses[0].find("127.0.0.1:"), 0u) << addresses[0];
+  for (const char* wrong : {"no-such-interface:127.0.0.1:0", "lo:192.0.2.1:0"}) {
+    const auto refused = Context::create({Config{}, {wrong}, ""});
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument) << wrong;
+    EXPECT_NE(refused.status().message().find(wrong), std::string_view::npos);
+    EXPECT_NE(refused.status().message().find("lo 127.0.0.1"), std::string_view::npos)
+        << "the sentence says what there is: " << refused.status().toString();
+  }
+}
+
 TEST(Listeners, AnyPortIsTakenFromTheRange) {
   // A range of one port that somebody else has just now, and of two of which one is left.
   const Fd taken = MUST(listenOn(MUST(SocketAddress::parse("127.0.0.1:0"))));
