@@ -43,10 +43,11 @@ Status PortSemaphore::signal(uint64_t count) const {
 
 Status PortSemaphore::wait(uint64_t count, std::chrono::nanoseconds timeout) const {
   PEERLANE_ASSIGN(const auto core, coreOf(slot_));
-  if (!slot_->isHostLine)
-    return Status(Code::kNotSupported,
-                  "the counter lies in memory of a GPU; wait in a kernel, or make a service of the "
-                  "host");
+  if (!slot_->isOfHost)
+    return Status(
+        Code::kNotSupported,
+        "what a service of a GPU has waited for is counted in memory of the GPU; wait in a "
+        "kernel, or make a service of the host");
   const auto deadline = Progress::deadlineIn(timeout);
   for (uint32_t looks = 1;; ++looks) {
     const uint64_t ended = slot_->hasEnded.load(std::memory_order_acquire) ? 1 : 0;

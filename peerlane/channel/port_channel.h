@@ -94,8 +94,8 @@ class PortSemaphore {
   // --- By the host, behind what it asked for before ---
   // Adds to what the peer waits for.
   Status signal(uint64_t count = 1) const;
-  // Consumes signals of the peer's, as the device's wait() does. Only where the host can read the
-  // counter: services of the host, and links that cannot map; else kNotSupported.
+  // Consumes signals of the peer's, as the device's wait() does. Services of the host only; else
+  // kNotSupported.
   Status wait(uint64_t count, std::chrono::nanoseconds timeout) const;
 
  private:
@@ -124,7 +124,8 @@ class PortChannel {
   Status put(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes) const;
   Status get(uint64_t localOffset, uint64_t remoteOffset, uint64_t bytes) const;
   Status putWithSignal(uint64_t remoteOffset, uint64_t localOffset, uint64_t bytes) const;
-  // Returns when all of the semaphore's requests were carried out.
+  // Returns when all of the semaphore's requests were carried out, also those that threads of the
+  // device have made before. kTimeout also where the proxy was not started.
   Status flush(std::chrono::nanoseconds timeout = std::chrono::seconds(30)) const;
 
  private:

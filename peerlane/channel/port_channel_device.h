@@ -15,10 +15,10 @@
 // addresses here and the call is small enough, else the proxy, which is asked through a FIFO: by
 // the copy engine, or, over links that cannot map, by an agent.
 //
-// Order. A signal, and a flush, covers all puts made through its semaphore before it, by whatever
-// thread, if that thread's puts happen before it. Puts are unordered among each other. What a wait
-// has seen signalled may be read by the whole team. A handle that is bound to one engine orders
-// only what goes by that engine.
+// Order. A signal, and a flush, covers all puts that threads of the device made through its
+// semaphore before it, by whatever thread, if that thread's puts happen before it. Puts are
+// unordered among each other. What a wait has seen signalled may be read by the whole team. A
+// handle that is bound to one engine orders only what goes by that engine.
 //
 // Source. A put reads its source until the put was flushed, or the peer has answered what was
 // signalled behind it. (With kInline until the call returns.)
@@ -212,7 +212,7 @@ struct PortPlace {
 
 // A semaphore with two memories of its own and a way to the proxy. Offsets in bytes. All calls
 // return kInvalid for what is out of range, and kEnded when the service or the peer is gone; with
-// the proxy, what is out of range is found there: it ends nothing, and status() tells.
+// the proxy, what is out of range is found there, and ends the semaphore at both sides.
 struct PortChannelHandle {
   PortSemaphoreHandle semaphore;
   port::FifoHandle fifo;
@@ -418,7 +418,8 @@ struct PortChannelHandle {
       if (port::loadAcquire(done) >= position) return PortOutcome::kOk;
       port::pauseBetween(polls);
       if (polls % port::kPollsPerHealthLook != 0) continue;
-      if (semaphore.loadHealth() != 0) return PortOutcome::kEnded;
+      if (semaphore.loadHealth() != 0)
+        return port::loadAcquire(done) >= position ? PortOutcome::kOk : PortOutcome::kEnded;
       if (bound == port::kForever) continue;
       const uint64_t now = port::nanoseconds();
       if (begin == 0) begin = now;
@@ -524,9 +525,12 @@ struct PortChannelHandle {
     if (check(to, toEntry, bytes) != PortOutcome::kOk ||
         check(from, fromEntry, bytes) != PortOutcome::kOk)
       return {PortOutcome::kInvalid};
+    // As by the proxy: what others of the team have stored is copied, and nobody goes on before the
+    // source may be written.
+    team.sync();
     team.copy(toEntry.address + to.offset, fromEntry.address + from.offset, bytes);
     if ((verbs & port::kSignalVerb) == 0) {
-      if ((verbs & port::kGetVerb) != 0) team.sync();
+      team.sync();
       return {};
     }
     const PortResult signalled = signal(team, count);

@@ -237,7 +237,7 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
         settled.code() == Code::kTimeout)
       return settled.withContext("memory " + std::to_string(id));
   memories_[id].reset();
-  freeMemories_.push_back(id);
+  freeMemories_.push_front(id);  // the last to be given out again: a late request may name it
   lock.unlock();
   if (memory->local) memory->local.record()->gate.leave();
   if (memory->imported) memory->imported->gate.leave();
@@ -349,8 +349,9 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, ready));
   PEERLANE_ASSIGN(const PortNote answer,
                   meeting->hear(peer, semaphore.tag, PortNote::Kind::kReady, deadline));
-  semaphore.isHostLine = answer.usesHostLine || !executor_;
-  std::byte* const inbound = (semaphore.isHostLine ? hostLines_ : deviceLines_).data() + lineAt;
+  semaphore.isOfHost = !executor_;
+  const bool isHostLine = answer.usesHostLine || !executor_;
+  std::byte* const inbound = (isHostLine ? hostLines_ : deviceLines_).data() + lineAt;
   semaphore.handle.inbound = reinterpret_cast<port::SemaphoreLine*>(inbound);
   semaphore.handle.state = states_ + number;
   semaphore.handle.health = healths_ + number;

@@ -62,7 +62,7 @@ struct SemaphoreSlot {
   uint64_t serial = 0;
   std::shared_ptr<PortQueueSlot> connection;
   PortSemaphoreHandle handle;  // constant once it is added, as the next three
-  bool isHostLine = false;     // the host can read what the peer signals
+  bool isOfHost = false;       // the host can count what the peer signals
   PortAddress outbound;        // the word of the peer's line that the proxy stores
   PortAddress doneWord;
   std::shared_ptr<ImportedRegion> peerLines;
@@ -165,7 +165,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::atomic<uint32_t> entering_{0};
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<PortMemory>> memories_;
-  std::vector<MemoryId> freeMemories_;
+  std::deque<MemoryId> freeMemories_;
   std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
   std::vector<uint32_t> freeSemaphores_;
   std::vector<std::shared_ptr<PortQueueSlot>> connections_;

@@ -311,9 +311,15 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
     PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
     {
       const Lock lock = enter();
-      if (semaphore->hostCarried == semaphore->hostRequests &&
-          semaphore->connection->backlog.empty() && semaphore->connection->queue->isIdle())
+      PortQueueSlot& connection = *semaphore->connection;
+      // What threads of the device have asked for may still be in a FIFO, or on the device.
+      const bool isTaken = popped_.empty() && !fifo_->hasNext() &&
+                           semaphore->hostCarried == semaphore->hostRequests &&
+                           connection.backlog.empty() && (!resident_ || resident_->hasLeft());
+      if (isTaken && connection.queue->isIdle()) {
+        PEERLANE_RETURN_IF_ERROR(connection.queue->health());
         return statusOf(*semaphore);
+      }
     }
     if (Clock::now() >= deadline)
       return Status(Code::kTimeout, "requests of the port are still under way");

@@ -53,6 +53,7 @@ struct ThisWarp {
   __device__ static uint32_t size() { return device::kWarpLanes; }
   __device__ static void sync() { __syncwarp(); }
   __device__ static uint32_t agree(uint32_t value) {
+    __syncwarp();  // the exchange alone orders no memory
     return __shfl_sync(device::kAllLanes, value, 0);
   }
   __device__ static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {

@@ -47,6 +47,12 @@ bool Fifo::pop(port::PortRequest& request) {
   return true;
 }
 
+bool Fifo::hasNext() const {
+  const port::WordPair seen =
+      port::loadPairAcquire(handle_.slots + (next_ & (handle_.slotCount - 1)));
+  return (seen.first & port::kLapBit) == port::lapMark(next_, handle_.lapShift);
+}
+
 void Fifo::close() {
   std::atomic_ref<uint64_t>(tail_[1]).store(1, std::memory_order_release);
 }

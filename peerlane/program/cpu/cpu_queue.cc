@@ -25,21 +25,28 @@ bool CpuQueue::isIdle() {
 
 PortQueue::Advance CpuQueue::advance() {
   bool moved = false;
-  if (mailbox_ != nullptr) {
-    if (!mailbox_->idle()) moved = mailbox_->serve();
-    if (failure_.isOk() && mailbox_->code() != Code::kOk)
-      failure_ = Status(mailbox_->code(), "the link to the peer did not carry out a request");
-  }
-  if (!failure_.isOk()) ops_.clear();
+  if (mailbox_ != nullptr && !mailbox_->idle()) moved = mailbox_->serve();
   uint64_t budget = kSliceBytes;
-  while (!ops_.empty() && budget != 0 && step(ops_.front(), moved, budget)) ops_.pop_front();
+  while (carriesOn() && !ops_.empty() && budget != 0 && step(ops_.front(), moved, budget))
+    ops_.pop_front();
   if (moved) return Advance::kMoved;
   return isIdle() ? Advance::kIdle : Advance::kPending;
+}
+
+// An agent may fail what it was just given.
+bool CpuQueue::carriesOn() {
+  if (failure_.isOk() && mailbox_ != nullptr && mailbox_->code() != Code::kOk)
+    failure_ = Status(mailbox_->code(), "the link to the peer did not carry out a request");
+  if (!failure_.isOk()) ops_.clear();
+  return failure_.isOk();
 }
 
 // True when the op has been carried out, or is in the mailbox, where the order is kept.
 bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
   const bool byAgent = op.to.address == nullptr || (!op.isStore && op.from.address == nullptr);
+  // Loads and stores must not overtake what an agent still has to do, nor a word tell of bytes that
+  // the peer may yet refuse: with the first such refusal the queue has failed.
+  if ((!byAgent || op.isStore) && (!mailboxIsIdle() || !carriesOn())) return false;
   if (byAgent) {
     const uint64_t slice = op.isStore ? 0 : std::min(budget, op.bytes - op.done);
     if (!post(op, slice)) return false;
@@ -48,8 +55,6 @@ bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
     budget -= slice;
     return op.isStore || op.done == op.bytes;
   }
-  // Loads and stores must not overtake what an agent still has to do.
-  if (!mailboxIsIdle()) return false;
   moved = true;
   if (op.isStore) {
     storeWord(op.to.address, Width::k64, op.bytes, std::memory_order_release);

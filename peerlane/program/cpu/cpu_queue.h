@@ -37,6 +37,7 @@ class CpuQueue final : public PortQueue {
     uint64_t bytes = 0;  // or the value
     uint64_t done = 0;
   };
+  bool carriesOn();
   bool mailboxIsIdle() const { return mailbox_ == nullptr || mailbox_->idle(); }
   bool step(Op& op, bool& moved, uint64_t& budget);
   bool post(const Op& op, uint64_t slice);
