@@ -54,6 +54,12 @@ class PortStressTest : public PortRouteTest {
       if (i >= kLanes) {
         ASSERT_TRUE(channel.wait(kThread, 1, kSoonNs)) << i;
       }
+#if defined(__SANITIZE_THREAD__)
+      // It does not see that the peer's answer came behind the proxy's copies into the same lane.
+      if (i % kLanes == 0) {
+        ASSERT_TRUE(channel.flush(kThread, kSoonNs));
+      }
+#endif
       const uint64_t words = lengthOf(i);
       fillWords(a().data() + laneAt(i), words, seed(i));
       // Signals of their own in between: order holds across requests and engines.
@@ -70,8 +76,12 @@ class PortStressTest : public PortRouteTest {
     EXPECT_EQ(b().handle().poll(kThread).outcome, PortOutcome::kTimeout);
     base_ += static_cast<uint32_t>(count);
   }
-  static uint64_t laneAt(uint64_t number) { return number % kLanes * kMost; }
-  uint32_t seed(uint64_t number) const { return (base_ + static_cast<uint32_t>(number)) * 11; }
+  static uint64_t laneAt(uint64_t number) {
+    return number % kLanes * kMost;
+  }
+  uint32_t seed(uint64_t number) const {
+    return (base_ + static_cast<uint32_t>(number)) * 11;
+  }
   uint32_t base_ = 1;
 };
 
