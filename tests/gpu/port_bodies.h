@@ -27,9 +27,7 @@ class PortPlayer {
     block_.sync();
     switch (body) {
       case PortBody::kNothing: break;
-      case PortBody::kPingPong:
-        pingPong(job_.channel, job_.side, job_.out, job_.in);
-        break;
+      case PortBody::kPingPong: pingPong(job_.channel, job_.side, job_.out, job_.in); break;
       case PortBody::kExchange: exchange(); break;
       case PortBody::kExchangeBlocks: exchangeBlocks(); break;
       case PortBody::kStress:
@@ -175,9 +173,7 @@ class PortPlayer {
       if (played_ % 2 == 0) {
         if (!call([&] { return channel.putWithSignal(team_, 0, 0, job_.bytes); })) return;
         if (!call([&] { return channel.flush(team_); })) return;
-      } else if (!call([&] {
-                   return channel.putWithSignalAndFlush(team_, 0, 0, job_.bytes);
-                 })) {
+      } else if (!call([&] { return channel.putWithSignalAndFlush(team_, 0, 0, job_.bytes); })) {
         return;
       }
       make(job_.out, job_.bytes, ~round(), 7);
@@ -249,12 +245,11 @@ class PortPlayer {
     const uint64_t thread = uint64_t{index_} * block_.size() + block_.rank();
     const uint64_t at = thread * job_.bytes;
     auto* const words = reinterpret_cast<uint32_t*>(job_.out + at);
-    for (uint64_t i = 0; i < job_.bytes / 4; ++i)
-      words[i] = portWord(i, thread + 1, job_.side);
+    for (uint64_t i = 0; i < job_.bytes / 4; ++i) words[i] = portWord(i, thread + 1, job_.side);
     uint32_t mine = 0;
     for (uint64_t i = 0; i < job_.rounds && mine == 0; ++i)
-      mine = static_cast<uint32_t>(
-          job_.channel.put(port::ThisThread{}, at, at, job_.bytes).outcome);
+      mine =
+          static_cast<uint32_t>(job_.channel.put(port::ThisThread{}, at, at, job_.bytes).outcome);
     played_ = job_.rounds;
     if (mine != 0) wrong_ += 1;
     if (!call([&] { return job_.channel.signal(team_); })) return;

@@ -102,9 +102,8 @@ TEST_P(PortDevice, PingPong) {
                 SCOPED_TRACE(trace(form, engine, elements * 4) + (polls ? ", polling" : ""));
                 const uint64_t rounds =
                     elements < (4 << 20) || (isPlain && form == PortForm::kThread) ? 1000 : 200;
-                PortJob job = end.job(elements * 4,
-                                      roundsFor(scaled(rounds, 8), elements * 4, form, engine),
-                                      engine);
+                PortJob job = end.job(
+                    elements * 4, roundsFor(scaled(rounds, 8), elements * 4, form, engine), engine);
                 job.polls = polls ? 1 : 0;
                 end.run(PortBody::kPingPong, form, job);
               }
@@ -227,7 +226,8 @@ TEST_P(PortDevice, AWaitingKernelHoldsUpNobody) {
       end.launch(PortBody::kNothing, PortForm::kBlock, nothing);
       end.launch(PortBody::kNothing, PortForm::kWarp, nothing, 1, other);
     }
-    if (!end.joinWithin(30s)) die("a kernel that waits", Status(Code::kTimeout, end.service->dump()));
+    if (!end.joinWithin(30s))
+      die("a kernel that waits", Status(Code::kTimeout, end.service->dump()));
     EXPECT_TRUE(end.joinWithin(10s, other));
     end.expectGood();
   };
@@ -258,8 +258,8 @@ TEST_P(PortDevice, Stress) {
                                  Case{PortEngine::kAuto, PortForm::kWarp, kMost, 256, 100'000},
                                  Case{PortEngine::kAuto, PortForm::kBlock, kMost, 16, 100'000}}) {
           SCOPED_TRACE(trace(each.form, each.engine, each.bytes));
-          PortJob job = end.job(each.bytes, scaled(each.rounds, 256) / kSlots * kSlots,
-                                each.engine);
+          PortJob job =
+              end.job(each.bytes, scaled(each.rounds, 256) / kSlots * kSlots, each.engine);
           job.oddBytes = each.oddBytes;
           job.slots = kSlots;
           job.batch = kBatch;
@@ -610,25 +610,22 @@ struct Kinds {
 
 class PortMemoryKinds : public ::testing::TestWithParam<Kinds> {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, PortMemoryKinds,
-                         ::testing::Values(Kinds{Memory::kMalloc, Memory::kMalloc},
-                                           Kinds{Memory::kOddOffset, Memory::kOddOffset},
-                                           Kinds{Memory::kPinned, Memory::kVmm},
-                                           Kinds{Memory::kShared, Memory::kVmm},
-                                           Kinds{Memory::kHeap, Memory::kMalloc},
-                                           Kinds{Memory::kVmm, Memory::kShared},
-                                           Kinds{Memory::kMemfd, Memory::kMemfd}),
-                         [](const auto& tested) {
-                           return gputest::nameOf(tested.param.out) + "To" +
-                                  gputest::nameOf(tested.param.in);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, PortMemoryKinds,
+    ::testing::Values(Kinds{Memory::kMalloc, Memory::kMalloc},
+                      Kinds{Memory::kOddOffset, Memory::kOddOffset},
+                      Kinds{Memory::kPinned, Memory::kVmm}, Kinds{Memory::kShared, Memory::kVmm},
+                      Kinds{Memory::kHeap, Memory::kMalloc}, Kinds{Memory::kVmm, Memory::kShared},
+                      Kinds{Memory::kMemfd, Memory::kMemfd}),
+    [](const auto& tested) {
+      return gputest::nameOf(tested.param.out) + "To" + gputest::nameOf(tested.param.in);
+    });
 
 TEST_P(PortMemoryKinds, AreCarriedByEverybody) {
   const Sides sides = gpuCount() < 2 ? Sides::kOneProcess : Sides::kTwoProcesses;
   PEERLANE_NEEDS(sides);
   EXPECT_TRUE(runSides(sides, [](int index, const Line& line) {
-    const PortEnd end(index, line,
-                      {.bytes = kMiB, .out = GetParam().out, .in = GetParam().in});
+    const PortEnd end(index, line, {.bytes = kMiB, .out = GetParam().out, .in = GetParam().in});
     EXPECT_TRUE(end.put().isMapped()) << end.put().explain();
     for (const uint64_t bytes : {uint64_t{60}, uint64_t{20000}, scaled(kMiB, 64 << 10)})
       for (const PortEngine engine : kEngines)

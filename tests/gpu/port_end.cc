@@ -142,7 +142,8 @@ void PortEnd::run(PortBody body, PortForm form, const PortJob& job, uint32_t blo
 // On the side's own stream: the default one may wait for kernels of the other side.
 PortNotes PortEnd::notes(size_t number) const {
   PortNotes notes{};
-  mustCuda(cudaMemcpyAsync(&notes, notesAt(number), sizeof(notes), cudaMemcpyDeviceToHost, stream), "copy");
+  mustCuda(cudaMemcpyAsync(&notes, notesAt(number), sizeof(notes), cudaMemcpyDeviceToHost, stream),
+           "copy");
   mustSync(stream);
   return notes;
 }

@@ -20,10 +20,10 @@ enum class Sides { kOneProcess, kTwoProcesses };
 std::string nameOf(Sides sides);
 // What a test of `sides` needs here; empty: it can run.
 std::string whyNot(Sides sides);
-#define PEERLANE_NEEDS(sides)                                             \
+#define PEERLANE_NEEDS(sides)                                                     \
   if (const std::string why = ::peerlane::gputest::whyNot(sides); !why.empty()) { \
-    GTEST_SKIP() << why;                                                  \
-  }                                                                       \
+    GTEST_SKIP() << why;                                                          \
+  }                                                                               \
   static_assert(true)
 
 // Runs `side` twice, as side 0 and as side 1.
