@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <ostream>
 #include <thread>
@@ -526,6 +527,9 @@ Status runPortBench(const BenchOptions& options, std::ostream& out) {
   const bool isParent = child != 0;
   if (!isParent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::close(fds[isParent ? 1 : 0]);
+  // Whole graphs of kernels that wait stand in a queue; nothing of the proxy's is to be behind
+  // them.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const auto run = [&]() -> Status {
     const auto gpus = chooseGpus(wanted);
     if (!gpus.isOk()) {
