@@ -47,6 +47,9 @@ if(PEERLANE_HAS_CUDA AND NOT PEERLANE_SOFTWARE_GPU)
     bench_gpu_side.cc
     bench_gpu_suite.cc
     bench_gpu_tune.cc
+    bench_port.cc
+    bench_port_kernels.cu
+    bench_port_side.cc
     ceiling_cuda.cu)
   target_link_libraries(peerlane_bench_parts PRIVATE ${PEERLANE_CUDA_RUNTIME} peerlane_cuda_strict)
 else()

@@ -11,6 +11,7 @@
 #include "tools/bench_gpu_child.h"
 #include "tools/bench_p2p.h"
 #include "tools/bench_pair.h"
+#include "tools/bench_port.h"
 #include "tools/bench_report.h"
 #include "tools/bench_run.h"
 #include "tools/failure_report.h"
@@ -46,14 +47,21 @@ CLI::Validator wholeNumber(uint64_t least) {
       "COUNT");
 }
 
+std::vector<std::string> operationNames() {
+  std::vector<std::string> names = bench::operations();
+  names.emplace_back("port");  // a table of its own
+  return names;
+}
+
 void describe(CLI::App* command, bench::BenchOptions& options) {
   command
       ->add_option(
           "operation", options.operation,
           "put, get: one-sided; sendrecv: a message and its answer; batch: many messages in one "
           "call; pingpong: put + signal, half round trip; post: one plan "
-          "again and again, one flush per 64; connect: a new peer to its first byte")
-      ->check(CLI::IsMember(bench::operations()));
+          "again and again, one flush per 64; connect: a new peer to its first byte; port: port "
+          "channels between GPUs, the whole table")
+      ->check(CLI::IsMember(operationNames()));
   addSize(command, "-b,--begin", options.beginBytes, "Smallest size, such as 8 or 4K");
   addSize(command, "-e,--end", options.endBytes, "Largest size, such as 64M");
   command->add_option("-f,--factor", options.factor, "From one size to the next")
@@ -141,9 +149,10 @@ void addBenchCommand(CLI::App& app, int& exitCode) {
     Status done = options->jsonFile.empty() ? Status::ok()
                                             : bench::BenchReport::checkJsonFile(options->jsonFile);
     if (done.isOk())
-      done = options->api == "p2p"  ? bench::runP2pBench(*options, std::cout)
-             : options->isForGpus() ? bench::runGpuBench(*options, std::cout)
-                                    : bench::runBench(*options, std::cout);
+      done = options->operation == "port" ? bench::runPortBench(*options, std::cout)
+             : options->api == "p2p"      ? bench::runP2pBench(*options, std::cout)
+             : options->isForGpus()       ? bench::runGpuBench(*options, std::cout)
+                                          : bench::runBench(*options, std::cout);
     if (done.isOk()) return;
     exitCode = reportFailure(done);
     if (done.code() == Code::kInvalidArgument) exitCode = kExitUsage;

@@ -3,6 +3,7 @@
 // In place of the GPU benchmark in builds without CUDA.
 #include "tools/bench_gpu.h"
 #include "tools/bench_gpu_child.h"
+#include "tools/bench_port.h"
 
 namespace peerlane::bench {
 
@@ -10,6 +11,11 @@ Status runGpuBench(const BenchOptions&, std::ostream&) {
   return Status(Code::kNotSupported,
                 "this build has no CUDA: --device cuda needs one configured with "
                 "-DPEERLANE_CUDA=on");
+}
+
+Status runPortBench(const BenchOptions&, std::ostream&) {
+  return Status(Code::kNotSupported,
+                "this build has no CUDA: bench port needs one configured with -DPEERLANE_CUDA=on");
 }
 
 int runGpuBenchChild(int) {

@@ -213,7 +213,7 @@ TEST_P(PortDevice, SignalsOfSemaphoresAlone) {
 // one hardware queue. GPUs in software put copies into that queue as well, where one of another
 // priority would stand behind the kernels.
 TEST_P(PortDevice, AWaitingKernelHoldsUpNobody) {
-  PEERLANE_NEEDS(GetParam());
+  PEERLANE_NEEDS(Sides::kTwoProcesses);  // the other side's kernel would stand behind, too
   const auto side = [](int index, const Line& line) {
     const PortEnd end(index, line, {.bytes = kMiB});
     const cudaStream_t other = makeStream();
@@ -254,7 +254,7 @@ TEST_P(PortDevice, Stress) {
         const PortEnd end(index, line, {.bytes = kSlots * kMost});
         for (const Case& each : {Case{PortEngine::kAuto, PortForm::kThread, 64, 0, 1'000'000},
                                  Case{PortEngine::kInline, PortForm::kWarp, 1024, 0, 1'000'000},
-                                 Case{PortEngine::kCe, PortForm::kThread, 64, 0, 1'000'000},
+                                 Case{PortEngine::kCe, PortForm::kThread, 64, 0, 200'000},
                                  Case{PortEngine::kAuto, PortForm::kWarp, kMost, 256, 100'000},
                                  Case{PortEngine::kAuto, PortForm::kBlock, kMost, 16, 100'000}}) {
           SCOPED_TRACE(trace(each.form, each.engine, each.bytes));
@@ -292,7 +292,11 @@ TEST_P(PortDevice, ACopyBehindTheWaitReadsTheBytes) {
     const PortEnd end(index, line, {.bytes = kBytes});
     void* seen = nullptr;
     mustCuda(cudaHostAlloc(&seen, kBytes, cudaHostAllocDefault), "cudaHostAlloc");
+    int gpus = 0;
+    mustCuda(cudaGetDeviceCount(&gpus), "cudaGetDeviceCount");
     for (const PortEngine engine : kEngines) {
+      // Copies of one GPU stand in one queue: the one that waits would stand before what it needs.
+      if (engine == PortEngine::kCe && gpus < 2) continue;
       end.clearNotes();
       line.meet();
       if (index == 0) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 
 namespace peerlane::gputest {
@@ -48,6 +49,9 @@ bool runSides(Sides sides, const std::function<void(int index, const Line& line)
                   [&](const Line& line) { side(1, line); }, seconds);
   return runOne(
       [&](const Line&) {
+        // Both sides' kernels may be on one GPU: what stands behind one of them in a hardware queue
+        // must not be the other.
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
         int ends[2];
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) std::_Exit(5);
         const Line here(ends[0]), there(ends[1]);
