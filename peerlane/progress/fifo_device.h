@@ -17,13 +17,13 @@ namespace peerlane::port {
 
 // Plain values; passed to kernels. Lifetime of what it points to: the Fifo's.
 struct FifoHandle {
-  WordPair* slots = nullptr;       // host memory; written by pushers, read by the popper
-  const uint64_t* tail = nullptr;  // host memory: slots that were popped; written by the popper
+  WordPair* slots = nullptr;         // host memory; written by pushers, read by the popper
+  const uint64_t* tail = nullptr;    // host memory: slots that were popped; written by the popper
   const uint64_t* closed = nullptr;  // host memory: not 0: nobody pops any more
-  uint64_t* head = nullptr;        // memory of the device: slots that were given out
-  uint64_t* tailSeen = nullptr;    // memory of the device: the largest tail that a pusher has read
-  uint64_t slotCount = 0;          // a power of two
-  uint32_t lapShift = 0;           // its logarithm
+  uint64_t* head = nullptr;          // memory of the device: slots that were given out
+  uint64_t* tailSeen = nullptr;  // memory of the device: the largest tail that a pusher has read
+  uint64_t slotCount = 0;        // a power of two
+  uint32_t lapShift = 0;         // its logarithm
 };
 
 PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift) {

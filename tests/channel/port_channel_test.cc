@@ -212,8 +212,7 @@ TEST_P(PortRouteTest, SeveralThreadsSignalAndWait) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      const PortChannelHandle channel =
-          a().handle(t == 0 ? PortEngine::kCe : PortEngine::kAuto);
+      const PortChannelHandle channel = a().handle(t == 0 ? PortEngine::kCe : PortEngine::kAuto);
       for (int i = 0; i < kEach; ++i) ASSERT_TRUE(channel.signal(kThread));
     });
     threads.emplace_back([&, t] {

@@ -95,10 +95,16 @@ TEST_P(PortRefusalTest, TheWrongDirection) {
 
 TEST_P(PortRefusalTest, AMemoryThatIsNotThere) {
   const PortPlace near{a().local, 0};
-  expectEnd([&](const auto& c) { EXPECT_TRUE(c.put(kThread, {4000, 0}, near, 4)); },
-            {"memory 4000 is not there"});
-  expectEnd([&](const auto& c) { EXPECT_TRUE(c.put(kThread, {(1 << 20) - 1, 0}, near, 4)); },
-            {"memory 1048575 is not there"});
+  expectEnd(
+      [&](const auto& c) {
+        EXPECT_TRUE(c.put(kThread, {4000, 0}, near, 4));
+      },
+      {"memory 4000 is not there"});
+  expectEnd(
+      [&](const auto& c) {
+        EXPECT_TRUE(c.put(kThread, {(1 << 20) - 1, 0}, near, 4));
+      },
+      {"memory 1048575 is not there"});
   // One that was.
   const MemoryId gone = MUST(a().service->addMemory(a().theirs));
   const PortPlace was{gone, 0};
@@ -123,8 +129,8 @@ TEST_P(PortRefusalTest, MissingRights) {
   // Inline would not look at rights: memory that does not grant both has no address there.
   const PortResult inlined = a().handle(PortEngine::kInline).put(kThread, far, near, 4);
   EXPECT_EQ(inlined.outcome, PortOutcome::kInvalid);
-  EXPECT_NE(a().channel.status().message().find(
-                "memory " + std::to_string(far.memory) + " is not mapped for reading and writing"),
+  EXPECT_NE(a().channel.status().message().find("memory " + std::to_string(far.memory) +
+                                                " is not mapped for reading and writing"),
             std::string_view::npos)
       << a().channel.status().toString();
   EXPECT_TRUE(readOnly->isAsExpected());
@@ -187,8 +193,7 @@ TEST_F(PortTest, AnotherPeersMemoryIsRefused) {
   const Peer toThird = MUST(pair_.a->connect(third->ticket(), kSoon));
   const Peer toA = MUST(third->accept(kSoon));
   const Region region = MUST(third->allocate(kBytes));
-  const MemoryId theirs =
-      MUST(a().service->addMemory(MUST(toThird.importRegion(region.share()))));
+  const MemoryId theirs = MUST(a().service->addMemory(MUST(toThird.importRegion(region.share()))));
   const Status refused = a().service->channel(a().semaphore, theirs, a().local).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_NE(refused.message().find("another peer"), std::string_view::npos);

@@ -113,8 +113,8 @@ TEST_F(PortTest, TwoThousandMemories) {
 TEST_F(PortTest, RoomForMemoriesEndsAndComesBack) {
   ASSERT_OK(open(4096, {.memories = 3}));
   const MemoryId third = MUST(a().service->addMemory(a().region));
-  for (const Status& refused : {a().service->addMemory(a().region).status(),
-                                a().service->addMemory(a().theirs).status()}) {
+  for (const Status& refused :
+       {a().service->addMemory(a().region).status(), a().service->addMemory(a().theirs).status()}) {
     EXPECT_EQ(refused.code(), Code::kUnavailable);
     EXPECT_NE(refused.message().find("room for 3 memories"), std::string_view::npos);
   }
