@@ -418,7 +418,7 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
     semaphores_[semaphore->number].reset();
     std::erase(dirty_, semaphore);
     dropRequests(*semaphore);
-    freeSemaphores_.push_back(semaphore->number);
+    freeSemaphores_.push_front(semaphore->number);  // the last to be given out again
   }
   if (semaphore->peerLines) semaphore->peerLines->gate.leave();
 }

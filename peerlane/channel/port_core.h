@@ -167,7 +167,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::vector<std::shared_ptr<PortMemory>> memories_;
   std::deque<MemoryId> freeMemories_;
   std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
-  std::vector<uint32_t> freeSemaphores_;
+  std::deque<uint32_t> freeSemaphores_;
   std::vector<std::shared_ptr<PortQueueSlot>> connections_;
   std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
   std::deque<PlacedRequest> hostRequests_;

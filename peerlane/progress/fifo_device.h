@@ -30,14 +30,24 @@ PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift)
   return (position >> lapShift & 1) != 0 ? 0 : kLapBit;
 }
 
+// So many of those who wait look at the host's word; the others hear of it from them. Each look is
+// a read over PCIe, and thousands of threads would hold up the popper's stores.
+inline constexpr uint64_t kLookers = 32;
+inline constexpr uint32_t kLooksPerClosedLook = 64;
+
 // Waits for room up to `end`. False: `ended` became other than 0.
 PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end, const uint64_t* ended) {
-  if (end <= loadRelaxed(fifo.tailSeen) + fifo.slotCount) return true;
   for (uint32_t looks = 1;; ++looks) {
-    const uint64_t tail = loadAcquire(fifo.tail);
-    raise(fifo.tailSeen, tail);
-    if (end <= tail + fifo.slotCount) return true;
-    if (loadRelaxed(ended) != 0) return false;
+    const uint64_t seen = loadRelaxed(fifo.tailSeen);
+    if (end <= seen + fifo.slotCount) return true;
+    if (end <= seen + fifo.slotCount + kLookers) {
+      const uint64_t tail = loadAcquire(fifo.tail);
+      if (tail != seen) raise(fifo.tailSeen, tail);
+      if (end <= tail + fifo.slotCount) return true;
+    } else {
+      cpuRelax();
+    }
+    if (looks % kLooksPerClosedLook == 0 && loadRelaxed(ended) != 0) return false;
     pauseBetween(looks);
   }
 }
