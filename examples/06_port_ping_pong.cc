@@ -71,7 +71,7 @@ Status play(PortSide& side) {
       if (side.rank == 0)
         std::printf("%s, %7llu bytes: %8.2f us there and back\n",
                     engine == PortEngine::kCe ? "proxy" : "auto ",
-                    static_cast<unsigned long long>(words * sizeof(uint64_t)), micros);
+                    static_cast<unsigned long long>(words) * sizeof(uint64_t), micros);
     }
   }
   return Status::ok();

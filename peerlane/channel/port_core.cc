@@ -281,6 +281,7 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
   PEERLANE_ASSIGN(semaphore->serial, meeting->begin(tag));
   {
     const Lock lock = enter();
+    collectNumbers();
     const bool isOurs =
         std::find(connections_.begin(), connections_.end(), connection) != connections_.end();
     Status refused;
@@ -293,7 +294,7 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
                        "the service has room for " + std::to_string(options_.semaphores) +
                            " semaphores (ProxyServiceOptions::semaphores), and all is taken");
     if (!refused.isOk()) {
-      meeting->end(tag);
+      meeting->end(tag, nullptr);
       return refused;
     }
     semaphore->number = freeSemaphores_.back();
@@ -315,10 +316,12 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
     const Lock lock = enter();
     semaphores_[semaphore->number] = semaphore;
   }
-  meeting->onEnded(tag, [weak = std::weak_ptr(semaphore), core = weak_from_this()](Status why) {
-    const auto alive = weak.lock();
-    if (const auto owner = core.lock(); alive && owner) owner->end(*alive, why, false);
-  });
+  meeting->onEnded(tag,
+                   [weak = std::weak_ptr(semaphore), core = weak_from_this()](const Status& why) {
+                     const auto alive = weak.lock();
+                     if (const auto owner = core.lock(); alive && owner)
+                       owner->end(*alive, why, false);
+                   });
   return semaphore;
 }
 
@@ -411,16 +414,40 @@ void PortCore::dropRequests(const SemaphoreSlot& semaphore) {
 }
 
 void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) {
-  PortMeeting::of(*semaphore->connection->peer.core())->end(semaphore->tag);
+  const std::shared_ptr<PeerCore>& peer = semaphore->connection->peer.core();
+  const uint32_t number = semaphore->number;
   {
     const Lock lock = enter();
     if (std::exchange(semaphore->isRemoved, true)) return;
     semaphores_[semaphore->number].reset();
     std::erase(dirty_, semaphore);
     dropRequests(*semaphore);
-    freeSemaphores_.push_front(semaphore->number);  // the last to be given out again
+    leavingNumbers_[number] = peer;
   }
+  (void)PortMeeting::say(
+      *peer, {.kind = PortNote::Kind::kGone, .tag = semaphore->tag, .serial = semaphore->serial});
+  PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), number] {
+    // Not under the core's lock: who has it may wait for this thread.
+    const auto alive = core.lock();
+    if (!alive) return;
+    const std::lock_guard lock(alive->goneMutex_);
+    alive->goneNumbers_.push_back(number);
+  });
   if (semaphore->peerLines) semaphore->peerLines->gate.leave();
+}
+
+// Those whose peers have let go, or are no more.
+void PortCore::collectNumbers() {
+  std::vector<uint32_t> gone;
+  {
+    const std::lock_guard lock(goneMutex_);
+    gone.swap(goneNumbers_);
+  }
+  for (const auto& [number, peer] : leavingNumbers_)
+    if (peer->over()) gone.push_back(number);
+  for (const uint32_t number : gone)
+    if (leavingNumbers_.erase(number) != 0)
+      freeSemaphores_.push_front(number);  // the last to be given out again
 }
 
 Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore,
@@ -431,7 +458,7 @@ Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore
   {
     const Lock lock = enter();
     if (semaphore->isRemoved) return Status::ok();
-    const Status settled = settle(*semaphore->connection->queue, timeout);
+    Status settled = settle(*semaphore->connection->queue, timeout);
     if (settled.code() == Code::kTimeout) return settled;
   }
   forgetSemaphore(semaphore);
@@ -531,6 +558,7 @@ void PortCore::close() {
     connection->mailbox = nullptr;
   }
   connections_.clear();
+  leavingNumbers_.clear();
   std::vector<std::shared_ptr<PeerCore>> peers = std::exchange(peers_, {});
   for (const Region* region : {&devicePrivate_, &deviceLines_, &hostPrivate_, &hostLines_}) {
     if (!*region) continue;

@@ -125,6 +125,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
                    std::chrono::steady_clock::time_point deadline);
   Result<std::byte*> reachRemote(const ImportedRegion& region) const;
   void forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore);
+  void collectNumbers();
   void dropRequests(const SemaphoreSlot& semaphore);
   bool pop(PlacedRequest& placed);
 
@@ -162,12 +163,16 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below but `entering_`
   std::deque<PlacedRequest> popped_;       // of the FIFO, ahead of what is in it
 
+  std::mutex goneMutex_;               // the last to be taken
+  std::vector<uint32_t> goneNumbers_;  // under goneMutex_
   std::atomic<uint32_t> entering_{0};
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<PortMemory>> memories_;
   std::deque<MemoryId> freeMemories_;
   std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
   std::deque<uint32_t> freeSemaphores_;
+  // Removed here; their lines may still be signalled by the peer's threads.
+  std::map<uint32_t, std::shared_ptr<PeerCore>> leavingNumbers_;
   std::vector<std::shared_ptr<PortQueueSlot>> connections_;
   std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
   std::deque<PlacedRequest> hostRequests_;

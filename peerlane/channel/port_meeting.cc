@@ -38,14 +38,17 @@ Result<uint64_t> PortMeeting::begin(uint32_t tag) {
                                           " is in use on this connection; remove that one first, "
                                           "or take another tag");
   entry.isActive = true;
+  entry.isPeerGone = false;
   entry.peerSerial = 0;
   return nextSerial_++;
 }
 
-void PortMeeting::end(uint32_t tag) {
-  const std::lock_guard lock(mutex_);
+void PortMeeting::end(uint32_t tag, std::function<void()> gone) {
+  std::unique_lock lock(mutex_);
   const auto found = entries_.find(tag);
   if (found == entries_.end()) return;
+  const bool isGone = found->second.isPeerGone || found->second.peerSerial == 0;
+  if (!isGone) leaving_[found->second.peerSerial] = std::exchange(gone, nullptr);
   Entry next;
   next.hello = std::move(found->second.hello);
   if (next.hello) {
@@ -54,11 +57,14 @@ void PortMeeting::end(uint32_t tag) {
   } else {
     entries_.erase(found);
   }
+  lock.unlock();
+  if (gone) gone();
 }
 
 void PortMeeting::take(const std::vector<std::byte>& bytes) {
   auto decoded = PortNote::decode(bytes);
-  std::function<void(Status)> call;
+  std::function<void(const Status&)> call;
+  std::function<void()> gone;
   Status ended;
   {
     const std::lock_guard lock(mutex_);
@@ -81,13 +87,24 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
         ended = endedStatus(*decoded);
         takeEnded(entry, *decoded, call);
         break;
+      case PortNote::Kind::kGone:
+        if (const auto leaving = leaving_.find(decoded->serial); leaving != leaving_.end()) {
+          gone = std::move(leaving->second);
+          leaving_.erase(leaving);
+        } else if (entry.peerSerial == decoded->serial) {
+          entry.isPeerGone = true;
+        }
+        if (!entry.isActive && !entry.hello) entries_.erase(decoded->tag);
+        break;
     }
   }
   if (call) call(ended);
+  if (gone) gone();
 }
 
 // A hello that was not taken is withdrawn; what was said of an older semaphore is nobody's.
-void PortMeeting::takeEnded(Entry& entry, const PortNote& note, std::function<void(Status)>& call) {
+void PortMeeting::takeEnded(Entry& entry, const PortNote& note,
+                            std::function<void(const Status&)>& call) {
   if (entry.hello && entry.hello->serial == note.serial) {
     entry.hello.reset();
     entry.ready.reset();
@@ -133,7 +150,7 @@ Result<PortNote> PortMeeting::hear(PeerCore& peer, uint32_t tag, PortNote::Kind 
   }
 }
 
-void PortMeeting::onEnded(uint32_t tag, std::function<void(Status)> call) {
+void PortMeeting::onEnded(uint32_t tag, const std::function<void(const Status&)>& call) {
   std::optional<Status> already;
   {
     const std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ std::vector<std::byte> PortNote::encode() const {
     write(writer, hostLine);
   } else if (kind == Kind::kReady) {
     writer.u8(usesHostLine ? 1 : 0);
-  } else {
+  } else if (kind == Kind::kEnded) {
     writer.u8(static_cast<uint8_t>(code));
     writer.string(std::string_view(text).substr(0, kMaxText), kMaxText);
   }
@@ -48,7 +48,7 @@ Result<PortNote> PortNote::decode(std::span<const std::byte> bytes) {
   PortNote note;
   reader.require(reader.u8() == kVersion, "a note about a semaphore of another version");
   const uint8_t kind = reader.u8();
-  reader.require(kind >= 1 && kind <= 3, "an unknown kind of note about a semaphore");
+  reader.require(kind >= 1 && kind <= 4, "an unknown kind of note about a semaphore");
   note.kind = static_cast<Kind>(kind);
   note.tag = reader.u32();
   note.serial = reader.u64();
@@ -57,7 +57,7 @@ Result<PortNote> PortNote::decode(std::span<const std::byte> bytes) {
     note.hostLine = readLine(reader);
   } else if (note.kind == Kind::kReady) {
     note.usesHostLine = reader.u8() != 0;
-  } else {
+  } else if (note.kind == Kind::kEnded) {
     const uint8_t code = reader.u8();
     reader.require(code <= static_cast<uint8_t>(Code::kInternal), "an unknown code");
     note.code = static_cast<Code>(code);

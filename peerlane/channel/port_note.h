@@ -29,6 +29,7 @@ struct PortNote {
     kHello = 1,  // I have such a semaphore; here is where you may signal me
     kReady = 2,  // I signal you at your line `usesHostLine`
     kEnded = 3,  // it is over: `code`, `text`
+    kGone = 4,   // nothing here signals your line any more: it may serve another semaphore
   };
   static constexpr uint8_t kVersion = 1;
   static constexpr uint32_t kMaxText = 512;

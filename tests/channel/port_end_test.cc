@@ -144,13 +144,22 @@ TEST_F(PortTest, ThreadsThatWaitForRoomHoldUpNobodyWhenTheirSemaphoreEnds) {
 
 // What a removed semaphore left in the FIFO is not its number's next owner's.
 TEST_F(PortTest, RequestsOfARemovedSemaphoreAreNobodys) {
-  ASSERT_OK(open(4096, {}, false));
+  ASSERT_OK(open(4096, {.semaphores = 2}, false));
   const auto [old, oldThere] = ports_.link(9);
   ASSERT_TRUE(old.deviceHandle(PortEngine::kCe).signal(kThread, 3));
   ASSERT_TRUE(a().handle(PortEngine::kCe).signal(kThread, 2));
   ASSERT_TRUE(old.deviceHandle(PortEngine::kCe).putWithSignal(kThread, 0, 0, 4));
   ASSERT_OK(a().service->removeSemaphore(old.semaphore(), kSoon));
   ASSERT_OK(b().service->removeSemaphore(oldThere.semaphore(), kSoon));
+  // There is no other number, and each side learns that the other one has let go of it.
+  for (PortSide* side : {&a(), &b()}) {
+    const auto deadline = Clock::now() + kSoon;
+    const auto room = [&] {
+      return side->service->addSemaphore(side->connection, 11, std::chrono::seconds(0)).status();
+    };
+    while (room().code() == Code::kUnavailable && Clock::now() < deadline)
+      std::this_thread::yield();
+  }
   const auto [here, there] = ports_.link(10);
   ASSERT_EQ(here.deviceHandle().number, old.deviceHandle().number) << "so nothing is shown";
   ASSERT_TRUE(here.deviceHandle(PortEngine::kCe).signal(kThread));

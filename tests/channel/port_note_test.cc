@@ -96,7 +96,7 @@ TEST(PortNote, RefusesWhatIsNone) {
     return std::string(status.message());
   };
   EXPECT_NE(refusal(ready(1, 2).encode(), 0, 2).find("version"), std::string::npos);
-  for (const uint8_t kind : {0, 4, 255})
+  for (const uint8_t kind : {0, 5, 255})
     EXPECT_NE(refusal(ready(1, 2).encode(), 1, kind).find("kind"), std::string::npos);
   EXPECT_NE(refusal(ended(1, 2).encode(), 14, 17).find("code"), std::string::npos);
 }
@@ -125,7 +125,7 @@ class PortMeetingTest : public testing::Test {
     ASSERT_OK(meeting_->begin(last).status());
     ASSERT_OK(PortMeeting::say(*pair_.toA.core(), hello(last, 1)));
     ASSERT_OK(hear(last, Kind::kHello));
-    meeting_->end(last);
+    meeting_->end(last, nullptr);
   }
   Status hear(uint32_t tag, Kind kind, std::chrono::nanoseconds time = kSoon) {
     return meeting_->hear(peer_, tag, kind, std::chrono::steady_clock::now() + time).status();
@@ -168,7 +168,7 @@ TEST_F(PortMeetingTest, AHelloIsKeptUntilSomebodyAsks) {
   say({hello(7, 5)});
   ASSERT_OK(meeting_->begin(7).status());
   EXPECT_OK(hear(7, Kind::kHello));
-  meeting_->end(7);
+  meeting_->end(7, nullptr);
   say({hello(7, 6)});
   ASSERT_OK(meeting_->begin(7).status());
   EXPECT_OK(hear(7, Kind::kHello));
@@ -180,7 +180,7 @@ TEST_F(PortMeetingTest, ATagIsOneSemaphoresAtATime) {
   EXPECT_EQ(refused.code(), Code::kUnavailable);
   EXPECT_NE(refused.message().find("tag 7 is in use"), std::string_view::npos);
   EXPECT_OK(meeting_->begin(8).status());
-  meeting_->end(7);
+  meeting_->end(7, nullptr);
   EXPECT_NE(MUST(meeting_->begin(7)), first) << "a tag's second use can be told from its first";
 }
 
@@ -219,7 +219,7 @@ TEST_F(PortMeetingTest, AnEndIsToldOnceWheneverItComes) {
     EXPECT_EQ(told.load(), 1);
     say({ended(tag, 5)});
     EXPECT_EQ(told.load(), 1);
-    meeting_->end(tag);
+    meeting_->end(tag, nullptr);
   }
 }
 

@@ -251,6 +251,20 @@ TEST_F(PortTest, ATagIsOneSemaphoresAtATime) {
   }
 }
 
+// A peer's threads may signal a line as long as its side has not removed the semaphore: nothing
+// else is counted there.
+TEST_F(PortTest, ALineServesNobodyElseWhileThePeerMaySignalIt) {
+  ASSERT_OK(open(4096, {.semaphores = 1}));
+  const PortSemaphoreHandle late = b().semaphore.deviceHandle();
+  ASSERT_OK(a().service->removeSemaphore(a().semaphore));
+  const auto again = [&] { return a().service->addSemaphore(a().connection, 9, 0ms); };
+  EXPECT_EQ(again().status().code(), Code::kUnavailable);
+  late.signal(kThread);
+  ASSERT_OK(b().service->removeSemaphore(b().semaphore));
+  // Nobody is at the other side, so it ends for want of time once there is room.
+  EXPECT_TRUE(soon([&] { return again().status().code() == Code::kTimeout; }));
+}
+
 // A4: the bound holds, and both can meet afterwards.
 TEST_F(PortTest, WhoIsAloneHearsOfItInTime) {
   ASSERT_OK(open(4096));

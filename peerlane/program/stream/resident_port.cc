@@ -43,14 +43,14 @@ class StreamResidentPort final : public ResidentPort {
 
   Status launch() override {
     const cuda::CurrentContext current(*gpu_);
-    const Status launched = kernel::launchResident({.job = {.state = state_,
-                                                            .left = left_,
-                                                            .launch = launches_ + 1,
-                                                            .idle = kIdle,
-                                                            .longest = kLongest,
-                                                            .patience = kPatience},
-                                                    .blocks = blocks_,
-                                                    .stream = stream_});
+    Status launched = kernel::launchResident({.job = {.state = state_,
+                                                      .left = left_,
+                                                      .launch = launches_ + 1,
+                                                      .idle = kIdle,
+                                                      .longest = kLongest,
+                                                      .patience = kPatience},
+                                              .blocks = blocks_,
+                                              .stream = stream_});
     if (launched.isOk()) ++launches_;
     return launched;
   }
