@@ -348,6 +348,7 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   PEERLANE_ASSIGN(const PortNote theirs,
                   meeting->hear(peer, semaphore.tag, PortNote::Kind::kHello, deadline));
   PortNote ready{.kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
+  ready.answers = theirs.serial;
   PEERLANE_RETURN_IF_ERROR(reachLine(semaphore, theirs, ready.usesHostLine, deadline));
   PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, ready));
   PEERLANE_ASSIGN(const PortNote answer,

@@ -40,7 +40,9 @@ Result<uint64_t> PortMeeting::begin(uint32_t tag) {
   entry.isActive = true;
   entry.isPeerGone = false;
   entry.peerSerial = 0;
-  return nextSerial_++;
+  entry.ready.reset();
+  entry.ownSerial = nextSerial_++;
+  return entry.ownSerial;
 }
 
 void PortMeeting::end(uint32_t tag, std::function<void()> gone) {
@@ -51,12 +53,10 @@ void PortMeeting::end(uint32_t tag, std::function<void()> gone) {
   if (!isGone) leaving_[found->second.peerSerial] = std::exchange(gone, nullptr);
   Entry next;
   next.hello = std::move(found->second.hello);
-  if (next.hello) {
-    next.ready = std::move(found->second.ready);
+  if (next.hello)
     found->second = std::move(next);
-  } else {
+  else
     entries_.erase(found);
-  }
   lock.unlock();
   if (gone) gone();
 }
@@ -80,7 +80,8 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
       case PortNote::Kind::kHello: entry.hello = std::move(*decoded); break;
       case PortNote::Kind::kReady:
         // It may come before the hello was taken.
-        if (decoded->serial == (entry.hello ? entry.hello->serial : entry.peerSerial))
+        if (entry.isActive && decoded->answers == entry.ownSerial &&
+            decoded->serial == (entry.hello ? entry.hello->serial : entry.peerSerial))
           entry.ready = *decoded;
         break;
       case PortNote::Kind::kEnded:

@@ -43,6 +43,7 @@ class PortMeeting final : public Task {
   struct Entry {
     bool isActive = false;
     bool isPeerGone = false;
+    uint64_t ownSerial = 0;
     uint64_t peerSerial = 0;  // of the hello that was taken
     std::optional<PortNote> hello;
     std::optional<PortNote> ready;

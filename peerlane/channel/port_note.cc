@@ -36,6 +36,7 @@ std::vector<std::byte> PortNote::encode() const {
     write(writer, hostLine);
   } else if (kind == Kind::kReady) {
     writer.u8(usesHostLine ? 1 : 0);
+    writer.u64(answers);
   } else if (kind == Kind::kEnded) {
     writer.u8(static_cast<uint8_t>(code));
     writer.string(std::string_view(text).substr(0, kMaxText), kMaxText);
@@ -57,6 +58,7 @@ Result<PortNote> PortNote::decode(std::span<const std::byte> bytes) {
     note.hostLine = readLine(reader);
   } else if (note.kind == Kind::kReady) {
     note.usesHostLine = reader.u8() != 0;
+    note.answers = reader.u64();
   } else if (note.kind == Kind::kEnded) {
     const uint8_t code = reader.u8();
     reader.require(code <= static_cast<uint8_t>(Code::kInternal), "an unknown code");

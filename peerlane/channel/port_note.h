@@ -39,7 +39,8 @@ struct PortNote {
   uint64_t serial = 0;     // of the sender's semaphore: a tag may be used again
   LinePlace deviceLine{};  // kHello, as the next
   LinePlace hostLine{};
-  bool usesHostLine = false;  // kReady
+  bool usesHostLine = false;  // kReady, as the next
+  uint64_t answers = 0;       // the serial of the hello in which that line was named
   Code code = Code::kOk;      // kEnded, as the next
   std::string text{};
 

@@ -152,14 +152,17 @@ TEST_F(PortTest, RequestsOfARemovedSemaphoreAreNobodys) {
   ASSERT_OK(a().service->removeSemaphore(old.semaphore(), kSoon));
   ASSERT_OK(b().service->removeSemaphore(oldThere.semaphore(), kSoon));
   // There is no other number, and each side learns that the other one has let go of it.
-  for (PortSide* side : {&a(), &b()}) {
+  const auto awaitRoom = [](PortSide& side, uint32_t tagOfNobody) {
     const auto deadline = Clock::now() + kSoon;
-    const auto room = [&] {
-      return side->service->addSemaphore(side->connection, 11, std::chrono::seconds(0)).status();
+    const auto isFull = [&] {
+      return side.service->addSemaphore(side.connection, tagOfNobody, std::chrono::seconds(0))
+                 .status()
+                 .code() == Code::kUnavailable;
     };
-    while (room().code() == Code::kUnavailable && Clock::now() < deadline)
-      std::this_thread::yield();
-  }
+    while (isFull() && Clock::now() < deadline) std::this_thread::yield();
+  };
+  awaitRoom(a(), 11);
+  awaitRoom(b(), 12);
   const auto [here, there] = ports_.link(10);
   ASSERT_EQ(here.deviceHandle().number, old.deviceHandle().number) << "so nothing is shown";
   ASSERT_TRUE(here.deviceHandle(PortEngine::kCe).signal(kThread));

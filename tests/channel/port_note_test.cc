@@ -21,8 +21,9 @@ PortNote hello(uint32_t tag, uint64_t serial) {
   note.hostLine.offset = 0x1240;
   return note;
 }
-PortNote ready(uint32_t tag, uint64_t serial) {
-  return {.kind = Kind::kReady, .tag = tag, .serial = serial, .usesHostLine = true};
+PortNote ready(uint32_t tag, uint64_t serial, uint64_t answers = 1) {
+  return {
+      .kind = Kind::kReady, .tag = tag, .serial = serial, .usesHostLine = true, .answers = answers};
 }
 PortNote ended(uint32_t tag, uint64_t serial, Code code = Code::kClosed) {
   return {.kind = Kind::kEnded, .tag = tag, .serial = serial, .code = code, .text = "removed"};
@@ -50,7 +51,8 @@ TEST(PortNote, GoldenBytes) {
             "0102"
             "07000000"
             "0201000000000000"
-            "01");
+            "01"
+            "0100000000000000");
   EXPECT_EQ(encodeHex(ended(0x01020304, 9).encode()),
             "0103"
             "04030201"
@@ -73,7 +75,8 @@ TEST(PortNote, ComesBackAsItWas) {
   both.deviceLine = both.hostLine;
   both.deviceLine.offset = ~uint64_t{0};
   for (const PortNote& note :
-       {hello(0, 0), both, PortNote{}, ready(1, 2), ended(3, 4), ended(3, 4, Code::kInternal)})
+       {hello(0, 0), both, PortNote{}, ready(1, 2), ended(3, 4), ended(3, 4, Code::kInternal),
+        PortNote{.kind = Kind::kGone, .tag = 3, .serial = 4}})
     expectRoundTrip(note);
 }
 
@@ -152,6 +155,18 @@ TEST_F(PortMeetingTest, AReadyOfAnotherUseOfTheTagIsNotTaken) {
   say({ready(7, 4)});
   EXPECT_EQ(hear(7, Kind::kReady, std::chrono::milliseconds(1)).code(), Code::kTimeout);
   say({ready(7, 5)});
+  EXPECT_OK(hear(7, Kind::kReady));
+}
+
+// Its line may serve another semaphore by now.
+TEST_F(PortMeetingTest, AReadyThatAnswersAnEarlierHelloIsNotTaken) {
+  const uint64_t first = MUST(meeting_->begin(7));
+  meeting_->end(7, nullptr);
+  const uint64_t second = MUST(meeting_->begin(7));
+  say({hello(7, 5), ready(7, 5, first)});
+  EXPECT_OK(hear(7, Kind::kHello));
+  EXPECT_EQ(hear(7, Kind::kReady, std::chrono::milliseconds(1)).code(), Code::kTimeout);
+  say({ready(7, 5, second)});
   EXPECT_OK(hear(7, Kind::kReady));
 }
 
