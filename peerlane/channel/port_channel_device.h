@@ -95,10 +95,9 @@ struct alignas(64) SemaphoreHealth {
 // Why a thread of the device was refused.
 enum class Fault : uint64_t {
   kNone = 0,
-  kUnknownMemory = 1,  // detail: the id
-  kOutOfRange = 2,     // detail: the offset
-  kNotMapped = 3,      // detail: the id
-  kTooLarge = 4,       // detail: the size
+  kOutOfRange = 1,  // detail: the offset
+  kNotMapped = 2,   // detail: the id
+  kTooLarge = 3,    // detail: the size
 };
 inline constexpr uint32_t kFaultShift = 56;
 PEERLANE_DEVICE constexpr uint64_t faultWord(Fault fault, uint64_t detail) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "peerlane/channel/lane_memory.h"
@@ -226,7 +225,7 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
 Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   const auto deadline = Progress::deadlineIn(timeout);
   Lock lock = enter();
-  if (id >= memories_.size() || !memories_[id])
+  if (memoryAt(id) == nullptr)
     return Status(Code::kInvalidArgument,
                   "memory " + std::to_string(id) + " is not one of the service");
   const std::shared_ptr<PortMemory> memory = memories_[id];
@@ -469,11 +468,8 @@ Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore
 Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, MemoryId remote,
                                             MemoryId local) {
   const Lock lock = enter();
-  const auto find = [&](MemoryId id) {
-    return id < memories_.size() ? memories_[id].get() : nullptr;
-  };
-  const PortMemory* const far = find(remote);
-  const PortMemory* const near = find(local);
+  const PortMemory* const far = memoryAt(remote);
+  const PortMemory* const near = memoryAt(local);
   if (far == nullptr || !far->peer)
     return Status(Code::kInvalidArgument, "memory " + std::to_string(remote) +
                                               " is no peer's; addMemory() of a RemoteRegion");

@@ -135,6 +135,10 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed);
   bool drain(PortQueueSlot& connection);
   Status move(SemaphoreSlot& semaphore, const port::PortRequest& request);
+  // Null: not there.
+  const PortMemory* memoryAt(MemoryId id) const {
+    return id < memories_.size() ? memories_[id].get() : nullptr;
+  }
   Result<const PortMemory*> memoryFor(const SemaphoreSlot& semaphore, uint32_t id, uint64_t offset,
                                       uint64_t bytes, std::optional<Access> remoteNeeds) const;
   bool publish();

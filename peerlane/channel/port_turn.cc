@@ -25,8 +25,6 @@ constexpr std::chrono::milliseconds kLookInterval{1};
 std::string faultText(uint64_t fault) {
   const uint64_t detail = fault & ((uint64_t{1} << port::kFaultShift) - 1);
   switch (static_cast<port::Fault>(fault >> port::kFaultShift)) {
-    case port::Fault::kUnknownMemory:
-      return "a thread named memory " + std::to_string(detail) + ", which is not there";
     case port::Fault::kOutOfRange:
       return "a thread named offset " + std::to_string(detail) + ", outside the memory";
     case port::Fault::kNotMapped:
@@ -163,7 +161,7 @@ Result<const PortMemory*> PortCore::memoryFor(const SemaphoreSlot& semaphore, ui
   const auto refuse = [&](const std::string& why) {
     return Status(Code::kInvalidArgument, "memory " + std::to_string(id) + " " + why);
   };
-  const PortMemory* const memory = id < memories_.size() ? memories_[id].get() : nullptr;
+  const PortMemory* const memory = memoryAt(id);
   if (memory == nullptr) return refuse("is not there");
   if ((memory->peer != nullptr) != remoteNeeds.has_value())
     return refuse(remoteNeeds ? "is local; the peer's is needed here"
