@@ -354,7 +354,7 @@ struct PortChannelHandle {
   // `end` gets the position behind the request.
   PEERLANE_DEVICE PortOutcome push(const port::PortRequest& request, uint64_t* end) const {
     if (!port::isEncodable(request)) return refuse(port::Fault::kTooLarge, request.bytes);
-    const uint64_t behind = port::push(fifo, request, fifo.closed);
+    const uint64_t behind = port::push(fifo, request);
     if (behind == 0) return PortOutcome::kEnded;
     if (end != nullptr) *end = behind;
     return PortOutcome::kOk;

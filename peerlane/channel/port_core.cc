@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "peerlane/channel/lane_memory.h"
@@ -37,8 +38,20 @@ std::weak_ptr<PortCore>* lend(std::weak_ptr<PortCore> core) {
   return &lent->emplace_back(std::move(core));
 }
 
+// What an agent may still read or write stays for good.
+void abandon(std::shared_ptr<PortQueueSlot> connection) {
+  static std::mutex mutex;
+  static auto* const abandoned = new std::vector<std::shared_ptr<PortQueueSlot>>;
+  PEERLANE_LOG_WARN("requests of a port to {} are still under way: what they need is kept",
+                    connection->peer.contextId());
+  const std::lock_guard lock(mutex);
+  abandoned->push_back(std::move(connection));
+}
+
 // The pipes between a queue and its memory are short; only a broken device takes longer.
 constexpr std::chrono::seconds kSettleTime{10};
+// Between looks at what settles; nothing rings for it.
+constexpr std::chrono::microseconds kSettleNap{50};
 
 }  // namespace
 
@@ -129,7 +142,7 @@ Status PortCore::writeWords(std::byte* words, uint64_t first, uint64_t second) {
   return settle(*wordsQueue_, kSettleTime);
 }
 
-// Requires: the lock.
+// Requires: the lock. For what no request of a peer's holds up.
 Status PortCore::settle(PortQueue& queue, Duration timeout) {
   const auto deadline = Progress::deadlineIn(timeout);
   while (!queue.isIdle()) {
@@ -139,6 +152,32 @@ Status PortCore::settle(PortQueue& queue, Duration timeout) {
     cpuRelax();
   }
   return queue.health();
+}
+
+// Until what was asked of the queues so far touches memory no more. The proxy serves everybody
+// meanwhile, and may ask for more. Requires: not the lock.
+Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
+                              Clock::time_point deadline) {
+  std::vector<std::pair<PortQueue*, PortQueue::Mark>> waiting;
+  for (bool isFirst = true;; isFirst = false) {
+    {
+      const Lock lock = enter();
+      for (const auto& connection : connections) {
+        if (!isFirst) break;
+        waiting.emplace_back(connection->queue.get(), std::make_shared<std::atomic<bool>>(false));
+        connection->queue->mark(waiting.back().second);
+      }
+      const bool isServed = proxy_->isRunning() && !proxy_->onThread();
+      std::erase_if(waiting, [&](const auto& each) {
+        if (!isServed) (void)each.first->advance();
+        return each.second->load(std::memory_order_acquire) || each.first->isIdle();
+      });
+    }
+    if (waiting.empty()) return Status::ok();
+    if (Clock::now() >= deadline)
+      return Status(Code::kTimeout, "requests of the port are still under way");
+    std::this_thread::sleep_for(kSettleNap);
+  }
 }
 
 Result<MemoryId> PortCore::addMemory(PortMemory memory) {
@@ -224,20 +263,28 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
 
 Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   const auto deadline = Progress::deadlineIn(timeout);
-  Lock lock = enter();
-  if (memoryAt(id) == nullptr)
-    return Status(Code::kInvalidArgument,
-                  "memory " + std::to_string(id) + " is not one of the service");
-  const std::shared_ptr<PortMemory> memory = memories_[id];
-  PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id), 0, 0));
-  // What was asked for may name it in any queue. A failed one touches nothing more.
-  for (const auto& connection : connections_)
-    if (const Status settled = settle(*connection->queue, deadline - Clock::now());
-        settled.code() == Code::kTimeout)
-      return settled.withContext("memory " + std::to_string(id));
-  memories_[id].reset();
-  freeMemories_.push_front(id);  // the last to be given out again: a late request may name it
-  lock.unlock();
+  std::vector<std::shared_ptr<PortQueueSlot>> connections;
+  {
+    const Lock lock = enter();
+    const bool isAgain = leavingMemories_.contains(id);
+    if (!isAgain && memoryAt(id) == nullptr)
+      return Status(Code::kInvalidArgument,
+                    "memory " + std::to_string(id) + " is not one of the service");
+    PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id), 0, 0));
+    if (!isAgain) leavingMemories_[id] = std::exchange(memories_[id], nullptr);
+    // What was asked for before may name it in any queue.
+    connections = connections_;
+  }
+  const Status settled = settleBehind(connections, deadline);
+  if (settled.code() == Code::kTimeout) return settled.withContext("memory " + std::to_string(id));
+  std::shared_ptr<PortMemory> memory;
+  {
+    const Lock lock = enter();
+    const auto leaving = leavingMemories_.extract(id);
+    if (leaving.empty()) return Status::ok();  // somebody else has removed it, too
+    memory = leaving.mapped();
+    freeMemories_.push_front(id);  // the last to be given out again: a late request may name it
+  }
   if (memory->local) memory->local.record()->gate.leave();
   if (memory->imported) memory->imported->gate.leave();
   return Status::ok();
@@ -303,7 +350,7 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
   }
   const Status met = meet(*semaphore, deadline);
   if (!met.isOk()) {
-    (void)PortMeeting::say(peer, {.kind = PortNote::Kind::kEnded,
+    (void)PortMeeting::say(peer, {.kind = PortNote::Kind::kGaveUp,
                                   .tag = tag,
                                   .serial = semaphore->serial,
                                   .code = met.code(),
@@ -344,16 +391,19 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   if (executor_)
     hello.deviceLine = {.isThere = true, .region = deviceLines_.share(), .offset = lineAt};
   PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, hello));
-  PEERLANE_ASSIGN(const PortNote theirs,
-                  meeting->hear(peer, semaphore.tag, PortNote::Kind::kHello, deadline));
-  PortNote ready{.kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
-  ready.answers = theirs.serial;
-  PEERLANE_RETURN_IF_ERROR(reachLine(semaphore, theirs, ready.usesHostLine, deadline));
-  PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, ready));
-  PEERLANE_ASSIGN(const PortNote answer,
-                  meeting->hear(peer, semaphore.tag, PortNote::Kind::kReady, deadline));
+  std::optional<PortNote> answer;
+  while (!answer) {
+    PEERLANE_ASSIGN(const PortNote theirs, meeting->hearHello(peer, semaphore.tag, deadline));
+    PortNote ready{
+        .kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
+    ready.answers = theirs.serial;
+    PEERLANE_RETURN_IF_ERROR(reachLine(semaphore, theirs, ready.usesHostLine, deadline));
+    PEERLANE_RETURN_IF_ERROR(meeting->answer(peer, ready));
+    PEERLANE_ASSIGN(answer, meeting->hearReady(peer, semaphore.tag, deadline));
+    if (!answer) leaveLine(semaphore);
+  }
   semaphore.isOfHost = !executor_;
-  const bool isHostLine = answer.usesHostLine || !executor_;
+  const bool isHostLine = answer->usesHostLine || !executor_;
   std::byte* const inbound = (isHostLine ? hostLines_ : deviceLines_).data() + lineAt;
   semaphore.handle.inbound = reinterpret_cast<port::SemaphoreLine*>(inbound);
   semaphore.handle.state = states_ + number;
@@ -380,12 +430,11 @@ Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool
       bytes - line.offset < sizeof(port::SemaphoreLine))
     return Status(Code::kCorrupt, "the peer's line for signals is not in the region it named");
   PEERLANE_RETURN_IF_ERROR(semaphore.peerLinesHandle.prepare(deadline - Clock::now()));
-  semaphore.peerLines = semaphore.peerLinesHandle.slot()->region;
-  PEERLANE_ASSIGN(std::byte* const lines, reachRemote(*semaphore.peerLines));
-  if (!semaphore.peerLines->gate.enter()) {
-    semaphore.peerLines.reset();
+  const std::shared_ptr<ImportedRegion> imported = semaphore.peerLinesHandle.slot()->region;
+  PEERLANE_ASSIGN(std::byte* const lines, reachRemote(*imported));
+  if (!imported->gate.enter())
     return Status(Code::kPeerLost, "the peer takes its line for signals back");
-  }
+  semaphore.peerLines = imported;
   if (lines == nullptr) {
     semaphore.outbound = {.remote = &semaphore.peerLines->memory,
                           .offset = line.offset + offsetof(port::WordPair, second)};
@@ -396,6 +445,14 @@ Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool
   // Threads of a GPU have no atomic operations on memory of the host.
   if (!executor_ || !usesHostLine) semaphore.handle.outbound = mapped;
   return Status::ok();
+}
+
+// The peer has taken back the hello in which it was named. Nobody has the semaphore's handle yet.
+void PortCore::leaveLine(SemaphoreSlot& semaphore) {
+  semaphore.peerLines->gate.leave();
+  semaphore.peerLines.reset();
+  semaphore.outbound = {};
+  semaphore.handle.outbound = nullptr;
 }
 
 // What was asked for and not begun must not be taken for the next semaphore's of this number.
@@ -409,8 +466,10 @@ void PortCore::dropRequests(const SemaphoreSlot& semaphore) {
     return (each.request.verbs & port::kCustomVerb) == 0 &&
            each.request.semaphore == semaphore.number;
   };
-  for (auto* const requests : {&popped_, &hostRequests_, &semaphore.connection->backlog})
-    std::erase_if(*requests, isOf);
+  for (auto* const requests : {&popped_, &hostRequests_}) std::erase_if(*requests, isOf);
+  // A flush may count what is held back, so that stays, and asks for nothing.
+  for (PlacedRequest& held : semaphore.connection->backlog)
+    if (isOf(held)) held.request.verbs = 0;
 }
 
 void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) {
@@ -454,13 +513,10 @@ Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore
                                  Duration timeout) {
   if (!semaphore || semaphore->core.lock().get() != this)
     return Status(Code::kInvalidArgument, "a semaphore of another service");
+  const auto deadline = Progress::deadlineIn(timeout);
   end(*semaphore, Status(Code::kClosed, "the semaphore was removed"), true);
-  {
-    const Lock lock = enter();
-    if (semaphore->isRemoved) return Status::ok();
-    Status settled = settle(*semaphore->connection->queue, timeout);
-    if (settled.code() == Code::kTimeout) return settled;
-  }
+  // Nothing more of it is asked for.
+  PEERLANE_RETURN_IF_ERROR(settleBehind({semaphore->connection}, deadline));
   forgetSemaphore(semaphore);
   return Status::ok();
 }
@@ -531,6 +587,12 @@ Status PortCore::status() const {
   return failure_;
 }
 
+// Its queue is idle.
+void PortCore::retire(PortQueueSlot& connection) {
+  if (connection.mailbox != nullptr) connection.peer.core()->returnMailbox(connection.mailbox);
+  connection.mailbox = nullptr;
+}
+
 // The service's end. What kernels still ask for afterwards nobody hears.
 void PortCore::close() {
   if (proxy_) proxy_->stop();  // open() may have failed
@@ -544,15 +606,16 @@ void PortCore::close() {
   }
   for (const auto& semaphore : all) (void)removeSemaphore(semaphore, kSettleTime);
   for (MemoryId id = 0; id < memories_.size(); ++id)
-    if (memories_[id]) (void)removeMemory(id, kSettleTime);
+    if (memories_[id] || leavingMemories_.contains(id)) (void)removeMemory(id, kSettleTime);
   const Lock lock = enter();
   const auto deadline = Progress::deadlineIn(kSettleTime);
   while (resident_ && !resident_->hasLeft() && Clock::now() < deadline) cpuRelax();
   resident_.reset();
   for (const auto& connection : connections_) {
-    (void)settle(*connection->queue, kSettleTime);
-    if (connection->mailbox != nullptr) connection->peer.core()->returnMailbox(connection->mailbox);
-    connection->mailbox = nullptr;
+    if (settle(*connection->queue, kSettleTime).code() == Code::kTimeout)
+      abandon(connection);
+    else
+      retire(*connection);
   }
   connections_.clear();
   leavingNumbers_.clear();

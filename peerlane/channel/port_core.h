@@ -51,6 +51,7 @@ struct PortQueueSlot {
   Mailbox* mailbox = nullptr;            // of the CPU's
   std::unique_ptr<TransferQueue> queue;  // under the core's lock, as the next
   std::deque<PlacedRequest> backlog;     // came while the queue had no room
+  uint64_t drained = 0;                  // of the backlog, so far
   std::string engine;                    // constant
 };
 
@@ -119,10 +120,14 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Status makeResident();
   Status writeWords(std::byte* words, uint64_t first, uint64_t second);
   Status settle(PortQueue& queue, Duration timeout);
+  Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
+                      std::chrono::steady_clock::time_point deadline);
+  static void retire(PortQueueSlot& connection);
   Result<MemoryId> addMemory(PortMemory memory);
   Status meet(SemaphoreSlot& semaphore, std::chrono::steady_clock::time_point deadline);
   Status reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
                    std::chrono::steady_clock::time_point deadline);
+  static void leaveLine(SemaphoreSlot& semaphore);
   Result<std::byte*> reachRemote(const ImportedRegion& region) const;
   void forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore);
   void collectNumbers();
@@ -144,6 +149,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   bool publish();
   bool serveResident();
   void lookAtPeers();
+  void dropConnections();
 
   void end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer);
   void endConnection(const PortQueueSlot& connection, const Status& why);
@@ -172,6 +178,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::atomic<uint32_t> entering_{0};
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<PortMemory>> memories_;
+  std::map<MemoryId, std::shared_ptr<PortMemory>>
+      leavingMemories_;  // no more requests, but old ones
   std::deque<MemoryId> freeMemories_;
   std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
   std::deque<uint32_t> freeSemaphores_;

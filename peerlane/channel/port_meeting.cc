@@ -37,10 +37,10 @@ Result<uint64_t> PortMeeting::begin(uint32_t tag) {
     return Status(Code::kUnavailable, "semaphore tag " + std::to_string(tag) +
                                           " is in use on this connection; remove that one first, "
                                           "or take another tag");
+  std::optional<PortNote> hello = std::move(entry.hello);
+  entry = {};
+  entry.hello = std::move(hello);
   entry.isActive = true;
-  entry.isPeerGone = false;
-  entry.peerSerial = 0;
-  entry.ready.reset();
   entry.ownSerial = nextSerial_++;
   return entry.ownSerial;
 }
@@ -49,23 +49,23 @@ void PortMeeting::end(uint32_t tag, std::function<void()> gone) {
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(tag);
   if (found == entries_.end()) return;
-  const bool isGone = found->second.isPeerGone || found->second.peerSerial == 0;
-  if (!isGone) leaving_[found->second.peerSerial] = std::exchange(gone, nullptr);
-  Entry next;
-  next.hello = std::move(found->second.hello);
-  if (next.hello)
-    found->second = std::move(next);
-  else
+  Entry& entry = found->second;
+  if (gone && entry.hasAnswered && !entry.isPeerGone)
+    leaving_.insert({entry.peerSerial, {entry.ownSerial, std::exchange(gone, nullptr)}});
+  std::optional<PortNote> hello = std::move(entry.hello);
+  if (hello) {
+    entry = {};
+    entry.hello = std::move(hello);
+  } else {
     entries_.erase(found);
+  }
   lock.unlock();
   if (gone) gone();
 }
 
 void PortMeeting::take(const std::vector<std::byte>& bytes) {
   auto decoded = PortNote::decode(bytes);
-  std::function<void(const Status&)> call;
-  std::function<void()> gone;
-  Status ended;
+  Calls calls;
   {
     const std::lock_guard lock(mutex_);
     if (decoded.isOk() && entries_.size() >= kMostTags && !entries_.contains(decoded->tag))
@@ -77,78 +77,130 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
     }
     Entry& entry = entries_[decoded->tag];
     switch (decoded->kind) {
-      case PortNote::Kind::kHello: entry.hello = std::move(*decoded); break;
-      case PortNote::Kind::kReady:
-        // It may come before the hello was taken.
-        if (entry.isActive && decoded->answers == entry.ownSerial &&
-            decoded->serial == (entry.hello ? entry.hello->serial : entry.peerSerial))
-          entry.ready = *decoded;
+      case PortNote::Kind::kHello:
+        if (!entry.isMet) entry.takeBack();
+        entry.hello = *decoded;
         break;
+      case PortNote::Kind::kReady: takeReady(entry, *decoded, calls); break;
       case PortNote::Kind::kEnded:
-        ended = endedStatus(*decoded);
-        takeEnded(entry, *decoded, call);
-        break;
-      case PortNote::Kind::kGone:
-        if (const auto leaving = leaving_.find(decoded->serial); leaving != leaving_.end()) {
-          gone = std::move(leaving->second);
-          leaving_.erase(leaving);
-        } else if (entry.peerSerial == decoded->serial) {
-          entry.isPeerGone = true;
-        }
-        if (!entry.isActive && !entry.hello) entries_.erase(decoded->tag);
-        break;
+      case PortNote::Kind::kGaveUp: takeEnded(entry, *decoded, calls); break;
+      case PortNote::Kind::kGone: takeGone(entry, decoded->serial, calls); break;
     }
+    if (!entry.isActive && !entry.hello) entries_.erase(decoded->tag);
   }
-  if (call) call(ended);
-  if (gone) gone();
+  for (const auto& call : calls) call();
 }
 
-// A hello that was not taken is withdrawn; what was said of an older semaphore is nobody's.
-void PortMeeting::takeEnded(Entry& entry, const PortNote& note,
-                            std::function<void(const Status&)>& call) {
-  if (entry.hello && entry.hello->serial == note.serial) {
-    entry.hello.reset();
-    entry.ready.reset();
-    if (!entry.isActive) entries_.erase(note.tag);
-  } else if (entry.isActive && entry.peerSerial == note.serial) {
-    entry.ended = endedStatus(note);
-    call = std::exchange(entry.onEnded, nullptr);
-  } else if (!entry.isActive) {
-    entries_.erase(note.tag);
+// The hello that stands is over, and nobody has met whoever said it.
+void PortMeeting::Entry::takeBack() {
+  hello.reset();
+  ready.reset();
+  peerSerial = 0;
+  hasAnswered = false;
+}
+
+// It may come before the hello was heard here.
+void PortMeeting::takeReady(Entry& entry, const PortNote& note, Calls& calls) {
+  // Who answers one hello has not met whoever said an earlier one.
+  const auto [first, last] = leaving_.equal_range(note.serial);
+  for (auto each = first; each != last;) {
+    if (each->second.ownSerial == note.answers) {
+      ++each;
+      continue;
+    }
+    calls.push_back(std::move(each->second.gone));
+    each = leaving_.erase(each);
   }
+  if (entry.isActive && !entry.isMet && entry.hello && note.answers == entry.ownSerial &&
+      note.serial == entry.hello->serial)
+    entry.ready = note;
 }
 
-bool PortMeeting::has(uint32_t tag, PortNote::Kind kind) {
-  const std::lock_guard lock(mutex_);
-  const Entry& entry = entries_[tag];
-  return !broken_.isOk() || entry.ended ||
-         (kind == PortNote::Kind::kHello ? entry.hello.has_value() : entry.isReady());
+void PortMeeting::takeEnded(Entry& entry, const PortNote& note, Calls& calls) {
+  const bool gaveUp = note.kind == PortNote::Kind::kGaveUp;
+  const bool isStanding = entry.hello && entry.hello->serial == note.serial;
+  const bool wasHeard = entry.isActive && entry.peerSerial == note.serial;
+  // Want of time is nobody's fault: there is time left here, and the peer may come again.
+  if (isStanding && !entry.isMet && (!wasHeard || (gaveUp && note.code == Code::kTimeout)))
+    return entry.takeBack();
+  if (isStanding) entry.hello.reset();
+  if (!wasHeard) return;
+  entry.ended = endedStatus(note);
+  if (entry.onEnded)
+    calls.push_back(
+        [call = std::exchange(entry.onEnded, nullptr), why = *entry.ended] { call(why); });
 }
 
-Result<PortNote> PortMeeting::hear(PeerCore& peer, uint32_t tag, PortNote::Kind kind,
-                                   std::chrono::steady_clock::time_point deadline) {
-  const auto ready = [&] { return has(tag, kind) || peer.failureCode() != Code::kOk; };
+void PortMeeting::takeGone(Entry& entry, uint64_t serial, Calls& calls) {
+  const auto [first, last] = leaving_.equal_range(serial);
+  for (auto each = first; each != last; ++each) calls.push_back(std::move(each->second.gone));
+  leaving_.erase(first, last);
+  if (entry.hello && entry.hello->serial == serial) {
+    if (entry.isMet)
+      entry.hello.reset();
+    else
+      entry.takeBack();
+  }
+  if (entry.isActive && entry.peerSerial == serial) entry.isPeerGone = true;
+}
+
+Status PortMeeting::await(PeerCore& peer, uint32_t tag, Clock::time_point deadline,
+                          const std::function<bool(const Entry&)>& isThere) {
+  const auto ready = [&] {
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = entries_[tag];
+    return !broken_.isOk() || entry.ended || isThere(entry) || peer.failureCode() != Code::kOk;
+  };
+  const Status waited = peer.progress().waitAsleep(ready, deadline);
+  if (waited.code() == Code::kTimeout)
+    return Status(Code::kTimeout, "the peer has not added a semaphore of tag " +
+                                      std::to_string(tag) + " on its side in time");
+  return waited;
+}
+
+Result<PortNote> PortMeeting::hearHello(PeerCore& peer, uint32_t tag, Clock::time_point deadline) {
   for (;;) {
-    const Status waited = peer.progress().waitAsleep(ready, deadline);
-    if (waited.code() == Code::kTimeout)
-      return Status(Code::kTimeout, "the peer has not added a semaphore of tag " +
-                                        std::to_string(tag) + " on its side in time");
-    PEERLANE_RETURN_IF_ERROR(waited);
+    PEERLANE_RETURN_IF_ERROR(
+        await(peer, tag, deadline, [](const Entry& entry) { return entry.hello.has_value(); }));
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_[tag];
-    auto& wanted = kind == PortNote::Kind::kHello ? entry.hello : entry.ready;
-    // Also behind a kReady: the peer has given up, and who is told now can ask again.
     if (entry.ended) return *entry.ended;
-    if (kind == PortNote::Kind::kHello ? wanted.has_value() : entry.isReady()) {
-      PortNote note = std::move(*wanted);
-      wanted.reset();
-      if (kind == PortNote::Kind::kHello) entry.peerSerial = note.serial;
-      return note;
+    if (entry.hello) {
+      entry.peerSerial = entry.hello->serial;
+      return *entry.hello;
     }
     if (!broken_.isOk()) return broken_;
     if (peer.failureCode() != Code::kOk) return peer.failure();
-    // The peer has withdrawn it in between.
+    // It was taken back in between.
   }
+}
+
+Status PortMeeting::answer(PeerCore& peer, const PortNote& ready) {
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[ready.tag];
+    if (!entry.hasHeard() || entry.peerSerial != ready.answers) return Status::ok();
+    entry.hasAnswered = true;
+  }
+  return say(peer, ready);
+}
+
+Result<std::optional<PortNote>> PortMeeting::hearReady(PeerCore& peer, uint32_t tag,
+                                                       Clock::time_point deadline) {
+  const auto isThere = [](const Entry& entry) { return !entry.hasHeard() || entry.ready; };
+  PEERLANE_RETURN_IF_ERROR(await(peer, tag, deadline, isThere));
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[tag];
+  // Also behind a kReady: whoever said it has a semaphore that is over, and may ask again.
+  if (entry.ended) return *entry.ended;
+  if (entry.hasHeard() && entry.ready) {
+    entry.isMet = true;
+    entry.hello.reset();
+    return std::exchange(entry.ready, std::nullopt);
+  }
+  if (!broken_.isOk()) return broken_;
+  if (peer.failureCode() != Code::kOk) return peer.failure();
+  return std::optional<PortNote>();
 }
 
 void PortMeeting::onEnded(uint32_t tag, const std::function<void(const Status&)>& call) {

@@ -37,7 +37,7 @@ std::vector<std::byte> PortNote::encode() const {
   } else if (kind == Kind::kReady) {
     writer.u8(usesHostLine ? 1 : 0);
     writer.u64(answers);
-  } else if (kind == Kind::kEnded) {
+  } else if (kind == Kind::kEnded || kind == Kind::kGaveUp) {
     writer.u8(static_cast<uint8_t>(code));
     writer.string(std::string_view(text).substr(0, kMaxText), kMaxText);
   }
@@ -49,7 +49,7 @@ Result<PortNote> PortNote::decode(std::span<const std::byte> bytes) {
   PortNote note;
   reader.require(reader.u8() == kVersion, "a note about a semaphore of another version");
   const uint8_t kind = reader.u8();
-  reader.require(kind >= 1 && kind <= 4, "an unknown kind of note about a semaphore");
+  reader.require(kind >= 1 && kind <= 5, "an unknown kind of note about a semaphore");
   note.kind = static_cast<Kind>(kind);
   note.tag = reader.u32();
   note.serial = reader.u64();
@@ -59,7 +59,7 @@ Result<PortNote> PortNote::decode(std::span<const std::byte> bytes) {
   } else if (note.kind == Kind::kReady) {
     note.usesHostLine = reader.u8() != 0;
     note.answers = reader.u64();
-  } else if (note.kind == Kind::kEnded) {
+  } else if (note.kind == Kind::kEnded || note.kind == Kind::kGaveUp) {
     const uint8_t code = reader.u8();
     reader.require(code <= static_cast<uint8_t>(Code::kInternal), "an unknown code");
     note.code = static_cast<Code>(code);

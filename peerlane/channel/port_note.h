@@ -26,10 +26,11 @@ struct LinePlace {
 
 struct PortNote {
   enum class Kind : uint8_t {
-    kHello = 1,  // I have such a semaphore; here is where you may signal me
-    kReady = 2,  // I signal you at your line `usesHostLine`
-    kEnded = 3,  // it is over: `code`, `text`
-    kGone = 4,   // nothing here signals your line any more: it may serve another semaphore
+    kHello = 1,   // I have such a semaphore; here is where you may signal me
+    kReady = 2,   // I signal you at your line `usesHostLine`
+    kEnded = 3,   // it is over: `code`, `text`
+    kGone = 4,    // nothing here signals your line any more: it may serve another semaphore
+    kGaveUp = 5,  // my hello is taken back, and nobody was met: `code`, `text`
   };
   static constexpr uint8_t kVersion = 1;
   static constexpr uint32_t kMaxText = 512;
@@ -41,7 +42,7 @@ struct PortNote {
   LinePlace hostLine{};
   bool usesHostLine = false;  // kReady, as the next
   uint64_t answers = 0;       // the serial of the hello in which that line was named
-  Code code = Code::kOk;      // kEnded, as the next
+  Code code = Code::kOk;      // kEnded and kGaveUp, as the next
   std::string text{};
 
   std::vector<std::byte> encode() const;

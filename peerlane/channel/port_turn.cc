@@ -123,8 +123,10 @@ bool PortCore::drain(PortQueueSlot& connection) {
   while (!connection.backlog.empty() && connection.queue->hasRoom()) {
     const PlacedRequest placed = connection.backlog.front();
     connection.backlog.pop_front();
-    // It may have been removed meanwhile.
-    if (const auto semaphore = semaphores_[placed.request.semaphore]) carryOut(*semaphore, placed);
+    ++connection.drained;
+    // Its semaphore may have been removed meanwhile, and the number be another one's.
+    const auto semaphore = semaphores_[placed.request.semaphore];
+    if (semaphore && placed.request.verbs != 0) carryOut(*semaphore, placed);
     moved = true;
   }
   return moved;
@@ -245,6 +247,17 @@ void PortCore::lookAtPeers() {
   for (const auto& connection : connections_)
     if (const Code code = connection->peer.core()->failureCode(); code != Code::kOk)
       endConnection(*connection, connection->peer.status());
+  dropConnections();
+}
+
+// Those that neither a handle nor a semaphore holds.
+void PortCore::dropConnections() {
+  std::erase_if(connections_, [](const std::shared_ptr<PortQueueSlot>& connection) {
+    const bool isHeld = connection.use_count() > 1;
+    if (isHeld || !connection->backlog.empty() || !connection->queue->isIdle()) return false;
+    retire(*connection);
+    return true;
+  });
 }
 
 void PortCore::endConnection(const PortQueueSlot& connection, const Status& why) {
@@ -303,18 +316,35 @@ Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::Port
   return Status::ok();
 }
 
+// What others ask for meanwhile does not hold it up: each station is passed once, in their order.
 Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout) {
   const auto deadline = Progress::deadlineIn(timeout);
-  for (;;) {
+  PortQueueSlot& connection = *semaphore->connection;
+  uint64_t behindFifo = 0, hostRequests = 0, behindBacklog = 0;
+  {
+    const Lock lock = enter();
+    // What was pushed before this call is in the ring's slots.
+    behindFifo = fifo_->position() + options_.fifoSlots;
+    hostRequests = semaphore->hostRequests;
+  }
+  PortQueue::Mark passed;
+  for (bool isTaken = false, hasLeft = false;;) {
     PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
     {
       const Lock lock = enter();
-      PortQueueSlot& connection = *semaphore->connection;
-      // What threads of the device have asked for may still be in a FIFO, or on the device.
-      const bool isTaken = popped_.empty() && !fifo_->hasNext() &&
-                           semaphore->hostCarried == semaphore->hostRequests &&
-                           connection.backlog.empty() && (!resident_ || resident_->hasLeft());
-      if (isTaken && connection.queue->isIdle()) {
+      // The resident port may have more, and what it refused comes by the FIFO.
+      hasLeft = hasLeft || !resident_ || resident_->hasLeft();
+      const bool isPopped = popped_.empty() || popped_.front().position > behindFifo;
+      if (!isTaken && isPopped && semaphore->hostCarried >= hostRequests &&
+          (!fifo_->hasAny() || fifo_->position() >= behindFifo)) {
+        isTaken = true;
+        behindBacklog = connection.drained + connection.backlog.size();
+      }
+      if (isTaken && !passed && connection.drained >= behindBacklog) {
+        passed = std::make_shared<std::atomic<bool>>(false);
+        connection.queue->mark(passed);
+      }
+      if (hasLeft && passed && (passed->load() || connection.queue->isIdle())) {
         PEERLANE_RETURN_IF_ERROR(connection.queue->health());
         return statusOf(*semaphore);
       }
@@ -330,7 +360,8 @@ std::string PortCore::dump() {
   const Lock lock = enter();
   std::string text = "port of " + options_.device.toString() + ", FIFO at " +
                      std::to_string(fifo_->position()) + ", " +
-                     (proxy_->isRunning() ? "running" : "stopped") + "\n";
+                     (proxy_->isRunning() ? "running" : "stopped") + ", " +
+                     std::to_string(connections_.size()) + " connections\n";
   for (const auto& semaphore : semaphores_) {
     if (!semaphore) continue;
     text += "  semaphore " + std::to_string(semaphore->number) + " (tag " +

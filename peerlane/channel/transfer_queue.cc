@@ -44,6 +44,11 @@ Status TransferQueue::store(const PortAddress& word, uint64_t value) {
   return Status::ok();
 }
 
+void TransferQueue::mark(Mark passed) {
+  if (isStraightOnly()) return straight_->mark(std::move(passed));
+  if (failure_.isOk()) waiting_.push_back({.kind = Kind::kMark, .passed = std::move(passed)});
+}
+
 bool TransferQueue::isIdle() {
   return isStraightOnly() && straight_->isIdle();
 }
@@ -70,7 +75,11 @@ bool TransferQueue::begin(const Op& op) {
       failure_ = posted.status();
     return true;
   }
-  if (op.kind == Kind::kStore && !running_.empty()) return false;
+  if (op.kind != Kind::kCopy && !running_.empty()) return false;
+  if (op.kind == Kind::kMark) {
+    straight_->mark(op.passed);
+    return true;
+  }
   if (!straight_->hasRoom()) return false;
   const Status asked = op.kind == Kind::kStore ? straight_->store(op.to, op.bytes)
                                                : straight_->copy(op.to, op.from, op.bytes);

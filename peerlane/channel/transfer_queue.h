@@ -31,6 +31,7 @@ class TransferQueue final : public PortQueue {
   bool hasRoom() override;
   Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override;
   Status store(const PortAddress& word, uint64_t value) override;
+  void mark(Mark passed) override;
   Advance advance() override;
   bool isIdle() override;
   Status health() override;
@@ -38,7 +39,7 @@ class TransferQueue final : public PortQueue {
  private:
   static constexpr size_t kMostWaiting = 1024;
   static constexpr size_t kMostRunning = 16;
-  enum class Kind : uint8_t { kTransfer, kCopy, kStore };
+  enum class Kind : uint8_t { kTransfer, kCopy, kStore, kMark };
   struct Op {
     Kind kind = Kind::kStore;
     PortAddress to{};
@@ -49,6 +50,7 @@ class TransferQueue final : public PortQueue {
     RemoteRegion remote{};
     uint64_t localOffset = 0;
     uint64_t remoteOffset = 0;
+    Mark passed{};
   };
   bool isStraightOnly() const { return waiting_.empty() && running_.empty(); }
   bool reap();

@@ -6,8 +6,10 @@
 // waits. External synchronization required: the proxy's thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/remote_memory.h"
@@ -31,6 +33,10 @@ class PortQueue {
   virtual Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) = 0;
   // Once all that was asked for before has taken effect, for whoever reads the word with acquire.
   virtual Status store(const PortAddress& word, uint64_t value) = 0;
+  // Has `passed` raised once all that was asked for before touches memory no more, however much is
+  // asked for behind it. Needs no room. Not after a failure: then isIdle() will tell.
+  using Mark = std::shared_ptr<std::atomic<bool>>;
+  virtual void mark(Mark passed) = 0;
   // Goes on with what is under way. kPending: it needs more calls, and nobody rings for them.
   enum class Advance : uint8_t { kIdle, kPending, kMoved };
   virtual Advance advance() = 0;

@@ -47,10 +47,13 @@ bool Fifo::pop(port::PortRequest& request) {
   return true;
 }
 
-bool Fifo::hasNext() const {
-  const port::WordPair seen =
-      port::loadPairAcquire(handle_.slots + (next_ & (handle_.slotCount - 1)));
-  return (seen.first & port::kLapBit) == port::lapMark(next_, handle_.lapShift);
+bool Fifo::hasAny() const {
+  for (uint64_t position = next_; position < next_ + handle_.slotCount; ++position) {
+    const port::WordPair seen =
+        port::loadPairAcquire(handle_.slots + (position & (handle_.slotCount - 1)));
+    if ((seen.first & port::kLapBit) == port::lapMark(position, handle_.lapShift)) return true;
+  }
+  return false;
 }
 
 void Fifo::close() {

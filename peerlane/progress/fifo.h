@@ -32,8 +32,8 @@ class Fifo {
   const port::FifoHandle& handle() const { return handle_; }
   // The next request, if one is there. `position()` is then the position behind it.
   bool pop(port::PortRequest& request);
-  // A request is there, or half of one.
-  bool hasNext() const;
+  // A request is there, or half of one: maybe behind a place whose pusher has not written it yet.
+  bool hasAny() const;
   uint64_t position() const { return next_; }
   // Nobody pops any more: pushers without room go on. A slot that one of them leaves would hold up
   // all others, so this is the end of the whole FIFO.

@@ -21,46 +21,50 @@ struct FifoHandle {
   const uint64_t* tail = nullptr;    // host memory: slots that were popped; written by the popper
   const uint64_t* closed = nullptr;  // host memory: not 0: nobody pops any more
   uint64_t* head = nullptr;          // memory of the device: slots that were given out
-  uint64_t* tailSeen = nullptr;  // memory of the device: the largest tail that a pusher has read
-  uint64_t slotCount = 0;        // a power of two
-  uint32_t lapShift = 0;         // its logarithm
+  uint64_t* tailSeen = nullptr;  // memory of the device: the largest tail that a pusher has read,
+                                 // or kClosedTail
+  uint64_t slotCount = 0;  // a power of two
+  uint32_t lapShift = 0;   // its logarithm
 };
 
 PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift) {
   return (position >> lapShift & 1) != 0 ? 0 : kLapBit;
 }
 
-// So many of those who wait look at the host's word; the others hear of it from them. Each look is
-// a read over PCIe, and thousands of threads would hold up the popper's stores.
+// So many of those who wait look at the host's words; the others hear of it from them. Each look is
+// a read over PCIe: those of thousands of threads would hold up the few that get on.
 inline constexpr uint64_t kLookers = 32;
-inline constexpr uint32_t kLooksPerClosedLook = 64;
+inline constexpr uint32_t kLooksPerClosedLook = 16;
+// What `tailSeen` is raised to when the FIFO is closed: above every tail, below a sum's overflow.
+inline constexpr uint64_t kClosedTail = uint64_t{1} << 62;
 
-// Waits for room up to `end`. False: `ended` became other than 0.
-PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end, const uint64_t* ended) {
+// Waits for room up to `end`. False: the FIFO was closed.
+PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end) {
   for (uint32_t looks = 1;; ++looks) {
     const uint64_t seen = loadRelaxed(fifo.tailSeen);
+    if (seen >= kClosedTail) return false;
     if (end <= seen + fifo.slotCount) return true;
     if (end <= seen + fifo.slotCount + kLookers) {
       const uint64_t tail = loadAcquire(fifo.tail);
       if (tail != seen) raise(fifo.tailSeen, tail);
       if (end <= tail + fifo.slotCount) return true;
+      if (looks % kLooksPerClosedLook == 0 && loadRelaxed(fifo.closed) != 0)
+        raise(fifo.tailSeen, kClosedTail);
     } else {
       cpuRelax();
     }
-    if (looks % kLooksPerClosedLook == 0 && loadRelaxed(ended) != 0) return false;
     pauseBetween(looks);
   }
 }
 
 // Pushes; what this thread wrote before is visible to whoever carries it out. Returns the position
-// behind it, 0 when `ended` (a word of the host) became other than 0 while there was no room: the
-// FIFO takes nothing any more then. Requires: isEncodable().
-PEERLANE_DEVICE inline uint64_t push(const FifoHandle& fifo, const PortRequest& request,
-                                     const uint64_t* ended) {
+// behind it, 0 when the FIFO was closed while there was no room: it takes nothing any more then.
+// Requires: isEncodable().
+PEERLANE_DEVICE inline uint64_t push(const FifoHandle& fifo, const PortRequest& request) {
   const EncodedRequest encoded = encode(request);
   const uint64_t first = fetchAdd(fifo.head, encoded.count);
   const uint64_t end = first + encoded.count;
-  if (!awaitRoom(fifo, end, ended)) return 0;
+  if (!awaitRoom(fifo, end)) return 0;
   // The halves become visible in any order, and the popper looks at both; only one of them has to
   // carry what came before. The first to be stored: a release waits for the stores before it.
   for (uint32_t i = 0; i < encoded.count; ++i) {

@@ -29,6 +29,13 @@ PortNote ended(uint32_t tag, uint64_t serial, Code code = Code::kClosed) {
   return {.kind = Kind::kEnded, .tag = tag, .serial = serial, .code = code, .text = "removed"};
 }
 
+PortNote gaveUp(uint32_t tag, uint64_t serial, Code code = Code::kTimeout) {
+  return {.kind = Kind::kGaveUp, .tag = tag, .serial = serial, .code = code, .text = "too late"};
+}
+PortNote gone(uint32_t tag, uint64_t serial) {
+  return {.kind = Kind::kGone, .tag = tag, .serial = serial};
+}
+
 void expectRoundTrip(const PortNote& note) {
   const std::vector<std::byte> bytes = note.encode();
   const PortNote back = MUST(PortNote::decode(bytes));
@@ -59,6 +66,16 @@ TEST(PortNote, GoldenBytes) {
             "0900000000000000"
             "09"
             "0700000072656d6f766564");
+  EXPECT_EQ(encodeHex(gaveUp(7, 9).encode()),
+            "0105"
+            "07000000"
+            "0900000000000000"
+            "05"
+            "08000000746f6f206c617465");
+  EXPECT_EQ(encodeHex(gone(7, 9).encode()),
+            "0104"
+            "07000000"
+            "0900000000000000");
   EXPECT_EQ(encodeHex(hello(7, 1).encode()),
             "0101"
             "07000000"
@@ -74,9 +91,8 @@ TEST(PortNote, ComesBackAsItWas) {
   PortNote both = hello(~0u, ~uint64_t{0});
   both.deviceLine = both.hostLine;
   both.deviceLine.offset = ~uint64_t{0};
-  for (const PortNote& note :
-       {hello(0, 0), both, PortNote{}, ready(1, 2), ended(3, 4), ended(3, 4, Code::kInternal),
-        PortNote{.kind = Kind::kGone, .tag = 3, .serial = 4}})
+  for (const PortNote& note : {hello(0, 0), both, PortNote{}, ready(1, 2), ended(3, 4),
+                               ended(3, 4, Code::kInternal), gone(3, 4), gaveUp(3, 4)})
     expectRoundTrip(note);
 }
 
@@ -99,7 +115,7 @@ TEST(PortNote, RefusesWhatIsNone) {
     return std::string(status.message());
   };
   EXPECT_NE(refusal(ready(1, 2).encode(), 0, 2).find("version"), std::string::npos);
-  for (const uint8_t kind : {0, 5, 255})
+  for (const uint8_t kind : {0, 6, 255})
     EXPECT_NE(refusal(ready(1, 2).encode(), 1, kind).find("kind"), std::string::npos);
   EXPECT_NE(refusal(ended(1, 2).encode(), 14, 17).find("code"), std::string::npos);
 }
@@ -107,7 +123,7 @@ TEST(PortNote, RefusesWhatIsNone) {
 TEST(PortNote, RefusesAnyPartOfOneAndTakesALongerOne) {
   PortNote both = hello(5, 6);
   both.deviceLine = both.hostLine;
-  for (const PortNote& note : {both, ready(1, 2), ended(3, 4)}) {
+  for (const PortNote& note : {both, ready(1, 2), ended(3, 4), gaveUp(3, 4)}) {
     std::vector<std::byte> bytes = note.encode();
     for (size_t length = 0; length < bytes.size(); ++length)
       EXPECT_EQ(PortNote::decode(std::span(bytes).first(length)).status().code(), Code::kCorrupt)
@@ -130,9 +146,25 @@ class PortMeetingTest : public testing::Test {
     ASSERT_OK(hear(last, Kind::kHello));
     meeting_->end(last, nullptr);
   }
+  // kTryAgain: it was taken back.
   Status hear(uint32_t tag, Kind kind, std::chrono::nanoseconds time = kSoon) {
-    return meeting_->hear(peer_, tag, kind, std::chrono::steady_clock::now() + time).status();
+    const auto deadline = std::chrono::steady_clock::now() + time;
+    if (kind == Kind::kHello) return meeting_->hearHello(peer_, tag, deadline).status();
+    const auto heard = meeting_->hearReady(peer_, tag, deadline);
+    PEERLANE_RETURN_IF_ERROR(heard.status());
+    return *heard ? Status::ok() : Status(Code::kTryAgain, "it was taken back");
   }
+  // One use of tag 7 that hears hello `theirs` and answers it. Its serial.
+  uint64_t answer(uint64_t theirs) {
+    const uint64_t own = MUST(meeting_->begin(7));
+    EXPECT_OK(hear(7, Kind::kHello));
+    EXPECT_OK(meeting_->answer(peer_, ready(7, own, theirs)));
+    return own;
+  }
+  std::function<void()> counter() {
+    return [this] { gone_.fetch_add(1); };
+  }
+  std::atomic<int> gone_{0};
 
   ContextPair pair_;
   PeerCore& peer_;
@@ -189,6 +221,81 @@ TEST_F(PortMeetingTest, AHelloIsKeptUntilSomebodyAsks) {
   EXPECT_OK(hear(7, Kind::kHello));
 }
 
+// Who runs out of time takes back its own hello alone.
+TEST_F(PortMeetingTest, AHelloStandsForOneUseAfterTheOther) {
+  say({hello(7, 5)});
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t own = answer(5);
+    EXPECT_EQ(hear(7, Kind::kReady, std::chrono::milliseconds(1)).code(), Code::kTimeout);
+    if (i == 2) {
+      say({ready(7, 5, own)});
+      EXPECT_OK(hear(7, Kind::kReady));
+    }
+    meeting_->end(7, nullptr);
+  }
+  // The one that was met stands no more.
+  ASSERT_OK(meeting_->begin(7).status());
+  EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
+}
+
+TEST_F(PortMeetingTest, WhoWaitsMeetsTheNextOneWhereThePeerWasTooLate) {
+  say({hello(7, 5)});
+  const uint64_t own = answer(5);
+  say({ready(7, 5, own), gaveUp(7, 5)});
+  EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kTryAgain);
+  EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
+  say({gone(7, 5), hello(7, 6)});
+  EXPECT_OK(hear(7, Kind::kHello));
+  say({ready(7, 6, own)});
+  EXPECT_OK(hear(7, Kind::kReady));
+}
+
+TEST_F(PortMeetingTest, AnyOtherReasonToGiveUpIsOurs) {
+  say({hello(7, 5)});
+  (void)answer(5);
+  say({gaveUp(7, 5, Code::kOutOfMemory)});
+  EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kOutOfMemory);
+}
+
+// A line may serve another semaphore as soon as nobody can signal it any more, and not before.
+TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerHasLetGo) {
+  say({hello(7, 5)});
+  (void)answer(5);
+  meeting_->end(7, counter());
+  EXPECT_EQ(gone_.load(), 0);
+  say({gone(7, 4)});
+  EXPECT_EQ(gone_.load(), 0);
+  say({gone(7, 5)});
+  EXPECT_EQ(gone_.load(), 1);
+}
+
+TEST_F(PortMeetingTest, ALineThatNobodyWasToldOfInAReadyIsFreeAtOnce) {
+  say({hello(7, 5)});
+  ASSERT_OK(meeting_->begin(7).status());
+  EXPECT_OK(hear(7, Kind::kHello));
+  meeting_->end(7, counter());
+  EXPECT_EQ(gone_.load(), 1);
+  (void)answer(5);
+  say({gaveUp(7, 5)});
+  meeting_->end(7, counter());
+  EXPECT_EQ(gone_.load(), 2) << "who gave up has not signalled";
+}
+
+TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerMeetsTheNextUse) {
+  say({hello(7, 5)});
+  (void)answer(5);
+  meeting_->end(7, counter());
+  const uint64_t second = answer(5);
+  EXPECT_EQ(gone_.load(), 0);
+  say({ready(7, 5, second)});
+  EXPECT_EQ(gone_.load(), 1);
+  EXPECT_OK(hear(7, Kind::kReady));
+  meeting_->end(7, counter());
+  EXPECT_EQ(gone_.load(), 1) << "the peer's threads may signal this one";
+  say({gone(7, 5)});
+  EXPECT_EQ(gone_.load(), 2);
+}
+
 TEST_F(PortMeetingTest, ATagIsOneSemaphoresAtATime) {
   const uint64_t first = MUST(meeting_->begin(7));
   const Status refused = meeting_->begin(7).status();
@@ -210,7 +317,7 @@ TEST_F(PortMeetingTest, WhoWaitsHearsWhyThePeerGaveUp) {
 }
 
 // Else one side would hold a semaphore that is over, and the other one wait for it.
-TEST_F(PortMeetingTest, WhoGaveUpIsNotMetAnyMore) {
+TEST_F(PortMeetingTest, WhoHasEndedIsNotMetAnyMore) {
   ASSERT_OK(meeting_->begin(7).status());
   say({hello(7, 5)});
   EXPECT_OK(hear(7, Kind::kHello));

@@ -2,6 +2,8 @@
 //
 // What is added to a service and removed from it, and requests of the user's own.
 // Letters and numbers in comments are those of the table in docs/port_channel.md.
+#include <random>
+
 #include "tests/channel/port_pair.h"
 
 namespace peerlane {
@@ -276,20 +278,38 @@ TEST_F(PortTest, WhoIsAloneHearsOfItInTime) {
   EXPECT_GE(taken, 1s);
   EXPECT_LT(taken, 2s);  // 1.1 s on a machine of its own
   EXPECT_EQ(b().service->addSemaphore(b().connection, 8, 50ms).status().code(), Code::kTimeout);
-  // They can meet; a call may still meet the last one of the peer that gave up, and says so.
-  for (int tries = 1;; ++tries) {
-    auto there = Result<PortChannel>(Status(Code::kInternal, "not called"));
-    std::thread other([&] { there = b().link(b().connection, 8, 1s); });
-    const auto here = a().link(a().connection, 8, 1s);
-    other.join();
-    if (here.isOk() && there.isOk()) {
-      ASSERT_TRUE(here->deviceHandle().signal(kThread));
-      EXPECT_TRUE(there->deviceHandle().wait(kThread, 1, kSoonNs));
-      return;
+  const auto [here, there] = ports_.link(8);
+  ASSERT_TRUE(here.deviceHandle().signal(kThread));
+  EXPECT_TRUE(there.deviceHandle().wait(kThread, 1, kSoonNs));
+}
+
+// A4: two sides that come and go meet in the end, and what is over on one side is told on the
+// other.
+TEST_F(PortTest, WhoTriesForAShortWhileMeetsAllTheSame) {
+  ASSERT_OK(open(4096));
+  const auto meet = [](PortSide& side, uint32_t tag, unsigned seed) {
+    std::mt19937 random(seed);
+    for (;;) {
+      const auto time = std::chrono::microseconds(random() % 500);
+      const auto channel = side.link(side.connection, tag, time);
+      if (!channel.isOk()) {
+        ASSERT_EQ(channel.status().code(), Code::kTimeout) << channel.status().toString();
+        continue;
+      }
+      // The other one may have given up at the last moment.
+      const PortChannelHandle handle = channel->deviceHandle();
+      ASSERT_TRUE(handle.signal(kThread));
+      const PortOutcome met = handle.wait(kThread, 1, kSoonNs).outcome;
+      if (met == PortOutcome::kOk) return;
+      ASSERT_EQ(met, PortOutcome::kEnded);
+      ASSERT_OK(side.service->removeSemaphore(channel->semaphore(), kSoon));
     }
-    ASSERT_LE(tries, 10) << here.status().toString() << "\n" << there.status().toString();
-    if (here.isOk()) (void)a().service->removeSemaphore(here->semaphore(), kSoon);
-    if (there.isOk()) (void)b().service->removeSemaphore(there->semaphore(), kSoon);
+  };
+  for (uint32_t tag = 100; tag < 130; ++tag) {
+    std::thread other([&] { meet(b(), tag, tag); });
+    meet(a(), tag, tag + 1000);
+    other.join();
+    ASSERT_FALSE(HasFatalFailure()) << tag;
   }
 }
 
@@ -335,6 +355,73 @@ TEST_F(PortTest, StopsAndGoesOn) {
     ASSERT_OK(a().service->start());
     EXPECT_TRUE(b().handle().wait(kThread, 1, kSoonNs));
   }
+}
+
+// Whoever removes waits; nobody waits for whoever removes.
+TEST_F(PortTest, OthersAreServedWhileARemovalWaits) {
+  constexpr uint64_t kBytes = 64 << 20;
+  ASSERT_OK(open(kBytes));
+  const auto [here, there] = ports_.link(8, true);
+  const PortChannelHandle slow = a().handle(PortEngine::kCe);
+  int served = 0;
+  // On a busy machine the copies may be over before this thread has its turn.
+  for (int tries = 0; tries < 20 && served == 0; ++tries) {
+    const MemoryId more = MUST(a().service->addMemory(a().region));
+    for (int i = 0; i < 16; ++i) ASSERT_TRUE(slow.put(kThread, 0, 0, kBytes));
+    std::atomic<bool> isRemoved{false};
+    std::thread remover([&] {
+      EXPECT_OK(a().service->removeMemory(more, kSoon));
+      isRemoved.store(true);
+    });
+    ASSERT_TRUE(
+        soon([&] { return !a().service->channel(a().semaphore, a().remote, more).isOk(); }));
+    while (!isRemoved.load()) {
+      ASSERT_TRUE(here.deviceHandle(PortEngine::kCe).signal(kThread));
+      ASSERT_TRUE(there.deviceHandle().wait(kThread, 1, kSoonNs));
+      served += isRemoved.load() ? 0 : 1;
+    }
+    remover.join();
+    ASSERT_TRUE(slow.flush(kThread, kSoonNs));
+  }
+  EXPECT_GT(served, 0);
+}
+
+// The same of a semaphore's removal: what others ask for behind it is not waited for.
+TEST_F(PortTest, ARemovalAndAFlushEndBesideConstantTraffic) {
+  ASSERT_OK(open(1 << 20, {.fifoSlots = 8}));
+  std::atomic<bool> stops{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i)
+    others.emplace_back([&] {
+      while (!stops.load()) ASSERT_TRUE(a().handle(PortEngine::kCe).put(kThread, 0, 0, 4096));
+    });
+  for (uint32_t tag = 20; tag < 30; ++tag) {
+    const auto [here, there] = ports_.link(tag);
+    EXPECT_OK(here.putWithSignal(0, 0, 4));
+    EXPECT_OK(here.flush(kSoon));
+    EXPECT_TRUE(there.deviceHandle().poll(kThread));
+    EXPECT_OK(a().service->removeSemaphore(here.semaphore(), kSoon));
+    EXPECT_OK(b().service->removeSemaphore(there.semaphore(), kSoon));
+  }
+  stops.store(true);
+  for (std::thread& other : others) other.join();
+}
+
+TEST_F(PortTest, AConnectionGoesWithItsHandlesAndSemaphores) {
+  ASSERT_OK(open(4096));
+  const auto has = [&](int count) {
+    return a().service->dump().find(", " + std::to_string(count) + " connections") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(has(1));
+  {
+    const auto [here, there] = ports_.link(8, true);
+    EXPECT_TRUE(has(2));
+    ASSERT_OK(a().service->removeSemaphore(here.semaphore(), kSoon));
+  }
+  EXPECT_TRUE(soon([&] { return has(1); })) << a().service->dump();
+  ASSERT_TRUE(a().handle(PortEngine::kCe).signal(kThread));
+  EXPECT_TRUE(b().handle().wait(kThread, 1, kSoonNs));
 }
 
 TEST_F(PortTest, EmptyHandlesSaySo) {

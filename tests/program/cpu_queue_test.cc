@@ -75,6 +75,25 @@ TEST(CpuQueue, AStoreComesBehindALongCopy) {
 }
 
 // Two queues are served in turn: the short one is not behind the long one's last byte.
+TEST(CpuQueue, AMarkIsRaisedBehindWhatWasAskedForBeforeIt) {
+  cpu::CpuQueue queue(nullptr);
+  const auto first = std::make_shared<std::atomic<bool>>(false);
+  const auto second = std::make_shared<std::atomic<bool>>(false);
+  queue.mark(first);
+  EXPECT_FALSE(first->load()) << "nothing is done before advance()";
+  std::vector<std::byte> from(8 << 20), to(8 << 20);
+  EXPECT_OK(queue.copy({.address = to.data()}, {.address = from.data()}, from.size()));
+  queue.mark(second);
+  EXPECT_OK(queue.copy({.address = to.data()}, {.address = from.data()}, from.size()));
+  EXPECT_EQ(queue.advance(), Advance::kMoved);
+  EXPECT_TRUE(first->load());
+  EXPECT_FALSE(second->load());
+  for (int i = 0; i < 1000 && !second->load(); ++i) (void)queue.advance();
+  EXPECT_TRUE(second->load());
+  EXPECT_FALSE(queue.isIdle()) << "the copy behind it is still under way";
+  ASSERT_TRUE(finishes(queue));
+}
+
 TEST(CpuQueue, ASecondQueueIsServedBetweenTheSlices) {
   cpu::CpuQueue large(nullptr), small(nullptr);
   std::vector<std::byte> from(8 << 20, std::byte{7}), to(from.size());
@@ -153,6 +172,19 @@ TEST_F(AgentQueueTest, PutsGetsAndStoresByTheAgent) {
   EXPECT_EQ(there_[4], 42u);
   EXPECT_EQ(back, 41u);
   EXPECT_EQ(agent_.verbs(), (std::vector{Verb::kPut, Verb::kStore, Verb::kGet}));
+}
+
+TEST_F(AgentQueueTest, AMarkWaitsForTheAgent) {
+  agent_.sendAll(true);
+  uint64_t source = 5;
+  const auto passed = std::make_shared<std::atomic<bool>>(false);
+  EXPECT_OK(queue_.copy(there(0), here(source), 8));
+  queue_.mark(passed);
+  for (int i = 0; i < 10; ++i) (void)queue_.advance();
+  EXPECT_FALSE(passed->load());
+  agent_.finishOne();
+  for (int i = 0; i < 10; ++i) (void)queue_.advance();
+  EXPECT_TRUE(passed->load());
 }
 
 // A mapped word must not be seen before what an agent still carries.

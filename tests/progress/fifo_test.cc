@@ -20,8 +20,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kOpen = 0;
-
 // A FIFO and its two pieces of memory.
 class Ring {
  public:
@@ -29,9 +27,7 @@ class Ring {
       : host_(Fifo::hostBytes(slots) / 64 + 1), fifo_(slots, bytes(host_), bytes(device_)) {}
   Fifo* operator->() { return &fifo_; }
   const port::FifoHandle& handle() const { return fifo_.handle(); }
-  uint64_t push(const port::PortRequest& request, const uint64_t* ended = &kOpen) const {
-    return port::push(handle(), request, ended);
-  }
+  uint64_t push(const port::PortRequest& request) const { return port::push(handle(), request); }
   std::atomic_ref<uint64_t> head() const { return std::atomic_ref<uint64_t>(*handle().head); }
   uint64_t tail() const { return port::loadAcquire(handle().tail); }
   // Stores one word of the slot at `position`, marked for its lap.
@@ -210,34 +206,58 @@ TEST(Fifo, APusherWithoutRoomWaitsForThePopper) {
   expectSame(seen, shortRequest(2));
 }
 
-TEST(Fifo, APusherWithoutRoomGoesOnWhenItHasEnded) {
+TEST(Fifo, ClosingEndsAPusherWithoutRoom) {
   Ring ring(2);
   ASSERT_EQ(ring.push(longRequest(1)), 2u);
-  uint64_t ended = 0;
   std::atomic<uint64_t> behind{99};
-  std::thread pusher([&] { behind.store(ring.push(shortRequest(2), &ended)); });
-  while (ring.head().load() < 3) std::this_thread::yield();
+  std::thread pusher([&] { behind.store(ring.push(longRequest(2))); });
+  while (ring.head().load() < 4) std::this_thread::yield();
   EXPECT_EQ(behind.load(), 99u);
-  std::atomic_ref<uint64_t>(ended).store(1);
+  ring->close();
   pusher.join();
   EXPECT_EQ(behind.load(), 0u);
 }
 
-TEST(Fifo, ClosingEndsAPusherWithoutRoom) {
+// Few of those who wait look at the host's words: the others hear of the end from them.
+TEST(Fifo, ClosingEndsManyPushersWithoutRoom) {
   Ring ring(2);
-  ASSERT_EQ(ring.push(longRequest(1), ring.handle().closed), 2u);
-  std::thread pusher([&] { EXPECT_EQ(ring.push(longRequest(2), ring.handle().closed), 0u); });
-  while (ring.head().load() < 4) std::this_thread::yield();
+  ASSERT_EQ(ring.push(longRequest(1)), 2u);
+  constexpr uint64_t kPushers = port::kLookers + 8;
+  std::vector<std::thread> pushers;
+  for (uint64_t i = 0; i < kPushers; ++i)
+    pushers.emplace_back([&] { EXPECT_EQ(ring.push(longRequest(2)), 0u); });
+  while (ring.head().load() < 2 + 2 * kPushers) std::this_thread::yield();
   ring->close();
-  pusher.join();
+  for (std::thread& pusher : pushers) pusher.join();
+  EXPECT_EQ(ring.push(shortRequest(1)), 0u) << "who comes later hears of it, too";
 }
 
 TEST(Fifo, WhereThereIsRoomAnEndIsNotLookedAt) {
   Ring ring(2);
-  const uint64_t ended = 1;
-  EXPECT_EQ(ring.push(shortRequest(1), &ended), 1u);
-  EXPECT_EQ(ring.push(shortRequest(1), &ended), 2u);
-  EXPECT_EQ(ring.push(shortRequest(1), &ended), 0u);
+  ring->close();
+  EXPECT_EQ(ring.push(shortRequest(1)), 1u);
+  EXPECT_EQ(ring.push(shortRequest(1)), 2u);
+  EXPECT_EQ(ring.push(shortRequest(1)), 0u);
+}
+
+// A pusher may have its place, and not have written it, while another one behind it is done.
+TEST(Fifo, ARequestBehindAPlaceThatIsNotWrittenIsThere) {
+  Ring ring(4);
+  EXPECT_FALSE(ring->hasAny());
+  ring.head().store(1);
+  EXPECT_FALSE(ring->hasAny());
+  EXPECT_EQ(ring.push(shortRequest(7)), 2u);
+  EXPECT_TRUE(ring->hasAny());
+  port::PortRequest seen;
+  EXPECT_FALSE(ring->pop(seen));
+  const port::EncodedRequest first = port::encode(shortRequest(6));
+  ring.write(0, true, first.halves[0].second);
+  ring.write(0, false, first.halves[0].first);
+  for (const uint32_t number : {6u, 7u}) {
+    ASSERT_TRUE(ring->pop(seen));
+    expectSame(seen, shortRequest(number));
+  }
+  EXPECT_FALSE(ring->hasAny()) << "what was popped is of an earlier lap";
 }
 
 // The halves of a long request may arrive in either order.

@@ -4,19 +4,25 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "peerlane/program/word.h"
 
 namespace peerlane::cpu {
 
 Status CpuQueue::copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) {
-  if (failure_.isOk()) ops_.push_back({.isStore = false, .to = to, .from = from, .bytes = bytes});
+  if (failure_.isOk())
+    ops_.push_back({.kind = Kind::kCopy, .to = to, .from = from, .bytes = bytes});
   return failure_;
 }
 
 Status CpuQueue::store(const PortAddress& word, uint64_t value) {
-  if (failure_.isOk()) ops_.push_back({.isStore = true, .to = word, .from = {}, .bytes = value});
+  if (failure_.isOk()) ops_.push_back({.kind = Kind::kStore, .to = word, .bytes = value});
   return failure_;
+}
+
+void CpuQueue::mark(Mark passed) {
+  if (failure_.isOk()) ops_.push_back({.kind = Kind::kMark, .passed = std::move(passed)});
 }
 
 bool CpuQueue::isIdle() {
@@ -43,20 +49,26 @@ bool CpuQueue::carriesOn() {
 
 // True when the op has been carried out, or is in the mailbox, where the order is kept.
 bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
-  const bool byAgent = op.to.address == nullptr || (!op.isStore && op.from.address == nullptr);
+  const bool isCopy = op.kind == Kind::kCopy;
+  const bool byAgent = op.kind != Kind::kMark &&
+                       (op.to.address == nullptr || (isCopy && op.from.address == nullptr));
   // Loads and stores must not overtake what an agent still has to do, nor a word tell of bytes that
   // the peer may yet refuse: with the first such refusal the queue has failed.
-  if ((!byAgent || op.isStore) && (!mailboxIsIdle() || !carriesOn())) return false;
+  if ((!byAgent || !isCopy) && (!mailboxIsIdle() || !carriesOn())) return false;
   if (byAgent) {
-    const uint64_t slice = op.isStore ? 0 : std::min(budget, op.bytes - op.done);
+    const uint64_t slice = isCopy ? std::min(budget, op.bytes - op.done) : 0;
     if (!post(op, slice)) return false;
     moved = true;
     op.done += slice;
     budget -= slice;
-    return op.isStore || op.done == op.bytes;
+    return !isCopy || op.done == op.bytes;
   }
   moved = true;
-  if (op.isStore) {
+  if (op.kind == Kind::kMark) {
+    op.passed->store(true, std::memory_order_release);
+    return true;
+  }
+  if (op.kind == Kind::kStore) {
     storeWord(op.to.address, Width::k64, op.bytes, std::memory_order_release);
     return true;
   }
@@ -71,7 +83,7 @@ bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
 bool CpuQueue::post(const Op& op, uint64_t slice) {
   MailboxEntry* entry = mailbox_->claim();
   if (entry == nullptr) return false;
-  if (op.isStore) {
+  if (op.kind == Kind::kStore) {
     entry->verb = Verb::kStore;
     entry->width = Width::k64;
     entry->order = Order::kRelease;

@@ -23,6 +23,7 @@ class CpuQueue final : public PortQueue {
   bool hasRoom() override { return ops_.size() + kMostPerRequest <= kMostOps; }
   Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override;
   Status store(const PortAddress& word, uint64_t value) override;
+  void mark(Mark passed) override;
   Advance advance() override;
   bool isIdle() override;
   Status health() override { return failure_; }
@@ -30,12 +31,14 @@ class CpuQueue final : public PortQueue {
  private:
   static constexpr uint32_t kMostOps = 1024;
   static constexpr uint64_t kSliceBytes = 256 * 1024;
+  enum class Kind : uint8_t { kCopy, kStore, kMark };
   struct Op {
-    bool isStore = false;
-    PortAddress to;
-    PortAddress from;
+    Kind kind = Kind::kCopy;
+    PortAddress to{};
+    PortAddress from{};
     uint64_t bytes = 0;  // or the value
     uint64_t done = 0;
+    Mark passed{};
   };
   bool carriesOn();
   bool mailboxIsIdle() const { return mailbox_ == nullptr || mailbox_->idle(); }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "peerlane/memory/cuda_reclaimer.h"
@@ -17,8 +18,9 @@ using cuda::check;
 // A stream takes 1024 pieces of work before a launch waits; this stays far below.
 constexpr uint64_t kMostUnderWay = 384;
 constexpr uint64_t kValues = 512;
-constexpr uint64_t kOpsPerMark = 32;
-static_assert(kValues > kMostUnderWay, "a value is not written while a copy may still read it");
+constexpr uint64_t kOpsPerNote = 32;
+static_assert(kValues > kMostUnderWay + kMostUnderWay / kOpsPerNote + PortQueue::kMostPerRequest,
+              "a value is not written while a copy may still read it");
 
 CUdeviceptr deviceAddress(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
@@ -27,7 +29,7 @@ CUdeviceptr deviceAddress(const void* pointer) {
 // Pinned: the values, and behind them what has passed.
 struct Values {
   uint64_t values[kValues];
-  alignas(64) std::atomic<uint64_t> passed;  // stored by the stream; acquire by the queue
+  alignas(64) std::atomic<uint64_t> passed;  // copied here by the stream; acquire by the queue
 };
 
 class StreamQueue final : public PortQueue {
@@ -38,8 +40,9 @@ class StreamQueue final : public PortQueue {
   ~StreamQueue() override {
     if (stream_ == nullptr) return;
     // To free pinned memory waits for the GPU.
-    CudaReclaimer::instance().add(gpu_, [stream = stream_, values = values_] {
+    CudaReclaimer::instance().add(gpu_, [stream = stream_, values = values_, relay = relay_] {
       (void)cudaStreamDestroy(stream);
+      if (relay != nullptr) (void)cudaFree(relay);
       if (values != nullptr) (void)cudaFreeHost(values);
     });
   }
@@ -58,7 +61,7 @@ class StreamQueue final : public PortQueue {
               "cudaHostAlloc"));
     std::memset(values, 0, sizeof(Values));
     values_ = static_cast<Values*>(values);
-    return Status::ok();
+    return check(cudaMalloc(&relay_, sizeof(uint64_t)), "cudaMalloc");
   }
 
   bool hasRoom() override {
@@ -76,7 +79,17 @@ class StreamQueue final : public PortQueue {
     return enqueue(word.address, slot, sizeof(uint64_t));
   }
 
-  Advance advance() override { return Advance::kIdle; }
+  void mark(Mark passed) override { marks_.push_back({enqueued_, std::move(passed)}); }
+
+  Advance advance() override {
+    if (marks_.empty() || !failure_.isOk()) return Advance::kIdle;
+    if (noted_ < marks_.back().position && hasRoom()) notePassed();
+    const uint64_t passed = values_->passed.load(std::memory_order_acquire);
+    if (passed < marks_.front().position) return Advance::kPending;
+    marks_.front().passed->store(true, std::memory_order_release);
+    marks_.pop_front();
+    return Advance::kMoved;
+  }
 
   bool isIdle() override {
     if (!failure_.isOk()) return true;
@@ -91,25 +104,39 @@ class StreamQueue final : public PortQueue {
 
  private:
   Status enqueue(void* to, const void* from, uint64_t bytes) {
-    if (!failure_.isOk()) return failure_;
+    copyNow(to, from, bytes);
+    ++enqueued_;
+    if (enqueued_ - noted_ >= kOpsPerNote) notePassed();
+    return failure_;
+  }
+  void copyNow(void* to, const void* from, uint64_t bytes) {
+    if (!failure_.isOk()) return;
     const cuda::CurrentContext current(*gpu_);
     failure_ = check(api().cuMemcpyAsync(deviceAddress(to), deviceAddress(from), bytes, stream_),
                      "cuMemcpyAsync");
+  }
+  // By copies as well, by way of the device, because a copy from host to host is the CPU's. A write
+  // of the stream's own (cuStreamWriteValue64) would stand behind a kernel that waits, where both
+  // have one hardware queue, and all copies behind it, too.
+  void notePassed() {
+    uint64_t* const slot = &values_->values[enqueued_ % kValues];
+    *slot = noted_ = enqueued_;
     ++enqueued_;
-    if (failure_.isOk() && enqueued_ - marked_ >= kOpsPerMark) {
-      marked_ = enqueued_;
-      failure_ = check(api().cuStreamWriteValue64(stream_, deviceAddress(&values_->passed),
-                                                  enqueued_, CU_STREAM_WRITE_VALUE_DEFAULT),
-                       "cuStreamWriteValue64");
-    }
-    return failure_;
+    copyNow(relay_, slot, sizeof(uint64_t));
+    copyNow(&values_->passed, relay_, sizeof(uint64_t));
   }
 
+  struct Marked {
+    uint64_t position = 0;
+    Mark passed;
+  };
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   cudaStream_t stream_ = nullptr;
   Values* values_ = nullptr;
+  void* relay_ = nullptr;  // a word of the device's
   uint64_t enqueued_ = 0;
-  uint64_t marked_ = 0;
+  uint64_t noted_ = 0;  // `passed` will be at least that
+  std::deque<Marked> marks_;
   Status failure_;
 };
 
