@@ -26,6 +26,7 @@ using namespace std::chrono_literals;
 
 constexpr uint64_t kKiB = 1024, kMiB = uint64_t{1} << 20;
 constexpr uint32_t kKind = 9;
+constexpr uint64_t kReplays = 20;  // of a graph, in a sample
 
 // The rows of both processes; the parent's are printed.
 class PortBench {
@@ -36,6 +37,8 @@ class PortBench {
     PEERLANE_RETURN_IF_ERROR(exchangeByWarp(kKiB));
     for (const uint64_t bytes : {64 * kKiB, kMiB})
       PEERLANE_RETURN_IF_ERROR(exchangeByBlocks(bytes));
+    for (const uint64_t bytes : {64 * kKiB, kMiB})
+      PEERLANE_RETURN_IF_ERROR(exchangeByResident(bytes));
     for (const uint64_t bytes : {kKiB, 64 * kKiB, kMiB})
       PEERLANE_RETURN_IF_ERROR(exchangeByProxy(bytes));
     for (const uint64_t bytes : {16 * kMiB, 128 * kMiB}) PEERLANE_RETURN_IF_ERROR(copies(bytes));
@@ -50,8 +53,6 @@ class PortBench {
 
  private:
   void* stream() const { return side_.stream().handle(); }
-  // On one GPU the processes take turns: each exchange is several of them.
-  uint64_t repeats(uint64_t count) const { return side_.isOneGpu() ? 1 : count; }
 
   GpuRow row(const std::string& name, const std::string& operation, const std::string& engine,
              uint64_t bytes, bool isLatency, const std::string& ceilingBy) const {
@@ -98,7 +99,6 @@ class PortBench {
   }
 
   Status exchangeByWarp(uint64_t bytes) {
-    const uint64_t times = repeats(20);
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortExchange what, exchange(bytes, PortEngine::kInline));
     const RawExchange raw = rawExchange(bytes);
@@ -108,15 +108,15 @@ class PortBench {
                     side_.graphOf([&] { return rawExchangeByWarp(stream(), raw); }));
     GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", one warp", "port_exchange",
                            "inline", bytes, true, "raw warp");
-    PEERLANE_ASSIGN(row.row.outcome, side_.contest(replays(*ours, times), replays(*naive, times),
-                                                   times * PortSide::kPerGraph, bytes));
+    PEERLANE_ASSIGN(row.row.outcome,
+                    side_.contest(replays(*ours, kReplays), replays(*naive, kReplays),
+                                  kReplays * PortSide::kPerGraph, bytes));
     add(std::move(row));
     return Status::ok();
   }
 
   // One count of blocks, against the same by raw words.
   Result<Outcome> blocksOf(uint64_t bytes, uint32_t blocks, uint64_t samples) {
-    const uint64_t times = repeats(20);
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortExchange what, exchange(bytes, PortEngine::kInline));
     const RawExchange raw = rawExchange(bytes);
@@ -124,22 +124,21 @@ class PortBench {
                     side_.graphOf([&] { return portExchangeByBlocks(stream(), what, blocks); }));
     PEERLANE_ASSIGN(const auto naive,
                     side_.graphOf([&] { return rawExchangeByBlocks(stream(), raw, blocks); }));
-    return side_.contest(replays(*ours, times), replays(*naive, times), times * PortSide::kPerGraph,
-                         bytes, samples);
+    return side_.contest(replays(*ours, kReplays), replays(*naive, kReplays),
+                         kReplays * PortSide::kPerGraph, bytes, samples);
   }
   // The prototype: a resident kernel that copies, asked by a small one.
   Result<Outcome> resident(uint64_t bytes) {
     constexpr uint32_t kBlocks = 8;
-    const uint64_t times = repeats(20);
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     const RawExchange raw = rawExchange(bytes);
     uint64_t* const request = side_.words() + RawExchange::kWords;
     PEERLANE_ASSIGN(const auto graph,
                     side_.graphOf([&] { return rawExchangeByResident(stream(), raw, request); }));
-    PortGame game = replays(*graph, times);
+    PortGame game = replays(*graph, kReplays);
     uint64_t before = 0;
     game.begin = [&] {
-      const uint64_t exchanges = times * PortSide::kPerGraph;
+      const uint64_t exchanges = kReplays * PortSide::kPerGraph;
       PEERLANE_RETURN_IF_ERROR(
           rawResident(side_.otherStream().handle(), raw, request, kBlocks, before, exchanges));
       before += exchanges;
@@ -149,7 +148,7 @@ class PortBench {
       PEERLANE_RETURN_IF_ERROR(play());
       return side_.otherStream().wait();
     };
-    return side_.contest({}, game, times * PortSide::kPerGraph, bytes);
+    return side_.contest({}, game, kReplays * PortSide::kPerGraph, bytes);
   }
 
   Status exchangeByBlocks(uint64_t bytes) {
@@ -191,9 +190,28 @@ class PortBench {
     return Status::ok();
   }
 
+  // By the resident port, asked by a warp.
+  Status exchangeByResident(uint64_t bytes) {
+    PEERLANE_RETURN_IF_ERROR(side_.freshWords());
+    PEERLANE_ASSIGN(const PortExchange what, exchange(bytes, PortEngine::kSm));
+    PEERLANE_ASSIGN(const auto ours,
+                    side_.graphOf([&] { return portExchangeByWarp(stream(), what); }));
+    GpuRow row =
+        this->row(fmt::format("exchange {}, by the resident port", formatByteSize(bytes)),
+                  "port_exchange_sm", "sm", bytes, true, "raw resident kernel of 8 blocks");
+    row.row.blocks = PortSide::kResidentBlocks;
+    PEERLANE_ASSIGN(row.row.outcome, side_.contest(replays(*ours, kReplays), {},
+                                                   kReplays * PortSide::kPerGraph, bytes));
+    PEERLANE_ASSIGN(const Outcome prototype, resident(bytes));
+    row.row.outcome.ceiling = prototype.ceiling;
+    row.row.outcome.wrong += prototype.wrong;
+    add(std::move(row));
+    return Status::ok();
+  }
+
   // What the copy engine and a proxy make of the same.
   Status exchangeByProxy(uint64_t bytes) {
-    const uint64_t times = repeats(10);
+    constexpr uint64_t kTimes = kReplays / 2;
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortExchange what, exchange(bytes, PortEngine::kCe));
     PEERLANE_ASSIGN(const auto ours,
@@ -201,7 +219,7 @@ class PortBench {
     GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", by the proxy", "port_exchange",
                            "ce", bytes, true, "");
     PEERLANE_ASSIGN(row.row.outcome,
-                    side_.contest(replays(*ours, times), {}, times * PortSide::kPerGraph, bytes));
+                    side_.contest(replays(*ours, kTimes), {}, kTimes * PortSide::kPerGraph, bytes));
     add(std::move(row));
     return Status::ok();
   }
@@ -237,7 +255,7 @@ class PortBench {
   // --- Signals ---
 
   Status signals() {
-    const uint64_t rounds = repeats(20) * 100;
+    const uint64_t rounds = kReplays * 100;
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortChannel channel, side_.freshChannel());
     const PortSemaphoreHandle semaphore = channel.semaphore().deviceHandle();
@@ -291,10 +309,12 @@ class PortBench {
       return Status::ok();
     }));
     // Slots and tail on the host, the rest in the words of this GPU.
-    alignas(4096) static std::byte hostPages[4 * 4096];
-    PEERLANE_ASSIGN(const auto pinned, PinnedPages::create(hostPages, sizeof hostPages));
-    std::fill(std::begin(hostPages), std::end(hostPages), std::byte{0});
-    auto* const host = reinterpret_cast<uint64_t*>(hostPages);
+    constexpr size_t kHostBytes = size_t{4} * 4096;
+    const std::unique_ptr<std::byte, void (*)(void*)> hostPages(
+        static_cast<std::byte*>(std::aligned_alloc(4096, kHostBytes)), std::free);
+    std::fill_n(hostPages.get(), kHostBytes, std::byte{0});
+    PEERLANE_ASSIGN(const auto pinned, PinnedPages::create(hostPages.get(), kHostBytes));
+    auto* const host = reinterpret_cast<uint64_t*>(hostPages.get());
     RawRing raw{.slots = static_cast<uint64_t*>(pinned->onGpu(host)),
                 .tail = static_cast<uint64_t*>(pinned->onGpu(host + RawRing::kSlots * 2)),
                 .head = side_.words(),
@@ -408,6 +428,14 @@ class PortBench {
   // Of one core, with the proxy and without it.
   Status idleProxy() {
     constexpr auto kTime = 3s;
+    if (!side_.isParent()) {
+      // It may be of the same process.
+      side_.service().stop();
+      PEERLANE_RETURN_IF_ERROR(side_.line().meet());
+      PEERLANE_RETURN_IF_ERROR(side_.line().meet());
+      return side_.service().start();
+    }
+    PEERLANE_RETURN_IF_ERROR(side_.line().meet());
     const uint64_t naps = side_.service().naps();
     const double with = idleShare(kTime);
     const uint64_t slept = side_.service().naps() - naps;
@@ -421,7 +449,7 @@ class PortBench {
     row.row.extras["without_percent"] = without;
     row.row.extras["naps_per_second"] = static_cast<double>(slept) / (kTime.count() + 0.1);
     add(std::move(row));
-    return Status::ok();
+    return side_.line().meet();
   }
 
   // --- What a copy by the proxy takes from other work ---
@@ -504,10 +532,25 @@ Status runSide(bool isParent, const std::vector<int>& gpus, int fd, GpuReport& r
     head.route = side->route();
     report.begin(head);
     if (isOneGpu)
-      report.say(
-          "# both processes on one GPU, where their kernels take turns: no figures of worth");
+      report.say("# both sides on one GPU, in one process: bytes go through its own memory");
   }
   return PortBench(*side, report).run();
+}
+
+Status makeLine(int fds[2]) {
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0) return Status::ok();
+  return Status::system(errno, "socketpair");
+}
+
+// Kernels of two processes do not run at once on one GPU.
+Status runBothSides(const std::vector<int>& gpus, GpuReport& report) {
+  int fds[2];
+  PEERLANE_RETURN_IF_ERROR(makeLine(fds));
+  Status theirs;
+  std::thread other([&] { theirs = runSide(false, gpus, fds[1], report); });
+  const Status mine = runSide(true, gpus, fds[0], report);
+  other.join();
+  return mine.isOk() || (mine.code() == Code::kPeerLost && !theirs.isOk()) ? theirs : mine;
 }
 
 }  // namespace
@@ -517,8 +560,7 @@ Status runPortBench(const BenchOptions& options, std::ostream& out) {
   if (!asked.isForGpus()) asked.device = "cuda";
   PEERLANE_ASSIGN(const std::vector<int> wanted, gpusOf(asked));
   int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
-    return Status::system(errno, "socketpair");
+  PEERLANE_RETURN_IF_ERROR(makeLine(fds));
   out.flush();
   GpuReport report(out);
   // CUDA does not survive a fork: each asks for itself.
@@ -536,7 +578,9 @@ Status runPortBench(const BenchOptions& options, std::ostream& out) {
       ::close(fds[isParent ? 0 : 1]);
       return gpus.status();
     }
-    return runSide(isParent, *gpus, fds[isParent ? 0 : 1], report);
+    if ((*gpus)[0] != (*gpus)[1]) return runSide(isParent, *gpus, fds[isParent ? 0 : 1], report);
+    ::close(fds[isParent ? 0 : 1]);
+    return isParent ? runBothSides(*gpus, report) : Status::ok();
   };
   Status status = run();
   if (!isParent) {

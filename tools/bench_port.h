@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `peerlane bench port`: port channels (exchanges, copies by the proxy, signals, requests, what the
-// proxy costs when nothing is asked of it) between two processes on two GPUs (or one), each row in
-// turns with the same pattern by raw loads, stores and copies. Confined to one thread.
+// proxy costs when nothing is asked of it) between two processes on two GPUs, or two threads on
+// one; each row in turns with the same pattern by raw loads, stores and copies. Confined to one
+// thread.
 #pragma once
 
 #include <iosfwd>

@@ -95,7 +95,8 @@ Status PortSide::open(int gpu) {
   };
   PEERLANE_ASSIGN(theirDestination_, share(destination_));
   PEERLANE_ASSIGN(theirWords_, share(words_));
-  PEERLANE_ASSIGN(service_, ProxyService::create(*context_, {.device = device}));
+  PEERLANE_ASSIGN(service_, ProxyService::create(
+                                *context_, {.device = device, .residentBlocks = kResidentBlocks}));
   PEERLANE_ASSIGN(connection_, service_->connect(peer_));
   PEERLANE_ASSIGN(sourceId_, service_->addMemory(source_));
   PEERLANE_ASSIGN(theirDestinationId_, service_->addMemory(theirDestination_));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortSide: one process of `peerlane bench port`: its GPU, context, service and the other process's
-// memory; and the contest of a row, which both processes run alike. Confined to one thread.
+// PortSide: one side of `peerlane bench port`, a process of its own where there are two GPUs: its
+// GPU, context, service and the other side's memory; and the contest of a row, which both sides run
+// alike. Confined to one thread.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,7 @@
 
 namespace peerlane::bench {
 
-// One end of a socket pair between the two processes. The other one's end ends it.
+// One end of a socket pair between the two sides. The other one's end ends it.
 class PortLine {
  public:
   explicit PortLine(int fd) : fd_(fd) {}
@@ -43,6 +44,7 @@ struct PortGame {
 class PortSide {
  public:
   static constexpr uint64_t kMostBytes = uint64_t{128} << 20;
+  static constexpr uint32_t kResidentBlocks = 8;
 
   static Result<std::unique_ptr<PortSide>> create(bool isParent, int gpu, bool isOneGpu,
                                                   PortLine& line);

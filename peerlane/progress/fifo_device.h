@@ -23,8 +23,8 @@ struct FifoHandle {
   uint64_t* head = nullptr;          // memory of the device: slots that were given out
   uint64_t* tailSeen = nullptr;  // memory of the device: the largest tail that a pusher has read,
                                  // or kClosedTail
-  uint64_t slotCount = 0;  // a power of two
-  uint32_t lapShift = 0;   // its logarithm
+  uint64_t slotCount = 0;        // a power of two
+  uint32_t lapShift = 0;         // its logarithm
 };
 
 PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift) {

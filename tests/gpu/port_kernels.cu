@@ -23,6 +23,10 @@ __global__ void __launch_bounds__(kThreads) portKernel(PortBody body, PortJob jo
   player.play(body);
 }
 
+__global__ void lateKernel(uint64_t* word) {
+  if (word != nullptr) *word = 1;
+}
+
 auto kernelOf(PortForm form) {
   return form == PortForm::kThread ? portKernel<port::ThisThread>
          : form == PortForm::kWarp ? portKernel<port::ThisWarp>
@@ -51,6 +55,11 @@ void launchPort(PortBody body, PortForm form, uint32_t blocks, const PortJob& jo
                 cudaStream_t stream) {
   kernelOf(form)<<<blocks, kThreads, 0, stream>>>(body, job);
   check(cudaGetLastError(), "launching a kernel of the tests");
+}
+
+void launchLate(cudaStream_t stream) {
+  lateKernel<<<1, 32, 0, stream>>>(nullptr);
+  check(cudaGetLastError(), "launching a kernel that nobody has loaded");
 }
 
 }  // namespace peerlane::gputest

@@ -73,6 +73,8 @@ struct PortJob {
 uint32_t portThreads(PortForm form);
 // On the current GPU, before anything spins there: to load a kernel may wait for those that run.
 void loadPortKernels(PortForm form);
+// A kernel that does nothing, and that nobody has loaded before the first launch.
+void launchLate(cudaStream_t stream);
 void launchPort(PortBody body, PortForm form, uint32_t blocks, const PortJob& job,
                 cudaStream_t stream);
 
