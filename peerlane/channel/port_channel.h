@@ -158,7 +158,8 @@ class ProxyService {
   void stop();
   // The proxy looks now, and without a pause for a while: ahead of a kernel that will ask.
   void wake();
-  // The same when `stream` gets there; part of the graph where it is being captured.
+  // The same, and once more when `stream` gets there. Where it is being captured, only then, at
+  // each replay: a callback of the driver's, for which what is behind it in the graph waits.
   Status wakeOn(DeviceStream stream);
 
   // Memory that requests may name. Local memory: of the device, of the host (pinned for a GPU until
@@ -186,8 +187,9 @@ class ProxyService {
   Result<PortChannel> channel(const PortSemaphore& semaphore, MemoryId remote, MemoryId local);
 
   // Requests of the user's own (PortChannelHandle::request, kinds below 2^20) go to `handler`, on
-  // the proxy's thread; it must not wait for the proxy. Null: none any more. An error it returns
-  // becomes status().
+  // the proxy's thread; it must not wait for the proxy. Null: none any more. The one before is not
+  // called any more when this returns (but where a handler calls this). An error it returns becomes
+  // status().
   using Handler = std::function<Status(const port::PortRequest&)>;
   Status onRequest(uint32_t kind, Handler handler);
 

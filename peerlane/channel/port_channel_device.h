@@ -159,8 +159,9 @@ struct PortSemaphoreHandle {
   PEERLANE_DEVICE void signal(const Team& team, uint64_t count = 1) const {
     team.sync();
     if (team.rank() != 0) return;
-    (void)port::fetchAdd(&state->sent, count);
+    // The count for signalTo() comes last: a release would wait for it.
     port::addRelease(&outbound->words.first, count);
+    (void)port::fetchAdd(&state->sent, count);
   }
 
   // --- By one thread ---
@@ -283,8 +284,9 @@ struct PortChannelHandle {
     team.sync();
     uint32_t outcome = 0;
     if (team.rank() == 0) {
-      (void)port::fetchAdd(&semaphore.state->sent, count);
-      outcome = static_cast<uint32_t>(sendSignal(count));
+      const PortOutcome sent = sendSignal(count);
+      if (sent == PortOutcome::kOk) (void)port::fetchAdd(&semaphore.state->sent, count);
+      outcome = static_cast<uint32_t>(sent);
     }
     return {static_cast<PortOutcome>(team.agree(outcome))};
   }
@@ -384,10 +386,26 @@ struct PortChannelHandle {
     return true;
   }
 
+  // What others carry out for this semaphore. Whoever goes on has to fence.
+  struct UnderWay {
+    bool requests = false;
+    bool resident = false;
+  };
+  PEERLANE_DEVICE UnderWay underWay() const {
+    const uint64_t pushed = port::loadRelaxed(&semaphore.state->pushed);
+    const uint64_t done = port::loadAhead(semaphore.done);
+    if (resident.state == nullptr) return {pushed > done, false};
+    const uint64_t residentPushed = port::loadRelaxed(&semaphore.state->residentPushed);
+    const uint64_t residentDone = port::loadAhead(&semaphore.state->residentDone);
+    return {pushed > done, residentPushed > residentDone};
+  }
+
   PEERLANE_DEVICE PortOutcome sendSignal(uint64_t count) const {
-    if (semaphore.outbound != nullptr && engine != PortEngine::kCe &&
-        (engine == PortEngine::kInline || !hasRequestsUnderWay())) {
-      if (engine != PortEngine::kInline && isResidentBusy()) {
+    const bool mayGoInline = semaphore.outbound != nullptr && engine != PortEngine::kCe;
+    UnderWay others;
+    if (mayGoInline && engine != PortEngine::kInline) others = underWay();
+    if (mayGoInline && !others.requests) {
+      if (others.resident) {
         const port::ResidentRequest request{nullptr,
                                             nullptr,
                                             0,
@@ -397,7 +415,8 @@ struct PortChannelHandle {
         if (pushOwnResident(request, nullptr)) return PortOutcome::kOk;
         awaitResident();
       }
-      port::addRelease(&semaphore.outbound->words.first, count);
+      port::fenceSystem();
+      port::addBehind(&semaphore.outbound->words.first, count);
       return PortOutcome::kOk;
     }
     awaitResident();
@@ -462,7 +481,6 @@ struct PortChannelHandle {
     uint32_t outcome = 0;
     if (team.rank() == 0) {
       if (count == 0) verbs &= ~uint32_t{port::kSignalVerb};
-      if ((verbs & port::kSignalVerb) != 0) (void)port::fetchAdd(&semaphore.state->sent, count);
       bool isServed = false;
       const bool wantsResident =
           resident.state != nullptr && isMapped && bytes < uint64_t{1} << port::kSizeBits &&
@@ -473,6 +491,10 @@ struct PortChannelHandle {
       if (!isServed && moved == PortOutcome::kOk)
         moved = moveByProxy(wantsResident ? verbs | port::kWakeVerb : verbs, to, from, bytes, count,
                             bound);
+      // What is not flushed in time was asked for all the same.
+      if ((verbs & port::kSignalVerb) != 0 &&
+          (moved == PortOutcome::kOk || moved == PortOutcome::kTimeout))
+        (void)port::fetchAdd(&semaphore.state->sent, count);
       outcome = static_cast<uint32_t>(moved);
     }
     return {static_cast<PortOutcome>(team.agree(outcome))};

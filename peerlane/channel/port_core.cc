@@ -21,6 +21,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kMostResidentBlocks = 64;
+// Of streams that have not got there; more than that ring by a callback.
+constexpr uint32_t kBells = 256;
 constexpr uint32_t kMostIds = 1u << port::kIdBits;
 
 Status checkRoom(const char* what, uint32_t count) {
@@ -91,9 +93,9 @@ Status PortCore::makeMemory() {
   const MemoryOptions localHost{.access = Access::kLocal};
   PEERLANE_ASSIGN(devicePrivate_,
                   context_.allocate(residentAt + sizeof(port::ResidentState), local));
-  PEERLANE_ASSIGN(hostPrivate_, context_.allocate(healthsAt + (options_.semaphores + 1) *
-                                                                  sizeof(port::SemaphoreHealth),
-                                                  localHost));
+  const uint64_t bellsAt =
+      healthsAt + (uint64_t{options_.semaphores} + 1) * sizeof(port::SemaphoreHealth);
+  PEERLANE_ASSIGN(hostPrivate_, context_.allocate(bellsAt + kBells * sizeof(uint64_t), localHost));
   PEERLANE_ASSIGN(hostLines_, context_.allocate(lines));
   if (executor_) {
     PEERLANE_ASSIGN(deviceLines_, context_.allocate(lines, {.device = options_.device}));
@@ -109,6 +111,8 @@ Status PortCore::makeMemory() {
   healths_ = reinterpret_cast<port::SemaphoreHealth*>(hostPrivate_.data() + healthsAt);
   residentState_ = reinterpret_cast<port::ResidentState*>(devicePrivate_.data() + residentAt);
   residentLeft_ = &healths_[options_.semaphores].done;
+  auto* const bells = reinterpret_cast<uint64_t*>(hostPrivate_.data() + bellsAt);
+  for (uint32_t i = 0; i < kBells; ++i) freeBells_.push_back(bells + i);
   memories_.resize(options_.memories);
   semaphores_.resize(options_.semaphores);
   for (uint32_t id = options_.memories; id-- > 0;) freeMemories_.push_back(id);
@@ -558,17 +562,35 @@ Status PortCore::setHandler(uint32_t kind, ProxyService::Handler handler) {
   if (kind >= kMostIds)
     return Status(Code::kInvalidArgument, "request kind " + std::to_string(kind) +
                                               "; kinds are below " + std::to_string(kMostIds));
-  const Lock lock = enter();
+  Lock lock = enter();
   if (handler)
     handlers_[kind] = std::make_shared<ProxyService::Handler>(std::move(handler));
   else
     handlers_.erase(kind);
+  handlerChanges_.fetch_add(1, std::memory_order_relaxed);
+  // What the one before refers to may go now.
+  if (!proxy_->onThread()) hasHandled_.wait(lock, [&] { return !isHandling_; });
   return Status::ok();
 }
 
 Status PortCore::wakeOn(DeviceStream stream) {
   if (!executor_)
     return Status(Code::kInvalidArgument, "wakeOn() is for services of a GPU; call wake()");
+  // A callback takes the driver hundreds of microseconds, and whatever is behind it in the stream
+  // waits: so the proxy is woken now, and looks for the word that the stream stores. A graph that
+  // is captured now rings at each replay.
+  if (!executor_->isCapturing(stream)) {
+    const Lock lock = enter();
+    if (!freeBells_.empty()) {
+      uint64_t* const word = freeBells_.back();
+      std::atomic_ref<uint64_t>(*word).store(0, std::memory_order_relaxed);
+      PEERLANE_RETURN_IF_ERROR(executor_->storeOn(stream, word, 1));
+      freeBells_.pop_back();
+      bells_.push_back({word, Clock::now()});
+      proxy_->wake();
+      return Status::ok();
+    }
+  }
   {
     const Lock lock = enter();
     if (bell_ == nullptr) bell_ = lend(weak_from_this());

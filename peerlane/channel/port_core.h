@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -137,6 +138,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   // --- The proxy's thread ---
   Proxy::Turn turn();
   void take(const PlacedRequest& placed, Lock& lock);
+  void handle(const PlacedRequest& first, Lock& lock);
+  void listen();
   void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed);
   bool drain(PortQueueSlot& connection);
   Status move(SemaphoreSlot& semaphore, const port::PortRequest& request);
@@ -192,6 +195,17 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::vector<std::shared_ptr<PeerCore>> peers_;  // that were told of lines
   std::weak_ptr<PortCore>* bell_ = nullptr;       // what streams ring; stays for good
   std::chrono::steady_clock::time_point lookedAtPeers_{};
+  // Words that streams store to when they get to a wakeOn(); those that are free, and the others.
+  struct Bell {
+    uint64_t* word = nullptr;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::vector<uint64_t*> freeBells_;
+  std::vector<Bell> bells_;
+  bool isHandling_ = false;  // a handler is being called, outside the lock
+  std::condition_variable hasHandled_;
+  std::vector<PlacedRequest> run_;  // what it is being called with
+  std::atomic<uint64_t> handlerChanges_{0};
   Status failure_;
   bool isClosed_ = false;
 

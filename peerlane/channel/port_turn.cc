@@ -21,6 +21,7 @@ constexpr uint32_t kRequestsPerTurn = 64;
 // More than that under way on one connection, and the FIFO waits for it.
 constexpr size_t kMostBacklog = 65536;
 constexpr std::chrono::milliseconds kLookInterval{1};
+constexpr std::chrono::microseconds kShortestListen{50};
 
 std::string faultText(uint64_t fault) {
   const uint64_t detail = fault & ((uint64_t{1} << port::kFaultShift) - 1);
@@ -69,6 +70,7 @@ Proxy::Turn PortCore::turn() {
       endConnection(connection, health);
   }
   moved |= serveResident();
+  listen();
   // However much there is to do: who waits for a peer that is gone must hear of it.
   lookAtPeers();
   if (moved) return Proxy::Turn::kMoved;
@@ -89,21 +91,7 @@ bool PortCore::pop(PlacedRequest& placed) {
 
 void PortCore::take(const PlacedRequest& placed, Lock& lock) {
   const port::PortRequest& request = placed.request;
-  if ((request.verbs & port::kCustomVerb) != 0) {
-    const auto found = handlers_.find(request.semaphore);
-    if (found == handlers_.end())
-      return fail(
-          Status(Code::kInvalidArgument, "a request of kind " + std::to_string(request.semaphore) +
-                                             ", which has no handler (ProxyService::onRequest)"));
-    const auto handler = found->second;
-    // It may add and remove.
-    lock.unlock();
-    const Status handled = (*handler)(request);
-    lock.lock();
-    if (!handled.isOk())
-      fail(handled.withContext("request of kind " + std::to_string(request.semaphore)));
-    return;
-  }
+  if ((request.verbs & port::kCustomVerb) != 0) return handle(placed, lock);
   if ((request.verbs & port::kWakeVerb) != 0) isResidentWanted_ = true;
   const auto semaphore =
       request.semaphore < semaphores_.size() ? semaphores_[request.semaphore] : nullptr;
@@ -116,6 +104,58 @@ void PortCore::take(const PlacedRequest& placed, Lock& lock) {
     connection.backlog.push_back(placed);
   else
     carryOut(*semaphore, placed);
+}
+
+// With those of the same kind that are right behind it.
+void PortCore::handle(const PlacedRequest& first, Lock& lock) {
+  const uint32_t kind = first.request.semaphore;
+  const auto found = handlers_.find(kind);
+  if (found == handlers_.end())
+    return fail(
+        Status(Code::kInvalidArgument, "a request of kind " + std::to_string(kind) +
+                                           ", which has no handler (ProxyService::onRequest)"));
+  const auto handler = found->second;
+  run_.assign(1, first);
+  for (PlacedRequest next; run_.size() < kRequestsPerTurn && pop(next);) {
+    if ((next.request.verbs & port::kCustomVerb) == 0 || next.request.semaphore != kind) {
+      popped_.push_front(next);
+      break;
+    }
+    run_.push_back(next);
+  }
+  isHandling_ = true;
+  const uint64_t changes = handlerChanges_.load(std::memory_order_relaxed);
+  // It may add and remove, also itself: then the rest is for another one, or nobody.
+  lock.unlock();
+  Status failed;
+  auto next = run_.begin();
+  do {
+    const Status handled = (*handler)(next->request);
+    if (!handled.isOk() && failed.isOk()) failed = handled;
+  } while (++next != run_.end() && handlerChanges_.load(std::memory_order_relaxed) == changes);
+  lock.lock();
+  popped_.insert(popped_.begin(), next, run_.end());
+  isHandling_ = false;
+  hasHandled_.notify_all();
+  if (!failed.isOk()) fail(failed.withContext("request of kind " + std::to_string(kind)));
+}
+
+// Whoever has been told of a stream that will get there looks at a thousandth of the time that it
+// has taken so far: soon for those that are about to, and seldom for the others.
+void PortCore::listen() {
+  if (bells_.empty()) return;
+  const auto now = Clock::now();
+  Duration most = options_.longestNap;
+  const auto rang = std::erase_if(bells_, [&](const Bell& bell) {
+    if (std::atomic_ref<uint64_t>(*bell.word).load(std::memory_order_acquire) == 0) {
+      most = std::min(most, std::max<Duration>((now - bell.since) / 1000, kShortestListen));
+      return false;
+    }
+    freeBells_.push_back(bell.word);
+    return true;
+  });
+  if (rang != 0) proxy_->wake();
+  proxy_->napAtMost(most);
 }
 
 bool PortCore::drain(PortQueueSlot& connection) {

@@ -225,6 +225,8 @@ class DeviceExecutor {
   // Calls `function` on a thread of the driver's when the stream gets there; part of the graph
   // where it is being captured. It must not call CUDA, nor wait. Errors: kInvalidArgument (a stream
   // of another GPU), kSystem.
+  // The stream stores `value` to a word of pinned memory of the host when it gets there.
+  virtual Status storeOn(DeviceStream stream, uint64_t* word, uint64_t value) = 0;
   virtual Status callHost(DeviceStream stream, void (*function)(void*), void* argument) = 0;
 
   // Makes host memory reachable for all devices of this kind, at the address it has. Whole pages

@@ -67,17 +67,23 @@ PEERLANE_DEVICE constexpr uint64_t residentMark(uint64_t position) {
 PEERLANE_DEVICE inline bool pushResident(const ResidentHandle& port, const ResidentRequest& request,
                                          uint64_t& end) {
   ResidentState& state = *port.state;
+  // Both are under way at once; the tail may be more by now.
+  uint64_t tail = loadAhead(&state.tail);
   const uint64_t place = fetchAdd(&state.head, 1);
   if ((place & kOpenBit) == 0) return false;
   const uint64_t position = place & ~kOpenBit;
   // The kernel stays until it has served this place, so there is room in a while.
-  for (uint32_t looks = 1; position >= loadAcquire(&state.tail) + kResidentSlots; ++looks)
+  for (uint32_t looks = 1; position >= tail + kResidentSlots; ++looks) {
     pauseBetween(looks);
+    tail = loadAhead(&state.tail);
+  }
+  // Those who read it are threads of this device; what this thread learned of comes with it.
+  fenceDevice();
   const uint64_t mark = residentMark(position);
   WordPair* const slot = state.slots[position % kResidentSlots];
   const auto word = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
   // Sizes have 48 bits, addresses 49 at most.
-  storePairRelease(&slot[0], {word(request.to) | mark, word(request.from) | mark});
+  storePairRelaxed(&slot[0], {word(request.to) | mark, word(request.from) | mark});
   storePairRelaxed(&slot[1], {request.bytes | mark, request.count | mark});
   storePairRelaxed(&slot[2], {word(request.outbound) | mark, word(request.done) | mark});
   end = position + 1;
@@ -89,11 +95,12 @@ PEERLANE_DEVICE inline bool readResident(const ResidentState& state, uint64_t po
                                          ResidentRequest& request) {
   const WordPair* const slot = state.slots[position % kResidentSlots];
   WordPair halves[kResidentHalves];
-  for (uint32_t i = 0; i < kResidentHalves; ++i) halves[i] = loadPairAcquire(&slot[i]);
+  for (uint32_t i = 0; i < kResidentHalves; ++i) halves[i] = loadPairAhead(&slot[i]);
   const uint64_t mark = residentMark(position);
   constexpr uint64_t kMarkBit = uint64_t{1} << 63;
   for (const WordPair& half : halves)
     if ((half.first & kMarkBit) != mark || (half.second & kMarkBit) != mark) return false;
+  fenceDevice();
   request.to = reinterpret_cast<std::byte*>(halves[0].first & ~kMarkBit);
   request.from = reinterpret_cast<const std::byte*>(halves[0].second & ~kMarkBit);
   request.bytes = halves[1].first & ~kMarkBit;
@@ -169,11 +176,12 @@ PEERLANE_DEVICE inline void finish(ResidentState& state, const ResidentRequest& 
   fenceSystem();
   uint64_t* const served = &state.served[position % kResidentSlots];
   if (fetchAdd(served, 1) + 1 != blocks) return;
-  fenceSystem();
   storeRelaxed(served, 0);
-  if (request.outbound != nullptr) addRelease(request.outbound, request.count);
-  raiseRelease(request.done, position + 1);
-  raiseRelease(&state.tail, position + 1);
+  // For all of the blocks' shares, and for that word.
+  fenceSystem();
+  if (request.outbound != nullptr) addBehind(request.outbound, request.count);
+  raise(request.done, position + 1);
+  raise(&state.tail, position + 1);
 }
 
 }  // namespace resident

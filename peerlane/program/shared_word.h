@@ -45,6 +45,18 @@ PEERLANE_DEVICE inline WordPair loadPairAcquire(const WordPair* pair) {
                : "memory");
   return value;
 }
+// The two for whoever fences behind them, once for several: they are under way at the same time.
+PEERLANE_DEVICE inline uint64_t loadAhead(const uint64_t* word) {
+  return loadRelaxed(word);
+}
+PEERLANE_DEVICE inline WordPair loadPairAhead(const WordPair* pair) {
+  WordPair value;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(value.first), "=l"(value.second)
+               : "l"(pair)
+               : "memory");
+  return value;
+}
 PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
@@ -66,16 +78,16 @@ PEERLANE_DEVICE inline void storePairRelaxed(WordPair* pair, WordPair value) {
 PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
   asm volatile("red.release.sys.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
-// Device, all of the following but the fence.
+// The same for whoever has fenced before it.
+PEERLANE_DEVICE inline void addBehind(uint64_t* word, uint64_t value) {
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+// Device, all of the following but fenceSystem().
 PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(word), value);
 }
 PEERLANE_DEVICE inline void raise(uint64_t* word, uint64_t atLeast) {
   asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" : : "l"(word), "l"(atLeast) : "memory");
-}
-// System: who reads it with acquire sees what was before.
-PEERLANE_DEVICE inline void raiseRelease(uint64_t* word, uint64_t atLeast) {
-  asm volatile("red.release.sys.global.max.u64 [%0], %1;" : : "l"(word), "l"(atLeast) : "memory");
 }
 PEERLANE_DEVICE inline uint64_t fetchRaise(uint64_t* word, uint64_t atLeast) {
   return atomicMax(reinterpret_cast<unsigned long long*>(word), atLeast);
@@ -86,6 +98,9 @@ PEERLANE_DEVICE inline bool exchangeIf(uint64_t* word, uint64_t from, uint64_t t
 }
 PEERLANE_DEVICE inline void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" : : : "memory");
+}
+PEERLANE_DEVICE inline void fenceDevice() {
+  asm volatile("fence.acq_rel.gpu;" : : : "memory");
 }
 PEERLANE_DEVICE inline uint64_t nanoseconds() {
   uint64_t now;
@@ -115,6 +130,14 @@ PEERLANE_DEVICE inline uint64_t loadAcquire(const uint64_t* word) {
 PEERLANE_DEVICE inline WordPair loadPairAcquire(const WordPair* pair) {
   return {loadAcquire(&pair->first), loadAcquire(&pair->second)};
 }
+// What has to be fenced on a device is ordered by itself here: fences say nothing to a thread
+// sanitizer.
+PEERLANE_DEVICE inline uint64_t loadAhead(const uint64_t* word) {
+  return loadAcquire(word);
+}
+PEERLANE_DEVICE inline WordPair loadPairAhead(const WordPair* pair) {
+  return loadPairAcquire(pair);
+}
 PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
   std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_relaxed);
 }
@@ -127,6 +150,9 @@ PEERLANE_DEVICE inline void storePairRelaxed(WordPair* pair, WordPair value) {
 }
 PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
   std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_release);
+}
+PEERLANE_DEVICE inline void addBehind(uint64_t* word, uint64_t value) {
+  addRelease(word, value);
 }
 // Stronger than the device's, which has fences around them where that matters.
 PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
@@ -143,9 +169,6 @@ PEERLANE_DEVICE inline uint64_t fetchRaise(uint64_t* word, uint64_t atLeast) {
 PEERLANE_DEVICE inline void raise(uint64_t* word, uint64_t atLeast) {
   (void)fetchRaise(word, atLeast);
 }
-PEERLANE_DEVICE inline void raiseRelease(uint64_t* word, uint64_t atLeast) {
-  (void)fetchRaise(word, atLeast);
-}
 PEERLANE_DEVICE inline bool exchangeIf(uint64_t* word, uint64_t from, uint64_t to) {
   return std::atomic_ref<uint64_t>(*word).compare_exchange_strong(from, to,
                                                                   std::memory_order_acq_rel);
@@ -155,6 +178,9 @@ PEERLANE_DEVICE inline void fenceSystem() {
 #if !PEERLANE_THREAD_SANITIZER
   std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
+}
+PEERLANE_DEVICE inline void fenceDevice() {
+  fenceSystem();
 }
 PEERLANE_DEVICE inline uint64_t nanoseconds() {
   return static_cast<uint64_t>(

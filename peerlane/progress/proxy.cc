@@ -64,7 +64,8 @@ void Proxy::run() {
       cpuRelax();
       continue;
     }
-    if (nap(std::min<Duration>(length, pace_.longestNap))) {
+    const Duration most = std::exchange(nextNap_, Duration::max());
+    if (nap(std::min({length, pace_.longestNap, most}))) {
       awakeUntil = Clock::now() + std::max(pace_.armed, pace_.spin);
       length = kShortestNap;
     } else if (turned == Turn::kIdle) {

@@ -43,6 +43,8 @@ class Proxy {
   bool onThread() const { return std::this_thread::get_id() == id_.load(); }
   // From any thread, also from a callback of the driver's.
   void wake();
+  // The next nap alone is no longer than that. On the proxy's thread.
+  void napAtMost(Duration most) { nextNap_ = most; }
   // So often it has slept; for tests and dumps.
   uint64_t naps() const { return naps_.load(std::memory_order_relaxed); }
 
@@ -58,6 +60,7 @@ class Proxy {
   std::atomic<bool> stop_{false};
   std::atomic<bool> running_{false};
   std::atomic<uint64_t> naps_{0};
+  Duration nextNap_ = Duration::max();  // of the thread
   std::atomic<std::thread::id> id_{};
   std::mutex mutex_;  // of start() and stop()
   std::thread thread_;

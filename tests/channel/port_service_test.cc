@@ -490,6 +490,38 @@ TEST_F(PortTest, AHandlerMayAddAndRemove) {
   EXPECT_OK(a().service->status());
 }
 
+// What a handler refers to may go when another one has taken its place.
+TEST_F(PortTest, AHandlerIsNotCalledAnyMoreOnceItWasReplaced) {
+  ASSERT_OK(open(4096));
+  std::atomic<bool> isInside{false}, isReplaced{false};
+  std::atomic<int> calls{0}, calledSince{0};
+  ASSERT_OK(a().service->onRequest(5, [&](const port::PortRequest&) {
+    if (isReplaced.load()) calledSince.fetch_add(1);
+    isInside.store(true);
+    // Long enough for a replacement that did not wait.
+    const auto end = Clock::now() + 100ms;
+    while (!isReplaced.load() && Clock::now() < end) std::this_thread::yield();
+    EXPECT_FALSE(isReplaced.load());
+    calls.fetch_add(1);
+    return Status::ok();
+  }));
+  a().service->stop();
+  constexpr int kRequests = 8;
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(a().handle().request(5, 0, 0, 0, 0, 0));
+  ASSERT_OK(a().service->start());
+  while (!isInside.load()) std::this_thread::yield();
+  std::atomic<int> others{0};
+  ASSERT_OK(a().service->onRequest(5, [&](const port::PortRequest&) {
+    others.fetch_add(1);
+    return Status::ok();
+  }));
+  isReplaced.store(true);
+  ASSERT_TRUE(soon([&] { return calls.load() + others.load() == kRequests; }));
+  EXPECT_EQ(calledSince.load(), 0);
+  EXPECT_GT(others.load(), 0) << "what was behind it is the next one's";
+  ASSERT_OK(a().service->onRequest(5, nullptr));
+}
+
 TEST_F(PortTest, WhatAHandlerReturnsIsTheServicesStatus) {
   ASSERT_OK(open(4096));
   ASSERT_OK(a().service->onRequest(

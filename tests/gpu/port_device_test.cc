@@ -432,9 +432,10 @@ TEST_P(PortDevice, ReplaysOfAGraph) {
             line.meet();  // nobody spins while the other one may still load something
             for (uint64_t i = 1; i <= scaled(1000, 15); ++i) {
               mustCuda(cudaGraphLaunch(executable, end.stream), "launch");
-              // Who fills a GPU's queue waits in the launch, with a lock of the driver's that a
-              // side in the same process needs for its own.
-              if (i % 100 == 0) end.join();
+              // For sides in one process. Who fills a GPU's queue waits in the launch, with a lock
+              // of the driver's that the other one needs; and callbacks of all graphs of a process
+              // come one after the other, in the order of the launches.
+              if (wakes || i % 100 == 0) end.join();
             }
             end.join();
             end.expectGood();

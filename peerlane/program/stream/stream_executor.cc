@@ -125,6 +125,7 @@ class StreamExecutor final : public DeviceExecutor {
   Result<std::unique_ptr<PortQueue>> makeQueue() override;
   Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state, uint64_t* left,
                                                          uint32_t blocks) override;
+  Status storeOn(DeviceStream stream, uint64_t* word, uint64_t value) override;
   Status callHost(DeviceStream stream, void (*function)(void*), void* argument) override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
   Status open(const MemoryDescription& memory, const std::byte* base) override;
@@ -531,6 +532,13 @@ Result<std::unique_ptr<ResidentPort>> StreamExecutor::makeResidentPort(port::Res
                                                                        uint32_t blocks) {
   const RelaxedCapture relaxed;
   return stream::makeResidentPort(gpu_, state, left, blocks);
+}
+
+Status StreamExecutor::storeOn(DeviceStream stream, uint64_t* word, uint64_t value) {
+  if (!owns(stream))
+    return Status(Code::kInvalidArgument, "the stream does not belong to " + device().toString());
+  const CurrentContext current(*gpu_);
+  return storeWord(stream.handle(), word, value);
 }
 
 Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), void* argument) {
