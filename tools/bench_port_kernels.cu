@@ -2,6 +2,7 @@
 #include "tools/bench_port_kernels.h"
 
 #include <cuda_bf16.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 #include <mma.h>
 
@@ -232,32 +233,64 @@ __global__ void raiseKernel(uint64_t* word, uint64_t value) {
 // --- What else a GPU does
 // -------------------------------------------------------------------------
 
-// 128 x 128 of the result by eight warps, each 32 x 64. No shared memory: caches do, and the tensor
-// cores are busy enough to be slowed by whoever takes their multiprocessors or their memory.
+// 128 x 128 of the result by eight warps, each 32 x 64; the next pieces of the inputs are on their
+// way to shared memory while the tensor cores have the last ones.
 constexpr uint32_t kTile = 128, kMultiplyThreads = 256;
+constexpr uint32_t kDepth = 32, kStages = 3, kPitch = kDepth + 8;  // no two rows in one bank
+constexpr uint32_t kStageWords = kTile * kPitch;
+constexpr uint32_t kMultiplyShared = 2 * kStages * kStageWords * sizeof(__nv_bfloat16);
+
+__device__ void fetchTile(__nv_bfloat16* to, const __nv_bfloat16* from, uint32_t pitch) {
+  constexpr uint32_t kVector = 8, kPerRow = kDepth / kVector;
+  for (uint32_t i = threadIdx.x; i < kTile * kPerRow; i += kMultiplyThreads) {
+    const uint32_t row = i / kPerRow, at = i % kPerRow * kVector;
+    __pipeline_memcpy_async(to + row * kPitch + at, from + uint64_t{row} * pitch + at, 16);
+  }
+}
 
 __global__ void __launch_bounds__(kMultiplyThreads)
     multiplyKernel(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, uint32_t size) {
   namespace w = nvcuda::wmma;
+  extern __shared__ __nv_bfloat16 shared[];
+  __nv_bfloat16* const lefts = shared;
+  __nv_bfloat16* const rights = shared + kStages * kStageWords;
   const uint32_t warp = threadIdx.x / 32;
-  const uint32_t row = blockIdx.y * kTile + warp % 4 * 32;
-  const uint32_t column = blockIdx.x * kTile + warp / 4 * 64;
+  const uint32_t row = warp % 4 * 32, column = warp / 4 * 64;
+  const __nv_bfloat16* const ourA = a + uint64_t{blockIdx.y} * kTile * size;
+  const __nv_bfloat16* const ourB = b + uint64_t{blockIdx.x} * kTile * size;
   w::fragment<w::accumulator, 16, 16, 16, float> sum[2][4];
   for (auto& line : sum)
     for (auto& part : line) w::fill_fragment(part, 0.0f);
-  for (uint32_t k = 0; k < size; k += 16) {
-    w::fragment<w::matrix_a, 16, 16, 16, __nv_bfloat16, w::row_major> left[2];
-    w::fragment<w::matrix_b, 16, 16, 16, __nv_bfloat16, w::col_major> right[4];
-    for (uint32_t i = 0; i < 2; ++i)
-      w::load_matrix_sync(left[i], a + uint64_t{row + i * 16} * size + k, size);
-    for (uint32_t j = 0; j < 4; ++j)
-      w::load_matrix_sync(right[j], b + uint64_t{column + j * 16} * size + k, size);
-    for (uint32_t i = 0; i < 2; ++i)
-      for (uint32_t j = 0; j < 4; ++j) w::mma_sync(sum[i][j], left[i], right[j], sum[i][j]);
+  const uint32_t steps = size / kDepth;
+  const auto fetch = [&](uint32_t step) {
+    if (step < steps) {
+      fetchTile(lefts + step % kStages * kStageWords, ourA + step * kDepth, size);
+      fetchTile(rights + step % kStages * kStageWords, ourB + step * kDepth, size);
+    }
+    __pipeline_commit();
+  };
+  for (uint32_t step = 0; step + 1 < kStages; ++step) fetch(step);
+  for (uint32_t step = 0; step < steps; ++step) {
+    __pipeline_wait_prior(kStages - 2);
+    __syncthreads();
+    fetch(step + kStages - 1);
+    const __nv_bfloat16* const left = lefts + step % kStages * kStageWords + row * kPitch;
+    const __nv_bfloat16* const right = rights + step % kStages * kStageWords + column * kPitch;
+    for (uint32_t k = 0; k < kDepth; k += 16) {
+      w::fragment<w::matrix_a, 16, 16, 16, __nv_bfloat16, w::row_major> l[2];
+      w::fragment<w::matrix_b, 16, 16, 16, __nv_bfloat16, w::col_major> r[4];
+      for (uint32_t i = 0; i < 2; ++i)
+        w::load_matrix_sync(l[i], left + i * 16 * kPitch + k, kPitch);
+      for (uint32_t j = 0; j < 4; ++j)
+        w::load_matrix_sync(r[j], right + j * 16 * kPitch + k, kPitch);
+      for (uint32_t i = 0; i < 2; ++i)
+        for (uint32_t j = 0; j < 4; ++j) w::mma_sync(sum[i][j], l[i], r[j], sum[i][j]);
+    }
   }
+  float* const out = c + (uint64_t{blockIdx.y} * kTile + row) * size + blockIdx.x * kTile + column;
   for (uint32_t i = 0; i < 2; ++i)
     for (uint32_t j = 0; j < 4; ++j)
-      w::store_matrix_sync(c + uint64_t{row + i * 16} * size + column + j * 16, sum[i][j], size,
+      w::store_matrix_sync(out + uint64_t{i} * 16 * size + j * 16, sum[i][j], size,
                            w::mem_row_major);
 }
 
@@ -287,6 +320,10 @@ Status loadPortKernels() {
   PEERLANE_RETURN_IF_ERROR(load(requestsKernel));
   PEERLANE_RETURN_IF_ERROR(load(rawRequestsKernel));
   PEERLANE_RETURN_IF_ERROR(load(raiseKernel));
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaFuncSetAttribute(multiplyKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(kMultiplyShared)),
+            "shared memory of a kernel of the benchmark"));
   PEERLANE_RETURN_IF_ERROR(load(multiplyKernel));
   return load(streamKernel);
 }
@@ -364,8 +401,9 @@ Status raiseWord(void* stream, uint64_t* word, uint64_t value) {
 }
 
 Status multiplyMatrices(void* stream, const void* a, const void* b, float* c, uint32_t size) {
-  multiplyKernel<<<dim3(size / kTile, size / kTile), kMultiplyThreads, 0, streamOf(stream)>>>(
-      static_cast<const __nv_bfloat16*>(a), static_cast<const __nv_bfloat16*>(b), c, size);
+  multiplyKernel<<<dim3(size / kTile, size / kTile), kMultiplyThreads, kMultiplyShared,
+                   streamOf(stream)>>>(static_cast<const __nv_bfloat16*>(a),
+                                       static_cast<const __nv_bfloat16*>(b), c, size);
   return launched("a matrix product");
 }
 

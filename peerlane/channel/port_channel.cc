@@ -77,6 +77,10 @@ bool PortChannel::isMapped() const {
 
 std::string PortChannel::explain() const {
   if (!semaphore_) return "no channel";
+  const auto core = coreOf(semaphore_.slot_);
+  if (isMapped() && core.isOk() && (*core)->hasOneQueue())
+    return "mapped: inline by the calling threads, whatever the size, because copies may stand "
+           "behind kernels in the only hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)";
   std::string text = isMapped() ? "mapped: inline by the calling threads up to " +
                                       std::to_string(handle_.inlineBytes[0]) + " (thread), " +
                                       std::to_string(handle_.inlineBytes[1]) + " (warp), " +

@@ -555,6 +555,9 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
     handle.residentBytes = options_.residentBytes;
   }
   std::copy(std::begin(options_.inlineBytes), std::end(options_.inlineBytes), handle.inlineBytes);
+  // A copy engine that may stand behind the very kernel that waits for it is nobody's choice.
+  if (hasOneQueue())
+    std::fill(std::begin(handle.inlineBytes), std::end(handle.inlineBytes), ~uint64_t{0});
   return handle;
 }
 

@@ -96,6 +96,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
 
   Proxy& proxy() { return *proxy_; }
   Status wakeOn(DeviceStream stream);
+  bool hasOneQueue() const { return executor_ && executor_->hasOneQueue(); }
   Result<MemoryId> addLocal(const Region& region);
   Result<MemoryId> addRemote(const RemoteRegion& region, Duration timeout);
   Status removeMemory(MemoryId id, Duration timeout);

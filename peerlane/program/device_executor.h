@@ -222,12 +222,16 @@ class DeviceExecutor {
   virtual Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state,
                                                                  uint64_t* left,
                                                                  uint32_t blocks) = 0;
-  // Calls `function` on a thread of the driver's when the stream gets there; part of the graph
-  // where it is being captured. It must not call CUDA, nor wait. Errors: kInvalidArgument (a stream
-  // of another GPU), kSystem.
-  // The stream stores `value` to a word of pinned memory of the host when it gets there.
+  // The stream stores `value` to a word of pinned memory of the host when it gets there. Errors of
+  // this and callHost(): kInvalidArgument (a stream of another GPU), kSystem.
   virtual Status storeOn(DeviceStream stream, uint64_t* word, uint64_t value) = 0;
+  // Calls `function` on a thread of the driver's when the stream gets there; part of the graph
+  // where it is being captured. It must not call CUDA, nor wait.
   virtual Status callHost(DeviceStream stream, void (*function)(void*), void* argument) = 0;
+
+  // All streams of this process share one hardware queue, also those of makeQueue(): what copies to
+  // memory of a device stands behind a kernel that is behind another one that waits.
+  virtual bool hasOneQueue() const = 0;
 
   // Makes host memory reachable for all devices of this kind, at the address it has. Whole pages
   // are pinned; it may take a fraction of a second per GiB. Errors: kNotSupported, kUnavailable

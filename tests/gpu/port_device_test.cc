@@ -209,37 +209,6 @@ TEST_P(PortDevice, SignalsOfSemaphoresAlone) {
   }));
 }
 
-// D8: what the proxies do for a kernel that waits is held up by nothing that stands behind it, with
-// one hardware queue. GPUs in software put copies into that queue as well, where one of another
-// priority would stand behind the kernels.
-TEST_P(PortDevice, AWaitingKernelHoldsUpNobody) {
-  PEERLANE_NEEDS(Sides::kTwoProcesses);  // the other side's kernel would stand behind, too
-  const auto side = [](int index, const Line& line) {
-    const PortEnd end(index, line, {.bytes = kMiB});
-    const cudaStream_t other = makeStream();
-    line.meet();
-    // Both sides need both proxies in every round.
-    end.launch(PortBody::kExchange, PortForm::kThread,
-               end.job(64 << 10, scaled(2000, 10), PortEngine::kCe));
-    const PortJob nothing = end.job(0, 0, PortEngine::kCe, 1);
-    for (int i = 0; i < 20; ++i) {
-      end.launch(PortBody::kNothing, PortForm::kBlock, nothing);
-      end.launch(PortBody::kNothing, PortForm::kWarp, nothing, 1, other);
-    }
-    if (!end.joinWithin(30s))
-      die("a kernel that waits", Status(Code::kTimeout, end.service->dump()));
-    EXPECT_TRUE(end.joinWithin(10s, other));
-    end.expectGood();
-  };
-  setenv("CUDA_MODULE_LOADING", "LAZY", 1);  // for the sides; this process does not touch CUDA
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
-  setenv("SOFTWARE_GPU_PRIORITIES", "apart", 1);
-  EXPECT_TRUE(both(side));
-  unsetenv("SOFTWARE_GPU_PRIORITIES");
-  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  unsetenv("CUDA_MODULE_LOADING");
-}
-
 // F1: numbered messages through a ring, both ways at once; short ones, long ones, and both.
 TEST_P(PortDevice, Stress) {
   PEERLANE_NEEDS(GetParam());

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/stream/stream_executor.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "peerlane/core/log.h"
@@ -127,6 +129,7 @@ class StreamExecutor final : public DeviceExecutor {
                                                          uint32_t blocks) override;
   Status storeOn(DeviceStream stream, uint64_t* word, uint64_t value) override;
   Status callHost(DeviceStream stream, void (*function)(void*), void* argument) override;
+  bool hasOneQueue() const override;
   Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
   Status open(const MemoryDescription& memory, const std::byte* base) override;
   void forgetWords(const std::byte* address, size_t bytes, std::shared_ptr<void> memory) override;
@@ -547,6 +550,12 @@ Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), vo
   const CurrentContext current(*gpu_);
   return check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle()), function, argument),
                "cudaLaunchHostFunc");
+}
+
+// As CUDA reads it, once for the process.
+bool StreamExecutor::hasOneQueue() const {
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return queues != nullptr && std::string_view(queues) == "1";
 }
 
 Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* base) {
