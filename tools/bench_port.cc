@@ -2,6 +2,7 @@
 #include "tools/bench_port.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "peerlane/core/text.h"
+#include "peerlane/os/fd.h"
 #include "tools/bench_gpu_pair.h"
 #include "tools/bench_port_side.h"
 
@@ -357,10 +359,37 @@ class PortBench {
     return Status::ok();
   }
 
+  // How long a thread that sleeps in poll() takes to see that it was woken, after 20 ms.
+  static Result<Samples> threadWakes(uint64_t samples) {
+    PEERLANE_ASSIGN(const Fd bell, makeEventFd());
+    std::atomic<double> seen{0};
+    std::atomic<bool> ends{false};
+    std::thread sleeper([&] {
+      while (!ends.load()) {
+        pollfd look{.fd = bell.get(), .events = POLLIN, .revents = 0};
+        (void)::poll(&look, 1, -1);
+        seen.store(gpuBenchNow());
+        (void)drainEventFd(bell.get());
+      }
+    });
+    Samples took;
+    for (uint64_t i = 0; i <= samples; ++i) {
+      std::this_thread::sleep_for(20ms);
+      const double start = gpuBenchNow();
+      ends.store(i == samples);
+      signalEventFd(bell.get());
+      while (seen.load() < start) {
+      }
+      if (i < samples) took.add(seen.load() - start);
+    }
+    sleeper.join();
+    return took;
+  }
+
   // From the launch until the handler has it, after 20 ms of idleness; the limit: until the host
   // sees a word that a kernel has stored.
   Status firstRequests() {
-    constexpr uint64_t kSamples = 100;
+    constexpr uint64_t kSamples = 200;
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortChannel channel, side_.freshChannel());
     if (!side_.isParent()) return side_.line().meet();
@@ -402,13 +431,18 @@ class PortBench {
       PEERLANE_RETURN_IF_ERROR(side_.stream().wait());
     }
     PEERLANE_RETURN_IF_ERROR(side_.service().onRequest(kKind, nullptr));
+    PEERLANE_ASSIGN(const Samples thread, threadWakes(kSamples));
     for (const bool wakes : {false, true}) {
       GpuRow row = this->row(wakes ? "first request after wakeOn" : "first request after 20 ms",
                              wakes ? "port_first_request_woken" : "port_first_request", "proxy", 16,
                              true, "launch and a word of the host");
       row.row.outcome.ours = wakes ? woken : unaided;
       row.row.outcome.ceiling = raw;
-      row.note = fmt::format("p99 {:.1f} us, limit's {:.1f} us", row.row.p99(), raw.percentile(99));
+      row.row.extras["thread_wake_p50_us"] = thread.median();
+      row.row.extras["thread_wake_p99_us"] = thread.percentile(99);
+      row.note =
+          fmt::format("p99 {:.1f} us, limit's {:.1f} us; a thread wakes in {:.1f} us, p99 {:.1f}",
+                      row.row.p99(), raw.percentile(99), thread.median(), thread.percentile(99));
       add(std::move(row));
     }
     return side_.line().meet();
@@ -458,9 +492,10 @@ class PortBench {
     constexpr uint64_t kBytes = 128 * kMiB;
     constexpr uint32_t kSize = 8192;
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
-    PEERLANE_ASSIGN(const PortChannel channel, side_.freshChannel());
+    PEERLANE_ASSIGN(const PortChannel channel, side_.leavingChannel());
     if (!side_.isParent()) return side_.line().meet();
     const PortChannelHandle handle = channel.deviceHandle(PortEngine::kCe);
+    std::byte* const destination = handle.remoteEntry.address;
     constexpr uint64_t kMatrix = uint64_t{kSize} * kSize;
     PEERLANE_ASSIGN(const auto inputs, GpuBuffer::create(kMatrix * 4));
     PEERLANE_ASSIGN(const auto results, GpuBuffer::create(kMatrix * 4));
@@ -474,13 +509,12 @@ class PortBench {
       return Status::ok();
     };
     constexpr uint64_t kTimed = 8;
-    PEERLANE_ASSIGN(
-        const double copying, timeOnGpu(side_.otherStream().handle(), [&] {
-          for (uint64_t i = 0; i < kTimed; ++i)
-            PEERLANE_RETURN_IF_ERROR(rawCopy(side_.otherStream().handle(), side_.otherDestination(),
-                                             side_.source(), kBytes));
-          return Status::ok();
-        }));
+    PEERLANE_ASSIGN(const double copying, timeOnGpu(side_.otherStream().handle(), [&] {
+                      for (uint64_t i = 0; i < kTimed; ++i)
+                        PEERLANE_RETURN_IF_ERROR(rawCopy(side_.otherStream().handle(), destination,
+                                                         side_.source(), kBytes));
+                      return Status::ok();
+                    }));
     Samples alone, ours, raw;
     for (uint64_t sample = 0; sample < 8; ++sample) {
       PEERLANE_ASSIGN(const double first, timeOnGpu(stream(), work));
@@ -493,8 +527,8 @@ class PortBench {
       PEERLANE_ASSIGN(const double second, timeOnGpu(stream(), work));
       PEERLANE_RETURN_IF_ERROR(channel.flush());
       for (uint64_t i = 0; i < copies; ++i)
-        PEERLANE_RETURN_IF_ERROR(rawCopy(side_.otherStream().handle(), side_.otherDestination(),
-                                         side_.source(), kBytes));
+        PEERLANE_RETURN_IF_ERROR(
+            rawCopy(side_.otherStream().handle(), destination, side_.source(), kBytes));
       std::this_thread::sleep_for(1ms);
       PEERLANE_ASSIGN(const double third, timeOnGpu(stream(), work));
       PEERLANE_RETURN_IF_ERROR(side_.otherStream().wait());
@@ -512,13 +546,14 @@ class PortBench {
                            kBytes, true, "beside raw copies");
     row.row.outcome.ours = ours;
     row.row.outcome.ceiling = raw;
+    row.row.extras["copy_gbps"] = kTimed * kBytes / copying * 1e-3;
     row.row.extras["alone_us"] = alone.median();
     row.row.extras["slowdown_percent"] = slowdown(ours);
     row.row.extras["raw_slowdown_percent"] = slowdown(raw);
     if (byTensorCores)
       row.row.extras["tflops"] = 2.0 * kSize * kSize * kSize / alone.median() * 1e-6;
-    row.note =
-        fmt::format("{:.2f} % slower, beside raw copies {:.2f} %", slowdown(ours), slowdown(raw));
+    row.note = fmt::format("{:.2f} % slower, beside raw copies {:.2f} %{}", slowdown(ours),
+                           slowdown(raw), side_.isOneGpu() ? "; to the host" : "");
     add(std::move(row));
     return side_.line().meet();
   }

@@ -102,6 +102,11 @@ Status PortSide::open(int gpu) {
   PEERLANE_ASSIGN(theirDestinationId_, service_->addMemory(theirDestination_));
   PEERLANE_ASSIGN(wordsId_, service_->addMemory(words_));
   PEERLANE_ASSIGN(theirWordsId_, service_->addMemory(theirWords_));
+  if (isOneGpu_) {
+    PEERLANE_ASSIGN(hostDestination_, context_->allocate(kMostBytes));
+    PEERLANE_ASSIGN(theirHostDestination_, share(hostDestination_));
+    PEERLANE_ASSIGN(theirHostDestinationId_, service_->addMemory(theirHostDestination_));
+  }
   PEERLANE_RETURN_IF_ERROR(service_->start());
   // The raw patterns go by the same mappings.
   PEERLANE_ASSIGN(const PortChannel channel, freshChannel());
@@ -125,6 +130,12 @@ Result<PortChannel> PortSide::freshChannel() {
   PEERLANE_ASSIGN(const PortSemaphore semaphore,
                   service_->addSemaphore(connection_, nextTag_++, kGpuPatience));
   return service_->channel(semaphore, theirDestinationId_, sourceId_);
+}
+
+Result<PortChannel> PortSide::leavingChannel() {
+  PEERLANE_ASSIGN(const PortChannel channel, freshChannel());
+  if (!isOneGpu_) return channel;
+  return service_->channel(channel.semaphore(), theirHostDestinationId_, sourceId_);
 }
 
 uint64_t* PortSide::wrong() const {

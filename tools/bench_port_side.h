@@ -62,6 +62,9 @@ class PortSide {
 
   // A channel from the source here to the destination there, by a semaphore of its own.
   Result<PortChannel> freshChannel();
+  // Where a copy leaves the GPU: to the destination there, or, on one GPU, whose copies to itself
+  // are made by its multiprocessors, to memory of the host.
+  Result<PortChannel> leavingChannel();
   std::byte* source() const { return source_.data(); }
   std::byte* destination() const { return destination_.data(); }
   std::byte* otherDestination() const { return otherDestination_; }
@@ -100,6 +103,9 @@ class PortSide {
   std::unique_ptr<ProxyService> service_;
   PortConnection connection_;
   MemoryId sourceId_ = 0, theirDestinationId_ = 0, wordsId_ = 0, theirWordsId_ = 0;
+  Region hostDestination_;  // on one GPU, as the next two
+  RemoteRegion theirHostDestination_;
+  MemoryId theirHostDestinationId_ = 0;
   std::byte* otherDestination_ = nullptr;
   uint64_t* otherWords_ = nullptr;
   uint32_t nextTag_ = 1;

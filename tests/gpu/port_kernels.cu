@@ -27,6 +27,24 @@ __global__ void lateKernel(uint64_t* word) {
   if (word != nullptr) *word = 1;
 }
 
+__global__ void __launch_bounds__(kThreads) residentRunKernel(ResidentRun run) {
+  __shared__ port::ResidentRequest shared;
+  if (blockIdx.x < run.blocks) {
+    port::residentBlock(port::ThisBlock{}, run.job, blockIdx.x, run.blocks, shared);
+    return;
+  }
+  if (threadIdx.x >= kResidentAskers) return;
+  const uint64_t at = threadIdx.x * run.bytes;
+  uint64_t end = 0, asked = 0;
+  while (port::loadAcquire(run.job.left) < run.job.launch &&
+         (port::loadAcquire(&run.job.state->head) & port::kOpenBit) == 0) {
+  }
+  while (port::pushResident({run.job.state},
+                            {run.to + at, run.from + at, run.bytes, 1, run.signals, run.done}, end))
+    ++asked;
+  run.asked[threadIdx.x] = asked;
+}
+
 auto kernelOf(PortForm form) {
   return form == PortForm::kThread ? portKernel<port::ThisThread>
          : form == PortForm::kWarp ? portKernel<port::ThisWarp>
@@ -55,6 +73,11 @@ void launchPort(PortBody body, PortForm form, uint32_t blocks, const PortJob& jo
                 cudaStream_t stream) {
   kernelOf(form)<<<blocks, kThreads, 0, stream>>>(body, job);
   check(cudaGetLastError(), "launching a kernel of the tests");
+}
+
+void launchResidentRun(const ResidentRun& run, cudaStream_t stream) {
+  residentRunKernel<<<run.blocks + 1, kThreads, 0, stream>>>(run);
+  check(cudaGetLastError(), "launching the resident port beside those who ask it");
 }
 
 void launchLate(cudaStream_t stream) {

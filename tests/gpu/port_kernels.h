@@ -73,6 +73,21 @@ struct PortJob {
 uint32_t portThreads(PortForm form);
 // On the current GPU, before anything spins there: to load a kernel may wait for those that run.
 void loadPortKernels(PortForm form);
+// One launch of the resident port, `blocks` of its own, beside one block of threads that ask it:
+// thread t for `bytes` from `from` + t * bytes to the same place of `to`, again and again, as long
+// as it is open. `asked`, one for each thread: how often.
+struct ResidentRun {
+  port::ResidentJob job{};
+  uint32_t blocks = 0;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  uint64_t bytes = 0;
+  uint64_t* signals = nullptr;
+  uint64_t* done = nullptr;
+  uint64_t* asked = nullptr;
+};
+inline constexpr uint32_t kResidentAskers = 64;
+void launchResidentRun(const ResidentRun& run, cudaStream_t stream);
 // A kernel that does nothing, and that nobody has loaded before the first launch.
 void launchLate(cudaStream_t stream);
 void launchPort(PortBody body, PortForm form, uint32_t blocks, const PortJob& job,

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "tests/gpu/port_bodies.h"
 #include "tests/gpu/port_end.h"
@@ -79,6 +80,59 @@ INSTANTIATE_TEST_SUITE_P(Sides, PortResident,
                          [](const auto& each) {
                            return each.param == Sides::kOneProcess ? "OneProcess" : "TwoProcesses";
                          });
+
+// The kernel by itself, in one launch with those who ask it: what it takes it serves, once.
+TEST(PortResidentKernel, ServesWhatItTakes) {
+  PEERLANE_NEEDS(Sides::kOneProcess);
+  EXPECT_TRUE(runOne([](const Line&) {
+    constexpr uint64_t kBytes = 4096, kAll = kBytes * kResidentAskers;
+    // One piece of memory: the state, three counts on lines of their own, bytes there and here.
+    constexpr uint64_t kCountsAt = (sizeof(port::ResidentState) + 255) / 256 * 256;
+    constexpr uint64_t kToAt = kCountsAt + 4096, kFromAt = kToAt + kAll;
+    mustCuda(cudaSetDevice(gpu(0).index), "cudaSetDevice");
+    const cudaStream_t stream = makeStream();
+    void* memory = nullptr;
+    void* left = nullptr;
+    mustCuda(cudaMalloc(&memory, kFromAt + kAll), "cudaMalloc");
+    mustCuda(cudaHostAlloc(&left, sizeof(uint64_t), cudaHostAllocMapped), "cudaHostAlloc");
+    auto* const bytes = static_cast<std::byte*>(memory);
+    clear(bytes, kFromAt, 0);
+    fill(bytes + kFromAt, kAll, 7);
+    *static_cast<uint64_t*>(left) = 0;
+    ResidentRun run;
+    run.blocks = 3;
+    run.from = bytes + kFromAt;
+    run.to = bytes + kToAt;
+    run.bytes = kBytes;
+    auto* const counts = reinterpret_cast<uint64_t*>(bytes + kCountsAt);
+    run.signals = counts;
+    run.done = counts + 8;
+    run.asked = counts + 16;
+    uint64_t served = 0;
+    for (uint64_t launch = 1; launch <= 3; ++launch) {
+      run.job = {.state = reinterpret_cast<port::ResidentState*>(bytes),
+                 .left = static_cast<uint64_t*>(left),
+                 .launch = launch,
+                 .idle = 200'000,
+                 .longest = 3'000'000,
+                 .patience = 5'000'000'000};
+      launchResidentRun(run, stream);
+      mustSync(stream);
+      EXPECT_EQ(port::loadAcquire(run.job.left), launch);
+      uint64_t seen[16 + kResidentAskers];
+      mustCuda(cudaMemcpy(seen, counts, sizeof(seen), cudaMemcpyDeviceToHost), "cudaMemcpy");
+      for (uint32_t i = 0; i < kResidentAskers; ++i) served += seen[16 + i];
+      EXPECT_GT(served, 0u);
+      EXPECT_EQ(seen[0], served) << "signals";
+      EXPECT_EQ(seen[8], served) << "the position behind the last one";
+      clear(counts + 16, kResidentAskers * sizeof(uint64_t), 0);
+    }
+    std::vector<std::byte> to(kAll), from(kAll);
+    mustCuda(cudaMemcpy(to.data(), run.to, kAll, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    mustCuda(cudaMemcpy(from.data(), run.from, kAll, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    EXPECT_TRUE(to == from);
+  }));
+}
 
 // Whoever waits for the whole GPU while it is resident waits shortly.
 class PortResidentCalls : public testing::TestWithParam<const char*> {};

@@ -31,6 +31,30 @@ uint32_t portThreads(PortForm form) {
 
 void loadPortKernels(PortForm /*form*/) {}
 
+// A thread for each block.
+void launchResidentRun(const ResidentRun& run, cudaStream_t stream) {
+  (void)softgpu::launchKernel(stream, [run](int /*device*/) {
+    std::vector<std::thread> threads;
+    for (uint32_t block = 0; block < run.blocks; ++block)
+      threads.emplace_back([&run, block] {
+        port::ResidentRequest request;
+        port::residentBlock(port::ThisThread{}, run.job, block, run.blocks, request);
+      });
+    for (uint32_t i = 0; i < kResidentAskers; ++i)
+      threads.emplace_back([&run, at = i * run.bytes, asked = run.asked + i] {
+        uint64_t end = 0;
+        while (port::loadAcquire(run.job.left) < run.job.launch &&
+               (port::loadAcquire(&run.job.state->head) & port::kOpenBit) == 0)
+          std::this_thread::yield();
+        while (port::pushResident({run.job.state},
+                                  {run.to + at, run.from + at, run.bytes, 1, run.signals, run.done},
+                                  end))
+          ++*asked;
+      });
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
 void launchLate(cudaStream_t stream) {
   (void)softgpu::launchKernel(stream, [](int /*device*/) {});
 }
