@@ -159,7 +159,8 @@ class ProxyService {
   // The proxy looks now, and without a pause for a while: ahead of a kernel that will ask.
   void wake();
   // The same, and once more when `stream` gets there. Where it is being captured, only then, at
-  // each replay: a callback of the driver's, for which what is behind it in the graph waits.
+  // each replay: a callback of the driver's, for which what is behind it in the graph waits. (On a
+  // stream, too, while 256 others are on their way.)
   Status wakeOn(DeviceStream stream);
 
   // Memory that requests may name. Local memory: of the device, of the host (pinned for a GPU until

@@ -412,7 +412,8 @@ struct PortChannelHandle {
                                             count,
                                             &semaphore.outbound->words.first,
                                             &semaphore.state->residentDone};
-        if (pushOwnResident(request, nullptr)) return PortOutcome::kOk;
+        if (port::fitsResident(request) && pushOwnResident(request, nullptr))
+          return PortOutcome::kOk;
         awaitResident();
       }
       port::fenceSystem();
@@ -483,7 +484,7 @@ struct PortChannelHandle {
       if (count == 0) verbs &= ~uint32_t{port::kSignalVerb};
       bool isServed = false;
       const bool wantsResident =
-          resident.state != nullptr && isMapped && bytes < uint64_t{1} << port::kSizeBits &&
+          resident.state != nullptr && isMapped &&
           (engine == PortEngine::kSm || (engine == PortEngine::kAuto && bytes <= residentBytes));
       PortOutcome moved = PortOutcome::kOk;
       if (wantsResident)
@@ -529,6 +530,7 @@ struct PortChannelHandle {
                                         count,
                                         signals ? &semaphore.outbound->words.first : nullptr,
                                         &semaphore.state->residentDone};
+    if (!port::fitsResident(request)) return PortOutcome::kOk;
     uint64_t position = 0;
     isServed = pushOwnResident(request, &position);
     if (!isServed || (verbs & port::kFlushVerb) == 0) return PortOutcome::kOk;

@@ -40,14 +40,12 @@ std::weak_ptr<PortCore>* lend(std::weak_ptr<PortCore> core) {
   return &lent->emplace_back(std::move(core));
 }
 
-// What an agent may still read or write stays for good.
-void abandon(std::shared_ptr<PortQueueSlot> connection) {
+// What an agent may still read or write.
+void keepForGood(std::shared_ptr<void> thing) {
   static std::mutex mutex;
-  static auto* const abandoned = new std::vector<std::shared_ptr<PortQueueSlot>>;
-  PEERLANE_LOG_WARN("requests of a port to {} are still under way: what they need is kept",
-                    connection->peer.contextId());
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
   const std::lock_guard lock(mutex);
-  abandoned->push_back(std::move(connection));
+  if (thing) kept->push_back(std::move(thing));
 }
 
 // The pipes between a queue and its memory are short; only a broken device takes longer.
@@ -158,14 +156,19 @@ Status PortCore::settle(PortQueue& queue, Duration timeout) {
   return queue.health();
 }
 
-// Until what was asked of the queues so far touches memory no more. The proxy serves everybody
+// Until what was asked of the queues, and of the resident port, so far touches memory no more. The
+// proxy serves everybody
 // meanwhile, and may ask for more. Requires: not the lock.
 Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                               Clock::time_point deadline) {
   std::vector<std::pair<PortQueue*, PortQueue::Mark>> waiting;
+  uint64_t launch = 0;  // of the resident port
   for (bool isFirst = true;; isFirst = false) {
+    bool hasLeft = false;
     {
       const Lock lock = enter();
+      if (isFirst && resident_) launch = resident_->launches();
+      hasLeft = !resident_ || resident_->hasLeft(launch);
       for (const auto& connection : connections) {
         if (!isFirst) break;
         waiting.emplace_back(connection->queue.get(), std::make_shared<std::atomic<bool>>(false));
@@ -177,7 +180,7 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
         return each.second->load(std::memory_order_acquire) || each.first->isIdle();
       });
     }
-    if (waiting.empty()) return Status::ok();
+    if (waiting.empty() && hasLeft) return Status::ok();
     if (Clock::now() >= deadline)
       return Status(Code::kTimeout, "requests of the port are still under way");
     std::this_thread::sleep_for(kSettleNap);
@@ -268,6 +271,7 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
 Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   const auto deadline = Progress::deadlineIn(timeout);
   std::vector<std::shared_ptr<PortQueueSlot>> connections;
+  std::shared_ptr<PortMemory> memory;
   {
     const Lock lock = enter();
     const bool isAgain = leavingMemories_.contains(id);
@@ -276,22 +280,31 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
                     "memory " + std::to_string(id) + " is not one of the service");
     PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id), 0, 0));
     if (!isAgain) leavingMemories_[id] = std::exchange(memories_[id], nullptr);
+    memory = leavingMemories_[id];
     // What was asked for before may name it in any queue.
     connections = connections_;
   }
   const Status settled = settleBehind(connections, deadline);
   if (settled.code() == Code::kTimeout) return settled.withContext("memory " + std::to_string(id));
-  std::shared_ptr<PortMemory> memory;
   {
     const Lock lock = enter();
-    const auto leaving = leavingMemories_.extract(id);
-    if (leaving.empty()) return Status::ok();  // somebody else has removed it, too
-    memory = leaving.mapped();
+    const auto leaving = leavingMemories_.find(id);
+    // Somebody else has removed it, too, and the id may be another one's.
+    if (leaving == leavingMemories_.end() || leaving->second != memory) return Status::ok();
+    leavingMemories_.erase(leaving);
     freeMemories_.push_front(id);  // the last to be given out again: a late request may name it
   }
   if (memory->local) memory->local.record()->gate.leave();
   if (memory->imported) memory->imported->gate.leave();
   return Status::ok();
+}
+
+std::unique_ptr<PortQueue> PortCore::takeSpareQueue() {
+  const Lock lock = enter();
+  if (spareQueues_.empty()) return nullptr;
+  std::unique_ptr<PortQueue> spare = std::move(spareQueues_.back());
+  spareQueues_.pop_back();
+  return spare;
 }
 
 Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
@@ -303,7 +316,10 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
   connection->isByDevice = executor_ && mapsWords;
   std::unique_ptr<PortQueue> straight;
   if (connection->isByDevice) {
-    PEERLANE_ASSIGN(straight, executor_->makeQueue());
+    straight = takeSpareQueue();
+    if (!straight) {
+      PEERLANE_ASSIGN(straight, executor_->makeQueue());
+    }
     connection->engine = "ce";
   } else {
     connection->mailbox = core.borrowMailbox();
@@ -401,7 +417,11 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
     PortNote ready{
         .kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
     ready.answers = theirs.serial;
-    PEERLANE_RETURN_IF_ERROR(reachLine(semaphore, theirs, ready.usesHostLine, deadline));
+    if (const Status reached = reachLine(semaphore, theirs, ready.usesHostLine, deadline);
+        !reached.isOk()) {
+      if (meeting->isStanding(semaphore.tag, theirs.serial)) return reached;
+      continue;  // its service may be gone since; another one may come
+    }
     PEERLANE_RETURN_IF_ERROR(meeting->answer(peer, ready));
     PEERLANE_ASSIGN(answer, meeting->hearReady(peer, semaphore.tag, deadline));
     if (!answer) leaveLine(semaphore);
@@ -485,32 +505,36 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
     semaphores_[semaphore->number].reset();
     std::erase(dirty_, semaphore);
     dropRequests(*semaphore);
-    leavingNumbers_[number] = peer;
+    leavingNumbers_[number] = {peer, semaphore->serial};
   }
   (void)PortMeeting::say(
       *peer, {.kind = PortNote::Kind::kGone, .tag = semaphore->tag, .serial = semaphore->serial});
-  PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), number] {
+  const LeavingNumber left{peer, semaphore->serial};
+  PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), number, left] {
     // Not under the core's lock: who has it may wait for this thread.
     const auto alive = core.lock();
     if (!alive) return;
     const std::lock_guard lock(alive->goneMutex_);
-    alive->goneNumbers_.push_back(number);
+    alive->goneNumbers_.emplace_back(number, left);
   });
   if (semaphore->peerLines) semaphore->peerLines->gate.leave();
 }
 
 // Those whose peers have let go, or are no more.
 void PortCore::collectNumbers() {
-  std::vector<uint32_t> gone;
+  std::vector<std::pair<uint32_t, LeavingNumber>> gone;
   {
     const std::lock_guard lock(goneMutex_);
     gone.swap(goneNumbers_);
   }
-  for (const auto& [number, peer] : leavingNumbers_)
-    if (peer->over()) gone.push_back(number);
-  for (const uint32_t number : gone)
-    if (leavingNumbers_.erase(number) != 0)
-      freeSemaphores_.push_front(number);  // the last to be given out again
+  for (const auto& [number, left] : leavingNumbers_)
+    if (left.peer->over()) gone.emplace_back(number, left);
+  for (const auto& [number, left] : gone) {
+    const auto found = leavingNumbers_.find(number);
+    if (found == leavingNumbers_.end() || found->second != left) continue;
+    leavingNumbers_.erase(found);
+    freeSemaphores_.push_front(number);  // the last to be given out again
+  }
 }
 
 Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore,
@@ -572,8 +596,20 @@ Status PortCore::setHandler(uint32_t kind, ProxyService::Handler handler) {
     handlers_.erase(kind);
   handlerChanges_.fetch_add(1, std::memory_order_relaxed);
   // What the one before refers to may go now.
-  if (!proxy_->onThread()) hasHandled_.wait(lock, [&] { return !isHandling_; });
+  if (!proxy_->onThread())
+    hasHandled_.wait(lock, [&, before = runs_] { return !isHandling_ || runs_ != before; });
   return Status::ok();
+}
+
+// Null: all are on their way.
+uint64_t* PortCore::takeBell() {
+  const Lock lock = enter();
+  if (freeBells_.empty()) return nullptr;
+  uint64_t* const word = freeBells_.back();
+  freeBells_.pop_back();
+  std::atomic_ref<uint64_t>(*word).store(0, std::memory_order_relaxed);
+  bells_.push_back({word, Clock::now()});
+  return word;
 }
 
 Status PortCore::wakeOn(DeviceStream stream) {
@@ -583,15 +619,13 @@ Status PortCore::wakeOn(DeviceStream stream) {
   // waits: so the proxy is woken now, and looks for the word that the stream stores. A graph that
   // is captured now rings at each replay.
   if (!executor_->isCapturing(stream)) {
-    const Lock lock = enter();
-    if (!freeBells_.empty()) {
-      uint64_t* const word = freeBells_.back();
-      std::atomic_ref<uint64_t>(*word).store(0, std::memory_order_relaxed);
-      PEERLANE_RETURN_IF_ERROR(executor_->storeOn(stream, word, 1));
-      freeBells_.pop_back();
-      bells_.push_back({word, Clock::now()});
-      proxy_->wake();
-      return Status::ok();
+    proxy_->wake();
+    if (uint64_t* const word = takeBell(); word != nullptr) {
+      // Not under the lock: whoever finds a stream full stops in the driver, maybe until the proxy
+      // has carried something out.
+      const Status stored = executor_->storeOn(stream, word, 1);
+      if (!stored.isOk()) std::atomic_ref<uint64_t>(*word).store(1, std::memory_order_relaxed);
+      return stored;
     }
   }
   {
@@ -612,10 +646,25 @@ Status PortCore::status() const {
   return failure_;
 }
 
-// Its queue is idle.
+// Its queue is idle. To free what a device's queue has waits for the device, and so would whoever
+// waits for the driver then, the proxy as well: it is kept for the next connection.
 void PortCore::retire(PortQueueSlot& connection) {
-  if (connection.mailbox != nullptr) connection.peer.core()->returnMailbox(connection.mailbox);
-  connection.mailbox = nullptr;
+  if (connection.mailbox != nullptr) {
+    connection.mailbox->resetCode();
+    connection.peer.core()->returnMailbox(connection.mailbox);
+    connection.mailbox = nullptr;
+  }
+  if (!connection.isByDevice) return;
+  const bool isGood = connection.queue->health().isOk();
+  (isGood ? spareQueues_ : failedQueues_).push_back(connection.queue->takeStraight());
+}
+
+void PortCore::abandon(const std::shared_ptr<PortQueueSlot>& connection) {
+  PEERLANE_LOG_WARN("requests of a port to {} are still under way: what they need is kept",
+                    connection->peer.contextId());
+  keepForGood(connection);
+  for (const auto& semaphore : semaphores_) keepForGood(semaphore);
+  for (const auto& [id, memory] : leavingMemories_) keepForGood(memory);
 }
 
 // The service's end. What kernels still ask for afterwards nobody hears.
@@ -632,19 +681,25 @@ void PortCore::close() {
   for (const auto& semaphore : all) (void)removeSemaphore(semaphore, kSettleTime);
   for (MemoryId id = 0; id < memories_.size(); ++id)
     if (memories_[id] || leavingMemories_.contains(id)) (void)removeMemory(id, kSettleTime);
-  const Lock lock = enter();
-  const auto deadline = Progress::deadlineIn(kSettleTime);
-  while (resident_ && !resident_->hasLeft() && Clock::now() < deadline) cpuRelax();
-  resident_.reset();
-  for (const auto& connection : connections_) {
-    if (settle(*connection->queue, kSettleTime).code() == Code::kTimeout)
-      abandon(connection);
-    else
-      retire(*connection);
+  std::vector<std::shared_ptr<PeerCore>> peers;
+  {
+    const Lock lock = enter();
+    const auto deadline = Progress::deadlineIn(kSettleTime);
+    while (resident_ && !resident_->hasLeft() && Clock::now() < deadline) cpuRelax();
+    resident_.reset();
+    for (const auto& connection : connections_) {
+      if (settle(*connection->queue, kSettleTime).code() == Code::kTimeout)
+        abandon(connection);
+      else
+        retire(*connection);
+    }
+    connections_.clear();
+    spareQueues_.clear();
+    failedQueues_.clear();
+    leavingNumbers_.clear();
+    peers = std::exchange(peers_, {});
   }
-  connections_.clear();
-  leavingNumbers_.clear();
-  std::vector<std::shared_ptr<PeerCore>> peers = std::exchange(peers_, {});
+  // Not under the lock: this waits for the progress thread, where callbacks may ask the service.
   for (const Region* region : {&devicePrivate_, &deviceLines_, &hostPrivate_, &hostLines_}) {
     if (!*region) continue;
     // Lines stay until the peers that import them have let go.

@@ -124,7 +124,10 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Status settle(PortQueue& queue, Duration timeout);
   Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                       std::chrono::steady_clock::time_point deadline);
-  static void retire(PortQueueSlot& connection);
+  void retire(PortQueueSlot& connection);
+  void abandon(const std::shared_ptr<PortQueueSlot>& connection);
+  std::unique_ptr<PortQueue> takeSpareQueue();
+  uint64_t* takeBell();
   Result<MemoryId> addMemory(PortMemory memory);
   Status meet(SemaphoreSlot& semaphore, std::chrono::steady_clock::time_point deadline);
   Status reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
@@ -138,8 +141,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
 
   // --- The proxy's thread ---
   Proxy::Turn turn();
-  void take(const PlacedRequest& placed, Lock& lock);
-  void handle(const PlacedRequest& first, Lock& lock);
+  uint32_t take(const PlacedRequest& placed, Lock& lock, uint32_t most);
+  uint32_t handle(const PlacedRequest& first, Lock& lock, uint32_t most);
   void listen();
   void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed);
   bool drain(PortQueueSlot& connection);
@@ -177,8 +180,14 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below but `entering_`
   std::deque<PlacedRequest> popped_;       // of the FIFO, ahead of what is in it
 
-  std::mutex goneMutex_;               // the last to be taken
-  std::vector<uint32_t> goneNumbers_;  // under goneMutex_
+  // A semaphore's that was removed here: its line may still be signalled by the peer's threads.
+  struct LeavingNumber {
+    std::shared_ptr<PeerCore> peer;
+    uint64_t serial = 0;
+    bool operator==(const LeavingNumber&) const = default;
+  };
+  std::mutex goneMutex_;                                         // the last to be taken
+  std::vector<std::pair<uint32_t, LeavingNumber>> goneNumbers_;  // under goneMutex_
   std::atomic<uint32_t> entering_{0};
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<PortMemory>> memories_;
@@ -187,9 +196,10 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::deque<MemoryId> freeMemories_;
   std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
   std::deque<uint32_t> freeSemaphores_;
-  // Removed here; their lines may still be signalled by the peer's threads.
-  std::map<uint32_t, std::shared_ptr<PeerCore>> leavingNumbers_;
+  std::map<uint32_t, LeavingNumber> leavingNumbers_;
   std::vector<std::shared_ptr<PortQueueSlot>> connections_;
+  std::vector<std::unique_ptr<PortQueue>> spareQueues_;   // of the device, without a connection
+  std::vector<std::unique_ptr<PortQueue>> failedQueues_;  // the same; kept until the end
   std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
   std::deque<PlacedRequest> hostRequests_;
   std::map<uint32_t, std::shared_ptr<ProxyService::Handler>> handlers_;
@@ -206,6 +216,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   bool isHandling_ = false;  // a handler is being called, outside the lock
   std::condition_variable hasHandled_;
   std::vector<PlacedRequest> run_;  // what it is being called with
+  uint64_t runs_ = 0;               // so many, so far
   std::atomic<uint64_t> handlerChanges_{0};
   Status failure_;
   bool isClosed_ = false;

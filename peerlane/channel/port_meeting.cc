@@ -101,10 +101,10 @@ void PortMeeting::Entry::takeBack() {
 
 // It may come before the hello was heard here.
 void PortMeeting::takeReady(Entry& entry, const PortNote& note, Calls& calls) {
-  // Who answers one hello has not met whoever said an earlier one.
+  // Who answers one hello has not met whoever said an earlier one. It may have met a later one.
   const auto [first, last] = leaving_.equal_range(note.serial);
   for (auto each = first; each != last;) {
-    if (each->second.ownSerial == note.answers) {
+    if (each->second.ownSerial >= note.answers) {
       ++each;
       continue;
     }
@@ -173,6 +173,12 @@ Result<PortNote> PortMeeting::hearHello(PeerCore& peer, uint32_t tag, Clock::tim
     if (peer.failureCode() != Code::kOk) return peer.failure();
     // It was taken back in between.
   }
+}
+
+bool PortMeeting::isStanding(uint32_t tag, uint64_t serial) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(tag);
+  return found != entries_.end() && found->second.hello && found->second.hello->serial == serial;
 }
 
 Status PortMeeting::answer(PeerCore& peer, const PortNote& ready) {

@@ -34,12 +34,15 @@ class PortMeeting final : public Task {
   // or on the progress thread, when no thread of the peer's can signal this use's line any more; at
   // once where none ever could. Not at all if the peer is lost before.
   void end(uint32_t tag, std::function<void()> gone);
+  // Also to a peer that is silent: it may come back, and must not miss what ended meanwhile.
   static Status say(PeerCore& peer, const PortNote& note) {
-    return peer.sendUserMessage(kPortChannel, note.encode());
+    return peer.sendUserMessage(kPortChannel, note.encode(), true);
   }
   // The peer's hello, as soon as it has one. Errors of this and hearReady(): kTimeout, what it says
   // of its end, why the peer is gone.
   Result<PortNote> hearHello(PeerCore& peer, uint32_t tag, Clock::time_point deadline);
+  // The peer has not taken back that hello.
+  bool isStanding(uint32_t tag, uint64_t serial);
   // Says kReady to the hello that was heard.
   Status answer(PeerCore& peer, const PortNote& ready);
   // The peer's kReady; nullopt when it has taken back its hello, and another one may come.

@@ -48,16 +48,16 @@ Proxy::Turn PortCore::turn() {
   bool moved = false, pending = false, isFull = false;
   for (const auto& connection : connections_)
     isFull = isFull || connection->backlog.size() >= kMostBacklog;
-  for (uint32_t i = 0; i < kRequestsPerTurn && !isFull; ++i) {
+  for (uint32_t taken = 0; taken < kRequestsPerTurn && !isFull;) {
     PlacedRequest placed;
     if (!pop(placed)) break;
-    take(placed, lock);
+    taken += take(placed, lock, kRequestsPerTurn - taken);
     moved = true;
   }
   while (!hostRequests_.empty()) {
     const PlacedRequest placed = hostRequests_.front();
     hostRequests_.pop_front();
-    take(placed, lock);
+    (void)take(placed, lock, 1);
     moved = true;
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
@@ -89,34 +89,39 @@ bool PortCore::pop(PlacedRequest& placed) {
   return true;
 }
 
-void PortCore::take(const PlacedRequest& placed, Lock& lock) {
+// Returns how many: a run of the user's goes to its handler at once, `most` of them.
+uint32_t PortCore::take(const PlacedRequest& placed, Lock& lock, uint32_t most) {
   const port::PortRequest& request = placed.request;
-  if ((request.verbs & port::kCustomVerb) != 0) return handle(placed, lock);
+  if ((request.verbs & port::kCustomVerb) != 0) return handle(placed, lock, most);
   if ((request.verbs & port::kWakeVerb) != 0) isResidentWanted_ = true;
   const auto semaphore =
       request.semaphore < semaphores_.size() ? semaphores_[request.semaphore] : nullptr;
-  if (!semaphore)
-    return fail(Status(
+  if (!semaphore) {
+    fail(Status(
         Code::kInvalidArgument,
         "a request names semaphore " + std::to_string(request.semaphore) + ", which is not there"));
+    return 1;
+  }
   PortQueueSlot& connection = *semaphore->connection;
   if (!connection.backlog.empty() || !connection.queue->hasRoom())
     connection.backlog.push_back(placed);
   else
     carryOut(*semaphore, placed);
+  return 1;
 }
 
 // With those of the same kind that are right behind it.
-void PortCore::handle(const PlacedRequest& first, Lock& lock) {
+uint32_t PortCore::handle(const PlacedRequest& first, Lock& lock, uint32_t most) {
   const uint32_t kind = first.request.semaphore;
   const auto found = handlers_.find(kind);
-  if (found == handlers_.end())
-    return fail(
-        Status(Code::kInvalidArgument, "a request of kind " + std::to_string(kind) +
-                                           ", which has no handler (ProxyService::onRequest)"));
+  if (found == handlers_.end()) {
+    fail(Status(Code::kInvalidArgument, "a request of kind " + std::to_string(kind) +
+                                            ", which has no handler (ProxyService::onRequest)"));
+    return 1;
+  }
   const auto handler = found->second;
   run_.assign(1, first);
-  for (PlacedRequest next; run_.size() < kRequestsPerTurn && pop(next);) {
+  for (PlacedRequest next; run_.size() < most && pop(next);) {
     if ((next.request.verbs & port::kCustomVerb) == 0 || next.request.semaphore != kind) {
       popped_.push_front(next);
       break;
@@ -135,9 +140,12 @@ void PortCore::handle(const PlacedRequest& first, Lock& lock) {
   } while (++next != run_.end() && handlerChanges_.load(std::memory_order_relaxed) == changes);
   lock.lock();
   popped_.insert(popped_.begin(), next, run_.end());
+  const auto handled = static_cast<uint32_t>(next - run_.begin());
   isHandling_ = false;
+  ++runs_;
   hasHandled_.notify_all();
   if (!failed.isOk()) fail(failed.withContext("request of kind " + std::to_string(kind)));
+  return handled;
 }
 
 // Whoever has been told of a stream that will get there looks at a thousandth of the time that it
@@ -292,7 +300,7 @@ void PortCore::lookAtPeers() {
 
 // Those that neither a handle nor a semaphore holds.
 void PortCore::dropConnections() {
-  std::erase_if(connections_, [](const std::shared_ptr<PortQueueSlot>& connection) {
+  std::erase_if(connections_, [this](const std::shared_ptr<PortQueueSlot>& connection) {
     const bool isHeld = connection.use_count() > 1;
     if (isHeld || !connection->backlog.empty() || !connection->queue->isIdle()) return false;
     retire(*connection);
@@ -310,11 +318,12 @@ void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
     const std::lock_guard lock(semaphore.statusMutex);
     if (!semaphore.ended.isOk()) return;
     semaphore.ended = why;
+    semaphore.hasEnded.store(true, std::memory_order_release);
+    // Under the mutex: the service's end ends all semaphores before that memory goes.
+    if (semaphore.handle.health != nullptr)
+      std::atomic_ref<uint64_t>(semaphore.handle.health->ended)
+          .store(static_cast<uint64_t>(why.code()), std::memory_order_release);
   }
-  semaphore.hasEnded.store(true, std::memory_order_release);
-  if (semaphore.handle.health != nullptr)
-    std::atomic_ref<uint64_t>(semaphore.handle.health->ended)
-        .store(static_cast<uint64_t>(why.code()), std::memory_order_release);
   if (why.code() != Code::kClosed)
     PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}", semaphore.number,
                       semaphore.tag, why.toString());
@@ -360,20 +369,21 @@ Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::Port
 Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout) {
   const auto deadline = Progress::deadlineIn(timeout);
   PortQueueSlot& connection = *semaphore->connection;
-  uint64_t behindFifo = 0, hostRequests = 0, behindBacklog = 0;
+  uint64_t behindFifo = 0, hostRequests = 0, behindBacklog = 0, launch = 0;
   {
     const Lock lock = enter();
     // What was pushed before this call is in the ring's slots.
     behindFifo = fifo_->position() + options_.fifoSlots;
+    if (resident_) launch = resident_->launches();
     hostRequests = semaphore->hostRequests;
   }
   PortQueue::Mark passed;
-  for (bool isTaken = false, hasLeft = false;;) {
+  for (bool isTaken = false;;) {
     PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
     {
       const Lock lock = enter();
       // The resident port may have more, and what it refused comes by the FIFO.
-      hasLeft = hasLeft || !resident_ || resident_->hasLeft();
+      const bool hasLeft = !resident_ || resident_->hasLeft(launch);
       const bool isPopped = popped_.empty() || popped_.front().position > behindFifo;
       if (!isTaken && isPopped && semaphore->hostCarried >= hostRequests &&
           (!fifo_->hasAny() || fifo_->position() >= behindFifo)) {

@@ -25,6 +25,9 @@ class TransferQueue final : public PortQueue {
   TransferQueue(const TransferQueue&) = delete;
   TransferQueue& operator=(const TransferQueue&) = delete;
 
+  // For another one. Requires: isIdle(); this one is used no more.
+  std::unique_ptr<PortQueue> takeStraight() { return std::move(straight_); }
+
   // `block` is copied, handles included. Errors: as copy().
   Status transfer(bool isPut, const Block& block);
 
@@ -57,7 +60,7 @@ class TransferQueue final : public PortQueue {
   bool begin(const Op& op);
 
   const Peer peer_;
-  const std::unique_ptr<PortQueue> straight_;
+  std::unique_ptr<PortQueue> straight_;
   std::deque<Op> waiting_;
   std::vector<Transfer> running_;
   Status failure_;

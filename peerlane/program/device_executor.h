@@ -96,7 +96,10 @@ class ResidentPort {
  public:
   virtual ~ResidentPort() = default;
   // No launch is there, or to come.
-  virtual bool hasLeft() const = 0;
+  virtual bool hasLeft(uint64_t launch) const = 0;
+  bool hasLeft() const { return hasLeft(launches()); }
+  // How many there were.
+  virtual uint64_t launches() const = 0;
   // Requires: hasLeft(). Errors: kSystem.
   virtual Status launch() = 0;
 };

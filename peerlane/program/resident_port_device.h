@@ -62,8 +62,13 @@ PEERLANE_DEVICE constexpr uint64_t residentMark(uint64_t position) {
   return (position >> kResidentSlotShift & 1) != 0 ? 0 : uint64_t{1} << 63;
 }
 
-// False: it is shut. Else the request will be served; `end` is the position behind it. What this
-// thread wrote, and learned of, is visible to whoever serves it.
+// Of a size and a count that leave the marks alone.
+PEERLANE_DEVICE constexpr bool fitsResident(const ResidentRequest& request) {
+  return (request.bytes | request.count) >> 63 == 0;
+}
+
+// Requires: fitsResident(). False: it is shut. Else the request will be served; `end` is the
+// position behind it. What this thread wrote, and learned of, is visible to whoever serves it.
 PEERLANE_DEVICE inline bool pushResident(const ResidentHandle& port, const ResidentRequest& request,
                                          uint64_t& end) {
   ResidentState& state = *port.state;
@@ -82,7 +87,7 @@ PEERLANE_DEVICE inline bool pushResident(const ResidentHandle& port, const Resid
   const uint64_t mark = residentMark(position);
   WordPair* const slot = state.slots[position % kResidentSlots];
   const auto word = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
-  // Sizes have 48 bits, addresses 49 at most.
+  // Addresses have 49 bits at most.
   storePairRelaxed(&slot[0], {word(request.to) | mark, word(request.from) | mark});
   storePairRelaxed(&slot[1], {request.bytes | mark, request.count | mark});
   storePairRelaxed(&slot[2], {word(request.outbound) | mark, word(request.done) | mark});

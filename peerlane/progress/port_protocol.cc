@@ -96,6 +96,65 @@ Program portSignalInline() {
   return program.build();
 }
 
+Program residentPush(uint32_t slots) {
+  ProgramBuilder program("resident-push");
+  program.lane(1);
+  program.lane(0);
+  program.local("request");
+  program.target({.name = "slots",
+                  .side = Side::kLocal,
+                  .lane = kPortPosition,
+                  .slots = slots,
+                  .strideBytes = kPortSlotStrideBytes,
+                  .numbered = true});
+  program.local("tail");
+  program.wait({.target = kPushTail}, {.lane = kPortPosition, .delta = 1 - int64_t{slots}});
+  program.fence();
+  program.copyNumbered({.target = kPushSlots}, {.target = kPushRequest}, kPortSlotBytes, markOf(0));
+  return program.build();
+}
+
+Program residentServe(uint32_t slots, uint64_t bytes) {
+  ProgramBuilder program("resident-serve");
+  program.lane(1);
+  program.lane(0);
+  program.target({.name = "slots",
+                  .side = Side::kLocal,
+                  .lane = kPortPosition,
+                  .slots = slots,
+                  .strideBytes = kPortSlotStrideBytes,
+                  .numbered = true});
+  program.local("request");
+  program.remote("to");
+  program.local("from");
+  program.local("served");
+  program.waitNumbered({.target = kServeSlots}, markOf(0), kPortSlotBytes);
+  program.copy({.target = kServeRequest}, {.target = kServeSlots}, kPortSlotBytes);
+  program.copy({.target = kServeTo}, {.target = kServeFrom}, bytes);
+  program.fence();
+  program.add64({.target = kServeCount}, {.delta = 1}, Order::kRelaxed);
+  return program.build();
+}
+
+Program residentFinish(uint32_t blocks, bool raises) {
+  ProgramBuilder program("resident-finish");
+  program.lane(blocks);
+  program.lane(1);
+  program.local("served");
+  program.remote("first");
+  program.local("done");
+  program.local("tail");
+  // The fence of the code is for a memory model in which a thread has to pass on what it learned.
+  // Here the fences of all blocks have done it.
+  program.wait({.target = 0}, {.lane = 0, .delta = blocks});
+  program.add64({.target = 1}, {.delta = 1}, Order::kRelaxed);
+  if (raises) {
+    program.store({.target = 2}, {.lane = 1, .delta = 1}, Order::kRelaxed);
+    program.store({.target = 3}, {.lane = 1, .delta = 1}, Order::kRelaxed);
+  }
+  return program.build();
+}
+
 Program portAwait() {
   ProgramBuilder program("port-await");
   program.lane(1);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Port channels as programs: what threads of a device, the proxy and the peer do to the words they
-// share, written in the ops of the waist so that the explorer can run every interleaving of it. The
-// code itself (fifo_device.h, fifo.cc, channel/port_channel_device.h, channel/port_turn.cc) follows
-// it word by word but is not made of it: branches are not ops, so each way through a branch is a
-// sequence of programs of its own. Thread-safe: no state.
+// Port channels as programs: what threads of a device, the proxy, the resident port and the peer do
+// to the words they share, written in the ops of the waist so that the explorer can run every
+// interleaving of it. The code itself (fifo_device.h, fifo.cc, channel/port_channel_device.h,
+// channel/port_turn.cc, program/resident_port_device.h) follows it word by word but is not made of
+// it: branches are not ops, so each way through a branch is a sequence of programs of its own.
+// Thread-safe: no state.
 //
 //   slots[position]  numbered memory, two units each; the number is that of the lap
 //   tail             counter: slots that were popped; stored by the proxy
@@ -68,6 +69,33 @@ Program portStoreDone();
 // A thread signals without the proxy, which it does only once nothing of its semaphore is under
 // way: lane 0 is what `pushed` was, 0 where the proxy was never asked. Targets: done, first.
 Program portSignalInline();
+// --- The resident port, while it is open ---
+//
+//   slots    as above; six words are two here, which come apart all the same
+//   served   counter: shares that blocks have done, of all requests. (In the code one for each
+//            slot, which its last block sets back.)
+//   tail, done   raised by whichever block was the last: where two do it in the other order, the
+//                lower one is no store
+//
+// Which block is the last of a request is a branch, as is whether a pusher finds it open: the word
+// that says so gives out the places, so who has one is served. program/resident_port_test.cc runs
+// that in threads.
+
+// Waits for room and writes one slot. Targets as portPush().
+Program residentPush(uint32_t slots);
+enum ResidentServeTarget : TargetId {
+  kServeSlots,    // local ring
+  kServeRequest,  // local: the request in the block's hands
+  kServeTo,       // the block's share
+  kServeFrom,
+  kServeCount,  // counter: `served`
+};
+// By each block: takes the next request and does its share. Lanes: kPortPosition, kPortLap.
+Program residentServe(uint32_t slots, uint64_t bytes);
+// By the last block: lane 0 is what `served` was before the request's first share, lane 1 the
+// request's position. `raises`: nobody has raised them further. Targets: served, first, done, tail.
+Program residentFinish(uint32_t blocks, bool raises);
+
 // Waits for one more than lane 0: for a signal (`first` or `second`), or for a flush (`done`).
 Program portAwait();
 

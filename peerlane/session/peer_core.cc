@@ -598,12 +598,13 @@ std::shared_ptr<Task> PeerCore::attachmentFor(std::type_index type,
   return attachment;
 }
 
-Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> content) {
+Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> content,
+                                 bool alsoToSilent) {
   if (content.size() > control::kMaxBlobBytes)
     return Status(Code::kInvalidArgument, "user message of " + std::to_string(content.size()) +
                                               " bytes; at most " +
                                               std::to_string(control::kMaxBlobBytes));
-  PEERLANE_RETURN_IF_ERROR(failure());
+  if (!alsoToSilent || over()) PEERLANE_RETURN_IF_ERROR(failure());
   progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
     (void)self->connection_->sendIfOpen(control::UserMessage{channel, std::move(content)});
   });

@@ -198,7 +198,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     return std::static_pointer_cast<T>(attachmentFor(typeid(T), [&] { return make(); }));
   }
 
-  Status sendUserMessage(uint32_t channel, std::vector<std::byte> content);
+  // A silent peer is refused like a lost one, unless `alsoToSilent`: it hears of it if it comes
+  // back.
+  Status sendUserMessage(uint32_t channel, std::vector<std::byte> content,
+                         bool alsoToSilent = false);
   // Messages of `channel` go to `receive`, on the progress thread; those that came before are kept
   // (64 at most).
   void onUserMessage(uint32_t channel, std::function<void(std::vector<std::byte>)> receive);

@@ -281,6 +281,19 @@ TEST_F(PortMeetingTest, ALineThatNobodyWasToldOfInAReadyIsFreeAtOnce) {
   EXPECT_EQ(gone_.load(), 2) << "who gave up has not signalled";
 }
 
+// A ready may have been under way while we gave up, and the peer have met a later use since.
+TEST_F(PortMeetingTest, ALineIsNotFreeBecauseOfAReadyToAnEarlierUse) {
+  say({hello(7, 5)});
+  const uint64_t first = answer(5);
+  meeting_->end(7, counter());
+  (void)answer(5);
+  meeting_->end(7, counter());
+  say({ready(7, 5, first)});
+  EXPECT_EQ(gone_.load(), 0);
+  say({gone(7, 5)});
+  EXPECT_EQ(gone_.load(), 2);
+}
+
 TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerMeetsTheNextUse) {
   say({hello(7, 5)});
   (void)answer(5);

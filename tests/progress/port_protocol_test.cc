@@ -603,5 +603,129 @@ TEST(PortProtocol, EveryMutantIsCaught) {
   RecordProperty("mutants", mutants);
 }
 
+// --- The resident port ---
+
+struct ResidentPrograms {
+  Program push, serve, finish, overtaken, await;
+};
+constexpr uint32_t kBlocks = 2;
+constexpr uint64_t kShare = 8, kWhole = kShare * kBlocks;
+
+ResidentPrograms residentOf(uint32_t slots) {
+  return {residentPush(slots), residentServe(slots, kShare), residentFinish(kBlocks, true),
+          residentFinish(kBlocks, false), portAwait()};
+}
+
+// How `rounds` requests come and go. `lasts`: which block is the last of each. Where it is another
+// one than that of the next request, what it raises comes too late.
+struct ResidentCase {
+  const char* name;
+  uint32_t slots;
+  std::vector<uint32_t> lasts;
+  bool flushes = false;  // the pusher waits for `done` and writes its source again
+};
+
+const std::vector<ResidentCase>& residentCases() {
+  static const std::vector<ResidentCase> all = {
+      {"one slot", 1, {0, 0, 0}},   {"one slot, flush", 1, {1, 1}, true},
+      {"two slots", 2, {0, 0}},     {"two slots, flush", 2, {1, 1, 1}, true},
+      {"lasts in turn", 2, {0, 1}}, {"lasts in turn, flush", 2, {1, 0, 1}, true},
+  };
+  return all;
+}
+
+Scenario residentScenario(const ResidentPrograms& programs, const ResidentCase& how) {
+  static const PortPrograms port = programsOf(1);
+  World world(port);
+  const Range slots = world.area("slots", 0, uint64_t{how.slots} * kPortSlotStrideBytes);
+  const Range tail = world.area("tail", 0, 8), served = world.area("served", 0, 8);
+  const Range done = world.area("done", 0, 8), first = world.area("first", 1, 8);
+  const Range request = world.area("request", 0, kPortSlotBytes);
+  const size_t device = world.actor("device", 0), peer = world.actor("peer", 1);
+  size_t blocks[kBlocks];
+  Range taken[kBlocks];
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    blocks[i] = world.actor("block" + std::to_string(i), 0);
+    taken[i] = world.area("taken" + std::to_string(i), 0, kPortSlotBytes);
+  }
+  const Range source = world.area("source", 0, kWhole);
+  std::vector<Tagged> arrived;
+  const auto requests = static_cast<uint32_t>(how.lasts.size());
+  for (uint32_t i = 0; i < requests; ++i) {
+    const uint32_t number = i + 1, lap = i / how.slots;
+    const Range from = how.flushes ? source : world.area("source" + std::to_string(i), 0, kWhole);
+    const Range to = world.area("place" + std::to_string(i), 1, kWhole);
+    world.fill(device, from, number);
+    Execution& push = world.run(device, programs.push, {i, lap}, {request, slots, tail});
+    push.fills = {{request, number}};
+    push.keepsBuffers = false;
+    if (how.flushes) {
+      world.run(device, programs.await, {i}, {done});
+      world.fill(device, from, kLastMessage);
+    }
+    for (uint32_t block = 0; block < kBlocks; ++block) {
+      const auto share = [&](Range whole) {
+        whole.offset += block * kShare;
+        whole.bytes = kShare;
+        return whole;
+      };
+      world
+          .run(blocks[block], programs.serve, {i, lap},
+               {slots, taken[block], share(to), share(from), served})
+          .expects = {{taken[block], number}};
+    }
+    const bool raises = how.flushes || i + 1 == requests || how.lasts[i] == how.lasts[i + 1];
+    world.run(blocks[how.lasts[i]], raises ? programs.finish : programs.overtaken,
+              {uint64_t{i} * kBlocks, i}, {served, first, done, tail});
+    arrived.push_back({to, number});
+    // A signal covers all requests before it, whoever was the last of them.
+    if (how.lasts[i] == how.lasts[0] || i + 1 == requests)
+      world.run(peer, programs.await, {i}, {first}).expects = arrived;
+  }
+  Scenario scenario = world.build();
+  scenario.finals = {{served, uint64_t{requests} * kBlocks},
+                     {first, requests},
+                     {done, requests},
+                     {tail, requests}};
+  return scenario;
+}
+
+TEST(ResidentPortProtocol, IsRight) {
+  uint64_t states = 0;
+  for (const ResidentCase& how : residentCases()) {
+    const ResidentPrograms programs = residentOf(how.slots);
+    const ExplorerReport report = explore(residentScenario(programs, how));
+    EXPECT_TRUE(report.ok()) << how.name << ": " << report.toString();
+    states += report.states;
+  }
+  RecordProperty("states", static_cast<int>(states));
+}
+
+TEST(ResidentPortProtocol, EveryMutantIsCaught) {
+  int mutants = 0;
+  for (const auto member :
+       {&ResidentPrograms::push, &ResidentPrograms::serve, &ResidentPrograms::finish}) {
+    const ResidentPrograms two = residentOf(2);
+    for (const Mutant& wanted : mutantsOf(two.*member)) {
+      ++mutants;
+      bool isCaught = false;
+      for (const ResidentCase& how : residentCases()) {
+        ResidentPrograms programs = residentOf(how.slots);
+        for (Mutant& mutant : mutantsOf(programs.*member)) {
+          if (mutant.what != wanted.what) continue;
+          programs.*member = std::move(mutant.program);
+          const ExplorerReport report = explore(residentScenario(programs, how));
+          isCaught = report.violation != Violation::kNone;
+          EXPECT_NE(report.violation, Violation::kBadScenario) << report.what;
+          break;
+        }
+        if (isCaught) break;
+      }
+      EXPECT_TRUE(isCaught) << wanted.what;
+    }
+  }
+  RecordProperty("mutants", mutants);
+}
+
 }  // namespace
 }  // namespace peerlane::explorer

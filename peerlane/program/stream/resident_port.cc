@@ -39,7 +39,9 @@ class StreamResidentPort final : public ResidentPort {
                  "cudaStreamCreateWithPriority");
   }
 
-  bool hasLeft() const override { return port::loadAcquire(left_) == launches_; }
+  using ResidentPort::hasLeft;
+  bool hasLeft(uint64_t launch) const override { return port::loadAcquire(left_) >= launch; }
+  uint64_t launches() const override { return launches_; }
 
   Status launch() override {
     const cuda::CurrentContext current(*gpu_);

@@ -2,7 +2,8 @@
 //
 // StreamQueue: the port queue of a GPU: a stream of its own for the copy engine. No multiprocessor
 // is used, and words are stored by the copy engine, too, from a ring of values in pinned memory: so
-// nothing of it stands behind a kernel in a hardware queue. External synchronization required.
+// nothing of it stands behind a kernel where there are two hardware queues or more
+// (DeviceExecutor::hasOneQueue). External synchronization required.
 #pragma once
 
 #include <memory>
