@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,7 +18,6 @@
 #include <thread>
 
 #include "peerlane/core/text.h"
-#include "peerlane/os/fd.h"
 #include "tools/bench_gpu_pair.h"
 #include "tools/bench_port_side.h"
 
@@ -361,15 +361,17 @@ class PortBench {
 
   // How long a thread that sleeps in poll() takes to see that it was woken, after 20 ms.
   static Result<Samples> threadWakes(uint64_t samples) {
-    PEERLANE_ASSIGN(const Fd bell, makeEventFd());
+    const int bell = ::eventfd(0, EFD_CLOEXEC);
+    if (bell < 0) return Status::system(errno, "eventfd");
     std::atomic<double> seen{0};
     std::atomic<bool> ends{false};
     std::thread sleeper([&] {
       while (!ends.load()) {
-        pollfd look{.fd = bell.get(), .events = POLLIN, .revents = 0};
+        pollfd look{.fd = bell, .events = POLLIN, .revents = 0};
         (void)::poll(&look, 1, -1);
         seen.store(gpuBenchNow());
-        (void)drainEventFd(bell.get());
+        eventfd_t count = 0;
+        (void)::eventfd_read(bell, &count);
       }
     });
     Samples took;
@@ -377,12 +379,13 @@ class PortBench {
       std::this_thread::sleep_for(20ms);
       const double start = gpuBenchNow();
       ends.store(i == samples);
-      signalEventFd(bell.get());
+      (void)::eventfd_write(bell, 1);
       while (seen.load() < start) {
       }
       if (i < samples) took.add(seen.load() - start);
     }
     sleeper.join();
+    ::close(bell);
     return took;
   }
 
