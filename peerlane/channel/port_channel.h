@@ -48,7 +48,7 @@ struct ProxyServiceOptions {
   // How long the proxy looks without a pause after work; PEERLANE_SPIN_US when absent.
   std::optional<std::chrono::nanoseconds> spin{};
   // Its longest nap when idle: the first request is seen so late at most, unless wake() or wakeOn()
-  // came before. 1 ms costs well below 1 % of a core.
+  // came before. 1 ms costs about 1 % of a core.
   std::chrono::nanoseconds longestNap = std::chrono::milliseconds(1);
   // Services of GPUs: thread blocks of the resident port, which copies what is too much for inline
   // and too little for the copy engine with no host in between. It stays on the GPU while there is
