@@ -134,6 +134,7 @@ PortCore::Lock PortCore::enter() {
   entering_.fetch_add(1, std::memory_order_relaxed);
   Lock lock(mutex_);
   entering_.fetch_sub(1, std::memory_order_relaxed);
+  isQuiet_.store(false, std::memory_order_relaxed);
   return lock;
 }
 
@@ -417,7 +418,7 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
     PortNote ready{
         .kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
     ready.answers = theirs.serial;
-    if (const Status reached = reachLine(semaphore, theirs, ready.usesHostLine, deadline);
+    if (Status reached = reachLine(semaphore, theirs, ready.usesHostLine, deadline);
         !reached.isOk()) {
       if (meeting->isStanding(semaphore.tag, theirs.serial)) return reached;
       continue;  // its service may be gone since; another one may come
@@ -623,7 +624,7 @@ Status PortCore::wakeOn(DeviceStream stream) {
     if (uint64_t* const word = takeBell(); word != nullptr) {
       // Not under the lock: whoever finds a stream full stops in the driver, maybe until the proxy
       // has carried something out.
-      const Status stored = executor_->storeOn(stream, word, 1);
+      Status stored = executor_->storeOn(stream, word, 1);
       if (!stored.isOk()) std::atomic_ref<uint64_t>(*word).store(1, std::memory_order_relaxed);
       return stored;
     }

@@ -189,6 +189,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::mutex goneMutex_;                                         // the last to be taken
   std::vector<std::pair<uint32_t, LeavingNumber>> goneNumbers_;  // under goneMutex_
   std::atomic<uint32_t> entering_{0};
+  std::atomic<bool> isQuiet_{false};  // stored under mutex_: only the FIFO can have more to do
+  uint32_t quietLooks_ = 0;           // of the proxy's thread
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<PortMemory>> memories_;
   std::map<MemoryId, std::shared_ptr<PortMemory>>

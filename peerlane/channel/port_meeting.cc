@@ -151,7 +151,7 @@ Status PortMeeting::await(PeerCore& peer, uint32_t tag, Clock::time_point deadli
     const Entry& entry = entries_[tag];
     return !broken_.isOk() || entry.ended || isThere(entry) || peer.failureCode() != Code::kOk;
   };
-  const Status waited = peer.progress().waitAsleep(ready, deadline);
+  Status waited = peer.progress().waitAsleep(ready, deadline);
   if (waited.code() == Code::kTimeout)
     return Status(Code::kTimeout, "the peer has not added a semaphore of tag " +
                                       std::to_string(tag) + " on its side in time");

@@ -21,6 +21,8 @@ constexpr uint32_t kRequestsPerTurn = 64;
 // More than that under way on one connection, and the FIFO waits for it.
 constexpr size_t kMostBacklog = 65536;
 constexpr std::chrono::milliseconds kLookInterval{1};
+// Of these, one looks at all else: whether a peer is gone, above all.
+constexpr uint32_t kLooksPerQuietTurn = 8;
 constexpr std::chrono::microseconds kShortestListen{50};
 
 std::string faultText(uint64_t fault) {
@@ -42,6 +44,10 @@ std::string faultText(uint64_t fault) {
 }  // namespace
 
 Proxy::Turn PortCore::turn() {
+  // A proxy that has nothing to do looks a thousand times a second.
+  if (isQuiet_.load(std::memory_order_relaxed) && !fifo_->hasNext() &&
+      ++quietLooks_ % kLooksPerQuietTurn != 0)
+    return Proxy::Turn::kIdle;
   // Who adds or removes goes first.
   if (entering_.load(std::memory_order_relaxed) != 0) return Proxy::Turn::kMoved;
   Lock lock(mutex_);
@@ -75,7 +81,9 @@ Proxy::Turn PortCore::turn() {
   lookAtPeers();
   if (moved) return Proxy::Turn::kMoved;
   if (publish()) return Proxy::Turn::kMoved;
-  return pending || isResidentWanted_ ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
+  if (pending || isResidentWanted_) return Proxy::Turn::kPending;
+  isQuiet_.store(bells_.empty() && dirty_.empty(), std::memory_order_relaxed);
+  return Proxy::Turn::kIdle;
 }
 
 bool PortCore::pop(PlacedRequest& placed) {

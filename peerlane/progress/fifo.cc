@@ -47,6 +47,13 @@ bool Fifo::pop(port::PortRequest& request) {
   return true;
 }
 
+bool Fifo::hasNext() const {
+  const uint64_t position = std::atomic_ref<uint64_t>(*tail_).load(std::memory_order_relaxed);
+  const port::WordPair seen =
+      port::loadPairAcquire(handle_.slots + (position & (handle_.slotCount - 1)));
+  return (seen.first & port::kLapBit) == port::lapMark(position, handle_.lapShift);
+}
+
 bool Fifo::hasAny() const {
   for (uint64_t position = next_; position < next_ + handle_.slotCount; ++position) {
     const port::WordPair seen =

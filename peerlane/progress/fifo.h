@@ -32,6 +32,8 @@ class Fifo {
   const port::FifoHandle& handle() const { return handle_; }
   // The next request, if one is there. `position()` is then the position behind it.
   bool pop(port::PortRequest& request);
+  // The next request is there, or half of it. Any thread.
+  bool hasNext() const;
   // A request is there, or half of one: maybe behind a place whose pusher has not written it yet.
   bool hasAny() const;
   uint64_t position() const { return next_; }
