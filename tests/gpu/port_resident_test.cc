@@ -75,6 +75,54 @@ TEST_P(PortResident, MessagesByEverybodyInTurn) {
       200));
 }
 
+// What it has taken is there when a removal has returned, whatever memory that was of.
+TEST_P(PortResident, ARemovalWaitsForIt) {
+  PEERLANE_NEEDS(GetParam());
+  EXPECT_TRUE(runSides(GetParam(), [](int index, const Line& line) {
+    const uint64_t bytes = isSoftware() ? 256 << 10 : 64 << 20;
+    const PortEnd end(index, line, withResidentPort(bytes));
+    const auto taken = [&] {
+      port::SemaphoreState state;
+      mustCuda(cudaMemcpyAsync(&state, end.semaphores[0].deviceHandle().state, sizeof(state),
+                               cudaMemcpyDefault, end.stream),
+               "copy");
+      mustSync(end.stream);
+      return state.residentPushed;
+    };
+    int looks = 0;
+    for (uint64_t round = 1; round <= 10; ++round) {
+      // Awake, by a semaphore of its own.
+      end.run(PortBody::kPingPong, PortForm::kThread,
+              end.job(4, isSoftware() ? 3 : 100, PortEngine::kSm, 1));
+      line.meet();
+      if (index == 0) {
+        const uint64_t before = taken();
+        end.run(PortBody::kPut, PortForm::kBlock, end.job(bytes, 1, PortEngine::kSm));
+        const bool isTaken = taken() > before;
+        // What it refused may still be on its way to the proxy.
+        if (!isTaken) must(end.put().flush(), "flush");
+        const MemoryId other = must(end.service->addMemory(end.in), "addMemory");
+        must(end.service->removeMemory(other), "removeMemory");
+        line.send(isTaken ? "look" : "skip");
+      } else if (line.receive() == "look") {
+        ++looks;
+        std::vector<uint32_t> seen(bytes / 4);
+        mustCuda(cudaMemcpyAsync(seen.data(), end.in.data(), bytes, cudaMemcpyDefault, end.stream),
+                 "copy");
+        mustSync(end.stream);
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; i < seen.size(); ++i)
+          wrong += seen[i] != portWord(i, round, 0) ? 1 : 0;
+        EXPECT_EQ(wrong, 0u) << "round " << round;
+      }
+      line.meet();
+    }
+    if (index == 1 && !isSoftware()) {  // whose threads start too slowly to find it awake
+      EXPECT_GT(looks, 0) << "it was never awake";
+    }
+  }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Sides, PortResident,
                          testing::Values(Sides::kOneProcess, Sides::kTwoProcesses),
                          [](const auto& each) {
