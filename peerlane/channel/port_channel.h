@@ -88,7 +88,8 @@ class PortSemaphore {
   PortSemaphoreHandle deviceHandle() const;
   // OK, or why its requests are not carried out any more: the first error. kInvalidArgument (a
   // request that named what is not there), kPeerLost, kPeerSilent, kClosed (removed, here or
-  // there), ...
+  // there), ... Where it has not ended: the last call that a thread itself was refused
+  // (kInvalidArgument), which ends nothing.
   Status status() const;
 
   // --- By the host, behind what it asked for before ---
@@ -170,18 +171,22 @@ class ProxyService {
   Result<MemoryId> addMemory(const Region& region);
   Result<MemoryId> addMemory(const RemoteRegion& region,
                              Duration timeout = std::chrono::seconds(10));
-  // Requests that name it are refused from now on; returns when none is under way. kTimeout: some
-  // are, call again. kInvalidArgument: there is no such memory.
+  // What was asked for before is carried out; requests that name it are refused from then on, and
+  // end their semaphores. Returns when none is under way. (While the proxy is stopped, and in a
+  // handler, what waits in the FIFO is not waited for, and refused later.) kTimeout: some are under
+  // way, call again. kInvalidArgument: there is no such memory (any more).
   Status removeMemory(MemoryId memory, Duration timeout = std::chrono::seconds(10));
 
   // A queue of its own to this peer; nothing is asked of the peer.
   Result<PortConnection> connect(const Peer& peer);
   // Pairs with the peer's call for the same tag on the same connection of contexts; a tag can be
   // used again once the semaphore was removed at both sides. Blocks until the peer has called.
-  // Errors: kTimeout, kUnavailable (no room, the tag is in use), kPeerLost.
+  // It may have ended with kTimeout when this returns: the peer gave up at that moment; remove it
+  // and add it anew. Errors: kTimeout, kUnavailable (no room, the tag is in use here), kPeerLost.
   Result<PortSemaphore> addSemaphore(const PortConnection& connection, uint32_t tag,
                                      Duration timeout = std::chrono::seconds(10));
-  // It ends with kClosed at both sides; returns when nothing of it is under way.
+  // What was asked for before is carried out, as for removeMemory(). Then it ends with kClosed at
+  // both sides; returns when nothing of it is under way. OK also where it was removed already.
   Status removeSemaphore(const PortSemaphore& semaphore,
                          Duration timeout = std::chrono::seconds(10));
   // `remote` and `local` as addMemory() returned them.

@@ -211,8 +211,9 @@ struct PortPlace {
 };
 
 // A semaphore with two memories of its own and a way to the proxy. Offsets in bytes. All calls
-// return kInvalid for what is out of range, and kEnded when the service or the peer is gone; with
-// the proxy, what is out of range is found there, and ends the semaphore at both sides.
+// return kInvalid for what is out of range; with the proxy that is found there, and ends the
+// semaphore at both sides. Calls that wait return kEnded when the service or the peer is gone; what
+// is asked for or stored then is nobody's.
 struct PortChannelHandle {
   PortSemaphoreHandle semaphore;
   port::FifoHandle fifo;
@@ -311,6 +312,12 @@ struct PortChannelHandle {
   PEERLANE_DEVICE PortResult poll(const Team& team, uint64_t count = 1) const {
     return semaphore.poll(team, count);
   }
+  template <class Team>
+  PEERLANE_DEVICE PortResult waitUntil(const Team& team, uint64_t total,
+                                       uint64_t bound = port::kForever) const {
+    return semaphore.waitUntil(team, total, bound);
+  }
+  PEERLANE_DEVICE uint64_t value() const { return semaphore.value(); }
 
   // Waits until all that was put through this semaphore before is at the peer and its sources may
   // be written, and all that was got is here.

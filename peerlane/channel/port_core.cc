@@ -158,6 +158,39 @@ Status PortCore::settle(PortQueue& queue, Duration timeout) {
   return queue.health();
 }
 
+// Until what was asked for before this call was asked of the queues. Nothing to wait for where
+// nobody takes requests: the proxy was stopped, or this is its own thread. Requires: not the lock.
+Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
+                            Clock::time_point deadline) {
+  uint64_t behindFifo = 0, hostRequests = 0;
+  {
+    const Lock lock = enter();
+    behindFifo = fifo_->position() + options_.fifoSlots;
+    hostRequests = hostAsked_;
+  }
+  std::vector<uint64_t> behindBacklog;
+  for (bool isTaken = false; proxy_->isRunning() && !proxy_->onThread();) {
+    {
+      const Lock lock = enter();
+      if (!isTaken && isTakenUpTo(behindFifo) &&
+          hostAsked_ - hostRequests_.size() >= hostRequests) {
+        isTaken = true;
+        for (const auto& connection : connections)
+          behindBacklog.push_back(connection->drained + connection->backlog.size());
+      }
+      bool isDrained = isTaken;
+      for (size_t i = 0; isDrained && i < connections.size(); ++i)
+        isDrained = connections[i]->drained >= behindBacklog[i];
+      if (isDrained) break;
+    }
+    if (Clock::now() >= deadline)
+      return Status(Code::kTimeout, "requests of the port are still under way");
+    proxy_->wake();
+    std::this_thread::sleep_for(kSettleNap);
+  }
+  return Status::ok();
+}
+
 // Until what was asked of the queues, and of the resident port, so far touches memory no more. The
 // proxy serves everybody
 // meanwhile, and may ask for more. Requires: not the lock.
@@ -276,6 +309,12 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   std::shared_ptr<PortMemory> memory;
   {
     const Lock lock = enter();
+    connections = connections_;
+  }
+  if (const Status taken = awaitTaken(connections, deadline); !taken.isOk())
+    return taken.withContext("memory " + std::to_string(id));
+  {
+    const Lock lock = enter();
     const bool isAgain = leavingMemories_.contains(id);
     if (!isAgain && memoryAt(id) == nullptr)
       return Status(Code::kInvalidArgument,
@@ -342,7 +381,8 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
   const PortMemory* const near = memoryAt(local);
   if (far == nullptr || !far->peer)
     return Status(Code::kInvalidArgument, "memory " + std::to_string(remote) +
-                                              " is no peer's; addMemory() of a RemoteRegion");
+                                              " is no peer's; addMemory() of a RemoteRegion (the "
+                                              "order is: remote, local)");
   if (near == nullptr || near->peer)
     return Status(Code::kInvalidArgument,
                   "memory " + std::to_string(local) + " is not local; addMemory() of a Region");

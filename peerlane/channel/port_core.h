@@ -108,7 +108,9 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
                                     MemoryId local);
   Status setHandler(uint32_t kind, ProxyService::Handler handler);
   Status status() const;
-  Status statusOf(const SemaphoreSlot& semaphore) const;
+  Status statusOf(SemaphoreSlot& semaphore);
+  // The same without what threads of the device were refused, which ends nothing.
+  Status endOf(SemaphoreSlot& semaphore);
   std::string dump();
 
   // For the host's own requests.
@@ -122,6 +124,13 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Status makeResident();
   Status writeWords(std::byte* words, uint64_t first, uint64_t second);
   Status settle(PortQueue& queue, Duration timeout);
+  // The FIFO's requests up to that position, which was given out before, are taken.
+  bool isTakenUpTo(uint64_t position) const {
+    return (popped_.empty() || popped_.front().position > position) &&
+           (!fifo_->hasAny() || fifo_->position() >= position);
+  }
+  Status awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
+                    std::chrono::steady_clock::time_point deadline);
   Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                       std::chrono::steady_clock::time_point deadline);
   void retire(PortQueueSlot& connection);
@@ -204,6 +213,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::vector<std::unique_ptr<PortQueue>> failedQueues_;  // the same; kept until the end
   std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
   std::deque<PlacedRequest> hostRequests_;
+  uint64_t hostAsked_ = 0;  // of them, so far
   std::map<uint32_t, std::shared_ptr<ProxyService::Handler>> handlers_;
   std::vector<std::shared_ptr<PeerCore>> peers_;  // that were told of lines
   std::weak_ptr<PortCore>* bell_ = nullptr;       // what streams ring; stays for good

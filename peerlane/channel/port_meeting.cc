@@ -50,8 +50,10 @@ void PortMeeting::end(uint32_t tag, std::function<void()> gone) {
   const auto found = entries_.find(tag);
   if (found == entries_.end()) return;
   Entry& entry = found->second;
-  if (gone && entry.hasAnswered && !entry.isPeerGone)
-    leaving_.insert({entry.peerSerial, {entry.ownSerial, std::exchange(gone, nullptr)}});
+  // A peer that has both readies has met this use, whether or not anybody looked here.
+  if (entry.ready && entry.answered == entry.ready->serial) entry.hello.reset();
+  if (gone && entry.answered != 0)
+    leaving_.insert({entry.answered, {entry.ownSerial, std::exchange(gone, nullptr)}});
   std::optional<PortNote> hello = std::move(entry.hello);
   if (hello) {
     entry = {};
@@ -78,7 +80,9 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
     Entry& entry = entries_[decoded->tag];
     switch (decoded->kind) {
       case PortNote::Kind::kHello:
-        if (!entry.isMet) entry.takeBack();
+        // The peer's earlier uses are gone by now.
+        if (entry.answered != decoded->serial && !entry.isMet) entry.answered = 0;
+        entry.takeBack();
         entry.hello = *decoded;
         break;
       case PortNote::Kind::kReady: takeReady(entry, *decoded, calls); break;
@@ -91,19 +95,20 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
   for (const auto& call : calls) call();
 }
 
-// The hello that stands is over, and nobody has met whoever said it.
+// The hello that stands is over.
 void PortMeeting::Entry::takeBack() {
   hello.reset();
   ready.reset();
-  peerSerial = 0;
-  hasAnswered = false;
+  if (!isMet) peerSerial = 0;
 }
 
 // It may come before the hello was heard here.
 void PortMeeting::takeReady(Entry& entry, const PortNote& note, Calls& calls) {
   // Who answers one hello has not met whoever said an earlier one. It may have met a later one.
   const auto [first, last] = leaving_.equal_range(note.serial);
+  bool hasMetAnEarlierUse = false;
   for (auto each = first; each != last;) {
+    hasMetAnEarlierUse |= each->second.ownSerial == note.answers;
     if (each->second.ownSerial >= note.answers) {
       ++each;
       continue;
@@ -111,8 +116,10 @@ void PortMeeting::takeReady(Entry& entry, const PortNote& note, Calls& calls) {
     calls.push_back(std::move(each->second.gone));
     each = leaving_.erase(each);
   }
-  if (entry.isActive && !entry.isMet && entry.hello && note.answers == entry.ownSerial &&
-      note.serial == entry.hello->serial)
+  if (!entry.hello || note.serial != entry.hello->serial) return;
+  if (hasMetAnEarlierUse)
+    entry.takeBack();  // where it has not, because it heard in time that we gave up, it says so
+  else if (entry.isActive && !entry.isMet && note.answers == entry.ownSerial)
     entry.ready = note;
 }
 
@@ -121,6 +128,7 @@ void PortMeeting::takeEnded(Entry& entry, const PortNote& note, Calls& calls) {
   const bool isStanding = entry.hello && entry.hello->serial == note.serial;
   const bool wasHeard = entry.isActive && entry.peerSerial == note.serial;
   // Want of time is nobody's fault: there is time left here, and the peer may come again.
+  if (gaveUp && entry.answered == note.serial && !entry.isMet) entry.answered = 0;
   if (isStanding && !entry.isMet && (!wasHeard || (gaveUp && note.code == Code::kTimeout)))
     return entry.takeBack();
   if (isStanding) entry.hello.reset();
@@ -135,13 +143,8 @@ void PortMeeting::takeGone(Entry& entry, uint64_t serial, Calls& calls) {
   const auto [first, last] = leaving_.equal_range(serial);
   for (auto each = first; each != last; ++each) calls.push_back(std::move(each->second.gone));
   leaving_.erase(first, last);
-  if (entry.hello && entry.hello->serial == serial) {
-    if (entry.isMet)
-      entry.hello.reset();
-    else
-      entry.takeBack();
-  }
-  if (entry.isActive && entry.peerSerial == serial) entry.isPeerGone = true;
+  if (entry.hello && entry.hello->serial == serial) entry.takeBack();
+  if (entry.answered == serial) entry.answered = 0;
 }
 
 Status PortMeeting::await(PeerCore& peer, uint32_t tag, Clock::time_point deadline,
@@ -186,7 +189,7 @@ Status PortMeeting::answer(PeerCore& peer, const PortNote& ready) {
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_[ready.tag];
     if (!entry.hasHeard() || entry.peerSerial != ready.answers) return Status::ok();
-    entry.hasAnswered = true;
+    entry.answered = ready.answers;
   }
   return say(peer, ready);
 }

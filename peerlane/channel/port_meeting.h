@@ -56,10 +56,9 @@ class PortMeeting final : public Task {
   struct Entry {
     bool isActive = false;
     bool isMet = false;
-    bool hasAnswered = false;
-    bool isPeerGone = false;
     uint64_t ownSerial = 0;
     uint64_t peerSerial = 0;        // of the hello that was heard
+    uint64_t answered = 0;          // the peer's serial whose threads may signal this use's line
     std::optional<PortNote> hello;  // stands, and is not another use's
     std::optional<PortNote> ready;  // of the hello that stands
     std::optional<Status> ended;

@@ -93,9 +93,10 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   hello.hostLine = {.isThere = true, .region = hostLines_.share(), .offset = lineAt};
   if (executor_)
     hello.deviceLine = {.isThere = true, .region = deviceLines_.share(), .offset = lineAt};
-  PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, hello));
   std::optional<PortNote> answer;
   while (!answer) {
+    // Again, too: the peer may have thought that somebody who gave up was met.
+    PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, hello));
     PEERLANE_ASSIGN(const PortNote theirs, meeting->hearHello(peer, semaphore.tag, deadline));
     PortNote ready{
         .kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
@@ -222,9 +223,13 @@ void PortCore::collectNumbers() {
 
 Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore,
                                  Duration timeout) {
-  if (!semaphore || semaphore->core.lock().get() != this)
+  if (!semaphore)
+    return Status(Code::kInvalidArgument, "an empty PortSemaphore; take one from addSemaphore()");
+  if (semaphore->core.lock().get() != this)
     return Status(Code::kInvalidArgument, "a semaphore of another service");
   const auto deadline = Progress::deadlineIn(timeout);
+  if (!semaphore->hasEnded.load(std::memory_order_acquire))
+    PEERLANE_RETURN_IF_ERROR(awaitTaken({semaphore->connection}, deadline));
   end(*semaphore, Status(Code::kClosed, "the semaphore was removed"), true);
   // Nothing more of it is asked for.
   PEERLANE_RETURN_IF_ERROR(settleBehind({semaphore->connection}, deadline));

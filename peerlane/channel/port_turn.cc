@@ -349,17 +349,23 @@ void PortCore::fail(const Status& why) {
   if (failure_.isOk()) failure_ = why;
 }
 
-Status PortCore::statusOf(const SemaphoreSlot& semaphore) const {
-  {
-    const std::lock_guard lock(semaphore.statusMutex);
-    if (!semaphore.ended.isOk()) return semaphore.ended;
-  }
+Status PortCore::endOf(SemaphoreSlot& semaphore) {
+  // A proxy that was not started tells nobody.
+  const PeerCore& peer = *semaphore.connection->peer.core();
+  if (const Code code = peer.failureCode(); code != Code::kOk && !proxy_->isRunning())
+    end(semaphore, semaphore.connection->peer.status(), true);
+  const std::lock_guard lock(semaphore.statusMutex);
+  return semaphore.ended;
+}
+
+Status PortCore::statusOf(SemaphoreSlot& semaphore) {
+  PEERLANE_RETURN_IF_ERROR(endOf(semaphore));
   const uint64_t fault = port::loadRelaxed(&semaphore.handle.health->fault);
   return fault == 0 ? Status::ok() : Status(Code::kInvalidArgument, faultText(fault));
 }
 
 Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::PortRequest request) {
-  PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
+  PEERLANE_RETURN_IF_ERROR(endOf(*semaphore));
   request.semaphore = semaphore->number;
   if (!port::isEncodable(request))
     return Status(Code::kInvalidArgument, "a size, an offset or a count that is too large");
@@ -367,6 +373,7 @@ Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::Port
     const Lock lock = enter();
     if (isClosed_) return Status(Code::kClosed, "the service was closed");
     ++semaphore->hostRequests;
+    ++hostAsked_;
     hostRequests_.push_back({.request = request});
   }
   proxy_->wake();
@@ -387,14 +394,12 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
   }
   PortQueue::Mark passed;
   for (bool isTaken = false;;) {
-    PEERLANE_RETURN_IF_ERROR(statusOf(*semaphore));
+    PEERLANE_RETURN_IF_ERROR(endOf(*semaphore));
     {
       const Lock lock = enter();
       // The resident port may have more, and what it refused comes by the FIFO.
       const bool hasLeft = !resident_ || resident_->hasLeft(launch);
-      const bool isPopped = popped_.empty() || popped_.front().position > behindFifo;
-      if (!isTaken && isPopped && semaphore->hostCarried >= hostRequests &&
-          (!fifo_->hasAny() || fifo_->position() >= behindFifo)) {
+      if (!isTaken && semaphore->hostCarried >= hostRequests && isTakenUpTo(behindFifo)) {
         isTaken = true;
         behindBacklog = connection.drained + connection.backlog.size();
       }
@@ -404,7 +409,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
       }
       if (hasLeft && passed && (passed->load() || connection.queue->isIdle())) {
         PEERLANE_RETURN_IF_ERROR(connection.queue->health());
-        return statusOf(*semaphore);
+        return endOf(*semaphore);
       }
     }
     if (Clock::now() >= deadline)
@@ -419,7 +424,8 @@ std::string PortCore::dump() {
   std::string text = "port of " + options_.device.toString() + ", FIFO at " +
                      std::to_string(fifo_->position()) + ", " +
                      (proxy_->isRunning() ? "running" : "stopped") + ", " +
-                     std::to_string(connections_.size()) + " connections\n";
+                     std::to_string(connections_.size()) + " connections, " +
+                     std::to_string(options_.memories - freeMemories_.size()) + " memories\n";
   for (const auto& semaphore : semaphores_) {
     if (!semaphore) continue;
     text += "  semaphore " + std::to_string(semaphore->number) + " (tag " +

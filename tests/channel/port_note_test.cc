@@ -257,6 +257,57 @@ TEST_F(PortMeetingTest, AnyOtherReasonToGiveUpIsOurs) {
   EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kOutOfMemory);
 }
 
+// Whoever says ready to a use that we have given up has met it: its hello is for no other one, and
+// those that come after it need not wait for its end to have their lines back.
+TEST_F(PortMeetingTest, AHelloThatHasMetAnEarlierUseStandsNoMore) {
+  say({hello(7, 5)});
+  const uint64_t first = answer(5);
+  meeting_->end(7, counter());
+  say({ready(7, 5, first)});
+  ASSERT_OK(meeting_->begin(7).status());
+  EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
+  meeting_->end(7, counter());
+  EXPECT_EQ(gone_.load(), 1) << "the second one's line";
+  // It had not: it heard in time that we gave up, and says so.
+  say({hello(7, 5)});
+  const uint64_t third = answer(5);
+  say({ready(7, 5, third)});
+  EXPECT_OK(hear(7, Kind::kReady));
+}
+
+// The same where the ready came, and nobody looked in time.
+TEST_F(PortMeetingTest, AHelloThatHasMetUsUnseenStandsNoMore) {
+  say({hello(7, 5)});
+  const uint64_t first = answer(5);
+  say({ready(7, 5, first)});
+  meeting_->end(7, counter());
+  ASSERT_OK(meeting_->begin(7).status());
+  EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
+  say({gone(7, 5)});
+  EXPECT_EQ(gone_.load(), 1);
+}
+
+// And where a later use has answered it meanwhile: its line may be the one that was met, if the
+// peer had heard of the first one's end. The hello comes again then.
+TEST_F(PortMeetingTest, ALaterUseGoesOnWaiting) {
+  say({hello(7, 5)});
+  const uint64_t first = answer(5);
+  meeting_->end(7, counter());
+  const uint64_t second = answer(5);
+  say({ready(7, 5, first)});
+  EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kTryAgain);
+  say({hello(7, 5)});
+  EXPECT_OK(hear(7, Kind::kHello));
+  EXPECT_OK(meeting_->answer(peer_, ready(7, second, 5)));
+  say({ready(7, 5, second)});
+  EXPECT_OK(hear(7, Kind::kReady));
+  EXPECT_EQ(gone_.load(), 1) << "the first one was not met";
+  meeting_->end(7, counter());
+  EXPECT_EQ(gone_.load(), 1);
+  say({gone(7, 5)});
+  EXPECT_EQ(gone_.load(), 2);
+}
+
 // A line may serve another semaphore as soon as nobody can signal it any more, and not before.
 TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerHasLetGo) {
   say({hello(7, 5)});

@@ -170,6 +170,9 @@ TEST_F(PortTest, AnInlineCallThatIsRefusedSaysWhy) {
   // Nothing has ended.
   ASSERT_TRUE(channel.putWithSignal(kThread, 0, 0, kBytes));
   EXPECT_TRUE(b().handle().wait(kThread, 1, kSoonNs));
+  ASSERT_OK(a().channel.putWithSignal(0, 0, kBytes));
+  ASSERT_OK(a().channel.flush(kSoon));
+  EXPECT_TRUE(b().handle().wait(kThread, 1, kSoonNs));
   EXPECT_OK(b().channel.status());
 }
 

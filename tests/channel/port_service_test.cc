@@ -407,6 +407,28 @@ TEST_F(PortTest, ARemovalAndAFlushEndBesideConstantTraffic) {
   for (std::thread& other : others) other.join();
 }
 
+// What was asked for before a removal is carried out.
+TEST_F(PortTest, NothingIsLostByARemoval) {
+  constexpr uint64_t kBytes = 1 << 20, kWords = kBytes / 4;
+  ASSERT_OK(open(kBytes));
+  for (uint32_t i = 0; i < 20; ++i) {
+    const MemoryId more = MUST(a().service->addMemory(a().region));
+    const PortChannelHandle channel = a().handle(PortEngine::kCe);
+    fillWords(a().data(), kWords, i);
+    ASSERT_TRUE(channel.put(kThread, channel.remote, {.memory = more, .offset = 0}, kBytes));
+    ASSERT_OK(a().service->removeMemory(more, kSoon));
+    EXPECT_EQ(firstWrongWord(b().data(), kWords, i), kWords);
+    ASSERT_OK(a().channel.status());
+    const auto [here, there] = ports_.link(100 + i);
+    fillWords(a().data(), kWords, i + 1000);
+    ASSERT_TRUE(here.deviceHandle(PortEngine::kCe).putWithSignal(kThread, 0, 0, kBytes));
+    ASSERT_OK(a().service->removeSemaphore(here.semaphore(), kSoon));
+    EXPECT_TRUE(there.deviceHandle().wait(kThread, 1, kSoonNs));
+    EXPECT_EQ(firstWrongWord(b().data(), kWords, i + 1000), kWords);
+    ASSERT_OK(b().service->removeSemaphore(there.semaphore(), kSoon));
+  }
+}
+
 TEST_F(PortTest, AConnectionGoesWithItsHandlesAndSemaphores) {
   ASSERT_OK(open(4096));
   const auto has = [&](int count) {

@@ -79,7 +79,7 @@ TEST_P(PortResident, MessagesByEverybodyInTurn) {
 TEST_P(PortResident, ARemovalWaitsForIt) {
   PEERLANE_NEEDS(GetParam());
   EXPECT_TRUE(runSides(GetParam(), [](int index, const Line& line) {
-    const uint64_t bytes = isSoftware() ? 256 << 10 : 64 << 20;
+    const uint64_t bytes = isSoftware() ? 256 << 10 : 16 << 20;
     const PortEnd end(index, line, withResidentPort(bytes));
     const auto taken = [&] {
       port::SemaphoreState state;
@@ -91,13 +91,14 @@ TEST_P(PortResident, ARemovalWaitsForIt) {
     };
     int looks = 0;
     for (uint64_t round = 1; round <= 10; ++round) {
-      // Awake, by a semaphore of its own.
-      end.run(PortBody::kPingPong, PortForm::kThread,
-              end.job(4, isSoftware() ? 3 : 100, PortEngine::kSm, 1));
-      line.meet();
+      // Awake, by a semaphore of its own, when the put right behind it asks.
+      const uint64_t before = taken();
+      end.launch(PortBody::kPingPong, PortForm::kThread,
+                 end.job(4, isSoftware() ? 3 : 100, PortEngine::kSm, 1));
+      if (index == 0)
+        end.launch(PortBody::kPut, PortForm::kBlock, end.job(bytes, 1, PortEngine::kSm));
+      end.join();
       if (index == 0) {
-        const uint64_t before = taken();
-        end.run(PortBody::kPut, PortForm::kBlock, end.job(bytes, 1, PortEngine::kSm));
         const bool isTaken = taken() > before;
         // What it refused may still be on its way to the proxy.
         if (!isTaken) must(end.put().flush(), "flush");
