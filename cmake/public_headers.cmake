@@ -27,6 +27,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/os/topology.h
   peerlane/program/copy_device.h
   peerlane/program/device_stream.h
+  peerlane/program/packet_device.h
   peerlane/program/port_request.h
   peerlane/program/preload.h
   peerlane/program/resident_port_device.h

@@ -30,6 +30,7 @@
 #include <cstdint>
 
 #include "peerlane/core/device_code.h"
+#include "peerlane/program/packet_device.h"
 #include "peerlane/program/resident_port_device.h"
 #include "peerlane/program/shared_word.h"
 #include "peerlane/program/team.h"
@@ -98,6 +99,7 @@ enum class Fault : uint64_t {
   kOutOfRange = 1,  // detail: the offset
   kNotMapped = 2,   // detail: the id
   kTooLarge = 3,    // detail: the size
+  kMisaligned = 4,  // detail: what is not a multiple of 8 or 16
 };
 inline constexpr uint32_t kFaultShift = 56;
 PEERLANE_DEVICE constexpr uint64_t faultWord(Fault fault, uint64_t detail) {
@@ -151,6 +153,39 @@ struct PortSemaphoreHandle {
     uint32_t outcome = 0;
     if (team.rank() == 0) outcome = static_cast<uint32_t>(awaitTotal(total, bound));
     return {static_cast<PortOutcome>(team.agree(outcome))};
+  }
+
+  // Takes packets (PortChannelHandle::putPackets) that the peer writes to `packets`, memory of this
+  // device: `bytes` of data, to `to`. Needs no signal; a semaphore tells when none will come any
+  // more. Requires: as writePackets(). kTimeout, kEnded: some may have been taken.
+  template <class Team>
+  PEERLANE_DEVICE PortResult takePackets(const Team& team, const std::byte* packets, std::byte* to,
+                                         uint64_t bytes, uint32_t flag,
+                                         uint64_t bound = port::kForever) const {
+    const auto* const pairs = reinterpret_cast<const port::WordPair*>(packets);
+    auto* const words = reinterpret_cast<uint32_t*>(to);
+    PortOutcome outcome = PortOutcome::kOk;
+    uint64_t begin = 0;
+    for (uint64_t i = team.rank();
+         i < bytes / port::kPacketDataBytes && outcome == PortOutcome::kOk; i += team.size())
+      for (uint32_t polls = 1; !port::readPacket(pairs + i, words + 2 * i, flag); ++polls) {
+        port::pauseBetween(polls);
+        if (polls % port::kPollsPerHealthLook != 0) continue;
+        if (loadHealth() != 0 && !port::readPacket(pairs + i, words + 2 * i, flag)) {
+          outcome = PortOutcome::kEnded;
+          break;
+        }
+        if (bound == port::kForever) continue;
+        const uint64_t now = port::nanoseconds();
+        if (begin == 0) begin = now;
+        if (now - begin < bound) continue;
+        outcome = PortOutcome::kTimeout;
+        break;
+      }
+    // Also the barrier behind which all of the team may read all of it.
+    if (team.any(outcome == PortOutcome::kEnded)) return {PortOutcome::kEnded};
+    if (team.any(outcome == PortOutcome::kTimeout)) return {PortOutcome::kTimeout};
+    return {};
   }
 
   // Adds `count` for the peer to wait for. What the team has stored before, also in the peer's
@@ -277,6 +312,37 @@ struct PortChannelHandle {
     return move(team, port::kPutVerb | port::kSignalVerb | port::kFlushVerb,
                 {remote.memory, remoteOffset}, {local.memory, localOffset}, remoteEntry, localEntry,
                 bytes, 1, bound);
+  }
+
+  // Writes `bytes` from `localOffset` as packets (packet_device.h), which need twice the room, to
+  // `remoteOffset`, where the peer takes them (takePackets) without a signal. Inline, whatever the
+  // engine: refused where memory is not mapped. Offsets are multiples of 16 and of 8, `bytes` of 8,
+  // `flag` is neither 0 nor the one that lies there. Ordered with nothing else.
+  template <class Team>
+  PEERLANE_DEVICE PortResult putPackets(const Team& team, uint64_t remoteOffset,
+                                        uint64_t localOffset, uint64_t bytes, uint32_t flag) const {
+    if (remoteEntry.address == nullptr) return {refuse(port::Fault::kNotMapped, remote.memory)};
+    if (localEntry.address == nullptr) return {refuse(port::Fault::kNotMapped, local.memory)};
+    if (const uint64_t odd = remoteOffset % port::kPacketBytes != 0      ? remoteOffset
+                             : localOffset % port::kPacketDataBytes != 0 ? localOffset
+                             : bytes % port::kPacketDataBytes != 0       ? bytes
+                                                                         : 0;
+        odd != 0)
+      return {refuse(port::Fault::kMisaligned, odd)};
+    if (bytes >> 62 != 0) return {refuse(port::Fault::kTooLarge, bytes)};
+    if (check({remote.memory, remoteOffset}, remoteEntry, port::packetRoom(bytes)) !=
+            PortOutcome::kOk ||
+        check({local.memory, localOffset}, localEntry, bytes) != PortOutcome::kOk)
+      return {PortOutcome::kInvalid};
+    port::writePackets(team, remoteEntry.address + remoteOffset, localEntry.address + localOffset,
+                       bytes, flag);
+    return {};
+  }
+  template <class Team>
+  PEERLANE_DEVICE PortResult takePackets(const Team& team, const std::byte* packets, std::byte* to,
+                                         uint64_t bytes, uint32_t flag,
+                                         uint64_t bound = port::kForever) const {
+    return semaphore.takePackets(team, packets, to, bytes, flag, bound);
   }
 
   // Adds `count` to what the peer waits for, behind all puts of this semaphore.

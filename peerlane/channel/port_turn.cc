@@ -36,6 +36,9 @@ std::string faultText(uint64_t fault) {
     case port::Fault::kTooLarge:
       return "a thread asked for " + std::to_string(detail) +
              " bytes, or an id or offset that no request can name";
+    case port::Fault::kMisaligned:
+      return "a thread asked for packets at an offset, or of a size, of " + std::to_string(detail) +
+             "; packets lie at multiples of 16, and carry multiples of 8 bytes from multiples of 8";
     case port::Fault::kNone: break;
   }
   return "a thread's request was refused";

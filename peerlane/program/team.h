@@ -2,8 +2,9 @@
 //
 // Team: who makes a call of a port channel together: a thread, a warp, a block; and CPU threads
 // that stand for the threads of a block. A team has rank(), size(), sync() (a barrier that also
-// orders memory among its members), agree() (everybody gets what rank 0 has) and copy(), which
-// shares the bytes out. All members call, with the same arguments. No state but that of a Crew.
+// orders memory among its members), agree() (everybody gets what rank 0 has), any() and copy(),
+// which shares the bytes out. All members call, with the same arguments. No state but that of a
+// Crew.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 
 #if !defined(__CUDACC__)
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cstring>
 #endif
@@ -31,6 +33,7 @@ struct ThisThread {
   __device__ static uint32_t size() { return 1; }
   __device__ static void sync() {}
   __device__ static uint32_t agree(uint32_t value) { return value; }
+  __device__ static bool any(bool value) { return value; }
   __device__ static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     constexpr uint32_t kVector = 16;
     const auto at = [](const std::byte* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
@@ -56,6 +59,10 @@ struct ThisWarp {
     __syncwarp();  // the exchange alone orders no memory
     return __shfl_sync(device::kAllLanes, value, 0);
   }
+  __device__ static bool any(bool value) {
+    __syncwarp();
+    return __any_sync(device::kAllLanes, value ? 1 : 0) != 0;
+  }
   __device__ static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     device::warpCopy(from, to, bytes);
   }
@@ -76,6 +83,7 @@ struct ThisBlock {
       if (__syncthreads_or(static_cast<int>(mine & bit)) != 0) agreed |= bit;
     return agreed;
   }
+  __device__ static bool any(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }
   __device__ static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     device::blockCopy(from, to, bytes);
   }
@@ -99,6 +107,7 @@ struct ThisThread {
   static uint32_t size() { return 1; }
   static void sync() {}
   static uint32_t agree(uint32_t value) { return value; }
+  static bool any(bool value) { return value; }
   static void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
     std::memcpy(to, from, bytes);
   }
@@ -119,6 +128,7 @@ class Crew {
     const uint32_t size;
     std::barrier<> barrier;
     uint32_t agreed = 0;  // rank 0 between two barriers
+    std::atomic<bool> isAny{false};
   };
   Crew(uint32_t rank, Shared& shared) : rank_(rank), shared_(&shared) {}
 
@@ -131,6 +141,15 @@ class Crew {
     const uint32_t agreed = shared_->agreed;
     sync();
     return agreed;
+  }
+  bool any(bool value) const {
+    if (value) shared_->isAny.store(true, std::memory_order_relaxed);
+    sync();
+    const bool isAny = shared_->isAny.load(std::memory_order_relaxed);
+    sync();
+    if (rank_ == 0) shared_->isAny.store(false, std::memory_order_relaxed);
+    sync();
+    return isAny;
   }
   void copy(std::byte* to, const std::byte* from, uint64_t bytes) const {
     ThisThread::copyShare(to, from, bytes, rank_, size());

@@ -279,6 +279,83 @@ TEST_P(PortRouteTest, ABlockPingPong) {
   other.join();
 }
 
+// D4: there and back as packets, by a thread and by a block; no signal.
+TEST_F(PortTest, PacketPingPong) {
+  constexpr uint64_t kMost = 64 * kKi;
+  ASSERT_OK(open(4 * kMost));
+  const auto play = [&](PortSide& side, bool isFirst, uint32_t crewSize, uint32_t firstFlag) {
+    port::Crew::Shared shared(crewSize);
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (uint32_t rank = 0; rank < crewSize; ++rank)
+      threads.emplace_back([&, rank] {
+        const port::Crew crew(rank, shared);
+        const PortChannelHandle channel = side.handle();
+        std::byte* const packets = side.data() + 2 * kMost;
+        uint32_t flag = firstFlag;
+        for (const uint64_t bytes : {uint64_t{8}, uint64_t{64}, 4 * kKi, kMost})
+          for (int i = 0; i < 20; ++i, ++flag) {
+            const auto send = [&] {
+              if (rank == crewSize - 1) fillWords(side.data(), bytes / 4, flag * 2 + isFirst);
+              if (!channel.putPackets(crew, 2 * kMost, 0, bytes, flag)) wrong.fetch_add(1);
+            };
+            if (isFirst) send();
+            std::byte* const taken = side.data() + kMost;
+            if (!channel.takePackets(crew, packets, taken, bytes, flag, kSoonNs))
+              wrong.fetch_add(1);
+            if (firstWrongWord(taken, bytes / 4, flag * 2 + !isFirst) != bytes / 4)
+              wrong.fetch_add(1);
+            crew.sync();
+            if (!isFirst) send();
+          }
+        // Nothing more comes; all of the team hear the same.
+        if (channel.takePackets(crew, packets, side.data() + kMost, 64, flag, 1000).outcome !=
+            PortOutcome::kTimeout)
+          wrong.fetch_add(1);
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong.load(), 0) << side.channel.status().toString();
+  };
+  uint32_t flag = 1;
+  for (const uint32_t crewSize : {1u, 3u}) {
+    std::thread other([&] { play(b(), false, crewSize, flag); });
+    play(a(), true, crewSize, flag);
+    other.join();
+    flag += 1000;
+  }
+  // The end of the peer's service is heard while waiting.
+  const PortChannelHandle last = b().handle();
+  std::thread waiter([&] {
+    EXPECT_EQ(last.takePackets(kThread, b().data() + 2 * kMost, b().data(), 8, ~0u).outcome,
+              PortOutcome::kEnded);
+  });
+  a().service.reset();
+  waiter.join();
+}
+
+TEST_F(PortTest, PacketsThatCannotGoAreRefused) {
+  ASSERT_OK(open(4096));
+  const PortChannelHandle channel = a().handle(PortEngine::kCe);
+  const auto put = [&](uint64_t remote, uint64_t local, uint64_t bytes) {
+    return channel.putPackets(kThread, remote, local, bytes, 1).outcome;
+  };
+  EXPECT_EQ(put(0, 0, 2048), PortOutcome::kOk);
+  EXPECT_EQ(put(0, 0, 2056), PortOutcome::kInvalid) << "they need twice the room";
+  EXPECT_NE(a().channel.status().message().find("outside the memory"), std::string_view::npos);
+  EXPECT_EQ(put(4096 - 16, 4096 - 8, 8), PortOutcome::kOk);
+  EXPECT_EQ(put(4096, 0, 8), PortOutcome::kInvalid);
+  EXPECT_EQ(put(0, 4096, 8), PortOutcome::kInvalid);
+  EXPECT_EQ(put(0, 0, uint64_t{1} << 63), PortOutcome::kInvalid);
+  for (const auto& [remote, local, bytes] :
+       {std::tuple<uint64_t, uint64_t, uint64_t>{8, 0, 8}, {0, 4, 8}, {0, 0, 12}}) {
+    EXPECT_EQ(put(remote, local, bytes), PortOutcome::kInvalid);
+    EXPECT_NE(a().channel.status().message().find("multiples of 16"), std::string_view::npos)
+        << a().channel.status().toString();
+  }
+  ASSERT_TRUE(a().handle().signal(kThread));
+  EXPECT_TRUE(b().handle().wait(kThread, 1, kSoonNs)) << "nothing has ended";
+}
+
 // D6: four threads flush one channel.
 TEST_P(PortRouteTest, FourThreadsFlushOneChannel) {
   constexpr uint64_t kBytes = kKi;

@@ -53,6 +53,7 @@ class PortPlayer {
         break;
       case PortBody::kWait: wait(); break;
       case PortBody::kPut: put(); break;
+      case PortBody::kPackets: packets(); break;
     }
     if (wrong_ != 0) (void)port::fetchAdd(&job_.notes->wrong, wrong_);
     if (block_.rank() != 0) return;
@@ -276,6 +277,23 @@ class PortPlayer {
       port::fenceSystem();
       port::storeRelaxed(job_.flag, round());
     }
+  }
+  PEERLANE_DEVICE void packets() {
+    for (; goesOn(); ++played_)
+      for (uint32_t half = 0; half < 2; ++half) {
+        const auto flag = static_cast<uint32_t>(round());
+        std::byte* const taken = job_.out + job_.bytes;
+        if (half == job_.side) {
+          make(job_.out, job_.bytes, round(), job_.side);
+          if (!call([&] { return job_.channel.putPackets(team_, 0, 0, job_.bytes, flag); })) return;
+        } else {
+          if (!call([&] {
+                return job_.channel.takePackets(team_, job_.in, taken, job_.bytes, flag);
+              }))
+            return;
+          look(taken, job_.bytes, round(), 1 - job_.side);
+        }
+      }
   }
   PEERLANE_DEVICE void put() {
     for (; goesOn(); ++played_) {

@@ -200,6 +200,26 @@ TEST_P(PortDevice, GetPingPong) {
   }));
 }
 
+// D4, and the packets of E1.
+TEST_P(PortDevice, PacketPingPong) {
+  PEERLANE_NEEDS(GetParam());
+  EXPECT_TRUE(both([](int index, const Line& line) {
+    const uint64_t most = scaled(16 * kMiB, 64 << 10);
+    const PortEnd end(index, line, {.bytes = 2 * most});
+    for (const uint64_t bytes : {uint64_t{8}, uint64_t{4096}, scaled(4 * kMiB, 32 << 10), most})
+      for (const PortForm form : kForms) {
+        SCOPED_TRACE(trace(form, PortEngine::kInline, bytes));
+        // Flags begin anew with the notes, and must not be those that lie there.
+        clear(end.in.data(), 2 * most, 0);
+        end.clearNotes();
+        line.meet();
+        const uint64_t rounds = roundsFor(scaled(1000, 6), bytes, form, PortEngine::kInline);
+        end.run(PortBody::kPackets, form, end.job(bytes, rounds));
+        line.meet();
+      }
+  }));
+}
+
 TEST_P(PortDevice, SignalsOfSemaphoresAlone) {
   PEERLANE_NEEDS(GetParam());
   EXPECT_TRUE(both([](int index, const Line& line) {
