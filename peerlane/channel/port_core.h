@@ -193,10 +193,15 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   struct LeavingNumber {
     std::shared_ptr<PeerCore> peer;
     uint64_t serial = 0;
-    bool operator==(const LeavingNumber&) const = default;
   };
-  std::mutex goneMutex_;                                         // the last to be taken
-  std::vector<std::pair<uint32_t, LeavingNumber>> goneNumbers_;  // under goneMutex_
+  // That it is free, as the peer's notes tell; who keeps this must not keep the peer.
+  struct GoneNumber {
+    uint32_t number = 0;
+    const PeerCore* peer = nullptr;
+    uint64_t serial = 0;
+  };
+  std::mutex goneMutex_;                 // the last to be taken
+  std::vector<GoneNumber> goneNumbers_;  // under goneMutex_
   std::atomic<uint32_t> entering_{0};
   std::atomic<bool> isQuiet_{false};  // stored under mutex_: only the FIFO can have more to do
   uint32_t quietLooks_ = 0;           // of the proxy's thread

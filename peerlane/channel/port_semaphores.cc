@@ -193,31 +193,33 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
   }
   (void)PortMeeting::say(
       *peer, {.kind = PortNote::Kind::kGone, .tag = semaphore->tag, .serial = semaphore->serial});
-  const LeavingNumber left{peer, semaphore->serial};
-  PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), number, left] {
+  const GoneNumber gone{number, peer.get(), semaphore->serial};
+  PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), gone] {
     // Not under the core's lock: who has it may wait for this thread.
     const auto alive = core.lock();
     if (!alive) return;
     const std::lock_guard lock(alive->goneMutex_);
-    alive->goneNumbers_.emplace_back(number, left);
+    alive->goneNumbers_.push_back(gone);
   });
   if (semaphore->peerLines) semaphore->peerLines->gate.leave();
 }
 
 // Those whose peers have let go, or are no more.
 void PortCore::collectNumbers() {
-  std::vector<std::pair<uint32_t, LeavingNumber>> gone;
+  std::vector<GoneNumber> gone;
   {
     const std::lock_guard lock(goneMutex_);
     gone.swap(goneNumbers_);
   }
   for (const auto& [number, left] : leavingNumbers_)
-    if (left.peer->over()) gone.emplace_back(number, left);
-  for (const auto& [number, left] : gone) {
-    const auto found = leavingNumbers_.find(number);
-    if (found == leavingNumbers_.end() || found->second != left) continue;
+    if (left.peer->over()) gone.push_back({number, left.peer.get(), left.serial});
+  for (const GoneNumber& each : gone) {
+    const auto found = leavingNumbers_.find(each.number);
+    if (found == leavingNumbers_.end() || found->second.peer.get() != each.peer ||
+        found->second.serial != each.serial)
+      continue;
     leavingNumbers_.erase(found);
-    freeSemaphores_.push_front(number);  // the last to be given out again
+    freeSemaphores_.push_front(each.number);  // the last to be given out again
   }
 }
 
