@@ -101,12 +101,7 @@ Program residentPush(uint32_t slots) {
   program.lane(1);
   program.lane(0);
   program.local("request");
-  program.target({.name = "slots",
-                  .side = Side::kLocal,
-                  .lane = kPortPosition,
-                  .slots = slots,
-                  .strideBytes = kPortSlotStrideBytes,
-                  .numbered = true});
+  program.target(slotsAt(Side::kLocal, slots));
   program.local("tail");
   program.wait({.target = kPushTail}, {.lane = kPortPosition, .delta = 1 - int64_t{slots}});
   program.fence();
@@ -118,12 +113,7 @@ Program residentServe(uint32_t slots, uint64_t bytes) {
   ProgramBuilder program("resident-serve");
   program.lane(1);
   program.lane(0);
-  program.target({.name = "slots",
-                  .side = Side::kLocal,
-                  .lane = kPortPosition,
-                  .slots = slots,
-                  .strideBytes = kPortSlotStrideBytes,
-                  .numbered = true});
+  program.target(slotsAt(Side::kLocal, slots));
   program.local("request");
   program.remote("to");
   program.local("from");

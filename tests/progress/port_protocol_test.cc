@@ -575,22 +575,22 @@ TEST(PortProtocol, APositionThatIsNotWrittenStopsAllBehindIt) {
   }
 }
 
-TEST(PortProtocol, EveryMutantIsCaught) {
+// Each mutant of those programs of `two` is caught by a case. Returns how many there are. `make`:
+// the programs of a case; `stage`: its scenario with them.
+template <class Programs, class Cases, class Make, class Stage>
+int expectMutantsCaught(const std::vector<Program Programs::*>& members, const Programs& two,
+                        const Cases& cases, const Make& make, const Stage& stage) {
   int mutants = 0;
-  for (const auto member :
-       {&PortPrograms::push, &PortPrograms::pushLong, &PortPrograms::pop, &PortPrograms::popLong,
-        &PortPrograms::put, &PortPrograms::storeSignal, &PortPrograms::storeDone,
-        &PortPrograms::signalInline, &PortPrograms::await}) {
-    const PortPrograms two = programsOf(2);
+  for (const auto member : members)
     for (const Mutant& wanted : mutantsOf(two.*member)) {
       ++mutants;
       bool isCaught = false;
-      for (const Case& c : cases()) {
-        PortPrograms programs = programsOf(c.slots);
+      for (const auto& c : cases) {
+        Programs programs = make(c);
         for (Mutant& mutant : mutantsOf(programs.*member)) {
           if (mutant.what != wanted.what) continue;
           programs.*member = std::move(mutant.program);
-          const ExplorerReport report = explore(c.scenario(programs, c.slots));
+          const ExplorerReport report = explore(stage(programs, c));
           isCaught = report.violation != Violation::kNone;
           EXPECT_NE(report.violation, Violation::kBadScenario) << report.what;
           break;
@@ -599,8 +599,19 @@ TEST(PortProtocol, EveryMutantIsCaught) {
       }
       EXPECT_TRUE(isCaught) << wanted.what;
     }
-  }
-  RecordProperty("mutants", mutants);
+  return mutants;
+}
+
+TEST(PortProtocol, EveryMutantIsCaught) {
+  RecordProperty("mutants",
+                 expectMutantsCaught<PortPrograms>(
+                     {&PortPrograms::push, &PortPrograms::pushLong, &PortPrograms::pop,
+                      &PortPrograms::popLong, &PortPrograms::put, &PortPrograms::storeSignal,
+                      &PortPrograms::storeDone, &PortPrograms::signalInline, &PortPrograms::await},
+                     programsOf(2), cases(), [](const Case& c) { return programsOf(c.slots); },
+                     [](const PortPrograms& programs, const Case& c) {
+                       return c.scenario(programs, c.slots);
+                     }));
 }
 
 // --- The resident port ---
@@ -702,29 +713,12 @@ TEST(ResidentPortProtocol, IsRight) {
 }
 
 TEST(ResidentPortProtocol, EveryMutantIsCaught) {
-  int mutants = 0;
-  for (const auto member :
-       {&ResidentPrograms::push, &ResidentPrograms::serve, &ResidentPrograms::finish}) {
-    const ResidentPrograms two = residentOf(2);
-    for (const Mutant& wanted : mutantsOf(two.*member)) {
-      ++mutants;
-      bool isCaught = false;
-      for (const ResidentCase& how : residentCases()) {
-        ResidentPrograms programs = residentOf(how.slots);
-        for (Mutant& mutant : mutantsOf(programs.*member)) {
-          if (mutant.what != wanted.what) continue;
-          programs.*member = std::move(mutant.program);
-          const ExplorerReport report = explore(residentScenario(programs, how));
-          isCaught = report.violation != Violation::kNone;
-          EXPECT_NE(report.violation, Violation::kBadScenario) << report.what;
-          break;
-        }
-        if (isCaught) break;
-      }
-      EXPECT_TRUE(isCaught) << wanted.what;
-    }
-  }
-  RecordProperty("mutants", mutants);
+  RecordProperty(
+      "mutants",
+      expectMutantsCaught<ResidentPrograms>(
+          {&ResidentPrograms::push, &ResidentPrograms::serve, &ResidentPrograms::finish},
+          residentOf(2), residentCases(),
+          [](const ResidentCase& how) { return residentOf(how.slots); }, residentScenario));
 }
 
 }  // namespace
