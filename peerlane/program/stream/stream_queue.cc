@@ -115,9 +115,9 @@ class StreamQueue final : public PortQueue {
     failure_ = check(api().cuMemcpyAsync(deviceAddress(to), deviceAddress(from), bytes, stream_),
                      "cuMemcpyAsync");
   }
-  // By copies as well, by way of the device, because a copy from host to host is the CPU's. A write
-  // of the stream's own (cuStreamWriteValue64) would stand behind a kernel that waits, where both
-  // have one hardware queue, and all copies behind it, too.
+  // By copies as well; by way of the device, because who makes a copy from host to host, and when,
+  // is the driver's choice. A write of the stream's own (cuStreamWriteValue64) would stand behind a
+  // kernel that waits, where both have one hardware queue, and all copies behind it, too.
   void notePassed() {
     uint64_t* const slot = &values_->values[enqueued_ % kValues];
     *slot = noted_ = enqueued_;
