@@ -15,12 +15,22 @@ endif()
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
 add_link_options(-Wl,--disable-new-dtags)
 
+# The compiler cache answers for any clone of this tree, wherever it lies: paths below the tree reach the compiler as
+# relative ones, the working folder is no part of the hash, and objects name no folder (prefix maps). Precompiled headers
+# need the relaxed checks; the headers themselves stay part of the hash. What it may not relax: the content of a header.
 find_program(PEERLANE_CCACHE ccache)
-if(PEERLANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Precompiled headers need the relaxed checks; the headers themselves stay part of the hash.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-      env CCACHE_SLOPPINESS=pch_defines,time_macros ${PEERLANE_CCACHE})
+if(PEERLANE_CCACHE)
+  set(PEERLANE_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime,gcno_cwd ${PEERLANE_CCACHE})
+  foreach(language C CXX CUDA)
+    if(NOT CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${PEERLANE_LAUNCHER})
+    endif()
+  endforeach()
 endif()
+# ${PROJECT_SOURCE_DIR}/x/y.cc is ../x/y.cc for a debugger that was started in the build folder.
+set(PEERLANE_PREFIX_MAP -ffile-prefix-map=${PROJECT_SOURCE_DIR}=..)
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${PEERLANE_PREFIX_MAP}>")
 
 # Our own targets link this; it never reaches whoever links the installed library.
 add_library(peerlane_strict INTERFACE)
@@ -53,8 +63,10 @@ elseif(PEERLANE_SANITIZE)
 endif()
 
 if(PEERLANE_COVERAGE)
-  # The library is what is counted; for the rest linking suffices.
-  set(PEERLANE_COVERAGE_OPTIONS --coverage -fprofile-update=atomic -fprofile-abs-path)
+  # The library is what is counted; for the rest linking suffices. Counting is atomic because of -pthread: the
+  # compiler cache does not know -fprofile-update=atomic and would keep nothing. Nor may the build folder stand in the
+  # objects, so counts go to the root given by GCOV_PREFIX (scripts/test.sh).
+  set(PEERLANE_COVERAGE_OPTIONS --coverage -pthread -fprofile-dir=/counts)
   add_link_options(--coverage)
 endif()
 
@@ -69,7 +81,8 @@ endif()
 # an include still compiles; the release build, where it is off, finds it.
 option(PEERLANE_PRECOMPILE "Parse the standard headers once for each library" OFF)
 function(peerlane_precompile TARGET)
-  if(PEERLANE_PRECOMPILE)
-    target_precompile_headers(${TARGET} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/standard_headers.h>)
+  # clang's precompiled headers name the folder they were made in: no other clone could take them from the cache.
+  if(PEERLANE_PRECOMPILE AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    target_precompile_headers(${TARGET} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:<cmake/standard_headers.h$<ANGLE-R>>)
   endif()
 endfunction()

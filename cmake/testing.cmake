@@ -29,8 +29,10 @@ if(PEERLANE_SANITIZE STREQUAL "address")
   list(APPEND PEERLANE_TEST_OPTIONS -fno-sanitize=undefined -fno-sanitize-address-use-after-scope)
 endif()
 target_compile_options(peerlane_test_headers PRIVATE ${PEERLANE_TEST_OPTIONS})
-target_precompile_headers(peerlane_test_headers PRIVATE
-  <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)  # see peerlane_precompile
+  target_precompile_headers(peerlane_test_headers PRIVATE
+    <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <memory> <string> <thread> <vector>)
+endif()
 
 add_library(peerlane_fuzz_replay STATIC EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/fuzz_replay.cc)
 target_link_libraries(peerlane_fuzz_replay PRIVATE peerlane_strict)
@@ -49,7 +51,9 @@ function(peerlane_test)
   target_link_libraries(${arg_NAME} PRIVATE
     peerlane::peerlane peerlane_strict ${arg_LIBRARIES} GTest::gtest GTest::gtest_main)
   target_compile_options(${arg_NAME} PRIVATE ${PEERLANE_TEST_OPTIONS})
-  target_precompile_headers(${arg_NAME} REUSE_FROM peerlane_test_headers)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    target_precompile_headers(${arg_NAME} REUSE_FROM peerlane_test_headers)
+  endif()
   if(PEERLANE_SANITIZE STREQUAL "thread")
     target_sources(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests/thread_sanitizer_suppressions.cc)
   endif()

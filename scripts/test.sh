@@ -92,14 +92,25 @@ stage_suite() { suite build; }
 stage_install() { quietly scripts/check_install.sh; }
 stage_asan-build() { build asan-coverage all; }
 stage_asan-suite() {
-  find build-asan -name '*.gcda' -delete
+  rm -rf build-asan/counts
   # hwloc loses memory when a recording cannot be read, and so does one of its plugins, which is unloaded by
   # the time of the report and cannot be named: it stays away.
-  HWLOC_PLUGINS_PATH=/nonexistent LSAN_OPTIONS=suppressions=$root/scripts/leaks_of_others.txt:print_suppressions=0 \
+  GCOV_PREFIX=$root/build-asan HWLOC_PLUGINS_PATH=/nonexistent LSAN_OPTIONS=suppressions=$root/scripts/leaks_of_others.txt:print_suppressions=0 \
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 suite build-asan
+}
+# Objects come out of the compiler cache, so the programs write counts under the path of the clone that compiled
+# (/counts/#some#clone#build-asan#peerlane#...): each goes beside the notes of its object, where gcovr looks.
+gather_counts() {
+  local count name
+  find build-asan -name '*.gcda' -not -path 'build-asan/counts/*' -delete
+  for count in build-asan/counts/*.gcda; do
+    name=${count##*#build-asan#}
+    mv "$count" "build-asan/${name//#//}" || return 1
+  done
 }
 stage_coverage() {
   local report
+  gather_counts || return 1
   report=$(gcovr -j "$(nproc)" --root . --object-directory build-asan --filter peerlane/ \
     --exclude-throw-branches --txt build-asan/coverage.txt --print-summary) || return 1
   coverage=$(grep -E '^lines|^branches' <<<"$report" | paste -sd' ')
