@@ -6,8 +6,10 @@ tidy     clang-tidy, warnings as errors, over every C++ source in BUILD_FOLDER/c
 headers  each header without a source of the same name compiles alone. (One with a source does: the source
          includes it first, which check_layers.py holds, and the build compiled the source.)
 
-What passed is remembered in BUILD_FOLDER/checks by the content of the file, of all our headers it reaches,
-of the flags and of the configuration, so a second run looks at changes only.
+What passed is remembered by the content of the file, of all our headers it reaches, of the flags and of the
+configuration, so a second run looks at changes only. The memory is in $PEERLANE_CHECKS (default: the user's cache
+folder, peerlane-checks) and holds no path of a tree, so that one clone need not repeat what another has done; what
+was not needed for a month is forgotten.
 
 clang-tidy spends most of its time in the standard library's headers. So neighbouring files are checked
 as one translation unit: what several of them call by one name is renamed there, and those that do not go with
@@ -25,6 +27,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -70,15 +73,32 @@ class Contents:
         return digest.hexdigest()
 
 
-class Passed:
-    """The set of hashes that passed before; one empty file each."""
+def placeless(flags):
+    """The flags of any clone of this tree."""
+    return [flag.replace(ROOT, ".") for flag in flags]
 
-    def __init__(self, folder):
-        self.folder = folder
-        os.makedirs(folder, exist_ok=True)
+
+class Passed:
+    """The set of hashes that passed before; one empty file each, whose time says when it was last needed."""
+
+    MONTH = 31 * 24 * 3600
+
+    def __init__(self, check):
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        top = os.environ.get("PEERLANE_CHECKS") or os.path.join(cache, "peerlane-checks")
+        self.folder = os.path.join(top, check)
+        os.makedirs(self.folder, exist_ok=True)
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.stat().st_mtime < time.time() - self.MONTH:
+                    os.unlink(entry.path)
 
     def __contains__(self, key):
-        return os.path.exists(os.path.join(self.folder, key))
+        try:
+            os.utime(os.path.join(self.folder, key))
+        except FileNotFoundError:
+            return False
+        return True
 
     def add(self, key):
         with open(os.path.join(self.folder, key), "w", encoding="utf-8"):
@@ -248,11 +268,11 @@ class Tidy:
 def check_tidy(build):
     tidy = Tidy(build)
     contents = Contents(os.path.join(build, "generated"))
-    passed = Passed(os.path.join(build, "checks", "tidy"))
+    passed = Passed("tidy")
     commands = load_commands(build)
     keys, batches = {}, {}
     for source, (folder, flags) in sorted(commands.items()):
-        keys[source] = contents.hash(source, tidy.context, *flags)
+        keys[source] = contents.hash(source, tidy.context, *placeless(flags))
         if keys[source] not in passed:
             batches.setdefault((folder, flags), []).append(source)
     jobs = []
@@ -276,7 +296,7 @@ def check_tidy(build):
 
 def check_headers(build):
     contents = Contents(os.path.join(build, "generated"))
-    passed = Passed(os.path.join(build, "checks", "headers"))
+    passed = Passed("headers")
     commands = load_commands(build)
     headers = []
     for top in FOLDERS:
@@ -286,6 +306,7 @@ def check_headers(build):
     if not commands:
         print(f"{build}/compile_commands.json names no source of ours")
         return 1
+    gcc = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
 
     def flags_for(header):
         """The flags of the source nearest to the header."""
@@ -295,7 +316,7 @@ def check_headers(build):
     def check(header):
         name = os.path.relpath(header, ROOT)
         flags = flags_for(header)
-        key = contents.hash(header, *flags)
+        key = contents.hash(header, gcc, *placeless(flags))
         if key in passed:
             return name, ""
         answer = subprocess.run(["g++", "-fsyntax-only", *flags, "-I", ROOT, "-x", "c++", "-"],

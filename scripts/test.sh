@@ -3,6 +3,7 @@
 # Every check and every test, in stages, cheap ones first; stops at the first stage that fails and names it.
 # Usage: test.sh [STAGE...] (default: all, in the order below). The last line is always "N passed, N failed":
 # tests of each run, and one for each stage that holds no tests. PEERLANE_* variables of the caller are dropped.
+# Stages have budgets of time (below); BUDGETS=report says who is over without failing, for a machine that is busy.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly root=$PWD
@@ -10,7 +11,18 @@ readonly fuzz_seconds=${FUZZ_SECONDS:-5}
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 
 readonly all_stages=(packages scripts format layers configure headers build suite install tidy
-                     asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz)
+                     asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz torture)
+# Minutes that stages may take together on two cores: when the caches know nearly all of the tree, and when they do not.
+# Stages that need more than 1.5 times that fail.
+readonly budgets=(
+  "checks   5  9 packages scripts format layers configure headers tidy"
+  "release 10 24 build suite install"
+  "asan    10 22 asan-build asan-suite coverage"
+  "tsan     6 12 tsan-build tsan-suite"
+  "fuzz     4  7 fuzz-build fuzz"
+  "torture  1  1 torture"
+)
+declare -A spent=() cold=()
 passed=0
 failed=0
 skipped=0
@@ -21,6 +33,13 @@ finish() {
   echo
   echo "where the time went"
   printf '%s\n' "${times[@]}"
+  local line name warm unfilled stages
+  for line in "${budgets[@]}"; do
+    read -r name warm unfilled stages <<<"$line"
+    [ -n "${spent[$name]:-}" ] || continue
+    printf '%6d s  of %2d min for %s%s\n' "${spent[$name]}" "$([ -n "${cold[$name]:-}" ] && echo "$unfilled" || echo "$warm")" \
+      "$name" "$([ -z "${cold[$name]:-}" ] || echo ', cold caches')"
+  done
   echo "total $((SECONDS / 60)) min $((SECONDS % 60)) s"
   [ -z "$coverage" ] || echo "coverage: $coverage"
   [ "$skipped" -eq 0 ] || echo "$skipped tests skipped themselves (allowed by .ci/allowed_skips)"
@@ -28,6 +47,33 @@ finish() {
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ]
   exit
+}
+
+# Calls of the compiler that its cache answered, and those that it could not.
+cache_counts() {
+  ccache --print-stats 2>/dev/null | awk '
+    /^(direct|preprocessed)_cache_hit/ { hits += $2 } /^cache_miss/ { misses += $2 } END { print hits + 0, misses + 0 }'
+}
+
+# Adds a stage's seconds to its budget, and says whether that holds. A fifth of misses makes it a cold run.
+within_budget() {  # STAGE SECONDS HITS_BEFORE MISSES_BEFORE
+  local line name warm unfilled stages minutes hits misses
+  for line in "${budgets[@]}"; do
+    read -r name warm unfilled stages <<<"$line"
+    [[ " $stages " = *" $1 "* ]] || continue
+    spent[$name]=$((${spent[$name]:-0} + $2))
+    read -r hits misses < <(cache_counts)
+    hits=$((hits - $3)) misses=$((misses - $4))
+    [ $((misses * 5)) -le $((hits + misses)) ] || cold[$name]=1
+    minutes=$warm
+    [ -z "${cold[$name]:-}" ] || minutes=$unfilled
+    [ $((${spent[$name]} * 2)) -gt $((minutes * 60 * 3)) ] || return 0
+    echo "$name: ${spent[$name]} s by the end of stage '$1'; the budget is $minutes min, and 1.5 times that is too much"
+    [ "${BUDGETS:-}" = report ]
+    return
+  done
+  echo "stage '$1' has no budget"
+  return 1
 }
 
 # Only what was said last matters when a build or check goes well.
@@ -50,16 +96,18 @@ build() {  # PRESET TARGET...
   quietly cmake --preset "$preset" && quietly cmake --build --preset "$preset" --target "$@"
 }
 
-# Runs ctest in a build folder and adds up what the tests said. Arguments after the folder go to ctest.
+# Runs ctest in a build folder and adds up what the tests said. Arguments after the folder choose tests.
 suite() {
   local folder=$1 counts status
   shift
+  local choice=("$@")
+  [ $# -gt 0 ] || choice=(-LE 'soak|torture')
   rm -rf "$folder/test-results" "$folder/junit.xml"
   # Sanitized programs want a predictable address space; not every container lets us ask for one.
   local fixed=()
   if [ "$folder" = build-tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
-  "${fixed[@]}" ctest --test-dir "$folder" -j "$(nproc)" -LE soak --no-tests=error --output-on-failure \
-    --output-junit "$root/$folder/junit.xml" "$@" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
+  "${fixed[@]}" ctest --test-dir "$folder" -j "$(nproc)" --no-tests=error --output-on-failure \
+    --output-junit "$root/$folder/junit.xml" "${choice[@]}" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
   status=${PIPESTATUS[0]}
   counts=$(scripts/test_summary.py "$folder/junit.xml" "$folder/test-results" .ci/allowed_skips) || status=1
   sed '$d' <<<"$counts"
@@ -86,7 +134,13 @@ stage_layers() { quietly scripts/check_layers.py; }
 # The generated sources have to be there before anything parses the tree.
 stage_configure() { quietly cmake --preset release && quietly cmake --build --preset release --target generated; }
 stage_headers() { scripts/static_checks.py headers build; }
-stage_tidy() { scripts/static_checks.py tidy build; }
+stage_tidy() {
+  local said fresh all
+  said=$(scripts/static_checks.py tidy build) || { echo "$said"; return 1; }
+  echo "$said"
+  read -r all fresh < <(sed -n 's/^clang-tidy: \([0-9]*\) sources, \([0-9]*\) looked at now.*/\1 \2/p' <<<"$said")
+  [ $((fresh * 5)) -le "$all" ] || cold[checks]=1
+}
 stage_build() { build release all; }
 stage_suite() { suite build; }
 stage_install() { quietly scripts/check_install.sh; }
@@ -118,10 +172,11 @@ stage_coverage() {
 }
 stage_tsan-build() { build tsan concurrent_tests; }
 stage_tsan-suite() {
-  TSAN_OPTIONS=second_deadlock_stack=1:die_after_fork=0:history_size=4 suite build-tsan -L concurrent
+  TSAN_OPTIONS=second_deadlock_stack=1:die_after_fork=0:history_size=4 suite build-tsan -L concurrent -LE 'soak|torture'
 }
 stage_fuzz-build() { build fuzz fuzz_targets; }
 stage_fuzz() { scripts/fuzz.sh "$fuzz_seconds"; }
+stage_torture() { suite build -L torture; }
 
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
@@ -136,12 +191,18 @@ trap 'echo "interrupted"; broken=$stage; failed=$((failed + 1)); finish' INT TER
 for stage in "${stages[@]}"; do
   echo "== $stage"
   begin=$SECONDS
+  read -r hits misses < <(cache_counts)
   counted=""
   status=0
   "stage_$stage" || status=1
-  times+=("$(printf '%6d s  %s' $((SECONDS - begin)) "$stage")")
+  took=$((SECONDS - begin))
+  times+=("$(printf '%6d s  %s' "$took" "$stage")")
   if [ -z "$counted" ]; then
     if [ "$status" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  fi
+  if ! within_budget "$stage" "$took" "$hits" "$misses"; then
+    [ "$status" -ne 0 ] || failed=$((failed + 1))
+    status=1
   fi
   if [ "$status" -ne 0 ]; then
     broken=$stage
