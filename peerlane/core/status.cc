@@ -85,6 +85,12 @@ void abortWith(const char* what, const std::string& detail, const char* file, in
   std::fprintf(stderr, "peerlane: %s: %s at %s:%d\n", what, detail.c_str(), file, line);
   std::abort();
 }
+
+void abortOnMisuse(const std::string& why, const std::source_location& caller) {
+  if (caller.line() != 0) abortWith("Result misused", why, caller.file_name(), int(caller.line()));
+  std::fprintf(stderr, "peerlane: Result misused: %s\n", why.c_str());
+  std::abort();
+}
 }  // namespace internal
 
 }  // namespace peerlane

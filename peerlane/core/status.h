@@ -77,45 +77,50 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Record> record_;
 };
 
-// A value or the reason there is none. Requires: value() only after isOk(); violated, it aborts.
+namespace internal {
+[[noreturn]] void abortWith(const char* what, const std::string& detail, const char* file,
+                            int line);
+// A default `caller` is a place nobody knows.
+[[noreturn]] void abortOnMisuse(const std::string& why, const std::source_location& caller);
+}  // namespace internal
+
+// A value or the reason there is none. Requires: value(), * and -> only after isOk(); violated, the
+// program ends with the error, and value() names the line of its caller (operators cannot know it).
 template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
-    if (status_.isOk()) abortOnMisuse("Result built from an OK status without a value");
+    if (status_.isOk())
+      internal::abortOnMisuse("Result built from an OK status without a value", kNoPlace);
   }
 
   bool isOk() const { return value_.has_value(); }
   explicit operator bool() const { return isOk(); }
   const Status& status() const { return status_; }
 
-  T& value() & { return check(), *value_; }
-  const T& value() const& { return check(), *value_; }
-  T&& value() && { return check(), std::move(*value_); }
-  T* operator->() { return check(), &*value_; }
-  const T* operator->() const { return check(), &*value_; }
-  T& operator*() & { return value(); }
-  const T& operator*() const& { return value(); }
+  T& value(std::source_location caller = std::source_location::current()) & {
+    return check(caller), *value_;
+  }
+  const T& value(std::source_location caller = std::source_location::current()) const& {
+    return check(caller), *value_;
+  }
+  T&& value(std::source_location caller = std::source_location::current()) && {
+    return check(caller), std::move(*value_);
+  }
+  T* operator->() { return check(kNoPlace), &*value_; }
+  const T* operator->() const { return check(kNoPlace), &*value_; }
+  T& operator*() & { return check(kNoPlace), *value_; }
+  const T& operator*() const& { return check(kNoPlace), *value_; }
 
  private:
-  void check() const {
-    if (!value_) abortOnMisuse(status_.toString());
+  static constexpr std::source_location kNoPlace{};
+  void check(const std::source_location& caller) const {
+    if (!value_) internal::abortOnMisuse(status_.toString(), caller);
   }
-  [[noreturn]] static void abortOnMisuse(const std::string& why);
   std::optional<T> value_;
   Status status_;
 };
-
-namespace internal {
-[[noreturn]] void abortWith(const char* what, const std::string& detail, const char* file,
-                            int line);
-}
-
-template <typename T>
-void Result<T>::abortOnMisuse(const std::string& why) {
-  internal::abortWith("Result misused", why, __FILE__, __LINE__);
-}
 
 }  // namespace peerlane
 
@@ -127,12 +132,14 @@ void Result<T>::abortOnMisuse(const std::string& why) {
 
 #define PEERLANE_CONCAT_INNER(a, b) a##b
 #define PEERLANE_CONCAT(a, b) PEERLANE_CONCAT_INNER(a, b)
-// `PEERLANE_ASSIGN(auto x, call())`: unwraps a Result or returns its Status.
-#define PEERLANE_ASSIGN(target, expression)                        \
-  auto PEERLANE_CONCAT(peerlane_result_, __LINE__) = (expression); \
-  if (!PEERLANE_CONCAT(peerlane_result_, __LINE__).isOk())         \
-    return PEERLANE_CONCAT(peerlane_result_, __LINE__).status();   \
-  target = std::move(PEERLANE_CONCAT(peerlane_result_, __LINE__)).value()
+// `PEERLANE_ASSIGN(auto x, call())`: unwraps a Result or returns its Status. Two statements: not
+// the body of an `if` without braces. It may stand several times on a line.
+#define PEERLANE_ASSIGN(target, expression) \
+  PEERLANE_ASSIGN_BY(PEERLANE_CONCAT(peerlane_result_, __COUNTER__), target, expression)
+#define PEERLANE_ASSIGN_BY(result, target, expression) \
+  auto result = (expression);                          \
+  if (!result.isOk()) return result.status();          \
+  target = std::move(result).value()
 
 // Programmer errors (broken invariants of this library) abort with the place and the condition.
 #define PEERLANE_CHECK(condition)                                                      \

@@ -118,6 +118,22 @@ TEST(Result, CarriesMoveOnlyValues) {
   EXPECT_EQ(*taken, "content");
 }
 
+// clang-format off: the two on one line are the test
+Status eighth(int value, int& out) {
+  PEERLANE_ASSIGN(int once, half(value));
+  PEERLANE_ASSIGN(int twice, half(once));
+  PEERLANE_ASSIGN(out, half(twice));
+  return {};
+}
+// clang-format on
+
+TEST(Result, TwoMayBeUnwrappedOnOneLine) {
+  int out = -1;
+  EXPECT_TRUE(eighth(48, out).isOk());
+  EXPECT_EQ(out, 6);
+  EXPECT_EQ(eighth(6, out).message(), "odd value 3");
+}
+
 TEST(Result, MacrosReturnTheFirstError) {
   int out = -1;
   EXPECT_TRUE(quarterTwice(48, out).isOk());
@@ -131,6 +147,17 @@ TEST(Result, MacrosReturnTheFirstError) {
 TEST(ResultDeathTest, MisuseAborts) {
   EXPECT_DEATH((void)half(3).value(), "Result misused: InvalidArgument: odd value 3");
   EXPECT_DEATH((void)Result<int>{Status{}}, "OK status without a value");
+}
+
+// Who unwraps an error is told its own line, not one of this library's headers.
+TEST(ResultDeathTest, TheValueOfAnErrorNamesItsCaller) {
+  const std::string place = "odd value 3 \\(.*\\) at .*status_test.cc:";
+  EXPECT_DEATH((void)half(3).value(), place + std::to_string(__LINE__));
+  Result<int> kept = half(3);
+  const Result<int>& fixed = kept;
+  EXPECT_DEATH(kept.value() = 1, place + std::to_string(__LINE__));
+  EXPECT_DEATH((void)fixed.value(), place + std::to_string(__LINE__));
+  EXPECT_DEATH((void)*kept, "Result misused: InvalidArgument: odd value 3 \\(.*\\)\n");
 }
 
 TEST(CheckDeathTest, NamesConditionAndPlace) {
