@@ -70,8 +70,8 @@ Secret purposeKey(const Secret& secret, std::string_view purpose) {
 
 std::array<std::byte, kAuthenticatorBytes> authenticatorOf(Role role, const Secret& secret,
                                                            Piece transcript, Piece fields) {
-  const Secret key = purposeKey(secret, role == Role::kInitiator ? "peerlane 1 initiator hello"
-                                                                 : "peerlane 1 acceptor hello");
+  const Secret key = purposeKey(secret, role == Role::kInitiator ? "peerlane 2 initiator hello"
+                                                                 : "peerlane 2 acceptor hello");
   std::array<std::byte, kAuthenticatorBytes> authenticator;
   keyedHash(key, {transcript, fields}, authenticator);
   return authenticator;
@@ -121,7 +121,7 @@ std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret&
 
 SessionKeys initiatorKeys(const Secret& secret, std::span<const std::byte, 32> sharedPoint,
                           Piece initiatorHello, Piece acceptorHello) {
-  const Secret key = purposeKey(secret, "peerlane 1 session keys");
+  const Secret key = purposeKey(secret, "peerlane 2 session keys");
   std::array<std::byte, 2 * Secret::kBytes> both;
   keyedHash(key, {sharedPoint, initiatorHello, acceptorHello}, both);
   SessionKeys keys{Secret(std::span(both).first<Secret::kBytes>()),

@@ -21,7 +21,7 @@
 
 namespace peerlane {
 
-inline constexpr uint16_t kProtocolMajor = 1;  // must be equal on both sides
+inline constexpr uint16_t kProtocolMajor = 2;  // must be equal on both sides
 inline constexpr uint16_t kProtocolMinor = 0;  // the smaller one is spoken
 
 inline constexpr size_t kPrefaceBytes =

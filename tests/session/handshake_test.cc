@@ -65,29 +65,29 @@ Bytes answerTo(Handshake& side, std::span<const std::byte> hello) {
 
 TEST(Handshake, GoldenBytes) {
   // Made by an independent program from the description in docs/wire.md.
-  internal::Hello first{Role::kInitiator,       1,          3,
+  internal::Hello first{Role::kInitiator,       2,          3,
                         0x0102030405060708,     contextA(), 0x1112131415161718,
                         countingFrom<32>(0x80), 4321};
   const auto helloA = internal::encodeHello(first, theSecret(), {});
   EXPECT_EQ(encodeHex(helloA),
-            "504545524c414e4501000100030000000807060504030201101112131415161718191a1b1c1d1e1f181716"
+            "504545524c414e4502000100030000000807060504030201101112131415161718191a1b1c1d1e1f181716"
             "1514131211"
-            "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fe1100000000000000941"
-            "06cc9aa522bbaa0f1475fa74e090805e31d9153d2e113d451f24c94c57cd");
-  internal::Hello second{Role::kAcceptor,        1,          5,
+            "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fe1100000000000005a64"
+            "9271fa9b30f9bdb7731bb44758c9333ee37850ad4538ed558f5da0c3e9ce");
+  internal::Hello second{Role::kAcceptor,        2,          5,
                          0x8000000000000001,     contextB(), 0x2122232425262728,
                          countingFrom<32>(0xa0), 99};
   const auto helloB = internal::encodeHello(second, theSecret(), helloA);
   EXPECT_EQ(encodeHex(helloB),
-            "504545524c414e4501000200050000000100000000000080202122232425262728292a2b2c2d2e2f282726"
+            "504545524c414e4502000200050000000100000000000080202122232425262728292a2b2c2d2e2f282726"
             "2524232221"
-            "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf63000000000000008b29"
-            "8bacd911d844a2f1a97b6d2700c3512569ea5d316effc9127aa8802e542b");
+            "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf630000000000000079fd"
+            "2f801761cbe1831ffaaba34fbad887a6e6c579072475947054f8ed6e1ae7");
   const auto keys = internal::initiatorKeys(theSecret(), countingFrom<32>(0xc0), helloA, helloB);
   EXPECT_EQ(encodeHex(keys.send.bytes()),
-            "30e79cfdc7000ee7a718e6722b5a63ea150d443ab5d8ad9bd166266ae3b30f90");
+            "090481e1bab2cbba1080e3d75efda73d67efd3671910a9998d7b29d5e2d0c996");
   EXPECT_EQ(encodeHex(keys.receive.bytes()),
-            "cb9012bcbbe29f27d4a9ce20df329e21ceb7bb089a5221884229ec07d75bbea9");
+            "67195e0a2a62158abbbf79ef08d25f61e38400b7c7914d0a5bb9295a5e58263a");
 }
 
 TEST(Handshake, BothSidesAgree) {
@@ -189,13 +189,13 @@ TEST(Handshake, OtherMajorIsRefusedNamingBothOnBothSides) {
   auto refused = b->feed(std::span(hello).first(kPrefaceBytes));
   EXPECT_EQ(refused.status().code(), Code::kNotSupported);
   EXPECT_TRUE(contains(refused.status(),
-                       "other side speaks Peerlane protocol version 9, this side version 1"));
+                       "other side speaks Peerlane protocol version 9, this side version 2"));
   EXPECT_EQ(b->feed({}).status().code(), Code::kNotSupported) << "the first error is final";
   ASSERT_EQ(b->rejection().size(), kRejectBytes);
   auto told = a->feed(std::span(b->rejection()).first(kPrefaceBytes));
   EXPECT_EQ(told.status().code(), Code::kNotSupported);
   EXPECT_TRUE(contains(told.status(),
-                       "other side speaks Peerlane protocol version 1, this side version 9"));
+                       "other side speaks Peerlane protocol version 2, this side version 9"));
 }
 
 TEST(Handshake, EveryFlippedBitOfTheHelloIsRefused) {
