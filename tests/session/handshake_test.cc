@@ -167,7 +167,7 @@ TEST(Handshake, WrongSecretIsToldToBothSides) {
   EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
   EXPECT_EQ(refused.status().message(), "authentication failed: wrong secret");
   EXPECT_EQ(encodeHex(b->rejection()),
-            "504545524c414e4501000300"
+            "504545524c414e4502000300"
             "0000"
             "0200");
   auto told = a->feed(b->rejection());
