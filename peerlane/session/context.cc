@@ -19,6 +19,7 @@
 #include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/network_interfaces.h"
+#include "peerlane/os/readiness.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
@@ -92,6 +93,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Result<Peer> connectByAddress(const std::string& address, const Secret& secret,
                                 Clock::time_point deadline);
   Result<Peer> accept(Duration timeout);
+  Result<int> acceptFd();
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
   using Invited = std::shared_ptr<Invitation::Invited>;
@@ -131,6 +133,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                     const std::optional<ContextId>& expected) const;
   void onConnection(Fd socket);
   void admit(const std::shared_ptr<PeerCore>& peer);
+  void tellAccepted();
   void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
   void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
@@ -156,6 +159,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::map<uint64_t, std::shared_ptr<PeerCore>> peers_;
   std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
+  Readiness acceptReady_;                            // the same, for those who poll
   std::function<void(Peer)> onPeer_;
   std::vector<Invited> invited_;  // those whose peer was not taken
   bool isClosing_ = false;
@@ -227,7 +231,7 @@ void Context::State::stop() {
       const std::lock_guard lock(mutex_);
       peers = peers_;
       accepted_.clear();
-      acceptedCount_.store(0, std::memory_order_release);
+      tellAccepted();
       onPeer_ = nullptr;
       isClosing_ = true;
       for (const Invited& invited : std::exchange(invited_, {})) {
@@ -299,7 +303,7 @@ std::shared_ptr<PeerCore> Context::State::makePeer(
                                const std::lock_guard inner(mutex_);
                                peers_.erase(number);
                                std::erase(accepted_, peer);
-                               acceptedCount_.store(accepted_.size(), std::memory_order_release);
+                               tellAccepted();
                              }
                              // The peer may be inside one of its own callbacks: its last reference
                              // goes later, on this thread.
@@ -343,7 +347,7 @@ void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
       callback = onPeer_;
     else
       accepted_.push_back(peer);
-    acceptedCount_.store(accepted_.size(), std::memory_order_release);
+    tellAccepted();
   }
   if (callback) callback(Peer(peer));
   progress_->notifyWaiters();
@@ -531,9 +535,20 @@ Result<Peer> Context::State::accept(Duration timeout) {
     if (accepted_.empty()) continue;  // another thread was faster
     taken = accepted_.front();
     accepted_.erase(accepted_.begin());
-    acceptedCount_.store(accepted_.size(), std::memory_order_release);
+    tellAccepted();
     return Peer(taken);
   }
+}
+
+// Under mutex_, after every change of accepted_.
+void Context::State::tellAccepted() {
+  acceptedCount_.store(accepted_.size(), std::memory_order_release);
+  acceptReady_.set(!accepted_.empty());
+}
+
+Result<int> Context::State::acceptFd() {
+  const std::lock_guard lock(mutex_);
+  return acceptReady_.fd();
 }
 
 void Context::State::onPeer(std::function<void(Peer)> callback) {
@@ -857,6 +872,11 @@ Result<Peer> Context::connect(const std::string& address, std::string_view secre
 Result<Peer> Context::accept(Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   return state_->accept(timeout);
+}
+
+Result<int> Context::acceptFd() {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->acceptFd();
 }
 
 void Context::onPeer(std::function<void(Peer)> callback) {

@@ -84,6 +84,9 @@ class Context {
                        Duration timeout = std::chrono::seconds(10));
   // The next peer that connected here. kTimeout.
   Result<Peer> accept(Duration timeout = std::chrono::seconds(10));
+  // A descriptor that is readable while a peer waits for accept(); read nothing from it, accept
+  // with a timeout of 0. Lifetime: the context's.
+  Result<int> acceptFd();
   // Instead of accept(): called on the progress thread for each peer that connects from now on.
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;

@@ -2,9 +2,11 @@
 #include "peerlane/session/peer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/readiness.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -13,10 +15,18 @@ namespace {
 // Messages of the user's channels, kept until somebody takes them.
 class MessageQueues final : public Task {
  public:
-  Turn turn() override { return Turn::kIdle; }
+  explicit MessageQueues(const PeerCore& peer) : peer_(peer) {}
+  // A peer that ends, is silent or is heard again brings no message, and changes descriptors.
+  Turn turn() override {
+    if (!watched_.load(std::memory_order_acquire)) return Turn::kIdle;
+    const std::lock_guard lock(mutex_);
+    tellAll();
+    return Turn::kIdle;
+  }
   void push(uint32_t channel, std::vector<std::byte> content) {
     const std::lock_guard lock(mutex_);
     queues_[channel].push_back(std::move(content));
+    tellAll();
   }
   bool pop(uint32_t channel, std::vector<std::byte>& content) {
     const std::lock_guard lock(mutex_);
@@ -24,7 +34,15 @@ class MessageQueues final : public Task {
     if (found == queues_.end() || found->second.empty()) return false;
     content = std::move(found->second.front());
     found->second.pop_front();
+    tellAll();
     return true;
+  }
+  Result<int> fd(uint32_t channel) {
+    const std::lock_guard lock(mutex_);
+    watched_.store(true, std::memory_order_release);
+    PEERLANE_ASSIGN(const int fd, readiness_[channel].fd());
+    tellAll();
+    return fd;
   }
   bool has(uint32_t channel) const {
     const std::lock_guard lock(mutex_);
@@ -38,10 +56,37 @@ class MessageQueues final : public Task {
   }
 
  private:
+  // Those that somebody asked a descriptor of.
+  void tellAll() {
+    const bool ended = peer_.failureCode() != Code::kOk;
+    for (auto& [channel, readiness] : readiness_) {
+      const auto found = queues_.find(channel);
+      readiness.set(ended || (found != queues_.end() && !found->second.empty()));
+    }
+  }
+
+  const PeerCore& peer_;  // owns this object
   mutable std::mutex mutex_;
-  std::map<uint32_t, std::deque<std::vector<std::byte>>> queues_;
+  std::map<uint32_t, std::deque<std::vector<std::byte>>> queues_;  // under mutex_, as the next two
   std::map<uint32_t, bool> subscribed_;
+  std::map<uint32_t, Readiness> readiness_;
+  std::atomic<bool> watched_{false};  // readiness_ has some; release after it, acquire by turns
 };
+
+// The queues of a peer, which take the messages of `channel` from now on.
+std::shared_ptr<MessageQueues> queuesWith(PeerCore& peer, uint32_t channel) {
+  auto queues =
+      peer.attachment<MessageQueues>([&] { return std::make_shared<MessageQueues>(peer); });
+  if (queues->subscribe(channel)) {
+    std::weak_ptr<MessageQueues> weak = queues;
+    peer.onUserMessage(
+        channel, [weak, channel, &progress = peer.progress()](std::vector<std::byte> content) {
+          if (auto alive = weak.lock()) alive->push(channel, std::move(content));
+          progress.notifyWaiters();
+        });
+  }
+  return queues;
+}
 
 }  // namespace
 
@@ -205,21 +250,19 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
                                                     std::chrono::nanoseconds timeout) const {
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
-  auto queues = core_->attachment<MessageQueues>([] { return std::make_shared<MessageQueues>(); });
-  if (queues->subscribe(channel)) {
-    std::weak_ptr<MessageQueues> weak = queues;
-    core_->onUserMessage(
-        channel, [weak, channel, &progress = core_->progress()](std::vector<std::byte> content) {
-          if (auto alive = weak.lock()) alive->push(channel, std::move(content));
-          progress.notifyWaiters();
-        });
-  }
+  const auto queues = queuesWith(*core_, channel);
   const auto ready = [&] { return queues->has(channel) || core_->failureCode() != Code::kOk; };
   PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, Progress::deadlineIn(timeout)));
   std::vector<std::byte> content;
   if (queues->pop(channel, content)) return content;
   PEERLANE_RETURN_IF_ERROR(core_->failure());
   return Status(Code::kTryAgain, "another thread took the message");
+}
+
+Result<int> Peer::messageFd(uint32_t channel) const {
+  if (!core_) return emptyPeer();
+  if (core_->forked()) return core_->usable();
+  return queuesWith(*core_, channel)->fd(channel);
 }
 
 }  // namespace peerlane

@@ -84,6 +84,10 @@ class Peer {
   Status sendMessage(uint32_t channel, std::span<const std::byte> content) const;
   Result<std::vector<std::byte>> receiveMessage(uint32_t channel,
                                                 std::chrono::nanoseconds timeout) const;
+  // A descriptor that is readable while a message waits on `channel`, or the peer is silent or
+  // gone; read nothing from it, receive with a timeout of 0 until that fails. Lifetime: the
+  // connection's.
+  Result<int> messageFd(uint32_t channel) const;
 
   // Ends the connection; everything pending ends with kClosed, at the peer with kPeerLost.
   void close() const;

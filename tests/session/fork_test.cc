@@ -115,6 +115,7 @@ TEST_P(ForkTest, WaitsAreRefused) {
       [&] { return isRefused(pollNotification(toA_).status()); },
       [&] { return isRefused(notificationFd(toA_).status()); },
       [&] { return isRefused(toA_.receiveMessage(1, kSoon).status()); },
+      [&] { return isRefused(toA_.messageFd(1).status()); },
       [&] { return isRefused(sent.back().wait(kSoon)); },
       [&] { return sent.back().cancel(), true; },
       [&] { return isRefused(fresh.prepare(kSoon)); },
@@ -127,6 +128,7 @@ TEST_P(ForkTest, CallsOnTheContextAreRefused) {
       [&] { return isRefused(a_->connect(b_->ticket(), kSoon).status()); },
       [&] { return isRefused(a_->connect("127.0.0.1:1", std::string(64, '1'), kSoon).status()); },
       [&] { return isRefused(b_->accept(kSoon).status()); },
+      [&] { return isRefused(b_->acceptFd().status()); },
       [&] {
         return isRefused(a_->registerRegion(heap.data(), heap.size(), Access::kLocal).status());
       },

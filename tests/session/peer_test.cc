@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -80,6 +81,73 @@ TEST_P(PeerTest, MessagesKeepTheirOrderPerChannel) {
     EXPECT_EQ(textOf(MUST(toB_.receiveMessage(1, kSoon))), "back " + std::to_string(i));
   }
   EXPECT_EQ(toA_.receiveMessage(1, 5ms).status().code(), Code::kTimeout);
+}
+
+// Both look at a descriptor as an event loop does.
+bool isReadable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+bool becomesReadable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(kSoon).count())) == 1;
+}
+
+TEST_P(PeerTest, ADescriptorTellsOfMessages) {
+  const int one = MUST(toA_.messageFd(1)), two = MUST(toA_.messageFd(2));
+  EXPECT_NE(one, two);
+  EXPECT_EQ(MUST(toA_.messageFd(1)), one);
+  EXPECT_FALSE(isReadable(one));
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 4; ++i) EXPECT_OK(toB_.sendMessage(1, bytesOf(std::to_string(i))));
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_TRUE(becomesReadable(one));
+      EXPECT_EQ(textOf(MUST(toA_.receiveMessage(1, 0ns))), std::to_string(i));
+    }
+    EXPECT_FALSE(isReadable(one));
+  }
+  EXPECT_FALSE(isReadable(two)) << "nothing came there";
+  EXPECT_OK(toB_.sendMessage(3, bytesOf("early")));
+  EXPECT_TRUE(becomesReadable(MUST(toA_.messageFd(3)))) << "asked for after it was sent";
+}
+
+TEST_P(PeerTest, ADescriptorForMessagesTellsOfThePeersEnd) {
+  const int fd = MUST(toA_.messageFd(1));
+  EXPECT_OK(toB_.sendMessage(1, bytesOf("last")));
+  ASSERT_TRUE(becomesReadable(fd));
+  toB_.close();
+  ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  EXPECT_EQ(textOf(MUST(toA_.receiveMessage(1, 0ns))), "last");
+  EXPECT_TRUE(becomesReadable(fd));
+  EXPECT_EQ(toA_.receiveMessage(1, 0ns).status().code(), Code::kPeerLost);
+  const int quiet = MUST(toA_.messageFd(2));
+  EXPECT_TRUE(isReadable(quiet)) << "asked for afterwards";
+}
+
+TEST_P(PeerTest, AWatchedSilentChannelTellsOfThePeersEnd) {
+  const int fd = MUST(toA_.messageFd(7));
+  EXPECT_FALSE(isReadable(fd));
+  toB_.close();
+  EXPECT_TRUE(becomesReadable(fd));
+}
+
+TEST_P(PeerTest, ADescriptorTellsOfPeersToAccept) {
+  const int fd = MUST(b_->acceptFd());
+  EXPECT_EQ(MUST(b_->acceptFd()), fd);
+  EXPECT_FALSE(isReadable(fd));
+  const Peer first = MUST(a_->connect(b_->ticket(), kSoon));
+  const Peer second = MUST(a_->connect(b_->ticket(), kSoon));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(becomesReadable(fd));
+    EXPECT_OK(b_->accept(0ns).status());
+  }
+  EXPECT_FALSE(isReadable(fd));
+  // One that leaves before it was taken is no longer there.
+  const Peer third = MUST(a_->connect(b_->ticket(), kSoon));
+  ASSERT_TRUE(becomesReadable(fd));
+  third.close();
+  EXPECT_TRUE(eventually([&] { return !isReadable(fd); }));
+  EXPECT_EQ(b_->accept(0ns).status().code(), Code::kTimeout);
 }
 
 TEST_P(PeerTest, MessagesHaveBounds) {
