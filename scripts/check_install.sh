@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the release build into a folder of its own and uses it as a stranger would: once through
 # find_package and once through pkg-config. The program must print the version that the build has. The first
-# C++ example of README.md has to compile and link the same way.
+# C++ example of README.md and the program of docs/event_loop.md have to compile and link the same way.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly prefix=$PWD/build/installed consumer=$PWD/build/consumer
@@ -44,13 +44,16 @@ if [ -n "$visible" ]; then
   echo "libpeerlane_p2p.so shows more than the C API: $visible" >&2
   exit 1
 fi
-if [ -e README.md ]; then
-  awk '/^```cpp/ { inside = 1; next } /^```/ && inside { exit } inside' README.md >"$consumer/readme.cc"
-  if [ ! -s "$consumer/readme.cc" ]; then
-    echo "README.md has no example that begins with \`\`\`cpp" >&2
+# The first program of README.md, and the one of docs/event_loop.md.
+for page in README.md docs/event_loop.md; do
+  [ -e "$page" ] || continue
+  program=$consumer/$(basename "$page" .md)
+  awk '/^```cpp/ { inside = 1; next } /^```/ && inside { exit } inside' "$page" >"$program.cc"
+  if [ ! -s "$program.cc" ]; then
+    echo "$page has no example that begins with \`\`\`cpp" >&2
     exit 1
   fi
   # shellcheck disable=SC2086
-  g++ -Wall -Wextra "$consumer/readme.cc" -o "$consumer/readme" $flags
-fi
+  g++ -Wall -Wextra "$program.cc" -o "$program" $flags
+done
 echo "installed, found by find_package and by pkg-config, version $version"

@@ -230,8 +230,8 @@ void BounceLane::endMessage(BounceMessage& message, const Status& why) {
 
 bool BounceLane::lookAtChunk(BounceMessage& message, BounceMessage::Chunk& chunk) {
   bool moved = false;
-  if (chunk.wire && chunk.wire->done(1)) {
-    const Status status = chunk.wire->status(1);
+  if (chunk.wire && chunk.wire->done()) {
+    const Status status = chunk.wire->status();
     chunk.wire.reset();
     moved = true;
     if (status.isOk()) {
@@ -259,8 +259,8 @@ bool BounceLane::lookAtWire(Flow& flow) {
   for (uint64_t number = flow.first; number < flow.end() && number <= last; ++number) {
     BounceMessage& message = flow.at(number);
     if (message.isOver) continue;
-    if (message.headerWire && message.headerWire->done(1)) {
-      const Status status = message.headerWire->status(1);
+    if (message.headerWire && message.headerWire->done()) {
+      const Status status = message.headerWire->status();
       message.headerWire.reset();
       moved = true;
       if (!status.isOk())
@@ -268,7 +268,7 @@ bool BounceLane::lookAtWire(Flow& flow) {
       else if (!message.isSend)
         (void)heard(message);
     }
-    if (message.rest && message.rest->done(1)) {
+    if (message.rest && message.rest->done()) {
       message.rest.reset();
       moved = true;
     }

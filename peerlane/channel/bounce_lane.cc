@@ -137,7 +137,7 @@ void BounceLane::fail(const Status& why, bool tellPeer) {
     const std::lock_guard lock(stateMutex_);
     if (!failure_.isOk()) return;
     failure_ = why;
-    failed_.store(true, std::memory_order_release);
+    failed_.store(true, std::memory_order_seq_cst);  // before wake()
   }
   if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
   ground_.peer->progress().wake();

@@ -12,7 +12,7 @@
 namespace peerlane {
 namespace {
 
-class BouncePost final : public Pending {
+class BouncePost final : public Pending, public Task {
  public:
   BouncePost(std::shared_ptr<void> owner, std::span<const BouncedMessage> messages,
              DeviceExecutor& executor, DeviceStream stream, std::chrono::nanoseconds timeout);
@@ -20,10 +20,6 @@ class BouncePost final : public Pending {
 
   static Result<Transfer> post(const std::shared_ptr<BouncePost>& self);
 
-  void cancel() override {
-    cancelled_.store(true, std::memory_order_release);
-    progress_.wake();
-  }
   Turn turn() override;
   std::string describe() const override;
 
@@ -73,7 +69,6 @@ class BouncePost final : public Pending {
   bool isOnStream_ = false;  // something of it is
   bool isStopped_ = false;   // its lanes were ended because of it
   DeviceHealth health_;
-  std::atomic<bool> cancelled_{false};
 };
 
 BouncePost::BouncePost(std::shared_ptr<void> owner, std::span<const BouncedMessage> messages,
@@ -107,7 +102,7 @@ BouncePost::~BouncePost() {
 void BouncePost::letGo() {
   for (const Part& part : parts_) {
     if (part.message->abort == nullptr) continue;
-    if (!done(1)) part.message->abort->store(1, std::memory_order_release);
+    if (!done()) part.message->abort->store(1, std::memory_order_release);
   }
   if (word_ != nullptr) {
     word_->store(kPoison, std::memory_order_release);
@@ -244,7 +239,7 @@ void BouncePost::failLanes(const Status& why) {
 }
 
 Status BouncePost::trouble() const {
-  if (cancelled_.load(std::memory_order_acquire))
+  if (cancelled())
     return Status(Code::kCancelled, "a message on a stream was cancelled, which ends its lane");
   if (Progress::Clock::now() < deadline_) return Status::ok();
   const Part& first = parts_.front();
@@ -295,12 +290,12 @@ Task::Turn BouncePost::turn() {
   const Status status = outcome();
   letGo();
   metrics().ended(status.code()).add();
-  markEnded(1, status);
+  markEnded(status);
   return Turn::kFinished;
 }
 
 std::string BouncePost::describe() const {
-  if (done(1)) return {};
+  if (done()) return {};
   std::string text = "on a stream of " + executor_.device().toString() + ", staged:";
   for (const Part& part : parts_)
     text += std::string(part.message->isSend ? " send to " : " recv from ") +

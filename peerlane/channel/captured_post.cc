@@ -144,21 +144,15 @@ Result<Transfer> CapturedPost::captureWait(const std::shared_ptr<PeerCore>& peer
   return keep(post, stream);
 }
 
-Status CapturedPost::wait(uint64_t number, std::chrono::nanoseconds /*timeout*/) {
-  if (done(number)) return status(number);
+Status CapturedPost::wait(std::chrono::nanoseconds /*timeout*/) {
+  if (done()) return status();
   return Status(Code::kNotSupported, "the " + what_ +
                                          " is part of a CUDA graph, which ends it at every replay: "
                                          "synchronise the stream that the graph was launched on");
 }
 
-void CapturedPost::cancel() {
-  cancelled_.store(true, std::memory_order_release);
-  progress_.wake();
-}
-
 Status CapturedPost::endOfReplays() const {
-  if (cancelled_.load(std::memory_order_acquire))
-    return Status(Code::kCancelled, "cancelled: replays of its graph leave it out");
+  if (cancelled()) return Status(Code::kCancelled, "cancelled: replays of its graph leave it out");
   if (Status failure = peer_->failure(); !failure.isOk()) return failure;
   if (fault_->load(std::memory_order_acquire) != 0)
     return Status(Code::kInvalidArgument,
@@ -169,7 +163,7 @@ Status CapturedPost::endOfReplays() const {
 void CapturedPost::stopReplays(const Status& why) {
   stopped_ = true;
   abort_->store(1, std::memory_order_release);
-  markEnded(1, why);
+  markEnded(why);
 }
 
 // One message for each replay that has come by.
@@ -191,7 +185,7 @@ Task::Turn CapturedPost::turn() {
   const bool moved = deliverMessages();
   if (gone_->load(std::memory_order_acquire)) {
     letGo();
-    if (!stopped_) markEnded(1, Status::ok());
+    if (!stopped_) markEnded(Status::ok());
     return Turn::kFinished;
   }
   if (stopped_) return moved ? Turn::kMoved : Turn::kIdle;

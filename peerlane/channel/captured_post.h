@@ -19,7 +19,7 @@
 
 namespace peerlane {
 
-class CapturedPost final : public Pending {
+class CapturedPost final : public Pending, public Task {
  public:
   CapturedPost(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, std::string what)
       : Pending(peer->progress()),
@@ -45,8 +45,7 @@ class CapturedPost final : public Pending {
                                       uint64_t offset, uint64_t value, uint64_t perReplay,
                                       const std::string& what);
 
-  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
-  void cancel() override;
+  Status wait(std::chrono::nanoseconds timeout) override;
   Turn turn() override;
   std::string describe() const override;
 
@@ -78,7 +77,6 @@ class CapturedPost final : public Pending {
   uint64_t delivered_ = 0;  // of what the bell has rung for
   bool stopped_ = false;
   bool kept_ = false;
-  std::atomic<bool> cancelled_{false};
   // The graph's word to us: it and its executables are gone. Outlives this object.
   const std::shared_ptr<std::atomic<bool>> gone_ = std::make_shared<std::atomic<bool>>(false);
 };

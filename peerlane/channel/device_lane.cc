@@ -420,7 +420,7 @@ void DeviceLane::fail(const Status& why, bool tellPeer) {
     if (!failure_.isOk()) return;
     setFailure(why);
   }
-  abort_->store(1, std::memory_order_release);
+  abort_->store(1, std::memory_order_seq_cst);  // before wake()
   if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
   peer_->progress().wake();
 }

@@ -136,7 +136,7 @@ class DeviceLane {
   void lock() { mutex_.lock(); }
   void unlock() {
     mutex_.unlock();
-    if (isWanted_.exchange(false, std::memory_order_acq_rel)) peer_->progress().wake();
+    if (isWanted_.exchange(false, std::memory_order_seq_cst)) peer_->progress().wake();
   }
   // The number of the next message. `captured`: numbers are kept in the device's memory from now
   // on, and 0 is returned; one side of a direction does only the one or only the other.

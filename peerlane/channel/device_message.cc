@@ -67,7 +67,7 @@ struct Scratch {
   }
 };
 
-class DeviceMessage final : public Pending {
+class DeviceMessage final : public Pending, public Task {
  public:
   DeviceMessage(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                 DeviceStream stream, std::chrono::nanoseconds timeout)
@@ -89,11 +89,7 @@ class DeviceMessage final : public Pending {
 
   static Result<Transfer> post(const std::shared_ptr<DeviceMessage>& self);
 
-  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
-  void cancel() override {
-    cancelled_.store(true, std::memory_order_release);
-    progress_.wake();
-  }
+  Status wait(std::chrono::nanoseconds timeout) override;
   Turn turn() override;
   std::string describe() const override;
 
@@ -136,7 +132,6 @@ class DeviceMessage final : public Pending {
   DevicePost post_;
   std::unique_ptr<CapturedWork> work_;
   std::atomic<uint64_t>* fault_ = nullptr;  // borrowed
-  std::atomic<bool> cancelled_{false};
   // The graph's word that it and its executables are gone; there is one if it is captured.
   std::shared_ptr<std::atomic<bool>> gone_;
 };
@@ -144,7 +139,7 @@ class DeviceMessage final : public Pending {
 DeviceMessage::~DeviceMessage() {
   if (messages_.front().lane->peer()->forked()) return;
   // Dropped by an engine that stopped: streams must not hang for it.
-  if (began_ && !done(1))
+  if (began_ && !done())
     for (DeviceLane* lane : lanes())
       lane->fail(Status(Code::kClosed, "the context is gone"), /*tellPeer=*/false);
   if (isCaptured_ && began_ && !gone_->load(std::memory_order_acquire)) (void)work_.release();
@@ -278,14 +273,14 @@ uint64_t DeviceMessage::bytes() const {
   return sum;
 }
 
-Status DeviceMessage::wait(uint64_t number, std::chrono::nanoseconds timeout) {
-  if (isCaptured_ && !done(number))
+Status DeviceMessage::wait(std::chrono::nanoseconds timeout) {
+  if (isCaptured_ && !done())
     return Status(Code::kNotSupported,
                   "the message is part of a CUDA graph, which ends it at every replay: synchronise "
                   "the stream that the graph was launched on");
   const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(bytes()));
-  (void)progress_.spinFor([&] { return done(number); }, longest);
-  return Pending::wait(number, timeout);
+  (void)progress_.spinFor([this] { return done(); }, longest);
+  return Pending::wait(timeout);
 }
 
 std::string DeviceMessage::whatWasNotMet() const {
@@ -299,7 +294,7 @@ std::string DeviceMessage::whatWasNotMet() const {
 
 // Why the lanes are to be ended although the stream is still there.
 Status DeviceMessage::trouble() const {
-  if (cancelled_.load(std::memory_order_acquire))
+  if (cancelled())
     return Status(Code::kCancelled, "a message on a stream was cancelled, which ends its lane");
   for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
   if (isCaptured_) return Status::ok();
@@ -350,7 +345,7 @@ Task::Turn DeviceMessage::turn() {
   if (isOver) {
     const Status status = outcome();
     letGo();
-    markEnded(1, status);
+    markEnded(status);
     return Turn::kFinished;
   }
   if (failed_) return Turn::kIdle;
@@ -360,7 +355,7 @@ Task::Turn DeviceMessage::turn() {
   if (why.isOk()) return Turn::kIdle;
   failed_ = true;
   for (DeviceLane* lane : lanes()) lane->fail(why, /*tellPeer=*/true);
-  if (isCaptured_) markEnded(1, why);
+  if (isCaptured_) markEnded(why);
   return Turn::kMoved;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/device_plan.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "peerlane/channel/captured_post.h"
 #include "peerlane/channel/device_transfer.h"
@@ -77,21 +77,24 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
     }
     ring_[++posted_ % kMostPosts] = {};  // to come: turns wait for it
   }
+  auto told = PlanPost::make(peer_);
   auto posted = executor_.post(*program_, stream, indices);
   const std::lock_guard lock(mutex_);
   if (!posted.isOk()) {
     if (--posted_ == seen_ && !active_) gates_.lower();
     return posted.status();
   }
-  const uint64_t number = posted_;
-  const uint64_t blocks = indices.count == 0 ? 1 : indices.count;
-  ring_[number % kMostPosts] = {*posted, number, program_->bytes() * blocks, false};
+  const uint64_t bytes = program_->bytes() * (indices.count == 0 ? 1 : indices.count);
+  bytesUnderWay_ += bytes;
+  // Those before it end first.
+  told->spinFirst(spinTimeFor(bytesUnderWay_));
+  ring_[posted_ % kMostPosts] = {*posted, told, bytes};
   if (!std::exchange(active_, true)) {
     peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
     progress_.expectDeviceStores();
     progress_.addQuietly(shared_from_this());
   }
-  return Transfer(shared_from_this(), number);
+  return Transfer(std::move(told));
 }
 
 Result<Transfer> DevicePlan::post(DeviceStream stream) {
@@ -126,25 +129,8 @@ Result<Transfer> DevicePlan::post(const DeviceIndexList& indices, DeviceStream s
                           .onDevice = true});
 }
 
-Status DevicePlan::wait(uint64_t number, std::chrono::nanoseconds timeout) {
-  uint64_t bytes = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    for (uint64_t i = seen_ + 1; i <= number && i <= posted_; ++i)
-      bytes += ring_[i % kMostPosts].bytes;
-  }
-  const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(bytes));
-  (void)progress_.spinFor([&] { return done(number); }, longest);
-  return Pending::wait(number, timeout);
-}
-
-void DevicePlan::cancelOperation(uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  if (number > seen_ && number <= posted_) ring_[number % kMostPosts].cancelled = true;
-}
-
 Status DevicePlan::endOf(const Posted& posted) const {
-  if (posted.cancelled)
+  if (posted.told->cancelled())
     return Status(Code::kCancelled, "the post was cancelled; its destination bytes are undefined");
   PEERLANE_RETURN_IF_ERROR(posted.post.status());
   return peer_->failure();
@@ -164,19 +150,20 @@ Task::Turn DevicePlan::turn() {
         peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
         return Turn::kFinished;
       }
-      const Posted& next = ring_[(seen_ + 1) % kMostPosts];
-      if (next.number == 0) return moved ? Turn::kMoved : Turn::kIdle;
+      Posted& next = ring_[(seen_ + 1) % kMostPosts];
+      if (!next.told) return moved ? Turn::kMoved : Turn::kIdle;
       if (!next.post.ended()) {
         if (broken_.isOk()) broken_ = health_.look(executor_);
         if (broken_.isOk()) return moved ? Turn::kMoved : Turn::kIdle;
       }
-      ended = next;
+      ended = std::exchange(next, {});
       status = broken_.isOk() ? endOf(ended) : broken_;
+      bytesUnderWay_ -= ended.bytes;
       ++seen_;
     }
     if (status.isOk()) bytesCounter_->add(ended.bytes);
     peer_->metrics().ended(status.code()).add();
-    markEnded(ended.number, status);
+    ended.told->markEnded(status);
     moved = true;
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DevicePlan: a plan of GPU memory. Its descriptors lie in the device's memory; a post is one
-// launch. Many posts may be under way at once, on one stream or several; they are reported in the
-// order of posting. Thread-safe but for the order of posts, which is the caller's.
+// launch. Many posts may be under way at once, on one stream or several; each is told of its own
+// end, in the order of posting. Thread-safe but for the order of posts, which is the caller's.
 #pragma once
 
 #include <array>
@@ -12,15 +12,15 @@
 
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/index_check.h"
-#include "peerlane/channel/pending.h"
 #include "peerlane/channel/plan_gates.h"
+#include "peerlane/channel/plan_post.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/device_health.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
 
-class DevicePlan final : public Pending, public std::enable_shared_from_this<DevicePlan> {
+class DevicePlan final : public Task, public std::enable_shared_from_this<DevicePlan> {
  public:
   static constexpr uint32_t kMostPosts = 1024;
 
@@ -28,8 +28,8 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
                                                     DeviceExecutor& executor, BlockProgram blocks,
                                                     const PlanOptions& options);
   DevicePlan(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, BlockProgram blocks)
-      : Pending(peer->progress()),
-        peer_(std::move(peer)),
+      : peer_(std::move(peer)),
+        progress_(peer_->progress()),
         executor_(executor),
         blocks_(std::move(blocks)) {}
   ~DevicePlan() override;
@@ -39,18 +39,14 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
                         DeviceStream stream);
   Result<Transfer> post(const DeviceIndexList& indices, DeviceStream stream);
 
-  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
-  void cancel() override {}
-  void cancelOperation(uint64_t number) override;
   Turn turn() override;
   std::string describe() const override;
 
  private:
   struct Posted {
     DevicePost post;
-    uint64_t number = 0;  // 0: it is just being posted
+    std::shared_ptr<PlanPost> told;  // null: it is just being posted
     uint64_t bytes = 0;
-    bool cancelled = false;
   };
 
   Status prepare(const PlanOptions& options);
@@ -59,6 +55,7 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   Status endOf(const Posted& posted) const;
 
   const std::shared_ptr<PeerCore> peer_;
+  Progress& progress_;
   DeviceExecutor& executor_;
   BlockProgram blocks_;
   OwnedNotify notify_;
@@ -72,8 +69,9 @@ class DevicePlan final : public Pending, public std::enable_shared_from_this<Dev
   std::array<Posted, kMostPosts> ring_;  // under mutex_, as all below
   uint64_t posted_ = 0;                  // number of the last post
   uint64_t seen_ = 0;                    // number of the last one that has ended
-  bool active_ = false;                  // a task of the progress engine
-  Status broken_;                        // of the device
+  uint64_t bytesUnderWay_ = 0;
+  bool active_ = false;  // a task of the progress engine
+  Status broken_;        // of the device
   DeviceHealth health_;
   Counter* bytesCounter_ = nullptr;
 };

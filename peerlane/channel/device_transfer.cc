@@ -136,15 +136,10 @@ Status DeviceTransfer::notifyByHost() {
 }
 
 // Its end is near as a rule, and a sleeper would see it late.
-Status DeviceTransfer::wait(uint64_t number, std::chrono::nanoseconds timeout) {
+Status DeviceTransfer::wait(std::chrono::nanoseconds timeout) {
   const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(blocks_.bytes()));
-  (void)progress_.spinFor([&] { return done(number); }, longest);
-  return Pending::wait(number, timeout);
-}
-
-void DeviceTransfer::cancel() {
-  cancelled_.store(true, std::memory_order_release);
-  progress_.wake();
+  (void)progress_.spinFor([this] { return done(); }, longest);
+  return Pending::wait(timeout);
 }
 
 Task::Turn DeviceTransfer::turn() {
@@ -154,7 +149,7 @@ Task::Turn DeviceTransfer::turn() {
 }
 
 Status DeviceTransfer::outcome() const {
-  if (cancelled_.load(std::memory_order_acquire))
+  if (cancelled())
     return Status(Code::kCancelled,
                   "the transfer was cancelled; its destination bytes are undefined");
   return peer_->failure();
@@ -248,7 +243,7 @@ void DeviceTransfer::end(const Status& status) {
     peer_->bytes(kCudaEngine, blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
   peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
-  markEnded(1, status);
+  markEnded(status);
 }
 
 std::string DeviceTransfer::describe() const {

@@ -23,7 +23,7 @@
 
 namespace peerlane {
 
-class DeviceTransfer final : public Pending {
+class DeviceTransfer final : public Pending, public Task {
  public:
   DeviceTransfer(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, BlockProgram blocks,
                  OwnedNotify notify, const PostOptions& options);
@@ -32,8 +32,7 @@ class DeviceTransfer final : public Pending {
   // An error means that nothing was enqueued.
   static Status begin(const std::shared_ptr<DeviceTransfer>& transfer);
 
-  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
-  void cancel() override;
+  Status wait(std::chrono::nanoseconds timeout) override;
   Turn turn() override;
   std::string describe() const override;
 
@@ -78,7 +77,6 @@ class DeviceTransfer final : public Pending {
   bool isLate_ = false;
   Status refusal_;
   Transfer message_;
-  std::atomic<bool> cancelled_{false};
   const Progress::Clock::time_point since_ = Progress::Clock::now();
   DeviceHealth health_;
 };

@@ -39,11 +39,6 @@ DeviceWait::~DeviceWait() {
   progress_.deviceStoresSeen();
 }
 
-void DeviceWait::cancel() {
-  cancelled_.store(true, std::memory_order_release);
-  progress_.wake();
-}
-
 void DeviceWait::release(Status why) {
   released_ = std::move(why);
   abort_->store(1, std::memory_order_release);
@@ -59,11 +54,11 @@ Task::Turn DeviceWait::turn() {
     executor_.returnWord(std::exchange(abort_, nullptr));
     executor_.waitEnded();
     progress_.deviceStoresSeen();
-    markEnded(1, released_);
+    markEnded(released_);
     return Turn::kFinished;
   }
   if (!released_.isOk()) return Turn::kIdle;
-  if (cancelled_.load(std::memory_order_acquire))
+  if (cancelled())
     release(Status(Code::kCancelled, "the wait was cancelled"));
   else if (peer_->failureCode() != Code::kOk && !reached())
     release(peer_->failure());

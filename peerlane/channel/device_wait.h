@@ -15,7 +15,7 @@
 
 namespace peerlane {
 
-class DeviceWait final : public Pending {
+class DeviceWait final : public Pending, public Task {
  public:
   DeviceWait(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, uint64_t offset,
              uint64_t value, std::string what)
@@ -33,7 +33,6 @@ class DeviceWait final : public Pending {
                                 uint64_t offset, uint64_t value, std::string what,
                                 std::chrono::nanoseconds timeout, uint64_t perReplay = 1);
 
-  void cancel() override;
   Turn turn() override;
   std::string describe() const override;
 
@@ -48,7 +47,6 @@ class DeviceWait final : public Pending {
   const std::string what_;
   DevicePost post_;
   std::atomic<uint64_t>* abort_ = nullptr;
-  std::atomic<bool> cancelled_{false};
   Status released_;  // why the stream was let go early
   Progress::Clock::time_point deadline_;
   const Progress::Clock::time_point since_ = Progress::Clock::now();

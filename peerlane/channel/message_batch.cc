@@ -34,7 +34,7 @@ void MessageBatch::itemEnded(const Status& status) {
   for (const auto& region : regions_) region->gate.leave();
   regions_.clear();
   metrics_.ended(failure_.code()).add();
-  markEnded(1, failure_);
+  markEnded(failure_);
 }
 
 bool MessageBatch::advanceLanes() {
@@ -43,15 +43,14 @@ bool MessageBatch::advanceLanes() {
   return moved;
 }
 
-Status MessageBatch::wait(uint64_t number, std::chrono::nanoseconds timeout) {
-  PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(1); },
-                                          [this] { return advanceLanes(); },
-                                          Progress::deadlineIn(timeout)));
-  return status(number);
+Status MessageBatch::wait(std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(progress_.wait(
+      [this] { return done(); }, [this] { return advanceLanes(); }, Progress::deadlineIn(timeout)));
+  return status();
 }
 
 void MessageBatch::cancel() {
-  cancelled_.store(true, std::memory_order_release);
+  Pending::cancel();
   for (LaneEnd* lane : lanes_) lane->stirCancelled();
 }
 
@@ -59,7 +58,7 @@ void MessageBatch::runToEnd() {
   held_.store(false, std::memory_order_release);
   for (LaneEnd* lane : lanes_) lane->stir();
   // A lapse only means another look.
-  while (!done(1)) (void)wait(1, std::chrono::seconds(1));
+  while (!done()) (void)wait(std::chrono::seconds(1));
 }
 
 }  // namespace peerlane

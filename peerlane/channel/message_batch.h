@@ -53,16 +53,15 @@ class MessageBatch final : public Pending {
   // --- Lanes ---
   const MessageItem& item(size_t index) const { return items_[index]; }
   size_t size() const { return items_.size(); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  using Pending::cancelled;
   bool held() const { return held_.load(std::memory_order_acquire); }
   // One item is through, and nothing touches its memory any more. Once per item.
   void itemEnded(const Status& status);
 
   // --- Pending ---
-  Status wait(uint64_t number, std::chrono::nanoseconds timeout) override;
+  Status wait(std::chrono::nanoseconds timeout) override;
   void cancel() override;
   void runToEnd() override;
-  Turn turn() override { return Turn::kFinished; }  // its lanes are turned, not it
 
  private:
   bool advanceLanes();
@@ -72,9 +71,8 @@ class MessageBatch final : public Pending {
   std::vector<MessageItem> items_;
   std::vector<std::shared_ptr<RegionRecord>> regions_;
   std::vector<LaneEnd*> lanes_;
-  std::atomic<size_t> left_{0};         // items not ended
-  std::atomic<bool> cancelled_{false};  // release by cancel(); acquire by the lanes
-  std::atomic<bool> held_{false};       // lowered with release by runToEnd(); acquire by the lanes
+  std::atomic<size_t> left_{0};    // items not ended
+  std::atomic<bool> held_{false};  // lowered with release by runToEnd(); acquire by the lanes
   std::mutex failureMutex_;
   Status failure_;  // of the first item that failed
 };

@@ -1,72 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/pending.h"
 
+#include <utility>
+
 namespace peerlane {
-namespace {
-
-// Failures kept for handles that ask late; a plan that fails more often than this forgets the
-// oldest.
-constexpr size_t kKeptFailures = 64;
-
-}  // namespace
 
 Status Pending::forkedStatus() {
   return Status(Code::kNotSupported,
                 "this transfer was posted before fork(); its end is told to the parent only");
 }
 
-Status Pending::status(uint64_t number) const {
-  if (!done(number)) {
+Status Pending::status() const {
+  if (!done()) {
     progress_.turn();  // whoever looks in a loop brings the end about
-    if (!done(number)) return Status(Code::kTryAgain, "the transfer is still running");
+    if (!done()) return Status(Code::kTryAgain, "the transfer is still running");
   }
-  const std::lock_guard lock(mutex_);
-  auto failed = failures_.find(number);
-  return failed == failures_.end() ? Status::ok() : failed->second;
+  return status_;
 }
 
-Status Pending::wait(uint64_t number, std::chrono::nanoseconds timeout) {
-  PEERLANE_RETURN_IF_ERROR(progress_.wait([&] { return done(number); }, timeout));
-  return status(number);
+Status Pending::wait(std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(); }, timeout));
+  return status();
 }
 
-void Pending::markEnded(uint64_t number, const Status& status) {
-  std::function<void(const Status&)> callback;
+// An exchange, because wake() looks whether the engine sleeps: see there.
+void Pending::cancel() {
+  cancelled_.exchange(true, std::memory_order_seq_cst);
+  progress_.wake();
+}
+
+void Pending::markEnded(const Status& status) {
+  std::vector<std::function<void(const Status&)>> callbacks;
   {
     const std::lock_guard lock(mutex_);
-    if (!status.isOk()) {
-      if (failures_.size() >= kKeptFailures) failures_.erase(failures_.begin());
-      failures_[number] = status;
-    }
-    ended_.store(number, std::memory_order_release);
-    if (event_) signalEventFd(event_.get());
-    callback = std::move(callback_);
-    callback_ = nullptr;
+    PEERLANE_CHECK(!done());
+    status_ = status;
+    ended_.store(true, std::memory_order_seq_cst);  // partner: the waiters that are told below
+    readiness_.set(true);
+    callbacks.swap(callbacks_);
   }
-  if (callback) progress_.post([callback = std::move(callback), status] { callback(status); });
+  for (auto& callback : callbacks)
+    progress_.post([callback = std::move(callback), status] { callback(status); });
   progress_.notifyWaiters();
 }
 
-Result<int> Pending::fd(uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  if (!event_) {
-    PEERLANE_ASSIGN(event_, makeEventFd());
-  } else if (!done(number)) {
-    drainEventFd(event_.get());  // of an earlier operation
-  }
-  if (done(number)) signalEventFd(event_.get());
-  return event_.get();
+void Pending::renew() {
+  ended_.store(false, std::memory_order_relaxed);
+  cancelled_.store(false, std::memory_order_relaxed);
+  status_ = Status::ok();
+  readiness_ = Readiness();
 }
 
-void Pending::onEnd(uint64_t number, std::function<void(const Status&)> fn) {
+Result<int> Pending::fd() {
+  const std::lock_guard lock(mutex_);
+  return readiness_.fd();
+}
+
+void Pending::onEnd(std::function<void(const Status&)> fn) {
   {
     const std::lock_guard lock(mutex_);
-    if (!done(number)) {
-      callback_ = std::move(fn);
+    if (!done()) {
+      callbacks_.push_back(std::move(fn));
       return;
     }
   }
-  fn(status(number));
+  fn(status_);
 }
 
 }  // namespace peerlane

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pending: what a Transfer handle points to while its operation runs: the end, and everybody who
-// wants to know of it. Base of TransferCore, PlanCore and MessageBatch.
+// Pending: one posted operation until its end, and everybody who wants to know of it: what the
+// handles of a Transfer point to. What carries the operation out derives from it, or keeps it.
 // Thread-safe.
 #pragma once
 
@@ -9,30 +9,30 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "peerlane/core/status.h"
-#include "peerlane/os/fd.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/readiness.h"
 #include "peerlane/progress/progress.h"
 
 namespace peerlane {
 
-class Pending : public Task {
+class Pending {
  public:
   explicit Pending(Progress& progress) : progress_(progress) {}
+  virtual ~Pending() = default;
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
 
-  // Operations of one object are numbered from 1; at most one runs at a time.
-  bool done(uint64_t number) const { return ended_.load(std::memory_order_acquire) >= number; }
-  Status status(uint64_t number) const;
-  virtual Status wait(uint64_t number, std::chrono::nanoseconds timeout);
-  Result<int> fd(uint64_t number);
-  void onEnd(uint64_t number, std::function<void(const Status&)> fn);
-  virtual void cancel() = 0;
-  // The same for one operation of many: nothing happens when another one runs by now.
-  virtual void cancelOperation(uint64_t /*number*/) { cancel(); }
+  bool done() const { return ended_.load(std::memory_order_acquire); }
+  Status status() const;
+  virtual Status wait(std::chrono::nanoseconds timeout);
+  Result<int> fd();
+  void onEnd(std::function<void(const Status&)> fn);
+  // Asks it to end early; whoever carries it out finds cancelled() at its next turn.
+  virtual void cancel();
   // In a forked child nobody ends anything, and locks may be held for ever.
   bool forked() const { return forkGeneration() != forks_; }
   static Status forkedStatus();
@@ -40,20 +40,22 @@ class Pending : public Task {
   virtual void runToEnd() {}
 
  protected:
-  // Ends operation `number`, exactly once. Nothing of it touches memory any more.
-  void markEnded(uint64_t number, const Status& status);
-  // The same where nobody can hold a handle yet: a store.
-  void markEndedUnseen(uint64_t number) { ended_.store(number, std::memory_order_release); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  // Once. Nothing of the operation touches memory any more.
+  void markEnded(const Status& status);
+  // For another operation. Requires: nobody else holds this object.
+  void renew();
 
   Progress& progress_;
 
  private:
-  std::atomic<uint64_t> ended_{0};  // release after the status; acquire by done()
+  std::atomic<bool> ended_{false};      // stored after status_; acquire by done()
+  std::atomic<bool> cancelled_{false};  // by cancel(); acquire by who carries it out
   const uint64_t forks_ = forkGeneration();
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Status> failures_;  // under mutex_, as the next two
-  Fd event_;
-  std::function<void(const Status&)> callback_;
+  std::mutex mutex_;
+  Status status_;        // written before ended_, and constant from then on
+  Readiness readiness_;  // under mutex_, as the next
+  std::vector<std::function<void(const Status&)>> callbacks_;
 };
 
 }  // namespace peerlane

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "peerlane/channel/block_program.h"
 #include "peerlane/channel/device_plan.h"
 #include "peerlane/channel/index_check.h"
-#include "peerlane/channel/pending.h"
 #include "peerlane/channel/plan_gates.h"
+#include "peerlane/channel/plan_post.h"
 #include "peerlane/channel/staged_plan.h"
 #include "peerlane/channel/transfer_core.h"
 #include "peerlane/program/cpu/cpu_program.h"
@@ -21,21 +22,16 @@
 namespace peerlane {
 
 // One post at a time.
-class PlanCore final : public Pending, public std::enable_shared_from_this<PlanCore> {
+class PlanCore final : public Task, public std::enable_shared_from_this<PlanCore> {
  public:
   PlanCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks)
-      : Pending(peer->progress()), peer_(std::move(peer)), blocks_(std::move(blocks)) {}
+      : peer_(std::move(peer)), blocks_(std::move(blocks)) {}
   ~PlanCore() override;
 
   Status prepare(const PlanOptions& options, std::chrono::nanoseconds timeout);
   Result<Transfer> post();
   Result<Transfer> post(std::span<const uint32_t> local, std::span<const uint32_t> remote);
 
-  void cancel() override {}
-  void cancelOperation(uint64_t number) override {
-    cancelled_.store(number, std::memory_order_release);
-    progress_.wake();
-  }
   Turn turn() override;
   std::string describe() const override;
 
@@ -46,7 +42,7 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   Result<Transfer> run(cpu::Indices indices);
   void count(uint64_t bytes);
   void tellMetrics();
-  void finish(Code code);
+  Status outcome(Code code);
 
   const std::shared_ptr<PeerCore> peer_;
   BlockProgram blocks_;
@@ -55,8 +51,7 @@ class PlanCore final : public Pending, public std::enable_shared_from_this<PlanC
   cpu::CpuRun run_;
   Mailbox* mailbox_ = nullptr;
   PlanGates gates_{*peer_};
-  uint64_t number_ = 0;                 // of the last post
-  std::atomic<uint64_t> cancelled_{0};  // the post to be cancelled; canceller -> turning thread
+  std::shared_ptr<PlanPost> running_;  // from the poster to the turning thread
   IndexCheck indexCheck_;
   std::vector<uint32_t> toIndex_;  // copies, for posts that go on after the call returned
   std::vector<uint32_t> fromIndex_;
@@ -100,6 +95,8 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
     fromIndex_.reserve(blocks_.layout().count);
   }
   PEERLANE_RETURN_IF_ERROR(gates_.enroll(blocks_, notify_.signal.has_value()));
+  // Made and given back: the first two posts that go on after their call find them.
+  (void)std::pair(PlanPost::make(peer_), PlanPost::make(peer_));
   bytesCounter_ =
       &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
   endedCounter_ = &peer_->metrics().ended(Code::kOk);
@@ -107,9 +104,8 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
 }
 
 Status PlanCore::raise() {
-  // The flag falls before the end is told, so that who was told may post: both must be over.
-  if (gates_.raised() || !done(number_))
-    return Status(Code::kTryAgain, "the plan's last post still runs");
+  // The flag falls before the end is told, so that who was told may post.
+  if (gates_.raised()) return Status(Code::kTryAgain, "the plan's last post still runs");
   Status raised = gates_.raise();
   if (!raised.isOk()) [[unlikely]]
     gates_.lower();
@@ -164,50 +160,47 @@ Result<Transfer> PlanCore::post(std::span<const uint32_t> local, std::span<const
 Result<Transfer> PlanCore::run(cpu::Indices indices) {
   const uint64_t cursor = 0;  // plans have no lanes: their words only grow by additions
   run_.start(program_, {&cursor, program_.program().laneAdvance.size()}, indices);
-  ++number_;
-  if (run_.advance(std::numeric_limits<uint64_t>::max()) == cpu::Step::kEnded &&
-      run_.code() == Code::kOk) {
+  if (run_.advance(std::numeric_limits<uint64_t>::max()) == cpu::Step::kEnded) {
+    const Code code = run_.code();
+    if (code != Code::kOk) [[unlikely]] {
+      Status failed = outcome(code);
+      lower();
+      return Transfer(std::move(failed));
+    }
     const uint64_t moved = run_.bytesMoved();
-    markEndedUnseen(number_);
     lower();
     count(moved);
     return Transfer(Status::ok());
   }
-  if (run_.ended()) {
-    finish(run_.code());
-  } else {
-    peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
-    const uint64_t number = number_;
-    progress_.add(shared_from_this());
-    return Transfer(shared_from_this(), number);
-  }
-  return Transfer(shared_from_this(), number_);
+  peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
+  const std::shared_ptr<PlanPost> post = running_ = PlanPost::make(peer_);
+  peer_->progress().add(shared_from_this());
+  return Transfer(post);
 }
 
 Task::Turn PlanCore::turn() {
-  if (cancelled_.load(std::memory_order_acquire) == number_) run_.cancel(Code::kCancelled);
+  if (running_->cancelled()) run_.cancel(Code::kCancelled);
   if (const Code failed = peer_->failureCode(); failed != Code::kOk) run_.cancel(failed);
   const uint64_t before = run_.bytesMoved();
   if (run_.advance(uint64_t{8} << 20) != cpu::Step::kEnded)
     return run_.bytesMoved() != before ? Turn::kMoved : Turn::kIdle;
   peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
-  finish(run_.code());
+  const Status status = outcome(run_.code());
+  if (status.isOk()) count(run_.bytesMoved());
+  // From where the flag falls on, the next post may have all the rest.
+  const std::shared_ptr<PlanPost> post = std::move(running_);
+  lower();
+  post->markEnded(status);
   return Turn::kFinished;
 }
 
-void PlanCore::finish(Code code) {
-  Status status;
-  if (code == Code::kOk) {
-    count(run_.bytesMoved());
-  } else {
-    peer_->metrics().ended(code).add();
-    status = code == Code::kCancelled || peer_->failure().isOk()
-                 ? Status(code, "the post failed at " + describeRun(program_, run_))
-                 : peer_->failure();
-  }
-  const uint64_t number = number_;
-  lower();
-  markEnded(number, status);
+// How the run has ended, in words.
+Status PlanCore::outcome(Code code) {
+  if (code == Code::kOk) return Status::ok();
+  peer_->metrics().ended(code).add();
+  if (code == Code::kCancelled || peer_->failure().isOk())
+    return Status(code, "the post failed at " + describeRun(program_, run_));
+  return peer_->failure();
 }
 
 std::string PlanCore::describe() const {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plan: a transfer prepared once and posted many times. Posting allocates nothing, takes no lock
-// and enters the kernel only to wake a sleeping peer. One thread at a time posts a plan.
+// and enters the kernel only to wake a sleeping peer (posts that go on after the call are told of
+// by records that are used again, so memory is taken when more of them are held than ever before).
+// One thread at a time posts a plan. Each post has its own status, callbacks and descriptor.
 // A plan of GPU memory is enqueued on a stream (in which the driver does take locks); up to 1024
 // posts of it may be under way at once.
 // Context::metrics() hears of posts in groups of up to 64.

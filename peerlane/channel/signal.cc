@@ -2,10 +2,30 @@
 #include "peerlane/channel/signal.h"
 
 #include "peerlane/channel/device_wait.h"
-#include "peerlane/program/counter_line.h"
+#include "peerlane/channel/signal_watch.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
+
+struct Signal::Watched {
+  Watched(const std::shared_ptr<PeerCore>& peer, const std::byte* word)
+      : watch(std::make_shared<SignalWatch>(peer, word)) {}
+  ~Watched() {
+    if (!isForked()) watch->abandon();
+  }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+  // Its lock may be held for ever by a thread that is not here.
+  bool isForked() const { return forkGeneration() != forks; }
+
+  const std::shared_ptr<SignalWatch> watch;
+  const uint64_t forks = forkGeneration();
+};
+
+Signal::Signal(Peer peer, const std::byte* word)
+    : peer_(std::move(peer)),
+      word_(word),
+      watched_(std::make_shared<Watched>(peer_.core(), word)) {}
 
 Result<Signal> Signal::create(const Peer& peer, uint32_t number) {
   static_assert(kCount == slab::kSignals);
@@ -26,8 +46,12 @@ uint64_t Signal::value() const {
 }
 
 uint64_t Signal::word() const {
-  // Devices of the peer add to words of their own.
-  return peer_.core()->devicesAdd() ? CounterLine::value(word_) : loadWord(word_, Width::k64);
+  return signalValue(*peer_.core(), word_);
+}
+
+Result<int> Signal::fd(uint64_t value) const {
+  if (watched_->isForked()) return peer_.core()->usable();
+  return watched_->watch->fd(value);
 }
 
 Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {

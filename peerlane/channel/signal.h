@@ -6,11 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 
 #include "peerlane/channel/transfer.h"
 #include "peerlane/session/peer.h"
 
 namespace peerlane {
+
+class SignalWatch;
 
 class Signal {
  public:
@@ -24,6 +27,15 @@ class Signal {
   uint64_t value() const;
   // Until value() >= `value`. kTimeout, kPeerLost, kPeerSilent.
   Status wait(uint64_t value, std::chrono::nanoseconds timeout) const;
+  // A descriptor for epoll, poll and select that is readable once value() >= `value`, or the peer
+  // is silent or gone (wait() with a timeout of 0 says which). When the peer's CPU adds it is
+  // readable at once; when one of its GPUs does, which wakes nobody, within a millisecond: for that
+  // the progress thread looks every millisecond as long as the value is not reached. One descriptor
+  // for what create() returned and its copies; each call moves the value it waits for, and is told
+  // at once of one that is reached already. To wait for two values at a time, create() two. Read
+  // nothing from it. Lifetime: until the last copy of this Signal goes. An error when the process
+  // has no descriptors left.
+  Result<int> fd(uint64_t value) const;
   // Holds a GPU's stream until then; the call returns at once. What is enqueued behind it sees the
   // bytes of every put whose addition is in the value. The transfer ends when the stream has gone
   // on: OK; kTimeout, kCancelled, kPeerLost or kPeerSilent when it was let go without that.
@@ -35,10 +47,12 @@ class Signal {
                           uint64_t perReplay = 1) const;
 
  private:
-  Signal(Peer peer, const std::byte* word) : peer_(std::move(peer)), word_(word) {}
+  struct Watched;  // ends the watch with the last copy
+  Signal(Peer peer, const std::byte* word);
   uint64_t word() const;
   Peer peer_;
   const std::byte* word_;
+  std::shared_ptr<Watched> watched_;
 };
 
 // Adds to the peer's signal, after everything of this peer that had ended before.

@@ -206,11 +206,6 @@ Status StagedTransfer::enqueue() {
 
 // --- Moving ---
 
-void StagedTransfer::cancel() {
-  cancelled_.store(true, std::memory_order_release);
-  progress_.wake();
-}
-
 Task::Turn StagedTransfer::turn() {
   const bool moved = advance();
   if (state_ == State::kEnded) return Turn::kFinished;
@@ -218,7 +213,7 @@ Task::Turn StagedTransfer::turn() {
 }
 
 Status StagedTransfer::stopReason() const {
-  if (cancelled_.load(std::memory_order_acquire))
+  if (cancelled())
     return Status(Code::kCancelled,
                   "the transfer was cancelled; its destination bytes are undefined");
   return peer_->failure();
@@ -453,7 +448,7 @@ void StagedTransfer::end(const Status& status) {
     peer_->bytes(kStagedEngine, isPut() ? "put" : "get").add(bytes);
   }
   peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
-  markEnded(1, status);
+  markEnded(status);
 }
 
 std::string StagedTransfer::describe() const {

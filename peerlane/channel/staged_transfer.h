@@ -31,7 +31,7 @@
 
 namespace peerlane {
 
-class StagedTransfer final : public Pending {
+class StagedTransfer final : public Pending, public Task {
  public:
   using Piece = BlockProgram::Piece;
 
@@ -49,7 +49,6 @@ class StagedTransfer final : public Pending {
                  const PostOptions& options);
   ~StagedTransfer() override;
 
-  void cancel() override;
   Turn turn() override;
   std::string describe() const override;
 
@@ -134,7 +133,6 @@ class StagedTransfer final : public Pending {
   size_t fetched_ = 0;  // get: groups whose bytes are here, from the first on
   Status failure_;      // the first
   Transfer message_;
-  std::atomic<bool> cancelled_{false};
   const Progress::Clock::time_point since_ = Progress::Clock::now();
   DeviceHealth health_;
 };

@@ -6,6 +6,7 @@
 #include "peerlane/channel/staged_transfer.h"
 #include "peerlane/channel/transfer_core.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/readiness.h"
 
 namespace peerlane {
 namespace {
@@ -47,34 +48,59 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
 
 }  // namespace
 
+struct Transfer::EndedDescriptor::Shared {
+  std::atomic<uint32_t> holders{1};
+  Readiness readiness;  // constant once shared
+};
+
+Transfer::EndedDescriptor::Shared* Transfer::EndedDescriptor::holdMore(Shared* shared) {
+  shared->holders.fetch_add(1, std::memory_order_relaxed);
+  return shared;
+}
+
+void Transfer::EndedDescriptor::drop(Shared* shared) {
+  if (shared->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete shared;
+}
+
+Result<int> Transfer::EndedDescriptor::get() const {
+  Shared* shared = shared_.load(std::memory_order_acquire);
+  if (shared == nullptr) {
+    auto made = std::make_unique<Shared>();
+    made->readiness.set(true);
+    PEERLANE_RETURN_IF_ERROR(made->readiness.fd().status());
+    // Another thread may be faster.
+    if (shared_.compare_exchange_strong(shared, made.get(), std::memory_order_acq_rel))
+      shared = made.release();
+  }
+  return shared->readiness.fd();
+}
+
 bool Transfer::done() const {
-  return core_ == nullptr || core_->done(number_);
+  return core_ == nullptr || core_->done();
 }
 Status Transfer::status() const {
   if (core_ == nullptr) return ended_;
   if (core_->forked()) return Pending::forkedStatus();
-  return core_->status(number_);
+  return core_->status();
 }
 Status Transfer::wait(std::chrono::nanoseconds timeout) const {
   if (core_ == nullptr) return ended_;
   if (core_->forked()) return Pending::forkedStatus();
-  return core_->wait(number_, timeout);
+  return core_->wait(timeout);
 }
 void Transfer::cancel() const {
-  if (core_ == nullptr || core_->done(number_) || core_->forked()) return;
-  core_->cancelOperation(number_);
+  if (core_ == nullptr || core_->done() || core_->forked()) return;
+  core_->cancel();
 }
 Result<int> Transfer::fd() const {
-  if (core_ == nullptr)
-    return Status(Code::kUnavailable,
-                  "the transfer had ended before it was returned; ask done() first");
+  if (core_ == nullptr) return endedFd_.get();
   if (core_->forked()) return Pending::forkedStatus();
-  return core_->fd(number_);
+  return core_->fd();
 }
 void Transfer::onEnd(std::function<void(const Status&)> fn) const {
   if (core_ == nullptr) return fn(ended_);
   if (core_->forked()) return fn(Pending::forkedStatus());
-  core_->onEnd(number_, std::move(fn));
+  core_->onEnd(std::move(fn));
 }
 
 Result<Transfer> put(const Peer& peer, std::span<const Block> blocks, const PostOptions& options) {

@@ -8,6 +8,7 @@
 //   PEERLANE_RETURN_IF_ERROR(transfer->wait(timeout));    // ended: every byte is at the peer
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -84,9 +85,8 @@ class Transfer {
   Transfer() = default;
   // An operation that already ended.
   explicit Transfer(Status ended) : ended_(std::move(ended)) {}
-  // Library's own: operation `number` of `core`.
-  explicit Transfer(std::shared_ptr<Pending> core, uint64_t number = 1)
-      : core_(std::move(core)), number_(number) {}
+  // Library's own.
+  explicit Transfer(std::shared_ptr<Pending> core) : core_(std::move(core)) {}
 
   // Ended, well or badly: nothing of this operation touches either side's memory any more.
   bool done() const;
@@ -99,17 +99,54 @@ class Transfer {
   // Asks it to end early. It has ended when done() says so: what an agent already sent is waited
   // for.
   void cancel() const;
-  // A descriptor that becomes readable when the transfer has ended. Lifetime: as long as a handle
-  // on the transfer.
+  // A descriptor that becomes readable when the transfer has ended; one that has ended already
+  // gives one that is readable. Each transfer has its own; read nothing from it. Lifetime: as long
+  // as this handle, or a copy made after the call. An error when the process has no descriptors
+  // left.
   Result<int> fd() const;
-  // Calls `fn` once it ended, on the progress thread (or at once, if it has). One callback per
-  // transfer.
+  // Calls `fn` once it ended, on the progress thread (or at once, if it has). All that were given
+  // are called, in the order in which they were.
   void onEnd(std::function<void(const Status&)> fn) const;
 
  private:
+  // The descriptor of an operation that had ended before it was returned, and so left no record:
+  // made when first asked for, and shared by copies made afterwards.
+  class EndedDescriptor {
+   public:
+    EndedDescriptor() = default;
+    EndedDescriptor(const EndedDescriptor& other) : shared_(other.hold()) {}
+    EndedDescriptor(EndedDescriptor&& other) noexcept : shared_(other.release()) {}
+    EndedDescriptor& operator=(EndedDescriptor other) noexcept {
+      Shared* const mine = release();
+      shared_.store(other.release(), std::memory_order_relaxed);
+      other.shared_.store(mine, std::memory_order_relaxed);
+      return *this;
+    }
+    ~EndedDescriptor() {
+      if (Shared* const shared = shared_.load(std::memory_order_relaxed)) [[unlikely]]
+        drop(shared);
+    }
+    Result<int> get() const;
+
+   private:
+    struct Shared;
+    Shared* hold() const {
+      Shared* const shared = shared_.load(std::memory_order_acquire);
+      return shared == nullptr ? nullptr : holdMore(shared);
+    }
+    Shared* release() {
+      Shared* const shared = shared_.load(std::memory_order_relaxed);
+      shared_.store(nullptr, std::memory_order_relaxed);
+      return shared;
+    }
+    static Shared* holdMore(Shared* shared);
+    static void drop(Shared* shared);
+    mutable std::atomic<Shared*> shared_{nullptr};  // release by the first get(); acquire by copies
+  };
+
   std::shared_ptr<Pending> core_;
-  uint64_t number_ = 0;
   Status ended_;
+  EndedDescriptor endedFd_;  // where there is no core_
 };
 
 // Posts a put (local to remote) or get (remote to local) of all blocks. On links that map memory or

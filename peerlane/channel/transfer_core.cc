@@ -65,8 +65,8 @@ Status TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostSt
   transfer->claimNumber();
   transfer->advance(std::numeric_limits<uint64_t>::max());
   // Looked at before anybody else may advance it.
-  if (transfer->refused_) return transfer->status(1);
-  if (!transfer->done(1)) {
+  if (transfer->refused_) return transfer->status();
+  if (!transfer->done()) {
     transfer->countPending();
     transfer->progress_.add(transfer);
   }
@@ -191,15 +191,15 @@ void TransferCore::end(const Status& status) {
   if (!status.isOk() && notifyNumber_ && !isFiller_ && !peer_->over())
     beginVoid(peer_, *notifyNumber_);
   if (counted_) peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
-  markEnded(1, status);
+  markEnded(status);
 }
 
 void TransferCore::runToEnd() {
   claimNumber();
-  while (!done(1)) {
+  while (!done()) {
     const bool stopped =
         cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk;
-    if (advance(kSliceBytes) || done(1)) continue;
+    if (advance(kSliceBytes) || done()) continue;
     // Blocked: on an import, the peer's words, or an agent. Every one of them notifies; the look
     // itself is free of side effects, so that other threads may take it.
     const auto changed = [this, stopped] {

@@ -28,7 +28,7 @@ class NotifyNumbers final : public Task {
   std::atomic<uint64_t> next_{0};
 };
 
-class TransferCore final : public Pending {
+class TransferCore final : public Pending, public Task {
  public:
   // A put or get of `blocks` (which may be empty where a notification says something). `isPart`: of
   // another transfer, which is the one that counts.

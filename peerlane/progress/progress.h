@@ -73,7 +73,10 @@ class Progress {
   // The same for a task that waits for a device (expectDeviceStores() was called): the progress
   // thread looks in a while anyway, and to wake it would cost more than many a post.
   void addQuietly(std::shared_ptr<Task> task);
-  // Something changed that a task, not a waiter, looks at: the thread has a turn soon.
+  // Something changed that a task, not a waiter, looks at: the thread has a turn soon. Requires:
+  // what changed was stored by a sequentially consistent operation (an exchange, or a store under
+  // it); a weaker store may become visible only after this looked whether the thread sleeps, and
+  // the thread would sleep on it.
   void wake() { wakeLoopIfAsleep(); }
 
   // Spins with turns until `ready()`, `longest` at most: for who waits for a device, whose end is

@@ -2,13 +2,18 @@
 #include "peerlane/channel/plan.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <thread>
 
+#include "peerlane/os/fd.h"
 #include "tests/channel/context_pair.h"
 
 namespace peerlane {
@@ -277,16 +282,46 @@ TEST_P(PlanTest, CallbacksAndDescriptorsAreOfTheirOwnPost) {
     transfer->onEnd([&](const Status& status) {
       if (status.isOk()) called.fetch_add(1);
     });
-    if (const auto fd = transfer->fd(); fd.isOk()) {
-      pollfd wanted{*fd, POLLIN, 0};
-      ASSERT_EQ(poll(&wanted, 1, 20'000), 1);
-      ASSERT_TRUE(transfer->done()) << "readable before the end, post " << i;
-    }
+    pollfd wanted{MUST(transfer->fd()), POLLIN, 0};
+    ASSERT_EQ(poll(&wanted, 1, 20'000), 1);
+    ASSERT_TRUE(transfer->done()) << "readable before the end, post " << i;
     ASSERT_OK(transfer->wait(kSoon));
     const auto limit = std::chrono::steady_clock::now() + kSoon;
     while (called.load() < i && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
     ASSERT_EQ(called.load(), i);
   }
+}
+
+TEST_P(PlanTest, OneLoopWatchesManyPosts) {
+  const Block block{&near_->region(), 0, &remote_, 0, kBytes};
+  Plan plan = MUST(Plan::create(pair_.toB, Direction::kPut, {&block, 1}));
+  const Fd loop(epoll_create1(EPOLL_CLOEXEC));
+  std::vector<Transfer> posts;
+  constexpr uint32_t kPosts = 20;
+  while (posts.size() < kPosts) {
+    const auto posted = plan.post();
+    if (posted.status().code() == Code::kTryAgain) {
+      ASSERT_OK(posts.back().wait(kSoon));
+      continue;
+    }
+    ASSERT_OK(posted.status());
+    epoll_event wanted{.events = EPOLLIN, .data = {.u32 = static_cast<uint32_t>(posts.size())}};
+    posts.push_back(*posted);
+    ASSERT_EQ(epoll_ctl(loop.get(), EPOLL_CTL_ADD, MUST(posts.back().fd()), &wanted), 0)
+        << std::strerror(errno) << ", post " << posts.size();
+  }
+  std::vector<bool> told(kPosts);
+  const auto limit = std::chrono::steady_clock::now() + kSoon;
+  while (std::count(told.begin(), told.end(), true) < kPosts &&
+         std::chrono::steady_clock::now() < limit) {
+    std::array<epoll_event, kPosts> events{};
+    const int count = epoll_wait(loop.get(), events.data(), kPosts, 100);
+    for (int i = 0; i < count; ++i) {
+      EXPECT_TRUE(posts[events[static_cast<size_t>(i)].data.u32].done());
+      told[events[static_cast<size_t>(i)].data.u32] = true;
+    }
+  }
+  EXPECT_EQ(std::count(told.begin(), told.end(), true), kPosts);
 }
 
 TEST_P(PlanTest, AfterTheRegionLeftItIsRefused) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/signal.h"
 
+#include <fcntl.h>
+#include <poll.h>
+
 #include <atomic>
 #include <thread>
 
@@ -105,6 +108,80 @@ TEST_P(SignalTest, AWaitEndsWithThePeer) {
   waiter.join();
   EXPECT_EQ(signal.value(), 0u) << "the word outlives the connection";
   EXPECT_EQ(signal.wait(1, kSoon).code(), Code::kPeerLost);
+}
+
+// Both look at a descriptor as an event loop does: no turn is taken by the looking thread.
+bool isReadable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+bool becomesReadable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(kSoon).count())) == 1;
+}
+
+TEST_P(SignalTest, ADescriptorTellsOfEachValue) {
+  const Signal signal = MUST(Signal::create(pair_.toA, 4));
+  EXPECT_TRUE(isReadable(MUST(signal.fd(0))));
+  uint64_t sum = 0;
+  for (int round = 0; round < 50; ++round) {
+    const int fd = MUST(signal.fd(sum + 3));
+    EXPECT_EQ(fd, MUST(signal.fd(sum + 3)));
+    EXPECT_FALSE(isReadable(fd));
+    ASSERT_OK(MUST(addSignal(pair_.toB, 4, 2)).wait(kSoon));
+    EXPECT_FALSE(isReadable(fd)) << "2 of 3";
+    ASSERT_OK(addSignal(pair_.toB, 4, 5).status());
+    ASSERT_TRUE(becomesReadable(fd)) << "round " << round;
+    sum += 7;
+    EXPECT_EQ(signal.value(), sum);
+    EXPECT_TRUE(isReadable(MUST(signal.fd(sum)))) << "reached already";
+  }
+}
+
+TEST_P(SignalTest, TwoOfOneNumberWaitForTwoValues) {
+  const Signal first = MUST(Signal::create(pair_.toA, 9)),
+               second = MUST(Signal::create(pair_.toA, 9));
+  const Signal copy = first;
+  const int one = MUST(first.fd(1)), two = MUST(second.fd(2));
+  EXPECT_NE(one, two);
+  EXPECT_EQ(MUST(copy.fd(1)), one);
+  ASSERT_OK(addSignal(pair_.toB, 9).status());
+  EXPECT_TRUE(becomesReadable(one));
+  EXPECT_FALSE(isReadable(two));
+  ASSERT_OK(addSignal(pair_.toB, 9).status());
+  EXPECT_TRUE(becomesReadable(two));
+}
+
+TEST_P(SignalTest, TheDescriptorGoesWithTheLastCopy) {
+  int fd = -1;
+  {
+    const Signal signal = MUST(Signal::create(pair_.toA, 2));
+    const Signal copy = signal;
+    fd = MUST(copy.fd(1));
+    EXPECT_GE(::fcntl(fd, F_GETFD), 0);
+  }
+  EXPECT_LT(::fcntl(fd, F_GETFD), 0);
+  // What was added to it since is nobody's business, and harmless.
+  ASSERT_OK(MUST(addSignal(pair_.toB, 2)).wait(kSoon));
+  EXPECT_EQ(MUST(Signal::create(pair_.toA, 2)).value(), 1u);
+}
+
+TEST_P(SignalTest, TheDescriptorTellsOfThePeersEnd) {
+  const Signal signal = MUST(Signal::create(pair_.toA, 1));
+  const int fd = MUST(signal.fd(1));
+  EXPECT_FALSE(isReadable(fd));
+  pair_.a.reset();
+  EXPECT_TRUE(becomesReadable(fd));
+  EXPECT_EQ(signal.wait(1, 0ms).code(), Code::kPeerLost);
+  EXPECT_TRUE(isReadable(MUST(signal.fd(2)))) << "asked for afterwards";
+}
+
+TEST_P(SignalTest, ADumpNamesWhatADescriptorWaitsFor) {
+  const Signal signal = MUST(Signal::create(pair_.toA, 6));
+  ASSERT_OK(signal.fd(5).status());
+  const std::string dump = pair_.b->dump();
+  EXPECT_NE(dump.find("descriptor for signal 6 of peer"), std::string::npos) << dump;
+  EXPECT_NE(dump.find("which is 0, to reach 5"), std::string::npos) << dump;
 }
 
 }  // namespace

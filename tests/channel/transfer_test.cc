@@ -7,7 +7,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -238,13 +240,9 @@ TEST_P(TransferTest, TellsItsEndByDescriptorAndCallbackOnce) {
       wasOk.store(status.isOk());
       called.fetch_add(1);
     });
-    if (const auto fd = transfer->fd(); fd.isOk()) {
-      pollfd wanted{*fd, POLLIN, 0};
-      ASSERT_EQ(poll(&wanted, 1, 20'000), 1);
-      EXPECT_TRUE(transfer->done());
-    } else {
-      EXPECT_EQ(fd.status().code(), Code::kUnavailable);
-    }
+    pollfd wanted{MUST(transfer->fd()), POLLIN, 0};
+    ASSERT_EQ(poll(&wanted, 1, 20'000), 1);
+    EXPECT_TRUE(transfer->done());
     ASSERT_OK(transfer->wait(kSoon));
     const auto limit = std::chrono::steady_clock::now() + kSoon;
     while (called.load() == 0 && std::chrono::steady_clock::now() < limit)
@@ -256,6 +254,47 @@ TEST_P(TransferTest, TellsItsEndByDescriptorAndCallbackOnce) {
     transfer->onEnd([&](const Status& status) { again = status.isOk(); });
     EXPECT_TRUE(again);
     EXPECT_EQ(called.load(), 1);
+  }
+}
+
+// One that had ended when it was returned may have no record, but it has a descriptor of its own.
+TEST(EndedTransfer, HasADescriptorThatIsReadable) {
+  const Transfer one(Status::ok()), other(Status(Code::kClosed, "closed"));
+  const int fd = MUST(one.fd());
+  EXPECT_EQ(MUST(one.fd()), fd);
+  EXPECT_NE(MUST(other.fd()), fd) << "an event loop takes each descriptor once";
+  pollfd wanted{fd, POLLIN, 0};
+  EXPECT_EQ(poll(&wanted, 1, 0), 1);
+  // It is there as long as the handle, or a copy made since.
+  Transfer kept;
+  {
+    Transfer first(Status::ok());
+    wanted.fd = MUST(first.fd());
+    const Transfer copied = first;
+    const Transfer moved = std::move(first);
+    kept = copied;
+  }
+  EXPECT_EQ(MUST(kept.fd()), wanted.fd);
+  EXPECT_EQ(poll(&wanted, 1, 0), 1);
+  EXPECT_EQ(wanted.revents, POLLIN);
+  kept = Transfer();
+  EXPECT_EQ(poll(&wanted, 1, 0), 1);
+  EXPECT_EQ(wanted.revents, POLLNVAL) << "nobody is left who could ask for it";
+}
+
+TEST(EndedTransfer, ThreadsThatAskTogetherGetTheSameDescriptor) {
+  for (int round = 0; round < 50; ++round) {
+    const Transfer ended(Status::ok());
+    std::array<int, 4> fds{};
+    std::vector<std::thread> threads;
+    for (int& fd : fds)
+      threads.emplace_back([&] {
+        const Transfer copy = ended;
+        EXPECT_OK(copy.fd().status());
+        fd = MUST(ended.fd());
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const int fd : fds) EXPECT_EQ(fd, fds[0]);
   }
 }
 
@@ -397,6 +436,27 @@ TEST_P(StuckTransfer, CancelEndsItOnceAndWedgesNobody) {
   EXPECT_EQ(pollNotification(pair_.toA).status().code(), Code::kTryAgain);
   next.cancel();
   EXPECT_OK(next.status());  // a cancel that comes late changes nothing
+}
+
+TEST_P(StuckTransfer, AllItsCallbacksAreCalledInTheirOrder) {
+  const Transfer stuck = postStuck();
+  const Transfer copy = stuck;
+  std::mutex mutex;
+  std::vector<int> called;
+  for (int i = 0; i < 5; ++i)
+    (i % 2 == 0 ? stuck : copy).onEnd([&, i](const Status& status) {
+      const std::lock_guard lock(mutex);
+      called.push_back(status.code() == Code::kCancelled ? i : -1);
+    });
+  stuck.cancel();
+  const auto limit = std::chrono::steady_clock::now() + kSoon;
+  const auto count = [&] {
+    const std::lock_guard lock(mutex);
+    return called.size();
+  };
+  while (count() < 5 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(called, (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
 TEST_P(StuckTransfer, ClosingThePeerEndsIt) {

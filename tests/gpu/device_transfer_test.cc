@@ -3,8 +3,10 @@
 // put, get, plans and signals between GPUs of two processes: every kind of memory, every engine,
 // on streams of the caller's and of the library's own.
 #include <cuda_runtime_api.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <numeric>
@@ -266,6 +268,95 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
     EXPECT_EQ(wrongWords(side.region.data(), kMessage * 4, 3), 0u);
     line.meet();
     line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Posts of one plan, all of them behind a wait: each has its own end, descriptor and callbacks.
+TEST(DeviceTransfer, PostsOfAPlanAreToldEachOfItsOwnEnd) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr size_t kPosts = 300;
+  const auto active = [&](const Line& line) {
+    const Side side(0, line, kBytes);
+    const Signal never = must(Signal::create(side.peer, 1), "signal");
+    const Block block = side.block(0, 4096);
+    Plan plan = must(
+        Plan::create(side.peer, Direction::kPut, std::span(&block, 1), {.engine = Engine::kSm}),
+        "plan");
+    const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
+    struct Post {
+      Transfer transfer;
+      std::array<std::atomic<int>, 2> called{};
+      std::atomic<bool> asItShould{true};
+    };
+    std::vector<Post> posts(kPosts);
+    const auto codeOf = [](size_t i) { return i % 3 == 0 ? Code::kCancelled : Code::kOk; };
+    const auto isReadable = [](const Transfer& transfer) {
+      pollfd wanted{must(transfer.fd(), "fd"), POLLIN, 0};
+      return ::poll(&wanted, 1, 0) == 1;
+    };
+    for (size_t i = 0; i < kPosts; ++i) {
+      Post& post = posts[i];
+      post.transfer = must(plan.post(side.lane()), "post");
+      for (auto& called : post.called)
+        post.transfer.onEnd([&, expected = codeOf(i)](const Status& status) {
+          if (status.code() != expected) post.asItShould = false;
+          called.fetch_add(1);
+        });
+      if (codeOf(i) == Code::kCancelled) post.transfer.cancel();
+    }
+    for (const Post& post : posts) {
+      EXPECT_FALSE(post.transfer.done());
+      EXPECT_FALSE(isReadable(post.transfer));
+    }
+    gate.cancel();
+    for (const Post& post : posts) {
+      pollfd wanted{must(post.transfer.fd(), "fd"), POLLIN, 0};
+      ASSERT_EQ(::poll(&wanted, 1, 20'000), 1);
+      EXPECT_TRUE(post.transfer.done());
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    for (size_t i = 0; i < kPosts; ++i) {
+      EXPECT_EQ(posts[i].transfer.wait(kPatience).code(), codeOf(i)) << "post " << i;
+      for (auto& called : posts[i].called) {
+        while (called.load() == 0 && std::chrono::steady_clock::now() < end)
+          std::this_thread::yield();
+        ASSERT_EQ(called.load(), 1) << "a callback of post " << i;
+      }
+      EXPECT_TRUE(posts[i].asItShould) << "post " << i;
+    }
+    line.meet();
+  };
+  const auto passive = [&](const Line& line) {
+    const Side side(1, line, kBytes);
+    line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// An addition by a stream rings nobody: the descriptor is told all the same, though no thread
+// waits.
+TEST(DeviceTransfer, ASignalOfAStreamMakesItsDescriptorReadable) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr uint64_t kRounds = 20;
+  const auto active = [&](const Line& line) {
+    const Side side(0, line, kBytes);
+    const Signal signal = must(Signal::create(side.peer, 2), "signal");
+    for (uint64_t i = 1; i <= kRounds; ++i) {
+      pollfd wanted{must(signal.fd(i), "fd"), POLLIN, 0};
+      EXPECT_EQ(::poll(&wanted, 1, 0), 0);
+      line.send("add");
+      ASSERT_EQ(::poll(&wanted, 1, 20'000), 1) << "round " << i;
+      EXPECT_EQ(signal.value(), i);
+    }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    const Side side(1, line, kBytes);
+    Notify add;
+    add.signal = 2;
+    while (line.receive() == "add") must(notify(side.peer, add, side.lane()), "notify");
+    mustSync(side.stream);
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

@@ -111,6 +111,7 @@ TEST_P(ForkTest, WaitsAreRefused) {
   const RemoteRegion fresh = MUST(toB_.importRegion(far_.share()));
   expectInChild({
       [&] { return isRefused(signal.wait(1, kSoon)); },
+      [&] { return isRefused(signal.fd(1).status()); },
       [&] { return isRefused(waitNotification(toA_, kSoon).status()); },
       [&] { return isRefused(pollNotification(toA_).status()); },
       [&] { return isRefused(notificationFd(toA_).status()); },
