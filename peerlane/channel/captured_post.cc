@@ -171,7 +171,8 @@ bool CapturedPost::deliverMessages() {
   if (!message_.hasMessage || stopped_) return false;
   const uint64_t rung = bell_->load(std::memory_order_acquire);
   const bool any = delivered_ != rung;
-  for (; delivered_ != rung; ++delivered_) {
+  // Replays are not refused: what finds no room at the peer is counted here until there is some.
+  for (; delivered_ != rung && NotifyNumbers::of(*peer_)->room().isOk(); ++delivered_) {
     auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), message_);
     if (Status begun = TransferCore::begin(core, nullptr); !begun.isOk()) {
       stopReplays(begun);

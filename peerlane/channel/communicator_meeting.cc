@@ -6,6 +6,7 @@
 
 #include "peerlane/channel/communicator_core.h"
 #include "peerlane/channel/lane_memory.h"
+#include "peerlane/core/limits.h"
 #include "peerlane/memory/library_memory.h"
 
 namespace peerlane {
@@ -115,7 +116,10 @@ void CommunicatorCore::onNote(Rank rank, const std::vector<std::byte>& bytes) {
       if (!pair.hello) pair.hello = *note;
       pair.heard.store(true, std::memory_order_release);
     } else if (!pair.ready.load(std::memory_order_acquire)) {
-      pair.early.push_back(*note);
+      // A peer that says so much before this side is there is taken for one that left.
+      if (pair.early.size() >= limits::kEarlyNotes)
+        note = LaneNote{.kind = LaneNote::Kind::kBye, .code = Code::kCorrupt};
+      if (pair.early.size() <= limits::kEarlyNotes) pair.early.push_back(*note);
       // Whoever leaves before the meeting is over was heard, too.
       if (note->kind == LaneNote::Kind::kBye) pair.heard.store(true, std::memory_order_release);
     } else {

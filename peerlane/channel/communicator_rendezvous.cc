@@ -7,6 +7,7 @@
 #include <map>
 
 #include "peerlane/channel/communicator_core.h"
+#include "peerlane/core/limits.h"
 #include "peerlane/core/wire.h"
 
 namespace peerlane {
@@ -16,7 +17,7 @@ using Clock = Progress::Clock;
 
 // Pieces of a text, because one message holds 4 KiB and a ticket may be longer.
 constexpr size_t kPieceBytes = 3072;
-constexpr uint32_t kMaxRanks = 4096;
+constexpr uint32_t kMaxRanks = limits::kRanks;
 
 struct Introduction {
   uint32_t rank = 0;  // whom it is about

@@ -18,6 +18,10 @@ Status usable(const Peer& peer) {
   return peer.core()->usable();
 }
 
+Status roomFor(const OwnedNotify& notify, PeerCore& peer) {
+  return notify.hasMessage ? NotifyNumbers::of(peer)->room() : Status::ok();
+}
+
 template <typename Blocks>
 Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& blocks,
                       const PostOptions& options) {
@@ -26,6 +30,7 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
     return Status(Code::kInvalidArgument,
                   "a get cannot carry a notification: the peer's memory is only read");
   PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(options.notify));
+  PEERLANE_RETURN_IF_ERROR(roomFor(owned, *peer.core()));
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
   for (const auto& local : program.locals())
@@ -121,6 +126,7 @@ Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream
   if (!what.message && !what.signal)
     return Status(Code::kInvalidArgument, "a notification without message and signal");
   PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(what));
+  PEERLANE_RETURN_IF_ERROR(roomFor(owned, *peer.core()));
   auto core = std::make_shared<TransferCore>(peer.core(), BlockProgram(), std::move(owned));
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, stream));
   return Transfer(std::move(core));
@@ -132,6 +138,7 @@ Result<Transfer> notify(const Peer& peer, const Notify& what, DeviceStream strea
   if (!what.message && !what.signal)
     return Status(Code::kInvalidArgument, "a notification without message and signal");
   PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(what));
+  PEERLANE_RETURN_IF_ERROR(roomFor(owned, *peer.core()));
   PEERLANE_ASSIGN(DeviceExecutor* const executor, peer.core()->executorOf(stream));
   PostOptions options;
   options.deviceStream = stream;

@@ -50,7 +50,10 @@ struct StridedBlocks {
 
 // What a put tells the peer once all its bytes are visible there. Both parts may be given.
 struct Notify {
-  // Up to 4096 bytes, delivered to the peer's notification queue with `tag`; may be empty.
+  // Up to 4096 bytes, delivered to the peer's notification queue with `tag`; may be empty. Of those
+  // that the peer's program does not take limits::kNotificationSlots (16) fit there; posts behind
+  // them wait, and with limits::kNotificationsWaiting (1024) of them the next is refused:
+  // kTryAgain.
   std::optional<std::span<const std::byte>> message{};
   uint32_t tag = 0;
   // Adds `signalAdd` to the peer's signal number `signal` (0 to 63).

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "peerlane/channel/host_stream.h"
+#include "peerlane/core/limits.h"
 #include "peerlane/program/word.h"
 
 namespace peerlane {
@@ -18,6 +19,15 @@ constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
 
 std::shared_ptr<NotifyNumbers> NotifyNumbers::of(PeerCore& peer) {
   return peer.attachment<NotifyNumbers>([] { return std::make_shared<NotifyNumbers>(); });
+}
+
+Status NotifyNumbers::room() const {
+  const uint32_t waiting = waiting_.load(std::memory_order_relaxed);
+  if (waiting < limits::kNotificationsWaiting) return Status::ok();
+  return Status(Code::kTryAgain,
+                std::to_string(waiting) + " notifications wait for room at the peer, which has " +
+                    std::to_string(limits::kNotificationSlots) + " that it did not take; at most " +
+                    std::to_string(limits::kNotificationsWaiting) + " may wait");
 }
 
 std::string describeRun(const cpu::CpuProgram& program, const cpu::CpuRun& run) {
@@ -81,6 +91,7 @@ void TransferCore::claimNumber() {
 
 void TransferCore::countPending() {
   counted_ = true;
+  if (notify_.hasMessage) NotifyNumbers::of(*peer_)->waits();
   peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -190,6 +201,7 @@ void TransferCore::end(const Status& status) {
   // A filler that fails has no successor: its link has failed, though the session may not know yet.
   if (!status.isOk() && notifyNumber_ && !isFiller_ && !peer_->over())
     beginVoid(peer_, *notifyNumber_);
+  if (counted_ && notify_.hasMessage) NotifyNumbers::of(*peer_)->waitsNoMore();
   if (counted_) peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(status);
 }

@@ -17,15 +17,21 @@
 
 namespace peerlane {
 
-// Numbers for notifications to one peer: each post that carries one takes the next.
+// Numbers for notifications to one peer: each post that carries one takes the next. Counts those
+// that wait for room in the peer's memory.
 class NotifyNumbers final : public Task {
  public:
   Turn turn() override { return Turn::kIdle; }
   uint64_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  void waits() { waiting_.fetch_add(1, std::memory_order_relaxed); }
+  void waitsNoMore() { waiting_.fetch_sub(1, std::memory_order_relaxed); }
+  // kTryAgain where so many wait that a post with a notification is refused.
+  Status room() const;
   static std::shared_ptr<NotifyNumbers> of(PeerCore& peer);
 
  private:
   std::atomic<uint64_t> next_{0};
+  std::atomic<uint32_t> waiting_{0};  // posted, and not ended when the post returned
 };
 
 class TransferCore final : public Pending, public Task {

@@ -21,6 +21,7 @@
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/readiness.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/session/farewell.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
 #include "peerlane/session/peer_core.h"
@@ -35,11 +36,6 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
                  [](std::byte b) { return static_cast<uint8_t>(b); });
   return raw;
 }
-
-// How long the end of a context waits for the goodbyes of its peers: a frozen one must not freeze
-// this process.
-constexpr std::chrono::seconds kGoodbyePatience{2};
-
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
 constexpr std::chrono::milliseconds kSweepInterval{500};
 
@@ -77,6 +73,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
 
   Status start(const std::vector<std::string>& listen);
   void stop();
+  // Ends every connection, and waits until the peers have taken in what was sent to them.
+  void sayGoodbye(Clock::time_point deadline);
   bool forked() const { return forkGeneration() != forks_; }
   Status usable() const {
     if (!forked()) return Status::ok();
@@ -222,7 +220,24 @@ void Context::State::stop() {
     (void)new std::shared_ptr<State>(shared_from_this());
     return;
   }
-  (void)progress_->call([this] {
+  sayGoodbye(Clock::now() + kGoodbyePatience);
+  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
+  (void)progress_->call([this] { progress_->turn(); });
+  progress_->stop();
+  // Who said no goodbye in time (a frozen process) is let go of without one.
+  std::map<uint64_t, std::shared_ptr<PeerCore>> rest;
+  {
+    const std::lock_guard lock(mutex_);
+    rest.swap(peers_);
+  }
+  for (const auto& [number, peer] : rest)
+    PEERLANE_LOG_WARN("peer {} did not say goodbye; what it imported may still be written by it",
+                      number);
+}
+
+void Context::State::sayGoodbye(Clock::time_point deadline) {
+  if (forked()) return;
+  const auto close = [this] {
     listeners_.reset();
     inspection_.reset();
     sweepTimer_ = {};
@@ -241,26 +256,18 @@ void Context::State::stop() {
     }
     progress_->notifyWaiters();
     for (auto& [number, peer] : peers) peer->close();
-  });
-  // A peer is gone when the last copy to or from it has ended.
+  };
+  // exit() may be called in a callback: then nobody can wait for the answers.
+  if (progress_->onLoopThread()) return close();
+  (void)progress_->call(close);
+  // A peer is gone when the last copy to or from it has ended, and when it has answered the
+  // goodbye, before which it reads all that was said to it.
   (void)progress_->wait(
       [this] {
         const std::lock_guard lock(mutex_);
         return peers_.empty();
       },
-      Clock::now() + std::min<Duration>(config_.peerTimeout, kGoodbyePatience));
-  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
-  (void)progress_->call([this] { progress_->turn(); });
-  progress_->stop();
-  // Who said no goodbye in time (a frozen process) is let go of without one.
-  std::map<uint64_t, std::shared_ptr<PeerCore>> rest;
-  {
-    const std::lock_guard lock(mutex_);
-    rest.swap(peers_);
-  }
-  for (const auto& [number, peer] : rest)
-    PEERLANE_LOG_WARN("peer {} did not say goodbye; what it imported may still be written by it",
-                      number);
+      std::min(deadline, Clock::now() + Duration(config_.peerTimeout)));
 }
 
 Result<std::shared_ptr<DeviceExecutor>> Context::State::executor(Device device) const {
@@ -814,6 +821,9 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
       std::make_shared<State>(std::move(*options.config), ContextId::random(), std::move(secret));
   PEERLANE_RETURN_IF_ERROR(state->openDevices(options.devices));
   if (Status status = state->start(options.listen); !status.isOk()) return status;
+  sayAtExit(state, [leaving = state.get()](State::Clock::time_point deadline) {
+    leaving->sayGoodbye(deadline);
+  });
   return std::unique_ptr<Context>(new Context(std::move(state)));
 }
 

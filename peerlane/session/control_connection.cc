@@ -2,6 +2,8 @@
 #include "peerlane/session/control_connection.h"
 
 #include <array>
+#include <utility>
+#include <variant>
 
 namespace peerlane {
 namespace {
@@ -10,6 +12,17 @@ constexpr size_t kBytesOfRound = 16 * 1024;
 // Bounded, so that one talkative peer does not starve the others of this loop.
 constexpr int kRoundsAtOnce = 8;
 constexpr int kRoundsAtTheEnd = 1024;  // more than a socket holds
+
+// Sent because of what the peer sent, so that it can make them many.
+bool isAnswer(const ControlMessage& message) {
+  return std::holds_alternative<control::ImportReply>(message) ||
+         std::holds_alternative<control::RevokeDone>(message) ||
+         std::holds_alternative<control::ChunkReply>(message) ||
+         std::holds_alternative<control::StagingReply>(message) ||
+         std::holds_alternative<control::StagedMoveDone>(message) ||
+         std::holds_alternative<control::MessagesTaken>(message) ||
+         std::holds_alternative<control::Heartbeat>(message);
+}
 
 }  // namespace
 
@@ -67,7 +80,8 @@ void ControlConnection::onReady() {
   }
   // A peer that takes nothing any more may have said why: all of that is read before the end.
   Status sent = flush();
-  Status status = readSome(sent.isOk() ? kRoundsAtOnce : kRoundsAtTheEnd);
+  isEnding_ = isEnding_ || !sent.isOk();
+  Status status = readSome(isEnding_ ? kRoundsAtTheEnd : kRoundsAtOnce);
   if (!*alive) return;
   if (status.isOk()) status = std::move(sent);
   if (!status.isOk()) end(std::move(status));
@@ -76,7 +90,12 @@ void ControlConnection::onReady() {
 Status ControlConnection::readSome(int rounds) {
   const std::shared_ptr<bool> alive = alive_;
   std::array<std::byte, kBytesOfRound> space;
-  for (int round = 0; round < rounds; ++round) {
+  if (isHeld_) {
+    isHeld_ = false;
+    Status status = records(std::exchange(held_, {}));
+    if (!*alive || !status.isOk()) return status;
+  }
+  for (int round = 0; round < rounds && !isHeld_; ++round) {
     std::vector<Fd> fds;
     auto got = isUnix_ ? recvWithFds(socket_.get(), space, fds) : recvSome(socket_.get(), space);
     if (!got.isOk()) return got.status().code() == Code::kTryAgain ? Status::ok() : got.status();
@@ -96,7 +115,24 @@ Status ControlConnection::readSome(int rounds) {
     Status status = handle(std::span(space).first(*got));
     if (!*alive || !status.isOk()) return status;
   }
+  watch();
   return Status::ok();
+}
+
+void ControlConnection::readRest() {
+  if (!*alive_ || connecting_) return;
+  isEnding_ = true;
+  (void)readSome(kRoundsAtTheEnd);
+}
+
+// Requests that are read are answered, so whoever does not read answers is not read either.
+bool ControlConnection::isFull() const {
+  return !isEnding_ &&
+         (answerBytes_ >= limits::kAnswerBytes || answerFds_ >= limits::kAnswerDescriptors);
+}
+
+void ControlConnection::watch() {
+  watch_.setInterest(!isFull(), !outgoing_.empty() || (isHeld_ && !isFull()));
 }
 
 Status ControlConnection::handle(std::span<const std::byte> bytes) {
@@ -133,18 +169,23 @@ Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
 
 Status ControlConnection::records(std::span<const std::byte> bytes) {
   const std::shared_ptr<bool> alive = alive_;
-  while (!bytes.empty()) {
-    PEERLANE_ASSIGN(const size_t taken, channel_->feed(bytes));
-    bytes = bytes.subspan(taken);
-    for (;;) {
-      PEERLANE_ASSIGN(auto record, channel_->next());
-      if (!record) break;
+  for (;;) {
+    if (isFull()) {
+      held_.assign(bytes.begin(), bytes.end());
+      isHeld_ = true;
+      return Status::ok();
+    }
+    PEERLANE_ASSIGN(auto record, channel_->next());
+    if (record) {
       PEERLANE_ASSIGN(ControlMessage message, decodeControl(*record));
       events_.message(std::move(message));
       if (!*alive) return Status::ok();
+      continue;
     }
+    if (bytes.empty()) return Status::ok();
+    PEERLANE_ASSIGN(const size_t taken, channel_->feed(bytes));
+    bytes = bytes.subspan(taken);
   }
-  return Status::ok();
 }
 
 Status ControlConnection::queue(std::vector<std::byte> bytes, std::span<const int> fds) {
@@ -161,11 +202,20 @@ Status ControlConnection::queue(std::vector<std::byte> bytes, std::span<const in
 
 Status ControlConnection::send(const ControlMessage& message, std::span<const int> fds) {
   if (!*alive_ || isLastSent_) return Status(Code::kClosed, "the control connection ended");
+  // Behind what the peer does not read, a sign of life says nothing that the rest does not.
+  if (std::holds_alternative<control::Heartbeat>(message) && !flushed()) return Status::ok();
   PEERLANE_CHECK(channel_ != nullptr);
   PEERLANE_CHECK(isUnix_ || fds.empty());
   PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message));
   PEERLANE_ASSIGN(std::vector<std::byte> sealed, channel_->seal(plain));
   PEERLANE_RETURN_IF_ERROR(queue(std::move(sealed), fds));
+  if (isAnswer(message)) {
+    Chunk& chunk = outgoing_.back();
+    chunk.isAnswer = true;
+    chunk.answerFds = chunk.fds.size();
+    answerBytes_ += chunk.bytes.size();
+    answerFds_ += chunk.answerFds;
+  }
   // A failing write is left for the loop: ending here could destroy the caller.
   (void)flush();
   return Status::ok();
@@ -185,9 +235,12 @@ Status ControlConnection::flush() {
     }
     chunk.fds.clear();
     chunk.sent += *sent;
-    if (chunk.sent == chunk.bytes.size()) outgoing_.pop_front();
+    if (chunk.isAnswer) answerFds_ -= std::exchange(chunk.answerFds, 0);
+    if (chunk.sent < chunk.bytes.size()) continue;
+    if (chunk.isAnswer) answerBytes_ -= chunk.bytes.size();
+    outgoing_.pop_front();
   }
-  watch_.setInterest(true, !outgoing_.empty());
+  watch();
   return Status::ok();
 }
 

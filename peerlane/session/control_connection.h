@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "peerlane/core/limits.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/os/socket.h"
@@ -43,7 +44,9 @@ class ControlConnection {
                                                            HandshakeOptions options, Events events);
 
   // Queues a message and writes what the socket takes. The descriptors are duplicated. Errors are
-  // those of encoding; a broken socket is told by `ended`.
+  // those of encoding; a broken socket is told by `ended`. A heartbeat is left out while anything
+  // waits: at most one is queued. While answers of this side wait beyond limits::kAnswerBytes or
+  // kAnswerDescriptors, nothing is read from the peer.
   Status send(const ControlMessage& message, std::span<const int> fds = {});
   // The same for a connection that may not be authenticated yet, or have ended, or on which the
   // last message was sent: then nothing is sent.
@@ -74,6 +77,9 @@ class ControlConnection {
     for (const Chunk& chunk : outgoing_) count += chunk.fds.size();
     return count;
   }
+  // Takes in all that lies in the socket, for who knows by other means that the peer ends. May call
+  // `message`, and whatever that does.
+  void readRest();
   // Everything queued is on the wire.
   bool flushed() const { return outgoing_.empty(); }
   // No events after this call.
@@ -86,6 +92,8 @@ class ControlConnection {
     std::vector<std::byte> bytes;
     size_t sent = 0;
     std::vector<Fd> fds;  // travel with the first byte
+    size_t answerFds = 0;
+    bool isAnswer = false;  // to what the peer asked
   };
 
   ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake, Events events);
@@ -95,6 +103,8 @@ class ControlConnection {
   Status handshakeBytes(std::span<const std::byte>& bytes);
   Status records(std::span<const std::byte> bytes);
   Status flush();
+  bool isFull() const;
+  void watch();
   Status queue(std::vector<std::byte> bytes, std::span<const int> fds);
   void end(Status status);
 
@@ -107,6 +117,13 @@ class ControlConnection {
   Events events_;
   Watch watch_;
   std::deque<Chunk> outgoing_;
+  // Of outgoing_: what the peer asked for and does not read. Nothing more is read from it
+  // meanwhile.
+  size_t answerBytes_ = 0;
+  size_t answerFds_ = 0;
+  std::vector<std::byte> held_;  // received then, and not looked at
+  bool isHeld_ = false;          // there is some, be it inside channel_
+  bool isEnding_ = false;        // all of it is read, whatever is queued
   std::deque<Fd> arrivedFds_;
   std::chrono::steady_clock::time_point lastHeard_;
   std::shared_ptr<bool>

@@ -162,6 +162,11 @@ Built build(Encoder& to, const control::UserMessage& message) {
           schema::CreateUserMessage(to.builder, message.channel, content).Union()};
 }
 
+Built build(Encoder& to, const control::MessagesTaken& message) {
+  return {schema::Message::MessagesTaken,
+          schema::CreateMessagesTaken(to.builder, message.channel, message.count).Union()};
+}
+
 Built build(Encoder& to, const control::TransferFault& message) {
   to.require(message.code != Code::kOk, Code::kInvalidArgument,
              "TransferFault.code is OK; the fault's code is expected");
@@ -349,6 +354,10 @@ control::UserMessage read(Decoder& from, const schema::UserMessage& table) {
   return {table.channel(), from.blob("UserMessage.content", table.content())};
 }
 
+control::MessagesTaken read(Decoder& /*from*/, const schema::MessagesTaken& table) {
+  return {table.channel(), table.count()};
+}
+
 control::TransferFault read(Decoder& from, const schema::TransferFault& table) {
   if (table.code() == 0) from.status = Status(Code::kCorrupt, "TransferFault.code is OK");
   return {table.lane(), codeOf(table.code()), from.text("TransferFault.reason", table.reason())};
@@ -430,6 +439,7 @@ Result<ControlMessage> readUnion(schema::Message type, const void* table) {
     case schema::Message::StagingReply: return readAs<schema::StagingReply>(table);
     case schema::Message::StagedMove: return readAs<schema::StagedMove>(table);
     case schema::Message::StagedMoveDone: return readAs<schema::StagedMoveDone>(table);
+    case schema::Message::MessagesTaken: return readAs<schema::MessagesTaken>(table);
   }
   return ControlMessage(control::UnknownMessage{static_cast<uint8_t>(type)});
 }
@@ -458,7 +468,7 @@ std::string_view controlName(const ControlMessage& message) {
       "Offers",        "Accepted",      "Ready",          "Heartbeat",     "Bye",
       "ImportRequest", "ImportReply",   "Release",        "Revoke",        "RevokeDone",
       "UserMessage",   "TransferFault", "ChunkRequest",   "ChunkReply",    "StagingRequest",
-      "StagingReply",  "StagedMove",    "StagedMoveDone", "UnknownMessage"};
+      "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken", "UnknownMessage"};
   return kNames[message.index()];
 }
 

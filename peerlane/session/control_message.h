@@ -14,13 +14,15 @@
 #include <variant>
 #include <vector>
 
+#include "peerlane/core/limits.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane {
 namespace control {
 
-inline constexpr size_t kMaxTextBytes = 1024;     // every string
-inline constexpr size_t kMaxBlobBytes = 4096;     // every byte vector
+inline constexpr size_t kMaxTextBytes = 1024;  // every string
+inline constexpr size_t kMaxBlobBytes = 4096;  // every byte vector
+static_assert(kMaxBlobBytes == limits::kMessageBytes);
 inline constexpr size_t kMaxLinks = 16;           // offers, and refused alternatives
 inline constexpr size_t kMaxPieces = 512;         // of one StagedMove
 inline constexpr uint32_t kMaxDescriptors = 253;  // what one SCM_RIGHTS message can carry
@@ -211,6 +213,14 @@ struct StagedMoveDone {
   friend bool operator==(const StagedMoveDone&, const StagedMoveDone&) = default;
 };
 
+// The sender's program, or library, has taken `count` more messages of the channel: the receiver
+// may send as many more.
+struct MessagesTaken {
+  uint32_t channel = 0;
+  uint32_t count = 0;
+  friend bool operator==(const MessagesTaken&, const MessagesTaken&) = default;
+};
+
 // A well-formed message of a later minor version: to be skipped.
 struct UnknownMessage {
   uint8_t type = 0;
@@ -225,7 +235,7 @@ using ControlMessage =
                  control::Revoke, control::RevokeDone, control::UserMessage, control::TransferFault,
                  control::ChunkRequest, control::ChunkReply, control::StagingRequest,
                  control::StagingReply, control::StagedMove, control::StagedMoveDone,
-                 control::UnknownMessage>;
+                 control::MessagesTaken, control::UnknownMessage>;
 
 // The message's name as logs and dumps show it, e.g. "ImportReply". Lifetime: for ever.
 std::string_view controlName(const ControlMessage& message);

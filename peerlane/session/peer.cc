@@ -2,94 +2,11 @@
 #include "peerlane/session/peer.h"
 
 #include <algorithm>
-#include <atomic>
-#include <deque>
 
 #include "peerlane/os/cuda.h"
-#include "peerlane/os/readiness.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
-namespace {
-
-// Messages of the user's channels, kept until somebody takes them.
-class MessageQueues final : public Task {
- public:
-  explicit MessageQueues(const PeerCore& peer) : peer_(peer) {}
-  // A peer that ends, is silent or is heard again brings no message, and changes descriptors.
-  Turn turn() override {
-    if (!watched_.load(std::memory_order_acquire)) return Turn::kIdle;
-    const std::lock_guard lock(mutex_);
-    tellAll();
-    return Turn::kIdle;
-  }
-  void push(uint32_t channel, std::vector<std::byte> content) {
-    const std::lock_guard lock(mutex_);
-    queues_[channel].push_back(std::move(content));
-    tellAll();
-  }
-  bool pop(uint32_t channel, std::vector<std::byte>& content) {
-    const std::lock_guard lock(mutex_);
-    auto found = queues_.find(channel);
-    if (found == queues_.end() || found->second.empty()) return false;
-    content = std::move(found->second.front());
-    found->second.pop_front();
-    tellAll();
-    return true;
-  }
-  Result<int> fd(uint32_t channel) {
-    const std::lock_guard lock(mutex_);
-    watched_.store(true, std::memory_order_release);
-    PEERLANE_ASSIGN(const int fd, readiness_[channel].fd());
-    tellAll();
-    return fd;
-  }
-  bool has(uint32_t channel) const {
-    const std::lock_guard lock(mutex_);
-    auto found = queues_.find(channel);
-    return found != queues_.end() && !found->second.empty();
-  }
-  // True for the first caller: it subscribes.
-  bool subscribe(uint32_t channel) {
-    const std::lock_guard lock(mutex_);
-    return subscribed_.emplace(channel, true).second;
-  }
-
- private:
-  // Those that somebody asked a descriptor of.
-  void tellAll() {
-    const bool ended = peer_.failureCode() != Code::kOk;
-    for (auto& [channel, readiness] : readiness_) {
-      const auto found = queues_.find(channel);
-      readiness.set(ended || (found != queues_.end() && !found->second.empty()));
-    }
-  }
-
-  const PeerCore& peer_;  // owns this object
-  mutable std::mutex mutex_;
-  std::map<uint32_t, std::deque<std::vector<std::byte>>> queues_;  // under mutex_, as the next two
-  std::map<uint32_t, bool> subscribed_;
-  std::map<uint32_t, Readiness> readiness_;
-  std::atomic<bool> watched_{false};  // readiness_ has some; release after it, acquire by turns
-};
-
-// The queues of a peer, which take the messages of `channel` from now on.
-std::shared_ptr<MessageQueues> queuesWith(PeerCore& peer, uint32_t channel) {
-  auto queues =
-      peer.attachment<MessageQueues>([&] { return std::make_shared<MessageQueues>(peer); });
-  if (queues->subscribe(channel)) {
-    std::weak_ptr<MessageQueues> weak = queues;
-    peer.onUserMessage(
-        channel, [weak, channel, &progress = peer.progress()](std::vector<std::byte> content) {
-          if (auto alive = weak.lock()) alive->push(channel, std::move(content));
-          progress.notifyWaiters();
-        });
-  }
-  return queues;
-}
-
-}  // namespace
-
 std::string Route::toString() const {
   std::string text = "link " + link + "\n";
   text += "  memory that peers can map: " + sharedEngine + "\n";
@@ -237,32 +154,64 @@ Result<RemoteRegion> Peer::importRegion(std::span<const std::byte> reference) co
   return region;
 }
 
-Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content) const {
+namespace {
+
+Status checkChannel(uint32_t channel) {
+  if (MessageChannels::isProgram(channel)) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "message channel " + std::to_string(channel) + "; need a number below 2^31");
+}
+
+}  // namespace
+
+Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content,
+                         std::chrono::nanoseconds timeout) const {
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
-  if (channel >= 0x8000'0000u)
-    return Status(Code::kInvalidArgument,
-                  "message channel " + std::to_string(channel) + "; need a number below 2^31");
-  return core_->sendUserMessage(channel, {content.begin(), content.end()});
+  PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
+  const auto deadline = Progress::deadlineIn(timeout);
+  for (;;) {
+    Status sent = core_->sendUserMessage(channel, {content.begin(), content.end()});
+    if (sent.code() != Code::kTryAgain || timeout.count() <= 0) return sent;
+    const auto hasRoom = [&] {
+      return core_->messages().hasRoom(channel) || core_->failureCode() != Code::kOk;
+    };
+    const Status waited = core_->progress().waitAsleep(hasRoom, deadline);
+    if (waited.code() == Code::kTimeout) return Status(Code::kTimeout, std::string(sent.message()));
+    PEERLANE_RETURN_IF_ERROR(waited);
+  }
 }
 
 Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
                                                     std::chrono::nanoseconds timeout) const {
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
-  const auto queues = queuesWith(*core_, channel);
-  const auto ready = [&] { return queues->has(channel) || core_->failureCode() != Code::kOk; };
-  PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, Progress::deadlineIn(timeout)));
-  std::vector<std::byte> content;
-  if (queues->pop(channel, content)) return content;
-  PEERLANE_RETURN_IF_ERROR(core_->failure());
-  return Status(Code::kTryAgain, "another thread took the message");
+  PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
+  MessageChannels& messages = core_->messages();
+  const auto isOver = [&] {
+    const Code code = core_->failureCode();
+    return code == Code::kPeerSilent || (code != Code::kOk && core_->messagesEnded());
+  };
+  const auto deadline = Progress::deadlineIn(timeout);
+  for (;;) {
+    // The end is looked at before the queue: it counts only once all that came before it was taken.
+    const Status ended = isOver() ? core_->failure() : Status::ok();
+    std::vector<std::byte> content;
+    if (messages.pop(channel, content)) {
+      core_->tellTaken();
+      return content;
+    }
+    PEERLANE_RETURN_IF_ERROR(ended);
+    const auto ready = [&] { return messages.has(channel) || isOver(); };
+    PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, deadline));
+  }
 }
 
 Result<int> Peer::messageFd(uint32_t channel) const {
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
-  return queuesWith(*core_, channel)->fd(channel);
+  PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
+  return core_->messages().fd(channel);
 }
 
 }  // namespace peerlane

@@ -78,10 +78,20 @@ class Peer {
   // kCorrupt, kInvalidArgument. Asks nothing of the peer yet.
   Result<RemoteRegion> importRegion(std::span<const std::byte> reference) const;
 
-  // Small messages between the two programs, for set-up (region references and the like): at most 4
-  // KiB, ordered per channel, numbers below 2^31 are the user's. They pass through the progress
-  // threads: not a data path.
-  Status sendMessage(uint32_t channel, std::span<const std::byte> content) const;
+  // Small messages between the two programs, for set-up (region references and the like): at most
+  // limits::kMessageBytes (4 KiB), ordered per channel, numbers below 2^31 are the user's. They
+  // pass through the progress threads: not a data path.
+  //
+  // Of one channel limits::kMessagesPerChannel (64) wait until the peer's program receives them, of
+  // all channels limits::kMessagesPerPeer (1024). Beyond: kTryAgain, or, where a timeout is given,
+  // kTimeout when there is no room by then. Once it returned OK the peer can receive the message
+  // also when this side has closed the connection, destroyed its context or called exit(), which
+  // wait up to 2 s for that (Peer::close does not wait); of a process that was killed, what the
+  // kernel had taken.
+  Status sendMessage(uint32_t channel, std::span<const std::byte> content,
+                     std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0)) const;
+  // The next one. Those that came are handed out first, whatever has become of the peer: then
+  // kPeerLost, kPeerSilent, kClosed; kTimeout.
   Result<std::vector<std::byte>> receiveMessage(uint32_t channel,
                                                 std::chrono::nanoseconds timeout) const;
   // A descriptor that is readable while a message waits on `channel`, or the peer is silent or

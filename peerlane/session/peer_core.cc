@@ -15,9 +15,15 @@
 namespace peerlane {
 namespace {
 
-constexpr size_t kMaxEarlyMessages = 64;
 // Between looks whether the last copy of a closing connection has ended.
 constexpr std::chrono::milliseconds kLeavePoll{1};
+// How long messages may still come over the control connection of a peer whose link has ended.
+constexpr std::chrono::seconds kLastWords{1};
+
+// What its sender cannot have meant, or may not.
+bool breaksRules(const Status& status) {
+  return status.code() == Code::kCorrupt || status.code() == Code::kPermissionDenied;
+}
 
 std::string joined(const std::vector<std::string>& words, const char* between) {
   std::string text;
@@ -121,6 +127,9 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     if (process_ && !facts_.sameProcess) {
       auto watch = around_.progress.loop().watch(process_->fd(), true, false, [this] {
         processWatch_.setInterest(false, false);
+        const auto self = shared_from_this();
+        // What it said last lies in this side's socket: all of that comes before its end.
+        connection_->readRest();
         peerLeft_ = true;
         if (over()) {
           if (!leaveTimer_.pending()) forget();
@@ -332,9 +341,12 @@ void PeerCore::maybeReady() {
 
 void PeerCore::onMessage(ControlMessage message) {
   if (over()) {
-    // Only the other side's goodbye matters now.
+    // Only the other side's goodbye matters now, and what it said before it.
+    if (auto* last = std::get_if<control::UserMessage>(&message); last && !messagesEnded())
+      (void)handle(*last);
     if (!std::holds_alternative<control::Bye>(message)) return;
     peerLeft_ = true;
+    endMessages();
     if (!leaveTimer_.pending()) forget();
     return;
   }
@@ -360,6 +372,7 @@ void PeerCore::onMessage(ControlMessage message) {
 void PeerCore::onEnded(Status status) {
   peerLeft_ = peerLeft_ || endedForGood();
   if (over()) {
+    endMessages();
     if (peerLeft_ && !leaveTimer_.pending()) forget();
     return;
   }
@@ -406,6 +419,17 @@ void PeerCore::fail(PeerState state, const Status& status) {
                    : Status(Code::kPeerLost, std::string(status.message()));
     failureCode_.store(failure_.code(), std::memory_order_release);
   }
+  // Where only the link is known to have ended, the control connection may still bring messages,
+  // and the peer's goodbye behind them. Who answers before he has read them may cost some.
+  const bool mayStillSay = state == PeerState::kLost && met() && connection_->open() &&
+                           !peerLeft_ && !breaksRules(status);
+  if (mayStillSay)
+    lastWordsTimer_ = around_.progress.loop().after(kLastWords, [this, status] {
+      endMessages();
+      leave(status);
+    });
+  else
+    endMessages();
   state_.store(state, std::memory_order_release);
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
@@ -417,12 +441,13 @@ void PeerCore::fail(PeerState state, const Status& status) {
   for (auto& [request, import] : imports_)
     for (const auto& slot : import.slots) importDone(slot, failure());
   imports_.clear();
+  for (const ImportWish& wish : std::exchange(importWishes_, {})) importDone(wish.slot, failure());
   failChunkRequests();
   failStaging();
   if (auto connected = std::move(events_.connected)) connected(status);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
   around_.progress.notifyWaiters();
-  leave(status);
+  if (!lastWordsTimer_.pending()) leave(status);
 }
 
 // A goodbye says: nothing of this side touches your memory any more. So a copy that another thread
@@ -446,9 +471,7 @@ void PeerCore::leave(const Status& reason) {
       control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
   // Who broke the rules is not listened to any more; only the end of a process that writes by
   // itself is still waited for.
-  const bool brokeRules =
-      reason.code() == Code::kCorrupt || reason.code() == Code::kPermissionDenied;
-  if (state() == PeerState::kLost && brokeRules) {
+  if (state() == PeerState::kLost && breaksRules(reason)) {
     connection_->close();
     peerLeft_ = peerLeft_ || endedForGood();
   }
@@ -467,12 +490,23 @@ bool PeerCore::endedForGood() const {
 
 void PeerCore::forget() {
   connection_->close();
+  lastWordsTimer_.cancel();
+  endMessages();
   processWatch_ = Watch();
   leaveTimer_.cancel();
   revokedTimer_.cancel();
   around_.regions.forgetPeer(number_);
   for (auto& [request, done] : std::exchange(revocations_, {})) done();
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
+}
+
+void PeerCore::endMessages() {
+  const bool hasToLeave = lastWordsTimer_.pending();
+  lastWordsTimer_.cancel();
+  messagesEnded_.store(true, std::memory_order_release);
+  messages_.setEnded(true);
+  around_.progress.notifyWaiters();
+  if (hasToLeave) leave(failure());
 }
 
 std::optional<PeerCore::Clock::duration> PeerCore::silentFor() const {
@@ -491,6 +525,7 @@ void PeerCore::close() {
   const auto self = shared_from_this();
   const auto act = [self] {
     self->fail(PeerState::kClosed, Status(Code::kClosed, "closed by this side"));
+    self->endMessages();
   };
   if (around_.progress.onLoopThread())
     act();
@@ -534,6 +569,7 @@ void PeerCore::setSilent() {
   failureCode_.store(Code::kPeerSilent, std::memory_order_release);
   PEERLANE_LOG_WARN("{}", failure().toString());
   state_.store(PeerState::kSilent, std::memory_order_release);
+  messages_.setEnded(true);
   around_.progress.notifyWaiters();
 }
 
@@ -542,6 +578,7 @@ void PeerCore::setHeard() {
   PEERLANE_LOG_WARN("peer {} is heard again", number_);
   failureCode_.store(Code::kOk, std::memory_order_release);
   state_.store(PeerState::kReady, std::memory_order_release);
+  messages_.setEnded(false);
 }
 
 Task::Turn PeerCore::turn() {
@@ -550,8 +587,11 @@ Task::Turn PeerCore::turn() {
   if (!over) {
     moved = link_->poll();
     if (!link_->health().isOk() && !linkFailed_.exchange(true))
-      progress().post(
-          [self = shared_from_this()] { self->fail(PeerState::kLost, self->link_->health()); });
+      progress().post([self = shared_from_this()] {
+        // Its goodbye may lie here already, and is the better reason.
+        self->connection_->readRest();
+        self->fail(PeerState::kLost, self->link_->health());
+      });
   }
   {
     const std::lock_guard lock(attachmentMutex_);
@@ -600,46 +640,81 @@ std::shared_ptr<Task> PeerCore::attachmentFor(std::type_index type,
 
 Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> content,
                                  bool alsoToSilent) {
-  if (content.size() > control::kMaxBlobBytes)
+  if (content.size() > limits::kMessageBytes)
     return Status(Code::kInvalidArgument, "user message of " + std::to_string(content.size()) +
                                               " bytes; at most " +
-                                              std::to_string(control::kMaxBlobBytes));
+                                              std::to_string(limits::kMessageBytes));
   if (!alsoToSilent || over()) PEERLANE_RETURN_IF_ERROR(failure());
+  if (MessageChannels::isProgram(channel)) {
+    PEERLANE_RETURN_IF_ERROR(messages_.claim(channel));
+    progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
+      (void)self->connection_->sendIfOpen(control::UserMessage{channel, std::move(content)});
+    });
+    return Status::ok();
+  }
   progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
-    (void)self->connection_->sendIfOpen(control::UserMessage{channel, std::move(content)});
+    self->unsent_[channel].push_back(std::move(content));
+    self->sendUnsent();
   });
   return Status::ok();
+}
+
+// Channels of the library's: what the peer has room for.
+void PeerCore::sendUnsent() {
+  for (auto each = unsent_.begin(); each != unsent_.end();) {
+    auto& [channel, contents] = *each;
+    while (!contents.empty() && messages_.claim(channel).isOk()) {
+      (void)connection_->sendIfOpen(control::UserMessage{channel, std::move(contents.front())});
+      contents.pop_front();
+    }
+    each = contents.empty() ? unsent_.erase(each) : std::next(each);
+  }
 }
 
 void PeerCore::onUserMessage(uint32_t channel,
                              std::function<void(std::vector<std::byte>)> receive) {
   progress().post([self = shared_from_this(), channel, receive = std::move(receive)] {
-    auto early = std::exchange(self->earlyMessages_, {});
-    for (auto& [number, content] : early) {
-      if (number == channel && receive)
-        receive(std::move(content));
-      else
-        self->earlyMessages_.emplace_back(number, std::move(content));
-    }
-    if (receive)
-      self->userReceivers_[channel] = receive;
-    else
+    if (!receive) {
       self->userReceivers_.erase(channel);
+      return;
+    }
+    std::vector<std::byte> early;
+    while (self->messages_.pop(channel, early)) receive(std::exchange(early, {}));
+    self->userReceivers_[channel] = receive;
+    self->tellTaken();
   });
 }
 
 Status PeerCore::handle(control::UserMessage& message) {
-  auto found = userReceivers_.find(message.channel);
-  if (found != userReceivers_.end()) {
-    auto receive = found->second;  // it may replace itself
-    receive(std::move(message.content));
+  PEERLANE_RETURN_IF_ERROR(messages_.push(message.channel, std::move(message.content)));
+  if (MessageChannels::isProgram(message.channel)) {
+    around_.progress.notifyWaiters();
     return Status::ok();
   }
-  if (earlyMessages_.size() >= kMaxEarlyMessages)
-    return Status(Code::kCorrupt,
-                  "more than " + std::to_string(kMaxEarlyMessages) + " messages nobody waits for");
-  earlyMessages_.emplace_back(message.channel, std::move(message.content));
+  const auto found = userReceivers_.find(message.channel);
+  if (found == userReceivers_.end()) return Status::ok();
+  const auto receive = found->second;  // it may replace itself
+  std::vector<std::byte> content;
+  while (messages_.pop(message.channel, content)) receive(std::exchange(content, {}));
+  tellTaken();
   return Status::ok();
+}
+
+Status PeerCore::handle(control::MessagesTaken& message) {
+  PEERLANE_RETURN_IF_ERROR(messages_.taken(message.channel, message.count));
+  sendUnsent();
+  around_.progress.notifyWaiters();
+  return Status::ok();
+}
+
+// Once for all that are taken until the progress thread comes to it.
+void PeerCore::tellTaken() {
+  if (isTellingTaken_.exchange(true, std::memory_order_seq_cst)) return;
+  progress().post([self = shared_from_this()] {
+    self->isTellingTaken_.store(false, std::memory_order_seq_cst);
+    for (const auto& [channel, count] : self->messages_.untold())
+      (void)self->connection_->sendIfOpen(control::MessagesTaken{channel, count});
+  });
 }
 
 std::string PeerCore::summary() const {

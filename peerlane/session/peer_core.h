@@ -32,6 +32,7 @@
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/byte_counters.h"
 #include "peerlane/session/control_connection.h"
+#include "peerlane/session/message_channels.h"
 #include "peerlane/session/peer_slab.h"
 #include "peerlane/session/ticket.h"
 #include "peerlane/transport/transport.h"
@@ -199,12 +200,20 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   }
 
   // A silent peer is refused like a lost one, unless `alsoToSilent`: it hears of it if it comes
-  // back.
+  // back. kTryAgain on a channel of the program's whose messages the peer does not take; what the
+  // library sends waits here for that.
   Status sendUserMessage(uint32_t channel, std::vector<std::byte> content,
                          bool alsoToSilent = false);
-  // Messages of `channel` go to `receive`, on the progress thread; those that came before are kept
-  // (64 at most).
+  // Messages of a channel of the library's go to `receive`, on the progress thread, also those that
+  // came before.
   void onUserMessage(uint32_t channel, std::function<void(std::vector<std::byte>)> receive);
+
+  // Those of the program's channels wait here until they are received.
+  MessageChannels& messages() { return messages_; }
+  // Some were received: the peer may send as many more.
+  void tellTaken();
+  // No message comes any more. What came before the peer's end may be read after that is known.
+  bool messagesEnded() const { return messagesEnded_.load(std::memory_order_acquire); }
 
   // Any thread, but not where a turn waits for it. Nothing: the connection has ended.
   std::optional<Clock::duration> silentFor() const;
@@ -228,6 +237,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   bool turnsAway(const Status& status, PeerState before) const;
   void leave(const Status& reason);
   void forget();
+  void endMessages();
+  void sendUnsent();
   bool endedForGood() const;
   Status sendOffers();
   // Until the link is chosen: whether this side has one to offer, beside those for devices.
@@ -259,6 +270,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::Revoke& message);
   Status handle(control::RevokeDone& message);
   Status handle(control::UserMessage& message);
+  Status handle(control::MessagesTaken& message);
   Status handle(control::ChunkRequest& message);
   Status handle(control::ChunkReply& message);
   Status handle(control::StagingRequest& message);
@@ -281,6 +293,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void heartbeat();
   void setSilent();
   void setHeard();
+  void startImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
   void importDone(const std::shared_ptr<ImportSlot>& slot,
                   Result<std::shared_ptr<ImportedRegion>> result);
   void dropImported(std::shared_ptr<ImportedRegion> region);
@@ -320,6 +333,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer setupTimer_;
   Timer leaveTimer_;
   Timer revokedTimer_;
+  Timer lastWordsTimer_;
   bool turnBackIfNear_ = false;
   bool turnedBack_ = false;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
@@ -332,6 +346,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
   std::map<uint64_t, Import> imports_;  // by request
+  struct ImportWish {
+    RegionReference reference;
+    std::shared_ptr<ImportSlot> slot;
+  };
+  std::deque<ImportWish> importWishes_;  // not asked for yet: enough are under way
   struct ChunkWish {
     std::weak_ptr<ImportedRegion> region;  // whoever wanted it may be gone before it comes
     uint64_t allocation = 0;
@@ -351,7 +370,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::map<uint64_t, std::function<void(Status)>> moveRequests_;
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
   std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
-  std::vector<std::pair<uint32_t, std::vector<std::byte>>> earlyMessages_;
+  // The library's messages that the peer has no room for yet; none of them is empty.
+  std::map<uint32_t, std::deque<std::vector<std::byte>>> unsent_;
 
   // Constant once ready.
   std::unique_ptr<Link> link_;
@@ -373,6 +393,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     uint64_t generation;
     std::shared_ptr<ImportedRegion> region;  // null where only what has left it is waited for
   };
+  MessageChannels messages_;
+  std::atomic<bool> messagesEnded_{false};   // release after the last one; acquire by receivers
+  std::atomic<bool> isTellingTaken_{false};  // to whoever took: the progress thread will look
+
   std::mutex revokedMutex_;
   std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
   std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock

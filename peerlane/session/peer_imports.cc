@@ -36,25 +36,36 @@ void PeerCore::requestImport(const RegionReference& reference,
     // so.
     if (Status failure = self->failure(); !failure.isOk() && failure.code() != Code::kPeerSilent)
       return self->importDone(slot, failure);
-    if (auto known = self->imported_->find(reference.allocation, reference.generation))
-      return self->importDone(slot, known);
-    for (auto& [request, import] : self->imports_) {
-      if (import.reference.allocation != reference.allocation ||
-          import.reference.generation != reference.generation)
-        continue;
-      import.slots.push_back(slot);
-      return;
-    }
-    const uint64_t request = self->nextRequest_++;
-    self->imports_[request] = {reference, {slot}};
-    const Status sent = self->connection_->send(control::ImportRequest{
-        request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
-        static_cast<uint8_t>(kLastMemoryKind)});
-    if (!sent.isOk()) {
-      self->imports_.erase(request);
-      self->importDone(slot, sent);
-    }
+    self->startImport(reference, slot);
   });
+}
+
+// Few are under way at once, so that their answers, and the descriptors beside them, do not pile up
+// at the owner.
+void PeerCore::startImport(const RegionReference& reference,
+                           const std::shared_ptr<ImportSlot>& slot) {
+  if (auto known = imported_->find(reference.allocation, reference.generation))
+    return importDone(slot, known);
+  for (auto& [request, import] : imports_) {
+    if (import.reference.allocation != reference.allocation ||
+        import.reference.generation != reference.generation)
+      continue;
+    import.slots.push_back(slot);
+    return;
+  }
+  if (imports_.size() >= limits::kImportsUnderWay) {
+    importWishes_.push_back({reference, slot});
+    return;
+  }
+  const uint64_t request = nextRequest_++;
+  imports_[request] = {reference, {slot}};
+  const Status sent = connection_->send(control::ImportRequest{
+      request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
+      static_cast<uint8_t>(kLastMemoryKind)});
+  if (!sent.isOk()) {
+    imports_.erase(request);
+    importDone(slot, sent);
+  }
 }
 
 void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
@@ -182,6 +193,11 @@ Status PeerCore::handle(control::ImportReply& message) {
                                       ", which nobody asked");
   Import import = std::move(found->second);
   imports_.erase(found);
+  while (!importWishes_.empty() && imports_.size() < limits::kImportsUnderWay) {
+    const ImportWish wish = std::move(importWishes_.front());
+    importWishes_.pop_front();
+    startImport(wish.reference, wish.slot);
+  }
   Result<std::shared_ptr<ImportedRegion>> result = Status(Code::kInternal, "import");
   if (message.code != Code::kOk) {
     result = Status(message.code, "the owner refused: " + message.reason);
@@ -271,6 +287,10 @@ Status PeerCore::handle(control::Revoke& message) {
   if (region) region->gate.close();
   {
     const std::lock_guard lock(revokedMutex_);
+    if (revoked_.size() >= limits::kRevocations)
+      return Status(Code::kCorrupt, "the peer takes back more than " +
+                                        std::to_string(limits::kRevocations) +
+                                        " regions while transfers of this side use them");
     revoked_.push_back(
         {message.request, message.allocation, message.generation, std::move(region)});
     revokedCount_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);

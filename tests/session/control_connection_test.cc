@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/control_connection.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,6 +24,14 @@ struct End {
   bool isAuthenticated = false;
   std::vector<ControlMessage> messages;
   std::vector<Status> ends;
+  std::function<void()> onMessage;
+  size_t taken = 0;  // of messages, by dropFds()
+
+  void dropFds() {
+    for (; taken < messages.size(); ++taken)
+      if (const auto* reply = std::get_if<control::ImportReply>(&messages[taken]))
+        (void)connection->takeFds(reply->fdCount);
+  }
 
   void open(Fd socket, Handshake::Role role, uint8_t name) {
     HandshakeOptions options;
@@ -33,7 +44,11 @@ struct End {
     auto made = ControlConnection::create(
         *loop, std::move(socket), false, role, std::move(options),
         {.authenticated = [this](const PeerIdentity&) { isAuthenticated = true; },
-         .message = [this](ControlMessage message) { messages.push_back(std::move(message)); },
+         .message =
+             [this](ControlMessage message) {
+               messages.push_back(std::move(message));
+               if (onMessage) onMessage();
+             },
          .ended = [this](Status status) { ends.push_back(std::move(status)); }});
     ASSERT_TRUE(made.isOk()) << made.status().toString();
     connection = std::move(*made);
@@ -79,6 +94,112 @@ TEST_F(ControlConnections, NothingIsSentBehindTheLastMessage) {
   for (int round = 0; round < 100 && far.ends.empty(); ++round) far.loop->waitOnce(milliseconds(1));
   ASSERT_EQ(far.ends.size(), 1u);
   EXPECT_EQ(far.messages.size(), 1u);
+}
+
+// --- A peer that asks and does not read ---
+
+// What `far` answers each import with.
+struct Answers {
+  explicit Answers(End& end, std::vector<int> with = {}) : far(end), fds(std::move(with)) {}
+  // Answers what came since.
+  void answer() {
+    for (; answered < far.messages.size(); ++answered) {
+      const auto* asked = std::get_if<control::ImportRequest>(&far.messages[answered]);
+      if (asked == nullptr) continue;
+      ++requests;
+      control::ImportReply reply;
+      reply.request = asked->request;
+      reply.reason = std::string(1000, 'x');
+      reply.fdCount = static_cast<uint32_t>(fds.size());
+      ASSERT_TRUE(far.connection->send(reply, fds).isOk());
+      mostFds = std::max(mostFds, far.connection->queuedFds());
+    }
+  }
+  End& far;
+  const std::vector<int> fds;
+  size_t answered = 0;
+  size_t requests = 0;
+  size_t mostFds = 0;
+};
+
+class Greed : public ControlConnections {
+ protected:
+  // near asks `count` times and reads nothing; returns how many of them far has read when it reads
+  // no more.
+  size_t askWithoutReading(Answers& answers, uint64_t count) {
+    far.onMessage = [&answers] { answers.answer(); };
+    for (uint64_t request = 1; request <= count; ++request)
+      EXPECT_TRUE(near.connection->send(control::ImportRequest{request, 1, 1, 3, 4}).isOk());
+    size_t before = 0;
+    for (int quiet = 0; quiet < 20; before = answers.requests) {
+      far.loop->waitOnce(milliseconds(1));
+      (void)near.connection->sendIfOpen(control::Ready{});  // what waits before it goes on
+      quiet = answers.requests == before ? quiet + 1 : 0;
+    }
+    return answers.requests;
+  }
+  void expectAllAnswered(uint64_t count) {
+    for (int round = 0; round < 20000 && near.messages.size() < count; ++round) {
+      near.loop->waitOnce(milliseconds(0));
+      far.loop->waitOnce(milliseconds(0));
+      near.dropFds();
+    }
+    ASSERT_EQ(near.messages.size(), count);
+    for (uint64_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(std::holds_alternative<control::ImportReply>(near.messages[i]));
+      ASSERT_EQ(std::get<control::ImportReply>(near.messages[i]).request, i + 1) << "in order";
+    }
+    EXPECT_TRUE(near.ends.empty() && far.ends.empty());
+  }
+};
+
+TEST_F(Greed, WhoDoesNotReadAnswersIsNotRead) {
+  constexpr uint64_t kCount = 4000;  // of more than 1 KiB each
+  Answers answers(far);
+  const size_t read = askWithoutReading(answers, kCount);
+  // The bound, and what the socket holds.
+  EXPECT_GE(read, limits::kAnswerBytes / 1200);
+  EXPECT_LE(read, limits::kAnswerBytes / 1000 + 512);
+  expectAllAnswered(kCount);
+}
+
+TEST_F(Greed, WhoDoesNotReadDescriptorsIsNotRead) {
+  constexpr uint64_t kCount = 2000;
+  const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Answers answers(far, {null.get()});
+  EXPECT_LT(askWithoutReading(answers, kCount), kCount);
+  EXPECT_LE(answers.mostFds, limits::kAnswerDescriptors);
+  EXPECT_GT(answers.mostFds, limits::kAnswerDescriptors / 2);
+  expectAllAnswered(kCount);
+}
+
+TEST_F(Greed, OneHeartbeatIsQueued) {
+  const control::UserMessage some{1, std::vector<std::byte>(4096)};
+  while (near.connection->flushed()) ASSERT_TRUE(near.connection->send(some).isOk());
+  for (uint64_t beat = 0; beat < 1000; ++beat)
+    ASSERT_TRUE(near.connection->send(control::Heartbeat{beat, false}).isOk());
+  for (int round = 0; round < 1000 && !near.connection->flushed(); ++round) {
+    far.loop->waitOnce(milliseconds(1));
+    near.loop->waitOnce(milliseconds(1));
+  }
+  ASSERT_TRUE(near.connection->flushed());
+  for (int round = 0; round < 10; ++round) far.loop->waitOnce(milliseconds(1));
+  const auto isBeat = [](const ControlMessage& message) {
+    return std::holds_alternative<control::Heartbeat>(message);
+  };
+  EXPECT_LE(std::count_if(far.messages.begin(), far.messages.end(), isBeat), 1);
+  ASSERT_TRUE(near.connection->send(control::Heartbeat{7, false}).isOk());
+  for (int round = 0; round < 100 && !isBeat(far.messages.back()); ++round)
+    far.loop->waitOnce(milliseconds(1));
+  EXPECT_TRUE(isBeat(far.messages.back()));
+}
+
+TEST_F(ControlConnections, TheRestIsReadWhenItsEndIsKnown) {
+  for (uint32_t i = 0; i < 40; ++i)
+    ASSERT_TRUE(far.connection->send(control::UserMessage{i, {}}).isOk());
+  near.connection->readRest();
+  EXPECT_EQ(near.messages.size(), 40u);
+  EXPECT_TRUE(near.ends.empty());
 }
 
 }  // namespace

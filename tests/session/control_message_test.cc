@@ -48,6 +48,7 @@ std::vector<ControlMessage> everyMessage() {
       control::StagingReply{14, Code::kOutOfMemory, "there is none", 15, 16, 1 << 24},
       control::StagedMove{15, true, 4096, {{1, 2, 3, 4}, {5, 6, 7, uint64_t{1} << 40}}},
       control::StagedMoveDone{15, Code::kClosed, "it was unregistered"},
+      control::MessagesTaken{77, 5},
   };
 }
 
@@ -102,7 +103,7 @@ void expectWithinLimits(const ControlMessage& message) {
   } else if (const auto* user = std::get_if<control::UserMessage>(&message)) {
     blob(user->content);
   } else if (const auto* unknown = std::get_if<control::UnknownMessage>(&message)) {
-    EXPECT_GT(unknown->type, 18);
+    EXPECT_GT(unknown->type, 19);
   }
 }
 
@@ -135,10 +136,10 @@ TEST(ControlMessage, DefaultsRoundTrip) {
 
 TEST(ControlMessage, NamesAndTypeNumbersAreStable) {
   const std::string_view names[] = {
-      "Offers",        "Accepted",      "Ready",         "Heartbeat",  "Bye",
-      "ImportRequest", "ImportReply",   "Release",       "Revoke",     "RevokeDone",
-      "UserMessage",   "TransferFault", "ChunkRequest",  "ChunkReply", "StagingRequest",
-      "StagingReply",  "StagedMove",    "StagedMoveDone"};
+      "Offers",        "Accepted",      "Ready",          "Heartbeat",    "Bye",
+      "ImportRequest", "ImportReply",   "Release",        "Revoke",       "RevokeDone",
+      "UserMessage",   "TransferFault", "ChunkRequest",   "ChunkReply",   "StagingRequest",
+      "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken"};
   const auto messages = everyMessage();
   for (size_t i = 0; i < messages.size(); ++i) {
     EXPECT_EQ(controlName(messages[i]), names[i]);
@@ -346,7 +347,7 @@ TEST(ControlMessage, MissingMessageAndForeignBytesAreRefused) {
 }
 
 TEST(ControlMessage, LaterMinorsAreSkippedNotRefused) {
-  for (const int type : {19, 20, 255}) {
+  for (const int type : {20, 21, 255}) {
     FlatBufferBuilder builder;
     const auto table = schema::CreateHeartbeat(builder, 5);  // content of any shape
     auto message =

@@ -150,6 +150,106 @@ TEST_P(PeerTest, ADescriptorTellsOfPeersToAccept) {
   EXPECT_EQ(b_->accept(0ns).status().code(), Code::kTimeout);
 }
 
+TEST_P(PeerTest, UnreadMessagesEndNobody) {
+  for (uint32_t i = 0; i < limits::kMessagesPerChannel; ++i)
+    EXPECT_OK(toB_.sendMessage(0, bytesOf(std::to_string(i))));
+  const Status full = toB_.sendMessage(0, bytesOf("one more"));
+  EXPECT_EQ(full.code(), Code::kTryAgain);
+  EXPECT_NE(full.message().find("64 messages of channel 0"), std::string_view::npos)
+      << full.toString();
+  const Status late = toB_.sendMessage(0, bytesOf("one more"), 1ms);
+  EXPECT_EQ(late.code(), Code::kTimeout);
+  EXPECT_NE(late.message().find("64 messages of channel 0"), std::string_view::npos);
+  EXPECT_OK(toB_.sendMessage(1, bytesOf("elsewhere")));
+  EXPECT_EQ(textOf(MUST(toA_.receiveMessage(1, kSoon))), "elsewhere") << "the others are here, too";
+  EXPECT_OK(toA_.status());
+  EXPECT_OK(toB_.status());
+  for (uint32_t i = 0; i < limits::kMessagesPerChannel; ++i)
+    EXPECT_EQ(textOf(MUST(toA_.receiveMessage(0, kSoon))), std::to_string(i));
+  EXPECT_OK(toB_.sendMessage(0, bytesOf("and on"), kSoon));
+  EXPECT_EQ(textOf(MUST(toA_.receiveMessage(0, kSoon))), "and on");
+}
+
+TEST_P(PeerTest, AMessageWaitsForRoom) {
+  constexpr uint32_t kCount = 500;
+  std::thread sender([&] {
+    for (uint32_t i = 0; i < kCount; ++i)
+      EXPECT_OK(toB_.sendMessage(0, bytesOf(std::to_string(i)), kSoon));
+  });
+  for (uint32_t i = 0; i < kCount; ++i)
+    EXPECT_EQ(textOf(MUST(toA_.receiveMessage(0, kSoon))), std::to_string(i));
+  sender.join();
+}
+
+// The program's messages are taken by nobody, and everything of the library's goes on.
+TEST_P(PeerTest, TheProgramsMessagesStarveNoneOfTheLibrarys) {
+  for (uint32_t i = 0; i < limits::kMessagesPerPeer; ++i)
+    ASSERT_OK(toB_.sendMessage(i / limits::kMessagesPerChannel, {}));
+  const Status full = toB_.sendMessage(5000, {});
+  EXPECT_EQ(full.code(), Code::kTryAgain);
+  EXPECT_NE(full.message().find("1024 messages of 16 channels"), std::string_view::npos)
+      << full.toString();
+  // More than are let through before somebody listens, and all of them in order.
+  constexpr uint32_t kLibrarys = 0x9000'0000u;
+  constexpr uint32_t kNotes = 300;
+  for (uint32_t i = 0; i < kNotes; ++i)
+    ASSERT_OK(toB_.core()->sendUserMessage(
+        kLibrarys, {static_cast<std::byte>(i), static_cast<std::byte>(i >> 8)}));
+  const Region region = MUST(b_->allocate(4096));
+  const RemoteRegion remote = MUST(toB_.importRegion(region.share()));
+  EXPECT_OK(remote.prepare(kSoon));
+  std::vector<uint32_t> heard;
+  std::atomic<uint32_t> count{0};
+  toA_.core()->onUserMessage(kLibrarys, [&](const std::vector<std::byte>& note) {
+    heard.push_back(std::to_integer<uint32_t>(note.at(0)) | std::to_integer<uint32_t>(note.at(1))
+                                                                << 8);
+    count.store(static_cast<uint32_t>(heard.size()), std::memory_order_release);
+  });
+  EXPECT_TRUE(eventually([&] { return count.load(std::memory_order_acquire) == kNotes; }));
+  for (uint32_t i = 0; i < heard.size(); ++i) ASSERT_EQ(heard[i], i);
+  toA_.core()->onUserMessage(kLibrarys, nullptr);
+  EXPECT_OK(toA_.core()->progress().call([] {}));
+  EXPECT_OK(toA_.status());
+}
+
+TEST_P(PeerTest, WhatArrivedIsReceivedAfterTheEnd) {
+  for (const char* text : {"one", "two", "three"}) EXPECT_OK(toB_.sendMessage(0, bytesOf(text)));
+  a_.reset();
+  ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  for (const char* text : {"one", "two", "three"})
+    EXPECT_EQ(textOf(MUST(toA_.receiveMessage(0, 0ns))), text);
+  EXPECT_EQ(toA_.receiveMessage(0, kSoon).status().code(), Code::kPeerLost);
+}
+
+// More than are asked for at once.
+TEST_P(PeerTest, ManyRegionsAreImportedAtOnce) {
+  std::vector<Region> regions;
+  std::vector<RemoteRegion> remotes;
+  for (uint32_t i = 0; i < 3 * limits::kImportsUnderWay; ++i) {
+    regions.push_back(MUST(b_->allocate(4096)));
+    remotes.push_back(MUST(toB_.importRegion(regions.back().share())));
+    toB_.core()->requestImport(remotes.back().reference(), remotes.back().slot());
+  }
+  for (const RemoteRegion& remote : remotes) EXPECT_OK(remote.prepare(kSoon));
+}
+
+TEST_P(PeerTest, NotificationsThatFindNoRoomAreBounded) {
+  constexpr uint32_t kAll = limits::kNotificationSlots + limits::kNotificationsWaiting;
+  for (uint32_t i = 0; i < limits::kNotificationSlots; ++i)
+    ASSERT_OK(MUST(notify(toB_, {.message = bytesOf(""), .tag = i})).wait(kSoon));
+  for (uint32_t i = limits::kNotificationSlots; i < kAll; ++i)
+    ASSERT_OK(notify(toB_, {.message = bytesOf(""), .tag = i}).status());
+  const Status full = notify(toB_, {.message = bytesOf("")}).status();
+  EXPECT_EQ(full.code(), Code::kTryAgain);
+  EXPECT_NE(full.message().find("1024 notifications wait for room at the peer, which has 16"),
+            std::string_view::npos)
+      << full.toString();
+  EXPECT_OK(notify(toB_, {.signal = 1u}).status()) << "a signal needs no room";
+  for (uint32_t i = 0; i < kAll; ++i) EXPECT_EQ(MUST(waitNotification(toA_, kSoon)).tag, i);
+  EXPECT_OK(flush(toB_, kSoon));
+  EXPECT_OK(notify(toB_, {.message = bytesOf("")}).status());
+}
+
 TEST_P(PeerTest, MessagesHaveBounds) {
   const std::string largest(4096, 'x');
   EXPECT_OK(toB_.sendMessage(0x7fff'ffff, bytesOf(largest)));

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/farewell.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "peerlane/os/process.h"
+
+namespace peerlane {
+namespace {
+
+struct Speaker {
+  std::weak_ptr<void> who;
+  std::function<void(std::chrono::steady_clock::time_point)> say;
+};
+
+// Never destroyed: exit() runs while other threads do. A forked child has one of its own, because
+// the lock of its parent's may be held for ever.
+struct Speakers {
+  const uint64_t forks = forkGeneration();
+  std::mutex mutex;
+  std::vector<Speaker> all;  // under mutex
+};
+
+std::atomic<Speakers*> speakers{nullptr};
+
+Speakers& ofThisProcess() {
+  Speakers* known = speakers.load(std::memory_order_acquire);
+  if (known != nullptr && known->forks == forkGeneration()) return *known;
+  auto fresh = std::make_unique<Speakers>();
+  if (speakers.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel))
+    return *fresh.release();
+  return *known;
+}
+
+void sayAll() {
+  Speakers& here = ofThisProcess();
+  std::vector<Speaker> all;
+  {
+    const std::lock_guard lock(here.mutex);
+    all.swap(here.all);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kGoodbyePatience;
+  for (const Speaker& speaker : all)
+    if (const auto alive = speaker.who.lock()) speaker.say(deadline);
+}
+
+}  // namespace
+
+void sayAtExit(std::weak_ptr<void> who,
+               std::function<void(std::chrono::steady_clock::time_point)> say) {
+  static const int registered = std::atexit(sayAll);  // forked children inherit it
+  (void)registered;
+  Speakers& here = ofThisProcess();
+  const std::lock_guard lock(here.mutex);
+  std::erase_if(here.all, [](const Speaker& speaker) { return speaker.who.expired(); });
+  here.all.push_back({std::move(who), std::move(say)});
+}
+
+}  // namespace peerlane

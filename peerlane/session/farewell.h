@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Farewell: contexts that are still there when the process calls exit(), or main() returns, say
+// goodbye to their peers, so that these have what was sent to them. Not for _exit() and signals.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+namespace peerlane {
+
+// `say` is called once, by exit(), unless `who` is gone by then; it returns by the deadline, which
+// is one for all. Thread-safe.
+void sayAtExit(std::weak_ptr<void> who,
+               std::function<void(std::chrono::steady_clock::time_point deadline)> say);
+
+// What a goodbye waits for peers that do not answer.
+inline constexpr std::chrono::seconds kGoodbyePatience{2};
+
+}  // namespace peerlane

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MessageChannels: the numbered channels of small messages on one connection: what came and was not
+// taken yet, and how many more this side may send. Channels below 2^31 are the program's, the
+// others the library's, and the two have room of their own. Who sends counts what the peer has not
+// taken; who receives says what was taken. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "peerlane/core/limits.h"
+#include "peerlane/core/status.h"
+#include "peerlane/os/readiness.h"
+
+namespace peerlane {
+
+class MessageChannels {
+ public:
+  static constexpr uint32_t kFirstOfLibrary = 0x8000'0000u;
+  static constexpr bool isProgram(uint32_t channel) { return channel < kFirstOfLibrary; }
+
+  // --- What this side sends ---
+  // Counts one message more; kTryAgain where the peer has not taken as many as may wait.
+  Status claim(uint32_t channel);
+  bool hasRoom(uint32_t channel) const;
+  // The peer has taken `count` of the channel; kCorrupt where there were not so many.
+  Status taken(uint32_t channel, uint32_t count);
+
+  // --- What came ---
+  // kCorrupt: its sender did not count.
+  Status push(uint32_t channel, std::vector<std::byte> content);
+  // False when there is none.
+  bool pop(uint32_t channel, std::vector<std::byte>& content);
+  bool has(uint32_t channel) const;
+  // What was popped since the last call: channel and how many.
+  std::vector<std::pair<uint32_t, uint32_t>> untold();
+
+  // A descriptor that is readable while the channel has a message, or none is to be expected.
+  Result<int> fd(uint32_t channel);
+  void setEnded(bool ended);
+
+ private:
+  struct Room {
+    std::map<uint32_t, uint32_t> byChannel;  // only those above 0
+    uint32_t all = 0;
+  };
+  Room& sentTo(uint32_t channel) { return sent_[isProgram(channel) ? 0 : 1]; }
+  Status roomOf(uint32_t channel) const;
+  void tell(uint32_t channel);
+
+  mutable std::mutex mutex_;
+  Room sent_[2];  // not taken by the peer: the program's, the library's; under mutex_, as all below
+  std::map<uint32_t, std::deque<std::vector<std::byte>>> arrived_;  // none of them is empty
+  size_t waiting_[2] = {0, 0};                                      // in arrived_
+  std::map<uint32_t, uint32_t> untold_;
+  std::map<uint32_t, Readiness> readiness_;
+  bool ended_ = false;
+};
+
+}  // namespace peerlane

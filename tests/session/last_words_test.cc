@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a process said before its end: every message that was accepted there can be received here,
+// whichever way it went.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "peerlane/session/peer_core.h"
+#include "tests/session/session_pair.h"
+
+namespace peerlane {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint32_t kChannels = 3;
+constexpr uint32_t kMessages = 60;  // on each
+
+// A forked child that connects to the ticket it is told, sends, and leaves.
+class Speaker {
+ public:
+  Speaker(const char* link, size_t bytes, const std::function<void(Context*, Peer)>& leave) {
+    EXPECT_EQ(pipe(toChild_), 0);
+    EXPECT_EQ(pipe(toParent_), 0);
+    child_ = fork();
+    if (child_ == 0) speak(link, bytes, leave);
+  }
+  ~Speaker() {
+    kill();
+    for (const int fd : {toChild_[0], toChild_[1], toParent_[0], toParent_[1]}) close(fd);
+  }
+  void tell(const std::string& ticket) {
+    const std::string line = ticket + "\n";
+    ASSERT_EQ(write(toChild_[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  }
+  void go() { ASSERT_EQ(write(toChild_[1], "g", 1), 1); }
+  // All is in the kernel's hands.
+  void awaitSaid() {
+    char said = 0;
+    ASSERT_EQ(read(toParent_[0], &said, 1), 1);
+  }
+  void awaitEnd() {
+    if (child_ > 0) waitpid(std::exchange(child_, 0), nullptr, 0);
+  }
+  void kill() {
+    if (child_ > 0) ::kill(child_, SIGKILL);
+    awaitEnd();
+  }
+  void said() const {
+    if (write(toParent_[1], "s", 1) != 1) _exit(8);
+  }
+
+ private:
+  [[noreturn]] void speak(const char* link, size_t bytes,
+                          const std::function<void(Context*, Peer)>& leave) {
+    std::string ticket;
+    for (char c = 0; read(toChild_[0], &c, 1) == 1 && c != '\n';) ticket += c;
+    static Context* context = makeContext(withLinks({link})).release();
+    const Peer peer = MUST(context->connect(ticket, kSoon));
+    char go = 0;
+    if (read(toChild_[0], &go, 1) != 1) _exit(7);
+    // What is sent now waits for the progress thread, so that who leaves too soon loses it.
+    peer.core()->progress().post([] { std::this_thread::sleep_for(20ms); });
+    const std::vector<std::byte> filler(bytes);
+    for (uint32_t i = 0; i < kMessages; ++i)
+      for (uint32_t channel = 0; channel < kChannels; ++channel) {
+        std::vector<std::byte> message(filler);
+        message.at(0) = static_cast<std::byte>(i);
+        if (!peer.sendMessage(channel, message).isOk()) _exit(9);
+      }
+    leave(context, peer);
+    said();
+    for (;;) pause();
+  }
+  int toChild_[2] = {-1, -1};
+  int toParent_[2] = {-1, -1};
+  pid_t child_ = 0;
+};
+
+void expectAll(const Peer& peer) {
+  for (uint32_t channel = 0; channel < kChannels; ++channel) {
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      const auto message = peer.receiveMessage(channel, kSoon);
+      ASSERT_TRUE(message.isOk()) << "message " << i << " of channel " << channel << ": "
+                                  << message.status().toString();
+      ASSERT_EQ(message->at(0), static_cast<std::byte>(i)) << "of channel " << channel;
+    }
+    EXPECT_EQ(peer.receiveMessage(channel, kSoon).status().code(), Code::kPeerLost);
+  }
+}
+
+class LastWords : public testing::TestWithParam<const char*> {
+ protected:
+  void leavesBy(size_t bytes, const std::function<void(Context*, Peer)>& way) {
+    Speaker speaker(GetParam(), bytes, way);
+    const auto context = makeContext(withLinks({GetParam()}), {"127.0.0.1:0"});
+    speaker.tell(context->ticket());
+    const Peer peer = MUST(context->accept(kSoon));
+    speaker.go();
+    speaker.awaitEnd();
+    expectAll(peer);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Links, LastWords, testing::Values("shm", "tcp"),
+                         [](const auto& each) { return std::string(each.param); });
+
+TEST_P(LastWords, OfAContextThatIsDestroyed) {
+  leavesBy(4096, [](Context* context, const Peer&) {
+    delete context;
+    _exit(0);
+  });
+}
+
+TEST_P(LastWords, OfAProcessThatCallsExit) {
+  leavesBy(4096, [](Context*, const Peer&) { exit(0); });
+}
+
+TEST_P(LastWords, OfAPeerThatWasClosedBeforeExit) {
+  leavesBy(4096, [](Context*, const Peer& peer) {
+    peer.close();
+    exit(0);
+  });
+}
+
+// The kernel has all of it, and this side reads it when it already knows of the end.
+TEST_P(LastWords, OfAProcessThatIsKilled) {
+  Speaker speaker(GetParam(), 16, [](Context*, const Peer& peer) {
+    (void)peer.core()->progress().call([] {});  // what was sent is written
+  });
+  const auto context = makeContext(withLinks({GetParam()}), {"127.0.0.1:0"});
+  speaker.tell(context->ticket());
+  const Peer peer = MUST(context->accept(kSoon));
+  std::promise<void> stands, goOn;
+  peer.core()->progress().post([&] {
+    stands.set_value();
+    goOn.get_future().wait();
+  });
+  stands.get_future().wait();
+  speaker.go();
+  speaker.awaitSaid();
+  speaker.kill();
+  goOn.set_value();
+  ASSERT_TRUE(eventually([&] { return peer.state() == "lost"; }));
+  expectAll(peer);
+}
+
+}  // namespace
+}  // namespace peerlane
