@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 
+#include "peerlane/core/config.h"
 #include "peerlane/core/text.h"
 #include "tools/bench_child.h"
 #include "tools/bench_gpu.h"
@@ -126,6 +127,18 @@ void describeGpus(CLI::App* command, bench::BenchOptions& options) {
                       "file for PEERLANE_TUNE");
 }
 
+CommandEnd runAsAsked(const bench::BenchOptions& options) {
+  // A wrong variable is kInvalidArgument, too, and no fault of the command line.
+  PEERLANE_RETURN_IF_ERROR(Config::fromEnvironment().status());
+  if (!options.jsonFile.empty())
+    if (const Status json = bench::BenchReport::checkJsonFile(options.jsonFile); !json.isOk())
+      return CommandEnd::notRead(json);
+  return CommandEnd::notRead(options.operation == "port" ? bench::runPortBench(options, std::cout)
+                             : options.api == "p2p"      ? bench::runP2pBench(options, std::cout)
+                             : options.isForGpus()       ? bench::runGpuBench(options, std::cout)
+                                                         : bench::runBench(options, std::cout));
+}
+
 void addChildren(CLI::App& app, int& exitCode) {
   CLI::App* child = app.add_subcommand(bench::BenchPair::kChildCommand);
   child->group("");  // not for people: absent from the help
@@ -145,18 +158,7 @@ void addBenchCommand(CLI::App& app, int& exitCode) {
       "bench", "Measure transfers between two processes, and the raw limit of this machine");
   describe(command, *options);
   describeGpus(command, *options);
-  command->callback([options, &exitCode] {
-    Status done = options->jsonFile.empty() ? Status::ok()
-                                            : bench::BenchReport::checkJsonFile(options->jsonFile);
-    if (done.isOk())
-      done = options->operation == "port" ? bench::runPortBench(*options, std::cout)
-             : options->api == "p2p"      ? bench::runP2pBench(*options, std::cout)
-             : options->isForGpus()       ? bench::runGpuBench(*options, std::cout)
-                                          : bench::runBench(*options, std::cout);
-    if (done.isOk()) return;
-    exitCode = reportFailure(done);
-    if (done.code() == Code::kInvalidArgument) exitCode = kExitUsage;
-  });
+  command->callback([options, &exitCode] { exitCode = runAsAsked(*options).report(); });
   addChildren(app, exitCode);
 }
 

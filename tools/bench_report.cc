@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "peerlane/core/text.h"
+#include "tools/output_file.h"
 
 namespace peerlane::bench {
 namespace {
@@ -160,16 +161,11 @@ std::string BenchReport::json() const {
 }
 
 Status BenchReport::checkJsonFile(const std::string& file) {
-  const auto refused = [&](const std::string& why) {
-    return Status(Code::kInvalidArgument,
-                  "--json is " + peerlane::quoted(file) + ", which cannot be written: " + why);
-  };
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) return refused("it is a folder");
-  const std::string partial = file + ".part";
-  if (!std::ofstream(partial, std::ios::app)) return refused(std::strerror(errno));
-  (void)std::remove(partial.c_str());
-  return Status::ok();
+  const Status status = OutputFile::create(file, OutputFile::Existing::kReplace).status();
+  if (status.isOk()) return status;
+  return Status(Code::kInvalidArgument,
+                "--json is " + peerlane::quoted(file) +
+                    ", which cannot be written: " + std::string(status.message()));
 }
 
 Status BenchReport::writeJson(const std::string& file, bool append) const {
@@ -185,16 +181,10 @@ Status BenchReport::writeJson(const std::string& file, bool append) const {
       document["rows"] = std::move(rows);
     }
   }
-  // Under another name first: a report is there whole or not at all.
-  const std::string partial = file + ".part";
-  {
-    std::ofstream out(partial, std::ios::trunc);
-    out << document.dump(2) << "\n";
-    if (!out.flush()) return Status::system(errno, "writing " + partial);
-  }
-  if (std::rename(partial.c_str(), file.c_str()) != 0)
-    return Status::system(errno, "writing " + file);
-  return Status::ok();
+  PEERLANE_ASSIGN(const auto out, OutputFile::create(file, OutputFile::Existing::kReplace));
+  const std::string text = document.dump(2) + "\n";
+  PEERLANE_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(text))));
+  return out->commit();
 }
 
 }  // namespace peerlane::bench

@@ -136,8 +136,10 @@ std::string headOf(const DeviceChoice& choice) {
       choice.local.toString(), choice.remote.toString(), choice.why);
 }
 
-Status runDemo(const std::string& device) {
-  PEERLANE_ASSIGN(DeviceChoice choice, readDevices(device));
+CommandEnd runDemo(const std::string& device) {
+  auto devices = readDevices(device);
+  if (!devices.isOk()) return CommandEnd::notRead(devices.status());
+  DeviceChoice choice = *std::move(devices);
   PEERLANE_ASSIGN(const auto trial, startTrial(choice));
   const Route route = trial->peer().route();
   TextTable table("lllrrr");
@@ -159,9 +161,7 @@ void addDemoCommand(CLI::App& app, int& exitCode) {
       app.add_subcommand("demo", "Move real data between two processes and verify every byte");
   auto device = std::make_shared<std::string>("auto");
   command->add_option("--device", *device, kDeviceOption)->capture_default_str();
-  command->callback([&exitCode, device] {
-    if (const Status status = runDemo(*device); !status.isOk()) exitCode = reportFailure(status);
-  });
+  command->callback([&exitCode, device] { exitCode = runDemo(*device).report(); });
 }
 
 }  // namespace peerlane

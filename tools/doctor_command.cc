@@ -126,8 +126,10 @@ bool print(const char* title, const std::vector<Finding>& findings) {
   return broken;
 }
 
-Status examine(const std::string& device) {
-  PEERLANE_ASSIGN(const DeviceChoice choice, readDevices(device));
+CommandEnd examine(const std::string& device) {
+  const auto devices = readDevices(device);
+  if (!devices.isOk()) return CommandEnd::notRead(devices.status());
+  const DeviceChoice& choice = *devices;
   bool broken = print("Machine", checkMachine());
   broken |= print("Devices", checkDevices());
   const bool badEnvironment = print("Environment", checkEnvironment());
@@ -169,8 +171,7 @@ void addDoctorCommand(CLI::App& app, int& exitCode) {
   command->add_option("--device", *device, std::string("What is tried out: ") + kDeviceOption)
       ->capture_default_str();
   command->callback([&exitCode, pid, device] {
-    const Status status = *pid != 0 ? inspect(*pid) : examine(*device);
-    if (!status.isOk()) exitCode = reportFailure(status);
+    exitCode = (*pid != 0 ? CommandEnd(inspect(*pid)) : examine(*device)).report();
   });
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/text.h"
 #include "tools/device_option.h"
 #include "tools/failure_report.h"
 #include "tools/trial.h"
@@ -54,10 +55,25 @@ Result<Place> readPlace(const std::string& name) {
                 "no memory '" + name + "' on this machine; available: " + kAvailable);
 }
 
-Status explainTicket(const ExplainOptions& options) {
-  PEERLANE_ASSIGN(const DeviceChoice choice, readOneDevice(options.device));
-  PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(choice.local)}));
-  PEERLANE_ASSIGN(const Peer peer, context->connect(options.places[0]));
+// Said before "not a ticket" could be.
+Status checkIsNoPlace(const std::string& word) {
+  if (!word.starts_with("host:") && !word.starts_with("cuda:") && word != "host" && word != "cuda")
+    return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "one place, " + peerlane::quoted(word) +
+                    "; places come in twos, from and to, as in: peerlane explain host:private "
+                    "host:shared");
+}
+
+CommandEnd explainTicket(const ExplainOptions& options) {
+  if (const Status place = checkIsNoPlace(options.places[0]); !place.isOk())
+    return CommandEnd::notRead(place);
+  const auto choice = readOneDevice(options.device);
+  if (!choice.isOk()) return CommandEnd::notRead(choice.status());
+  PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(choice->local)}));
+  const auto connected = context->connect(options.places[0]);
+  if (!connected.isOk()) return CommandEnd::noTicket(connected.status());
+  const Peer& peer = *connected;
   fmt::print("to context {}{}\n{}", peer.contextId(),
              peer.processId() != 0 ? fmt::format(" (process {})", peer.processId()) : "",
              peer.route().toString());
@@ -81,9 +97,11 @@ Status explainPairs(const DeviceChoice& choice, const PlacePairs& pairs) {
 }
 
 // Every kind of memory of this side with every one of the other.
-Status explainAll(const std::string& device) {
+CommandEnd explainAll(const std::string& device) {
   using enum TrialMemory;
-  PEERLANE_ASSIGN(const DeviceChoice choice, readDevices(device));
+  const auto devices = readDevices(device);
+  if (!devices.isOk()) return CommandEnd::notRead(devices.status());
+  const DeviceChoice& choice = *devices;
   std::vector<TrialMemory> kinds{kShared, kPrivate};
   if (choice.isGpu()) kinds = {kGpuShared, kGpuMalloc, kShared, kPrivate};
   PlacePairs pairs;
@@ -93,11 +111,18 @@ Status explainAll(const std::string& device) {
   return explainPairs(choice, pairs);
 }
 
-Status explainTwo(const ExplainOptions& options) {
-  PEERLANE_ASSIGN(const Place local, readPlace(options.places[0]));
-  PEERLANE_ASSIGN(const Place remote, readPlace(options.places[1]));
+Result<std::pair<Place, Place>> readTwo(const ExplainOptions& options) {
+  PEERLANE_ASSIGN(Place local, readPlace(options.places[0]));
+  PEERLANE_ASSIGN(Place remote, readPlace(options.places[1]));
   if (options.device != "auto")
     return Status(Code::kInvalidArgument, "--device beside two places, which name their own");
+  return std::pair(std::move(local), std::move(remote));
+}
+
+CommandEnd explainTwo(const ExplainOptions& options) {
+  const auto places = readTwo(options);
+  if (!places.isOk()) return CommandEnd::notRead(places.status());
+  const auto& [local, remote] = *places;
   // A side that is asked for memory of the host may use the other one's GPU: what is to be
   // explained is the pair of memories.
   const bool localHost = local.gpu.kind == DeviceKind::kHost;
@@ -108,7 +133,7 @@ Status explainTwo(const ExplainOptions& options) {
                       {{local, remote}});
 }
 
-Status runExplain(const ExplainOptions& options) {
+CommandEnd runExplain(const ExplainOptions& options) {
   if (options.places.empty()) return explainAll(options.device);
   return options.places.size() == 1 ? explainTicket(options) : explainTwo(options);
 }
@@ -126,10 +151,7 @@ void addExplainCommand(CLI::App& app, int& exitCode) {
                    "cuda:I:shared, cuda:I:malloc: from one to the other")
       ->expected(0, 2);
   command->add_option("--device", options->device, kDeviceOption)->capture_default_str();
-  command->callback([&exitCode, options] {
-    if (const Status status = runExplain(*options); !status.isOk())
-      exitCode = reportFailure(status);
-  });
+  command->callback([&exitCode, options] { exitCode = runExplain(*options).report(); });
 }
 
 }  // namespace peerlane

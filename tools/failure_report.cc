@@ -14,9 +14,31 @@ std::string failureText(const Status& status) {
 }
 
 int reportFailure(const Status& status) {
-  const std::string line = "peerlane: " + failureText(status) + "\n";
-  std::fputs(line.c_str(), stderr);
+  tellUser("peerlane: " + failureText(status));
   return kExitFailure;
+}
+
+void tellUser(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
+}
+
+CommandEnd CommandEnd::notRead(Status status) {
+  CommandEnd end(std::move(status));
+  end.wrongLine_ = end.status_.code() == Code::kInvalidArgument;
+  return end;
+}
+
+CommandEnd CommandEnd::noTicket(Status status) {
+  CommandEnd end(std::move(status));
+  end.wrongLine_ =
+      end.status_.code() == Code::kInvalidArgument || end.status_.code() == Code::kCorrupt;
+  return end;
+}
+
+int CommandEnd::report() const {
+  if (status_.isOk()) return 0;
+  reportFailure(status_);
+  return wrongLine_ ? kExitUsage : kExitFailure;
 }
 
 }  // namespace peerlane

@@ -50,6 +50,13 @@ Result<std::string> textIn(const Json& json, const char* key) {
   return found->get<std::string>();
 }
 
+Result<bool> truthIn(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_boolean())
+    return notUnderstood(std::string("no true or false \"") + key + "\"");
+  return found->get<bool>();
+}
+
 template <size_t kSize>
 Status hexInto(const Json& json, const char* key, std::array<std::byte, kSize>& out) {
   PEERLANE_ASSIGN(const std::string text, textIn(json, key));
@@ -96,7 +103,10 @@ Result<FileOffer> FileOffer::decode(std::span<const std::byte> message) {
 }
 
 std::vector<std::byte> FileAnswer::encode() const {
-  Json json = {{"slot_bytes", slotBytes}, {"slots", slots}, {"ring", encodeHex(ring)}};
+  Json json = {{"slot_bytes", slotBytes},
+               {"slots", slots},
+               {"ring", encodeHex(ring)},
+               {"took_another", tookAnother}};
   putStatus(json, refused);
   return bytesOfJson(std::move(json));
 }
@@ -108,7 +118,8 @@ Result<FileAnswer> FileAnswer::decode(std::span<const std::byte> message) {
   PEERLANE_ASSIGN(answer.slotBytes, numberIn(json, "slot_bytes"));
   PEERLANE_ASSIGN(answer.slots, numberIn(json, "slots"));
   PEERLANE_RETURN_IF_ERROR(hexInto(json, "ring", answer.ring));
-  if (answer.refused.isOk() && (answer.slots == 0 || answer.slotBytes == 0))
+  PEERLANE_ASSIGN(answer.tookAnother, truthIn(json, "took_another"));
+  if (answer.refused.isOk() && !answer.tookAnother && (answer.slots == 0 || answer.slotBytes == 0))
     return notUnderstood("a ring without slots");
   return answer;
 }

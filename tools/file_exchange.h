@@ -42,7 +42,8 @@ struct FileOffer {
 // Receiver to sender: where to put the pieces, or why not.
 struct FileAnswer {
   Status refused{};
-  uint64_t slotBytes = 0;  // not more than offered
+  bool tookAnother = false;  // refused, because another sender was first
+  uint64_t slotBytes = 0;    // not more than offered
   uint64_t slots = 0;
   RegionReference::Encoded ring{};
 

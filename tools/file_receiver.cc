@@ -45,7 +45,11 @@ class FileReceiver {
   void conclude(const Status& status);
 
   FileReport report() const {
-    return {.name = file_->path(), .bytes = received_, .hash = whole_, .device = options_.device};
+    return {.name = file_->path(),
+            .sentAs = sentAs_,
+            .bytes = received_,
+            .hash = whole_,
+            .device = options_.device};
   }
 
  private:
@@ -61,6 +65,7 @@ class FileReceiver {
   const Peer peer_;
   const ReceiveOptions& options_;
   std::unique_ptr<OutputFile> file_;
+  std::string sentAs_;  // the sender's name, where it was changed
   Region ring_;
   std::vector<std::byte> page_;  // what came to a GPU goes through it to the file
   uint64_t slotBytes_ = 0;
@@ -73,8 +78,10 @@ class FileReceiver {
 };
 
 Result<FileAnswer> FileReceiver::prepare(const FileOffer& offer) {
-  const std::string path =
-      isFolder(options_.out) ? options_.out + "/" + safeFileName(offer.name) : options_.out;
+  const bool named = isFolder(options_.out);
+  const std::string name = safeFileName(offer.name);
+  const std::string path = named ? options_.out + "/" + name : options_.out;
+  if (named && name != offer.name) sentAs_ = offer.name;
   PEERLANE_ASSIGN(file_, OutputFile::create(path, options_.existing));
   PEERLANE_RETURN_IF_ERROR(file_->reserve(offer.bytes));
   expectedBytes_ = offer.bytes;
@@ -98,13 +105,15 @@ Status FileReceiver::agree(const FileOffer& offer) {
 
 Status FileReceiver::receive() {
   Status status = receiveContent();
+  if (status.code() == Code::kPeerLost)
+    status = status.withContext("the sender ended before it had sent the whole file");
   if (status.isOk()) status = file_->commit();
   if (!status.isOk()) file_.reset();  // takes the content away before anybody is told
   return status;
 }
 
 Status FileReceiver::receiveContent() {
-  ProgressLine progress("receiving " + file_->path(), expectedBytes_);
+  ProgressLine progress("receiving " + shownName(file_->path()), expectedBytes_);
   for (;;) {
     PEERLANE_ASSIGN(const Notification next, waitNotification(peer_, kStall));
     if (next.tag == kAbortTag) {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "peerlane/core/text.h"
 #include "tools/device_bytes.h"
 #include "tools/file_exchange.h"
+#include "tools/output_file.h"
 #include "tools/progress_line.h"
 
 namespace peerlane {
@@ -76,8 +76,15 @@ Status FileSender::offer(uint64_t ringBytes) {
                         .slotBytes = ringBytes / kSlots,
                         .slots = kSlots};
   PEERLANE_RETURN_IF_ERROR(peer_.sendMessage(kFileChannel, offer.encode()));
-  PEERLANE_ASSIGN(const auto message, peer_.receiveMessage(kFileChannel, kStall));
-  PEERLANE_ASSIGN(const FileAnswer answer, FileAnswer::decode(message));
+  auto message = peer_.receiveMessage(kFileChannel, kStall);
+  if (message.status().code() == Code::kPeerLost)
+    return message.status().withContext(
+        "the receiver ended before it answered (it may have taken another file)");
+  PEERLANE_RETURN_IF_ERROR(message.status());
+  PEERLANE_ASSIGN(const FileAnswer answer, FileAnswer::decode(*message));
+  if (answer.tookAnother)
+    return Status(Code::kUnavailable,
+                  "the receiver took another file; each `peerlane recv` takes one");
   PEERLANE_RETURN_IF_ERROR(answer.refused.withContext("the receiver"));
   if (answer.slotBytes > offer.slotBytes || answer.slots > offer.slots)
     return Status(Code::kCorrupt, "the receiver wants a larger ring than it was offered");
@@ -138,13 +145,14 @@ Status FileSender::putPiece(uint64_t index, uint64_t bytes) {
 
 Status FileSender::sendContent() {
   PEERLANE_RETURN_IF_ERROR(checkMemory());
-  ProgressLine progress("sending " + file_.path(), file_.bytes());
+  ProgressLine progress("sending " + shownName(file_.path()), file_.bytes());
   ContentHash hash;
   uint64_t index = 0;
   for (;; ++index) {
     PEERLANE_RETURN_IF_ERROR(awaitSlot(index));
     const std::span<std::byte> slot = roomFor(index);
     PEERLANE_ASSIGN(const size_t bytes, file_.read(slot));
+    PEERLANE_RETURN_IF_ERROR(file_.checkUnchanged());  // also after what turned out to be the end
     if (bytes == 0) break;
     hash.update(slot.first(bytes));
     PEERLANE_RETURN_IF_ERROR(putPiece(index, bytes));
@@ -180,11 +188,27 @@ Status reasonFor(FileSender& sender, const Peer& peer, const Status& failure) {
     return failure;
   }
   // A receiver that failed said why before anything else; it may even be gone by now.
+  const Status bare = failure.code() == Code::kPeerLost
+                          ? failure.withContext("the receiver ended before it had the whole file")
+                          : failure;
   const auto message = peer.receiveMessage(kFileChannel, kOutcomeTimeout);
-  if (!message.isOk()) return failure;
+  if (!message.isOk()) return bare;
   const auto outcome = FileOutcome::decode(*message);
-  if (!outcome.isOk() || outcome->status.isOk()) return failure;
+  if (!outcome.isOk() || outcome->status.isOk()) return bare;
   return outcome->status.withContext("the receiver");
+}
+
+bool sameFile(const struct stat& one, const struct stat& other) {
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+// What is different, for people; empty when nothing is.
+std::string changeBetween(const struct stat& before, const struct stat& now) {
+  if (before.st_size != now.st_size)
+    return fmt::format("it had {} bytes and has {}", before.st_size, now.st_size);
+  if (before.st_mtim.tv_sec != now.st_mtim.tv_sec || before.st_mtim.tv_nsec != now.st_mtim.tv_nsec)
+    return "it was written to";
+  return {};
 }
 
 }  // namespace
@@ -193,12 +217,26 @@ Result<std::unique_ptr<InputFile>> InputFile::create(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return Status::system(errno, "cannot read " + path);
   std::unique_ptr<InputFile> file(new InputFile(path, fd));
-  struct stat found;
+  struct stat& found = file->atFirst_;
   if (::fstat(fd, &found) != 0) return Status::system(errno, "cannot read " + path);
   if (S_ISDIR(found.st_mode))
     return Status(Code::kInvalidArgument, path + " is a folder; send takes one file");
   file->bytes_ = static_cast<uint64_t>(found.st_size);
   return file;
+}
+
+Status InputFile::checkUnchanged() const {
+  if (!S_ISREG(atFirst_.st_mode)) return Status::ok();
+  struct stat opened;
+  struct stat named;
+  if (::fstat(fd_, &opened) != 0) return Status::system(errno, "cannot read " + path_);
+  std::string change = changeBetween(atFirst_, opened);
+  // A name that is gone takes nothing away from the open file.
+  if (change.empty() && ::stat(path_.c_str(), &named) == 0)
+    change =
+        sameFile(atFirst_, named) ? changeBetween(atFirst_, named) : "another file has its name";
+  if (change.empty()) return Status::ok();
+  return Status(Code::kCorrupt, path_ + " changed while it was sent: " + change);
 }
 
 InputFile::~InputFile() {
@@ -222,9 +260,12 @@ std::string fileReportText(const FileReport& report, const Peer& peer) {
   const Route route = peer.route();
   const std::string way =
       report.device.kind == DeviceKind::kHost ? route.link : route.deviceLink + " from and to GPUs";
-  return fmt::format("{}: {} ({} bytes) in {:.3f} s ({}/s) over {}, blake2b {}", report.name,
-                     readableBytes(report.bytes), report.bytes, report.seconds,
-                     readableBytes(static_cast<uint64_t>(speed)), way, encodeHex(report.hash));
+  const std::string sentAs =
+      report.sentAs.empty() ? "" : " (sent as " + peerlane::quoted(report.sentAs, 512) + ")";
+  return fmt::format("{}{}: {} ({} bytes) in {:.3f} s ({}/s) over {}, blake2b {}",
+                     shownName(report.name), sentAs, readableBytes(report.bytes), report.bytes,
+                     report.seconds, readableBytes(static_cast<uint64_t>(speed)), way,
+                     encodeHex(report.hash));
 }
 
 Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file, uint64_t ringBytes,
@@ -235,7 +276,10 @@ Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file,
   PEERLANE_RETURN_IF_ERROR(sender.offer(ringBytes));
   if (const Status failure = sender.sendContent(); !failure.isOk())
     return reasonFor(sender, peer, failure);
-  PEERLANE_ASSIGN(const FileOutcome outcome, sender.outcome());
+  auto told = sender.outcome();
+  if (told.status().code() == Code::kPeerLost)
+    return told.status().withContext("the receiver ended before it said that it has the file");
+  PEERLANE_ASSIGN(const FileOutcome outcome, std::move(told));
   PEERLANE_RETURN_IF_ERROR(outcome.status.withContext("the receiver"));
   if (outcome.hash != sender.hash() || outcome.bytes != sender.bytes())
     return Status(Code::kCorrupt,

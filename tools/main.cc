@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The command line `peerlane`: registers the commands and runs the one that was named. Exit codes:
-// 0 done, 1 failed (one line on standard error says why), 2 not understood.
+// 0 done, 1 failed, 2 the command line is wrong; one line on standard error says why.
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include "peerlane/core/version.h"
 #include "tools/demo_command.h"
@@ -63,7 +68,39 @@ int refuse(const CLI::App& app, const CLI::ParseError& error, std::span<char* co
   return kExitUsage;
 }
 
+// The first files that a program opens would take the numbers of streams that it was started
+// without, and what is printed would go into them. Each is filled with what fails at every use.
+void fillClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      (void)::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+// Whether all that was printed has left this process.
+Status flushOutput() {
+  std::cout.flush();
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return Status::ok();
+  return Status::system(errno != 0 ? errno : EIO, "standard output could not be written");
+}
+
+int parseAndRun(CLI::App& app, int count, char** arguments, const int& exitCode) {
+  try {
+    app.parse(count, arguments);
+    return exitCode;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    return refuse(app, error,
+                  std::span<char* const>(arguments, static_cast<size_t>(count)).subspan(1));
+  } catch (const std::system_error& error) {  // what fmt::print throws
+    return reportFailure(
+        Status::system(error.code().value(), "standard output could not be written"));
+  }
+}
+
 int run(int count, char** arguments) {
+  fillClosedStreams();
   // A closed pipe or a file at its limit is an error value like others.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
@@ -82,14 +119,10 @@ int run(int count, char** arguments) {
   addDoctorCommand(app, exitCode);
   addExplainCommand(app, exitCode);
   addTrialPartner(app, exitCode);
-  try {
-    app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    return refuse(app, error,
-                  std::span<char* const>(arguments, static_cast<size_t>(count)).subspan(1));
-  }
-  return exitCode;
+  const int code = parseAndRun(app, count, arguments, exitCode);
+  if (code != 0) return code;
+  const Status flushed = flushOutput();
+  return flushed.isOk() ? 0 : reportFailure(flushed);
 }
 
 }  // namespace

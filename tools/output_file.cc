@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "peerlane/core/text.h"
+
 namespace peerlane {
 namespace {
 
@@ -42,8 +44,11 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   if (path.empty() || path.back() == '/')
     return Status(Code::kInvalidArgument, "'" + path + "' names no file");
   struct stat found;
+  if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode))
+    return Status(Code::kInvalidArgument,
+                  path + (S_ISDIR(found.st_mode) ? " is a folder" : " is no file on a disk") +
+                      "; a file to be made is expected");
   if (::lstat(path.c_str(), &found) == 0) {
-    if (S_ISDIR(found.st_mode)) return Status(Code::kInvalidArgument, path + " is a folder");
     if (existing == Existing::kRefuse) return existsAlready(path);
   }
   std::unique_ptr<OutputFile> file(new OutputFile(path, existing));
@@ -130,6 +135,12 @@ std::string safeFileName(const std::string& name) {
   safe.erase(0, safe.find_first_not_of('.'));
   if (safe.size() > 255) safe.resize(255);
   return safe.empty() ? "received" : safe;
+}
+
+std::string shownName(const std::string& name) {
+  const auto isControl = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
+  if (std::none_of(name.begin(), name.end(), isControl)) return name;
+  return peerlane::quoted(name, 4096);
 }
 
 }  // namespace peerlane

@@ -19,8 +19,8 @@ class OutputFile {
   enum class Existing { kRefuse, kReplace };
   enum class Naming { kUnnamedIfPossible, kHidden };
 
-  // Errors: kInvalidArgument (`path` is a folder or has no file name), kUnavailable (it exists
-  // already), kSystem.
+  // Errors: kInvalidArgument (`path` is a folder, a pipe or a device, or has no file name),
+  // kUnavailable (it exists already), kSystem.
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path, Existing existing,
                                                     Naming naming = Naming::kUnnamedIfPossible);
   // What was not committed is gone.
@@ -55,5 +55,8 @@ class OutputFile {
 // characters, neither "." nor "..", not hidden by accident, at most 255 bytes. "received" when
 // nothing is left of it.
 std::string safeFileName(const std::string& name);
+// A name for one line of a message: as it is, or quoted and escaped where it has control
+// characters.
+std::string shownName(const std::string& name);
 
 }  // namespace peerlane

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdio>
 
+#include "tools/failure_report.h"
+
 namespace peerlane {
 
 ProgressLine::ProgressLine(std::string label, uint64_t total)
@@ -32,14 +34,16 @@ void ProgressLine::update(uint64_t bytes) {
           ? readableBytes(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)) + "/s"
           : "";
   if (!terminal_) {
-    fmt::print(stderr, "{}: {} of {}, {}\n", label_, readableBytes(bytes), readableBytes(total_),
-               speed);
+    tellUser(fmt::format("{}: {} of {}, {}", label_, readableBytes(bytes), readableBytes(total_),
+                         speed));
     return;
   }
   constexpr size_t kWidth = 30;
   const auto full = static_cast<size_t>(share * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}% {} {}", label_, std::string(full, '#'),
-             std::string(kWidth - full, '.'), share * 100, readableBytes(bytes), speed);
+  const std::string bar =
+      fmt::format("\r\033[K{} [{}{}] {:3.0f}% {} {}", label_, std::string(full, '#'),
+                  std::string(kWidth - full, '.'), share * 100, readableBytes(bytes), speed);
+  std::fputs(bar.c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/recv_command.h"
 
-#include <fcntl.h>
-#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tools/device_option.h"
 #include "tools/failure_report.h"
 #include "tools/file_receiver.h"
 #include "tools/memory_option.h"
+#include "tools/ticket_file.h"
 
 namespace peerlane {
 namespace {
@@ -27,22 +29,6 @@ struct RecvOptions {
   std::string device = "host";
   bool force = false;
 };
-
-// Other users must not read it, and nobody may see half of it: complete under another name, then
-// renamed.
-Status writeTicket(const std::string& path, const std::string& ticket) {
-  const std::string hidden = path + ".new";
-  ::unlink(hidden.c_str());
-  const int fd = ::open(hidden.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return Status::system(errno, "cannot make the ticket file " + path);
-  const std::string line = ticket + "\n";
-  const bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  ::close(fd);
-  if (written && ::rename(hidden.c_str(), path.c_str()) == 0) return Status::ok();
-  const int error = errno;
-  ::unlink(hidden.c_str());
-  return Status::system(error, "cannot write the ticket file " + path);
-}
 
 // What would fail anyway fails before anybody is asked to send.
 Status checkOut(const RecvOptions& options, OutputFile::Existing existing) {
@@ -60,34 +46,102 @@ Result<std::pair<Peer, FileOffer>> awaitSender(Context& context) {
     PEERLANE_ASSIGN(const Peer peer, context.accept(std::chrono::hours(24 * 365)));
     auto offer = awaitOffer(peer);
     if (offer.isOk()) return std::pair(peer, *std::move(offer));
-    fmt::print(stderr, "a peer offered no file: {}; still waiting\n", failureText(offer.status()));
+    tellUser("a peer offered no file: " + failureText(offer.status()) + "; still waiting");
     peer.close();
   }
 }
 
-Status runRecv(const RecvOptions& options) {
-  const auto existing =
-      options.force ? OutputFile::Existing::kReplace : OutputFile::Existing::kRefuse;
-  PEERLANE_ASSIGN(const uint64_t ringBytes, readRingBytes(options.memory));
-  PEERLANE_RETURN_IF_ERROR(checkOut(options, existing));
-  PEERLANE_ASSIGN(const DeviceChoice choice, readOneDevice(options.device));
-  ContextOptions contextOptions{.devices = gpusOf(choice.local)};
+// While one file is received, whoever else connects is told that another one was taken: he would
+// wait for an answer until this process ends.
+class LaterSenders {
+ public:
+  explicit LaterSenders(Context& context)
+      : thread_([this, &context](const std::stop_token& stop) {
+          while (!stop.stop_requested() && refuseNext(context)) {
+          }
+        }) {}
+  ~LaterSenders() {
+    thread_.request_stop();
+    thread_.join();
+    // What a peer has not read is lost to it when this side goes.
+    const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
+    for (const Peer& peer : refused_) {
+      while (
+          peer.receiveMessage(kFileChannel, deadline - std::chrono::steady_clock::now()).isOk()) {
+      }
+      peer.close();
+    }
+  }
+  LaterSenders(const LaterSenders&) = delete;
+  LaterSenders& operator=(const LaterSenders&) = delete;
+
+ private:
+  static constexpr auto kTurn = std::chrono::milliseconds(50);
+  static constexpr auto kGoodbye = std::chrono::seconds(2);
+
+  // False: nobody can come any more.
+  bool refuseNext(Context& context) {
+    const auto peer = context.accept(kTurn);
+    if (!peer.isOk()) return peer.status().code() == Code::kTimeout;
+    if (peer->sendMessage(kFileChannel, FileAnswer{.tookAnother = true}.encode()).isOk())
+      refused_.push_back(*peer);
+    return true;
+  }
+
+  std::vector<Peer> refused_;
+  std::jthread thread_;
+};
+
+// Without a reader of its ticket nobody could ever come.
+Status publishTicket(const RecvOptions& options, const std::string& ticket,
+                     std::unique_ptr<TicketFile>& file) {
+  if (!options.ticketFile.empty()) {
+    PEERLANE_ASSIGN(file, TicketFile::create(options.ticketFile, ticket));
+    return Status::ok();
+  }
+  const std::string line = ticket + "\n";
+  if (std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return Status::ok();
+  return Status::system(errno, "the ticket could not be written to standard output");
+}
+
+struct RecvRequest {
+  uint64_t ringBytes = 0;
+  OutputFile::Existing existing = OutputFile::Existing::kRefuse;
+  DeviceChoice choice;
+};
+
+Result<RecvRequest> readOptions(const RecvOptions& options) {
+  RecvRequest request;
+  if (options.force) request.existing = OutputFile::Existing::kReplace;
+  PEERLANE_ASSIGN(request.ringBytes, readRingBytes(options.memory));
+  PEERLANE_RETURN_IF_ERROR(checkOut(options, request.existing));
+  PEERLANE_ASSIGN(request.choice, readOneDevice(options.device));
+  return request;
+}
+
+Status receiveOne(Context& context, const RecvOptions& options, const RecvRequest& request) {
+  std::unique_ptr<TicketFile> ticketFile;
+  PEERLANE_RETURN_IF_ERROR(publishTicket(options, context.ticket(), ticketFile));
+  tellUser("waiting for: peerlane send FILE --to TICKET");
+  PEERLANE_ASSIGN(const auto sender, awaitSender(context));
+  const auto& [peer, offer] = sender;
+  const LaterSenders laterSenders(context);
+  const auto report = receiveFile(context, peer, offer,
+                                  {.out = options.out,
+                                   .existing = request.existing,
+                                   .ringBytes = request.ringBytes,
+                                   .device = request.choice.local});
+  if (report.isOk()) tellUser("received " + fileReportText(*report, peer) + ", verified");
+  return report.status();
+}
+
+CommandEnd runRecv(const RecvOptions& options) {
+  const auto request = readOptions(options);
+  if (!request.isOk()) return CommandEnd::notRead(request.status());
+  ContextOptions contextOptions{.devices = gpusOf(request->choice.local)};
   if (options.listen != std::vector<std::string>{"none"}) contextOptions.listen = options.listen;
   PEERLANE_ASSIGN(const auto context, Context::create(std::move(contextOptions)));
-  if (options.ticketFile.empty()) {
-    fmt::print("{}\n", context->ticket());
-    std::fflush(stdout);
-  } else {
-    PEERLANE_RETURN_IF_ERROR(writeTicket(options.ticketFile, context->ticket()));
-  }
-  fmt::print(stderr, "waiting for: peerlane send FILE --to TICKET\n");
-  PEERLANE_ASSIGN(const auto sender, awaitSender(*context));
-  const auto& [peer, offer] = sender;
-  const auto report = receiveFile(
-      *context, peer, offer,
-      {.out = options.out, .existing = existing, .ringBytes = ringBytes, .device = choice.local});
-  if (report.isOk()) fmt::print(stderr, "received {}, verified\n", fileReportText(*report, peer));
-  return report.status();
+  return receiveOne(*context, options, *request);
 }
 
 }  // namespace
@@ -105,8 +159,8 @@ void addRecvCommand(CLI::App& app, int& exitCode) {
                    "The file to make, or a folder, where it gets the sender's name")
       ->capture_default_str();
   command->add_option("--ticket-file", options->ticketFile,
-                      "Write the ticket to this file (readable by you only) and not to standard "
-                      "output");
+                      "Write the ticket to this file (readable by you only; it goes when the "
+                      "command ends) and not to standard output");
   command->add_option("--memory", options->memory, "Staging memory, e.g. 32MiB")
       ->capture_default_str();
   command
@@ -115,9 +169,7 @@ void addRecvCommand(CLI::App& app, int& exitCode) {
           std::string("Where the staging memory lies, as at the sender: ") + kOneDeviceOption)
       ->capture_default_str();
   command->add_flag("--force", options->force, "Replace an existing file");
-  command->callback([&exitCode, options] {
-    if (const Status status = runRecv(*options); !status.isOk()) exitCode = reportFailure(status);
-  });
+  command->callback([&exitCode, options] { exitCode = runRecv(*options).report(); });
 }
 
 }  // namespace peerlane

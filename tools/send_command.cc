@@ -22,23 +22,42 @@ struct SendOptions {
   std::string device = "host";
 };
 
-Status runSend(const SendOptions& options) {
-  PEERLANE_ASSIGN(const uint64_t ringBytes, readRingBytes(options.memory));
-  // First what can be known without the receiver: it goes on waiting for a better try.
-  PEERLANE_ASSIGN(const auto file, InputFile::create(options.file));
-  PEERLANE_ASSIGN(const DeviceChoice choice, readOneDevice(options.device));
-  PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(choice.local)}));
+// What can be known without the receiver, which goes on waiting for a better try.
+struct SendRequest {
+  uint64_t ringBytes = 0;
+  std::unique_ptr<InputFile> file;
+  DeviceChoice choice;
+};
+
+Result<SendRequest> readOptions(const SendOptions& options) {
+  SendRequest request;
+  PEERLANE_ASSIGN(request.ringBytes, readRingBytes(options.memory));
+  PEERLANE_ASSIGN(request.file, InputFile::create(options.file));
+  PEERLANE_ASSIGN(request.choice, readOneDevice(options.device));
+  return request;
+}
+
+CommandEnd runSend(const SendOptions& options) {
+  const auto request = readOptions(options);
+  if (!request.isOk()) return CommandEnd::notRead(request.status());
+  PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(request->choice.local)}));
   const std::string ticket = options.to.empty() ? context->config().ticket : options.to;
   if (ticket.empty())
-    return Status(Code::kInvalidArgument,
-                  "no receiver; give the ticket that `peerlane recv` printed by --to or "
-                  "PEERLANE_TICKET");
+    return CommandEnd::notRead(
+        Status(Code::kInvalidArgument,
+               "no receiver; give the ticket that `peerlane recv` printed by --to or "
+               "PEERLANE_TICKET"));
   auto connected = context->connect(ticket, context->config().connectTimeout);
   if (connected.status().code() == Code::kUnavailable)
     return connected.status().withContext(
         "nobody waits there (a ticket is good as long as its `peerlane recv` runs)");
-  PEERLANE_ASSIGN(const Peer peer, std::move(connected));
-  const auto report = sendFile(*context, peer, *file, ringBytes, choice.local);
+  // One that came from the environment says nothing of the line.
+  if (!connected.isOk())
+    return options.to.empty() ? CommandEnd(connected.status())
+                              : CommandEnd::noTicket(connected.status());
+  const Peer peer = *std::move(connected);
+  const auto report =
+      sendFile(*context, peer, *request->file, request->ringBytes, request->choice.local);
   if (report.isOk()) fmt::print("sent {}, verified\n", fileReportText(*report, peer));
   peer.close();
   return report.status();
@@ -60,9 +79,7 @@ void addSendCommand(CLI::App& app, int& exitCode) {
           "--device", options->device,
           std::string("Where the staging memory lies, as at the receiver: ") + kOneDeviceOption)
       ->capture_default_str();
-  command->callback([&exitCode, options] {
-    if (const Status status = runSend(*options); !status.isOk()) exitCode = reportFailure(status);
-  });
+  command->callback([&exitCode, options] { exitCode = runSend(*options).report(); });
 }
 
 }  // namespace peerlane

@@ -4,9 +4,9 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "peerlane/os/topology.h"
 #include "tools/device_bytes.h"
 #include "tools/failure_report.h"
+#include "tools/output_file.h"
 #include "tools/text_table.h"
 
 namespace peerlane {
@@ -203,9 +204,25 @@ void addGpus(const GpuReport& report, nlohmann::json& json) {
                                      {"rank", report.path(from, to).rank}});
 }
 
-Status runTopo(const TopoOptions& options) {
-  PEERLANE_ASSIGN(const TopologyReport report,
+// What --from and --json name: the one is read, the other can be made.
+struct TopoFiles {
+  TopologyReport report;
+  std::unique_ptr<OutputFile> json;
+};
+
+Result<TopoFiles> openFiles(const TopoOptions& options) {
+  TopoFiles files;
+  PEERLANE_ASSIGN(files.report,
                   options.from.empty() ? loadTopology() : loadTopologyFile(options.from));
+  if (options.json.empty()) return files;
+  PEERLANE_ASSIGN(files.json, OutputFile::create(options.json, OutputFile::Existing::kReplace));
+  return files;
+}
+
+CommandEnd runTopo(const TopoOptions& options) {
+  const auto files = openFiles(options);
+  if (!files.isOk()) return CommandEnd::notRead(files.status());
+  const TopologyReport& report = files->report;
   bool hasGpu = false;
   bool hasNic = false;
   for (const TopologyDevice& device : report.devices) {
@@ -224,13 +241,12 @@ Status runTopo(const TopoOptions& options) {
     fmt::print("\n{}{}", gpuTable(gpus), gpuPathTable(gpus));
     addGpus(gpus, json);
   }
-  if (options.json.empty()) return Status::ok();
-  std::ofstream file(options.json);
+  if (files->json == nullptr) return Status::ok();
   // Names come from the system and need not be UTF-8.
-  file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  file.close();
-  if (!file) return Status::system(errno, "write " + options.json);
-  return Status::ok();
+  const std::string text =
+      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  PEERLANE_RETURN_IF_ERROR(files->json->append(std::as_bytes(std::span(text))));
+  return files->json->commit();
 }
 
 }  // namespace
@@ -241,9 +257,7 @@ void addTopoCommand(CLI::App& app, int& exitCode) {
   auto options = std::make_shared<TopoOptions>();
   command->add_option("--from", options->from, "An hwloc XML file instead of this machine");
   command->add_option("--json", options->json, "Write the report to this file as well");
-  command->callback([&exitCode, options] {
-    if (const Status status = runTopo(*options); !status.isOk()) exitCode = reportFailure(status);
-  });
+  command->callback([&exitCode, options] { exitCode = runTopo(*options).report(); });
 }
 
 }  // namespace peerlane

@@ -100,6 +100,7 @@ TEST(BenchReport, AppendingKeepsWhatIsThere) {
   EXPECT_EQ(nlohmann::json::parse(one)["rows"].size(), 1u);
   ::unlink(file.c_str());
   EXPECT_EQ(report.writeJson("/nonexistent/report.json", false).code(), Code::kSystem);
+  EXPECT_EQ(report.writeJson("/dev/full", false).code(), Code::kInvalidArgument);
 }
 
 TEST(BenchReport, AFileThatCannotBeWrittenIsRefusedBefore) {

@@ -42,11 +42,16 @@ std::vector<std::string> environmentWith(const std::vector<std::string>& changes
 }  // namespace
 
 CommandRun::CommandRun(const std::vector<std::string>& arguments,
-                       const std::vector<std::string>& environment, const std::string& folder) {
+                       const std::vector<std::string>& environment, const std::string& folder,
+                       Output output) {
   const std::string program = child::besideThis("peerlane");
   int ends[2];
   EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   output_ = ends[0];
+  if (output == Output::kNoReader) {
+    ::close(output_);
+    output_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  }
   errors_ = ::memfd_create("errors", MFD_CLOEXEC);
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -55,7 +60,12 @@ CommandRun::CommandRun(const std::vector<std::string>& arguments,
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  if (output == Output::kFull)
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/full", O_WRONLY, 0);
+  else if (output == Output::kClosed)
+    ::posix_spawn_file_actions_addclose(&actions, STDOUT_FILENO);
+  else
+    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, errors_, STDERR_FILENO);
   ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
   EXPECT_EQ(::posix_spawn(&pid_, program.c_str(), &actions, nullptr, pointersTo(words).data(),

@@ -15,10 +15,14 @@ namespace peerlane {
 
 class CommandRun {
  public:
+  // What its standard output is: read by this test, a full disk, a pipe that nobody reads, or
+  // nothing at all.
+  enum class Output { kRead, kFull, kNoReader, kClosed };
+
   // `environment`: "NAME=value" texts that replace or join ours; PEERLANE_* of ours is left out.
   explicit CommandRun(const std::vector<std::string>& arguments,
                       const std::vector<std::string>& environment = {},
-                      const std::string& folder = "/");
+                      const std::string& folder = "/", Output output = Output::kRead);
   ~CommandRun();
   CommandRun(const CommandRun&) = delete;
   CommandRun& operator=(const CommandRun&) = delete;

@@ -51,7 +51,7 @@ TEST(DemoCommand, SaysWhichDevicesAreThere) {
   EXPECT_TRUE(gpus.err().starts_with("peerlane: NotSupported: cuda:0: ")) << gpus.err();
 
   CommandRun unknown({"demo", "--device", "pigeon"});
-  EXPECT_EQ(unknown.wait(), 1);
+  EXPECT_EQ(unknown.wait(), 2);
   EXPECT_NE(unknown.err().find("accepted: host, cuda"), std::string::npos) << unknown.err();
 }
 
@@ -69,12 +69,45 @@ TEST(Command, TakesADeviceEverywhere) {
 
 TEST(Command, TellsUsageErrorsFromFailures) {
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {}, {"fly"}, {"send"}, {"send", "file", "--wings"}, {"doctor", "--pid", "none"}}) {
+           {},
+           {"fly"},
+           {"send"},
+           {"send", "file", "--wings"},
+           {"send", "/proc/self/exe", "--to", "nobody", "--memory", "1"},
+           {"send", "/proc/self/exe", "--to", "nobody"},
+           {"send", "/proc/self/exe"},
+           {"recv", "--memory", "1"},
+           {"recv", "--device", "foo"},
+           {"recv", "--out", "/absent/"},
+           {"doctor", "--pid", "none"},
+           {"doctor", "--device", "foo"},
+           {"demo", "--device", "foo"},
+           {"explain", "foo"},
+           {"explain", "--device", "foo"},
+           {"explain", "host:shared", "foo"},
+           {"topo", "--from", "/proc/self/exe"},
+           {"topo", "--json", "/tmp"}}) {
     CommandRun run(arguments);
-    EXPECT_EQ(run.wait(), 2);
+    EXPECT_EQ(run.wait(), 2) << run.err();
     ASSERT_EQ(linesOf(run.err()).size(), 1u) << run.err();
     EXPECT_TRUE(run.err().starts_with("peerlane: ")) << run.err();
   }
+}
+
+TEST(Command, BlamesTheLineForNothingElse) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"send", "/absent/file", "--to", "nobody"},
+                                             {"send", "/proc/self/exe", "--to", "@/absent/file"},
+                                             {"recv", "--out", "/absent/file"},
+                                             {"doctor", "--device", "cuda:0"},
+                                             {"topo", "--from", "/absent/file"},
+                                             {"topo", "--json", "/absent/file"}}) {
+    CommandRun run(arguments);
+    EXPECT_EQ(run.wait(), 1) << run.err();
+    EXPECT_TRUE(run.err().starts_with("peerlane: ")) << run.err();
+  }
+  CommandRun variable({"bench", "put"}, {"PEERLANE_SPIN_US=long"});
+  EXPECT_EQ(variable.wait(), 1) << variable.err();
 }
 
 TEST(Command, NamesWhatItDoesNotKnow) {

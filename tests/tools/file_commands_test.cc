@@ -137,6 +137,7 @@ TEST_F(FileCommands, TakeTheTicketFromFilesAndTheEnvironment) {
   EXPECT_EQ(send.wait(), 0) << send.err();
   EXPECT_EQ(recv_->wait(), 0) << recv_->err();
   EXPECT_EQ(recv_->out(), "") << "the ticket was asked for elsewhere";
+  EXPECT_FALSE(fs::exists(in("ticket"))) << "it leads nowhere any more";
 
   const std::string ticket = startRecv({"--out", "second"});
   CommandRun again({"send", file, "--to", "env:WHERE"}, {"WHERE=" + ticket});
@@ -149,13 +150,80 @@ TEST_F(FileCommands, TakeTheTicketFromFilesAndTheEnvironment) {
   EXPECT_EQ(recv_->wait(), 0) << recv_->err();
 }
 
+TEST_F(FileCommands, TakeTheTicketFileAwayWhenTheyAreEnded) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    recv_.emplace(Strings{"recv", "--listen", "none", "--ticket-file", in("ticket")}, Strings{},
+                  in("there"));
+    const auto deadline = std::chrono::steady_clock::now() + seconds(10);
+    while (!fs::exists(in("ticket")) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    ASSERT_TRUE(fs::exists(in("ticket"))) << recv_->err();
+    recv_->signal(number);
+    EXPECT_EQ(recv_->wait(seconds(10)), 128 + number) << recv_->err();
+    EXPECT_FALSE(fs::exists(in("ticket")));
+  }
+}
+
+TEST_F(FileCommands, LeaveATicketFileThatIsNotTheirs) {
+  recv_.emplace(Strings{"recv", "--listen", "none", "--ticket-file", in("ticket")}, Strings{},
+                in("there"));
+  const auto deadline = std::chrono::steady_clock::now() + seconds(10);
+  while (!fs::exists(in("ticket")) && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  std::ofstream(in("other")) << "of another recv";
+  fs::rename(in("other"), in("ticket"));
+  recv_->signal(SIGTERM);
+  EXPECT_EQ(recv_->wait(seconds(10)), 128 + SIGTERM) << recv_->err();
+  EXPECT_EQ(contentOf(in("ticket")), "of another recv");
+}
+
+TEST_F(FileCommands, ShowNamesInOneLine) {
+  const std::string ticket = startRecv();
+  CommandRun send({"send", makeFile("new\nline", 10), "--to", ticket});
+  ASSERT_EQ(send.wait(), 0) << send.err();
+  ASSERT_EQ(recv_->wait(), 0) << recv_->err();
+  EXPECT_EQ(linesOf(send.out()).size(), 1u) << send.out();
+  EXPECT_NE(send.out().find(R"(new\x0aline)"), std::string::npos) << send.out();
+  EXPECT_EQ(received(), Strings{"newline"});
+  EXPECT_NE(recv_->err().find(R"(newline (sent as "new\x0aline"))"), std::string::npos)
+      << recv_->err();
+}
+
+// Two processes and a file of 256 MiB (of which hardly anything is read) that shrinks midway.
+TEST_F(FileCommands, FailWhenTheFileChanges) {
+  const std::string file = in("in.bin");
+  std::ofstream(file).close();
+  constexpr uint64_t kBytes = 256 << 20;
+  fs::resize_file(file, kBytes);
+  const std::string ticket = startRecv({"--memory", "64KiB"});
+  CommandRun send({"send", file, "--to", ticket, "--memory", "64KiB"});
+  // Held in the middle of it: its place in the file is past the beginning.
+  const std::string place = "/proc/" + std::to_string(send.pid()) + "/io";
+  const auto readBytes = [&] {
+    std::ifstream counters(place);
+    std::string word;
+    uint64_t bytes = 0;
+    counters >> word >> bytes;
+    return bytes;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+  while (readBytes() < (4u << 20) && std::chrono::steady_clock::now() < deadline) {
+  }
+  send.signal(SIGSTOP);
+  fs::resize_file(file, 1000);
+  ASSERT_LT(readBytes(), kBytes) << "all of it was read before it could be held";
+  send.signal(SIGCONT);
+  expectFailure(send, "in.bin changed while it was sent: it had 268435456 bytes and has 1000");
+}
+
 TEST_F(FileCommands, RefuseWhatCannotBeRead) {
   const std::string ticket = startRecv();
-  for (const std::string& path : {in("there"), in("absent")}) {
-    CommandRun send({"send", path, "--to", ticket});
-    EXPECT_EQ(send.wait(), 1);
-    EXPECT_NE(send.err().find(path), std::string::npos) << send.err();
-  }
+  CommandRun folder({"send", in("there"), "--to", ticket});
+  EXPECT_EQ(folder.wait(), 2) << "no folder is ever accepted";
+  EXPECT_NE(folder.err().find(in("there")), std::string::npos) << folder.err();
+  CommandRun absent({"send", in("absent"), "--to", ticket});
+  EXPECT_EQ(absent.wait(), 1) << "it may be there later";
+  EXPECT_NE(absent.err().find(in("absent")), std::string::npos) << absent.err();
   // The receiver was not troubled.
   CommandRun send({"send", makeFile("in.bin", 10), "--to", ticket});
   EXPECT_EQ(send.wait(), 0) << send.err();
@@ -227,8 +295,8 @@ class FileCommandsMidway : public FileCommands {
   void start(const Strings& sendEnvironment = {}) {
     const std::string pipe = in("pipe");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-    const std::string ticket = startRecv({"--memory", "64KiB"});
-    send_.emplace(Strings{"send", pipe, "--to", ticket}, sendEnvironment);
+    ticket_ = startRecv({"--memory", "64KiB"});
+    send_.emplace(Strings{"send", pipe, "--to", ticket_}, sendEnvironment);
     pipe_ = ::open(pipe.c_str(), O_WRONLY | O_CLOEXEC);
     ASSERT_GE(pipe_, 0);
     feed(1 << 20);  // more than pipe and ring hold: most of it is at the receiver when this returns
@@ -242,6 +310,7 @@ class FileCommandsMidway : public FileCommands {
     EXPECT_EQ(::write(pipe_, content.data(), bytes), static_cast<ssize_t>(bytes));
   }
 
+  std::string ticket_;
   std::optional<CommandRun> send_;
   int pipe_ = -1;
 };
@@ -250,7 +319,10 @@ TEST_F(FileCommandsMidway, TheReceiverNoticesAKilledSender) {
   start();
   send_->signal(SIGKILL);
   EXPECT_EQ(recv_->wait(seconds(2)), 1) << "the peer's end is to be noticed within a second";
-  EXPECT_NE(recv_->err().find("peerlane: PeerLost: "), std::string::npos) << recv_->err();
+  EXPECT_NE(
+      recv_->err().find("peerlane: PeerLost: the sender ended before it had sent the whole file: "),
+      std::string::npos)
+      << recv_->err();
   EXPECT_EQ(received(), Strings{});
 }
 
@@ -263,7 +335,10 @@ TEST_F(FileCommandsMidway, TheSenderNoticesAKilledReceiver) {
   const std::string more(1 << 16, 'x');
   (void)!::write(pipe_, more.data(), more.size());
   EXPECT_EQ(send_->wait(seconds(2)), 1);
-  EXPECT_NE(send_->err().find("peerlane: PeerLost: "), std::string::npos) << send_->err();
+  EXPECT_NE(
+      send_->err().find("peerlane: PeerLost: the receiver ended before it had the whole file: "),
+      std::string::npos)
+      << send_->err();
 }
 
 TEST_F(FileCommandsMidway, TheSenderNoticesAFrozenReceiver) {
@@ -293,6 +368,25 @@ TEST_F(FileCommandsMidway, AnInterruptedReceiverLeavesNothing) {
   EXPECT_EQ(received(), Strings{});
 }
 
+TEST_F(FileCommandsMidway, AnInterruptedSenderIsNamed) {
+  start();
+  send_->signal(SIGINT);
+  EXPECT_EQ(recv_->wait(seconds(2)), 1);
+  EXPECT_NE(recv_->err().find("the sender ended before"), std::string::npos) << recv_->err();
+}
+
+TEST_F(FileCommandsMidway, ASecondSenderIsToldAtOnce) {
+  start();
+  CommandRun second({"send", makeFile("second.bin", 10), "--to", ticket_});
+  EXPECT_EQ(second.wait(seconds(10)), 1) << second.out();
+  EXPECT_NE(second.err().find("the receiver took another file"), std::string::npos) << second.err();
+  ::close(pipe_);
+  pipe_ = -1;
+  EXPECT_EQ(send_->wait(), 0) << send_->err();
+  EXPECT_EQ(recv_->wait(), 0) << recv_->err();
+  EXPECT_EQ(received(), Strings{"pipe"});
+}
+
 TEST_F(FileCommands, WaitOnWhenAPeerOffersNothing) {
   const std::string ticket = startRecv();
   CommandRun explain({"explain", ticket});
@@ -305,22 +399,22 @@ TEST_F(FileCommands, WaitOnWhenAPeerOffersNothing) {
 TEST_F(FileCommands, RefuseTicketsThatLeadNowhere) {
   const std::string file = makeFile("in.bin", 10);
   const std::string ticket = startRecv();
-  const auto refused = [&](const std::string& text, const std::string& reason) {
+  const auto refused = [&](int code, const std::string& text, const std::string& reason) {
     CommandRun send({"send", file, "--to", text});
-    EXPECT_EQ(send.wait(), 1) << text;
+    EXPECT_EQ(send.wait(), code) << text;
     EXPECT_EQ(linesOf(send.err()).size(), 1u) << send.err();
     EXPECT_NE(send.err().find(reason), std::string::npos) << send.err();
     EXPECT_EQ(send.err().find(ticket.substr(10, 20)), std::string::npos) << "it holds a secret";
   };
-  refused("nonsense", "ticket");
-  refused(ticket.substr(0, ticket.size() - 5), "ticket");
-  refused("@" + in("absent"), "absent");
-  refused("env:PEERLANE_ABSENT", "PEERLANE_ABSENT");
+  refused(2, "nonsense", "ticket");
+  refused(2, ticket.substr(0, ticket.size() - 5), "ticket");
+  refused(1, "@" + in("absent"), "absent");
+  refused(2, "env:PEERLANE_ABSENT", "PEERLANE_ABSENT");
   // The waiting receiver was not troubled by any of them.
   EXPECT_EQ(recv_->wait(std::chrono::milliseconds(0)), -1) << recv_->err();
   recv_->signal(SIGKILL);
   EXPECT_EQ(recv_->wait(), 128 + SIGKILL);
-  refused(ticket, "Unavailable");
+  refused(1, ticket, "Unavailable");
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ TEST(FileExchange, KeepsWhatIsSaid) {
   ASSERT_TRUE(answer.isOk());
   EXPECT_TRUE(answer->refused.isOk());
   EXPECT_EQ(answer->ring, accepted.ring);
+  EXPECT_FALSE(answer->tookAnother);
+  const auto late = FileAnswer::decode(FileAnswer{.tookAnother = true}.encode());
+  ASSERT_TRUE(late.isOk()) << late.status().toString();
+  EXPECT_TRUE(late->tookAnother);
 
   const FilePiece piece{.index = 0x0102030405060708, .bytes = 9};
   const auto read = FilePiece::decode(piece.encode());

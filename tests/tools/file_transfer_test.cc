@@ -198,5 +198,74 @@ TEST_F(LyingReceiver, TellsWhyItStopped) {
   EXPECT_EQ(status.message(), "the receiver: the disk is full");
 }
 
+// The file changes after its first piece was read: the ring has one slot, and this test holds it.
+class ChangingFile : public LyingReceiver {
+ protected:
+  void SetUp() override {
+    LyingReceiver::SetUp();
+    answer(8, 1);
+    auto piece = waitNotification(toSender_, kWait);
+    ASSERT_TRUE(piece.isOk()) << piece.status().toString();
+    ASSERT_EQ(piece->tag, kPieceTag);
+    path_ = folder_ + "/in";
+  }
+
+  // Takes what comes, as a receiver does. The last word must be that sending was given up.
+  void expectGivenUp(const std::string& why) {
+    for (uint64_t taken = 1;; ++taken) {
+      ASSERT_TRUE(addSignal(toSender_, kSlotSignal, 1).isOk());
+      auto next = waitNotification(toSender_, kWait);
+      ASSERT_TRUE(next.isOk()) << next.status().toString();
+      if (next->tag == kPieceTag) continue;
+      ASSERT_EQ(next->tag, kAbortTag) << "all was said to have been sent after " << taken;
+      break;
+    }
+    const FileOutcome outcome{.status = Status(Code::kCancelled, "gave up")};
+    ASSERT_TRUE(toSender_.sendMessage(kFileChannel, outcome.encode()).isOk());
+    const Status status = result_.get();
+    EXPECT_EQ(status.code(), Code::kCorrupt) << status.toString();
+    EXPECT_NE(status.message().find("changed while it was sent: " + why), std::string::npos)
+        << status.toString();
+  }
+
+  std::string path_;
+};
+
+TEST_F(ChangingFile, IsNotedWhenItShrinks) {
+  fs::resize_file(path_, 10);
+  expectGivenUp("it had 100 bytes and has 10");
+}
+
+TEST_F(ChangingFile, IsNotedWhenItGrows) {
+  fs::resize_file(path_, 150);
+  expectGivenUp("it had 100 bytes and has 150");
+}
+
+TEST_F(ChangingFile, IsNotedBehindTheReader) {
+  std::fstream(path_, std::ios::in | std::ios::out) << 'y';
+  // The clock of a file system ticks in milliseconds; the write is to be later than the file.
+  fs::last_write_time(path_, fs::last_write_time(path_) + std::chrono::milliseconds(20));
+  expectGivenUp("it was written to");
+}
+
+TEST_F(ChangingFile, IsNotedWhenAnotherTakesItsName) {
+  std::ofstream(folder_ + "/other") << std::string(100, 'x');
+  fs::last_write_time(folder_ + "/other", fs::last_write_time(path_));
+  fs::rename(folder_ + "/other", path_);
+  expectGivenUp("another file has its name");
+}
+
+TEST_F(ChangingFile, MayLoseItsName) {
+  fs::remove(path_);
+  for (uint64_t taken = 1;; ++taken) {
+    ASSERT_TRUE(addSignal(toSender_, kSlotSignal, 1).isOk());
+    auto next = waitNotification(toSender_, kWait);
+    ASSERT_TRUE(next.isOk()) << next.status().toString();
+    if (next->tag == kPieceTag) continue;
+    EXPECT_EQ(next->tag, kEndTag) << "what was opened was read whole";
+    break;
+  }
+}
+
 }  // namespace
 }  // namespace peerlane

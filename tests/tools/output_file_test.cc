@@ -113,6 +113,16 @@ INSTANTIATE_TEST_SUITE_P(Namings, OutputFiles,
                            return naming.param == Naming::kHidden ? "Hidden" : "Unnamed";
                          });
 
+TEST(OutputFile, IsNoDevice) {
+  const Status status = OutputFile::create("/dev/full", Existing::kReplace).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.toString();
+}
+
+TEST(ShownName, IsOneLine) {
+  EXPECT_EQ(shownName("plain \"name\".txt"), "plain \"name\".txt");
+  EXPECT_EQ(shownName("new\nline"), R"("new\x0aline")");
+}
+
 TEST(SafeFileName, HasNoWayOut) {
   EXPECT_EQ(safeFileName("plain.txt"), "plain.txt");
   EXPECT_EQ(safeFileName("/etc/passwd"), "passwd");

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TicketFile: the file in which a ticket waits for its reader, readable by this user alone. It goes
+// with the context whose ticket it holds: when this object does, and when the process is ended by
+// SIGINT, SIGTERM or SIGHUP. At most one of them at a time in a process.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+class TicketFile {
+ public:
+  // Replaces a file of that name at once: nobody sees half a ticket. A pipe or a device is written
+  // to as it is, and stays. Errors: kSystem.
+  static Result<std::unique_ptr<TicketFile>> create(const std::string& path,
+                                                    const std::string& ticket);
+  // Removes the file, unless another one has its name by now.
+  ~TicketFile();
+  TicketFile(const TicketFile&) = delete;
+  TicketFile& operator=(const TicketFile&) = delete;
+
+ private:
+  TicketFile() = default;
+};
+
+}  // namespace peerlane
