@@ -8,7 +8,15 @@
 #include <cerrno>
 #include <string>
 
+#include "peerlane/os/transfer_status.h"
+
 namespace peerlane {
+
+Status internal::descriptorError(int error, std::string_view what) {
+  Status failed = Status::system(error, what);
+  if (error != EMFILE && error != ENFILE) return failed;
+  return Status(Code::kUnavailable, std::string(failed.message()) + "; raise `ulimit -n`");
+}
 
 void Fd::reset(int fd) {
   int old = std::exchange(fd_, fd);
@@ -37,13 +45,13 @@ Status Fd::setNonBlocking(bool on) const {
 
 Result<Fd> duplicateFd(int fd) {
   int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) return Status::system(errno, "duplicate descriptor " + std::to_string(fd));
-  return Fd(copy);
+  if (copy >= 0) return Fd(copy);
+  return internal::descriptorError(errno, "duplicate descriptor " + std::to_string(fd));
 }
 
 Result<Fd> makeEventFd() {
   Fd fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!fd) return Status::system(errno, "eventfd");
+  if (!fd) return internal::descriptorError(errno, "eventfd");
   return fd;
 }
 

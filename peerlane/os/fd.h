@@ -42,7 +42,8 @@ class Fd {
   int fd_ = -1;
 };
 
-// The same as Fd::dup for a descriptor that somebody else owns.
+// The same as Fd::dup for a descriptor that somebody else owns. Errors: kUnavailable where the
+// process has no descriptor left.
 Result<Fd> duplicateFd(int fd);
 
 // An event descriptor: readable after signalEventFd until drainEventFd. Non-blocking,

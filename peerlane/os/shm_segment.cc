@@ -16,7 +16,11 @@
 #include <utility>
 
 #include "peerlane/os/file.h"
+#include "peerlane/os/transfer_status.h"
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
 #endif
@@ -65,10 +69,12 @@ Status noHugePages(size_t bytes) {
 Result<Fd> makeMemfd(size_t bytes, const SegmentOptions& options) {
   unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   if (options.hugePages == HugePages::kOn) flags |= MFD_HUGETLB;
-  Fd fd(::memfd_create(options.name.c_str(), flags));
+  // Some systems make no file that could be run (vm.memfd_noexec); older ones do not know the flag.
+  Fd fd(::memfd_create(options.name.c_str(), flags | MFD_NOEXEC_SEAL));
+  if (!fd && errno == EINVAL) fd.reset(::memfd_create(options.name.c_str(), flags));
   if (!fd) {
     if (options.hugePages == HugePages::kOn) return noHugePages(bytes);
-    return Status::system(errno, "memfd_create of \"" + options.name + "\"");
+    return internal::descriptorError(errno, "memfd_create of \"" + options.name + "\"");
   }
   return fd;
 }

@@ -13,6 +13,8 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <ctime>
+#include <filesystem>
 #include <string>
 
 #include "peerlane/os/transfer_status.h"
@@ -30,7 +32,7 @@ Result<Fd> makeSocket(const SocketAddress& address) {
   }
   int domain = address.raw()->sa_family;
   Fd fd(::socket(domain, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return Status::system(errno, "socket for " + address.toString());
+  if (!fd) return internal::descriptorError(errno, "socket for " + address.toString());
   return fd;
 }
 
@@ -140,6 +142,9 @@ Status transferStatus(int error, const char* what) {
     case ETIMEDOUT:
     case EHOSTUNREACH:
     case ENETUNREACH: return Status(Code::kPeerSilent, text);
+    case ENOBUFS:
+    case ENOMEM:
+    case ETOOMANYREFS: return Status(Code::kUnavailable, text);
     default: return plain;
   }
 }
@@ -188,6 +193,29 @@ void removeUnixPath(const SocketAddress& address) {
   if (::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) ::unlink(path.c_str());
 }
 
+void removeStaleSockets(const std::string& folder, const std::string& prefix) {
+  // One that is being made has its file before it has its owner.
+  constexpr time_t kYoungSeconds = 10;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (!entry.path().filename().string().starts_with(prefix)) continue;
+    const std::string path = entry.path().string();
+    struct stat found {};
+    if (::lstat(path.c_str(), &found) < 0 || !S_ISSOCK(found.st_mode) ||
+        found.st_uid != ::geteuid() || ::time(nullptr) - found.st_mtime < kYoungSeconds)
+      continue;
+    const auto address = SocketAddress::parse("unix:" + path);
+    if (!address.isOk()) continue;
+    // A datagram to it: its owner, who listens for streams, does not notice, and the kernel says
+    // whether there is one.
+    const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (probe &&
+        ::connect(probe.get(), address->raw(), static_cast<socklen_t>(address->rawBytes())) < 0 &&
+        errno == ECONNREFUSED)
+      ::unlink(path.c_str());
+  }
+}
+
 Result<SocketAddress> localAddress(int fd) {
   return askName(
       fd, [](int s, sockaddr* a, socklen_t* n) { return ::getsockname(s, a, n); }, "getsockname");
@@ -228,10 +256,7 @@ Result<Fd> acceptOne(int listener) {
     if (fd) return fd;
     // A connection that was aborted in the queue is not the listener's failure: take the next one.
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EMFILE || errno == ENFILE) {
-      Status full = Status::system(errno, "accept");
-      return Status(Code::kUnavailable, std::string(full.message()) + "; raise `ulimit -n`");
-    }
+    if (errno == EMFILE || errno == ENFILE) return internal::descriptorError(errno, "accept");
     return internal::transferStatus(errno, "accept");
   }
 }

@@ -6,12 +6,14 @@
 //
 // Codes shared by the transfers: kTryAgain when the call would block (nothing was moved, nothing is
 // allocated); kPeerLost when the other end is closed or reset; kPeerSilent when the kernel gave up
-// waiting.
+// waiting; kUnavailable when the kernel has no memory for it now, or too many descriptors are under
+// way (nothing was moved; the socket may be ready all the same, so wait a little).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "peerlane/core/status.h"
@@ -21,18 +23,26 @@
 
 namespace peerlane {
 
+// Connections that a listener's queue may hold: as many as the system allows (its own limit is
+// lower where /proc/sys/net/core/somaxconn is).
+inline constexpr int kListenBacklog = 4096;
+
 // Binds and listens; localAddress tells the port when it was 0. A Unix path that is a socket nobody
 // listens on is replaced; any other existing file is refused and kept. Errors: kUnavailable (in
 // use), kPermissionDenied, kInvalidArgument. The path stays when the descriptor closes: see
 // removeUnixPath.
-Result<Fd> listenOn(const SocketAddress& address, int backlog = 128);
+Result<Fd> listenOn(const SocketAddress& address, int backlog = kListenBacklog);
 // Listens on the first free port of lowPort..highPort (both included) at the IP of `address`; its
 // own port is ignored. Errors: kUnavailable naming the range.
 Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_t highPort,
-                         int backlog = 128);
+                         int backlog = kListenBacklog);
 // Deletes the file of a Unix path address; nothing for other families or when it is gone or no
 // socket.
 void removeUnixPath(const SocketAddress& address);
+
+// Deletes the files of Unix sockets in `folder` whose names begin with `prefix`, which belong to
+// this user and nobody has open: those of processes that were killed.
+void removeStaleSockets(const std::string& folder, const std::string& prefix);
 
 Result<SocketAddress> localAddress(int fd);
 Result<SocketAddress> peerAddress(int fd);

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an errno of a socket transfer means, shared by the socket sources of this floor only.
+// What an errno of a call means, shared by the sources of this floor only.
 #pragma once
+
+#include <string_view>
 
 #include "peerlane/core/status.h"
 
 namespace peerlane::internal {
 
-// Returns kTryAgain for EAGAIN (without allocating), kPeerLost for a closed or reset connection,
-// kPeerSilent when the network gave up, else kSystem. `what` names the call.
+// Of a socket transfer: kTryAgain for EAGAIN (without allocating), kPeerLost for a closed or reset
+// connection, kPeerSilent when the network gave up, kUnavailable when the kernel has no room for it
+// now, else kSystem. `what` names the call.
 Status transferStatus(int error, const char* what);
+
+// Of a call that was to make a descriptor: kUnavailable, with advice, when there is none left; else
+// kSystem.
+Status descriptorError(int error, std::string_view what);
 
 }  // namespace peerlane::internal

@@ -24,8 +24,10 @@ inline constexpr size_t kMaxPassedFds = 16;
 // Requires: at least one byte; at most kMaxPassedFds descriptors.
 Result<size_t> sendWithFds(int fd, std::span<const std::byte> bytes, std::span<const int> fds);
 // Receives up to `space` and appends the descriptors that came along (close-on-exec) to `out`.
-// Returns the byte count, 0 at the end of the stream. Errors: kCorrupt when more descriptors came
-// than fit; then those that arrived are closed and the stream must be given up.
+// Returns the byte count, 0 at the end of the stream. Where this process has no free descriptor for
+// some of them, these are lost, and one empty Fd stands for them behind those that came. Errors:
+// kCorrupt when more came than may be sent; then those that arrived are closed and the stream must
+// be given up.
 Result<size_t> recvWithFds(int fd, std::span<std::byte> space, std::vector<Fd>& out);
 
 // Who connected (or, seen by the client, who called listen), as the kernel recorded it at that
@@ -36,6 +38,9 @@ struct PeerCredentials {
   gid_t gid = 0;
 };
 Result<PeerCredentials> peerCredentials(int fd);
+// OK for this process's user and for administrators, and for everybody where this process is one;
+// else kPermissionDenied, naming both users.
+Status checkUser(const PeerCredentials& who);
 
 // A pidfd of that process: readable once it ended. Without kernel support (6.5) it is opened from
 // the recorded pid, and the connection is looked at afterwards, so that a reused pid is noticed

@@ -18,9 +18,11 @@
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/guest_list.h"
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/readiness.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/session/dialer.h"
 #include "peerlane/session/farewell.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
@@ -36,6 +38,34 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
                  [](std::byte b) { return static_cast<uint8_t>(b); });
   return raw;
 }
+
+// Connections that are not peers yet, and how long one may keep silent.
+constexpr GuestList::Limits kGuests{.inAll = 256, .ofOne = 128};
+constexpr std::chrono::seconds kHelloPatience{3};
+
+// As far as the socket takes it at once: nobody waits for a guest who cannot stay.
+void tellReason(int socket, Handshake::Reason reason) {
+  const auto words = Handshake::rejectionFor(reason);
+  (void)sendSome(socket, words);
+}
+void tellNoRoom(int socket) {
+  tellReason(socket, Handshake::Reason::kNoRoom);
+}
+
+// Whom a guest's place is counted for: a user of this host, or an address. An error: he may not
+// come in at all. The secret proves who may connect; on one host the user must be the same as well,
+// or an administrator.
+Result<std::string> originOf(int socket) {
+  PEERLANE_ASSIGN(const SocketAddress local, localAddress(socket));
+  if (!local.isUnix()) {
+    PEERLANE_ASSIGN(const SocketAddress from, peerAddress(socket));
+    return from.ip();
+  }
+  PEERLANE_ASSIGN(const PeerCredentials who, peerCredentials(socket));
+  PEERLANE_RETURN_IF_ERROR(checkUser(who));
+  return "user " + std::to_string(who.uid);
+}
+
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
 constexpr std::chrono::milliseconds kSweepInterval{500};
 
@@ -44,6 +74,7 @@ constexpr std::chrono::milliseconds kSweepInterval{500};
 // One ticket for one peer. Under the context's mutex but for `settled`.
 struct Invitation::Invited {
   Secret secret;
+  uint32_t keyId = 0;  // what hellos call it
   // Came, and were not taken: the first one that has not left again will be. One that comes back at
   // once may be here before its end is known.
   static constexpr size_t kMostGuests = 8;
@@ -85,9 +116,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   // `near`: set, and an error returned, when an IP address leads to a context of this host.
   Result<Peer> connectTo(const Ticket& ticket, const std::optional<ContextId>& expected,
                          Clock::time_point deadline, std::optional<ContextId>* near = nullptr);
-  Result<Peer> connectOnce(const SocketAddress& address, const Secret& secret,
-                           const std::optional<ContextId>& expected, Clock::time_point deadline,
-                           std::optional<ContextId>* near);
+  std::shared_ptr<PeerCore> beginDial(Fd socket, HandshakeOptions options, DialManner manner,
+                                      const Dialer::Done& done);
   Result<Peer> connectByAddress(const std::string& address, const Secret& secret,
                                 Clock::time_point deadline);
   Result<Peer> accept(Duration timeout);
@@ -98,6 +128,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Invited invite();
   Result<Peer> acceptInvited(const Invited& invited, Duration timeout);
   bool reopen(const Invited& invited);
+  void forgetKey(const Invited& invited) {
+    std::erase_if(invitedByKey_, [&](const auto& each) { return each.second == invited; });
+  }
   void cancel(const Invited& invited);
 
   Result<Region> add(std::byte* base, size_t bytes, Access access);
@@ -149,8 +182,12 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
+  std::vector<std::string> addresses_;  // constant once started; handles may outlive the listeners
   std::unique_ptr<Inspection> inspection_;
-  Timer sweepTimer_;  // progress thread
+  // Progress thread, as the next two.
+  Timer sweepTimer_;
+  LogLimit strangers_;
+  GuestList guests_{kGuests};
 
   mutable std::mutex mutex_;
   uint64_t nextPeer_ = 1;  // under mutex_, as all below
@@ -159,7 +196,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   Readiness acceptReady_;                            // the same, for those who poll
   std::function<void(Peer)> onPeer_;
-  std::vector<Invited> invited_;  // those whose peer was not taken
+  std::multimap<uint32_t, Invited> invitedByKey_;  // those whose peer was not taken
   bool isClosing_ = false;
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
@@ -184,7 +221,9 @@ Status Context::State::openDevices(const std::vector<Device>& devices) {
 }
 
 Status Context::State::start(const std::vector<std::string>& listen) {
-  PEERLANE_RETURN_IF_ERROR(prepareAsymmetricFence());
+  // Without it fences cost more, and everything is right.
+  if (const Status light = prepareAsymmetricFence(); !light.isOk())
+    PEERLANE_LOG_INFO("{}", light.message());
 #ifdef PEERLANE_HAS_CUDA
   // Asked first: to the system, GPU memory is a range that nothing is mapped at.
   if (!gpus_.empty()) providers_.add(std::make_unique<CudaProvider>(gpus_));
@@ -194,13 +233,16 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
   Status status;
   PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
-    auto listeners = Listeners::create(progress_->loop(), config_, id_, listen,
-                                       [this](Fd socket) { onConnection(std::move(socket)); });
+    auto listeners =
+        Listeners::create(progress_->loop(), config_, id_, listen,
+                          {.connection = [this](Fd socket) { onConnection(std::move(socket)); },
+                           .turnedAway = [](int socket) { tellNoRoom(socket); }});
     if (!listeners.isOk()) {
       status = listeners.status();
       return;
     }
     listeners_ = std::move(*listeners);
+    addresses_ = listeners_->addresses();
     auto inspection = Inspection::create(progress_->loop(), config_.socketDirectory, id_.toText(),
                                          [this] { return dump() + "\n" + metrics_.text(); });
     if (!gpus_.empty()) sweep();
@@ -249,7 +291,7 @@ void Context::State::sayGoodbye(Clock::time_point deadline) {
       tellAccepted();
       onPeer_ = nullptr;
       isClosing_ = true;
-      for (const Invited& invited : std::exchange(invited_, {})) {
+      for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
         invited->over = Status(Code::kClosed, "the context of the invitation is gone");
         invited->settled.store(true, std::memory_order_release);
       }
@@ -287,8 +329,8 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
 
 std::shared_ptr<PeerCore> Context::State::makePeer(
     bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
-  const PeerSurroundings around{shared_from_this(), config_,  *progress_,  regions_,
-                                providers_,         metrics_, transports_, executors_};
+  const PeerSurroundings around{shared_from_this(), config_,     *progress_, regions_,  providers_,
+                                metrics_,           transports_, executors_, strangers_};
   const std::lock_guard lock(mutex_);
   const uint64_t number = nextPeer_++;
   auto& slot = peers_[number];
@@ -320,9 +362,20 @@ std::shared_ptr<PeerCore> Context::State::makePeer(
 }
 
 void Context::State::onConnection(Fd socket) {
+  const auto turnAway = [&](const Status& why, Handshake::Reason reason) {
+    tellReason(socket.get(), reason);
+    if (strangers_.allows())
+      PEERLANE_LOG_WARN("a connection was turned away: {}{}", why.message(), strangers_.leftOut());
+  };
+  const auto origin = originOf(socket.get());
+  if (!origin.isOk()) return turnAway(origin.status(), Handshake::Reason::kOtherUser);
+  auto place = guests_.admit(*origin);
+  if (!place.isOk()) return turnAway(place.status(), Handshake::Reason::kNoRoom);
   auto by = std::make_shared<Invited>();  // by which ticket, if not the context's
+  // The place is free again when the guest has become a peer, or left.
   auto peer =
-      makePeer(false, [this, by](const std::shared_ptr<PeerCore>& connected, const Status& status) {
+      makePeer(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
+                          const std::shared_ptr<PeerCore>& connected, const Status& status) {
         if (!status.isOk()) return;
         if (*by)
           admitInvited(*by, connected);
@@ -330,14 +383,21 @@ void Context::State::onConnection(Fd socket) {
           admit(connected);
       });
   HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
-  options.otherSecret = [this, by](const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(invited_.begin(), invited_.end(), [&](const Invited& invited) {
-      return invited->isOpen() && fits(invited->secret);
-    });
-    if (found == invited_.end()) return std::nullopt;
-    *by = *found;
-    return (*found)->secret;
+  options.patience = std::min<Duration>(kHelloPatience, config_.connectTimeout);
+  options.otherSecret = [this, by](uint32_t keyId,
+                                   const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
+    std::vector<Invited> named;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto [at, end] = invitedByKey_.equal_range(keyId); at != end; ++at)
+        if (at->second->isOpen()) named.push_back(at->second);
+    }
+    for (const Invited& invited : named) {
+      if (!fits(invited->secret)) continue;
+      *by = invited;
+      return invited->secret;
+    }
+    return std::nullopt;
   };
   if (Status status = peer->start(std::move(socket), false, std::move(options)); !status.isOk()) {
     PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
@@ -377,8 +437,9 @@ void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<
 Context::State::Invited Context::State::invite() {
   auto invited = std::make_shared<Invitation::Invited>();
   invited->secret = Secret::random();
+  invited->keyId = keyIdOf(invited->secret);
   const std::lock_guard lock(mutex_);
-  return invited_.emplace_back(std::move(invited));
+  return invitedByKey_.emplace(invited->keyId, std::move(invited))->second;
 }
 
 Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration timeout) {
@@ -394,7 +455,7 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
       invited->settled.store(false, std::memory_order_relaxed);
       continue;
     }
-    std::erase(invited_, invited);
+    forgetKey(invited);
     invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
     invited->isTaken = true;
     Peer taken(std::move(invited->guests.front()));
@@ -408,7 +469,7 @@ bool Context::State::reopen(const Invited& invited) {
   if (isClosing_ || !std::exchange(invited->isTaken, false)) return false;
   invited->over = Status::ok();
   invited->settled.store(!invited->guests.empty(), std::memory_order_release);
-  invited_.push_back(invited);
+  invitedByKey_.emplace(invited->keyId, invited);
   return true;
 }
 
@@ -416,7 +477,7 @@ void Context::State::cancel(const Invited& invited) {
   std::deque<std::shared_ptr<PeerCore>> unwanted;
   {
     const std::lock_guard lock(mutex_);
-    std::erase(invited_, invited);
+    forgetKey(invited);
     invited->isTaken = false;
     unwanted.swap(invited->guests);
     if (invited->over.isOk())
@@ -427,49 +488,18 @@ void Context::State::cancel(const Invited& invited) {
   progress_->notifyWaiters();
 }
 
-Result<Peer> Context::State::connectOnce(const SocketAddress& address, const Secret& secret,
-                                         const std::optional<ContextId>& expected,
-                                         Clock::time_point deadline,
-                                         std::optional<ContextId>* near) {
-  PEERLANE_ASSIGN(Fd socket, connectStart(address));
-  enum class Phase : uint8_t { kWaiting, kDone, kAbandoned };
-  struct Outcome {
-    std::atomic<Phase> phase{Phase::kWaiting};  // kDone: release after the two below
-    Status status;
-    std::shared_ptr<PeerCore> peer;
-  };
-  auto outcome = std::make_shared<Outcome>();
-  const auto finish = [this, outcome](const std::shared_ptr<PeerCore>& peer, Status status) {
-    outcome->status = std::move(status);
-    outcome->peer = peer;
-    auto waiting = Phase::kWaiting;
-    // Whoever asked has given up: a peer that nobody holds would be a ghost at the other side.
-    if (!outcome->phase.compare_exchange_strong(waiting, Phase::kDone) && peer) peer->close();
-    progress_->notifyWaiters();
-  };
-  auto shared = std::make_shared<Fd>(std::move(socket));
-  const bool turnBack = near != nullptr;
-  progress_->post([this, shared, finish, turnBack, options = handshakeOptions(secret, expected)] {
-    auto peer = makePeer(true, finish);
-    Status started = peer->start(std::move(*shared), true, options, turnBack);
-    if (started.isOk()) return;
-    {
-      const std::lock_guard lock(mutex_);
-      peers_.erase(peer->number());
-    }
-    finish(nullptr, std::move(started));
-  });
-  const auto done = [outcome] {
-    return outcome->phase.load(std::memory_order_acquire) == Phase::kDone;
-  };
-  if (Status waited = progress_->waitAsleep(done, deadline); !waited.isOk()) {
-    auto waiting = Phase::kWaiting;
-    if (outcome->phase.compare_exchange_strong(waiting, Phase::kAbandoned)) return waited;
+// Progress thread. Null when it could not be begun; `done` was called then.
+std::shared_ptr<PeerCore> Context::State::beginDial(Fd socket, HandshakeOptions options,
+                                                    DialManner manner, const Dialer::Done& done) {
+  auto peer = makePeer(true, done);
+  Status started = peer->start(std::move(socket), true, std::move(options), std::move(manner));
+  if (started.isOk()) return peer;
+  {
+    const std::lock_guard lock(mutex_);
+    peers_.erase(peer->number());
   }
-  if (outcome->status.isOk()) return Peer(outcome->peer);
-  if (near != nullptr && outcome->peer && outcome->peer->turnedBack())
-    *near = outcome->peer->context();
-  return outcome->status;
+  done(nullptr, std::move(started));
+  return nullptr;
 }
 
 Result<Peer> Context::State::connectTo(const Ticket& ticket,
@@ -481,27 +511,24 @@ Result<Peer> Context::State::connectTo(const Ticket& ticket,
   if (ticket.addresses.empty())
     return Status(Code::kInvalidArgument, "the ticket carries no address");
   const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
-  std::string tried;
+  Dialer dialer(
+      *progress_, [this, self = shared_from_this(), turnBack = near != nullptr,
+                   options = handshakeOptions(ticket.secret, expected)](
+                      Fd socket, std::function<bool()> mayGoOn, const Dialer::Done& done) {
+        return beginDial(std::move(socket), options, {turnBack, std::move(mayGoOn)}, done);
+      });
   for (const std::string& text : ticket.addresses) {
-    PEERLANE_ASSIGN(const auto addresses, SocketAddress::resolve(text));
-    for (const SocketAddress& address : addresses) {
-      // Abstract names end at the host; paths may be shared with containers, so they are simply
-      // tried.
-      if (address.family() == SocketAddress::Family::kUnixAbstract && !sameHost &&
-          ticket.hostIdentity != 0) {
-        tried += "; " + text + ": on another host";
-        continue;
-      }
-      auto peer = connectOnce(address, ticket.secret, expected, deadline, near);
-      if (peer.isOk() || (near != nullptr && *near)) return peer;
-      const Code code = peer.status().code();
-      // These will not get better at another address of the same context.
-      if (code == Code::kPermissionDenied || code == Code::kNotSupported || code == Code::kTimeout)
-        return peer.status().withContext(text);
-      tried += "; " + text + ": " + std::string(peer.status().message());
-    }
+    // Abstract names end at the host; paths may be shared with containers, so they are simply
+    // tried.
+    if (text.starts_with("unix:@") && !sameHost && ticket.hostIdentity != 0)
+      dialer.leaveOut(text, "on another host");
+    else
+      dialer.add(text);
   }
-  return Status(Code::kUnavailable, "no address of the peer could be reached" + tried);
+  PEERLANE_ASSIGN(auto peer, dialer.dial(deadline));
+  if (!peer->turnedBack()) return Peer(std::move(peer));
+  *near = peer->context();
+  return peer->failure();
 }
 
 // An address that leads to a context of this very host: its Unix socket carries descriptors and
@@ -782,7 +809,7 @@ std::string Context::State::ticketText(const Secret& secret) const {
   ticket.context = id_;
   ticket.secret = secret;
   ticket.hostIdentity = localHostIdentity();
-  ticket.addresses = listeners_->addresses();
+  ticket.addresses = addresses_;
   if (ticket.addresses.size() > Ticket::kMaxAddresses)
     ticket.addresses.resize(Ticket::kMaxAddresses);
   auto text = ticket.encode();
@@ -792,8 +819,7 @@ std::string Context::State::ticketText(const Secret& secret) const {
 
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
-  for (const std::string& address : listeners_->addresses())
-    text += "  listens on " + address + "\n";
+  for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, peer] : peers_) text += "  " + peer->summary() + "\n";

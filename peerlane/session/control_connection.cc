@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/control_connection.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <variant>
@@ -12,6 +13,8 @@ constexpr size_t kBytesOfRound = 16 * 1024;
 // Bounded, so that one talkative peer does not starve the others of this loop.
 constexpr int kRoundsAtOnce = 8;
 constexpr int kRoundsAtTheEnd = 1024;  // more than a socket holds
+// After the kernel had no memory, or too many descriptors were under way.
+constexpr std::chrono::milliseconds kSendPause{10};
 
 // Sent because of what the peer sent, so that it can make them many.
 bool isAnswer(const ControlMessage& message) {
@@ -26,9 +29,10 @@ bool isAnswer(const ControlMessage& message) {
 
 }  // namespace
 
-ControlConnection::ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
-                                     Events events)
-    : socket_(std::move(socket)),
+ControlConnection::ControlConnection(EventLoop& loop, Fd socket, bool isUnix,
+                                     std::unique_ptr<Handshake> handshake, Events events)
+    : loop_(loop),
+      socket_(std::move(socket)),
       isUnix_(isUnix),
       handshake_(std::move(handshake)),
       events_(std::move(events)),
@@ -40,24 +44,35 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::create(EventLoop& 
                                                                      Handshake::Role role,
                                                                      HandshakeOptions options,
                                                                      Events events) {
+  const auto patience = options.patience;
   PEERLANE_ASSIGN(auto handshake, Handshake::create(role, std::move(options)));
   PEERLANE_ASSIGN(const SocketAddress local, localAddress(socket.get()));
   const bool isUnix = local.isUnix() || local.family() == SocketAddress::Family::kNone;
   if (!isUnix) PEERLANE_RETURN_IF_ERROR(setNoDelay(socket.get()));
-  std::unique_ptr<ControlConnection> connection(
-      new ControlConnection(std::move(socket), isUnix, std::move(handshake), std::move(events)));
+  std::unique_ptr<ControlConnection> connection(new ControlConnection(
+      loop, std::move(socket), isUnix, std::move(handshake), std::move(events)));
   ControlConnection* self = connection.get();
   self->connecting_ = connecting;
   PEERLANE_ASSIGN(self->watch_,
                   loop.watch(self->socket_.get(), true, connecting, [self] { self->onReady(); }));
-  PEERLANE_RETURN_IF_ERROR(self->queue(self->handshake_->start(), {}));
+  self->queue(self->handshake_->start());
   if (!connecting) PEERLANE_RETURN_IF_ERROR(self->flush());
+  if (patience.count() > 0)
+    self->helloTimer_ = loop.after(patience, [self, patience] {
+      const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+      self->end(Status(Code::kTimeout, "whoever connected said " +
+                                           std::to_string(self->handshake_->bytesTaken()) + " of " +
+                                           std::to_string(kHelloBytes) + " bytes of a hello in " +
+                                           std::to_string(milliseconds) + " ms"));
+    });
   return connection;
 }
 
 void ControlConnection::close() {
   *alive_ = false;
   watch_ = Watch();
+  helloTimer_.cancel();
+  sendPause_.cancel();
   socket_.reset();
 }
 
@@ -97,7 +112,12 @@ Status ControlConnection::readSome(int rounds) {
   }
   for (int round = 0; round < rounds && !isHeld_; ++round) {
     std::vector<Fd> fds;
-    auto got = isUnix_ ? recvWithFds(socket_.get(), space, fds) : recvSome(socket_.get(), space);
+    // Nobody has to take descriptors of who has not proven himself: without a place for them the
+    // kernel drops them. So no more is read than the hello, whose sender may have sent some behind
+    // it.
+    auto got = !channel_ ? recvSome(socket_.get(), std::span(space).first(handshake_->wanted()))
+               : isUnix_ ? recvWithFds(socket_.get(), space, fds)
+                         : recvSome(socket_.get(), space);
     if (!got.isOk()) return got.status().code() == Code::kTryAgain ? Status::ok() : got.status();
     if (*got == 0) {
       if (channel_) PEERLANE_RETURN_IF_ERROR(channel_->finish());
@@ -132,7 +152,8 @@ bool ControlConnection::isFull() const {
 }
 
 void ControlConnection::watch() {
-  watch_.setInterest(!isFull(), !outgoing_.empty() || (isHeld_ && !isFull()));
+  const bool mayWrite = !outgoing_.empty() && !sendPause_.pending();
+  watch_.setInterest(!isFull(), mayWrite || (isHeld_ && !isFull()));
 }
 
 Status ControlConnection::handle(std::span<const std::byte> bytes) {
@@ -145,17 +166,18 @@ Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
   if (!progress.isOk()) {
     // Tell the peer why, as far as the socket takes it at once; then this connection ends.
     if (!handshake_->rejection().empty()) {
-      (void)queue(handshake_->rejection(), {});
+      queue(handshake_->rejection());
       (void)flush();
     }
     return progress.status();
   }
   bytes = bytes.subspan(progress->consumed);
-  PEERLANE_RETURN_IF_ERROR(queue(std::move(progress->send), {}));
+  queue(std::move(progress->send));
   if (progress->done) {
     PEERLANE_ASSIGN(channel_, SecureChannel::create(handshake_->keys()));
     const PeerIdentity identity = handshake_->peer();
     handshake_.reset();
+    helloTimer_.cancel();
     const std::shared_ptr<bool> alive = alive_;
     events_.authenticated(identity);
     if (!*alive) {
@@ -188,16 +210,9 @@ Status ControlConnection::records(std::span<const std::byte> bytes) {
   }
 }
 
-Status ControlConnection::queue(std::vector<std::byte> bytes, std::span<const int> fds) {
-  if (bytes.empty()) return Status::ok();
-  Chunk chunk;
-  chunk.bytes = std::move(bytes);
-  for (const int fd : fds) {
-    PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
-    chunk.fds.push_back(std::move(copy));
-  }
-  outgoing_.push_back(std::move(chunk));
-  return Status::ok();
+void ControlConnection::queue(std::vector<std::byte> bytes) {
+  if (bytes.empty()) return;
+  outgoing_.push_back({std::move(bytes), 0, {}});
 }
 
 Status ControlConnection::send(const ControlMessage& message, std::span<const int> fds) {
@@ -207,31 +222,43 @@ Status ControlConnection::send(const ControlMessage& message, std::span<const in
   PEERLANE_CHECK(channel_ != nullptr);
   PEERLANE_CHECK(isUnix_ || fds.empty());
   PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message));
-  PEERLANE_ASSIGN(std::vector<std::byte> sealed, channel_->seal(plain));
-  PEERLANE_RETURN_IF_ERROR(queue(std::move(sealed), fds));
+  Chunk chunk;
+  for (const int fd : fds) {
+    PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
+    chunk.fds.push_back(std::move(copy));
+  }
+  // Last: a sealed record must go out, because no later one opens without it.
+  PEERLANE_ASSIGN(chunk.bytes, channel_->seal(plain));
   if (isAnswer(message)) {
-    Chunk& chunk = outgoing_.back();
     chunk.isAnswer = true;
     chunk.answerFds = chunk.fds.size();
     answerBytes_ += chunk.bytes.size();
     answerFds_ += chunk.answerFds;
   }
+  outgoing_.push_back(std::move(chunk));
   // A failing write is left for the loop: ending here could destroy the caller.
   (void)flush();
   return Status::ok();
 }
 
 Status ControlConnection::flush() {
-  if (connecting_) return Status::ok();
+  if (connecting_ || sendPause_.pending()) return Status::ok();
   while (!outgoing_.empty()) {
     Chunk& chunk = outgoing_.front();
     const std::span<const std::byte> rest = std::span(chunk.bytes).subspan(chunk.sent);
     std::vector<int> fds;
     for (const Fd& fd : chunk.fds) fds.push_back(fd.get());
     auto sent = fds.empty() ? sendSome(socket_.get(), rest) : sendWithFds(socket_.get(), rest, fds);
+    if (!sent.isOk() && sent.status().code() == Code::kUnavailable) {
+      // The socket may say all the while that it is ready: look again later, and not at once.
+      sendPause_ = loop_.after(kSendPause, [this] { watch_.setInterest(!isFull(), true); });
+      watch();
+      return Status::ok();
+    }
     if (!sent.isOk()) {
-      if (sent.status().code() != Code::kTryAgain) return sent.status();
-      break;
+      if (sent.status().code() == Code::kTryAgain) break;
+      watch_.setInterest(true, true);  // the loop has to see it, whoever asked
+      return sent.status();
     }
     chunk.fds.clear();
     chunk.sent += *sent;
@@ -245,14 +272,21 @@ Status ControlConnection::flush() {
 }
 
 Result<std::vector<Fd>> ControlConnection::takeFds(size_t count) {
-  if (count > arrivedFds_.size())
+  const bool isShort =
+      std::any_of(arrivedFds_.begin(), arrivedFds_.end(), [](const Fd& fd) { return !fd; });
+  if (count > arrivedFds_.size() && !isShort)
     return Status(Code::kCorrupt, "a message announces " + std::to_string(count) +
                                       " descriptors, " + std::to_string(arrivedFds_.size()) +
                                       " came");
   std::vector<Fd> fds;
   for (size_t i = 0; i < count; ++i) {
-    fds.push_back(std::move(arrivedFds_.front()));
+    Fd fd = std::move(arrivedFds_.front());
     arrivedFds_.pop_front();
+    if (!fd)
+      return Status(Code::kUnavailable,
+                    "descriptors that the peer sent were lost, because this "
+                    "process has no free ones; raise `ulimit -n`");
+    fds.push_back(std::move(fd));
   }
   return fds;
 }

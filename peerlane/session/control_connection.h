@@ -44,9 +44,10 @@ class ControlConnection {
                                                            HandshakeOptions options, Events events);
 
   // Queues a message and writes what the socket takes. The descriptors are duplicated. Errors are
-  // those of encoding; a broken socket is told by `ended`. A heartbeat is left out while anything
-  // waits: at most one is queued. While answers of this side wait beyond limits::kAnswerBytes or
-  // kAnswerDescriptors, nothing is read from the peer.
+  // those of encoding, and kUnavailable where this process has no descriptor left: then nothing of
+  // the message is sent, and the connection goes on. A broken socket is told by `ended`. A heartbeat
+  // is left out while anything waits: at most one is queued. While answers of this side wait beyond
+  // limits::kAnswerBytes or kAnswerDescriptors, nothing is read from the peer.
   Status send(const ControlMessage& message, std::span<const int> fds = {});
   // The same for a connection that may not be authenticated yet, or have ended, or on which the
   // last message was sent: then nothing is sent.
@@ -62,7 +63,8 @@ class ControlConnection {
     isLastSent_ = true;
     return sent;
   }
-  // The next `count` descriptors that came in; kCorrupt when fewer are there.
+  // The next `count` descriptors that came in; kCorrupt when fewer came; kUnavailable when this
+  // process had no room for one of them: they are lost, and nobody broke a rule.
   Result<std::vector<Fd>> takeFds(size_t count);
 
   // Neither side ended it yet.
@@ -96,7 +98,8 @@ class ControlConnection {
     bool isAnswer = false;  // to what the peer asked
   };
 
-  ControlConnection(Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake, Events events);
+  ControlConnection(EventLoop& loop, Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
+                    Events events);
   void onReady();
   Status readSome(int rounds);
   Status handle(std::span<const std::byte> bytes);
@@ -105,9 +108,10 @@ class ControlConnection {
   Status flush();
   bool isFull() const;
   void watch();
-  Status queue(std::vector<std::byte> bytes, std::span<const int> fds);
+  void queue(std::vector<std::byte> bytes);
   void end(Status status);
 
+  EventLoop& loop_;
   Fd socket_;
   const bool isUnix_;
   bool connecting_ = false;
@@ -116,6 +120,8 @@ class ControlConnection {
   std::unique_ptr<SecureChannel> channel_;
   Events events_;
   Watch watch_;
+  Timer helloTimer_;
+  Timer sendPause_;  // the kernel had no room for what is to be sent
   std::deque<Chunk> outgoing_;
   // Of outgoing_: what the peer asked for and does not read. Nothing more is read from it
   // meanwhile.
@@ -124,7 +130,7 @@ class ControlConnection {
   std::vector<std::byte> held_;  // received then, and not looked at
   bool isHeld_ = false;          // there is some, be it inside channel_
   bool isEnding_ = false;        // all of it is read, whatever is queued
-  std::deque<Fd> arrivedFds_;
+  std::deque<Fd> arrivedFds_;    // an empty one: some are missing from here on
   std::chrono::steady_clock::time_point lastHeard_;
   std::shared_ptr<bool>
       alive_;  // false once destroyed or closed: events may end us in the middle of a loop

@@ -85,7 +85,7 @@ Built build(Encoder& to, const control::Offers& message) {
     if (!to.status.isOk()) break;
   }
   const auto list = to.builder.CreateVector(links);
-  return {schema::Message::Offers, schema::CreateOffers(to.builder, list).Union()};
+  return {schema::Message::Offers, schema::CreateOffers(to.builder, list, message.more).Union()};
 }
 
 Built build(Encoder& to, const control::Accepted& message) {
@@ -275,6 +275,7 @@ Code codeOf(uint8_t number) {
 
 control::Offers read(Decoder& from, const schema::Offers& table) {
   control::Offers message;
+  message.more = table.more();
   if (table.links() == nullptr) return message;
   from.limit("Offers.links count", table.links()->size(), kMaxLinks);
   for (flatbuffers::uoffset_t i = 0; from.status.isOk() && i < table.links()->size(); ++i) {

@@ -39,6 +39,9 @@ struct LinkOffer {
 // First message of each side, best link first.
 struct Offers {
   std::vector<LinkOffer> links;
+  // Of the acceptor: he has others, which cost something to offer, for an initiator who can use
+  // none of these and says so by Accepted with an empty name.
+  bool more = false;
   friend bool operator==(const Offers&, const Offers&) = default;
 };
 
@@ -49,7 +52,7 @@ struct Refusal {
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-// The sender's choice among the links that both offered.
+// The sender's choice among the links that both offered; without a name, that he wants the others.
 struct Accepted {
   std::string transport;
   std::vector<std::byte> blob;

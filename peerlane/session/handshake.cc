@@ -20,7 +20,7 @@ using Role = Handshake::Role;
 //   0  8 magic "PEERLANE"   8  2 major   10  2 kind
 // hello (kind 1 initiator, 2 acceptor):
 //  12  2 minor   14  2 zero   16  8 features   24 16 context id   40  8 host identity
-//  48 32 ephemeral X25519 key   80  4 process hint   84  4 zero   88 32 authenticator
+//  48 32 ephemeral X25519 key   80  4 process hint   84  4 key id   88 32 authenticator
 // reject (kind 3):
 //  12  2 minor   14  1 reason   15  1 zero
 constexpr std::string_view kMagic = "PEERLANE";
@@ -29,6 +29,7 @@ constexpr size_t kKindAt = 10;
 constexpr size_t kMinorAt = 12;
 constexpr size_t kReasonAt = 14;
 constexpr size_t kKeyAt = 48;
+constexpr size_t kKeyIdAt = 84;
 constexpr size_t kAuthenticatorAt = 88;
 constexpr size_t kAuthenticatorBytes = 32;
 constexpr uint16_t kRejectKind = 3;
@@ -96,6 +97,10 @@ uint16_t u16At(Piece bytes, size_t offset) {
 
 }  // namespace
 
+uint32_t keyIdOf(const Secret& secret) {
+  return ByteReader(purposeKey(secret, "peerlane 2 key id").bytes()).u32();
+}
+
 namespace internal {
 
 std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret& secret,
@@ -112,7 +117,7 @@ std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret&
   writer.u64(hello.hostIdentity);
   writer.raw(hello.ephemeralPublic);
   writer.u32(hello.processHint);
-  writer.u32(0);
+  writer.u32(keyIdOf(secret));
   PEERLANE_CHECK(writer.size() == kAuthenticatorAt);
   writer.raw(authenticatorOf(hello.role, secret, transcript, Piece(out).first(kAuthenticatorAt)));
   PEERLANE_CHECK(writer.ok());
@@ -200,6 +205,10 @@ Result<HandshakeProgress> Handshake::feed(std::span<const std::byte> input) {
   return progress;
 }
 
+size_t Handshake::wanted() const {
+  return messageBytes() - message_.size();
+}
+
 size_t Handshake::messageBytes() const {
   if (message_.size() < kPrefaceBytes) return kPrefaceBytes;
   return u16At(message_, kKindAt) == kRejectKind ? kRejectBytes : kHelloBytes;
@@ -242,6 +251,13 @@ Status Handshake::readReject() const {
     case Reason::kMalformed:
       return Status(Code::kCorrupt,
                     "refused by the other side: it found this side's hello malformed");
+    case Reason::kNoRoom:
+      return Status(Code::kTryAgain,
+                    "turned away: the other side has no descriptor left, or too many connections "
+                    "that are not finished");
+    case Reason::kOtherUser:
+      return Status(Code::kPermissionDenied,
+                    "refused by the other side: its process belongs to another user");
     case Reason::kMajor: break;  // an honest side of this major never says so
   }
   return Status(Code::kPermissionDenied,
@@ -258,15 +274,19 @@ bool Handshake::isAuthentic(const Secret& secret) const {
 }
 
 bool Handshake::findSecret() {
-  if (isAuthentic(options_.secret)) return true;
-  if (role_ == Role::kInitiator || !options_.otherSecret) return false;
-  auto other = options_.otherSecret([this](const Secret& secret) { return isAuthentic(secret); });
+  if (role_ == Role::kInitiator) return isAuthentic(options_.secret);
+  // So a stranger costs no more than a comparison, however many secrets are open.
+  const uint32_t keyId = ByteReader(Piece(message_).subspan(kKeyIdAt)).u32();
+  if (keyId == keyIdOf(options_.secret) && isAuthentic(options_.secret)) return true;
+  if (!options_.otherSecret) return false;
+  auto other =
+      options_.otherSecret(keyId, [this](const Secret& secret) { return isAuthentic(secret); });
   if (!other) return false;
   options_.secret = *other;
   return true;
 }
 
-// Nothing behind the preface is looked at before the authenticator fits.
+// Nothing behind the preface but the key's id is looked at before the authenticator fits.
 Status Handshake::checkHello() {
   if (!findSecret())
     return refuse(Reason::kSecret, Status(Code::kPermissionDenied, std::string(kWrongSecret)));
@@ -315,6 +335,10 @@ Status Handshake::finish(std::vector<std::byte>& send) {
     send.assign(hello_.begin(), hello_.end());
   }
   return {};
+}
+
+std::vector<std::byte> Handshake::rejectionFor(Reason reason) {
+  return encodeReject(kProtocolMajor, kProtocolMinor, static_cast<uint8_t>(reason));
 }
 
 Status Handshake::fail(Status status) {

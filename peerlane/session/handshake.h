@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,13 +40,19 @@ struct HandshakeOptions {
   // For the initiator, whom the ticket names: another context is refused even when it knows the
   // secret.
   std::optional<ContextId> expectedPeer;
-  // For the acceptor: asked once, when the hello was not made with `secret`, for another that fits
-  // it. From then on that is the secret of this connection.
+  // For the acceptor: asked once, when the hello names another key than that of `secret`, for the
+  // one with this id that fits. From then on that is the secret of this connection.
   using Fits = std::function<bool(const Secret&)>;
-  std::function<std::optional<Secret>(const Fits& fits)> otherSecret;
+  std::function<std::optional<Secret>(uint32_t keyId, const Fits& fits)> otherSecret;
+  // For the acceptor's connection: how long the hello may take; 0: for ever.
+  std::chrono::nanoseconds patience{};
   uint16_t major = kProtocolMajor;  // other values than the defaults are for tests
   uint16_t minor = kProtocolMinor;
 };
+
+// What a hello calls the secret that it was made with. Tells nothing of the secret, and two may
+// share one.
+uint32_t keyIdOf(const Secret& secret);
 
 // The other side. The secret authenticates that its holder said all this; host and process stay
 // claims.
@@ -78,6 +85,15 @@ struct HandshakeProgress {
 class Handshake {
  public:
   enum class Role : uint8_t { kInitiator = 1, kAcceptor = 2 };  // also the hello's kind on the wire
+  // Why a side refused. Wire format: append only.
+  enum class Reason : uint8_t {
+    kMajor = 1,
+    kSecret = 2,
+    kSameContext = 3,
+    kMalformed = 4,
+    kNoRoom = 5,     // no descriptor is left, or too many have not finished connecting
+    kOtherUser = 6,  // the two processes of one host belong to different users
+  };
 
   // Errors: kInvalidArgument for an empty secret or a null context id.
   static Result<std::unique_ptr<Handshake>> create(Role role, HandshakeOptions options);
@@ -89,20 +105,23 @@ class Handshake {
   // differ; both are named), kPermissionDenied (wrong secret; reflected hello; unexpected context).
   // When done: kInvalidArgument.
   Result<HandshakeProgress> feed(std::span<const std::byte> input);
+  // Bytes that are still to come of the peer's message, as far as its length is known: whoever
+  // reads no more than these leaves what is behind it.
+  size_t wanted() const;
   // Of the peer's message so far.
   size_t bytesTaken() const { return message_.size(); }
   // After a failed feed(): what tells the peer why, to be written before closing. Empty when the
   // peer does not speak this protocol, or is the one that refused.
   const std::vector<std::byte>& rejection() const { return rejection_; }
 
+  // What an acceptor writes to somebody whose hello it does not wait for.
+  static std::vector<std::byte> rejectionFor(Reason reason);
+
   // Requires: done.
   const SessionKeys& keys() const;
   const PeerIdentity& peer() const;
 
  private:
-  // Why a side refused. Wire format: append only.
-  enum class Reason : uint8_t { kMajor = 1, kSecret = 2, kSameContext = 3, kMalformed = 4 };
-
   Handshake(Role role, HandshakeOptions options);
 
   void makeHello(std::span<const std::byte> transcript);

@@ -84,11 +84,12 @@ Result<std::unique_ptr<Inspection>> Inspection::create(EventLoop& loop,
       SocketAddress::parse(socketDirectory.empty() ? "unix:@" + name
                                                    : "unix:" + socketDirectory + "/" + name));
   PEERLANE_ASSIGN(Fd socket, listenOn(address));
-  std::unique_ptr<Inspection> inspection(
-      new Inspection(loop, std::move(socket), std::move(address), std::move(text)));
+  std::unique_ptr<Inspection> inspection(new Inspection(loop, std::move(address), std::move(text)));
   Inspection* self = inspection.get();
-  PEERLANE_ASSIGN(self->watch_,
-                  loop.watch(self->socket_.get(), true, false, [self] { self->serve(); }));
+  PEERLANE_ASSIGN(
+      self->acceptor_,
+      Acceptor::create(loop, std::move(socket), "accept on " + self->address_.toString(),
+                       {.connection = [self](Fd reader) { self->serve(std::move(reader)); }}));
   return inspection;
 }
 
@@ -96,18 +97,19 @@ Inspection::~Inspection() {
   if (address_.family() == SocketAddress::Family::kUnixPath) removeUnixPath(address_);
 }
 
-void Inspection::serve() {
-  auto reader = acceptOne(socket_.get());
-  if (!reader.isOk()) return;
-  const auto who = peerCredentials(reader->get());
+void Inspection::serve(Fd reader) {
+  const auto who = peerCredentials(reader.get());
   if (!who.isOk() || (who->uid != geteuid() && who->uid != 0)) {
-    PEERLANE_LOG_WARN("inspection refused: the reader is neither this user nor an administrator");
+    if (strangers_.allows())
+      PEERLANE_LOG_WARN(
+          "inspection refused: the reader is neither this user nor an administrator{}",
+          strangers_.leftOut());
     return;
   }
   // A reader that does not read must not cost more than this.
   if (readers_.size() == kMaxReaders) readers_.pop_front();
   Reader& taken = readers_.emplace_back();
-  taken.socket = std::move(*reader);
+  taken.socket = std::move(reader);
   taken.text = text_();
   auto watch = loop_.watch(taken.socket.get(), false, true, [this, &taken] { write(taken); });
   if (watch.isOk()) taken.watch = std::move(*watch);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/os/acceptor.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/os/socket_address.h"
@@ -37,19 +38,16 @@ class Inspection {
   };
   static constexpr size_t kMaxReaders = 8;
 
-  Inspection(EventLoop& loop, Fd socket, SocketAddress address, std::function<std::string()> text)
-      : loop_(loop),
-        socket_(std::move(socket)),
-        address_(std::move(address)),
-        text_(std::move(text)) {}
-  void serve();
+  Inspection(EventLoop& loop, SocketAddress address, std::function<std::string()> text)
+      : loop_(loop), address_(std::move(address)), text_(std::move(text)) {}
+  void serve(Fd socket);
   void write(Reader& reader);
 
   EventLoop& loop_;
-  Fd socket_;
   SocketAddress address_;
   std::function<std::string()> text_;
-  Watch watch_;
+  LogLimit strangers_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::list<Reader> readers_;
 };
 

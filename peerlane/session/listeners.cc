@@ -23,8 +23,8 @@ Nearness nearnessOf(const NetworkInterface& interface) {
 Result<std::unique_ptr<Listeners>> Listeners::create(EventLoop& loop, const Config& config,
                                                      const ContextId& id,
                                                      const std::vector<std::string>& wanted,
-                                                     OnConnection onConnection) {
-  std::unique_ptr<Listeners> listeners(new Listeners(loop, std::move(onConnection)));
+                                                     Acceptor::Events events) {
+  std::unique_ptr<Listeners> listeners(new Listeners(loop, std::move(events)));
   PEERLANE_RETURN_IF_ERROR(listeners->addUnix(config, id));
   for (const std::string& text : wanted) PEERLANE_RETURN_IF_ERROR(listeners->addTcp(config, text));
   return listeners;
@@ -42,6 +42,7 @@ Status Listeners::addUnix(const Config& config, const ContextId& id) {
           ? "unix:@peerlane-" + id.toText()
           : "unix:" + config.socketDirectory + "/peerlane-" + id.toText() + ".sock";
   PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(name));
+  if (!config.socketDirectory.empty()) removeStaleSockets(config.socketDirectory, "peerlane-");
   PEERLANE_ASSIGN(Fd socket, listenOn(address));
   return add(std::move(socket));
 }
@@ -103,16 +104,9 @@ Status Listeners::addTcp(const Config& config, const std::string& wanted) {
 Status Listeners::add(Fd socket) {
   auto listener = std::make_unique<Listener>();
   PEERLANE_ASSIGN(listener->address, localAddress(socket.get()));
-  listener->socket = std::move(socket);
-  Listener* raw = listener.get();
-  PEERLANE_ASSIGN(listener->watch, loop_.watch(raw->socket.get(), true, false, [this, raw] {
-    auto connection = acceptOne(raw->socket.get());
-    if (connection.isOk())
-      onConnection_(std::move(*connection));
-    else if (connection.status().code() != Code::kTryAgain)
-      PEERLANE_LOG_WARN("accept on {}: {}", raw->address.toString(),
-                        connection.status().toString());
-  }));
+  PEERLANE_ASSIGN(listener->acceptor,
+                  Acceptor::create(loop_, std::move(socket),
+                                   "accept on " + listener->address.toString(), events_));
   // A wildcard says nothing to others: name the addresses behind it.
   if (listener->address.isWildcard()) {
     PEERLANE_ASSIGN(const auto interfaces, listInterfaces());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "peerlane/core/config.h"
+#include "peerlane/os/acceptor.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/session/ticket.h"
@@ -18,13 +19,12 @@ namespace peerlane {
 
 class Listeners {
  public:
-  using OnConnection = std::function<void(Fd)>;
-
-  // `wanted`: see ContextOptions::listen. Errors name the address and what is wrong with it.
+  // `wanted`: see ContextOptions::listen. `events`: of every listener. Errors name the address and
+  // what is wrong with it.
   static Result<std::unique_ptr<Listeners>> create(EventLoop& loop, const Config& config,
                                                    const ContextId& id,
                                                    const std::vector<std::string>& wanted,
-                                                   OnConnection onConnection);
+                                                   Acceptor::Events events);
   ~Listeners();
 
   // As texts for a ticket, best first.
@@ -32,19 +32,17 @@ class Listeners {
 
  private:
   struct Listener {
-    Fd socket;
-    Watch watch;
+    std::unique_ptr<Acceptor> acceptor;
     SocketAddress address;
   };
-  Listeners(EventLoop& loop, OnConnection onConnection)
-      : loop_(loop), onConnection_(std::move(onConnection)) {}
+  Listeners(EventLoop& loop, Acceptor::Events events) : loop_(loop), events_(std::move(events)) {}
   Status add(Fd socket);
   Status addUnix(const Config& config, const ContextId& id);
   Status addTcp(const Config& config, const std::string& wanted);
   Result<std::vector<SocketAddress>> chosen(const Config& config) const;
 
   EventLoop& loop_;
-  OnConnection onConnection_;
+  const Acceptor::Events events_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::vector<std::string> addresses_;
 };

@@ -148,7 +148,15 @@ Status PeerCore::handle(control::ChunkRequest& message) {
     reply.handles.insert(reply.handles.end(), handle.fabric.begin(), handle.fabric.end());
   }
   reply.fdCount = static_cast<uint32_t>(numbers.size());
-  return connection_->send(reply, numbers);
+  const Status sent = connection_->send(reply, numbers);
+  if (sent.code() != Code::kUnavailable) return sent;
+  control::ChunkReply refusal;  // no descriptor is left here for the way
+  refusal.request = reply.request;
+  refusal.first = reply.first;
+  refusal.count = reply.count;
+  refusal.code = sent.code();
+  refusal.reason = std::string(sent.message()).substr(0, control::kMaxTextBytes);
+  return connection_->send(refusal);
 }
 
 Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkRequest& message) {
@@ -201,8 +209,11 @@ Status PeerCore::handle(control::ChunkReply& message) {
                                         std::to_string(message.fdCount) + " descriptors and " +
                                         std::to_string(message.handles.size()) +
                                         " bytes of handles, where others were asked for");
-    PEERLANE_ASSIGN(auto handles, handlesIn(message));
-    if (region) mapChunks(region, message.first, std::move(handles));
+    auto handles = handlesIn(message);
+    if (!handles.isOk() && handles.status().code() != Code::kUnavailable) return handles.status();
+    if (region && handles.isOk()) mapChunks(region, message.first, std::move(*handles));
+    // No room for the descriptors: of these chunks nothing comes, and that is nobody's lie.
+    if (region && !handles.isOk()) region->memory.chunks->fail(wish.range, handles.status());
   }
   sendChunkRequests();
   settleWholeImports();

@@ -74,9 +74,9 @@ Status PeerCore::failure() const {
   return failure_;
 }
 
-Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, bool turnBackIfNear) {
+Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner) {
   facts_.initiator = initiator_;
-  turnBackIfNear_ = turnBackIfNear;
+  manner_ = std::move(manner);
   // The handshake may run to its end inside create() only for events of the loop, so `this` is
   // complete by then.
   PEERLANE_ASSIGN(
@@ -101,23 +101,21 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     facts_.localAddress = *address;
   if (auto address = peerAddress(connection_->socket()); address.isOk())
     facts_.remoteAddress = *address;
-  if (turnBackIfNear_ && !facts_.unixSocket && sameHostByClaim()) {
+  if (manner_.turnBackIfNear && !facts_.unixSocket && sameHostByClaim()) {
     turnedBack_ = true;
     return fail(PeerState::kLost, Status(Code::kUnavailable, "the peer is on this host"));
   }
+  // Before anything is offered: the other side does not see a peer that leaves at once.
+  if (manner_.mayGoOn && !manner_.mayGoOn())
+    return fail(PeerState::kLost,
+                Status(Code::kClosed, "the peer was reached at another address before"));
   if (facts_.unixSocket) {
     auto credentials = peerCredentials(connection_->socket());
     if (!credentials.isOk()) return fail(PeerState::kLost, credentials.status());
     facts_.credentials = *credentials;
-    // The secret proves who may connect; on one host the user must be the same as well, or an
-    // administrator.
-    const uid_t own = geteuid();
-    if (facts_.credentials.uid != own && facts_.credentials.uid != 0 && own != 0)
-      return fail(PeerState::kLost,
-                  Status(Code::kPermissionDenied,
-                         "the process at the other end of the Unix socket belongs to user " +
-                             std::to_string(facts_.credentials.uid) + ", this one to " +
-                             std::to_string(own)));
+    // An acceptor has looked before.
+    if (const Status fits = checkUser(facts_.credentials); !fits.isOk())
+      return fail(PeerState::kLost, fits);
     facts_.sameProcess = facts_.credentials.pid == getpid();
     if (auto pidFd = peerPidFd(connection_->socket()); pidFd.isOk()) {
       if (auto process = ProcessHandle::fromPidFd(std::move(*pidFd)); process.isOk())
@@ -142,10 +140,14 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
       if (watch.isOk()) processWatch_ = std::move(*watch);
     }
   }
-  if (Status status = sendOffers(); !status.isOk()) fail(PeerState::kLost, status);
+  if (Status status = sendOffers(initiator_ || !facts_.unixSocket); !status.isOk())
+    fail(PeerState::kLost, status);
 }
 
-Status PeerCore::sendOffers() {
+// On one host the best link almost always works, and another one may open a door that nobody needs
+// (tcp: a listener that every user of the host can reach). So an acceptor there offers the best one
+// first, and the rest, `all`, to who can use none of it.
+Status PeerCore::sendOffers(bool all) {
   const LinkSurroundings surroundings{around_.config, around_.progress.loop(),
                                       around_.progress.bell(), around_.regions,
                                       [this] { around_.progress.nudge(); }};
@@ -153,12 +155,22 @@ Status PeerCore::sendOffers() {
   std::vector<Fd> fds;
   for (const auto& transport : around_.transports) {
     const std::string name(transport->name());
+    const auto same = [&](const control::Refusal& refusal) { return refusal.transport == name; };
+    if (pendingLinks_.contains(name) || std::any_of(refused_.begin(), refused_.end(), same))
+      continue;
     if (!around_.config.allowsLink(name)) {
       refused_.push_back({name, "not among PEERLANE_LINKS"});
       continue;
     }
+    if (!all && !transport->forDevices() && offersLink()) {
+      offers.more = true;
+      continue;
+    }
     auto pending = transport->prepare(facts_, surroundings);
     if (!pending.isOk()) {
+      // A shortage passes; a pair that took a worse link for it would stay with that.
+      if (pending.status().code() == Code::kUnavailable && !offersLink())
+        return pending.status().withContext("link " + name);
       refused_.push_back({name, std::string(pending.status().message())});
       continue;
     }
@@ -169,6 +181,7 @@ Status PeerCore::sendOffers() {
   }
   // An empty list would leave the initiator to guess. His offers are answered with the reason.
   if (!initiator_ && !offersLink()) return Status::ok();
+  hasMore_ = offers.more;
   std::vector<int> numbers;
   for (const Fd& fd : fds) numbers.push_back(fd.get());
   return connection_->send(std::move(offers), numbers);
@@ -181,6 +194,7 @@ Status PeerCore::handle(control::Offers& message) {
     PEERLANE_ASSIGN(auto fds, connection_->takeFds(offer.fdCount));
     offered[offer.transport] = {std::move(offer.blob), std::move(fds)};
   }
+  offered.merge(offeredBefore_);
   if (!initiator_) {
     if (!offersLink()) {
       Status status = noLink(offered);
@@ -190,6 +204,7 @@ Status PeerCore::handle(control::Offers& message) {
     offers_ = std::move(offered);
     return Status::ok();
   }
+  std::vector<control::Refusal> notOffered;
   for (const auto& transport : around_.transports) {
     if (transport->forDevices()) continue;
     const std::string name(transport->name());
@@ -197,24 +212,42 @@ Status PeerCore::handle(control::Offers& message) {
     auto theirs = offered.find(name);
     if (mine == pendingLinks_.end()) continue;
     if (theirs == offered.end()) {
-      refused_.push_back({name, "not offered by the peer"});
+      notOffered.push_back({name, "not offered by the peer"});
       continue;
     }
     auto link = mine->second->complete(std::move(theirs->second));
+    if (link.status().code() == Code::kUnavailable)  // as for the offers
+      return link.status().withContext("link " + name);
     if (!link.isOk()) {
       refused_.push_back({name, std::string(link.status().message())});
+      pendingLinks_.erase(mine);
       PEERLANE_LOG_WARN("peer {}: link {} refused: {}", number_, name, link.status().toString());
       metrics().fallbacks().add();
       if (around_.config.strict) return link.status().withContext("PEERLANE_STRICT: link " + name);
       continue;
     }
     link_ = std::move(*link);
+    refused_.insert(refused_.end(), notOffered.begin(), notOffered.end());
     if (link_->traits().isFallback) metrics().fallbacks().add();
     PEERLANE_RETURN_IF_ERROR(completeDeviceLink(offered));
     PEERLANE_RETURN_IF_ERROR(connection_->send(control::Accepted{name, {}, refused_}));
     return sendSlab();
   }
+  if (message.more && !askedForMore_) return askForTheRest(std::move(offered));
+  refused_.insert(refused_.end(), notOffered.begin(), notOffered.end());
   return noLink(offered);
+}
+
+Status PeerCore::askForTheRest(std::map<std::string, Offer> offered) {
+  askedForMore_ = true;
+  offeredBefore_ = std::move(offered);
+  return connection_->send(control::Accepted{"", {}, refused_});
+}
+
+Status PeerCore::offerTheRest() {
+  PEERLANE_RETURN_IF_ERROR(sendOffers(true));
+  hasMore_ = false;
+  return Status::ok();
 }
 
 bool PeerCore::offersLink() const {
@@ -247,6 +280,7 @@ Status PeerCore::noLink(const std::map<std::string, Offer>& offered) const {
 }
 
 Status PeerCore::handle(control::Accepted& message) {
+  if (message.transport.empty() && !initiator_ && !link_ && hasMore_) return offerTheRest();
   auto mine = pendingLinks_.find(message.transport);
   auto theirs = offers_.find(message.transport);
   if (initiator_ || link_ || mine == pendingLinks_.end() || theirs == offers_.end())
@@ -407,9 +441,11 @@ void PeerCore::fail(PeerState state, const Status& status) {
   if (state == PeerState::kLost && before != PeerState::kConnecting &&
       status.code() != Code::kPeerLost)
     PEERLANE_LOG_ERROR("peer {}: {}", number_, status.toString());
-  else if (turnsAway(status, before))
-    PEERLANE_LOG_WARN("peer {} was turned away: {}", number_, status.toString());
-  else
+  else if (turnsAway(status, before)) {
+    if (around_.strangers.allows())
+      PEERLANE_LOG_WARN("peer {} was turned away: {}{}", number_, status.toString(),
+                        around_.strangers.leftOut());
+  } else
     PEERLANE_LOG_INFO("peer {}: {}", number_, status.toString());
   {
     const std::lock_guard lock(failureMutex_);

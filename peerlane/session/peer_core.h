@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "peerlane/core/config.h"
+#include "peerlane/core/log_limit.h"
 #include "peerlane/core/metrics.h"
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/import_cache.h"
@@ -59,6 +60,7 @@ struct PeerSurroundings {
   Metrics& metrics;
   std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
   const DeviceExecutors& devices;
+  LogLimit& strangers;  // lines about those who were turned away; progress thread
 };
 
 // The place where an import ends up, shared by all handles on one remote region.
@@ -76,6 +78,14 @@ struct ImportSlot {
 // What a peer must be told of a region to reach it.
 RegionGrant grantFor(const RegionRecord& record);
 
+// What an attempt to reach a peer is for.
+struct DialManner {
+  bool turnBackIfNear = false;  // see PeerCore::turnedBack()
+  // Asked once, when the other side has shown that it knows the secret. False: another attempt to
+  // reach it was faster.
+  std::function<bool()> mayGoOn{};
+};
+
 class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -89,8 +99,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   ~PeerCore() override;
 
   // --- Set-up, progress thread ---
-  // `turnBackIfNear`: see turnedBack().
-  Status start(Fd socket, bool connecting, HandshakeOptions options, bool turnBackIfNear = false);
+  Status start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner = {});
 
   // --- Any thread ---
   uint64_t number() const { return number_; }
@@ -240,7 +249,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void endMessages();
   void sendUnsent();
   bool endedForGood() const;
-  Status sendOffers();
+  Status sendOffers(bool all);
+  Status offerTheRest();
+  Status askForTheRest(std::map<std::string, Offer> offered);
   // Until the link is chosen: whether this side has one to offer, beside those for devices.
   bool offersLink() const;
   // Why there is no link, and which setting could change that. `offered`: what the peer offers, as
@@ -334,7 +345,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer leaveTimer_;
   Timer revokedTimer_;
   Timer lastWordsTimer_;
-  bool turnBackIfNear_ = false;
+  DialManner manner_;
+  bool hasMore_ = false;                        // acceptor: links that were not offered yet
+  bool askedForMore_ = false;                   // initiator
+  std::map<std::string, Offer> offeredBefore_;  // initiator: what came with the first offers
   bool turnedBack_ = false;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
   uint64_t heartbeatSequence_ = 0;

@@ -208,7 +208,10 @@ Status PeerCore::handle(control::ImportReply& message) {
       grant = Status(Code::kCorrupt, "an import was answered with another region");
     if (!grant.isOk()) {
       for (const auto& slot : import.slots) importDone(slot, grant.status());
-      return grant.status();
+      if (grant.status().code() != Code::kUnavailable) return grant.status();
+      // This side had no room for its descriptor. The owner has lent it, and did nothing wrong.
+      return connection_->send(
+          control::Release{import.reference.allocation, import.reference.generation});
     }
     auto memory = attach(std::move(*grant));
     if (memory.isOk()) {

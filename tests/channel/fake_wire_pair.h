@@ -60,8 +60,8 @@ class FakeWirePair {
     std::future<Status> connect(bool initiator, Fd socket, const Secret& secret) {
       auto connected = std::make_shared<std::promise<Status>>();
       auto result = connected->get_future();
-      const PeerSurroundings around{nullptr,   config,  *progress,  regions,
-                                    providers, metrics, transports, devices};
+      const PeerSurroundings around{nullptr, config,     *progress, regions,  providers,
+                                    metrics, transports, devices,   strangers};
       peer = std::make_shared<PeerCore>(
           1, around, initiator,
           PeerCore::Events{
@@ -80,6 +80,7 @@ class FakeWirePair {
     RegionTable regions;
     MemoryProviders providers;
     Metrics metrics;
+    LogLimit strangers;
     std::vector<std::unique_ptr<Transport>> transports;
     DeviceExecutors devices;
     std::unique_ptr<Progress> progress;

@@ -137,20 +137,18 @@ TEST(OtherUser, IsRefusedThoughItKnowsTheSecret) {
     EXPECT_NE(answer.find(std::to_string(kStranger)), std::string::npos) << answer;
     EXPECT_TRUE(context->peers().empty());
     // That was the other side's own caution; this one refuses as well.
-    control::Bye said;
+    Status said;
     std::thread stranger([&] {
       // Not by the C library, which would change every thread.
       EXPECT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);
       EXPECT_EQ(::syscall(SYS_setresuid, -1, kNobody, -1), 0);
       Intruder intruder(context->addresses().front());
-      intruder.enter(MUST(Secret::fromText(context->secretText())));
-      said = intruder.hear<control::Bye>();
+      said = intruder.refusal(MUST(Secret::fromText(context->secretText())));
       EXPECT_TRUE(intruder.seesTheEnd());
     });
     stranger.join();
-    EXPECT_EQ(said.code, Code::kPermissionDenied);
-    EXPECT_NE(said.reason.find("user " + std::to_string(kNobody)), std::string::npos)
-        << said.reason;
+    EXPECT_EQ(said.code(), Code::kPermissionDenied) << said.toString();
+    EXPECT_NE(said.message().find("belongs to another user"), std::string::npos) << said.toString();
   }
   ASSERT_EQ(::seteuid(0), 0);
   ::prctl(PR_SET_DUMPABLE, 1);

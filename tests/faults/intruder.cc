@@ -85,6 +85,15 @@ Intruder::Bytes Intruder::hello(const Secret& secret) {
   return handshake_->start();
 }
 
+Status Intruder::refusal(const Secret& secret) {
+  send(hello(secret));
+  for (;;) {
+    const auto bytes = receive();
+    if (bytes.empty()) return Status(Code::kPeerLost, "the end, and no reason");
+    if (auto progress = handshake_->feed(bytes); !progress.isOk()) return progress.status();
+  }
+}
+
 void Intruder::enter(const Secret& secret) {
   send(hello(secret));
   for (bool done = false; !done;) {
@@ -114,15 +123,20 @@ ControlMessage Intruder::hearAny() {
 }
 
 void Intruder::becomePeer(const std::vector<control::LinkOffer>& besides) {
-  TcpOffer theirs;
-  for (const control::LinkOffer& offer : hear<control::Offers>().links)
-    if (offer.transport == "tcp") theirs = MUST(parseTcpOffer(offer.blob));
-  ASSERT_FALSE(theirs.port == 0) << "tcp is not offered";
   TcpOffer mine;
   mine.token = makeTcpToken();
   control::Offers offers{{{"tcp", encodeTcpOffer(mine), 0}}};
   offers.links.insert(offers.links.end(), besides.begin(), besides.end());
   say(offers);
+  TcpOffer theirs;
+  for (bool more = true; more;) {
+    const auto offered = hear<control::Offers>();
+    for (const control::LinkOffer& offer : offered.links)
+      if (offer.transport == "tcp") theirs = MUST(parseTcpOffer(offer.blob));
+    more = offered.more;
+    if (more) say(control::Accepted{"", {}, {}});  // the rest, please
+  }
+  ASSERT_FALSE(theirs.port == 0) << "tcp is not offered";
   say(control::Accepted{"tcp", {}, {}});
   data_ = connectTo("127.0.0.1:" + std::to_string(theirs.port));
   sendAll(data_.get(), encodeTcpGreeting(theirs.token));

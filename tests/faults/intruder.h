@@ -32,6 +32,8 @@ class Intruder {
   void finish() const;
   // Everything that comes until the other side ends the connection; false when it does not.
   bool seesTheEnd();
+  // What an honest initiator is told who says this hello and is turned away.
+  Status refusal(const Secret& secret);
   // The first message of an honest initiator, which a `secret` belongs to.
   Bytes hello(const Secret& secret);
 

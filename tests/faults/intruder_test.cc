@@ -101,7 +101,7 @@ class IntruderTest : public testing::TestWithParam<Door> {
     other_->tell("traffic");
     traffic_ = std::make_unique<Traffic>(*context_, friend_, memory_->region(), theirs);
     EXPECT_EQ(other_->line(), "running");
-    usual_ = Footprint::of(*context_);
+    usual_ = atRest();
   }
   ~IntruderTest() override {
     EXPECT_EQ(traffic_->running(), 10u);
@@ -127,6 +127,22 @@ class IntruderTest : public testing::TestWithParam<Door> {
     ASSERT_EQ(lines.size(), 1u) << (lines.empty() ? "" : lines[0].text + "\n" + lines.back().text);
     EXPECT_LE(lines[0].level, LogLevel::kWarn);
     EXPECT_NE(lines[0].text.find(why), std::string::npos) << lines[0].text;
+  }
+  // What the context holds once nothing of its own beginning is under way any more: a descriptor
+  // that is being passed is open twice. So the least of what was seen until it was seen often.
+  Footprint atRest() {
+    Footprint least = Footprint::of(*context_);
+    for (int same = 0; same < 50;) {
+      const uint64_t done = traffic_->done();
+      EXPECT_TRUE(soon([&] { return traffic_->done() > done; }));
+      const Footprint now = Footprint::of(*context_);
+      const bool isLess = now.descriptors < least.descriptors ||
+                          now.sharedMappings < least.sharedMappings ||
+                          now.regions < least.regions || now.peers < least.peers;
+      same = isLess ? 0 : same + 1;
+      if (isLess) least = now;
+    }
+    return least;
   }
   // The other peer goes on; nothing is left of who came.
   void expectAsBefore(uint64_t done) {
@@ -161,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Doors, IntruderTest, testing::Values(Door::kUnix, Door:
 
 TEST_P(IntruderTest, WithoutTheSecret) {
   const Secret wrong = Secret::random();
-  expectShownOut("did not finish connecting in time", [](Intruder&) {});  // says nothing
+  expectShownOut("said 0 of 120 bytes of a hello", [](Intruder&) {});
   for (uint64_t seed = 0; seed < 5; ++seed)
     expectShownOut("Corrupt", [&](Intruder& it) {
       it.send(randomBytes(1 << (3 * seed), seed));
@@ -172,7 +188,7 @@ TEST_P(IntruderTest, WithoutTheSecret) {
     it.send(firstOf(it.hello(secret_), 60));
     it.finish();
   });
-  expectShownOut("did not finish connecting in time",
+  expectShownOut("said 119 of 120 bytes of a hello",
                  [&](Intruder& it) { it.send(firstOf(it.hello(secret_), 119)); });
   expectShownOut("major", [&](Intruder& it) {
     Bytes hello = it.hello(secret_);

@@ -4,9 +4,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -15,6 +18,8 @@
 
 #include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/file.h"
+#include "tests/os/child_process.h"
+#include "tests/os/refused_calls.h"
 
 namespace peerlane {
 namespace {
@@ -45,6 +50,26 @@ TEST(SharedSegment, IsZeroedWritableAndNamed) {
   for (size_t i = 0; i < segment->bytes(); ++i) ASSERT_EQ(segment->data()[i], std::byte{0});
   std::memset(segment->data(), 0x5a, segment->bytes());
   EXPECT_NE(readWhole("/proc/self/maps")->find("/memfd:peerlane-named"), std::string::npos);
+}
+
+#ifndef F_SEAL_EXEC
+#define F_SEAL_EXEC 0x0020  // Linux 6.3
+#endif
+
+TEST(SharedSegment, NobodyRunsItWhereTheKernelKnowsThat) {
+  const Fd probe(::memfd_create("probe", MFD_CLOEXEC | 0x0008U));
+  if (!probe) GTEST_SKIP() << "this kernel is older than the flag";
+  auto segment = SharedSegment::create(1, {}).value();
+  EXPECT_NE(::fcntl(segment->fd(), F_GET_SEALS) & F_SEAL_EXEC, 0);
+}
+
+TEST(SharedSegment, AKernelThatDoesNotKnowTheFlagMakesItAllTheSame) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    refuseCalls(SYS_memfd_create, EINVAL, 1, 0x0008U);
+    ::_exit(SharedSegment::create(1, {}).isOk() ? 0 : 1);
+  }
+  EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
 }
 
 TEST(SharedSegment, SizeIsSealed) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/os/socket.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -204,6 +207,29 @@ TEST(UnixPath, StaleSocketIsReplacedAndALiveOneIsNot) {
   EXPECT_TRUE(connectStart(address).isOk());
   removeUnixPath(address);
   EXPECT_FALSE(std::filesystem::exists(folder.file("s")));
+}
+
+TEST(UnixPath, FilesOfTheDeadAreSweptAndNoOthers) {
+  ScratchFolder folder;
+  const auto at = [&](const std::string& name) {
+    return SocketAddress::parse("unix:" + folder.file(name)).value();
+  };
+  const auto age = [&](const std::string& name) {
+    const std::array<timespec, 2> old{};  // 1970
+    ASSERT_EQ(::utimensat(AT_FDCWD, folder.file(name).c_str(), old.data(), 0), 0);
+  };
+  for (const char* name : {"peerlane-dead", "peerlane-young", "other-dead"})
+    (void)listenOn(at(name)).value();
+  const Fd live = listenOn(at("peerlane-live")).value();
+  ASSERT_TRUE(writeAtomic(folder.file("peerlane-file"), "content").isOk());
+  for (const char* name : {"peerlane-dead", "other-dead", "peerlane-live", "peerlane-file"})
+    age(name);
+  removeStaleSockets(folder.path(), "peerlane-");
+  EXPECT_FALSE(std::filesystem::exists(folder.file("peerlane-dead")));
+  for (const char* name : {"peerlane-young", "other-dead", "peerlane-live", "peerlane-file"})
+    EXPECT_TRUE(std::filesystem::exists(folder.file(name))) << name;
+  EXPECT_EQ(acceptOne(live.get()).status().code(), Code::kTryAgain) << "its owner does not notice";
+  removeStaleSockets(folder.file("missing"), "peerlane-");
 }
 
 TEST(UnixPath, OtherFilesAreKept) {

@@ -15,6 +15,7 @@
 
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
+#include "tests/os/few_descriptors.h"
 #include "tests/os/scratch_folder.h"
 
 namespace peerlane {
@@ -93,6 +94,24 @@ TEST(PassFds, TooManyDescriptorsAreAnErrorAndLeakNothing) {
   EXPECT_EQ(recvWithFds(right.get(), space, got).status().code(), Code::kCorrupt);
   EXPECT_TRUE(got.empty());
   EXPECT_EQ(openFileCount().value(), before);
+}
+
+TEST(PassFds, WhatThisProcessHasNoRoomForIsMarkedAndNobodysLie) {
+  auto [left, right] = socketPair().value();
+  const Fd event = makeEventFd().value();
+  const std::vector<int> three(3, event.get());
+  ASSERT_TRUE(sendWithFds(left.get(), kOne, three).isOk());
+  std::vector<Fd> got;
+  std::byte space[8];
+  {
+    const FewDescriptors two(2);
+    const auto came = recvWithFds(right.get(), space, got);
+    ASSERT_TRUE(came.isOk()) << came.status().toString();
+    EXPECT_EQ(*came, 1u);
+  }
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_TRUE(got[0] && got[1]);
+  EXPECT_FALSE(got[2]) << "an empty one stands for what was lost";
 }
 
 // Runs `body` in a child that is connected to the returned socket.

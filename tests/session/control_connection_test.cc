@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +13,10 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "peerlane/os/process.h"
+#include "tests/os/child_process.h"
+#include "tests/os/few_descriptors.h"
 
 namespace peerlane {
 namespace {
@@ -67,6 +73,17 @@ class ControlConnections : public testing::Test {
       far.loop->waitOnce(milliseconds(1));
     }
     ASSERT_TRUE(near.isAuthenticated && far.isAuthenticated);
+  }
+  // Until `count` messages came, or an end.
+  void hear(End& end, size_t count) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (end.messages.size() < count && end.ends.empty() &&
+           std::chrono::steady_clock::now() < limit) {
+      near.loop->waitOnce(milliseconds(1));
+      far.loop->waitOnce(milliseconds(1));
+    }
+    ASSERT_EQ(end.messages.size(), count)
+        << (end.ends.empty() ? "nothing came" : end.ends.front().toString());
   }
   End near, far;
 };
@@ -200,6 +217,73 @@ TEST_F(ControlConnections, TheRestIsReadWhenItsEndIsKnown) {
   near.connection->readRest();
   EXPECT_EQ(near.messages.size(), 40u);
   EXPECT_TRUE(near.ends.empty());
+}
+
+// --- Shortage here is nobody's lie ---
+
+TEST_F(ControlConnections, AMessageThatFoundNoDescriptorLeavesTheStreamWhole) {
+  {
+    const FewDescriptors none(0);
+    const int any = 0;
+    const Status refused = near.connection->send(control::Heartbeat{1, true}, {&any, 1});
+    EXPECT_EQ(refused.code(), Code::kUnavailable) << refused.toString();
+    EXPECT_NE(refused.message().find("ulimit -n"), std::string_view::npos) << refused.toString();
+  }
+  ASSERT_TRUE(near.connection->send(control::Heartbeat{2, true}).isOk());
+  hear(far, 1);
+  EXPECT_EQ(std::get<control::Heartbeat>(far.messages.front()).sequence, 2u);
+}
+
+TEST_F(ControlConnections, ADescriptorThatFindsNoRoomCostsItsMessageAlone) {
+  const int any = 0;
+  ASSERT_TRUE(near.connection->send(control::Heartbeat{1, true}, {&any, 1}).isOk());
+  {
+    const FewDescriptors none(0);
+    hear(far, 1);
+  }
+  const auto lost = far.connection->takeFds(1);
+  EXPECT_EQ(lost.status().code(), Code::kUnavailable) << lost.status().toString();
+  ASSERT_TRUE(near.connection->send(control::Heartbeat{2, true}, {&any, 1}).isOk());
+  hear(far, 2);
+  const auto taken = far.connection->takeFds(1);
+  ASSERT_TRUE(taken.isOk()) << taken.status().toString();
+  EXPECT_TRUE(taken->front());
+}
+
+// Those of one user under way are limited, and an administrator's are not.
+TEST_F(ControlConnections, TooManyDescriptorsUnderWayDelayTheRest) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(1);
+    rlimit most{};
+    getrlimit(RLIMIT_NOFILE, &most);
+    const rlimit few{.rlim_cur = 40, .rlim_max = most.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const std::vector<int> files(kMaxPassedFds, 0);
+    for (uint64_t i = 0; i < 4; ++i)
+      if (!near.connection->send(control::UserMessage{1, {}}, files).isOk()) _exit(2);
+    if (near.connection->flushed()) _exit(3);  // no limit was met: this shows nothing
+    setrlimit(RLIMIT_NOFILE, &most);           // room for those that come
+    hear(far, 4);
+    _exit(far.messages.size() == 4 && near.ends.empty() && far.ends.empty() ? 0 : 4);
+  }
+  EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
+}
+
+TEST_F(ControlConnections, DescriptorsOfAStrangerAreNotTaken) {
+  std::array<int, 2> sockets{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
+  End host;
+  host.open(Fd(sockets[0]), Handshake::Role::kAcceptor, 3);
+  const Fd stranger(sockets[1]);
+  const std::vector<int> files(kMaxPassedFds, 0);
+  const size_t before = openFileCount().value();
+  for (const char letter : {'P', 'E', 'E', 'R'}) {
+    const auto byte = static_cast<std::byte>(letter);
+    ASSERT_TRUE(sendWithFds(stranger.get(), {&byte, 1}, files).isOk());
+  }
+  for (int round = 0; round < 10; ++round) host.loop->waitOnce(milliseconds(1));
+  EXPECT_EQ(openFileCount().value(), before);
 }
 
 }  // namespace

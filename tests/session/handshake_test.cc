@@ -71,23 +71,21 @@ TEST(Handshake, GoldenBytes) {
   const auto helloA = internal::encodeHello(first, theSecret(), {});
   EXPECT_EQ(encodeHex(helloA),
             "504545524c414e4502000100030000000807060504030201101112131415161718191a1b1c1d1e1f181716"
-            "1514131211"
-            "808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fe1100000000000005a64"
-            "9271fa9b30f9bdb7731bb44758c9333ee37850ad4538ed558f5da0c3e9ce");
+            "1514131211808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fe11000005be3"
+            "bd5df79b5c74201c94cfc63616a768d6830853d0d9221ba2c10667dbbce8c7189345");
   internal::Hello second{Role::kAcceptor,        2,          5,
                          0x8000000000000001,     contextB(), 0x2122232425262728,
                          countingFrom<32>(0xa0), 99};
   const auto helloB = internal::encodeHello(second, theSecret(), helloA);
   EXPECT_EQ(encodeHex(helloB),
             "504545524c414e4502000200050000000100000000000080202122232425262728292a2b2c2d2e2f282726"
-            "2524232221"
-            "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf630000000000000079fd"
-            "2f801761cbe1831ffaaba34fbad887a6e6c579072475947054f8ed6e1ae7");
+            "2524232221a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf630000005be3"
+            "bd5db6808836e739255e18ecbb273274e062aaa85da06a1246d9e1cb2bd918ded3b4");
   const auto keys = internal::initiatorKeys(theSecret(), countingFrom<32>(0xc0), helloA, helloB);
   EXPECT_EQ(encodeHex(keys.send.bytes()),
-            "090481e1bab2cbba1080e3d75efda73d67efd3671910a9998d7b29d5e2d0c996");
+            "acc5e17547f0c5f19753446c17c7feb2522aebaee77590c73d402ee0c4e9a756");
   EXPECT_EQ(encodeHex(keys.receive.bytes()),
-            "67195e0a2a62158abbbf79ef08d25f61e38400b7c7914d0a5bb9295a5e58263a");
+            "fa8fe16a5797d4fe481f75f17db2131d264a0aa9dd085f3ffdfb478acb61ddf9");
 }
 
 TEST(Handshake, BothSidesAgree) {
@@ -280,6 +278,50 @@ TEST(Handshake, ReplayedHelloIsUseless) {
   auto c = acceptor();
   const Bytes oldAnswer = answerTo(*c, hello);
   EXPECT_EQ(initiator()->feed(oldAnswer).status().message(), "authentication failed: wrong secret");
+}
+
+// However many secrets are open: nobody hashes a hello for one that it does not name.
+TEST(Handshake, TheSecretIsFoundByItsName) {
+  auto guest = optionsOf(contextA());
+  guest.secret = Secret(countingFrom<32>(0x77));
+  std::vector<uint32_t> asked;
+  size_t tried = 0;
+  auto host = optionsOf(contextB());
+  host.otherSecret = [&](uint32_t keyId, const HandshakeOptions::Fits& fits) {
+    asked.push_back(keyId);
+    std::optional<Secret> found;
+    for (int first = 0x70; first < 0x80; ++first) {
+      const Secret open(countingFrom<32>(first));
+      if (keyIdOf(open) != keyId) continue;
+      ++tried;
+      if (fits(open)) found = open;
+    }
+    return found;
+  };
+  auto a = initiator(guest);
+  EXPECT_TRUE(a->feed(answerTo(*acceptor(host), a->start()))->done);
+  EXPECT_EQ(asked, std::vector<uint32_t>{keyIdOf(guest.secret)});
+  EXPECT_EQ(tried, 1u);
+  (void)answerTo(*acceptor(host), initiator()->start());
+  EXPECT_EQ(asked.size(), 1u) << "the context's own secret is not looked for among others";
+  guest.secret = Secret(countingFrom<32>(0x11));
+  EXPECT_EQ(acceptor(host)->feed(initiator(guest)->start()).status().code(),
+            Code::kPermissionDenied);
+  EXPECT_EQ(tried, 1u) << "a stranger's name costs no hash";
+  // A name alone opens nothing.
+  Bytes named = initiator(guest)->start();
+  const Bytes honest = initiator()->start();
+  std::copy_n(honest.begin() + 84, 4, named.begin() + 84);
+  EXPECT_EQ(acceptor(host)->feed(named).status().code(), Code::kPermissionDenied);
+}
+
+TEST(Handshake, WhoIsNotWaitedForIsToldWhy) {
+  const auto noRoom =
+      initiator()->feed(Handshake::rejectionFor(Handshake::Reason::kNoRoom)).status();
+  EXPECT_EQ(noRoom.code(), Code::kTryAgain) << noRoom.toString();
+  const auto otherUser =
+      initiator()->feed(Handshake::rejectionFor(Handshake::Reason::kOtherUser)).status();
+  EXPECT_EQ(otherUser.code(), Code::kPermissionDenied) << otherUser.toString();
 }
 
 TEST(Handshake, AnotherContextThanTheTicketNamesIsRefused) {

@@ -31,6 +31,7 @@ class PendingShm final : public PendingLink {
   const LinkSurroundings around_;
   std::shared_ptr<ShmOffer> mine_;  // its nonce stays at one address: the peer reads it there
   std::shared_ptr<SharedSegment> ring_;
+  std::vector<Fd> given_;                       // for the offer
   std::weak_ptr<const ShmOffer>& readerLetIn_;  // of the transport: alive while that peer's link is
 };
 
@@ -54,19 +55,18 @@ Status PendingShm::prepare() {
     PEERLANE_RETURN_IF_ERROR(allowPtraceBy(facts_.credentials.pid));
     readerLetIn_ = mine_;
   }
+  // All of them now: a process that has no descriptor left makes no offer, rather than half of one.
+  std::vector<int> given = {around_.bell.page().fd(), around_.bell.eventFd()};
+  if (ring_) given.push_back(ring_->fd());
+  for (const int fd : given) {
+    PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
+    given_.push_back(std::move(copy));
+  }
   return Status::ok();
 }
 
 Offer PendingShm::takeOffer() {
-  Offer offer;
-  offer.blob = mine_->encode();
-  const auto give = [&offer](int fd) {
-    if (auto copy = duplicateFd(fd); copy.isOk()) offer.fds.push_back(std::move(*copy));
-  };
-  give(around_.bell.page().fd());
-  give(around_.bell.eventFd());
-  if (ring_) give(ring_->fd());
-  return offer;
+  return {mine_->encode(), std::move(given_)};
 }
 
 Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) const {

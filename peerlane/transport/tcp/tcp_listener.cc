@@ -20,9 +20,8 @@ TcpListener::Expectation::~Expectation() {
   listener_->expectations_.remove(this);
 }
 
-TcpListener::TcpListener(EventLoop& loop, Fd socket, SocketAddress address,
-                         std::chrono::nanoseconds patience)
-    : loop_(loop), socket_(std::move(socket)), address_(address), patience_(patience) {}
+TcpListener::TcpListener(EventLoop& loop, SocketAddress address, std::chrono::nanoseconds patience)
+    : loop_(loop), address_(address), patience_(patience) {}
 
 TcpListener::~TcpListener() = default;
 
@@ -34,11 +33,12 @@ Result<std::shared_ptr<TcpListener>> TcpListener::create(EventLoop& loop,
                                       : listenOn(address.withPort(0));
   if (!socket) return socket.status().withContext("tcp data listener");
   PEERLANE_ASSIGN(const SocketAddress bound, localAddress(socket->get()));
-  std::shared_ptr<TcpListener> listener(
-      new TcpListener(loop, std::move(socket).value(), bound, patience));
+  std::shared_ptr<TcpListener> listener(new TcpListener(loop, bound, patience));
   TcpListener* self = listener.get();
-  PEERLANE_ASSIGN(listener->watch_, loop.watch(listener->socket_.get(), true, false,
-                                               [self] { self->onConnection(); }));
+  PEERLANE_ASSIGN(
+      listener->acceptor_,
+      Acceptor::create(loop, std::move(socket).value(), "tcp data listener " + bound.toString(),
+                       {.connection = [self](Fd guest) { self->welcome(std::move(guest)); }}));
   return listener;
 }
 
@@ -47,27 +47,18 @@ std::unique_ptr<TcpListener::Expectation> TcpListener::expect(const TcpToken& to
   return std::make_unique<Expectation>(shared_from_this(), token, std::move(arrived));
 }
 
-void TcpListener::onConnection() {
-  Result<Fd> socket = acceptOne(socket_.get());
-  if (socket) {
-    welcome(std::move(socket).value());
-  } else if (socket.status().code() != Code::kTryAgain) {
-    // Mostly out of descriptors: the queue stays ready, so look again later and not at once.
-    PEERLANE_LOG_WARN("tcp data listener {}: {}", address_.toString(), socket.status().message());
-    watch_.setInterest(false, false);
-    pause_ = loop_.after(kAcceptPause, [this] { watch_.setInterest(true, false); });
-  }
-}
-
 void TcpListener::welcome(Fd socket) {
   Result<SocketAddress> from = peerAddress(socket.get());
   const std::string name = from ? from->toString() : "somebody";
-  if (guests_.size() >= kMaxGuests) {
-    PEERLANE_LOG_WARN("tcp data listener {}: turned {} away, {} connections wait already",
-                      address_.toString(), name, guests_.size());
+  auto place = places_.admit(from ? from->ip() : name);
+  if (!place) {
+    if (strangers_.allows())
+      PEERLANE_LOG_WARN("tcp data listener {}: turned {} away: {}{}", address_.toString(), name,
+                        place.status().message(), strangers_.leftOut());
     return;
   }
   const GuestAt guest = guests_.emplace(guests_.end());
+  guest->place = std::move(*place);
   guest->socket = std::move(socket);
   guest->from = name;
   Result<Watch> watch =
@@ -108,8 +99,9 @@ void TcpListener::identify(GuestAt guest) {
 }
 
 void TcpListener::dismiss(GuestAt guest, const std::string& why) {
-  PEERLANE_LOG_WARN("tcp data listener {}: closed a connection from {}: {}", address_.toString(),
-                    guest->from, why);
+  if (strangers_.allows())
+    PEERLANE_LOG_WARN("tcp data listener {}: closed a connection from {}: {}{}",
+                      address_.toString(), guest->from, why, strangers_.leftOut());
   guests_.erase(guest);
 }
 

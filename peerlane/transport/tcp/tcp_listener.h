@@ -11,8 +11,11 @@
 #include <memory>
 
 #include "peerlane/core/config.h"
+#include "peerlane/core/log_limit.h"
+#include "peerlane/os/acceptor.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/guest_list.h"
 #include "peerlane/os/socket_address.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
 
@@ -50,11 +53,11 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   std::unique_ptr<Expectation> expect(const TcpToken& token, Arrived arrived);
 
  private:
-  // Connections that have not presented a token yet. More than this many are turned away.
-  static constexpr size_t kMaxGuests = 64;
-  static constexpr std::chrono::milliseconds kAcceptPause{100};
+  // Connections that have not presented a token yet. More than these are turned away.
+  static constexpr GuestList::Limits kGuests{.inAll = 256, .ofOne = 64};
 
   struct Guest {
+    GuestList::Place place;
     Fd socket;
     std::string from;
     TcpGreeting greeting{};
@@ -64,21 +67,20 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   };
   using GuestAt = std::list<Guest>::iterator;
 
-  TcpListener(EventLoop& loop, Fd socket, SocketAddress address, std::chrono::nanoseconds patience);
-  void onConnection();
+  TcpListener(EventLoop& loop, SocketAddress address, std::chrono::nanoseconds patience);
   void welcome(Fd socket);
   void onGuest(GuestAt guest);
   void identify(GuestAt guest);
   void dismiss(GuestAt guest, const std::string& why);
 
   EventLoop& loop_;
-  Fd socket_;
   SocketAddress address_;
   std::chrono::nanoseconds patience_;
   std::list<Expectation*> expectations_;
+  GuestList places_{kGuests};
   std::list<Guest> guests_;
-  Timer pause_;
-  Watch watch_;
+  LogLimit strangers_;
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace peerlane

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/acceptor.h"
+
+#include <utility>
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/socket.h"
+
+namespace peerlane {
+
+Acceptor::Acceptor(EventLoop& loop, Fd listener, std::string name, Events events)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      name_(std::move(name)),
+      events_(std::move(events)) {}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::create(EventLoop& loop, Fd listener, std::string name,
+                                                   Events events) {
+  std::unique_ptr<Acceptor> acceptor(
+      new Acceptor(loop, std::move(listener), std::move(name), std::move(events)));
+  Acceptor* self = acceptor.get();
+  PEERLANE_ASSIGN(self->reserve_, duplicateFd(self->listener_.get()));
+  PEERLANE_ASSIGN(self->watch_,
+                  loop.watch(self->listener_.get(), true, false, [self] { self->onReady(); }));
+  return acceptor;
+}
+
+void Acceptor::onReady() {
+  for (int i = 0; i < kAtOnce; ++i) {
+    Result<Fd> socket = acceptOne(listener_.get());
+    if (socket) {
+      events_.connection(std::move(*socket));
+      continue;
+    }
+    if (socket.status().code() == Code::kTryAgain) return;
+    if (lines_.allows())
+      PEERLANE_LOG_WARN("{}: {}{}", name_, socket.status().message(), lines_.leftOut());
+    if (socket.status().code() != Code::kUnavailable || !turnAway()) return pause();
+  }
+}
+
+// Other threads open files, too: the number that is given up here may be theirs at once.
+bool Acceptor::turnAway() {
+  if (!reserve_) return false;
+  reserve_.reset();
+  bool done = false;
+  {
+    const Result<Fd> socket = acceptOne(listener_.get());
+    done = socket.isOk() || socket.status().code() == Code::kTryAgain;
+    if (socket && events_.turnedAway) events_.turnedAway(socket->get());
+  }
+  if (auto again = duplicateFd(listener_.get())) reserve_ = std::move(*again);
+  return done;
+}
+
+void Acceptor::pause() {
+  watch_.setInterest(false, false);
+  pause_ = loop_.after(kPause, [this] {
+    if (!reserve_)
+      if (auto again = duplicateFd(listener_.get())) reserve_ = std::move(*again);
+    watch_.setInterest(true, false);
+  });
+}
+
+}  // namespace peerlane
