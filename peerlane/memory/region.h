@@ -23,7 +23,8 @@ class Region {
       : record_(std::move(record)), owner_(owner) {}
 
   explicit operator bool() const { return record_ != nullptr; }
-  // Lifetime: until Context::unregister returned OK.
+  // Lifetime: the caller's memory: his. That of Context::allocate: until Context::unregister
+  // returned OK or, where nobody unregisters it, until the context and the last handle are gone.
   std::byte* data() const;
   uint64_t bytes() const;
   Access access() const;

@@ -21,6 +21,7 @@
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/readiness.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/session/arrivals.h"
 #include "peerlane/session/farewell.h"
 #include "peerlane/session/inspection.h"
 #include "peerlane/session/listeners.h"
@@ -92,6 +93,11 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                 Clock::time_point deadline);
   Result<Peer> accept(Duration timeout);
   Result<int> acceptFd();
+  bool hasArrived() const { return acceptedCount_.load(std::memory_order_acquire) != 0; }
+  std::optional<Peer> takeArrived();
+  void giveBack(const std::shared_ptr<PeerCore>& peer);
+  Progress& progress() const { return *progress_; }
+  std::string listeningInWords() const;
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
   using Invited = std::shared_ptr<Invitation::Invited>;
@@ -120,9 +126,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
     std::atomic<bool> gone{false};
-    std::atomic<bool> unpinned{false};  // no device reaches it
-    bool unpinning = false;             // progress thread, as the next
-    bool quarantined = false;
+    std::atomic<bool> unpinned{false};   // no device reaches it
+    std::atomic<bool> unpinning{false};  // progress thread writes
+    bool quarantined = false;            // progress thread
   };
 
   std::shared_ptr<PeerCore> makePeer(
@@ -132,7 +138,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void onConnection(Fd socket);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void tellAccepted();
+  void noteTurnedAway(const Status& why);
   void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
+  std::string holdersInWords(const Leaving& leaving) const;
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
   void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
   void tryFinish(const std::shared_ptr<Leaving>& leaving);
@@ -149,6 +157,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
+  std::vector<std::string> addresses_;  // constant once started
   std::unique_ptr<Inspection> inspection_;
   Timer sweepTimer_;  // progress thread
 
@@ -161,6 +170,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::function<void(Peer)> onPeer_;
   std::vector<Invited> invited_;  // those whose peer was not taken
   bool isClosing_ = false;
+  Status turnedAway_;  // why the last guest was
+  Clock::time_point turnedAwayAt_{};
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
@@ -201,6 +212,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
       return;
     }
     listeners_ = std::move(*listeners);
+    addresses_ = listeners_->addresses();
     auto inspection = Inspection::create(progress_->loop(), config_.socketDirectory, id_.toText(),
                                          [this] { return dump() + "\n" + metrics_.text(); });
     if (!gpus_.empty()) sweep();
@@ -323,7 +335,7 @@ void Context::State::onConnection(Fd socket) {
   auto by = std::make_shared<Invited>();  // by which ticket, if not the context's
   auto peer =
       makePeer(false, [this, by](const std::shared_ptr<PeerCore>& connected, const Status& status) {
-        if (!status.isOk()) return;
+        if (!status.isOk()) return noteTurnedAway(status);
         if (*by)
           admitInvited(*by, connected);
         else
@@ -344,6 +356,30 @@ void Context::State::onConnection(Fd socket) {
     const std::lock_guard lock(mutex_);
     peers_.erase(peer->number());
   }
+}
+
+// The last cause that a timeout of accept() has to tell.
+void Context::State::noteTurnedAway(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  turnedAway_ = why;
+  turnedAwayAt_ = Clock::now();
+}
+
+std::string Context::State::listeningInWords() const {
+  std::string text;
+  if (std::none_of(addresses_.begin(), addresses_.end(),
+                   [](const std::string& each) { return !each.starts_with("unix:"); }))
+    text =
+        "; this context does not listen for other hosts, nor at any IP address "
+        "(ContextOptions::listen is empty)";
+  text += "; it can be reached at";
+  for (const std::string& address : addresses_) text += " " + address;
+  const std::lock_guard lock(mutex_);
+  if (onPeer_) text += "; peers that connect go to the callback given to onPeer()";
+  if (!turnedAway_.isOk())
+    text += "; the last one that came, " + durationInWords(Clock::now() - turnedAwayAt_) +
+            " ago, was turned away: " + turnedAway_.toString();
+  return text;
 }
 
 void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
@@ -385,8 +421,9 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
   const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    PEERLANE_RETURN_IF_ERROR(
-        progress_->waitAsleep(settled, deadline).withContext("nobody connected with the ticket"));
+    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, deadline, [this] {
+      return "a peer to connect with the ticket of an invitation" + listeningInWords();
+    }));
     const std::lock_guard lock(mutex_);
     if (!invited->over.isOk()) return invited->over;
     invited->forgetGone();
@@ -536,8 +573,8 @@ Result<Peer> Context::State::accept(Duration timeout) {
   const auto ready = [this] { return acceptedCount_.load(std::memory_order_acquire) != 0; };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    PEERLANE_RETURN_IF_ERROR(
-        progress_->waitAsleep(ready, deadline).withContext("no peer connected"));
+    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(
+        ready, deadline, [this] { return "a peer to connect here" + listeningInWords(); }));
     const std::lock_guard lock(mutex_);
     if (accepted_.empty()) continue;  // another thread was faster
     taken = accepted_.front();
@@ -556,6 +593,25 @@ void Context::State::tellAccepted() {
 Result<int> Context::State::acceptFd() {
   const std::lock_guard lock(mutex_);
   return acceptReady_.fd();
+}
+
+std::optional<Peer> Context::State::takeArrived() {
+  const std::lock_guard lock(mutex_);
+  if (accepted_.empty()) return std::nullopt;
+  Peer taken(std::move(accepted_.front()));
+  accepted_.erase(accepted_.begin());
+  tellAccepted();
+  return taken;
+}
+
+void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (isClosing_ || !peers_.contains(peer->number())) return;
+    accepted_.push_back(peer);
+    tellAccepted();
+  }
+  progress_->notifyWaiters();
 }
 
 void Context::State::onPeer(std::function<void(Peer)> callback) {
@@ -663,8 +719,11 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   const auto done = [&asked, leaving, free] {
     return leaving->gone.load(std::memory_order_acquire) || (!asked && free());
   };
-  // In slices: a posting thread that lets go of the region tells nobody.
+  const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
+  const auto words = [this, &leaving] { return holdersInWords(*leaving); };
+  const Progress::ListedWait listed(*progress_, words, begin, deadline);
+  // In slices: a posting thread that lets go of the region tells nobody.
   Status waited;
   for (;;) {
     waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
@@ -692,14 +751,27 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
           Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
                                         " is quarantined: a silent peer may still write to it");
     else
-      result =
-          Status(Code::kTimeout,
-                 "region " + std::to_string(record->allocation) + " is still in use by " +
-                     std::to_string(record->gate.pins()) + " transfers and " +
-                     std::to_string(leaving->holders.load()) + " peers" +
-                     (leaving->unpinning ? ", and pinned for a GPU that something runs on" : ""));
+      result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
+                                          holdersInWords(*leaving));
   }));
   return result;
+}
+
+std::string Context::State::holdersInWords(const Leaving& leaving) const {
+  const uint64_t allocation = leaving.record->allocation;
+  std::string text =
+      "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
+      " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
+      " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
+  const std::lock_guard lock(mutex_);
+  const char* between = ": ";
+  for (const uint64_t number : regions_.importers(allocation))
+    if (const auto found = peers_.find(number); found != peers_.end())
+      text += std::exchange(between, ", ") + found->second->name() + " " +
+              peerStateName(found->second->state());
+  if (leaving.unpinning.load() && !leaving.unpinned.load())
+    text += "; a GPU that something runs on has it pinned";
+  return text;
 }
 
 // Progress thread.
@@ -721,7 +793,7 @@ void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
 
 // Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
 bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
-  if (!std::exchange(leaving->unpinning, true))
+  if (!leaving->unpinning.exchange(true))
     leaving->record->pin.release([weak = weak_from_this(), leaving] {
       leaving->unpinned.store(true, std::memory_order_release);
       const auto alive = weak.lock();
@@ -782,7 +854,7 @@ std::string Context::State::ticketText(const Secret& secret) const {
   ticket.context = id_;
   ticket.secret = secret;
   ticket.hostIdentity = localHostIdentity();
-  ticket.addresses = listeners_->addresses();
+  ticket.addresses = addresses_;
   if (ticket.addresses.size() > Ticket::kMaxAddresses)
     ticket.addresses.resize(Ticket::kMaxAddresses);
   auto text = ticket.encode();
@@ -792,17 +864,28 @@ std::string Context::State::ticketText(const Secret& secret) const {
 
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
-  for (const std::string& address : listeners_->addresses())
-    text += "  listens on " + address + "\n";
+  for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
+  std::vector<std::shared_ptr<PeerCore>> peers;
+  size_t toAccept = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [number, peer] : peers_) text += "  " + peer->summary() + "\n";
+    for (const auto& [number, peer] : peers_) peers.push_back(peer);
+    toAccept = accepted_.size();
   }
+  for (const auto& peer : peers) {
+    text += "  " + peer->summary() + "\n";
+    for (const std::string& line : peer->untaken()) text += "    " + line + "\n";
+  }
+  if (toAccept != 0)
+    text += "  " + std::to_string(toAccept) + " peers connected and not taken (accept)\n";
   for (const RegionView& region : regions_.view())
     text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
             " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
             " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
             "\n";
+  const auto waits = progress_->describeWaits();
+  text += "  waiting: " + std::to_string(waits.size()) + "\n";
+  for (const std::string& wait : waits) text += "    " + wait + "\n";
   const auto tasks = progress_->describeTasks();
   text += "  pending: " + std::to_string(tasks.size()) + "\n";
   for (const std::string& task : tasks) text += "    " + task + "\n";
@@ -869,6 +952,9 @@ std::vector<std::string> Context::addresses() const {
 Result<Peer> Context::connect(std::string_view text, Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   PEERLANE_ASSIGN(const Ticket ticket, readTicket(text));
+  if (ticket.context == state_->id_)
+    return Status(Code::kInvalidArgument, "the ticket is of the very context that connects (" +
+                                              id() + "); a context cannot be its own peer");
   return state_->connectTo(ticket, ticket.context, Progress::deadlineIn(timeout));
 }
 
@@ -887,6 +973,26 @@ Result<Peer> Context::accept(Duration timeout) {
 Result<int> Context::acceptFd() {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   return state_->acceptFd();
+}
+
+Arrivals Context::arrivals() const {
+  return Arrivals(state_);
+}
+
+bool Arrivals::any() const {
+  return state_->hasArrived();
+}
+std::optional<Peer> Arrivals::take() {
+  return state_->takeArrived();
+}
+void Arrivals::giveBack(const Peer& peer) {
+  state_->giveBack(peer.core());
+}
+Progress& Arrivals::progress() const {
+  return state_->progress();
+}
+std::string Arrivals::whereInWords() const {
+  return state_->listeningInWords();
 }
 
 void Context::onPeer(std::function<void(Peer)> callback) {
