@@ -285,10 +285,25 @@ Status BlockProgram::checkOverlap(const Grid& grid) const {
     return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
   });
   for (size_t i = 1; i < sorted.size(); ++i)
-    if (!isBehind(sorted[i], sorted[i - 1]))
-      return invalid("two blocks overlap at their destination, at offset " +
-                     std::to_string(sorted[i].toOffset));
+    if (!isBehind(sorted[i], sorted[i - 1])) return whichOverlap(sorted[i - 1], sorted[i]);
   return Status::ok();
+}
+
+// A caller knows his blocks by their place in the list.
+Status BlockProgram::whichOverlap(const Segment& first, const Segment& second) const {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < layout_.segments.size() && places.size() < 2; ++i) {
+    const Segment& each = layout_.segments[i];
+    const auto is = [&](const Segment& other) {
+      return each.to == other.to && each.toOffset == other.toOffset && each.bytes == other.bytes;
+    };
+    if (is(first) || is(second)) places.push_back(i);
+  }
+  return invalid("blocks " + std::to_string(places.front()) + " and " +
+                 std::to_string(places.back()) + " of the list (from 0) overlap at their " +
+                 "destination: offset " + std::to_string(first.toOffset) + " + " +
+                 std::to_string(first.bytes) + " bytes, and offset " +
+                 std::to_string(second.toOffset));
 }
 
 template <typename Visit>

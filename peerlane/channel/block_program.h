@@ -129,6 +129,7 @@ class BlockProgram {
   };
   Status checkOverlap(const Grid& grid) const;
   std::optional<bool> overlapOnGrid(const Grid& grid) const;
+  Status whichOverlap(const Segment& first, const Segment& second) const;
   Status checkOverlapWithSource() const;
   Status begin(Direction direction);
 

@@ -57,6 +57,7 @@ class BouncePost final : public Pending, public Task {
   const std::shared_ptr<void> owner_;
   DeviceExecutor& executor_;
   const DeviceStream stream_;
+  const std::chrono::nanoseconds timeout_;
   const Progress::Clock::time_point deadline_;
   std::vector<Part> parts_;
   std::vector<BounceLane*> lanes_;  // by address: the order in which they are locked
@@ -78,6 +79,7 @@ BouncePost::BouncePost(std::shared_ptr<void> owner, std::span<const BouncedMessa
       owner_(std::move(owner)),
       executor_(executor),
       stream_(stream),
+      timeout_(timeout),
       deadline_(Progress::deadlineIn(timeout)) {
   for (const BouncedMessage& wanted : messages) {
     auto message = std::make_shared<BounceMessage>();
@@ -245,8 +247,9 @@ Status BouncePost::trouble() const {
   const Part& first = parts_.front();
   return Status(Code::kTimeout,
                 std::string(first.message->isSend ? "a send to" : "a receive from") + " rank " +
-                    std::to_string(first.lane->rank()) +
-                    " on a stream was not met in time, or waited for the staging memory behind one "
+                    std::to_string(first.lane->rank()) + " on a stream was not met within " +
+                    durationInWords(timeout_) +
+                    ", or waited for the staging memory behind one "
                     "that was not. Where both sides receive before they send on one stream, each "
                     "waits for a message that stands behind its own wait: post them as a group");
 }

@@ -125,7 +125,10 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> create(Context& context, const Peer& peer,
                                                       const CommunicatorOptions& options = {});
   // Connects everybody with everybody, with the help of rank 0, and makes a communicator of it.
-  // Each rank accepts those above it, so meanwhile nobody else may call accept() on the context.
+  // Each rank accepts those above it, so meanwhile nobody else may call accept() on the context; a
+  // guest who is no rank can be accepted afterwards. When a rank fails, counts otherwise or has no
+  // time left, all that have come end with its error, and the connections made here are closed.
+  // kTimeout names the ranks that are missing.
   static Result<std::unique_ptr<Communicator>> create(Context& context,
                                                       const Rendezvous& rendezvous,
                                                       const CommunicatorOptions& options = {});

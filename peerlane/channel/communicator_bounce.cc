@@ -89,7 +89,8 @@ Status CommunicatorCore::reachBounce(Pair& pair, Progress::Clock::time_point dea
     return pair.hasBounceArea.load(std::memory_order_acquire) || pair.sender->failing() ||
            peer.failureCode() != Code::kOk;
   };
-  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(isKnown, deadline));
+  const auto known = [&] { return "where the staging memory of " + peer.name() + " is"; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(isKnown, deadline, known));
   PEERLANE_RETURN_IF_ERROR(peer.failure());
   if (!pair.hasBounceArea.load(std::memory_order_acquire)) return pair.sender->health();
   ImportShelf shelf(peer);
@@ -103,7 +104,8 @@ Status CommunicatorCore::reachBounce(Pair& pair, Progress::Clock::time_point dea
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed ||
            peer.failureCode() != Code::kOk;
   };
-  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(isOver, deadline));
+  const auto there = [&] { return "the staging memory of " + peer.name() + " to be imported"; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(isOver, deadline, there));
   PEERLANE_RETURN_IF_ERROR(peer.failure());
   PEERLANE_ASSIGN(area, import());
   if (area == nullptr)

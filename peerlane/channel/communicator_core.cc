@@ -375,11 +375,13 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   const auto isOver = [&] {
     return std::all_of(reached.begin(), reached.end(), isReachable) || !lane.health().isOk();
   };
-  const Status waited = progress.wait(isOver, Progress::deadlineIn(timeout));
+  const auto words = [&] {
+    return "rank " + std::to_string(rank) + ", " + pair->ground.peer->name() + ", to import " +
+           std::to_string(reached.size()) + " regions of this side";
+  };
+  const Status waited = progress.wait(isOver, Progress::deadlineIn(timeout), words);
   PEERLANE_RETURN_IF_ERROR(lane.health());
-  if (!waited.isOk())
-    return waited.withContext("waiting until rank " + std::to_string(rank) +
-                              " has imported memory of this side");
+  PEERLANE_RETURN_IF_ERROR(waited);
   for (const auto& record : reached)
     if (!lane.isReachable(*record, toRead))
       return Status(Code::kClosed,

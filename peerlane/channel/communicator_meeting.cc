@@ -82,7 +82,8 @@ Status CommunicatorCore::reachDevice(Pair& pair, Progress::Clock::time_point dea
   if (!pair.device) return Status::ok();
   PeerCore& peer = *pair.ground.peer;
   const auto arrived = [&] { return pair.device->arrived() || peer.failureCode() != Code::kOk; };
-  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(arrived, deadline));
+  const auto words = [&] { return "the GPU's lane memory of " + peer.name(); };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(arrived, deadline, words));
   PEERLANE_RETURN_IF_ERROR(peer.failure());
   // Nobody else turns the lane before the communicator is there.
   (void)pair.device->turn();
@@ -154,7 +155,11 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
   const auto heard = [&] {
     return pair.heard.load(std::memory_order_acquire) || peer.failureCode() != Code::kOk;
   };
-  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(heard, deadline));
+  const auto partner = [&] {
+    return peer.name() + " to create its side of the communicator, as rank " +
+           std::to_string(ground.rank) + " of " + std::to_string(size());
+  };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(heard, deadline, partner));
   PEERLANE_RETURN_IF_ERROR(peer.failure());
   LaneNote hello;
   {
@@ -183,7 +188,8 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed ||
            peer.failureCode() != Code::kOk;
   };
-  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(done, deadline));
+  const auto memory = [&] { return "the lane memory of " + peer.name() + " to be imported"; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(done, deadline, memory));
   PEERLANE_RETURN_IF_ERROR(peer.failure());
   PEERLANE_ASSIGN(ground.peerArea, imported());
   if (ground.peerArea == nullptr)

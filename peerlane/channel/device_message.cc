@@ -286,8 +286,9 @@ Status DeviceMessage::wait(std::chrono::nanoseconds timeout) {
 std::string DeviceMessage::whatWasNotMet() const {
   const PostedMessage& first = messages_.front();
   return std::string(first.item.isSend ? "a send to" : "a receive from") + " rank " +
-         std::to_string(first.lane->rank()) +
-         " on a stream was not met in time. Where both sides receive before they send on one "
+         std::to_string(first.lane->rank()) + " on a stream was not met within " +
+         durationInWords(timeout_) +
+         ". Where both sides receive before they send on one "
          "stream, or both send a long message before they receive, each waits for a message that "
          "stands behind its own wait: post them as a group";
 }

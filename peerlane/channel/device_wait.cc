@@ -63,7 +63,10 @@ Task::Turn DeviceWait::turn() {
   else if (peer_->failureCode() != Code::kOk && !reached())
     release(peer_->failure());
   else if (Progress::Clock::now() >= deadline_)
-    release(Status(Code::kTimeout, what_ + " was not reached in time; the stream goes on"));
+    release(Status(Code::kTimeout, "waited " + durationInWords(Progress::Clock::now() - since_) +
+                                       " for " + what_ + " of " + peer_->name() + "; it is " +
+                                       std::to_string(CounterLine::value(peer_->slab() + offset_)) +
+                                       "; the stream goes on"));
   return released_.isOk() ? Turn::kIdle : Turn::kMoved;
 }
 

@@ -44,9 +44,20 @@ bool MessageBatch::advanceLanes() {
 }
 
 Status MessageBatch::wait(std::chrono::nanoseconds timeout) {
-  PEERLANE_RETURN_IF_ERROR(progress_.wait(
-      [this] { return done(); }, [this] { return advanceLanes(); }, Progress::deadlineIn(timeout)));
+  const auto words = [this] { return endInWords(); };
+  PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(); },
+                                          [this] { return advanceLanes(); },
+                                          Progress::deadlineIn(timeout), words));
   return status();
+}
+
+std::string MessageBatch::describe() const {
+  const size_t left = left_.load(std::memory_order_acquire);
+  std::string text = std::to_string(left) + " of " + std::to_string(items_.size()) + " messages";
+  if (held()) return text + ", behind others on their host stream";
+  for (LaneEnd* lane : lanes_)
+    if (const std::string line = lane->describe(); !line.empty()) text += "; " + line;
+  return text;
 }
 
 void MessageBatch::cancel() {

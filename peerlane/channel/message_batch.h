@@ -62,6 +62,7 @@ class MessageBatch final : public Pending {
   Status wait(std::chrono::nanoseconds timeout) override;
   void cancel() override;
   void runToEnd() override;
+  std::string describe() const override;
 
  private:
   bool advanceLanes();

@@ -21,7 +21,7 @@ std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
       [&] { return std::make_shared<NotificationInbox>(peer); });
 }
 
-NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer) {
+NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer), counts_(peer.inboxCounts()) {
   static_assert(slab::kNotifyMaxMessageBytes == kNotifyMaxMessageBytes);
   static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
   static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
@@ -68,9 +68,10 @@ void NotificationInbox::deliver() {
     const std::ptrdiff_t end = kNotifyHeaderBytes + static_cast<std::ptrdiff_t>(messageBytes_);
     current_.message.assign(buffer_.begin() + kNotifyHeaderBytes, buffer_.begin() + end);
     waiting_.push_back(std::move(current_));
-    count_.store(waiting_.size(), std::memory_order_release);
+    counts_.waiting.store(waiting_.size(), std::memory_order_release);
   }
   ++cursor_;
+  counts_.passed.store(cursor_, std::memory_order_release);
 }
 
 // It will not come back. The code, not the state: it is what callers have seen when they ask here
@@ -154,7 +155,7 @@ bool NotificationInbox::pop(Notification& notification) {
   if (waiting_.empty()) return false;
   notification = std::move(waiting_.front());
   waiting_.pop_front();
-  count_.store(waiting_.size(), std::memory_order_release);
+  counts_.waiting.store(waiting_.size(), std::memory_order_release);
   if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk) drainEventFd(event_.get());
   return true;
 }
@@ -201,7 +202,8 @@ Result<Notification> waitNotification(const Peer& peer, std::chrono::nanoseconds
     if (inbox->pop(notification)) return notification;
     PEERLANE_RETURN_IF_ERROR(ended);
     const auto ready = [&] { return inbox->has() || peer.core()->failureCode() != Code::kOk; };
-    PEERLANE_RETURN_IF_ERROR(peer.core()->progress().wait(ready, deadline));
+    const auto words = [&] { return "a notification of " + peer.core()->name(); };
+    PEERLANE_RETURN_IF_ERROR(peer.core()->progress().wait(ready, deadline, words));
   }
 }
 

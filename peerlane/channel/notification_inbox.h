@@ -27,7 +27,7 @@ class NotificationInbox final : public Task, private LateBinder {
 
   Turn turn() override;
   // Takes no lock: it is asked under the locks of others.
-  bool has() const { return count_.load(std::memory_order_acquire) != 0; }
+  bool has() const { return counts_.waiting.load(std::memory_order_acquire) != 0; }
   // False when there is none.
   bool pop(Notification& notification);
   Result<int> fd();
@@ -41,7 +41,8 @@ class NotificationInbox final : public Task, private LateBinder {
   void deliver();
   void tell();
 
-  PeerCore& peer_;  // owns this object
+  PeerCore& peer_;                 // owns this object
+  PeerCore::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
   mutable std::mutex mutex_;
   cpu::CpuProgram program_;  // under mutex_, as all below
   cpu::CpuRun run_;
@@ -54,7 +55,6 @@ class NotificationInbox final : public Task, private LateBinder {
   Notification current_;
   std::vector<std::byte> buffer_;
   std::deque<Notification> waiting_;
-  std::atomic<size_t> count_{0};  // of waiting_; written under mutex_
   Fd event_;
 };
 

@@ -19,8 +19,15 @@ Status Pending::status() const {
 }
 
 Status Pending::wait(std::chrono::nanoseconds timeout) {
-  PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(); }, timeout));
+  const auto words = [this] { return endInWords(); };
+  PEERLANE_RETURN_IF_ERROR(progress_.wait([this] { return done(); }, timeout, words));
   return status();
+}
+
+// While no turn is under way an operation that has not ended stays as it is.
+std::string Pending::endInWords() const {
+  const std::string text = done() ? std::string() : describe();
+  return text.empty() ? "the end of an operation, which came just now" : "this to end: " + text;
 }
 
 // An exchange, because wake() looks whether the engine sleeps: see there.

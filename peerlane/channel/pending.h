@@ -36,6 +36,8 @@ class Pending {
   // In a forked child nobody ends anything, and locks may be held for ever.
   bool forked() const { return forkGeneration() != forks_; }
   static Status forkedStatus();
+  // What it does and waits for, one line, for timeouts. Called while no turn is under way.
+  virtual std::string describe() const { return {}; }
   // For host streams: begins now, and returns when the operation has ended.
   virtual void runToEnd() {}
 
@@ -45,6 +47,8 @@ class Pending {
   void markEnded(const Status& status);
   // For another operation. Requires: nobody else holds this object.
   void renew();
+  // What a wait for it waits for (Awaited).
+  std::string endInWords() const;
 
   Progress& progress_;
 

@@ -35,6 +35,8 @@ class PlanPost final : public Pending {
     return Pending::wait(timeout);
   }
 
+  std::string describe() const override { return "a post of a plan to " + peer_->name(); }
+
   // For the plan.
   using Pending::cancelled;
   using Pending::markEnded;

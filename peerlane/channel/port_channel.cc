@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/port_channel.h"
 
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -9,6 +10,9 @@
 
 namespace peerlane {
 namespace {
+
+// Of a wait that turns: before that a dump need not show it.
+constexpr std::chrono::milliseconds kListedAfter{1};
 
 Status emptySemaphore() {
   return Status(Code::kInvalidArgument,
@@ -48,6 +52,14 @@ Status PortSemaphore::wait(uint64_t count, std::chrono::nanoseconds timeout) con
         Code::kNotSupported,
         "what a service of a GPU has waited for is counted in memory of the GPU; wait in a "
         "kernel, or make a service of the host");
+  Progress& progress = slot_->connection->peer.core()->progress();
+  const auto words = [&] {
+    return std::to_string(count) + " signals of " + slot_->connection->peer.core()->name() +
+           " on the semaphore of tag " + std::to_string(slot_->tag) + "; it has sent " +
+           std::to_string(slot_->handle.value()) + " in all";
+  };
+  std::optional<Progress::ListedWait> listed;
+  const auto begin = Progress::Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
   for (uint32_t looks = 1;; ++looks) {
     const uint64_t ended = slot_->hasEnded.load(std::memory_order_acquire) ? 1 : 0;
@@ -58,8 +70,12 @@ Status PortSemaphore::wait(uint64_t count, std::chrono::nanoseconds timeout) con
       cpuRelax();
       continue;
     }
-    if (std::chrono::steady_clock::now() >= deadline)
-      return Status(Code::kTimeout, "fewer than " + std::to_string(count) + " signals came");
+    const auto now = Progress::Clock::now();
+    if (now >= deadline) {
+      listed.reset();
+      return progress.timedOut(words, begin);
+    }
+    if (!listed && now - begin >= kListedAfter) listed.emplace(progress, words, begin, deadline);
     std::this_thread::yield();
   }
 }

@@ -131,6 +131,15 @@ Status PortCore::makeResident() {
   return Status::ok();
 }
 
+namespace {
+
+Status stillUnderWay(const std::string& what, Progress::Clock::time_point begin) {
+  return Status(Code::kTimeout,
+                "waited " + durationInWords(Progress::Clock::now() - begin) + " for " + what);
+}
+
+}  // namespace
+
 PortCore::Lock PortCore::enter() {
   entering_.fetch_add(1, std::memory_order_relaxed);
   Lock lock(mutex_);
@@ -148,11 +157,11 @@ Status PortCore::writeWords(std::byte* words, uint64_t first, uint64_t second) {
 
 // Requires: the lock. For what no request of a peer's holds up.
 Status PortCore::settle(PortQueue& queue, Duration timeout) {
+  const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
   while (!queue.isIdle()) {
     (void)queue.advance();
-    if (Clock::now() >= deadline)
-      return Status(Code::kTimeout, "requests of the port are still under way");
+    if (Clock::now() >= deadline) return stillUnderWay("a queue of the port to be idle", begin);
     cpuRelax();
   }
   return queue.health();
@@ -168,6 +177,7 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
     behindFifo = fifo_->position() + options_.fifoSlots;
     hostRequests = hostAsked_;
   }
+  const auto begin = Clock::now();
   std::vector<uint64_t> behindBacklog;
   for (bool isTaken = false; proxy_->isRunning() && !proxy_->onThread();) {
     {
@@ -184,7 +194,9 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
       if (isDrained) break;
     }
     if (Clock::now() >= deadline)
-      return Status(Code::kTimeout, "requests of the port are still under way");
+      return stillUnderWay(isTaken ? "requests that were asked for before to get to their queues"
+                                   : "the proxy to take the requests that were asked for before",
+                           begin);
     proxy_->wake();
     std::this_thread::sleep_for(kSettleNap);
   }
@@ -198,6 +210,7 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
                               Clock::time_point deadline) {
   std::vector<std::pair<PortQueue*, PortQueue::Mark>> waiting;
   uint64_t launch = 0;  // of the resident port
+  const auto begin = Clock::now();
   for (bool isFirst = true;; isFirst = false) {
     bool hasLeft = false;
     {
@@ -217,7 +230,11 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
     }
     if (waiting.empty() && hasLeft) return Status::ok();
     if (Clock::now() >= deadline)
-      return Status(Code::kTimeout, "requests of the port are still under way");
+      return stillUnderWay(
+          waiting.empty()
+              ? "the resident port to end what it has begun"
+              : "requests under way in " + std::to_string(waiting.size()) + " queues of the port",
+          begin);
     std::this_thread::sleep_for(kSettleNap);
   }
 }

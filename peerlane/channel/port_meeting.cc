@@ -154,11 +154,10 @@ Status PortMeeting::await(PeerCore& peer, uint32_t tag, Clock::time_point deadli
     const Entry& entry = entries_[tag];
     return !broken_.isOk() || entry.ended || isThere(entry) || peer.failureCode() != Code::kOk;
   };
-  Status waited = peer.progress().waitAsleep(ready, deadline);
-  if (waited.code() == Code::kTimeout)
-    return Status(Code::kTimeout, "the peer has not added a semaphore of tag " +
-                                      std::to_string(tag) + " on its side in time");
-  return waited;
+  const auto words = [&] {
+    return peer.name() + " to add a semaphore of tag " + std::to_string(tag) + " on its side";
+  };
+  return peer.progress().waitAsleep(ready, deadline, words);
 }
 
 Result<PortNote> PortMeeting::hearHello(PeerCore& peer, uint32_t tag, Clock::time_point deadline) {

@@ -385,8 +385,17 @@ Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::Port
 
 // What others ask for meanwhile does not hold it up: each station is passed once, in their order.
 Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout) {
+  const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
   PortQueueSlot& connection = *semaphore->connection;
+  const std::shared_ptr<PeerCore>& peer = connection.peer.core();
+  std::atomic<const char*> station{"the proxy to take them"};
+  const auto words = [&] {
+    return "the requests of the semaphore of tag " + std::to_string(semaphore->tag) + " to " +
+           peer->name() + " to be carried out; next is " + station.load() +
+           (proxy_->isRunning() ? "" : ", which is not running (Proxy::start)");
+  };
+  std::optional<Progress::ListedWait> listed;
   uint64_t behindFifo = 0, hostRequests = 0, behindBacklog = 0, launch = 0;
   {
     const Lock lock = enter();
@@ -404,10 +413,12 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
       const bool hasLeft = !resident_ || resident_->hasLeft(launch);
       if (!isTaken && semaphore->hostCarried >= hostRequests && isTakenUpTo(behindFifo)) {
         isTaken = true;
+        station = "the connection's queue to get to them";
         behindBacklog = connection.drained + connection.backlog.size();
       }
       if (isTaken && !passed && connection.drained >= behindBacklog) {
         passed = std::make_shared<std::atomic<bool>>(false);
+        station = "the end of what the queue has begun";
         connection.queue->mark(passed);
       }
       if (hasLeft && passed && (passed->load() || connection.queue->isIdle())) {
@@ -415,8 +426,12 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
         return endOf(*semaphore);
       }
     }
-    if (Clock::now() >= deadline)
-      return Status(Code::kTimeout, "requests of the port are still under way");
+    const auto now = Clock::now();
+    if (now >= deadline) {
+      listed.reset();
+      return peer->progress().timedOut(words, begin);
+    }
+    if (!listed) listed.emplace(peer->progress(), words, begin, deadline);
     proxy_->wake();
     std::this_thread::yield();
   }

@@ -62,7 +62,13 @@ Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
   // A store of a device wakes nobody: while this thread sleeps, the progress thread looks.
   const bool byDevice = core.devicesAdd();
   if (byDevice) core.progress().expectDeviceStores();
-  const Status waited = core.progress().wait(over, timeout);
+  const auto words = [&] {
+    const auto offset = static_cast<uint64_t>(word_ - core.slab());
+    const uint64_t number = (offset - slab::kSignalsOffset) / slab::kWordStrideBytes;
+    return "signal " + std::to_string(number) + " of " + core.name() + " to reach " +
+           std::to_string(value) + "; it is " + std::to_string(word());
+  };
+  const Status waited = core.progress().wait(over, timeout, words);
   if (byDevice) core.progress().deviceStoresSeen();
   PEERLANE_RETURN_IF_ERROR(waited);
   return reached() ? Status::ok() : core.failure();

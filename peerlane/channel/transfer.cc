@@ -154,7 +154,11 @@ Status flush(const Peer& peer, std::chrono::nanoseconds timeout) {
   // Mapped stores are visible when the call that made them returned; an agent ends a transfer when
   // the peer has it.
   if (done()) return Status::ok();
-  return core.progress().wait(done, timeout);
+  const auto words = [&core] {
+    return std::to_string(core.pendingOperations().load(std::memory_order_relaxed)) +
+           " transfers to " + core.name() + " to end (Context::dump shows them)";
+  };
+  return core.progress().wait(done, timeout, words);
 }
 
 }  // namespace peerlane

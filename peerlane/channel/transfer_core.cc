@@ -69,6 +69,7 @@ void TransferCore::leaveGates() {
 Status TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream) {
   if (stream != nullptr) {
     transfer->countPending();
+    transfer->isOnHostStream_ = true;
     stream->enqueue(transfer);
     return Status::ok();
   }
@@ -228,19 +229,37 @@ void TransferCore::runToEnd() {
       return mailbox_ != nullptr && mailbox_->idle();
     };
     // A lapse only means another look.
-    (void)progress_.wait(changed, Progress::deadlineIn(std::chrono::milliseconds(100)));
+    const auto words = [this] { return "this to go on: " + nameInWords() + stageInWords(); };
+    (void)progress_.wait(changed, Progress::deadlineIn(std::chrono::milliseconds(100)), words);
   }
 }
 
-std::string TransferCore::describe() const {
-  if (state_ == State::kEnded) return {};
+// The peer's side of a notification that found no room. Empty: it waits for something else.
+std::string TransferCore::untakenInWords() const {
+  const std::byte* word = nullptr;
+  uint64_t operand = 0;
+  if (!run_.awaited(word, operand)) return {};
+  const std::byte* const credits = peer_->slab() + slab::kCreditsOffset;
+  if (word < credits || word >= credits + slab::kNotifySlots * slab::kWordStrideBytes) return {};
+  return ": the peer has " + std::to_string(slab::kNotifySlots) +
+         " notifications that it did not take (pollNotification, waitNotification)";
+}
+
+std::string TransferCore::nameInWords() const {
   const auto age =
       std::chrono::duration_cast<std::chrono::milliseconds>(Progress::Clock::now() - since_);
-  std::string text = "transfer to peer " + std::to_string(peer_->number()) + ", " +
-                     std::to_string(blocks_.bytes()) + " bytes, since " +
-                     std::to_string(age.count()) + " ms: ";
-  if (state_ == State::kImporting) return text + "waits for the import of a region";
-  return text + describeRun(program_, run_);
+  return "transfer to " + peer_->name() + ", " + std::to_string(blocks_.bytes()) +
+         " bytes, since " + std::to_string(age.count()) + " ms: ";
+}
+
+std::string TransferCore::stageInWords() const {
+  if (state_ == State::kImporting) return "waits for the import of a region";
+  return describeRun(program_, run_) + untakenInWords();
+}
+
+std::string TransferCore::describe() const {
+  if (isOnHostStream_) return nameInWords() + "on a host stream";
+  return state_ == State::kEnded ? std::string() : nameInWords() + stageInWords();
 }
 
 }  // namespace peerlane

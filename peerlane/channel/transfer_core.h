@@ -67,6 +67,9 @@ class TransferCore final : public Pending, public Task {
   void claimNumber();
   void countPending();
   Status endStatus() const;
+  std::string untakenInWords() const;
+  std::string nameInWords() const;
+  std::string stageInWords() const;
 
   const std::shared_ptr<PeerCore> peer_;
   BlockProgram blocks_;
@@ -76,9 +79,10 @@ class TransferCore final : public Pending, public Task {
   State state_ = State::kImporting;
   bool entered_ = false;
   bool slabEntered_ = false;
-  bool refused_ = false;   // written before anybody else may advance it, or never read
-  bool isFiller_ = false;  // publishes a slot that was given up
-  bool counted_ = false;   // among the peer's pending operations
+  bool refused_ = false;         // written before anybody else may advance it, or never read
+  bool isFiller_ = false;        // publishes a slot that was given up
+  bool counted_ = false;         // among the peer's pending operations
+  bool isOnHostStream_ = false;  // constant once posted: whose thread advances it, without turns
   Mailbox* mailbox_ = nullptr;
   cpu::CpuProgram program_;
   cpu::CpuRun run_;

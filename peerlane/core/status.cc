@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/core/status.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +50,10 @@ Status Status::system(int error, std::string_view what, std::source_location whe
   std::string message(what);
   message += ": ";
   message += std::generic_category().message(error);
+  if (error == EMFILE)
+    message +=
+        " in this process (ulimit -n): a peer on this host takes about 9 descriptors, an imported "
+        "region 3, memory of Context::allocate 2";
   status.record_ =
       std::make_shared<const Record>(Record{Code::kSystem, error, std::move(message), where});
   return status;

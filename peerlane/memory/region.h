@@ -24,7 +24,8 @@ class Region {
 
   // An empty handle names no memory: nullptr, 0 bytes, no text.
   explicit operator bool() const { return record_ != nullptr; }
-  // Lifetime: until Context::unregister returned OK.
+  // Lifetime: the caller's memory: his. That of Context::allocate: until Context::unregister
+  // returned OK or, where nobody unregisters it, until the context and the last handle are gone.
   std::byte* data() const;
   uint64_t bytes() const;
   Access access() const;

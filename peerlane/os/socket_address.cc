@@ -21,7 +21,9 @@ namespace {
 static_assert(sizeof(sockaddr_storage) == 128);
 
 constexpr std::string_view kForms =
-    "accepted are 1.2.3.4:PORT, [IPv6]:PORT, unix:/path and unix:@name";
+    "accepted are 1.2.3.4:PORT, [IPv6]:PORT, unix:/path and unix:@name, also with an interface "
+    "before "
+    "it (eth0:1.2.3.4:PORT) where a context listens or connects, and name:PORT where it connects";
 
 Status badAddress(std::string_view text, std::string_view why) {
   return Status(Code::kInvalidArgument, "address \"" + std::string(text) +
@@ -72,22 +74,22 @@ Result<SocketAddress> parseUnix(std::string_view text, std::string_view name) {
   return SocketAddress::fromRaw(reinterpret_cast<sockaddr*>(&address), bytes);
 }
 
-}  // namespace
-
-Result<SocketAddress> SocketAddress::fromIp(std::string_view ip, uint16_t port) {
+// An error is the reason alone: who asked names the whole address.
+Result<SocketAddress> parseIp(std::string_view ip, uint16_t port) {
+  const auto bad = [&](const std::string& why) { return Status(Code::kInvalidArgument, why); };
   std::string host(ip);
   sockaddr_in v4{};
   v4.sin_family = AF_INET;
   v4.sin_port = htons(port);
   if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1) {
-    return fromRaw(reinterpret_cast<sockaddr*>(&v4), sizeof v4);
+    return SocketAddress::fromRaw(reinterpret_cast<sockaddr*>(&v4), sizeof v4);
   }
   sockaddr_in6 v6{};
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
   size_t percent = host.find('%');
   if (::inet_pton(AF_INET6, host.substr(0, percent).c_str(), &v6.sin6_addr) != 1) {
-    return badAddress(ip, "neither an IPv4 nor an IPv6 address (names are resolved by resolve())");
+    return bad("\"" + host + "\" is neither an IPv4 nor an IPv6 address");
   }
   if (percent != std::string::npos) {
     std::string scope = host.substr(percent + 1);
@@ -96,11 +98,18 @@ Result<SocketAddress> SocketAddress::fromIp(std::string_view ip, uint16_t port) 
       auto [end, error] =
           std::from_chars(scope.data(), scope.data() + scope.size(), v6.sin6_scope_id);
       if (scope.empty() || error != std::errc() || end != scope.data() + scope.size()) {
-        return badAddress(ip, "there is no network interface \"" + scope + "\"");
+        return bad("there is no network interface \"" + scope + "\"");
       }
     }
   }
-  return fromRaw(reinterpret_cast<sockaddr*>(&v6), sizeof v6);
+  return SocketAddress::fromRaw(reinterpret_cast<sockaddr*>(&v6), sizeof v6);
+}
+
+}  // namespace
+
+Result<SocketAddress> SocketAddress::fromIp(std::string_view ip, uint16_t port) {
+  auto address = parseIp(ip, port);
+  return address.isOk() ? address : badAddress(ip, address.status().message());
 }
 
 Result<SocketAddress> SocketAddress::parse(std::string_view text) {
@@ -115,7 +124,7 @@ Result<SocketAddress> SocketAddress::parse(std::string_view text) {
   if (!split->bracketed && split->host.find(':') != std::string::npos) {
     return badAddress(text, "an IPv6 address with a port needs brackets");
   }
-  auto address = fromIp(split->host, *port);
+  auto address = parseIp(split->host, *port);
   if (!address.isOk()) return badAddress(text, address.status().message());
   if (split->bracketed && address->family() != Family::kIpv6) {
     return badAddress(text, "brackets are for IPv6 addresses");

@@ -86,7 +86,8 @@ Status Pairwise::meet(const ProcessToken& process) {
   const auto come = [&] {
     return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
   };
-  PEERLANE_RETURN_IF_ERROR(core.progress().waitAsleep(come, deadline));
+  const auto words = [&] { return core.name() + " to say which kind of communicator it wants"; };
+  PEERLANE_RETURN_IF_ERROR(core.progress().waitAsleep(come, deadline, words));
   // The other side may have left already because the two do not go together: what it said before is
   // handed over by the progress thread.
   (void)core.progress().call([] {});

@@ -79,9 +79,9 @@ Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
     ask(name);
     PeerCore& core = *peer_.core();
     const auto come = [&] { return isSettled(remote) || !core.usable().isOk(); };
-    PEERLANE_RETURN_IF_ERROR(core.progress()
-                                 .waitAsleep(come, Progress::deadlineIn(wishes_.timeout))
-                                 .withContext("asking the other side how a segment is reached"));
+    const auto words = [&] { return core.name() + " to say how a segment of it is reached"; };
+    PEERLANE_RETURN_IF_ERROR(
+        core.progress().waitAsleep(come, Progress::deadlineIn(wishes_.timeout), words));
     if (!remote) {
       PEERLANE_RETURN_IF_ERROR(core.usable());
       return Status(

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/progress/progress.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <future>
+#include <optional>
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/os/process.h"
@@ -62,10 +65,10 @@ void Progress::stop() {
   }
   stopped_.store(true, std::memory_order_release);
   // Other threads may still wait, and turn meanwhile.
-  while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  holdTurns();
   takePending();
   const std::vector<std::shared_ptr<Task>> dropped = std::exchange(tasks_, {});
-  turning_.store(false, std::memory_order_release);
+  letTurns();
 }
 
 // While other threads take turns (`activity_` moved since the last nap), this one leaves the work
@@ -236,14 +239,58 @@ bool Progress::turnUnlessTaken(bool& taken) {
   return moved;
 }
 
-std::vector<std::string> Progress::describeTasks() {
+void Progress::holdTurns() {
   while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+}
+
+std::vector<std::string> Progress::describeTasks() {
+  holdTurns();
   takePending();
   std::vector<std::string> lines;
   for (const auto& task : tasks_)
     if (std::string line = task->describe(); !line.empty()) lines.push_back(std::move(line));
-  turning_.store(false, std::memory_order_release);
+  letTurns();
   return lines;
+}
+
+std::vector<std::string> Progress::describeWaits() {
+  holdTurns();
+  std::vector<std::string> lines;
+  {
+    const std::lock_guard lock(listMutex_);
+    const Clock::time_point now = Clock::now();
+    for (const ListedWait* wait : waits_) lines.push_back(wait->line(now));
+  }
+  letTurns();
+  return lines;
+}
+
+Progress::ListedWait::ListedWait(Progress& progress, Awaited what, Clock::time_point begin,
+                                 Clock::time_point deadline)
+    : progress_(progress), what_(what), begin_(begin), deadline_(deadline), thread_(gettid()) {
+  if (!what_) return;
+  const std::lock_guard lock(progress_.listMutex_);
+  progress_.waits_.push_back(this);
+}
+
+Progress::ListedWait::~ListedWait() {
+  if (!what_) return;
+  const std::lock_guard lock(progress_.listMutex_);
+  progress_.waits_.remove(this);
+}
+
+std::string Progress::ListedWait::line(Clock::time_point now) const {
+  return "thread " + std::to_string(thread_) + " has waited " + durationInWords(now - begin_) +
+         " (at most " + durationInWords(deadline_ - begin_) + ") for " + what_.text();
+}
+
+Status Progress::timedOut(Awaited what, Clock::time_point begin) {
+  const std::string waited = "waited " + durationInWords(Clock::now() - begin);
+  if (!what) return Status(Code::kTimeout, waited);
+  holdTurns();
+  const std::string text = what.text();
+  letTurns();
+  return Status(Code::kTimeout, waited + " for " + text);
 }
 
 void Progress::notifyWaiters() {
@@ -290,6 +337,7 @@ bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
   turn();
   if (pace.looks % kLooksPerYield == 0) std::this_thread::yield();
   const Clock::time_point now = Clock::now();
+  if (pace.begin == Clock::time_point{}) pace.begin = now;
   if (pace.end == Clock::time_point{}) pace.end = std::min(deadline, now + spin_);
   return now < pace.end;
 }
@@ -305,8 +353,10 @@ void Progress::endBurst() {
   if (taken) loop_->wake();
 }
 
-Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline) {
+Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_point begin,
+                            Clock::time_point deadline, Awaited what) {
   endBurst();
+  std::optional<ListedWait> listed(std::in_place, *this, what, begin, deadline);
   Waiter waiter{&ready, false};
   std::unique_lock lock(waitMutex_);
   waiters_.push_back(&waiter);
@@ -318,8 +368,9 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_poin
   waiters_.remove(&waiter);
   waiterCount_.fetch_sub(1, std::memory_order_relaxed);
   lock.unlock();
+  listed.reset();
   if (waiter.due || ready()) return Status::ok();
-  return Status(Code::kTimeout, "not done within the given time");
+  return timedOut(what, begin);
 }
 
 }  // namespace peerlane

@@ -24,6 +24,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/process.h"
 #include "peerlane/program/bell.h"
+#include "peerlane/progress/awaited.h"
 
 namespace peerlane {
 
@@ -108,46 +109,50 @@ class Progress {
     return Clock::now() + std::min<Duration>(timeout, std::chrono::hours(24 * 3650));
   }
 
-  // Returns when `ready()` is true (kTimeout at the deadline): spins with turns of its own first,
-  // then sleeps. `ready` is also called by other threads while this call lasts, under a lock: it is
-  // short, and takes no lock under which anybody calls the engine.
+  // Returns when `ready()` is true: spins with turns of its own first, then sleeps. `ready` is also
+  // called by other threads while this call lasts, under a lock: it is short, and takes no lock
+  // under which anybody calls the engine. kTimeout at the deadline, saying `what` was waited for
+  // and how long; while this thread sleeps describeWaits() says so, too.
   template <typename Ready>
-  Status wait(const Ready& ready, Clock::time_point deadline) {
+  Status wait(const Ready& ready, Clock::time_point deadline, Awaited what = {}) {
     if (ready()) return Status::ok();
     if (Status status = beginWait(); !status.isOk()) return status;
     Pace pace;
     do {
       if (ready()) return Status::ok();
     } while (keepSpinning(pace, deadline));
-    return sleepUntil(std::cref(ready), deadline);
+    return sleepUntil(std::cref(ready), pace.begin, deadline, what);
   }
 
   // The same for a timeout from now. Most waits are short: the clock is read only for the others.
   template <typename Ready>
-  Status wait(const Ready& ready, Duration timeout) {
+  Status wait(const Ready& ready, Duration timeout, Awaited what = {}) {
     if (ready()) return Status::ok();
     if (Status status = beginWait(); !status.isOk()) return status;
     for (uint32_t looks = 1; looks < kLooksPerTurn; ++looks) {
       if (looks % kLooksPerPause == 0) cpuRelax();
       if (ready()) return Status::ok();
     }
-    return wait(ready, deadlineIn(timeout));
+    return wait(ready, deadlineIn(timeout), what);
   }
 
   // The same for what the progress thread does by itself (sockets, control messages): takes no
   // turns, and sleeps at once where that thread may need this core. Where there are enough, both
   // look without a pause for a moment: the steps of a set-up follow each other, and to wake up for
   // each takes longer than all of them.
-  Status waitAsleep(const std::function<bool()>& ready, Clock::time_point deadline) {
+  Status waitAsleep(const std::function<bool()>& ready, Clock::time_point deadline,
+                    Awaited what = {}) {
     if (ready()) return Status::ok();
     PEERLANE_RETURN_IF_ERROR(mayWait());
-    return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, deadline);
+    const Clock::time_point begin = Clock::now();
+    return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, begin, deadline, what);
   }
 
   // The same for who can bring the end about: `advance()` is called by this thread alone, between
   // looks, and returns true when something moved. It is not called while this thread sleeps.
   template <typename Ready, typename Advance>
-  Status wait(const Ready& ready, const Advance& advance, Clock::time_point deadline) {
+  Status wait(const Ready& ready, const Advance& advance, Clock::time_point deadline,
+              Awaited what = {}) {
     if (ready()) return Status::ok();
     if (Status status = beginWait(); !status.isOk()) return status;
     Pace pace;
@@ -155,8 +160,29 @@ class Progress {
       if (advance()) pace.end = {};
       if (ready()) return Status::ok();
     } while (keepSpinning(pace, deadline));
-    return sleepUntil(std::cref(ready), deadline);
+    return sleepUntil(std::cref(ready), pace.begin, deadline, what);
   }
+
+  // A wait in describeWaits() for as long as this lives: for who waits in steps, or elsewhere.
+  class ListedWait {
+   public:
+    ListedWait(Progress& progress, Awaited what, Clock::time_point begin,
+               Clock::time_point deadline);
+    ~ListedWait();
+    ListedWait(const ListedWait&) = delete;
+    ListedWait& operator=(const ListedWait&) = delete;
+
+   private:
+    friend class Progress;
+    std::string line(Clock::time_point now) const;
+    Progress& progress_;
+    const Awaited what_;
+    const Clock::time_point begin_;
+    const Clock::time_point deadline_;
+    const int thread_;
+  };
+  // The end of such a wait without success: kTimeout, with the words of a dump.
+  Status timedOut(Awaited what, Clock::time_point begin);
 
   // A thread looks at words of its own accord, without wait(): for a while the context counts as
   // polling, and producers of those words need not ring. So it takes its turns as well.
@@ -180,6 +206,9 @@ class Progress {
 
   // What describe() of every task says, for dumps. Waits for a turn in progress.
   std::vector<std::string> describeTasks();
+  // A line for each thread that sleeps in a wait with words: which one, since when, for how long at
+  // most, and for what. Waits for a turn in progress.
+  std::vector<std::string> describeWaits();
 
   // Something changed that waiting threads may wait for.
   void notifyWaiters();
@@ -211,6 +240,7 @@ class Progress {
   static constexpr uint32_t kLooksPerPause = 8;
   struct Pace {
     uint32_t looks = 0;
+    Clock::time_point begin{};  // of the wait, within the time of few looks
     Clock::time_point end{};
   };
   Status mayWait() const;
@@ -227,7 +257,11 @@ class Progress {
   bool stillActive(uint64_t& seen);
   Duration napLength(bool othersTurn);
   bool lateLook();
-  Status sleepUntil(const std::function<bool()>& ready, Clock::time_point deadline);
+  Status sleepUntil(const std::function<bool()>& ready, Clock::time_point begin,
+                    Clock::time_point deadline, Awaited what);
+  // The right to take turns, for who looks at what they write.
+  void holdTurns();
+  void letTurns() { turning_.store(false, std::memory_order_release); }
   bool lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline);
 
   const Duration spin_;
@@ -257,6 +291,9 @@ class Progress {
   std::mutex waitMutex_;
   std::condition_variable waitChanged_;
   std::list<Waiter*> waiters_;  // under waitMutex_
+
+  std::mutex listMutex_;          // taken behind the right to take turns
+  std::list<ListedWait*> waits_;  // under listMutex_
 
   std::thread thread_;
 };

@@ -22,6 +22,7 @@
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/readiness.h"
 #include "peerlane/program/device_executor.h"
+#include "peerlane/session/arrivals.h"
 #include "peerlane/session/dialer.h"
 #include "peerlane/session/farewell.h"
 #include "peerlane/session/inspection.h"
@@ -122,6 +123,11 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                 Clock::time_point deadline);
   Result<Peer> accept(Duration timeout);
   Result<int> acceptFd();
+  bool hasArrived() const { return acceptedCount_.load(std::memory_order_acquire) != 0; }
+  std::optional<Peer> takeArrived();
+  void giveBack(const std::shared_ptr<PeerCore>& peer);
+  Progress& progress() const { return *progress_; }
+  std::string listeningInWords() const;
   void onPeer(std::function<void(Peer)> callback);
   std::vector<Peer> peers() const;
   using Invited = std::shared_ptr<Invitation::Invited>;
@@ -153,9 +159,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
     std::atomic<bool> gone{false};
-    std::atomic<bool> unpinned{false};  // no device reaches it
-    bool unpinning = false;             // progress thread, as the next
-    bool quarantined = false;
+    std::atomic<bool> unpinned{false};   // no device reaches it
+    std::atomic<bool> unpinning{false};  // progress thread writes
+    bool quarantined = false;            // progress thread
   };
 
   std::shared_ptr<PeerCore> makePeer(
@@ -165,7 +171,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   void onConnection(Fd socket);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void tellAccepted();
+  void noteTurnedAway(const Status& why);
   void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
+  std::string holdersInWords(const Leaving& leaving) const;
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
   void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
   void tryFinish(const std::shared_ptr<Leaving>& leaving);
@@ -198,6 +206,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::function<void(Peer)> onPeer_;
   std::multimap<uint32_t, Invited> invitedByKey_;  // those whose peer was not taken
   bool isClosing_ = false;
+  Status turnedAway_;  // why the last guest was
+  Clock::time_point turnedAwayAt_{};
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
@@ -376,7 +386,7 @@ void Context::State::onConnection(Fd socket) {
   auto peer =
       makePeer(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
                           const std::shared_ptr<PeerCore>& connected, const Status& status) {
-        if (!status.isOk()) return;
+        if (!status.isOk()) return noteTurnedAway(status);
         if (*by)
           admitInvited(*by, connected);
         else
@@ -404,6 +414,30 @@ void Context::State::onConnection(Fd socket) {
     const std::lock_guard lock(mutex_);
     peers_.erase(peer->number());
   }
+}
+
+// The last cause that a timeout of accept() has to tell.
+void Context::State::noteTurnedAway(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  turnedAway_ = why;
+  turnedAwayAt_ = Clock::now();
+}
+
+std::string Context::State::listeningInWords() const {
+  std::string text;
+  if (std::none_of(addresses_.begin(), addresses_.end(),
+                   [](const std::string& each) { return !each.starts_with("unix:"); }))
+    text =
+        "; this context does not listen for other hosts, nor at any IP address "
+        "(ContextOptions::listen is empty)";
+  text += "; it can be reached at";
+  for (const std::string& address : addresses_) text += " " + address;
+  const std::lock_guard lock(mutex_);
+  if (onPeer_) text += "; peers that connect go to the callback given to onPeer()";
+  if (!turnedAway_.isOk())
+    text += "; the last one that came, " + durationInWords(Clock::now() - turnedAwayAt_) +
+            " ago, was turned away: " + turnedAway_.toString();
+  return text;
 }
 
 void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
@@ -446,8 +480,9 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
   const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    PEERLANE_RETURN_IF_ERROR(
-        progress_->waitAsleep(settled, deadline).withContext("nobody connected with the ticket"));
+    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, deadline, [this] {
+      return "a peer to connect with the ticket of an invitation" + listeningInWords();
+    }));
     const std::lock_guard lock(mutex_);
     if (!invited->over.isOk()) return invited->over;
     invited->forgetGone();
@@ -563,8 +598,8 @@ Result<Peer> Context::State::accept(Duration timeout) {
   const auto ready = [this] { return acceptedCount_.load(std::memory_order_acquire) != 0; };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    PEERLANE_RETURN_IF_ERROR(
-        progress_->waitAsleep(ready, deadline).withContext("no peer connected"));
+    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(
+        ready, deadline, [this] { return "a peer to connect here" + listeningInWords(); }));
     const std::lock_guard lock(mutex_);
     if (accepted_.empty()) continue;  // another thread was faster
     taken = accepted_.front();
@@ -583,6 +618,25 @@ void Context::State::tellAccepted() {
 Result<int> Context::State::acceptFd() {
   const std::lock_guard lock(mutex_);
   return acceptReady_.fd();
+}
+
+std::optional<Peer> Context::State::takeArrived() {
+  const std::lock_guard lock(mutex_);
+  if (accepted_.empty()) return std::nullopt;
+  Peer taken(std::move(accepted_.front()));
+  accepted_.erase(accepted_.begin());
+  tellAccepted();
+  return taken;
+}
+
+void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (isClosing_ || !peers_.contains(peer->number())) return;
+    accepted_.push_back(peer);
+    tellAccepted();
+  }
+  progress_->notifyWaiters();
 }
 
 void Context::State::onPeer(std::function<void(Peer)> callback) {
@@ -690,8 +744,11 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   const auto done = [&asked, leaving, free] {
     return leaving->gone.load(std::memory_order_acquire) || (!asked && free());
   };
-  // In slices: a posting thread that lets go of the region tells nobody.
+  const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
+  const auto words = [this, &leaving] { return holdersInWords(*leaving); };
+  const Progress::ListedWait listed(*progress_, words, begin, deadline);
+  // In slices: a posting thread that lets go of the region tells nobody.
   Status waited;
   for (;;) {
     waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
@@ -719,14 +776,27 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
           Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
                                         " is quarantined: a silent peer may still write to it");
     else
-      result =
-          Status(Code::kTimeout,
-                 "region " + std::to_string(record->allocation) + " is still in use by " +
-                     std::to_string(record->gate.pins()) + " transfers and " +
-                     std::to_string(leaving->holders.load()) + " peers" +
-                     (leaving->unpinning ? ", and pinned for a GPU that something runs on" : ""));
+      result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
+                                          holdersInWords(*leaving));
   }));
   return result;
+}
+
+std::string Context::State::holdersInWords(const Leaving& leaving) const {
+  const uint64_t allocation = leaving.record->allocation;
+  std::string text =
+      "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
+      " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
+      " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
+  const std::lock_guard lock(mutex_);
+  const char* between = ": ";
+  for (const uint64_t number : regions_.importers(allocation))
+    if (const auto found = peers_.find(number); found != peers_.end())
+      text += std::exchange(between, ", ") + found->second->name() + " " +
+              peerStateName(found->second->state());
+  if (leaving.unpinning.load() && !leaving.unpinned.load())
+    text += "; a GPU that something runs on has it pinned";
+  return text;
 }
 
 // Progress thread.
@@ -748,7 +818,7 @@ void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
 
 // Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
 bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
-  if (!std::exchange(leaving->unpinning, true))
+  if (!leaving->unpinning.exchange(true))
     leaving->record->pin.release([weak = weak_from_this(), leaving] {
       leaving->unpinned.store(true, std::memory_order_release);
       const auto alive = weak.lock();
@@ -820,15 +890,27 @@ std::string Context::State::ticketText(const Secret& secret) const {
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
   for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
+  std::vector<std::shared_ptr<PeerCore>> peers;
+  size_t toAccept = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [number, peer] : peers_) text += "  " + peer->summary() + "\n";
+    for (const auto& [number, peer] : peers_) peers.push_back(peer);
+    toAccept = accepted_.size();
   }
+  for (const auto& peer : peers) {
+    text += "  " + peer->summary() + "\n";
+    for (const std::string& line : peer->untaken()) text += "    " + line + "\n";
+  }
+  if (toAccept != 0)
+    text += "  " + std::to_string(toAccept) + " peers connected and not taken (accept)\n";
   for (const RegionView& region : regions_.view())
     text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
             " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
             " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
             "\n";
+  const auto waits = progress_->describeWaits();
+  text += "  waiting: " + std::to_string(waits.size()) + "\n";
+  for (const std::string& wait : waits) text += "    " + wait + "\n";
   const auto tasks = progress_->describeTasks();
   text += "  pending: " + std::to_string(tasks.size()) + "\n";
   for (const std::string& task : tasks) text += "    " + task + "\n";
@@ -895,6 +977,9 @@ std::vector<std::string> Context::addresses() const {
 Result<Peer> Context::connect(std::string_view text, Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   PEERLANE_ASSIGN(const Ticket ticket, readTicket(text));
+  if (ticket.context == state_->id_)
+    return Status(Code::kInvalidArgument, "the ticket is of the very context that connects (" +
+                                              id() + "); a context cannot be its own peer");
   return state_->connectTo(ticket, ticket.context, Progress::deadlineIn(timeout));
 }
 
@@ -913,6 +998,26 @@ Result<Peer> Context::accept(Duration timeout) {
 Result<int> Context::acceptFd() {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   return state_->acceptFd();
+}
+
+Arrivals Context::arrivals() const {
+  return Arrivals(state_);
+}
+
+bool Arrivals::any() const {
+  return state_->hasArrived();
+}
+std::optional<Peer> Arrivals::take() {
+  return state_->takeArrived();
+}
+void Arrivals::giveBack(const Peer& peer) {
+  state_->giveBack(peer.core());
+}
+Progress& Arrivals::progress() const {
+  return state_->progress();
+}
+std::string Arrivals::whereInWords() const {
+  return state_->listeningInWords();
 }
 
 void Context::onPeer(std::function<void(Peer)> callback) {

@@ -56,8 +56,10 @@ class Context {
 
   // Errors: kInvalidArgument (environment, addresses, secret), kSystem.
   static Result<std::unique_ptr<Context>> create(ContextOptions options = {});
-  // Closes every peer. Regions of this context are gone afterwards; memory made by allocate() is
-  // freed.
+  // Closes every peer, and ends every region for peers and transfers. Handles may outlive it:
+  // memory that allocate() made stays mapped until the last Region that names it is gone, and
+  // descriptors and mappings of a peer stay until the last Peer, RemoteRegion, Transfer, ... of it
+  // is.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -119,12 +121,15 @@ class Context {
   std::string metrics() const;
   const Config& config() const;
 
+  // Library's own: the peers that nobody has accepted yet (arrivals.h).
+  class Arrivals arrivals() const;
   // Library's own: what runs programs on a device that the context was created with; else
   // kInvalidArgument, naming those that it has.
   Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
 
  private:
   friend class Invitation;
+  friend class Arrivals;
   class State;
   explicit Context(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;

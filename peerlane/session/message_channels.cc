@@ -87,6 +87,13 @@ bool MessageChannels::has(uint32_t channel) const {
   return arrived_.contains(channel);
 }
 
+std::vector<std::pair<uint32_t, size_t>> MessageChannels::waiting() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<uint32_t, size_t>> all;
+  for (const auto& [channel, messages] : arrived_) all.emplace_back(channel, messages.size());
+  return all;
+}
+
 std::vector<std::pair<uint32_t, uint32_t>> MessageChannels::untold() {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<uint32_t, uint32_t>> all(untold_.begin(), untold_.end());

@@ -34,11 +34,15 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
   };
   const auto deadline = Progress::deadlineIn(timeout);
+  const auto words = [this] {
+    return "region " + std::to_string(reference_.allocation) + " (" +
+           std::to_string(reference_.bytes) + " bytes) of " + peer_->name() + " to be imported";
+  };
   const auto waitFor = [&](const auto& there) -> Status {
     const auto over = [&] { return there() || peer_->failureCode() != Code::kOk; };
     while (!there()) {
       PEERLANE_RETURN_IF_ERROR(peer_->failure());  // OK for one that is heard again
-      PEERLANE_RETURN_IF_ERROR(peer_->progress().waitAsleep(over, deadline));
+      PEERLANE_RETURN_IF_ERROR(peer_->progress().waitAsleep(over, deadline, words));
     }
     return Status::ok();
   };
@@ -177,9 +181,10 @@ Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content,
     const auto hasRoom = [&] {
       return core_->messages().hasRoom(channel) || core_->failureCode() != Code::kOk;
     };
-    const Status waited = core_->progress().waitAsleep(hasRoom, deadline);
-    if (waited.code() == Code::kTimeout) return Status(Code::kTimeout, std::string(sent.message()));
-    PEERLANE_RETURN_IF_ERROR(waited);
+    const auto words = [&] {
+      return "room at " + core_->name() + ": " + std::string(sent.message());
+    };
+    PEERLANE_RETURN_IF_ERROR(core_->progress().waitAsleep(hasRoom, deadline, words));
   }
 }
 
@@ -204,7 +209,10 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
     }
     PEERLANE_RETURN_IF_ERROR(ended);
     const auto ready = [&] { return messages.has(channel) || isOver(); };
-    PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, deadline));
+    const auto words = [&] {
+      return "a message on channel " + std::to_string(channel) + " of " + core_->name();
+    };
+    PEERLANE_RETURN_IF_ERROR(core_->progress().wait(ready, deadline, words));
   }
 }
 

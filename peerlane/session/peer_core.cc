@@ -11,6 +11,7 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/memory/library_memory.h"
+#include "peerlane/program/word.h"
 
 namespace peerlane {
 namespace {
@@ -88,9 +89,18 @@ Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, Dia
            .message = [this](ControlMessage message) { onMessage(std::move(message)); },
            .ended = [this](Status status) { onEnded(std::move(status)); }}));
   setupTimer_ = around_.progress.loop().after(around_.config.connectTimeout, [this] {
-    fail(PeerState::kLost, Status(Code::kTimeout, "the peer did not finish connecting in time"));
+    fail(PeerState::kLost,
+         Status(Code::kTimeout, "the peer did not finish connecting in time: waited " +
+                                    durationInWords(around_.config.connectTimeout) + " for it " +
+                                    nextOfSetup()));
   });
   return Status::ok();
+}
+
+const char* PeerCore::nextOfSetup() const {
+  if (identity_.context.isNull()) return "to say who it is";
+  if (!link_) return "to say which links it has";
+  return "to name the memory that it keeps for this side";
 }
 
 void PeerCore::onAuthenticated(const PeerIdentity& identity) {
@@ -425,7 +435,9 @@ Status PeerCore::handle(control::Bye& message) {
       return Status(Code::kUnavailable, std::string(noLink({}).message()) + "; " + why);
     return Status(message.code, why);
   }
-  return Status(Code::kPeerLost, "the peer closed the connection: " + message.reason);
+  std::string text = "the peer closed the connection";
+  if (!message.reason.empty()) text += ": " + message.reason;
+  return Status(Code::kPeerLost, text);
 }
 
 // Somebody connected here who may not, or does not speak as he should. Nobody calls for him, so the
@@ -503,8 +515,9 @@ void PeerCore::leave(const Status& reason) {
     }
   }
   const Code code = reason.code() == Code::kPeerLost ? Code::kOk : reason.code();
-  (void)connection_->sendLast(
-      control::Bye{code, std::string(reason.message()).substr(0, control::kMaxTextBytes)});
+  // That it was closed is the peer's sentence; here another reason may stand.
+  const std::string why = state() == PeerState::kClosed ? "" : std::string(reason.message());
+  (void)connection_->sendLast(control::Bye{code, why.substr(0, control::kMaxTextBytes)});
   // Who broke the rules is not listened to any more; only the end of a process that writes by
   // itself is still waited for.
   if (state() == PeerState::kLost && breaksRules(reason)) {
@@ -751,6 +764,36 @@ void PeerCore::tellTaken() {
     for (const auto& [channel, count] : self->messages_.untold())
       (void)self->connection_->sendIfOpen(control::MessagesTaken{channel, count});
   });
+}
+
+std::string PeerCore::name() const {
+  std::string text = "peer " + std::to_string(number_);
+  if (facts_.credentials.pid != 0)
+    return text + " (process " + std::to_string(facts_.credentials.pid) + ")";
+  return facts_.unixSocket ? text : text + " (" + facts_.remoteAddress.toString() + ")";
+}
+
+std::vector<std::string> PeerCore::untaken() const {
+  std::vector<std::string> lines;
+  if (!met()) return lines;
+  uint64_t notifications = inboxCounts_.waiting.load(std::memory_order_relaxed);
+  const uint64_t passed = inboxCounts_.passed.load(std::memory_order_acquire);
+  uint64_t inSlab = 0;
+  for (; inSlab < slab::kNotifySlots; ++inSlab) {
+    const std::byte* slot = slab() + slab::kInboxOffset +
+                            (passed + inSlab) % slab::kNotifySlots * slab::kInboxStrideBytes;
+    if (loadWord(slot, Width::k64) != passed + inSlab + 1) break;
+  }
+  notifications += inSlab;
+  if (notifications != 0)
+    lines.push_back(std::to_string(notifications) +
+                    " notifications not taken (pollNotification, waitNotification)" +
+                    (inSlab == slab::kNotifySlots ? "; the peer's next one waits" : ""));
+  for (const auto& [channel, count] : messages_.waiting())
+    if (MessageChannels::isProgram(channel))
+      lines.push_back(std::to_string(count) + " messages not received on channel " +
+                      std::to_string(channel));
+  return lines;
 }
 
 std::string PeerCore::summary() const {

@@ -229,8 +229,17 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // Says goodbye and ends everything with kClosed.
   void close();
 
-  // One line for dumps.
+  // "peer 3 (process 1234)", "peer 3 (10.0.0.2:4000)", for sentences. Requires: it was ready once.
+  std::string name() const;
+  // One line for dumps, and one for each kind of thing that came from it and nobody took.
   std::string summary() const;
+  std::vector<std::string> untaken() const;
+  // Of notifications: written by their inbox, which is not made before somebody asks for one.
+  struct InboxCounts {
+    std::atomic<uint64_t> passed{0};   // numbers that have left the slab
+    std::atomic<uint64_t> waiting{0};  // of them, not yet given to the user
+  };
+  InboxCounts& inboxCounts() { return inboxCounts_; }
 
   // --- Progress thread ---
   Turn turn() override;
@@ -249,6 +258,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void endMessages();
   void sendUnsent();
   bool endedForGood() const;
+  const char* nextOfSetup() const;
   Status sendOffers(bool all);
   Status offerTheRest();
   Status askForTheRest(std::map<std::string, Offer> offered);
@@ -323,6 +333,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   ByteCounters byteCounters_;
   std::atomic<uint64_t> pendingOperations_{0};
+  InboxCounts inboxCounts_;
   std::atomic<bool> met_{false};
   std::atomic<bool> linkFailed_{false};  // told to the progress thread
   std::atomic<PeerState> state_{PeerState::kConnecting};

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "peerlane/session/peer_core.h"
@@ -64,6 +65,24 @@ TEST(CommunicatorRanks, MeetByOneAddress) {
       EXPECT_EQ(in[rank][other], other == rank ? 0 : 100 * other + rank);
 }
 
+// The first message of a channel of the library's own; later ones are dropped.
+std::vector<std::byte> heardOn(const Peer& peer, uint32_t channel) {
+  struct Heard {
+    std::atomic<bool> is{false};
+    std::vector<std::byte> content;
+  };
+  const auto heard = std::make_shared<Heard>();
+  peer.core()->onUserMessage(channel, [heard](std::vector<std::byte> content) {
+    if (heard->is.load()) return;
+    heard->content = std::move(content);
+    heard->is.store(true);
+  });
+  const auto limit = std::chrono::steady_clock::now() + kSoon;
+  while (!heard->is.load() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(heard->is.load());
+  return heard->content;
+}
+
 // docs/wire.md, "Message lanes": what a rank says to one that it has just connected to.
 TEST(CommunicatorRanks, GoldenIntroduction) {
   constexpr uint32_t kIntroductions = 0xfffffffe;
@@ -87,10 +106,10 @@ TEST(CommunicatorRanks, GoldenIntroduction) {
     EXPECT_EQ(never.status().code(), Code::kTimeout) << never.status().toString();
   });
   const Peer toOne = MUST(zero->accept(kSoon));
-  const auto said = MUST(toOne.receiveMessage(kIntroductions, kSoon));
+  const auto said = heardOn(toOne, kIntroductions);
   const std::string ticket = one->ticket();
   ASSERT_LT(ticket.size(), 256u) << "one piece, and its length in one byte";
-  std::vector<std::byte> golden = fromHex("010000000200000001");
+  std::vector<std::byte> golden = fromHex("0101000100000002000000");
   golden.push_back(static_cast<std::byte>(ticket.size()));
   golden.resize(golden.size() + 3);
   const auto text = std::as_bytes(std::span(ticket));
@@ -101,18 +120,22 @@ TEST(CommunicatorRanks, GoldenIntroduction) {
 
   // Read: rank 0 takes the same bytes (here in two pieces) for rank 1, and goes on with its hello.
   const Peer toZero = MUST(one->connect(zero->ticket(), kSoon));
-  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("010000000200000000"
+  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("0100000100000002000000"
                                                                    "02000000"
                                                                    "706c")));
-  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("010000000200000001"
+  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("0101000100000002000000"
                                                                    "01000000"
                                                                    "31")));
+  // It has nobody to connect to.
+  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("0401000100000002000000"
+                                                                   "00000000")));
   std::thread other([&] {
     CommunicatorOptions options;
     options.timeout = 500ms;
     EXPECT_FALSE(Communicator::create(*zero, Rendezvous{0, 2, "", ""}, options).isOk());
   });
-  const auto hello = MUST(toZero.receiveMessage(kFirstCommunicator, kSoon));
+  EXPECT_EQ(heardOn(toZero, kIntroductions), fromHex("050100000000000200000000000000"));
+  const auto hello = heardOn(toZero, kFirstCommunicator);
   ASSERT_EQ(hello.size(), 64u);
   EXPECT_EQ(std::vector<std::byte>(hello.begin(), hello.begin() + 28), fromHex("504c434d01010003"
                                                                                "0000000000000000"

@@ -199,6 +199,58 @@ TEST(Progress, DescribesWhatIsPending) {
   EXPECT_EQ(progress->describeTasks(), std::vector<std::string>{"counts to 1073741824"});
 }
 
+TEST(Progress, ATimeoutSaysWhatWasWaitedForAndHowLong) {
+  auto progress = makeProgress();
+  int asked = 0;
+  const auto words = [&] {
+    ++asked;
+    return std::string("a word to reach 7; it is 3");
+  };
+  EXPECT_TRUE(progress->wait([] { return true; }, 30ms, words).isOk());
+  EXPECT_EQ(asked, 0) << "who does not wait in vain builds no text";
+  const Status status = progress->wait([] { return false; }, 30ms, words);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  const std::string text(status.message());
+  EXPECT_TRUE(text.starts_with("waited ")) << text;
+  EXPECT_TRUE(text.ends_with(" ms for a word to reach 7; it is 3")) << text;
+  EXPECT_GE(std::stoi(text.substr(7)), 30) << text;
+  EXPECT_EQ(progress->waitAsleep([] { return false; }, Clock::now(), words).message().substr(0, 7),
+            "waited ");
+}
+
+// What is said is read while nothing turns: of a task that each turn writes, too.
+TEST(Progress, ShowsWhoSleepsInAWait) {
+  auto progress = makeProgress();
+  EXPECT_TRUE(progress->describeWaits().empty());
+  auto task = std::make_shared<CountingTask>(1 << 30);
+  progress->add(task);
+  std::atomic<bool> done{false};
+  std::thread waiter([&] {
+    const auto words = [&] { return "the end of what " + task->describe(); };
+    EXPECT_TRUE(progress->wait([&] { return done.load(); }, 20s, words).isOk());
+  });
+  std::vector<std::string> lines;
+  const auto limit = Clock::now() + 20s;
+  while (lines.empty() && Clock::now() < limit) lines = progress->describeWaits();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].starts_with("thread ")) << lines[0];
+  EXPECT_TRUE(lines[0].ends_with(" (at most 20.0 s) for the end of what counts to 1073741824"))
+      << lines[0];
+  done = true;
+  progress->notifyWaiters();
+  waiter.join();
+  EXPECT_TRUE(progress->describeWaits().empty());
+}
+
+TEST(Progress, DurationsInWords) {
+  EXPECT_EQ(durationInWords(-1s), "0 us");
+  EXPECT_EQ(durationInWords(1500ns), "2 us");
+  EXPECT_EQ(durationInWords(12'400us), "12 ms");
+  EXPECT_EQ(durationInWords(9'999ms), "9999 ms");
+  EXPECT_EQ(durationInWords(12'340ms), "12.3 s");
+  EXPECT_EQ(durationInWords(std::chrono::nanoseconds::max()), "no end");
+}
+
 TEST(Progress, StopDropsTasksAndRefusesCalls) {
   auto progress = makeProgress();
   std::atomic<int> alive{0};

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
 
 namespace peerlane {
@@ -12,7 +13,7 @@ namespace peerlane {
 TcpDialer::TcpDialer(EventLoop& loop, Order order, Done done)
     : loop_(loop), order_(std::move(order)), done_(std::move(done)) {
   limit_ = loop_.after(order_.patience, [this] {
-    std::string text = "no data connection in the time given";
+    std::string text = "no data connection within " + formatDuration(order_.patience);
     if (!lastFailure_.isOk()) text += "; last: " + std::string(lastFailure_.message());
     finish(Status(Code::kTimeout, std::move(text)));
   });

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
 
 namespace peerlane {
@@ -32,7 +33,8 @@ void TcpLink::await(Fd socket, std::unique_ptr<TcpListener::Expectation> expecta
   expectation_ = std::move(expectation);
   if (socket) return socketArrived(std::move(socket));
   limit_ = loop_.after(patience_, [this] {
-    settle(Status(Code::kTimeout, "the peer made no data connection in the time given"));
+    settle(Status(Code::kTimeout,
+                  "the peer made no data connection within " + formatDuration(patience_)));
   });
 }
 
