@@ -20,9 +20,9 @@ constexpr std::chrono::seconds kPatience{20};  // a bound, no pace
 
 }  // namespace
 
-PeerProcess::PeerProcess(const std::vector<std::string>& arguments) {
+PeerProcess::PeerProcess(const std::vector<std::string>& arguments, const char* program) {
   ::signal(SIGPIPE, SIG_IGN);  // it may be dead when it is told something
-  std::vector<std::string> words{child::besideThis("fault_peer")};
+  std::vector<std::string> words{child::besideThis(program)};
   words.insert(words.end(), arguments.begin(), arguments.end());
   int in[2];
   int out[2];

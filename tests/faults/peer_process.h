@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerProcess: the program `fault_peer` (beside this test's program) as a process of its own,
-// spoken to by lines on its standard input and output. Killed and collected when it goes away.
-// External synchronization required.
+// PeerProcess: the program `fault_peer` or `torture_peer` (beside this test's program) as a process
+// of its own, spoken to by lines on its standard input and output. Killed and collected when it
+// goes away. External synchronization required.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,8 @@ namespace peerlane {
 class PeerProcess {
  public:
   // `arguments`: see fault_peer.cc. It waits to be told the ticket it shall connect with.
-  explicit PeerProcess(const std::vector<std::string>& arguments);
+  explicit PeerProcess(const std::vector<std::string>& arguments,
+                       const char* program = "fault_peer");
   ~PeerProcess();
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
