@@ -6,25 +6,26 @@
 namespace peerlane {
 
 std::byte* Region::data() const {
-  return record_->base;
+  return record_ ? record_->base : nullptr;
 }
 uint64_t Region::bytes() const {
-  return record_->bytes;
+  return record_ ? record_->bytes : 0;
 }
 Access Region::access() const {
-  return record_->access;
+  return record_ ? record_->access : RegionReference{}.access;
 }
 Device Region::device() const {
-  return record_->memory.device;
+  return record_ ? record_->memory.device : Device{};
 }
 bool Region::isShared() const {
-  return record_->memory.kind == MemoryKind::kShared;
+  return record_ && record_->memory.kind == MemoryKind::kShared;
 }
 std::string Region::description() const {
-  return record_->memory.text;
+  return record_ ? record_->memory.text : std::string();
 }
 
 RegionReference::Encoded Region::share() const {
+  if (!record_) return {};
   RegionReference reference;
   reference.owner = owner_;
   reference.allocation = record_->allocation;

@@ -22,6 +22,7 @@ class Region {
   Region(std::shared_ptr<RegionRecord> record, std::array<uint8_t, 16> owner)
       : record_(std::move(record)), owner_(owner) {}
 
+  // An empty handle names no memory: nullptr, 0 bytes, no text.
   explicit operator bool() const { return record_ != nullptr; }
   // Lifetime: until Context::unregister returned OK.
   std::byte* data() const;
@@ -33,7 +34,8 @@ class Region {
   // What backs it, for people.
   std::string description() const;
 
-  // 64 bytes that name the region to a peer. They may travel by any channel.
+  // 64 bytes that name the region to a peer. They may travel by any channel. Of an empty handle all
+  // are 0, and Peer::importRegion refuses them.
   RegionReference::Encoded share() const;
 
   const std::shared_ptr<RegionRecord>& record() const { return record_; }

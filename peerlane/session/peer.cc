@@ -82,20 +82,20 @@ Status emptyPeer() {
 }  // namespace
 
 std::string Peer::contextId() const {
-  return core_->context().toText();
+  return core_ ? core_->context().toText() : std::string();
 }
 std::optional<std::chrono::nanoseconds> Peer::silentFor() const {
-  return core_->forked() ? std::nullopt : core_->silentFor();
+  return core_ && !core_->forked() ? core_->silentFor() : std::nullopt;
 }
 
 std::string Peer::state() const {
-  return peerStateName(core_->state());
+  return core_ ? peerStateName(core_->state()) : "";
 }
 Status Peer::status() const {
   return core_ ? core_->usable() : emptyPeer();
 }
 int Peer::processId() const {
-  return core_->processId();
+  return core_ ? core_->processId() : 0;
 }
 void Peer::close() const {
   if (core_ && !core_->forked()) core_->close();
@@ -112,6 +112,7 @@ std::vector<std::string> devicesOf(const PeerCore& core) {
 }  // namespace
 
 Route Peer::route() const {
+  if (!core_) return {};
   const LinkTraits& traits = core_->link().traits();
   Route route;
   route.link = traits.transport;

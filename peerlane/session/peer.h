@@ -59,7 +59,8 @@ class Peer {
   Peer() = default;
   explicit Peer(std::shared_ptr<PeerCore> core) : core_(std::move(core)) {}
 
-  // An empty handle names nobody: calls that return a status refuse it, the rest requires a peer.
+  // An empty handle names nobody: calls that return a status refuse it with kInvalidArgument, the
+  // rest answer "", 0 or an empty Route.
   explicit operator bool() const { return core_ != nullptr; }
   // 32 hexadecimal digits; the same in every process.
   std::string contextId() const;

@@ -118,10 +118,10 @@ TEST(Result, CarriesMoveOnlyValues) {
   EXPECT_EQ(*taken, "content");
 }
 
-// clang-format off: the two on one line are the test
+// Two on one line: that is the test.
+// clang-format off
 Status eighth(int value, int& out) {
-  PEERLANE_ASSIGN(int once, half(value));
-  PEERLANE_ASSIGN(int twice, half(once));
+  PEERLANE_ASSIGN(int once, half(value)); PEERLANE_ASSIGN(int twice, half(once));
   PEERLANE_ASSIGN(out, half(twice));
   return {};
 }

@@ -531,6 +531,33 @@ TEST(PeerProcess, AConnectionThatEndsWithoutGoodbyeFreesNothing) {
 
 // --- The data connection of tcp, cut while the control connection lives ---
 
+TEST(EmptyHandles, OfAPeerAnswerLikeTheirNeighbours) {
+  const Peer nobody;
+  EXPECT_EQ(nobody.state(), "");
+  EXPECT_EQ(nobody.contextId(), "");
+  EXPECT_EQ(nobody.processId(), 0);
+  EXPECT_EQ(nobody.silentFor(), std::nullopt);
+  EXPECT_EQ(nobody.route().link, "");
+  EXPECT_TRUE(nobody.route().devices.empty());
+  EXPECT_EQ(nobody.status().code(), Code::kInvalidArgument);
+  nobody.close();
+}
+
+TEST(EmptyHandles, OfARegionAnswerLikeTheirNeighbours) {
+  const Region nothing;
+  EXPECT_EQ(nothing.data(), nullptr);
+  EXPECT_EQ(nothing.bytes(), 0u);
+  EXPECT_EQ(nothing.access(), Access::kLocal);
+  EXPECT_EQ(nothing.device(), Device{});
+  EXPECT_FALSE(nothing.isShared());
+  EXPECT_EQ(nothing.description(), "");
+  // A share of nothing is refused by whoever is given it.
+  const auto owner = makeContext(withLinks({"self"}));
+  const auto other = makeContext(withLinks({"self"}));
+  const Peer peer = MUST(other->connect(owner->ticket(), kSoon));
+  EXPECT_EQ(peer.importRegion(nothing.share()).status().code(), Code::kCorrupt);
+}
+
 TEST(PeerTcp, LosingTheDataConnectionIsTheEndOfThePeer) {
   auto a = makeContext(withLinks({"tcp"}));
   auto b = makeContext(withLinks({"tcp"}));
