@@ -198,9 +198,10 @@ Task::Turn PlanCore::turn() {
 Status PlanCore::outcome(Code code) {
   if (code == Code::kOk) return Status::ok();
   peer_->metrics().ended(code).add();
-  if (code == Code::kCancelled || peer_->failure().isOk())
-    return Status(code, "the post failed at " + describeRun(program_, run_));
-  return peer_->failure();
+  if (code == Code::kCancelled)
+    return Status(code, "the post was cancelled; its destination bytes are undefined");
+  if (Status failure = peer_->failure(); !failure.isOk()) return failure;
+  return Status(code, "the post failed at " + describeRun(program_, run_));
 }
 
 std::string PlanCore::describe() const {

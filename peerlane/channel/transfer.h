@@ -99,8 +99,15 @@ class Transfer {
   Status status() const;
   // Blocks until it ended; kTimeout leaves it running.
   Status wait(std::chrono::nanoseconds timeout) const;
-  // Asks it to end early. It has ended when done() says so: what an agent already sent is waited
-  // for.
+  // Asks it to end early; returns at once, and may be called by any thread, in callbacks, again,
+  // and after the end (nothing happens). It has ended when done() says so, once nothing touches
+  // either side's memory any more: with kCancelled (the destination's bytes are undefined, and
+  // neither signal nor message is delivered), or as it would have without, if all was sent by then.
+  // How soon, by who copies: tcp and the ring send no further frame (put: at most 768 KiB more
+  // leave this side; get: what the peer sends until it has heard of it) and wait for the peer to
+  // take and answer what is under way; staged transfers begin no further group; host streams stop
+  // within 8 MiB; GPUs leave out what has not begun. On mapped memory and cma a put or get without
+  // a stream has ended when it returns. A silent peer is waited for: its answer or its end.
   void cancel() const;
   // A descriptor that becomes readable when the transfer has ended; one that has ended already
   // gives one that is readable. Each transfer has its own; read nothing from it. Lifetime: as long

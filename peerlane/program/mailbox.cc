@@ -20,23 +20,35 @@ MailboxEntry* Mailbox::claim() {
 bool Mailbox::serve() {
   bool moved = false;
   // Who finds `serving_` taken goes away and relies on us: a finisher for the work it finished, the
-  // poster for what it rung. Both did that before they tried (all sequentially consistent), so we
-  // see it after we let go.
+  // poster for what it rung or aborted. Both did that before they tried (all sequentially
+  // consistent), so we see it after we let go.
   for (;;) {
     if (serving_.exchange(true, std::memory_order_seq_cst)) return moved;
     const uint64_t seen = doorbell_.load(std::memory_order_seq_cst);
+    const Code aborted = abort_.load(std::memory_order_seq_cst);
     moved |= serveLocked();
     const uint64_t head = completion_.load(std::memory_order_relaxed);
     const bool handedOut = head < next_;
     serving_.store(false, std::memory_order_seq_cst);
     const bool rung = doorbell_.load(std::memory_order_seq_cst) != seen;
     const bool ended = handedOut && works_[head % kSlots].finished.load(std::memory_order_seq_cst);
-    if (!rung && !ended) return moved;
+    const bool asked = abort_.load(std::memory_order_seq_cst) != aborted;
+    if (!rung && !ended && !asked) return moved;
+  }
+}
+
+// The slots of unfinished works are not reused while `serving_` is held.
+void Mailbox::abandonSent(Code code) {
+  for (uint64_t at = completion_.load(std::memory_order_relaxed); at < next_; ++at) {
+    AgentWork& work = works_[at % kSlots];
+    if (!work.finished.load(std::memory_order_acquire)) agent_.abandon(work, code);
   }
 }
 
 bool Mailbox::serveLocked() {
   bool moved = publish();
+  if (const Code aborted = abort_.load(std::memory_order_acquire); aborted != Code::kOk)
+    abandonSent(aborted);
   uint32_t slices = kSlicesPerServe;
   const uint64_t rung = doorbell_.load(std::memory_order_acquire);
   while (next_ < rung) {
@@ -99,7 +111,8 @@ void Mailbox::finish(AgentWork& work, Code code) {
   const uint64_t next = mailbox->next_;
   mailbox->serving_.store(false, std::memory_order_seq_cst);
   const bool rung = mailbox->doorbell_.load(std::memory_order_seq_cst) > next;
-  if (rung ||
+  const bool aborted = mailbox->abort_.load(std::memory_order_seq_cst) != Code::kOk;
+  if (rung || (aborted && head < next) ||
       (head < next && mailbox->works_[head % kSlots].finished.load(std::memory_order_seq_cst)))
     mailbox->serve();
 }

@@ -68,6 +68,11 @@ class Agent {
  public:
   virtual ~Agent() = default;
   virtual Served serve(AgentWork& work) = 0;
+  // `work` was kSent, and nobody wants the rest of it: no further part of it is begun. It ends by
+  // Mailbox::finish as before, once nothing touches its memory; with `code` if anything of it was
+  // left out. Called like serve(), and perhaps several times. Nothing to do for agents that never
+  // answer kSent.
+  virtual void abandon(AgentWork& /*work*/, Code /*code*/) {}
 };
 
 class Mailbox {
@@ -102,12 +107,14 @@ class Mailbox {
   bool pending() const {
     return completion_.load(std::memory_order_acquire) != doorbell_.load(std::memory_order_acquire);
   }
-  // Entries not yet begun end with `code` instead of being performed (cancel, lost peer).
-  void abort(Code code) { abort_.store(code, std::memory_order_release); }
+  // Entries not yet begun end with `code` instead of being performed (cancel, lost peer), and the
+  // agent is asked to abandon the others; the next serve() does it, or the one in progress.
+  void abort(Code code) { abort_.store(code, std::memory_order_seq_cst); }
   void clearAbort() { abort_.store(Code::kOk, std::memory_order_release); }
 
  private:
   bool serveLocked();
+  void abandonSent(Code code);
   bool publish();
 
   Agent& agent_;

@@ -54,6 +54,15 @@ Served FrameAgent::serveLocked(AgentWork& work, FrameEffects& effects) {
   return Served::kSent;
 }
 
+void FrameAgent::abandon(AgentWork& work, Code code) {
+  FrameEffects effects;
+  {
+    const std::lock_guard lock(lock_);
+    if (failure_.isOk()) sender_.abandon(work, code, effects);  // else poll() ends everything
+  }
+  settle(effects);
+}
+
 bool FrameAgent::poll() {
   FrameEffects effects;
   bool moved = false;

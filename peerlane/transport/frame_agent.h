@@ -6,9 +6,10 @@
 //
 // Order: entries of one mailbox take effect in order; puts, stores, adds and flushes take effect in
 // the order in which they began, over the whole agent. A put, store, add or flush ends when the
-// peer said that it is applied and visible; a get when its bytes are here. A work that began cannot
-// be abandoned (the pipe may be in the middle of its memory): it ends by its answer or with the
-// link.
+// peer said that it is applied and visible; a get when its bytes are here. A work that began ends
+// by its answer or with the link, also when it is abandoned (the pipe may be in the middle of its
+// memory): then the frames that were cut already are the last (FrameSender::kWindowBytes), and of
+// a get what the peer sends until it has heard of it.
 //
 // Threads: any. A poll() that meets another does nothing; close() waits for the one in progress.
 #pragma once
@@ -40,6 +41,7 @@ class FrameAgent final : public Agent {
 
   // kAgain: nothing of the work was taken. kDone only with the code of an ended link.
   Served serve(AgentWork& work) override;
+  void abandon(AgentWork& work, Code code) override;
 
   // Reads, performs and writes for a bounded time. True when bytes moved. An error of the pipe or a
   // violation by the peer is logged once and ends everything taken.

@@ -34,6 +34,7 @@ constexpr KindRule kRules[] = {
     {false, false, kMostCode},                            // kAck
     {false, true, 0},                                     // kGetData
     {false, false, kMostCode},                            // kGetRefused
+    {false, false, kAny},                                 // kGetCancel
 };
 constexpr uint8_t kMostKind = std::size(kRules) - 1;
 
@@ -64,10 +65,15 @@ Status checkMeaning(const Frame& frame) {
   if (frame.value > rule.most)
     return corrupt("value", frame.value,
                    "at most " + std::to_string(rule.most) + " in a " + kind + " frame");
-  const bool needsValue =
-      frame.kind == FrameKind::kGetRequest || frame.kind == FrameKind::kGetRefused;
+  const bool needsValue = frame.kind == FrameKind::kGetRequest ||
+                          frame.kind == FrameKind::kGetRefused ||
+                          frame.kind == FrameKind::kGetCancel;
   if (needsValue && frame.value == 0)
     return corrupt("value", 0, std::string("1 or more in a ") + kind + " frame");
+  if (frame.kind == FrameKind::kGetCancel && frame.value > frame.sequence)
+    return corrupt(
+        "value", frame.value,
+        "at most the sequence, " + std::to_string(frame.sequence) + ", in a " + kind + " frame");
   return {};
 }
 
@@ -121,6 +127,7 @@ const char* frameKindName(FrameKind kind) {
     case FrameKind::kAck: return "ack";
     case FrameKind::kGetData: return "get data";
     case FrameKind::kGetRefused: return "get refused";
+    case FrameKind::kGetCancel: return "get cancel";
   }
   return "unknown";
 }

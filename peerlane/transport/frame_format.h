@@ -38,6 +38,7 @@ enum class FrameKind : uint8_t {
   kAck = 7,         // entry `sequence` ended with code `value`, unanswered ones before it with OK
   kGetData = 8,     // payload = bytes at `offset` of request `sequence`; `last` ends it
   kGetRefused = 9,  // request `sequence` ended with code `value`
+  kGetCancel = 10,  // requests `value` to `sequence` are wanted no more
 };
 
 struct Frame {

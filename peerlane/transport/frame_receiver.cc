@@ -75,6 +75,7 @@ Status FrameReceiver::beginFrame(const Frame& frame, FrameEffects& effects) {
     case FrameKind::kAdd64: return performWord(frame, effects);
     case FrameKind::kFlush: PEERLANE_RETURN_IF_ERROR(beginEntry(frame)); return endEntry();
     case FrameKind::kGetRequest: return serveRequest(frame, effects);
+    case FrameKind::kGetCancel: return cancelRequests(frame);
     case FrameKind::kAck: {
       const std::lock_guard lock(lock_);
       return sender_.answered(frame.sequence, static_cast<Code>(frame.value), effects);
@@ -191,6 +192,16 @@ Status FrameReceiver::serveRequest(const Frame& frame, FrameEffects& effects) {
   }
   if (!taken && at) regions_.unpin(frame.allocation);
   return taken;
+}
+
+// Those among them that were answered meanwhile are not found any more.
+Status FrameReceiver::cancelRequests(const Frame& frame) {
+  if (frame.sequence > request_)
+    return Status(Code::kCorrupt, "cancel of get request " + std::to_string(frame.sequence) +
+                                      "; the last one was " + std::to_string(request_));
+  const std::lock_guard lock(lock_);
+  sender_.dropReplies(frame.value, frame.sequence);
+  return {};
 }
 
 Result<std::byte*> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access wanted,

@@ -47,6 +47,7 @@ class FrameReceiver {
   Status endEntry();
   Status performWord(const Frame& frame, FrameEffects& effects);
   Status serveRequest(const Frame& frame, FrameEffects& effects);
+  Status cancelRequests(const Frame& frame);
   Result<std::byte*> pin(const Frame& frame, uint64_t bytes, Access wanted, FrameEffects& effects);
 
   RegionDirectory& regions_;

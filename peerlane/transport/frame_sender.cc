@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace peerlane {
 namespace {
@@ -56,6 +57,31 @@ void FrameSender::begin(AgentWork& work) {
   current_ = &work;
 }
 
+void FrameSender::abandon(AgentWork& work, Code code, FrameEffects& effects) {
+  if (work.entry->verb == Verb::kGet) return abandonGet(work, code, effects);
+  if (current_ != &work || abandoned_ != Code::kOk) return;
+  abandoned_ = code;
+  effects.wake = true;
+}
+
+void FrameSender::abandonGet(AgentWork& work, Code code, FrameEffects& effects) {
+  Cancel cancel;
+  for (Request& request : requests_) {
+    if (request.work != &work || request.abandoned != Code::kOk) continue;
+    request.abandoned = code;
+    if (cancel.first == 0) cancel.first = request.sequence;
+    cancel.last = request.sequence;  // the requests of one work are neighbours
+  }
+  if (cancel.first != 0) {
+    cancels_.push_back(cancel);
+    effects.wake = true;
+  }
+  if (current_ != &work) return;
+  current_ = nullptr;
+  noteRoom(effects);
+  getPartEnded(work, code, effects);
+}
+
 Status FrameSender::acknowledge(uint64_t entry, Code code) {
   // A success says the same about every unanswered entry before it.
   if (code == Code::kOk && !acks_.empty() && acks_.back().code == Code::kOk) {
@@ -70,12 +96,23 @@ Status FrameSender::acknowledge(uint64_t entry, Code code) {
 }
 
 Status FrameSender::reply(const GetReply& reply) {
-  if (replies_.size() >= kFrameMaxRequests)
+  if (replies_.size() + dropped_.size() >= kFrameMaxRequests)
     return Status(Code::kCorrupt, "get request " + std::to_string(reply.request) +
                                       " is one more than the " + std::to_string(kFrameMaxRequests) +
                                       " that may be open");
   replies_.push_back(reply);
   return {};
+}
+
+void FrameSender::dropReplies(uint64_t first, uint64_t last) {
+  const auto isBefore = [](const GetReply& reply, uint64_t request) {
+    return reply.request < request;
+  };
+  const auto from = std::lower_bound(replies_.begin(), replies_.end(), first, isBefore);
+  const auto to = std::find_if(from, replies_.end(),
+                               [last](const GetReply& reply) { return reply.request > last; });
+  dropped_.insert(dropped_.end(), from, to);
+  replies_.erase(from, to);
 }
 
 Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& effects) {
@@ -122,7 +159,7 @@ void FrameSender::advance(size_t bytes, FrameEffects& effects) {
 void FrameSender::fill(FrameEffects& effects) {
   batchCount_ = batchAt_ = batchOffset_ = batchBytes_ = 0;
   while (batchCount_ < kBatchFrames && batchBytes_ < kBatchBytes) {
-    if (addAckFrame()) continue;
+    if (addAckFrame() || addCancelFrame()) continue;
     const bool added = replyNext_ ? addReplyFrame() || addWorkFrame(effects)
                                   : addWorkFrame(effects) || addReplyFrame();
     if (!added) break;
@@ -150,18 +187,44 @@ bool FrameSender::addAckFrame() {
   return true;
 }
 
+bool FrameSender::addCancelFrame() {
+  if (cancels_.empty()) return false;
+  Frame frame;
+  frame.kind = FrameKind::kGetCancel;
+  frame.sequence = cancels_.front().last;
+  frame.value = cancels_.front().first;
+  cancels_.pop_front();
+  add(frame, nullptr);
+  return true;
+}
+
+// The pin goes with this frame: those before it in the batch read the memory.
+bool FrameSender::addRefusedFrame(const GetReply& reply, Code code) {
+  Frame frame;
+  frame.kind = FrameKind::kGetRefused;
+  frame.sequence = reply.request;
+  frame.value = static_cast<uint64_t>(code);
+  add(frame, nullptr);
+  batch_[batchCount_ - 1].unpins = reply.refusal == Code::kOk;
+  batch_[batchCount_ - 1].allocation = reply.allocation;
+  return true;
+}
+
 bool FrameSender::addReplyFrame() {
+  if (!dropped_.empty()) {
+    const GetReply reply = dropped_.front();
+    dropped_.pop_front();
+    return addRefusedFrame(reply, reply.refusal != Code::kOk ? reply.refusal : Code::kCancelled);
+  }
   if (replies_.empty()) return false;
   GetReply& reply = replies_.front();
+  if (reply.refusal != Code::kOk) {
+    const GetReply refused = reply;
+    replies_.pop_front();
+    return addRefusedFrame(refused, refused.refusal);
+  }
   Frame frame;
   frame.sequence = reply.request;
-  if (reply.refusal != Code::kOk) {
-    frame.kind = FrameKind::kGetRefused;
-    frame.value = static_cast<uint64_t>(reply.refusal);
-    add(frame, nullptr);
-    replies_.pop_front();
-    return true;
-  }
   frame.kind = FrameKind::kGetData;
   frame.offset = reply.sent;
   frame.payload =
@@ -180,6 +243,11 @@ bool FrameSender::addReplyFrame() {
 bool FrameSender::addWorkFrame(FrameEffects& effects) {
   if (current_ == nullptr) return false;
   AgentWork& work = *current_;
+  if (abandoned_ != Code::kOk) {
+    addEndFrame(work);
+    noteRoom(effects);
+    return true;
+  }
   switch (work.entry->verb) {
     case Verb::kPut: addPutFrame(work); break;
     case Verb::kGet: return addRequestFrame(work, effects);
@@ -207,6 +275,16 @@ void FrameSender::addPutFrame(AgentWork& work) {
   frame.last = nextPiece(work) == nullptr;
   add(frame, payload);
   if (frame.last) entryCut(work);
+}
+
+// An empty put ends the entry; its number is taken, so the peer must hear of it in any case.
+void FrameSender::addEndFrame(AgentWork& work) {
+  Frame frame;
+  frame.kind = FrameKind::kPut;
+  frame.sequence = work.scratch[0];
+  frame.last = true;
+  add(frame, nullptr);
+  entryCut(work);
 }
 
 void FrameSender::addWordFrame(AgentWork& work) {
@@ -246,7 +324,7 @@ bool FrameSender::addRequestFrame(AgentWork& work, FrameEffects& effects) {
 }
 
 void FrameSender::entryCut(AgentWork& work) {
-  entries_.push_back({work.scratch[0], &work});
+  entries_.push_back({work.scratch[0], &work, std::exchange(abandoned_, Code::kOk)});
   current_ = nullptr;
 }
 
@@ -255,7 +333,9 @@ Status FrameSender::answered(uint64_t entry, Code code, FrameEffects& effects) {
     const Entry front = entries_.front();
     entries_.pop_front();
     const bool named = front.sequence == entry;
-    effects.finished.emplace_back(front.work, named ? code : Code::kOk);
+    const Code answer = named ? code : Code::kOk;
+    effects.finished.emplace_back(front.work,
+                                  front.abandoned != Code::kOk ? front.abandoned : answer);
     if (named) {
       noteRoom(effects);
       return {};
@@ -284,11 +364,16 @@ Result<std::byte*> FrameSender::destination(const Frame& frame) {
 }
 
 Status FrameSender::requestEnded(uint64_t request, Code code, FrameEffects& effects) {
-  if (requests_.empty() || requests_.front().sequence != request)
+  const auto found = std::lower_bound(
+      requests_.begin(), requests_.end(), request,
+      [](const Request& open, uint64_t sequence) { return open.sequence < sequence; });
+  const bool isOpen = found != requests_.end() && found->sequence == request;
+  if (!isOpen || (found != requests_.begin() && found->abandoned == Code::kOk))
     return Status(Code::kCorrupt, "answer to get request " + std::to_string(request) +
                                       ", which is not the oldest open one");
-  AgentWork& work = *requests_.front().work;
-  requests_.pop_front();
+  AgentWork& work = *found->work;
+  if (code != Code::kOk && found->abandoned != Code::kOk) code = found->abandoned;
+  requests_.erase(found);
   noteRoom(effects);
   getPartEnded(work, code, effects);
   return {};
@@ -323,12 +408,17 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
     if (batch_[i].unpins) effects.unpinned.push_back(batch_[i].allocation);
   for (const GetReply& reply : replies_)
     if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
+  for (const GetReply& reply : dropped_)
+    if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
   entries_.clear();
   requests_.clear();
   replies_.clear();
+  dropped_.clear();
+  cancels_.clear();
   acks_.clear();
   gets_.clear();
   current_ = nullptr;
+  abandoned_ = Code::kOk;
   batchCount_ = batchAt_ = batchOffset_ = 0;
   effects.wake = true;
 }

@@ -5,8 +5,9 @@
 // reads them where they lie. External synchronization required (the agent's lock).
 //
 // One work is cut into frames at a time, from its first frame to its last. Other works wait with
-// their mailboxes, where they can still be cancelled; a work that began cannot be, because the pipe
-// may be in the middle of its memory.
+// their mailboxes. A work that began can be abandoned: no further frame is cut from it, and it ends
+// when the peer has answered for those that were, because the pipe may be in the middle of its
+// memory.
 #pragma once
 
 #include <array>
@@ -44,31 +45,45 @@ struct GetReply {
 
 class FrameSender {
  public:
+  // A batch of frames takes no further one beyond this, so that an acknowledgement does not wait
+  // long.
+  static constexpr size_t kBatchBytes = 2 * kFrameMaxPayload;
+  // What is written of a work's payload after it was abandoned, at most: the batch that was cut.
+  static constexpr size_t kWindowBytes = kBatchBytes + kFrameMaxPayload;
+
   // False while another work is being cut, the peer owes too many answers, or `work` must not
   // overtake a get of its own mailbox (the peer answers gets when it finds the time, but applies
   // the rest at once). Then change() tells later that it is worth another try.
   bool mayBegin(const AgentWork& work);
   // Takes the work until it is in FrameEffects::finished. Requires: mayBegin(work).
   void begin(AgentWork& work);
+  // No further frame is cut from `work`; it ends with `code` if that leaves anything out. Nothing
+  // happens to a work that is all cut, ended or unknown.
+  void abandon(AgentWork& work, Code code, FrameEffects& effects);
 
   // Entry `entry` of the peer ended here. In order of the entries. Errors: kCorrupt when the peer
   // reads no answers and yet goes on.
   Status acknowledge(uint64_t entry, Code code);
   // Serves a request, after those before it. Errors: kCorrupt when the peer asks for too much.
   Status reply(const GetReply& reply);
+  // The peer wants its requests `first` to `last` no more: what is not yet cut of them is not sent,
+  // and they are answered ahead of the others.
+  void dropReplies(uint64_t first, uint64_t last);
 
   // Writes at most about `budget` bytes; returns how many. Errors: the pipe's.
   Result<size_t> pump(FramePipe& pipe, size_t budget, FrameEffects& effects);
   // True when there is something to write.
   bool busy() const {
-    return batchAt_ < batchCount_ || current_ != nullptr || !acks_.empty() || !replies_.empty();
+    return batchAt_ < batchCount_ || current_ != nullptr || !acks_.empty() || !replies_.empty() ||
+           !dropped_.empty() || !cancels_.empty();
   }
 
   // The peer's answers. Errors: kCorrupt when nothing was asked.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
   // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on.
   Result<std::byte*> destination(const Frame& frame);
-  // The oldest request ended: its last byte is there, or it was refused.
+  // The oldest request ended: its last byte is there, or it was refused; or an abandoned one,
+  // which may overtake.
   Status requestEnded(uint64_t request, Code code, FrameEffects& effects);
 
   // Everything taken ends with `code`, every pin is let go. Nothing is written any more.
@@ -76,8 +91,6 @@ class FrameSender {
 
  private:
   static constexpr size_t kBatchFrames = 32;
-  // A batch takes no further frame beyond this, so that an acknowledgement does not wait long.
-  static constexpr size_t kBatchBytes = 2 * kFrameMaxPayload;
 
   struct Outgoing {
     std::array<std::byte, kFrameHeaderBytes> header;
@@ -93,6 +106,7 @@ class FrameSender {
   struct Entry {
     uint64_t sequence = 0;
     AgentWork* work = nullptr;
+    Code abandoned = Code::kOk;  // ends with this, though the peer performed what it got
   };
   struct Request {
     uint64_t sequence = 0;
@@ -100,13 +114,23 @@ class FrameSender {
     std::byte* to = nullptr;
     uint64_t bytes = 0;
     uint64_t arrived = 0;
+    Code abandoned = Code::kOk;  // the peer was told, or will be
+  };
+  // Requests that the peer is to be told of: wanted no more.
+  struct Cancel {
+    uint64_t first = 0;
+    uint64_t last = 0;
   };
 
+  void abandonGet(AgentWork& work, Code code, FrameEffects& effects);
   void fill(FrameEffects& effects);
   bool addAckFrame();
+  bool addCancelFrame();
+  bool addRefusedFrame(const GetReply& reply, Code code);
   bool addReplyFrame();
   bool addWorkFrame(FrameEffects& effects);
   void addPutFrame(AgentWork& work);
+  void addEndFrame(AgentWork& work);
   void addWordFrame(AgentWork& work);
   bool addRequestFrame(AgentWork& work, FrameEffects& effects);
   void add(const Frame& frame, const std::byte* payload);
@@ -123,10 +147,13 @@ class FrameSender {
   size_t batchBytes_ = 0;   // payload of the whole batch
 
   AgentWork* current_ = nullptr;
-  bool replyNext_ = false;  // replies and the current work take turns
-  bool refused_ = false;    // somebody was told to come back
+  Code abandoned_ = Code::kOk;  // of the current work, unless it is a get: it ends with this
+  bool replyNext_ = false;      // replies and the current work take turns
+  bool refused_ = false;        // somebody was told to come back
   std::deque<Ack> acks_;
-  std::deque<GetReply> replies_;
+  std::deque<Cancel> cancels_;
+  std::deque<GetReply> replies_;                       // in the order of their requests
+  std::deque<GetReply> dropped_;                       // cancelled by the peer, not answered
   std::deque<Entry> entries_;                          // cut, not answered
   std::deque<Request> requests_;                       // cut, not ended
   std::unordered_map<const Mailbox*, uint32_t> gets_;  // works with verb kGet by mailbox

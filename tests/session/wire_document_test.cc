@@ -107,8 +107,9 @@ std::string frames() {
   const Frame ack{.kind = FrameKind::kAck,
                   .sequence = 7,
                   .value = static_cast<uint64_t>(Code::kPermissionDenied)};
+  const Frame cancel{.kind = FrameKind::kGetCancel, .sequence = 7, .value = 5};
   std::string text;
-  for (const Frame& frame : {put, ack}) {
+  for (const Frame& frame : {put, ack, cancel}) {
     std::array<std::byte, kFrameHeaderBytes> header;
     encodeFrame(frame, header);
     text += encodeHex(header);

@@ -120,8 +120,128 @@ TEST_F(FrameAgentTest, AFrozenPeerLeavesWaitingWorksCancellable) {
   fillPattern(local_, 4);
   turn(50);
   EXPECT_TRUE(begun.mailbox.idle());
-  EXPECT_EQ(begun.mailbox.code(), Code::kOk);
+  EXPECT_EQ(begun.mailbox.code(), Code::kCancelled);
   EXPECT_TRUE(agents_[1]->health().isOk());
+}
+
+// What goes on after works were abandoned: bytes are counted on the wire.
+class AbandonedWork : public FrameAgentTest, public testing::WithParamInterface<Verb> {
+ protected:
+  static constexpr size_t kMuch = 4 << 20;
+  static constexpr size_t kPiece = 2048;  // more pieces than requests may be open
+
+  AbandonedWork() : here_(kMuch), there_(kMuch) {
+    far_.grant = regions_[1].add(there_, Access::kRemoteReadWrite);
+  }
+  // Whose bytes they are.
+  int sender() const { return GetParam() == Verb::kPut ? 0 : 1; }
+  std::vector<Piece> list(size_t pieceBytes) {
+    std::vector<Piece> pieces;
+    for (size_t at = 0; at < kMuch; at += pieceBytes)
+      pieces.push_back({here_.data() + at, &far_, at, pieceBytes});
+    return pieces;
+  }
+  std::vector<std::byte>& source() { return sender() == 0 ? here_ : there_; }
+  const std::vector<std::byte>& destination() const { return sender() == 0 ? there_ : here_; }
+  void finish(Box& box) {
+    for (int i = 0; i < 5000 && !box.mailbox.idle(); ++i) {
+      box.mailbox.serve();
+      turn();
+    }
+    ASSERT_TRUE(box.mailbox.idle());
+  }
+  void expectAllMoves(Box& box, std::vector<Piece> pieces, uint64_t seed) {
+    box.mailbox.clearAbort();
+    box.mailbox.resetCode();
+    fillPattern(source(), seed);
+    box.post(GetParam(), std::move(pieces));
+    finish(box);
+    EXPECT_EQ(box.mailbox.code(), Code::kOk);
+    EXPECT_EQ(firstWrong(destination(), seed), kMuch);
+  }
+
+  std::vector<std::byte> here_;
+  std::vector<std::byte> there_;
+  RemoteMemory far_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Verbs, AbandonedWork, testing::Values(Verb::kPut, Verb::kGet),
+                         [](const auto& each) { return each.param == Verb::kPut ? "Put" : "Get"; });
+
+TEST_P(AbandonedWork, SendsOneWindowMoreAtMost) {
+  for (const size_t pieceBytes : {kMuch, kPiece}) {
+    Box box(*agents_[0]);
+    box.post(GetParam(), list(pieceBytes));
+    for (int i = 0; i < 5; ++i) {
+      box.mailbox.serve();
+      turn();
+    }
+    ASSERT_FALSE(box.mailbox.idle());
+    const uint64_t before = wire_.written(sender());
+    ASSERT_GT(before, 0u);
+    box.mailbox.abort(Code::kCancelled);
+    finish(box);
+    EXPECT_EQ(box.mailbox.code(), Code::kCancelled);
+    // The window, and headers: those of its batch, and one for each open request.
+    EXPECT_LE(wire_.written(sender()) - before,
+              FrameSender::kWindowBytes + (64 + kFrameMaxRequests) * kFrameHeaderBytes);
+    turn(3);
+    EXPECT_EQ(regions_[0].pins() + regions_[1].pins(), 0u);
+    // The next one finds everything as it should be.
+    expectAllMoves(box, list(pieceBytes), pieceBytes);
+  }
+}
+
+TEST_P(AbandonedWork, EndsWhereverItStands) {
+  for (int turns = 0; turns < 90; ++turns) {
+    Box box(*agents_[0]);
+    Box word(*agents_[0]);
+    box.post(GetParam(), list(turns % 2 == 0 ? kMuch : kPiece));
+    box.post(Verb::kAdd64, {}, &remote_[1], 1);
+    for (int i = 0; i < turns; ++i) {
+      box.mailbox.serve();
+      turn();
+    }
+    box.mailbox.abort(Code::kCancelled);
+    finish(box);
+    ASSERT_TRUE(box.mailbox.code() == Code::kCancelled || box.mailbox.code() == Code::kOk);
+    word.post(Verb::kAdd64, {}, &remote_[1], 1);
+    finish(word);
+    ASSERT_EQ(word.mailbox.code(), Code::kOk);
+    turn(3);
+    ASSERT_EQ(regions_[0].pins() + regions_[1].pins(), 0u) << "after " << turns << " turns";
+  }
+  Box box(*agents_[0]);
+  expectAllMoves(box, list(kMuch), 9);
+}
+
+// A get that waits for its turn at the peer does not wait there to be told that it is dropped.
+TEST_F(FrameAgentTest, AnAbandonedGetEndsBeforeTheOneInFrontOfIt) {
+  std::vector<std::byte> here(4 << 20);
+  std::vector<std::byte> there(4 << 20);
+  RemoteMemory far;
+  far.grant = regions_[1].add(there, Access::kRemoteReadWrite);
+  fillPattern(there, 5);
+  Box first(*agents_[0]);
+  Box second(*agents_[0]);
+  first.post(Verb::kGet, {{here.data(), &far, 0, here.size()}});
+  second.post(Verb::kGet, {all(1)});
+  first.mailbox.serve();
+  second.mailbox.serve();
+  turn(3);
+  second.mailbox.abort(Code::kCancelled);
+  for (int i = 0; i < 1000 && !second.mailbox.idle(); ++i) {
+    second.mailbox.serve();
+    turn();
+  }
+  EXPECT_TRUE(second.mailbox.idle());
+  EXPECT_EQ(second.mailbox.code(), Code::kCancelled);
+  EXPECT_FALSE(first.mailbox.idle());
+  turn(1000);
+  EXPECT_TRUE(first.mailbox.idle());
+  EXPECT_EQ(first.mailbox.code(), Code::kOk);
+  EXPECT_EQ(firstWrong(here, 5), here.size());
+  EXPECT_EQ(regions_[1].pins(), 0u);
 }
 
 // The peer's answers are held back, so that nothing but the room itself can be the reason to wake.
@@ -195,7 +315,8 @@ TEST_F(FrameAgentTest, AnswersAreBatched) {
 // and nothing stays pinned.
 TEST_F(FrameAgentTest, TheWireMayEndAnywhere) {
   constexpr size_t kSmall = 300;
-  for (int direction : {0, 1}) {
+  for (const auto& [direction, abandons] :
+       {std::pair(0, false), std::pair(1, false), std::pair(0, true), std::pair(1, true)}) {
     size_t lost = 0;
     for (uint64_t cut = 0; cut < 1200; ++cut) {
       FakeWire wire(cut);
@@ -212,17 +333,20 @@ TEST_F(FrameAgentTest, TheWireMayEndAnywhere) {
       for (int i = 0; i < 400 && !(box.mailbox.idle() && other.mailbox.idle()); ++i) {
         box.mailbox.serve();
         other.mailbox.serve();
+        if (abandons && i == 5) box.mailbox.abort(Code::kCancelled);
+        if (abandons && i == 7) other.mailbox.abort(Code::kCancelled);
         (void)here.poll();
         (void)there.poll();
       }
       ASSERT_TRUE(box.mailbox.idle() && other.mailbox.idle()) << "cut after " << cut;
       if (!here.health().isOk()) ++lost;
-      ASSERT_TRUE(box.mailbox.code() == Code::kOk || box.mailbox.code() == Code::kPeerLost);
+      ASSERT_TRUE(box.mailbox.code() == Code::kOk || box.mailbox.code() == Code::kPeerLost ||
+                  (abandons && box.mailbox.code() == Code::kCancelled));
       here.close(Code::kClosed);
       there.close(Code::kClosed);
       ASSERT_EQ(regions_[0].pins() + regions_[1].pins(), 0u) << "cut after " << cut;
     }
-    EXPECT_GT(lost, 300u);
+    EXPECT_GT(lost, abandons ? 100u : 300u);
     EXPECT_LT(lost, 1200u) << "no run went through: cut later";
   }
 }

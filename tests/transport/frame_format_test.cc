@@ -66,6 +66,10 @@ TEST(FrameFormat, GoldenBytes) {
             "504c080005000000 0700000000000000 0000000000000000 0000000000000000 0900000000000000 "
             "0000000000000000");
   EXPECT_EQ(hexOf(answer(FrameKind::kGetRefused, 9)).substr(0, 16), "504c090000000000");
+  Frame cancel = answer(FrameKind::kGetCancel, 5);
+  EXPECT_EQ(hexOf(cancel),
+            "504c0a0000000000 0700000000000000 0000000000000000 0000000000000000 0000000000000000 "
+            "0500000000000000");
   EXPECT_EQ(hexOf(place(FrameKind::kGetRequest)).substr(0, 16), "504c060000000000");
   EXPECT_EQ(hexOf(answer(FrameKind::kFlush, 0)).substr(0, 16), "504c050000000000");
   EXPECT_EQ(hexOf(place(FrameKind::kStore64)).substr(0, 16), "504c030000000000");
@@ -86,7 +90,8 @@ TEST(FrameFormat, WhatIsWrittenIsRead) {
   data.last = true;
   for (const Frame& frame : {put, emptyPut, store, place(FrameKind::kAdd64), request, data,
                              answer(FrameKind::kAck, 0), answer(FrameKind::kAck, 16),
-                             answer(FrameKind::kGetRefused, 16), answer(FrameKind::kFlush, 0)}) {
+                             answer(FrameKind::kGetRefused, 16), answer(FrameKind::kFlush, 0),
+                             answer(FrameKind::kGetCancel, 1), answer(FrameKind::kGetCancel, 7)}) {
     Header header;
     encodeFrame(frame, header);
     const Result<Frame> parsed = parseFrame(header);
@@ -129,8 +134,13 @@ TEST(FrameFormat, EveryViolationIsNamed) {
        "value is 4294967296"},
       {"flush with a value", answer(FrameKind::kFlush, 1), "value is 1"},
       {"kind 0", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(0); }), "kind is 0"},
-      {"kind 10", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(10); }),
-       "kind is 10"},
+      {"kind 11", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(11); }),
+       "kind is 11"},
+      {"cancel of no first", answer(FrameKind::kGetCancel, 0), "value is 0"},
+      {"cancel that ends before it begins", answer(FrameKind::kGetCancel, 8),
+       "value is 8; accepted: at most the sequence, 7"},
+      {"place in a cancel",
+       changed(answer(FrameKind::kGetCancel, 1), [](Frame& f) { f.offset = 3; }), "offset is 3"},
   };
   for (const Violation& violation : violations) {
     Header header;

@@ -62,7 +62,7 @@ class FrameViolation : public testing::Test {
     made.sequence = sequence;
     made.payload = payload;
     if (kind != FrameKind::kAck && kind != FrameKind::kGetData && kind != FrameKind::kGetRefused &&
-        kind != FrameKind::kFlush) {
+        kind != FrameKind::kFlush && kind != FrameKind::kGetCancel) {
       made.allocation = grant_.allocation;
       made.generation = grant_.generation;
     }
@@ -159,6 +159,47 @@ TEST_F(FrameViolation, ARefusalOfNothing) {
   refused.value = 11;
   send(refused);
   expectEnded("not the oldest open one");
+}
+
+// Only what this side gave up may be answered out of turn.
+TEST_F(FrameViolation, ARefusalThatOvertakes) {
+  Mailbox first(agent_);
+  Mailbox second(agent_);
+  ask(first, 100);
+  ask(second, 100);
+  Frame refused = frame(FrameKind::kGetRefused, 2);
+  refused.value = static_cast<uint64_t>(Code::kCancelled);
+  send(refused);
+  expectEnded("request 2, which is not the oldest open one");
+}
+
+TEST_F(FrameViolation, ACancelOfARequestThatWasNotMade) {
+  Frame request = frame(FrameKind::kGetRequest, 1);
+  request.value = 8;
+  send(request);
+  Frame cancel = frame(FrameKind::kGetCancel, 1);
+  cancel.value = 1;
+  send(cancel);
+  send(cancel);  // answered by now, which the other side could not know
+  expectAlive();
+  cancel.sequence = 2;
+  send(cancel);
+  expectEnded("cancel of get request 2; the last one was 1");
+}
+
+TEST_F(FrameViolation, MoreRequestsThanMayBeOpenThoughTheyAreCancelled) {
+  wire_.freeze(0);
+  for (uint64_t i = 1; i <= kFrameMaxRequests + 200; ++i) {
+    Frame request = frame(FrameKind::kGetRequest, i);
+    request.value = memory_.size();
+    send(request);
+    Frame cancel = frame(FrameKind::kGetCancel, i);
+    cancel.value = i;
+    send(cancel);
+  }
+  wire_.thaw(0);
+  (void)agent_.poll();
+  expectEnded("one more than the 1024 that may be open");
 }
 
 TEST_F(FrameViolation, MoreDataThanWasAskedFor) {

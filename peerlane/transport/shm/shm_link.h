@@ -40,6 +40,8 @@ class ShmLink final : public Link {
   Status health() const override { return parts_.staged->health(); }
   void close(Code code) override;
   Served serve(AgentWork& work) override;
+  // What cma performs ends within serve().
+  void abandon(AgentWork& work, Code code) override { parts_.staged->abandon(work, code); }
 
  private:
   Result<RemoteMemory> attachMapped(Grant grant);

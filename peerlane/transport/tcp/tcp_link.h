@@ -36,6 +36,7 @@ class TcpLink final : public Link {
   void detach(RemoteMemory& memory) override;
   bool poll() override { return agent_.poll(); }
   Served serve(AgentWork& work) override { return agent_.serve(work); }
+  void abandon(AgentWork& work, Code code) override { agent_.abandon(work, code); }
   Status health() const override { return agent_.health(); }
   void close(Code code) override;
 
