@@ -2,6 +2,7 @@
 # `peerlane bench`. A library of its own, so that its tests can link it.
 
 add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
+  bench_cancel.cc
   bench_child.cc
   bench_connect.cc
   bench_copy.cc

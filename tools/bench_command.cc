@@ -59,7 +59,8 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
           "operation", options.operation,
           "put, get: one-sided; sendrecv: a message and its answer; batch: many messages in one "
           "call; pingpong: put + signal, half round trip; post: one plan "
-          "again and again, one flush per 64; connect: a new peer to its first byte; port: port "
+          "again and again, one flush per 64; connect: a new peer to its first byte; "
+          "cancel: from cancel() to the end (tcp, ring); port: port "
           "channels between GPUs, the whole table")
       ->check(CLI::IsMember(operationNames()));
   addSize(command, "-b,--begin", options.beginBytes, "Smallest size, such as 8 or 4K");

@@ -16,12 +16,13 @@ struct Defaults {
   uint64_t end;
   uint64_t factor;
 };
-constexpr std::array<Defaults, 7> kDefaults{{{"put", 4096, 64 << 20, 4},
+constexpr std::array<Defaults, 8> kDefaults{{{"put", 4096, 64 << 20, 4},
                                              {"get", 4096, 64 << 20, 4},
                                              {"sendrecv", 8, 16 << 20, 8},
                                              {"batch", 0, 0, 0},
                                              {"pingpong", 8, 4096, 512},
                                              {"connect", 8, 8, 2},
+                                             {"cancel", uint64_t{2} << 30, uint64_t{2} << 30, 2},
                                              {"post", 8, 4096, 512}}};
 
 Status invalid(std::string message) {
@@ -56,6 +57,17 @@ Status completeBlocks(BenchOptions& options) {
   if (options.blocks > UINT32_MAX || options.blockBytes > kMaxBytes / options.blocks)
     return invalid("--blocks " + std::to_string(options.blocks) + " x " +
                    std::to_string(options.blockBytes) + " bytes; at most 1 TiB together");
+  return Status::ok();
+}
+
+// Where the calling thread copies, nothing is left to be cancelled when the post returned.
+Status completeCancel(BenchOptions& options) {
+  if (options.operation != "cancel") return Status::ok();
+  if (options.link == "auto" && options.engine == "auto") options.link = "tcp";
+  if (options.link != "tcp" && options.engine != "ring")
+    return invalid("cancel with --link " + options.link + " --engine " + options.engine +
+                   ": the calling thread copies; accepted are --link tcp and --engine ring");
+  if (options.ceiling) return invalid("--ceiling is not for cancel: there is no raw limit");
   return Status::ok();
 }
 
@@ -95,7 +107,7 @@ Status refuseGpuOptions(const BenchOptions& options) {
 
 const std::vector<std::string>& operations() {
   static const std::vector<std::string> names = {"put",  "get",      "sendrecv", "batch",
-                                                 "post", "pingpong", "connect"};
+                                                 "post", "pingpong", "connect",  "cancel"};
   return names;
 }
 
@@ -110,6 +122,7 @@ Status complete(BenchOptions& options) {
   if (options.link == "tcp" && options.engine != "auto")
     return invalid("--engine is \"" + options.engine +
                    "\"; with --link tcp there is none to choose");
+  PEERLANE_RETURN_IF_ERROR(completeCancel(options));
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   completeSweep(options);
   return checkSweep(options);
@@ -150,7 +163,7 @@ Status completeForGpus(BenchOptions& options) {
     if (options.suite || !options.tuneFile.empty() || options.ceiling) return Status::ok();
     return invalid("the operation is missing; or one of --suite, --ceiling, --tune FILE");
   }
-  if (options.operation == "post")
+  if (options.operation == "post" || options.operation == "cancel")
     return Status(Code::kNotSupported, "bench " + options.operation +
                                            " is not there for GPUs; put, get, sendrecv, batch, "
                                            "connect and pingpong are");
@@ -200,6 +213,7 @@ std::vector<uint64_t> sweep(const BenchOptions& options) {
 uint64_t samplesFor(const BenchOptions& options, uint64_t bytes) {
   if (options.samples > 0) return options.samples;
   if (options.operation == "connect") return 200;
+  if (options.operation == "cancel") return 20;
   constexpr uint64_t kBudgetBytes = uint64_t{3} << 30;
   return std::clamp<uint64_t>(kBudgetBytes / std::max<uint64_t>(bytes, 1), 31, 1001);
 }

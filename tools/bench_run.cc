@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "peerlane/core/text.h"
+#include "tools/bench_cancel.h"
 #include "tools/bench_connect.h"
 #include "tools/bench_copy.h"
 #include "tools/bench_message.h"
@@ -25,7 +26,7 @@ uint64_t regionBytesFor(const BenchOptions& options) {
 }
 
 bool isLatency(const std::string& operation) {
-  return operation == "pingpong" || operation == "connect";
+  return operation == "pingpong" || operation == "connect" || operation == "cancel";
 }
 
 std::string titleOf(const BenchOptions& options, BenchPair& pair) {
@@ -38,6 +39,8 @@ std::string titleOf(const BenchOptions& options, BenchPair& pair) {
              (options.indexed ? ", by block number" : "");
   if (options.operation == "sendrecv") title += ", half of a message and its answer";
   if (options.operation == "pingpong") title += ", half round trips, both sides spin";
+  if (options.operation == "cancel")
+    title += ", from cancel() to the end, 10 ms after the post; a put, then a get";
   if (options.operation == "post")
     title += ", one plan, same buffers, one flush per 64 posts (as ucp_put_bw, window 64)";
   return title;
@@ -50,6 +53,7 @@ Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& repor
     return benchMessages(pair, options, report);
   if (options.operation == "pingpong") return benchPingpong(pair, options, report);
   if (options.operation == "post") return benchPost(pair, options, report);
+  if (options.operation == "cancel") return benchCancel(pair, options, report);
   return benchConnect(pair, options, report);
 }
 

@@ -113,6 +113,18 @@ TEST(BenchRun, PingpongPostAndConnect) {
   EXPECT_GT(connect["rows"][0]["fds_per_peer"], 0);
 }
 
+TEST(BenchRun, CancelOfPutAndGet) {
+  for (const char* engine : {"auto", "ring"}) {
+    BenchOptions options = tiny("cancel");
+    options.engine = engine;
+    options.beginBytes = options.endBytes = uint64_t{512} << 20;
+    const nlohmann::json document = runTiny(options);
+    expectRows(document, 2, false);
+    EXPECT_EQ(document["rows"][0]["op"], "cancel");
+    EXPECT_EQ(document["rows"][1]["op"], "cancel_get");
+  }
+}
+
 TEST(BenchRun, MessagesAndBatches) {
   for (const char* memory : {"mapped", "private"}) {
     BenchOptions each = tiny("sendrecv");
