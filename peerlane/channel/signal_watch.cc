@@ -17,7 +17,8 @@ bool SignalWatch::isOver() const {
 }
 
 void SignalWatch::lookLocked() {
-  readiness_.set(value() >= wanted_ || peer_->failureCode() != Code::kOk);
+  wasReached_ = value() >= wanted_;
+  readiness_.set(wasReached_ || peer_->failureCode() != Code::kOk);
 }
 
 Result<int> SignalWatch::fd(uint64_t value) {
@@ -42,7 +43,8 @@ Task::Turn SignalWatch::turn() {
   const std::lock_guard lock(mutex_);
   const bool wasReady = readiness_.isReady();
   if (!abandoned_) lookLocked();
-  if (abandoned_ || value() >= wanted_ || isOver()) {
+  // Only what was told ends it: the value may have been reached since that look.
+  if (abandoned_ || (readiness_.isReady() && (wasReached_ || isOver()))) {
     active_ = false;
     if (std::exchange(expects_, false)) peer_->progress().deviceStoresSeen();
     return Turn::kFinished;

@@ -49,6 +49,7 @@ class SignalWatch final : public Task, public std::enable_shared_from_this<Signa
   mutable std::mutex mutex_;
   Readiness readiness_;  // under mutex_, as all below
   uint64_t wanted_ = 0;
+  bool wasReached_ = false;
   bool active_ = false;   // a task of the engine
   bool expects_ = false;  // stores of a device
   bool abandoned_ = false;
