@@ -152,8 +152,8 @@ bool ControlConnection::isFull() const {
 }
 
 void ControlConnection::watch() {
-  const bool mayWrite = !outgoing_.empty() && !sendPause_.pending();
-  watch_.setInterest(!isFull(), mayWrite || (isHeld_ && !isFull()));
+  const bool writes = !outgoing_.empty() && !sendPause_.pending();
+  watch_.setInterest(!isFull(), writes || (isHeld_ && !isFull()));
 }
 
 Status ControlConnection::handle(std::span<const std::byte> bytes) {
@@ -284,8 +284,8 @@ Result<std::vector<Fd>> ControlConnection::takeFds(size_t count) {
     arrivedFds_.pop_front();
     if (!fd)
       return Status(Code::kUnavailable,
-                    "descriptors that the peer sent were lost, because this "
-                    "process has no free ones; raise `ulimit -n`");
+                    "descriptors that the peer sent were lost, because this process has no free "
+                    "ones; raise `ulimit -n`");
     fds.push_back(std::move(fd));
   }
   return fds;

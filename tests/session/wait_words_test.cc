@@ -37,7 +37,7 @@ TEST_F(WaitWords, AcceptSaysThatTheContextDoesNotListen) {
   const Status nobody = b->accept(20ms).status();
   EXPECT_EQ(nobody.code(), Code::kTimeout);
   EXPECT_TRUE(says(nobody.toString(),
-                   {"waited 2", " ms for a peer to connect here", "this context does not listen",
+                   {"waited ", " ms for a peer to connect here", "this context does not listen",
                     "ContextOptions::listen", "unix:@peerlane-" + b->id()}));
   auto open = makeContext({}, {"127.0.0.1:0"});
   const std::string address = open->addresses().back();
@@ -65,14 +65,14 @@ TEST_F(WaitWords, AnInvitationNamesItsTicket) {
 
 TEST_F(WaitWords, MessagesNotificationsAndSignals) {
   EXPECT_TRUE(says(toA.receiveMessage(9, 20ms).status().toString(),
-                   {"Timeout: waited 2", " ms for a message on channel 9 of " + us}));
+                   {"Timeout: waited ", " ms for a message on channel 9 of " + us}));
   EXPECT_TRUE(says(waitNotification(toA, 20ms).status().toString(),
-                   {"Timeout: waited 2", " ms for a notification of " + us}));
+                   {"Timeout: waited ", " ms for a notification of " + us}));
   EXPECT_OK(MUST(addSignal(toB, 7, 4)).wait(kSoon));
   const Signal signal = MUST(Signal::create(toA, 7));
   EXPECT_OK(signal.wait(4, kSoon));
   EXPECT_TRUE(says(signal.wait(5, 20ms).toString(),
-                   {"Timeout: waited 2", " ms for signal 7 of " + us + " to reach 5; it is 4"}));
+                   {"Timeout: waited ", " ms for signal 7 of " + us + " to reach 5; it is 4"}));
 }
 
 TEST_F(WaitWords, ATransferAndAFlushNameWhatIsUnderWay) {
@@ -83,7 +83,7 @@ TEST_F(WaitWords, ATransferAndAFlushNameWhatIsUnderWay) {
   const std::vector<std::string> why = {"notify op ", "the peer has 16 notifications that it did",
                                         "waitNotification"};
   EXPECT_TRUE(says(stuck.wait(20ms).toString(),
-                   {"Timeout: waited 2", "for this to end: transfer to " + us}));
+                   {"Timeout: waited ", "for this to end: transfer to " + us}));
   EXPECT_TRUE(says(stuck.wait(1ms).toString(), why));
   EXPECT_TRUE(says(flush(toB, 1ms).toString(), {"for 1 transfers to " + us + " to end"}));
   EXPECT_TRUE(says(a->dump(), why));
