@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <future>
 
 #include "peerlane/session/peer_slab.h"
@@ -174,6 +175,43 @@ TEST_F(WaitWords, ADumpShowsEveryThreadThatWaits) {
   EXPECT_OK(MUST(addSignal(toB, 3)).wait(kSoon));
   for (auto& each : waiting) each.get();
   EXPECT_TRUE(says(b->dump(), {"waiting: 0"}));
+}
+
+// --- Other sentences that a caller meets first ---
+
+TEST_F(WaitWords, AContextIsNotItsOwnPeer) {
+  const Status own = a->connect(a->ticket(), kSoon).status();
+  EXPECT_EQ(own.code(), Code::kInvalidArgument);
+  EXPECT_TRUE(says(own.toString(), {"a context cannot be its own peer"}));
+}
+
+TEST_F(WaitWords, AGoodbyeHasOneVoice) {
+  toB.close();
+  ASSERT_TRUE(eventually([&] { return !toA.status().isOk(); }));
+  EXPECT_EQ(toA.status().message(), "the peer closed the connection");
+}
+
+TEST_F(WaitWords, ABadAddressIsNamedOnce) {
+  const Status bad = Context::create({Config(), {"300.1.1.1:1"}, ""}).status();
+  EXPECT_EQ(bad.code(), Code::kInvalidArgument);
+  const std::string text = bad.toString();
+  EXPECT_TRUE(says(text, {"\"300.1.1.1\" is neither an IPv4 nor an IPv6 address", "name:PORT",
+                          "eth0:1.2.3.4:PORT"}));
+  EXPECT_EQ(text.find("accepted are"), text.rfind("accepted are")) << text;
+}
+
+TEST_F(WaitWords, BlocksThatOverlapAreNamedByTheirPlaces) {
+  const Region region = MUST(b->allocate(4096));
+  const RemoteRegion remote = MUST(toB.importRegion(region.share()));
+  const Region local = MUST(a->allocate(4096));
+  const std::vector<Block> blocks = {
+      {&local, 0, &remote, 1000, 10}, {&local, 10, &remote, 0, 100}, {&local, 200, &remote, 50, 7}};
+  EXPECT_TRUE(says(put(toB, blocks).status().toString(),
+                   {"blocks 1 and 2 of the list (from 0) overlap at their destination"}));
+}
+
+TEST_F(WaitWords, AProcessWithoutDescriptorsIsToldWhatToRaise) {
+  EXPECT_TRUE(says(Status::system(EMFILE, "eventfd").toString(), {"ulimit -n", "about 9"}));
 }
 
 }  // namespace
