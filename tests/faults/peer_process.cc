@@ -16,7 +16,7 @@ namespace peerlane {
 namespace {
 
 using child::Clock;
-constexpr std::chrono::seconds kPatience{20};  // a bound, no pace
+constexpr std::chrono::seconds kPatience{60};  // a bound, no pace
 
 }  // namespace
 
