@@ -148,7 +148,7 @@ Status PeerCore::handle(control::ChunkRequest& message) {
     reply.handles.insert(reply.handles.end(), handle.fabric.begin(), handle.fabric.end());
   }
   reply.fdCount = static_cast<uint32_t>(numbers.size());
-  const Status sent = connection_->send(reply, numbers);
+  Status sent = connection_->send(reply, numbers);
   if (sent.code() != Code::kUnavailable) return sent;
   control::ChunkReply refusal;  // no descriptor is left here for the way
   refusal.request = reply.request;

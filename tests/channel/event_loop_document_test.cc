@@ -6,9 +6,7 @@
 
 #include <cstdio>
 
-#define main eventLoopDocument
-#include "event_loop_document.h"  // made of the document
-#undef main
+#include "event_loop_document.h"  // made of the document; its main() is eventLoopDocument()
 
 namespace peerlane {
 namespace {

@@ -141,6 +141,7 @@ TEST_P(SignalTest, ADescriptorTellsOfEachValue) {
 TEST_P(SignalTest, TwoOfOneNumberWaitForTwoValues) {
   const Signal first = MUST(Signal::create(pair_.toA, 9)),
                second = MUST(Signal::create(pair_.toA, 9));
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): a copy is what is looked at
   const Signal copy = first;
   const int one = MUST(first.fd(1)), two = MUST(second.fd(2));
   EXPECT_NE(one, two);
@@ -156,6 +157,7 @@ TEST_P(SignalTest, TheDescriptorGoesWithTheLastCopy) {
   int fd = -1;
   {
     const Signal signal = MUST(Signal::create(pair_.toA, 2));
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): a copy is what is looked at
     const Signal copy = signal;
     fd = MUST(copy.fd(1));
     EXPECT_GE(::fcntl(fd, F_GETFD), 0);

@@ -225,7 +225,7 @@ Status Torturer::temporary(size_t zone) {
   PEERLANE_ASSIGN(const Region region, context_.registerRegion(heap.data(), bytes, Access::kLocal));
   const Block block{&region, 0, &theirs_, zone * kZone, bytes};
   const auto posted = put(peer_, {&block, 1});
-  const Status taken = context_.unregister(region, kPatience);
+  Status taken = context_.unregister(region, kPatience);
   PEERLANE_RETURN_IF_ERROR(posted.status());
   if (!taken.isOk()) return taken;
   if (!posted->done())
