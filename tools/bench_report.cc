@@ -161,7 +161,7 @@ std::string BenchReport::json() const {
 }
 
 Status BenchReport::checkJsonFile(const std::string& file) {
-  const Status status = OutputFile::create(file, OutputFile::Existing::kReplace).status();
+  Status status = OutputFile::create(file, OutputFile::Existing::kReplace).status();
   if (status.isOk()) return status;
   return Status(Code::kInvalidArgument,
                 "--json is " + peerlane::quoted(file) +

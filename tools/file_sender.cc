@@ -188,9 +188,9 @@ Status reasonFor(FileSender& sender, const Peer& peer, const Status& failure) {
     return failure;
   }
   // A receiver that failed said why before anything else; it may even be gone by now.
-  const Status bare = failure.code() == Code::kPeerLost
-                          ? failure.withContext("the receiver ended before it had the whole file")
-                          : failure;
+  Status bare = failure.code() == Code::kPeerLost
+                    ? failure.withContext("the receiver ended before it had the whole file")
+                    : failure;
   const auto message = peer.receiveMessage(kFileChannel, kOutcomeTimeout);
   if (!message.isOk()) return bare;
   const auto outcome = FileOutcome::decode(*message);

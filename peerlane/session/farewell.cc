@@ -48,12 +48,14 @@ void sayAll() {
     if (const auto alive = speaker.who.lock()) speaker.say(deadline);
 }
 
+// When the program is loaded, so that it is called behind what the program itself has registered:
+// that may use its peers still. Forked children inherit it.
+[[maybe_unused]] const int registered = std::atexit(sayAll);
+
 }  // namespace
 
 void sayAtExit(std::weak_ptr<void> who,
                std::function<void(std::chrono::steady_clock::time_point)> say) {
-  static const int registered = std::atexit(sayAll);  // forked children inherit it
-  (void)registered;
   Speakers& here = ofThisProcess();
   const std::lock_guard lock(here.mutex);
   std::erase_if(here.all, [](const Speaker& speaker) { return speaker.who.expired(); });

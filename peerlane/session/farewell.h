@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Farewell: contexts that are still there when the process calls exit(), or main() returns, say
-// goodbye to their peers, so that these have what was sent to them. Not for _exit() and signals.
+// goodbye to their peers, so that these have what was sent to them. That is said behind what the
+// program has to do at its end (std::atexit). Not for _exit() and signals.
 #pragma once
 
 #include <chrono>
