@@ -50,7 +50,7 @@ void sayAll() {
 
 // When the program is loaded, so that it is called behind what the program itself has registered:
 // that may use its peers still. Forked children inherit it.
-[[maybe_unused]] const int registered = std::atexit(sayAll);
+[[maybe_unused]] const int kRegistered = std::atexit(sayAll);
 
 }  // namespace
 
