@@ -22,11 +22,11 @@ soak: packages-test  ## the long versions of the tests, a good hour
 bench: release  ## the library against the raw limit of this machine, in the same run
 	@scripts/bench.sh
 
-bundle: packages-build  ## build/bundle: programs, tests and libraries that run on another machine
+bundle: packages-build  ## build/bundle-bench and build/bundle-test: programs and tests for another machine
 	@scripts/bundle.sh
 
-gpu-check:  ## compute-sanitizer over some GPU tests, from build/bundle, on a machine with GPUs
-	@build/bundle/run_gpu_check.sh
+gpu-check:  ## compute-sanitizer over some GPU tests, from build/bundle-test, on a machine with GPUs
+	@build/bundle-test/run_gpu_check.sh
 
 format: packages-test  ## rewrite every source in the house format
 	@scripts/format.sh --fix

@@ -10,9 +10,10 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# Programs look for shared libraries in ../lib first, also for what those need in turn (hence the old tag): in
-# the build folder there is no such place, in a bundle there is.
+# Programs look for shared libraries in ../lib first, also for what those need in turn (hence the old tag): so it is
+# in the build folder and in a bundle.
 set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 add_link_options(-Wl,--disable-new-dtags)
 
 # The compiler cache answers for any clone of this tree, wherever it lies: paths below the tree reach the compiler as

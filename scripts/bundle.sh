@@ -1,52 +1,67 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes build/bundle: the command line, the tests, the benchmarks and every shared library they need except the C
-# library's own. It runs from any folder of any x86-64-v2 Linux with glibc 2.36 or newer, without Python or
-# packages; run_tests.sh inside runs the tests there.
+# Makes two folders, and a .tar.gz of each, that run from any place of any x86-64-v2 Linux with glibc 2.36 or newer, without
+# Python or packages: build/bundle-bench (the command line, p2p_blocks, the library of the C API) and build/bundle-test
+# (tests, examples; run_tests.sh in it; some tests start the command line, so it wants bundle-bench beside it).
+# Usage: bundle.sh [--built]. It copies what the release build holds, where tests share one library, and links nothing;
+# --built takes it as it is instead of building first. Fails when a part is larger than it may be.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly bundle=$PWD/build/bundle limit_mib=64
+readonly bench=$PWD/build/bundle-bench tests=$PWD/build/bundle-test
+# Of the archives, which are what travels.
+readonly bench_mib=12 tests_mib=40
 
-# The same objects, linked once more: one shared library instead of a copy in each of fifty programs.
-as_library() {
-  cmake --preset release --log-level=WARNING -DPEERLANE_LIBRARY="$1" >/dev/null
-}
-trap 'as_library STATIC' EXIT
-as_library SHARED
-cmake --build --preset release --target all
-rm -rf "$bundle"
-mkdir -p "$bundle"/{bin,lib,corpus}
+if [ "${1:-}" != --built ]; then
+  cmake --preset release --log-level=WARNING >/dev/null
+  cmake --build --preset release --target all
+fi
+rm -rf "$bench" "$tests" "$bench.tar.gz" "$tests.tar.gz"
+mkdir -p "$bench"/{bin,lib} "$tests"/{bin,lib,corpus}
 
-find build/bin -maxdepth 1 -type f -executable ! -name '*.py' -exec cp {} "$bundle/bin/" \;
-strip "$bundle"/bin/*
+cp build/bin/peerlane build/bin/p2p_blocks "$bench/bin/"
+find build/bin -maxdepth 1 -type f -executable ! -name '*.py' ! -name peerlane ! -name p2p_blocks -exec cp {} "$tests/bin/" \;
+ln -s ../../bundle-bench/bin/peerlane "$tests/bin/peerlane"
+cp -P build/lib/libpeerlane_p2p.so* "$bench/lib/"
+# Programs ask for it by its soname.
+cp -L build/lib/libpeerlane_p2p.so.0 build/lib/libpeerlane.so "$tests/lib/"
+strip "$bench"/bin/* $(find "$tests/bin" -type f)
 
 # glibc must be the machine's own: it belongs to the kernel and the loader there.
-ldd "$bundle"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
-  grep -vE '/(ld-linux|libc|libm|libpthread|libdl|librt|libresolv|libutil|libanl)[-.]' |
-  while read -r library; do
-    cp -L "$library" "$bundle/lib/"
-  done
-strip --strip-unneeded "$bundle"/lib/*
-if ldd "$bundle"/bin/* | grep 'not found'; then exit 1; fi
+for part in "$bench" "$tests"; do
+  find "$part/bin" "$part/lib" -type f -exec ldd {} + 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+    grep -vE '/(ld-linux|libc|libm|libpthread|libdl|librt|libresolv|libutil|libanl|libpeerlane[a-z0-9_]*)[-.]' |
+    while read -r library; do
+      cp -L "$library" "$part/lib/"
+    done
+  find "$part/lib" -type f -exec strip --strip-unneeded {} +
+  if find "$part/bin" "$part/lib" -type f -exec ldd {} + | grep 'not found'; then exit 1; fi
+  cp LICENSE "$part/"
+done
 
-ctest --test-dir build -N -LE soak | awk '/^ *Test +#/ { print $3 }' |
+ctest --test-dir build -N -LE 'soak|torture' | awk '/^ *Test +#/ { print $3 }' |
   while read -r name; do
-    [ ! -x "$bundle/bin/$name" ] || echo "$name"
-  done >"$bundle/tests.txt"
+    [ ! -x "$tests/bin/$name" ] || echo "$name"
+  done >"$tests/tests.txt"
 while read -r program corpus; do
   [ -n "$program" ] || continue
-  cp -r "$corpus" "$bundle/corpus/${program##*/}"
+  cp -r "$corpus" "$tests/corpus/${program##*/}"
 done <build/replay_targets.txt
-cp build/gpu_targets.txt "$bundle/gpu_tests.txt"
-cp build/bin/*.py "$bundle/bin/"
-cp scripts/run_gpu_tests.sh scripts/run_gpu_check.sh "$bundle/"
-cp scripts/run_bundled_tests.sh "$bundle/run_tests.sh"
-cp LICENSE "$bundle/"
+cp build/gpu_targets.txt "$tests/gpu_tests.txt"
+cp build/bin/*.py "$tests/bin/"
+cp scripts/run_gpu_tests.sh scripts/run_gpu_check.sh "$tests/"
+cp scripts/run_bundled_tests.sh "$tests/run_tests.sh"
 
-mib=$(du -sm "$bundle" | cut -f1)
-echo "$bundle: $(wc -l <"$bundle/tests.txt") test programs, $(find "$bundle/lib" -type f | wc -l) libraries, $mib MiB"
-if [ "$mib" -gt "$limit_mib" ]; then
-  echo "larger than $limit_mib MiB; the largest files:" >&2
-  find "$bundle" -type f -printf '%s %P\n' | sort -rn | head -5 >&2
-  exit 1
-fi
+status=0
+weigh() {  # FOLDER MIB
+  tar -C build --sort=name --owner=0 --group=0 --mtime=@0 -cf - "${1##*/}" | gzip -9 >"$1.tar.gz"
+  local packed
+  packed=$(stat -c %s "$1.tar.gz")
+  printf '%s: %d files, %.1f MiB packed\n' "$1" "$(find "$1" -type f | wc -l)" "$(awk "BEGIN { print $packed / 1048576 }")"
+  [ "$packed" -gt $(($2 << 20)) ] || return 0
+  echo "larger than $2 MiB packed; the largest files:" >&2
+  find "$1" -type f -printf '%s %P\n' | sort -rn | head -n 5 >&2
+  status=1
+}
+weigh "$bench" $bench_mib
+weigh "$tests" $tests_mib
+exit $status
