@@ -16,8 +16,8 @@ readonly all_stages=(packages scripts format layers configure headers build suit
 # Stages that need more than 1.5 times that fail.
 readonly budgets=(
   "checks   5  9 packages scripts format layers configure headers tidy"
-  "release 10 24 build suite install"
-  "asan    10 22 asan-build asan-suite coverage"
+  "release 10 22 build suite install"
+  "asan    10 24 asan-build asan-suite coverage"
   "tsan     6 12 tsan-build tsan-suite"
   "fuzz     4  7 fuzz-build fuzz"
   "torture  1  1 torture"
