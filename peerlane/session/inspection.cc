@@ -2,9 +2,11 @@
 #include "peerlane/session/inspection.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -19,21 +21,53 @@ std::string prefixFor(int pid) {
   return "peerlane-inspect-" + std::to_string(pid) + "-";
 }
 
-bool waitFor(int fd, short events) {
-  pollfd wanted{fd, events, 0};
-  return poll(&wanted, 1, 2000) == 1;
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kPatience{2};     // for all that one context says
+constexpr size_t kMostBytes = size_t{16} << 20;  // far above what a context with 10,000 peers says
+
+// Any user may take the name: the answer counts when the process asked for gives it.
+Status checkServer(int socket, int pid) {
+  PEERLANE_ASSIGN(const PeerCredentials who, peerCredentials(socket));
+  if (who.pid != pid)
+    return Status(Code::kPermissionDenied, "process " + std::to_string(who.pid) +
+                                               " listens there, not " + std::to_string(pid) +
+                                               "; what it says is not read");
+  struct stat process {};
+  if (::stat(("/proc/" + std::to_string(pid)).c_str(), &process) == 0 &&
+      process.st_uid != who.uid && who.uid != 0)
+    return Status(Code::kPermissionDenied, "user " + std::to_string(who.uid) +
+                                               " listens there; the process belongs to " +
+                                               std::to_string(process.st_uid));
+  return Status::ok();
 }
 
-Result<std::string> readText(const SocketAddress& address) {
+// Fit for a terminal: a report has lines, and no other control characters.
+std::string plain(std::string text) {
+  for (char& each : text) {
+    const auto byte = static_cast<unsigned char>(each);
+    if ((byte < 0x20 && each != '\n') || byte >= 0x7f) each = '?';
+  }
+  return text;
+}
+
+Result<std::string> readText(const SocketAddress& address, int pid) {
+  const auto deadline = Clock::now() + kPatience;
   PEERLANE_ASSIGN(const Fd socket, connectStart(address));
+  PEERLANE_RETURN_IF_ERROR(checkServer(socket.get(), pid));
   std::string text;
   std::array<std::byte, 16 * 1024> space;
   for (;;) {
-    if (!waitFor(socket.get(), POLLIN))
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd wanted{socket.get(), POLLIN, 0};
+    if (left <= 0 || poll(&wanted, 1, static_cast<int>(left)) != 1)
       return Status(Code::kTimeout,
-                    "the process did not answer within 2 s: its progress thread is stuck");
+                    "the process did not say all within 2 s: its progress thread is stuck");
     PEERLANE_ASSIGN(const size_t got, recvSome(socket.get(), space));
-    if (got == 0) return text;
+    if (got == 0) return plain(std::move(text));
+    if (text.size() + got > kMostBytes)
+      return Status(Code::kCorrupt, "the report is longer than " + std::to_string(kMostBytes) +
+                                        " bytes; no context says so much");
     text.append(reinterpret_cast<const char*>(space.data()), got);
   }
 }
@@ -110,7 +144,7 @@ Result<std::vector<std::string>> inspectProcess(int pid, const std::string& sock
   std::string failures;
   for (const std::string& name : names) {
     PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(name));
-    auto text = readText(address);
+    auto text = readText(address, pid);
     if (text.isOk() && !text->empty())
       texts.push_back(std::move(*text));
     else

@@ -113,33 +113,48 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
                              std::to_string(facts_.credentials.uid) + ", this one to " +
                              std::to_string(own)));
     facts_.sameProcess = facts_.credentials.pid == getpid();
-    if (auto pidFd = peerPidFd(connection_->socket()); pidFd.isOk()) {
-      if (auto process = ProcessHandle::fromPidFd(std::move(*pidFd)); process.isOk())
-        process_ = std::move(*process);
-    }
-    if (process_) facts_.pidFd = process_->fd();
-    if (process_ && !facts_.sameProcess) {
-      auto watch = around_.progress.loop().watch(process_->fd(), true, false, [this] {
-        processWatch_.setInterest(false, false);
-        peerLeft_ = true;
-        if (over()) {
-          if (!leaveTimer_.pending()) forget();
-          return;
-        }
-        fail(PeerState::kLost,
-             Status(Code::kPeerLost,
-                    "process " + std::to_string(facts_.credentials.pid) + " ended"));
-      });
-      if (watch.isOk()) processWatch_ = std::move(*watch);
-    }
+    if (Status status = watchProcess(); !status.isOk()) return fail(PeerState::kLost, status);
   }
+  // A hello may be a recorded one: descriptors, and what lets the peer read this process, are given
+  // to whom has answered, and so shown that he has the secret. The initiator knows by now.
+  if (!initiator_ && facts_.unixSocket) return;
   if (Status status = sendOffers(); !status.isOk()) fail(PeerState::kLost, status);
 }
 
+// What proves the end of the peer's process. Where the system has no such thing, its memory stays
+// in quarantine if it leaves without a goodbye; that it could not be had this time is an error.
+Status PeerCore::watchProcess() {
+  auto process = ProcessHandle::ofPeer(connection_->socket());
+  const Code code = process.status().code();
+  if (code == Code::kNotSupported || code == Code::kUnavailable) return Status::ok();
+  if (code == Code::kPeerLost) return process.status();
+  if (!process.isOk())
+    return Status(
+        Code::kUnavailable,
+        process.status().toString() + ": this process takes no peer whose end it would not notice");
+  proof_.process = std::move(*process);
+  facts_.pidFd = proof_.process->fd();
+  if (facts_.sameProcess) return Status::ok();
+  PEERLANE_ASSIGN(processWatch_, around_.progress.loop().watch(facts_.pidFd, true, false, [this] {
+    processWatch_.setInterest(false, false);
+    peerLeft_ = true;
+    if (over()) {
+      if (!leaveTimer_.pending()) forget();
+      return;
+    }
+    fail(PeerState::kLost,
+         Status(Code::kPeerLost, "process " + std::to_string(facts_.credentials.pid) + " ended"));
+  }));
+  return Status::ok();
+}
+
 Status PeerCore::sendOffers() {
-  const LinkSurroundings surroundings{around_.config, around_.progress.loop(),
-                                      around_.progress.bell(), around_.regions,
-                                      [this] { around_.progress.nudge(); }};
+  const LinkSurroundings surroundings{around_.config,
+                                      around_.progress.loop(),
+                                      around_.progress.bell(),
+                                      around_.regions,
+                                      [this] { around_.progress.nudge(); },
+                                      [&progress = around_.progress] { progress.countWakeup(); }};
   control::Offers offers;
   std::vector<Fd> fds;
   for (const auto& transport : around_.transports) {
@@ -166,7 +181,8 @@ Status PeerCore::sendOffers() {
 }
 
 Status PeerCore::handle(control::Offers& message) {
-  if (link_) return Status(Code::kCorrupt, "link offers came twice");
+  if (link_ || !offers_.empty()) return Status(Code::kCorrupt, "link offers came twice");
+  if (!initiator_ && facts_.unixSocket) PEERLANE_RETURN_IF_ERROR(sendOffers());
   std::map<std::string, Offer> offered;
   for (control::LinkOffer& offer : message.links) {
     PEERLANE_ASSIGN(auto fds, connection_->takeFds(offer.fdCount));
@@ -321,6 +337,10 @@ Status PeerCore::adoptSlab(control::ImportReply& message) {
 void PeerCore::maybeReady() {
   if (!link_ || !slab_ || !peerSlab_ || state() != PeerState::kConnecting) return;
   setupTimer_.cancel();
+  // By now both sides have let each other in, where they do.
+  if (facts_.unixSocket && !facts_.sameProcess)
+    if (auto memory = AddressSpace::open(facts_.credentials.pid); memory.isOk())
+      proof_.memory = std::move(*memory);
   startHeartbeat();
   around_.progress.add(shared_from_this());
   failureCode_.store(Code::kOk, std::memory_order_release);
@@ -360,7 +380,7 @@ void PeerCore::onMessage(ControlMessage message) {
 void PeerCore::onEnded(Status status) {
   peerLeft_ = peerLeft_ || endedForGood();
   if (over()) {
-    if (peerLeft_ && !leaveTimer_.pending()) forget();
+    if (!leaveTimer_.pending()) forget();
     return;
   }
   if (state() == PeerState::kReady || state() == PeerState::kSilent) {
@@ -452,26 +472,37 @@ void PeerCore::leave(const Status& reason) {
     connection_->close();
     peerLeft_ = peerLeft_ || endedForGood();
   }
-  // Before the link was made there is nothing to wait for.
-  if (!link_ || peerLeft_) forget();
+  // Before the link was made there is nothing to wait for; on a connection that has ended nothing
+  // more will be heard.
+  if (!link_ || peerLeft_ || !connection_->open()) forget();
 }
 
 // A connection that ended without a goodbye says nothing about a process that lives and writes by
 // itself.
 bool PeerCore::endedForGood() const {
-  if (!link_ || facts_.sameProcess || !process_) return true;
-  const LinkTraits& traits = link_->traits();
-  const bool writesDirectly = traits.mapsRegions || traits.agentEngine == "cma" || deviceLink_;
-  return !writesDirectly || !process_->alive();
+  if (!link_ || facts_.sameProcess) return true;
+  return (!link_->traits().peerWritesAlone && !deviceLink_) || proof_.given();
 }
 
+// Who is not proven to have ended leaves his imports behind, and nothing else: descriptors and
+// memory of this peer go with the last handle.
 void PeerCore::forget() {
   connection_->close();
   processWatch_ = Watch();
   leaveTimer_.cancel();
   revokedTimer_.cancel();
-  around_.regions.forgetPeer(number_);
-  for (auto& [request, done] : std::exchange(revocations_, {})) done();
+  const auto revocations = std::exchange(revocations_, {});
+  Absentees::Number absentee = 0;
+  if (peerLeft_ || endedForGood())
+    around_.regions.forgetPeer(number_);
+  else
+    absentee = around_.absentees.add(around_.progress.loop(), number_, std::move(proof_));
+  for (const auto& [request, done] : revocations) {
+    if (absentee != 0)
+      around_.absentees.await(absentee, done);
+    else
+      done();
+  }
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
 }
 

@@ -30,6 +30,7 @@
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/progress/progress.h"
+#include "peerlane/session/absentees.h"
 #include "peerlane/session/byte_counters.h"
 #include "peerlane/session/control_connection.h"
 #include "peerlane/session/peer_slab.h"
@@ -58,6 +59,7 @@ struct PeerSurroundings {
   Metrics& metrics;
   std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
   const DeviceExecutors& devices;
+  Absentees& absentees;
 };
 
 // The place where an import ends up, shared by all handles on one remote region.
@@ -213,6 +215,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   // One line for dumps.
   std::string summary() const;
+  // It has not said goodbye, lives as far as is known, and needs nobody to write to what it
+  // imported. Progress thread, or once that has stopped.
+  bool mayStillWrite() const { return !peerLeft_ && !endedForGood(); }
 
   // --- Progress thread ---
   Turn turn() override;
@@ -229,6 +234,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void leave(const Status& reason);
   void forget();
   bool endedForGood() const;
+  Status watchProcess();
   Status sendOffers();
   // Until the link is chosen: whether this side has one to offer, beside those for devices.
   bool offersLink() const;
@@ -310,7 +316,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::unique_ptr<ControlConnection> connection_;
   PeerIdentity identity_;
   PeerFacts facts_;
-  std::optional<ProcessHandle> process_;
+  ProofOfEnd proof_;
   Watch processWatch_;
   std::map<std::string, std::unique_ptr<PendingLink>> pendingLinks_;
   std::map<std::string, Offer>

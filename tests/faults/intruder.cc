@@ -114,15 +114,15 @@ ControlMessage Intruder::hearAny() {
 }
 
 void Intruder::becomePeer(const std::vector<control::LinkOffer>& besides) {
-  TcpOffer theirs;
-  for (const control::LinkOffer& offer : hear<control::Offers>().links)
-    if (offer.transport == "tcp") theirs = MUST(parseTcpOffer(offer.blob));
-  ASSERT_FALSE(theirs.port == 0) << "tcp is not offered";
   TcpOffer mine;
   mine.token = makeTcpToken();
   control::Offers offers{{{"tcp", encodeTcpOffer(mine), 0}}};
   offers.links.insert(offers.links.end(), besides.begin(), besides.end());
   say(offers);
+  TcpOffer theirs;
+  for (const control::LinkOffer& offer : hear<control::Offers>().links)
+    if (offer.transport == "tcp") theirs = MUST(parseTcpOffer(offer.blob));
+  ASSERT_FALSE(theirs.port == 0) << "tcp is not offered";
   say(control::Accepted{"tcp", {}, {}});
   data_ = connectTo("127.0.0.1:" + std::to_string(theirs.port));
   sendAll(data_.get(), encodeTcpGreeting(theirs.token));

@@ -4,7 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <span>
+#include <thread>
 
+#include "peerlane/os/socket.h"
 #include "peerlane/session/inspect_process.h"
 #include "peerlane/session/peer_slab.h"
 #include "tests/os/scratch_folder.h"
@@ -51,6 +55,58 @@ TEST(Inspection, ShowsWhatIsPendingAndWhy) {
   EXPECT_TRUE(mentions(texts, "notify op ")) << texts.front();
   EXPECT_TRUE(mentions(texts, "waits for a word that is 0 to reach 1")) << texts.front();
   EXPECT_FALSE(last.done());
+}
+
+// Who has taken the name, and says what he wants for as long as he wants.
+class Impostor {
+ public:
+  Impostor(int pid, std::string text, bool drips)
+      : socket_(MUST(listenOn(MUST(
+            SocketAddress::parse("unix:@peerlane-inspect-" + std::to_string(pid) + "-impostor"))))),
+        thread_([this, text = std::move(text), drips] { serve(text, drips); }) {}
+  ~Impostor() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  void serve(const std::string& text, bool drips) {
+    while (!stop_) {
+      const auto reader = acceptOne(socket_.get());
+      const auto bytes = std::as_bytes(std::span(text));
+      // For far longer than anybody should listen, but not for ever.
+      for (int i = 0; i < 500 && reader.isOk() && !stop_; ++i) {
+        if (!sendSome(reader->get(), bytes).isOk() || !drips) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      std::this_thread::yield();
+    }
+  }
+  const Fd socket_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+TEST(Inspection, ReadsNothingOfAnotherProcess) {
+  const Impostor impostor(getppid(), "all is well\n", false);
+  const Status refused = inspectProcess(getppid(), "").status();
+  EXPECT_NE(refused.message().find("listens there, not " + std::to_string(getppid())),
+            std::string_view::npos)
+      << refused.toString();
+}
+
+TEST(Inspection, HasNoControlCharacters) {
+  const Impostor impostor(getpid(), "line\n\x1b[31mred\x07\n", false);
+  const auto texts = MUST(inspectProcess(getpid(), ""));
+  EXPECT_EQ(texts, std::vector<std::string>{"line\n?[31mred?\n"});
+}
+
+TEST(Inspection, WaitsForTheEndNotForTheNextByte) {
+  const Impostor impostor(getpid(), "and", true);
+  const auto begin = std::chrono::steady_clock::now();
+  const Status late = inspectProcess(getpid(), "").status();
+  EXPECT_NE(late.message().find("Timeout"), std::string_view::npos) << late.toString();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon);
 }
 
 TEST(Inspection, LooksInTheFolderWhereThereIsOne) {
