@@ -18,8 +18,12 @@ struct Speaker {
 };
 
 // Never destroyed: exit() runs while other threads do. A forked child has one of its own, because
-// the lock of its parent's may be held for ever.
+// the lock of its parent's may be held for ever; it keeps that one's address, so that leak checkers
+// see what it holds.
 struct Speakers {
+  explicit Speakers(const Speakers* before) : parents(before) {}
+
+  const Speakers* const parents;
   const uint64_t forks = forkGeneration();
   std::mutex mutex;
   std::vector<Speaker> all;  // under mutex
@@ -30,7 +34,7 @@ std::atomic<Speakers*> speakers{nullptr};
 Speakers& ofThisProcess() {
   Speakers* known = speakers.load(std::memory_order_acquire);
   if (known != nullptr && known->forks == forkGeneration()) return *known;
-  auto fresh = std::make_unique<Speakers>();
+  auto fresh = std::make_unique<Speakers>(known);
   if (speakers.compare_exchange_strong(known, fresh.get(), std::memory_order_acq_rel))
     return *fresh.release();
   return *known;
