@@ -346,7 +346,7 @@ Task::Turn DeviceMessage::turn() {
   if (isOver) {
     const Status status = outcome();
     letGo();
-    markEnded(status);
+    if (!done()) markEnded(status);  // a captured message that failed has been told so
     return Turn::kFinished;
   }
   if (failed_) return Turn::kIdle;
