@@ -57,6 +57,7 @@ class CopyRow {
   Status postOne(std::span<const Block> blocks);
   Status copyRaw();
   Status beginCeiling();
+  Status chooseWay(bool isMapped, bool throughKernel);
   bool ceilingIsVerifiable() const { return raw_ != Raw::kStandIn && raw_ != Raw::kStream; }
   OtherRegion const& other() {
     return isPut_ ? pair_.endpoint().otherDestination() : pair_.endpoint().otherSource();
@@ -65,9 +66,9 @@ class CopyRow {
     return isPut_ ? pair_.endpoint().source() : pair_.endpoint().destination();
   }
 
-  // What the raw limit is measured with. kStandIn: memcpy into shared memory that stands for the
+  // What the raw limit is measured with. kStandIn: a copy into shared memory that stands for the
   // destination; the ring engine can be no faster. kStream: a list as one run of bytes.
-  enum class Raw { kMapped, kKernel, kStandIn, kSocket, kStream };
+  enum class Raw { kCopy, kStandIn, kSocket, kStream };
 
   BenchPair& pair_;
   const BenchOptions& options_;
@@ -80,7 +81,8 @@ class CopyRow {
   std::vector<Block> blocks_;
   std::vector<RawPiece> rawPieces_;
   Plan plan_;  // indexed lists only
-  Raw raw_ = Raw::kMapped;
+  Raw raw_ = Raw::kCopy;
+  CopyWay way_ = CopyWay::kMemcpy;
   std::string ceilingBy_;
   Descriptor standInFile_;
   std::unique_ptr<RawMapping> standIn_;
@@ -112,21 +114,18 @@ Status CopyRow::begin() {
 Status CopyRow::beginCeiling() {
   const std::string engine = other().remote.engine();
   if (engine == "mapped" && other().mapping) {
-    raw_ = Raw::kMapped;
-    ceilingBy_ = "memcpy";
-    return Status::ok();
+    raw_ = Raw::kCopy;
+    return chooseWay(true, true);
   }
   if (engine == "cma") {
-    raw_ = Raw::kKernel;
-    ceilingBy_ = isPut_ ? "process_vm_writev" : "process_vm_readv";
-    return Status::ok();
+    raw_ = Raw::kCopy;
+    return chooseWay(false, true);
   }
   if (engine == "ring" || engine == "mapped") {
     raw_ = Raw::kStandIn;
-    ceilingBy_ = "memcpy";
     PEERLANE_ASSIGN(standInFile_, makeSharedFile("bench-stand-in", layout_.span()));
     PEERLANE_ASSIGN(standIn_, RawMapping::create(standInFile_.get(), 0, layout_.span()));
-    return Status::ok();
+    return chooseWay(true, false);
   }
   raw_ = layout_.oneCall ? Raw::kStream : Raw::kSocket;
   ceilingBy_ = "loopback socket";
@@ -137,6 +136,19 @@ Status CopyRow::beginCeiling() {
   return receiveKind(pair_.pipe(), kReady).status();
 }
 
+Status CopyRow::chooseWay(bool isMapped, bool throughKernel) {
+  const auto trial = [this](CopyWay way) -> Result<double> {
+    way_ = way;
+    PEERLANE_RETURN_IF_ERROR(prepare(Contender::kCeiling, false));
+    Samples samples;
+    PEERLANE_RETURN_IF_ERROR(sample(Contender::kCeiling, samples));
+    return samples.median();
+  };
+  PEERLANE_ASSIGN(way_, fastestWay(copyWays(isMapped, throughKernel), trial));
+  ceilingBy_ = nameOf(way_, isPut_);
+  return Status::ok();
+}
+
 // Where every piece lies this time: lists get new places, so that nobody can learn them.
 void CopyRow::place() {
   if (layout_.oneCall) {
@@ -145,17 +157,15 @@ void CopyRow::place() {
   } else if (!blocks_.empty()) {
     return;
   }
-  std::byte* const otherBase = raw_ == Raw::kMapped
-                                   ? other().mapping ? other().mapping->data() : nullptr
-                               : raw_ == Raw::kStandIn ? standIn_->data()
-                                                       : other().address;
+  const RawMapping* const seen = raw_ == Raw::kStandIn ? standIn_.get() : other().mapping.get();
   blocks_.clear();
   rawPieces_.clear();
   for (uint64_t i = 0; i < layout_.pieces; ++i) {
     const uint64_t here = localPlace_[i] * layout_.stride;
     const uint64_t there = otherPlace_[i] * layout_.stride;
     blocks_.push_back({&local(), here, &other().remote, there, layout_.bytes});
-    rawPieces_.push_back({local().data() + here, otherBase + there, layout_.bytes});
+    rawPieces_.push_back({local().data() + here, seen ? seen->data() + there : nullptr,
+                          other().address + there, layout_.bytes});
   }
 }
 
@@ -213,10 +223,7 @@ Status CopyRow::copyRaw() {
                                       : socket_->get(pieces[0].local, pieces[0].bytes));
       continue;
     }
-    if (raw_ == Raw::kKernel)
-      PEERLANE_RETURN_IF_ERROR(kernelCopyPieces(pair_.child(), pieces, isPut_));
-    else
-      copyPieces(pieces, isPut_);
+    PEERLANE_RETURN_IF_ERROR(copyPieces(way_, pair_.child(), pieces, isPut_));
     // Completion is told to the receiver, here as there.
     if (isPut_) flag.store(flag.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }

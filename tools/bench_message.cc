@@ -59,7 +59,8 @@ RawGame rawGame(BenchEndpoint& endpoint, MessageSide& side, const MessagesReques
   RawGame game;
   game.out = side.rawPieces(request, isParent);
   game.stamp = false;
-  game.other = request.byKernel ? other : 0;
+  game.way = request.way;
+  game.other = other;
   game.mine = isParent ? &flags.toParent : &flags.toChild;
   game.theirs = isParent ? &flags.toChild : &flags.toParent;
   game.base = game.mine->load(std::memory_order_acquire);
@@ -105,11 +106,10 @@ std::vector<RawPiece> MessageSide::rawPieces(const MessagesRequest& request, boo
   const OtherRegion& to = endpoint_.otherDestination();
   std::byte* base =
       to.mapping ? to.mapping->data() : stage_->data() + (isParent ? 0 : stageBytes_ / 2);
-  if (request.byKernel) base = to.address;
   std::vector<RawPiece> pieces;
   for (uint64_t i = 0; i < request.count; ++i)
-    pieces.push_back(
-        {endpoint_.source().data() + i * request.stride, base + i * request.stride, request.bytes});
+    pieces.push_back({endpoint_.source().data() + i * request.stride, base + i * request.stride,
+                      to.address + i * request.stride, request.bytes});
   return pieces;
 }
 
@@ -171,8 +171,16 @@ class MessageRow {
       return receiveKind(pair_.pipe(), kReady).status();
     }
     const bool mapped = pair_.endpoint().otherDestination().mapping != nullptr;
-    byKernel_ = !mapped && request_.bytes > kStagedBytes;
-    ceilingBy_ = byKernel_ ? "process_vm_writev + flag" : "memcpy + flag";
+    const auto trial = [this](CopyWay way) -> Result<double> {
+      way_ = way;
+      PEERLANE_RETURN_IF_ERROR(prepare(false));
+      Samples samples;
+      PEERLANE_RETURN_IF_ERROR(raw(samples));
+      return samples.median();
+    };
+    PEERLANE_ASSIGN(way_,
+                    fastestWay(copyWays(mapped || request_.bytes <= kStagedBytes, true), trial));
+    ceilingBy_ = nameOf(way_, true) + " + flag";
     return Status::ok();
   }
   const std::string& ceilingBy() const { return ceilingBy_; }
@@ -194,7 +202,8 @@ class MessageRow {
   }
 
   Result<uint64_t> check(Contender who) {
-    const bool intoRegions = pair_.endpoint().otherDestination().mapping || byKernel_;
+    const bool intoRegions =
+        pair_.endpoint().otherDestination().mapping || way_ == CopyWay::kKernel;
     if (who == Contender::kCeiling && (socket_ || !intoRegions)) return uint64_t{0};
     std::vector<VerifyPiece> pieces;
     for (uint64_t i = 0; i < request_.count; ++i)
@@ -232,16 +241,13 @@ class MessageRow {
   Status raw(Samples& samples) {
     MessagesRequest request = request_;
     request.raw = true;
-    request.byKernel = byKernel_;
+    request.way = way_;
     PEERLANE_RETURN_IF_ERROR(pair_.pipe().send(kMessages, request));
     PEERLANE_RETURN_IF_ERROR(receiveKind(pair_.pipe(), kReady).status());
     const RawGame game = rawGame(pair_.endpoint(), side_, request, true, pair_.child());
     if (request.isBatch) {
       const Clock::time_point start = Clock::now();
-      if (byKernel_)
-        PEERLANE_RETURN_IF_ERROR(kernelCopyPieces(pair_.child(), game.out, true));
-      else
-        copyPieces(game.out, true);
+      PEERLANE_RETURN_IF_ERROR(copyPieces(way_, pair_.child(), game.out, true));
       game.theirs->store(game.base + 1, std::memory_order_release);
       samples.add(microsecondsSince(start));
     } else {
@@ -279,7 +285,7 @@ class MessageRow {
   Seeds seeds_;
   uint64_t seed_ = 0;
   uint64_t answerSeed_ = 0;
-  bool byKernel_ = false;
+  CopyWay way_ = CopyWay::kMemcpy;
   std::string ceilingBy_;
   std::unique_ptr<RawSocket> socket_;
 };

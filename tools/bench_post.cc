@@ -21,19 +21,29 @@ uint64_t windowsFor(uint64_t bytes) {
 class PostRow {
  public:
   PostRow(BenchPair& pair, uint64_t bytes)
-      : pair_(pair),
-        bytes_(bytes),
-        windows_(windowsFor(bytes)),
-        byKernel_(pair.engine() == "cma") {}
+      : pair_(pair), bytes_(bytes), windows_(windowsFor(bytes)) {}
 
   Status begin() {
     BenchEndpoint& endpoint = pair_.endpoint();
     const Block block{&endpoint.source(), 0, &endpoint.otherDestination().remote, 0, bytes_};
     PEERLANE_ASSIGN(plan_, Plan::create(endpoint.peer(), Direction::kPut, {&block, 1}));
     const OtherRegion& to = endpoint.otherDestination();
-    raw_ = {endpoint.source().data(), byKernel_ || !to.mapping ? to.address : to.mapping->data(),
+    raw_ = {endpoint.source().data(), to.mapping ? to.mapping->data() : nullptr, to.address,
             bytes_};
     return Status::ok();
+  }
+
+  // Returns its name.
+  Result<std::string> chooseWay() {
+    const auto trial = [this](CopyWay way) -> Result<double> {
+      way_ = way;
+      PEERLANE_RETURN_IF_ERROR(prepare(false));
+      Samples samples;
+      PEERLANE_RETURN_IF_ERROR(sample(Contender::kCeiling, samples));
+      return samples.median();
+    };
+    PEERLANE_ASSIGN(way_, fastestWay(copyWays(raw_.other != nullptr, true), trial));
+    return nameOf(way_, true);
   }
 
   // The source changes between samples only: within one, the point is the same buffer every time.
@@ -79,12 +89,8 @@ class PostRow {
     return why;
   }
   Status rawWindow() {
-    for (uint64_t i = 0; i < kWindow; ++i) {
-      if (byKernel_)
-        PEERLANE_RETURN_IF_ERROR(kernelCopyPieces(pair_.child(), {&raw_, 1}, true));
-      else
-        copyPieces({&raw_, 1}, true);
-    }
+    for (uint64_t i = 0; i < kWindow; ++i)
+      PEERLANE_RETURN_IF_ERROR(copyPieces(way_, pair_.child(), {&raw_, 1}, true));
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return Status::ok();
   }
@@ -92,7 +98,7 @@ class PostRow {
   BenchPair& pair_;
   const uint64_t bytes_;
   const uint64_t windows_;
-  const bool byKernel_;
+  CopyWay way_ = CopyWay::kMemcpy;
   Seeds seeds_;
   Plan plan_;
   Transfer last_;
@@ -111,10 +117,15 @@ Status benchPost(BenchPair& pair, const BenchOptions& options, BenchReport& repo
     contest.sample = [&row](Contender who, Samples& out) { return row.sample(who, out); };
     contest.check = [&row](Contender) { return row.check(); };
     contest.withCeiling = options.ceiling && (engine == "mapped" || engine == "cma");
+    std::string ceilingBy;
+    if (contest.withCeiling) {
+      PEERLANE_ASSIGN(ceilingBy, row.chooseWay());
+      ceilingBy += ", one buffer";
+    }
     PEERLANE_ASSIGN(Outcome outcome, runContest(contest));
     const double median = outcome.ours.median();
     BenchRow line = rowFor(pair, options, bytes);
-    line.ceilingBy = engine == "cma" ? "process_vm_writev, one buffer" : "memcpy, one buffer";
+    line.ceilingBy = ceilingBy;
     line.outcome = std::move(outcome);
     line.extras["Mposts_per_s"] = median > 0 ? 1 / median : 0;
     report.add(std::move(line));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tools/bench_pipe.h"
+#include "tools/ceiling_copy.h"
 
 namespace peerlane::bench {
 
@@ -55,9 +56,10 @@ struct VerifyRequest {
 struct PingpongRequest {
   uint64_t bytes = 0;
   uint64_t rounds = 0;
-  uint64_t seed = 0;    // of the first round when `verify`
-  bool verify = false;  // every round moves new bytes, and the receiver looks at each
-  bool poll = false;    // see BenchOptions::pollSignals
+  uint64_t seed = 0;               // of the first round when `verify`
+  bool verify = false;             // every round moves new bytes, and the receiver looks at each
+  bool poll = false;               // see BenchOptions::pollSignals
+  CopyWay way = CopyWay::kMemcpy;  // of the raw limit
 };
 
 struct SocketRequest {
@@ -90,7 +92,7 @@ struct MessagesRequest {
   uint64_t count = 0;
   bool isBatch = false;  // all in one call, one way; else each is answered by one of the same size
   bool raw = false;      // copies and flags instead of messages
-  bool byKernel = false;
+  CopyWay way = CopyWay::kMemcpy;  // of these copies
 };
 
 // The next message, which must be of `kind`; an error of the other process as its status.

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The raw limit of moving blocks without this library: a loop of memcpy where the other process'
-// memory is mapped, process_vm_readv/writev where it is not. Also a clock. Thread-safe: no state.
+// The raw limit of moving blocks without this library: the fastest of the ways in which one CPU
+// copies between two processes. Also a clock. Thread-safe: no state.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
 #include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "peerlane/core/status.h"
 
@@ -17,16 +22,32 @@ namespace peerlane::bench {
 
 struct RawPiece {
   std::byte* local = nullptr;
-  std::byte* other = nullptr;  // in this process for copies, in the other one for process_vm_*
+  std::byte* other = nullptr;  // the other side's bytes as this process sees them; null: not mapped
+  std::byte* there = nullptr;  // their address in the other process, for process_vm_*
   size_t bytes = 0;
 };
 
-// local to other, or back. No fence: whoever announces the bytes orders them.
-void copyPieces(std::span<const RawPiece> pieces, bool isPut);
+enum class CopyWay : uint8_t {
+  kMemcpy,
+  kStreaming,  // AVX2 loads, and stores past the caches
+  kMovsb,      // rep movsb
+  kKernel,     // process_vm_writev, process_vm_readv
+};
+std::string nameOf(CopyWay way, bool isPut);
 
-// The same through the kernel, as many pieces per call as it takes. kSystem, and kPermissionDenied
-// where the system forbids it.
-Status kernelCopyPieces(pid_t other, std::span<const RawPiece> pieces, bool isPut);
+// Those that reach such pieces and that this CPU has.
+std::vector<CopyWay> copyWays(bool isMapped, bool throughKernel);
+
+// `trial` copies once in this way and returns its microseconds. Each way has one turn that does not
+// count and then three in turns with the others; the least time wins. A single way is not tried. A
+// way that the system forbids (kPermissionDenied) is left out, unless none is left.
+Result<CopyWay> fastestWay(std::span<const CopyWay> ways,
+                           const std::function<Result<double>(CopyWay)>& trial);
+
+// local to other, or back; `owner` is the other process, for kKernel. No fence: whoever announces
+// the bytes orders them (stores past the caches are ordered here). Errors, of kKernel alone:
+// kSystem, and kPermissionDenied where the system forbids it.
+Status copyPieces(CopyWay way, pid_t owner, std::span<const RawPiece> pieces, bool isPut);
 
 using Clock = std::chrono::steady_clock;
 inline double microsecondsSince(Clock::time_point start) {

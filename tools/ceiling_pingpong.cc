@@ -10,10 +10,7 @@ Status hit(const RawGame& game, uint64_t round) {
   const RawPiece& piece =
       game.out.size() == 1 ? game.out[0] : game.out[(round - 1) % game.out.size()];
   if (game.stamp) std::memcpy(piece.local, &round, std::min(sizeof(round), piece.bytes));
-  if (game.other == 0)
-    std::memcpy(piece.other, piece.local, piece.bytes);
-  else
-    PEERLANE_RETURN_IF_ERROR(kernelCopyPieces(game.other, {&piece, 1}, true));
+  PEERLANE_RETURN_IF_ERROR(copyPieces(game.way, game.other, {&piece, 1}, true));
   game.theirs->store(game.base + round, std::memory_order_release);
   return Status::ok();
 }

@@ -17,7 +17,8 @@ struct RawGame {
   // My source to the other's destination; round after round the next one.
   std::vector<RawPiece> out;
   bool stamp = true;  // write the round's number into the source first, so that it changes
-  pid_t other = 0;    // 0: mapped, else through the kernel
+  CopyWay way = CopyWay::kMemcpy;
+  pid_t other = 0;                          // the other process, for CopyWay::kKernel
   std::atomic<uint64_t>* mine = nullptr;    // the flag I wait for
   std::atomic<uint64_t>* theirs = nullptr;  // the flag I raise
   uint64_t base = 0;                        // both flags' value before the first round

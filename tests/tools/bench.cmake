@@ -3,6 +3,7 @@
 
 peerlane_test(NAME bench_parts_tests
   SOURCES bench_options_test.cc bench_pipe_test.cc bench_report_test.cc bench_samples_test.cc
+          ceiling_copy_test.cc
   LIBRARIES peerlane_bench_parts)
 peerlane_test(NAME bench_run_tests SERIAL
   SOURCES bench_run_test.cc LIBRARIES peerlane_bench_parts)
