@@ -255,8 +255,22 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const s
   PEERLANE_ASSIGN(auto owner, cuda::PrimaryContext::retainShared(gpu.gpu()));
   const cuda::CurrentContext current(*owner);
   PEERLANE_ASSIGN(std::byte* const address, OpenHandles::instance().open(key, raw));
-  return std::shared_ptr<CudaMapping>(
-      std::make_shared<HandleMapping>(address, bytes, std::move(key), std::move(owner)));
+  const auto mapping =
+      std::make_shared<HandleMapping>(address, bytes, std::move(key), std::move(owner));
+  PEERLANE_RETURN_IF_ERROR(checkImportedBytes(address, bytes));
+  return std::shared_ptr<CudaMapping>(mapping);
+}
+
+Status checkImportedBytes(const void* address, size_t said) {
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemGetAddressRange(&base, &bytes, reinterpret_cast<CUdeviceptr>(address)),
+            "cuMemGetAddressRange"));
+  const size_t before = reinterpret_cast<CUdeviceptr>(address) - base;
+  if (bytes - before >= said) return Status::ok();
+  return Status(Code::kCorrupt, "an allocation of the peer has " + std::to_string(bytes - before) +
+                                    " bytes, and is said to have " + std::to_string(said));
 }
 
 Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus) {

@@ -28,7 +28,8 @@ class CudaMapping {
       const VmmHandle& handle, size_t bytes,
       std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus);
   // Opens a legacy IPC handle for `gpu`. The same handle opened twice is one mapping: the driver
-  // allows no other. Not possible in the process that made the handle.
+  // allows no other. Not possible in the process that made the handle. kCorrupt where the
+  // allocation behind it is smaller than `bytes`, which is its owner's word.
   static Result<std::shared_ptr<CudaMapping>> importHandle(std::span<const std::byte> handle,
                                                            uint64_t identity, size_t bytes,
                                                            const cuda::PrimaryContext& gpu);
@@ -46,6 +47,10 @@ class CudaMapping {
   std::byte* const data_;
   const size_t bytes_;
 };
+
+// Whether an allocation of a peer, which `address` is the beginning of, has as many bytes as its
+// owner says: kCorrupt if not. A context of a GPU that reaches it is current.
+Status checkImportedBytes(const void* address, size_t said);
 
 // Addresses for chunks of `bytes` in all, which will come later (chunk_map.h). All of `gpus` may
 // read and write them. None of its calls waits for a GPU.

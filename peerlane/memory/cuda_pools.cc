@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
+#include "peerlane/memory/cuda_mapping.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/process.h"
 
@@ -244,7 +245,8 @@ Result<PoolMemory> describePoolMemory(void* pool, const void* allocation, size_t
 }
 
 Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> handle,
-                                            uint64_t identity, const cuda::Gpus& gpus) {
+                                            uint64_t identity, size_t bytes,
+                                            const cuda::Gpus& gpus) {
   if (handle.size() != kPoolHandleBytes)
     return Status(Code::kCorrupt, "pool memory with a handle of " + std::to_string(handle.size()) +
                                       " bytes; expected " + std::to_string(kPoolHandleBytes));
@@ -254,6 +256,7 @@ Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> ha
   ImportedPoolMemory memory;
   PEERLANE_ASSIGN(memory.data, ImportedPools::instance().take(fd, handle, key, gpus));
   memory.hold = std::make_unique<PoolHold>(std::move(key), gpus.front());
+  PEERLANE_RETURN_IF_ERROR(checkImportedBytes(memory.data, bytes));
   return memory;
 }
 

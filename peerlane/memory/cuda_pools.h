@@ -50,9 +50,11 @@ struct ImportedPoolMemory {
   std::unique_ptr<DevicePin> hold;  // its end frees it where nobody else here holds it
 };
 // All of `gpus` may read and write it. Takes `fd`, which stands for the pool. Errors: kCorrupt (a
-// handle of another length), kSystem, kNotSupported.
+// handle of another length, an allocation of fewer bytes than its owner says), kSystem,
+// kNotSupported.
 Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> handle,
-                                            uint64_t identity, const cuda::Gpus& gpus);
+                                            uint64_t identity, size_t bytes,
+                                            const cuda::Gpus& gpus);
 
 // The pool of this process that `allocation` was taken from; null: none.
 void* poolOf(const void* allocation);

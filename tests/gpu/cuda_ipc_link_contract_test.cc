@@ -210,5 +210,36 @@ TEST(CudaIpcLink, RefusesForgedFabricHandles) {
   EXPECT_TRUE(attach(memory.handle).isOk());
 }
 
+// The owner says how many bytes an allocation has; kernels here would write behind its end.
+class ImportedSizes : public testing::TestWithParam<MemoryKind> {};
+
+TEST_P(ImportedSizes, AreThoseOfTheDriver) {
+  const std::unique_ptr<LinkPair> pair = pairOf({GetParam(), Distance::kBetweenTwo})();
+  if (!pair) GTEST_SKIP() << "needs 1 GPUs";
+  const LinkMemory memory = pair->allocate(1, 40960);
+  const auto attach = [&](uint64_t backingBytes) {
+    RegionGrant region = pair->regions(1).add(memory.bytes, Access::kRemoteReadWrite);
+    region.kind = memory.kind;
+    region.fdOffset = memory.fdOffset;
+    region.device = memory.device;
+    region.backingBytes = backingBytes;
+    region.identity = memory.identity;
+    region.handle = memory.handle;
+    auto granted = pair->link(1).grant(std::move(region), Fd());
+    if (!granted.isOk()) return granted.status();
+    return pair->link(0).attach(std::move(*granted)).status();
+  };
+  const Status lied = attach(memory.backingBytes + 1);
+  EXPECT_EQ(lied.code(), Code::kCorrupt) << lied.toString();
+  EXPECT_NE(lied.message().find("is said to have"), std::string_view::npos) << lied.toString();
+  const Status told = attach(memory.backingBytes);
+  EXPECT_TRUE(told.isOk()) << told.toString();
+}
+INSTANTIATE_TEST_SUITE_P(CudaIpc, ImportedSizes,
+                         testing::Values(MemoryKind::kCudaHandle, MemoryKind::kCudaPool),
+                         [](const testing::TestParamInfo<MemoryKind>& kind) {
+                           return kind.param == MemoryKind::kCudaPool ? "Pool" : "CudaMalloc";
+                         });
+
 }  // namespace
 }  // namespace peerlane::gputest

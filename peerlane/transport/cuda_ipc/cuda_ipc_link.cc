@@ -159,7 +159,8 @@ Status CudaIpcLink::importPool(Grant& grant, RemoteMemory& memory) {
                                            " bytes from a pool; at most " +
                                            std::to_string(kMostPoolBytes) + " are imported");
   PEERLANE_ASSIGN(ImportedPoolMemory imported,
-                  importPoolMemory(std::move(grant.fd), region.handle, region.identity, gpus_));
+                  importPoolMemory(std::move(grant.fd), region.handle, region.identity,
+                                   region.backingBytes, gpus_));
   memory.mapped = imported.data + region.fdOffset;
   memory.hold = std::make_shared<PinSlot>();
   return memory.hold->ensure(
