@@ -79,6 +79,7 @@ Status benchCancel(BenchPair& pair, const BenchOptions& options, BenchReport& re
       BenchRow row = rowFor(pair, options, bytes);
       row.operation = isPut ? "cancel" : "cancel_get";
       row.isLatency = true;
+      row.movesAll = false;
       row.outcome = std::move(outcome);
       report.add(std::move(row));
     }

@@ -65,7 +65,7 @@ ordered_json rowJson(const BenchRow& row) {
                        {"p50_us", rounded(row.p50())},
                        {"p99_us", rounded(row.p99())},
                        {"mean_us", rounded(row.outcome.ours.mean())},
-                       {"gbps", rounded(row.gbps())}};
+                       {"gbps", row.movesAll ? ordered_json(rounded(row.gbps())) : ordered_json()}};
   const auto ceiling = row.ceiling();
   const auto ratio = row.ratio();
   json["ceiling"] = ceiling ? ordered_json(rounded(*ceiling)) : ordered_json();
@@ -129,8 +129,9 @@ void BenchReport::printHeader(const std::string& title, bool isLatency) {
 }
 
 void BenchReport::add(BenchRow row) {
-  out_ << fmt::format("{:>12} {:>8} {:>11.3f} {:>9.3f} {:>7} {:>11.3f} {:>11.3f} {:>10} {:>6}",
-                      row.bytes, row.blocks, row.outcome.ours.mean(), row.gbps(), row.outcome.wrong,
+  out_ << fmt::format("{:>12} {:>8} {:>11.3f} {:>9} {:>7} {:>11.3f} {:>11.3f} {:>10} {:>6}",
+                      row.bytes, row.blocks, row.outcome.ours.mean(),
+                      row.movesAll ? fmt::format("{:.3f}", row.gbps()) : "-", row.outcome.wrong,
                       row.p50(), row.p99(), ordinary(row.ceiling(), 3), ordinary(row.ratio(), 3));
   if (const auto fastest = row.ratioOfFastest(); fastest && loadOfThisMachine() > kBusyLoad)
     out_ << fmt::format("  (fastest 5%: {:.3f})", *fastest);

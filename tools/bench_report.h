@@ -26,6 +26,8 @@ struct BenchRow {
   uint64_t blocks = 1;
   // Latency rows compare times, the others bytes per second.
   bool isLatency = false;
+  // How many bytes went before a cancel is undefined: such a row has no bandwidth.
+  bool movesAll = true;
   std::string ceilingBy;  // what the raw limit was measured with; empty: none
   Outcome outcome;
   // Further numbers, by the name they have in JSON.

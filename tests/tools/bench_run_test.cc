@@ -122,6 +122,7 @@ TEST(BenchRun, CancelOfPutAndGet) {
     expectRows(document, 2, false);
     EXPECT_EQ(document["rows"][0]["op"], "cancel");
     EXPECT_EQ(document["rows"][1]["op"], "cancel_get");
+    EXPECT_TRUE(document["rows"][0]["gbps"].is_null());  // how much had gone is undefined
   }
 }
 
