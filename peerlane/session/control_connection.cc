@@ -58,14 +58,18 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::create(EventLoop& 
   self->queue(self->handshake_->start());
   if (!connecting) PEERLANE_RETURN_IF_ERROR(self->flush());
   if (patience.count() > 0)
-    self->helloTimer_ = loop.after(patience, [self, patience] {
-      const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
-      self->end(Status(Code::kTimeout, "whoever connected said " +
-                                           std::to_string(self->handshake_->bytesTaken()) + " of " +
-                                           std::to_string(kHelloBytes) + " bytes of a hello in " +
-                                           std::to_string(milliseconds) + " ms"));
-    });
+    self->helloTimer_ = loop.after(patience, [self, patience] { self->onLate(patience); });
   return connection;
+}
+
+void ControlConnection::onLate(std::chrono::nanoseconds patience) {
+  // An honest side that stood still comes again.
+  queue(Handshake::rejectionFor(Handshake::Reason::kLate));
+  (void)flush();
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+  end(Status(Code::kTimeout, "whoever connected said " + std::to_string(handshake_->bytesTaken()) +
+                                 " of " + std::to_string(kHelloBytes) + " bytes of a hello in " +
+                                 std::to_string(milliseconds) + " ms"));
 }
 
 void ControlConnection::close() {

@@ -101,6 +101,7 @@ class ControlConnection {
   ControlConnection(EventLoop& loop, Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
                     Events events);
   void onReady();
+  void onLate(std::chrono::nanoseconds patience);
   Status readSome(int rounds);
   Status handle(std::span<const std::byte> bytes);
   Status handshakeBytes(std::span<const std::byte>& bytes);

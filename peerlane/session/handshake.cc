@@ -255,6 +255,8 @@ Status Handshake::readReject() const {
       return Status(Code::kTryAgain,
                     "turned away: the other side has no descriptor left, or too many connections "
                     "that are not finished");
+    case Reason::kLate:
+      return Status(Code::kTryAgain, "turned away: the hello did not come in the time given");
     case Reason::kOtherUser:
       return Status(Code::kPermissionDenied,
                     "refused by the other side: its process belongs to another user");

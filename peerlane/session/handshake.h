@@ -93,6 +93,7 @@ class Handshake {
     kMalformed = 4,
     kNoRoom = 5,     // no descriptor is left, or too many have not finished connecting
     kOtherUser = 6,  // the two processes of one host belong to different users
+    kLate = 7,       // the hello did not come in time
   };
 
   // Errors: kInvalidArgument for an empty secret or a null context id.

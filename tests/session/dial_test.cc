@@ -3,6 +3,10 @@
 // A context that may be reached at several addresses: those that lead nowhere, to nobody or to
 // somebody else do not keep anybody from it.
 #include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
 
 #include "peerlane/os/socket.h"
 #include "peerlane/session/handshake.h"
@@ -129,6 +133,84 @@ TEST(Dial, AFullQueueIsTriedAgain) {
   auto peer = a->connect(ticketOf(*b, {name, tcpAddressOf(*b)}), 60s);
   host.join();
   EXPECT_OK(peer.status());
+}
+
+// Somebody between a context and its guests who keeps the first `late` hellos to himself until the
+// context has had enough, and passes everything else on.
+class SlowWay {
+ public:
+  SlowWay(std::string to, int late) : to_(std::move(to)), late_(late) {}
+  ~SlowWay() {
+    shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  std::string address() const { return MUST(localAddress(listener_.get())).toString(); }
+  int guests() const { return guests_; }
+
+ private:
+  static bool isReadable(int fd) {
+    pollfd wanted{fd, POLLIN, 0};
+    return poll(&wanted, 1, 20'000) == 1;
+  }
+  // False at the end.
+  static bool pass(const Fd& from, const Fd& to) {
+    std::array<std::byte, 4096> space;
+    const auto got = recvSome(from.get(), space);
+    if (!got.isOk()) return got.status().code() == Code::kTryAgain;
+    for (size_t sent = 0; sent < *got;) {
+      const auto some = sendSome(to.get(), std::span(space).first(*got).subspan(sent));
+      if (!some.isOk() && some.status().code() != Code::kTryAgain) return false;
+      if (some.isOk()) sent += *some;
+    }
+    return *got > 0;
+  }
+  void run() {
+    while (isReadable(listener_.get())) {
+      const auto guest = acceptOne(listener_.get());
+      if (!guest.isOk()) return;
+      const Fd host = MUST(connectStart(MUST(SocketAddress::parse(to_))));
+      if (++guests_ <= late_) {
+        EXPECT_TRUE(isReadable(host.get())) << "the context waits for ever";
+        while (isReadable(host.get()) && pass(host, *guest)) {
+        }
+        continue;
+      }
+      std::array<pollfd, 2> both{pollfd{guest->get(), POLLIN, 0}, pollfd{host.get(), POLLIN, 0}};
+      while (poll(both.data(), both.size(), 20'000) > 0 && pass(*guest, host) && pass(host, *guest))
+        continue;
+    }
+  }
+
+  const std::string to_;
+  const int late_;
+  std::atomic<int> guests_{0};
+  Fd listener_ = MUST(listenOn(MUST(SocketAddress::parse("127.0.0.1:0"))));
+  std::thread thread_{[this] { run(); }};
+};
+
+Config withTimeForAHello(std::chrono::milliseconds time) {
+  Config config;
+  config.connectTimeout = time;
+  return config;
+}
+
+TEST(Dial, WhoseHelloCameLateComesAgain) {
+  auto a = makeContext(patient());
+  auto b = makeContext(withTimeForAHello(1s), {"127.0.0.1:0"});
+  const SlowWay way(tcpAddressOf(*b), 1);
+  EXPECT_OK(a->connect(ticketOf(*b, {way.address()}), 60s).status());
+  EXPECT_GE(way.guests(), 2);
+  a.reset();
+}
+
+TEST(Dial, WhoIsAlwaysLateHasItsTimeAndTheReason) {
+  auto a = makeContext(patient());
+  auto b = makeContext(withTimeForAHello(20ms), {"127.0.0.1:0"});
+  const SlowWay way(tcpAddressOf(*b), 1'000'000);
+  const Status late = a->connect(ticketOf(*b, {way.address()}), 500ms).status();
+  EXPECT_EQ(late.code(), Code::kTimeout) << late.toString();
+  EXPECT_NE(late.message().find("hello did not come"), std::string_view::npos) << late.toString();
+  EXPECT_GT(way.guests(), 2);
 }
 
 // --- Handles and the context's end; doors that nobody needs ---

@@ -319,6 +319,8 @@ TEST(Handshake, WhoIsNotWaitedForIsToldWhy) {
   const auto noRoom =
       initiator()->feed(Handshake::rejectionFor(Handshake::Reason::kNoRoom)).status();
   EXPECT_EQ(noRoom.code(), Code::kTryAgain) << noRoom.toString();
+  const auto late = initiator()->feed(Handshake::rejectionFor(Handshake::Reason::kLate)).status();
+  EXPECT_EQ(late.code(), Code::kTryAgain) << late.toString();
   const auto otherUser =
       initiator()->feed(Handshake::rejectionFor(Handshake::Reason::kOtherUser)).status();
   EXPECT_EQ(otherUser.code(), Code::kPermissionDenied) << otherUser.toString();
