@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <functional>
 #include <utility>
 #include <variant>
@@ -17,6 +19,7 @@
 #include "peerlane/os/process.h"
 #include "tests/os/child_process.h"
 #include "tests/os/few_descriptors.h"
+#include "tests/os/refused_calls.h"
 
 namespace peerlane {
 namespace {
@@ -263,9 +266,25 @@ TEST_F(ControlConnections, TooManyDescriptorsUnderWayDelayTheRest) {
     for (uint64_t i = 0; i < 4; ++i)
       if (!near.connection->send(control::UserMessage{1, {}}, files).isOk()) _exit(2);
     if (near.connection->flushed()) _exit(3);  // no limit was met: this shows nothing
-    setrlimit(RLIMIT_NOFILE, &most);           // room for those that come
+    // Ready to be written to all the while, and refused by the kernel.
+    for (int round = 0; round < 10; ++round) near.loop->waitOnce(milliseconds(1));
+    if (!near.ends.empty()) _exit(5);
+    setrlimit(RLIMIT_NOFILE, &most);  // room for those that come
     hear(far, 4);
     _exit(far.messages.size() == 4 && near.ends.empty() && far.ends.empty() ? 0 : 4);
+  }
+  EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
+}
+
+// What the kernel refuses for good ends the connection though nothing comes in.
+TEST_F(ControlConnections, AWriteThatFailsIsSeenByTheLoop) {
+  const pid_t child = fork();
+  if (child == 0) {
+    refuseCalls(SYS_sendto, EIO);
+    if (!near.connection->send(control::Heartbeat{1, true}).isOk()) _exit(1);
+    for (int round = 0; round < 100 && near.ends.empty(); ++round)
+      near.loop->waitOnce(milliseconds(1));
+    _exit(near.ends.size() == 1 ? 0 : 2);
   }
   EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
 }

@@ -32,5 +32,35 @@ TEST(Shortage, AnImportIsRefusedInWordsAndThePeersGoOn) {
   EXPECT_OK(MUST(toB.importRegion(region.share())).prepare(kSoon));
 }
 
+// At whatever step it runs out, and at whichever side.
+TEST(Shortage, AConnectIsRefusedInWordsOrHasItsBestLink) {
+  auto a = makeContext(withLinks({"shm", "tcp"}));
+  auto b = makeContext(withLinks({"shm", "tcp"}));
+  size_t refused = 0;
+  size_t made = 0;
+  for (size_t free = 0; made < 3 && free < 64; ++free) {
+    SCOPED_TRACE(free);
+    {
+      const FewDescriptors few(free);
+      const auto peer = a->connect(b->ticket(), std::chrono::milliseconds(200));
+      if (peer.isOk()) {
+        ++made;
+        EXPECT_EQ(peer->route().link, "shm") << peer->route().toString();
+        peer->close();
+      } else {
+        ++refused;
+        const std::string text = peer.status().toString();
+        EXPECT_NE(text.find("descriptor"), std::string::npos) << text;
+        EXPECT_TRUE(peer.status().code() == Code::kUnavailable ||
+                    peer.status().code() == Code::kTimeout)
+            << text;
+      }
+    }
+    EXPECT_TRUE(eventually([&] { return a->peers().empty() && b->peers().empty(); }));
+  }
+  EXPECT_GE(refused, 5u);
+  EXPECT_EQ(made, 3u);
+}
+
 }  // namespace
 }  // namespace peerlane

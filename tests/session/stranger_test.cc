@@ -33,10 +33,11 @@ SocketAddress doorOf(const Context& context) {
 }
 
 // What the other side says before it hangs up, or nothing for now.
-std::string heardBy(const Fd& socket) {
-  std::array<std::byte, 64> space;
-  const auto got = recvSome(socket.get(), space);
-  return got.isOk() ? std::string(reinterpret_cast<const char*>(space.data()), *got) : "";
+std::vector<std::byte> heardBy(const Fd& socket) {
+  std::vector<std::byte> heard(64);
+  const auto got = recvSome(socket.get(), heard);
+  heard.resize(got.isOk() ? *got : 0);
+  return heard;
 }
 
 TEST(Strangers, HaveSoMuchRoomAndNoMore) {
@@ -47,10 +48,11 @@ TEST(Strangers, HaveSoMuchRoomAndNoMore) {
   constexpr size_t kRoom = 128;  // of one user
   std::vector<Fd> strangers;
   for (size_t i = 0; i < kAll; ++i) strangers.push_back(MUST(connectStart(doorOf(*host))));
+  const auto noRoom = Handshake::rejectionFor(Handshake::Reason::kNoRoom);
   std::vector<bool> told(kAll, false);
   const auto countTold = [&] {
     for (size_t i = 0; i < kAll; ++i)
-      if (!told[i] && heardBy(strangers[i]).size() == kRejectBytes) told[i] = true;
+      if (!told[i] && heardBy(strangers[i]) == noRoom) told[i] = true;
     return static_cast<size_t>(std::count(told.begin(), told.end(), true));
   };
   EXPECT_TRUE(eventually([&] { return countTold() >= kAll - kRoom; })) << countTold();

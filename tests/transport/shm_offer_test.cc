@@ -2,8 +2,13 @@
 #include "peerlane/transport/shm/shm_offer.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
+
+#include "peerlane/transport/shm/shm_transport.h"
+#include "tests/fake/fake_regions.h"
+#include "tests/os/few_descriptors.h"
 
 namespace peerlane {
 namespace {
@@ -64,6 +69,33 @@ TEST(ShmOffer, BadOffersAreNamed) {
     std::vector<std::byte> ring = good;
     ring[at] ^= std::byte{1};
     EXPECT_EQ(ShmOffer::decode(ring).status().code(), Code::kCorrupt) << at;
+  }
+}
+
+// An offer with fewer descriptors than it announces would be taken for a lie.
+TEST(ShmOffer, HasAllItsDescriptorsOrIsNotMade) {
+  const Config config;
+  const auto loop = EventLoop::create().value();
+  const auto bell = Bell::create().value();
+  FakeRegions regions;
+  const auto transport = makeShmTransport();
+  PeerFacts facts;
+  facts.unixSocket = true;
+  facts.initiator = true;
+  facts.credentials.pid = ::getpid();
+  constexpr size_t kNeeded = 4;  // the ring's, and one for each of three in the offer
+  for (size_t free = 0; free <= kNeeded; ++free) {
+    const FewDescriptors few(free);
+    auto pending = transport->prepare(facts, {config, *loop, *bell, regions, [] {}});
+    if (free == kNeeded) {
+      ASSERT_TRUE(pending.isOk()) << pending.status().toString();
+      EXPECT_EQ((*pending)->takeOffer().fds.size(), 3u);
+      continue;
+    }
+    ASSERT_FALSE(pending.isOk()) << "half of an offer, by " << free << " descriptors";
+    EXPECT_EQ(pending.status().code(), Code::kUnavailable) << pending.status().toString();
+    EXPECT_NE(pending.status().message().find("ulimit -n"), std::string_view::npos)
+        << pending.status().toString();
   }
 }
 
