@@ -85,7 +85,7 @@ typedef enum P2P_INT {
   HCCL_E_MEMORY = 3,      /* out of memory */
   HCCL_E_INTERNAL = 4,    /* a defect of the library */
   HCCL_E_NOT_SUPPORT = 5, /* this machine, link or memory cannot do it */
-  HCCL_E_NOT_FOUND = 6,   /* no such communicator, segment or root (any more) */
+  HCCL_E_NOT_FOUND = 6,   /* no such communicator, stream, segment or root (any more) */
   HCCL_E_UNAVAIL = 7,     /* not now: in use, closed, cancelled */
   HCCL_E_SYSCALL = 8,     /* a call of the operating system */
   HCCL_E_TIMEOUT = 9,
@@ -153,9 +153,9 @@ typedef enum P2pSegmentPermissions P2P_INT {
   P2P_SEGMENT_WRITE_ONLY
 } P2pSegmentPermissions;
 
-#define P2P_SEGMENT_INFO_BYTES 64
-/* Names registered memory to other processes. To be shipped by any means; works only through a
- * communicator. */
+#define P2P_SEGMENT_INFO_BYTES 48
+/* Names registered memory to other processes. To be shipped by any means, all of it; works only
+ * through a communicator. */
 typedef struct P2pSegmentInfoDef {
   char internal[P2P_SEGMENT_INFO_BYTES];
 } P2pSegmentInfo;
@@ -309,7 +309,8 @@ P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts,
 P2P_TRANSFER_EXPORT HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size,
                                                   P2pSegmentInfo* segmentInfo,
                                                   P2pSegmentPermissions permissions);
-/* Added: the same for memory of a GPU; it is reached through communicators of that GPU. */
+/* Added: the same for memory of a GPU; it is reached through communicators of that GPU.
+ * HCCL_E_NOT_SUPPORT: there is no CUDA. HCCL_E_PARA: it is not memory of a GPU. */
 P2P_TRANSFER_EXPORT HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size,
                                                     P2pSegmentInfo* segmentInfo,
                                                     P2pSegmentPermissions permissions);
@@ -318,7 +319,8 @@ P2P_TRANSFER_EXPORT HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size,
 P2P_TRANSFER_EXPORT HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo,
                                                 uint32_t timeoutMs);
 /* From now on addresses in it name the other process's memory. To import it again does nothing. May
- * be done before there is a communicator. Host and device memory alike. */
+ * be done before there is a communicator. Host and device memory alike. HCCL_E_PARA: not an info,
+ * damaged, or another one of the same process and number (docs/wire.md). */
 P2P_TRANSFER_EXPORT HcclResult P2PImportHostSegment(P2pSegmentInfo segmentInfo);
 /* Added. What is under way goes on; the owner need not wait for this side any more after it. */
 P2P_TRANSFER_EXPORT HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo);
@@ -333,6 +335,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PFreeHostMem(void* hostBuf);
 
 /* --- Put and get: the other side takes no part --- */
 
+/* Of all: HCCL_E_NOT_FOUND: the address lies in no imported segment, or its owner has unregistered
+ * it. HCCL_E_PARA: the range runs over the end of its segment, the segment's rights do not allow
+ * it, or two pieces of the call are written to the same bytes (the original copies those). */
 /* `ddrBuf`: an address in the other process, in an imported segment, host or device memory;
  * `dstBuf` the same here, as for P2PSend. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetRemoteHostMem(void* ddrBuf, void* dstBuf, uint64_t count,

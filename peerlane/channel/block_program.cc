@@ -389,7 +389,8 @@ Status BlockProgram::enter() {
     leaveLocals();
     return Status(Code::kClosed,
                   freed ? "the peer freed the memory of a remote region without unregistering it"
-                        : "a remote region of this transfer is being unregistered");
+                        : "the peer has unregistered a remote region of this transfer, or is "
+                          "about to");
   }
   return Status::ok();
 }

@@ -64,25 +64,22 @@ Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uin
   return Status::ok();
 }
 
-Result<OperationStream> streamOf(aclrtStream stream, Pairwise& pair) {
-  OperationStream made;
-  made.host = P2pProcess::instance().streams().find(stream);
-  if (made.host) return made;
+Answer streamOf(aclrtStream stream, Pairwise& pair, OperationStream& found) {
+  found.host = P2pProcess::instance().streams().find(stream);
+  if (found.host) return Status::ok();
   if (HostStreams::isOne(stream))
-    return Status(Code::kInvalidArgument,
-                  "the stream was destroyed (P2PHostStreamDestroy); make another one");
+    return notFound("the stream was destroyed (P2PHostStreamDestroy); make another one");
   if (pair.hasGpu()) {
-    made.device = DeviceStream::cuda(stream);
-    return made;
+    found.device = DeviceStream::cuda(stream);
+    return Status::ok();
   }
   if (stream != nullptr)
-    return Status(Code::kInvalidArgument,
-                  "the stream is none of P2PHostStreamCreate (any more), and this communicator has "
-                  "no GPU: choose one before P2PGetRootInfo and P2PCommInitRootInfo, pass a host "
-                  "stream, or NULL");
-  PEERLANE_ASSIGN(made.host, pair.ownQueue());
-  made.isOwn = true;
-  return made;
+    return notFound(
+        "the stream is none of P2PHostStreamCreate (any more), and this communicator has no GPU: "
+        "choose one before P2PGetRootInfo and P2PCommInitRootInfo, pass a host stream, or NULL");
+  PEERLANE_ASSIGN(found.host, pair.ownQueue());
+  found.isOwn = true;
+  return Status::ok();
 }
 
 }  // namespace peerlane::p2p

@@ -28,7 +28,7 @@ Result<LocalPiece> pieceOf(void* pointer, uint64_t count, uint64_t elementBytes,
 Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uint64_t pieceCount,
                  const char* name, std::vector<LocalPiece>& pieces);
 
-// The stream of a call on `pair`.
-Result<OperationStream> streamOf(aclrtStream stream, Pairwise& pair);
+// The stream of a call on `pair`. HCCL_E_NOT_FOUND.
+Answer streamOf(aclrtStream stream, Pairwise& pair, OperationStream& found);
 
 }  // namespace peerlane::p2p

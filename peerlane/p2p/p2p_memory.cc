@@ -20,6 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+static_assert(sizeof(P2pSegmentInfo) == SegmentName::kEncodedBytes);
+
 Result<Access> accessOf(P2pSegmentPermissions permissions) {
   switch (permissions) {
     case P2P_SEGMENT_READ_WRITE: return Access::kRemoteReadWrite;
@@ -72,11 +74,21 @@ Answer addEntry(const P2pScatterEntry& entry, bool contiguousIsRemote,
 template <typename NameOf>
 Answer copyPieces(Direction direction, std::span<const CopyPiece> pieces, Pairwise& pair,
                   aclrtStream stream, const NameOf& nameOf) {
-  PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, pair));
-  Status status = pair.copy(direction, pieces, on);
-  if (status.isOk()) return status;
-  const auto refused = refusedPiece(status, direction, pieces, on, pair);
-  return refused ? status.withContext(nameOf(*refused)) : status;
+  OperationStream on;
+  PEERLANE_RETURN_IF_ERROR(streamOf(stream, pair, on));
+  Answer copied = pair.copy(direction, pieces, on);
+  if (copied.isOk()) return copied;
+  if (const auto refused = refusedPiece(copied.status, direction, pieces, on, pair))
+    return copied.withContext(nameOf(*refused));
+  const auto two = overlappingPieces(copied.status, direction, pieces);
+  if (!two) return copied;
+  const auto place = [&](size_t at) {
+    const CopyPiece& piece = pieces[at];
+    return nameOf(at) + " " + rangeText(destinationOf(piece, direction), piece.bytes);
+  };
+  return Status(Code::kInvalidArgument, place(two->first) + " and " + place(two->second) +
+                                            " overlap, and are written by one call: which bytes "
+                                            "stay would be chance");
 }
 
 std::string entryName(uint64_t index) {
@@ -95,7 +107,7 @@ HcclResult copyEntries(Direction direction, bool contiguousIsRemote, const P2pSc
     for (uint32_t i = 0; i < batchSize; ++i) {
       Answer added = addEntry(entries[i], contiguousIsRemote, pieces);
       if (added.status.isOk()) continue;
-      return isLone ? added : Answer{added.status.withContext(entryName(i)), added.result};
+      return isLone ? added : added.withContext(entryName(i));
     }
     return copyPieces(direction, pieces, *pair, stream, [&](size_t piece) {
       uint32_t entry = 0;
@@ -139,7 +151,8 @@ HcclResult copyOne(Direction direction, void* local, const char* localName, void
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
     PEERLANE_ASSIGN(const LocalPiece one, pieceOf(local, count, elementBytes, localName, -1));
     const CopyPiece piece{one.address, reinterpret_cast<uint64_t>(remote), one.bytes};
-    PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
+    OperationStream on;
+    PEERLANE_RETURN_IF_ERROR(streamOf(stream, *pair, on));
     return pair->copy(direction, {&piece, 1}, on);
   });
 }
@@ -179,6 +192,7 @@ HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size, P2pSegmentInfo* seg
     if (devBuf == nullptr) return nullPointer("devBuf");
     if (segmentInfo == nullptr) return nullPointer("segmentInfo");
     const auto gpu = cuda::gpuOf(devBuf);
+    if (!gpu) PEERLANE_RETURN_IF_ERROR(cuda::available());
     if (!gpu)
       return Status(Code::kInvalidArgument,
                     "devBuf is not memory of a GPU; register it by P2PRegisterHostMem");
@@ -200,8 +214,7 @@ HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo, uint32_t timeoutM
 HcclResult P2PImportHostSegment(P2pSegmentInfo segmentInfo) {
   return answer([&]() -> Answer {
     PEERLANE_ASSIGN(const SegmentName name, SegmentName::decode(segmentInfo.internal));
-    P2pProcess::instance().importSegment(name);
-    return Status::ok();
+    return P2pProcess::instance().importSegment(name);
   });
 }
 

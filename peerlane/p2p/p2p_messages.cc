@@ -25,7 +25,8 @@ HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, 
     if (buffer == nullptr) return nullPointer(name);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
     PEERLANE_ASSIGN(const LocalPiece piece, pieceOf(buffer, count, elementBytes, name, -1));
-    PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
+    OperationStream on;
+    PEERLANE_RETURN_IF_ERROR(streamOf(stream, *pair, on));
     return ((*pair).*act)({&piece, 1}, on);
   });
 }
@@ -38,7 +39,8 @@ HcclResult transferAll(const char* name, Act act, void** buffers, const uint64_t
     if (Answer null = findNull(buffers, counts, batchSize, name); !null.status.isOk()) return null;
     std::vector<LocalPiece> pieces;
     PEERLANE_RETURN_IF_ERROR(addPieces(buffers, counts, type, batchSize, name, pieces));
-    PEERLANE_ASSIGN(const OperationStream on, streamOf(stream, *pair));
+    OperationStream on;
+    PEERLANE_RETURN_IF_ERROR(streamOf(stream, *pair, on));
     Status status = ((*pair).*act)(pieces, on);
     if (status.isOk()) return status;
     const Access access = act == &Pairwise::send ? Access::kLocal : Access::kRemoteWrite;

@@ -296,10 +296,11 @@ std::vector<std::shared_ptr<Pairwise>> P2pProcess::comms() const {
   return all;
 }
 
-void P2pProcess::importSegment(const SegmentName& name) {
-  segments_.import(name);
+Status P2pProcess::importSegment(const SegmentName& name) {
+  PEERLANE_RETURN_IF_ERROR(segments_.import(name));
   for (const auto& pair : comms())
     if (pair->other() == name.process) pair->ask(name);
+  return Status::ok();
 }
 
 bool P2pProcess::unimportSegment(const SegmentName& name) {

@@ -75,7 +75,7 @@ class P2pProcess {
   std::shared_ptr<Pairwise> find(P2PComm comm) const;
   std::shared_ptr<Pairwise> takeComm(P2PComm comm);
   // Every communicator asks for the segment, or forgets it.
-  void importSegment(const SegmentName& name);
+  Status importSegment(const SegmentName& name);
   bool unimportSegment(const SegmentName& name);
 
   // Memory of P2PAllocHostMem.

@@ -203,10 +203,10 @@ Result<std::shared_ptr<HostQueue>> Pairwise::ownQueue() {
   return queue_ = std::move(queue);
 }
 
-void Pairwise::posted(const Transfer& transfer, const OperationStream& stream) {
+void Pairwise::posted(const Transfer& transfer, const OperationStream& stream, PostName name) {
   // Of the communicator's own queue nobody asks but for all of the communicator.
-  if (stream.host && !stream.isOwn) stream.host->pending.add(transfer);
-  pending_.add(transfer);
+  if (stream.host && !stream.isOwn) stream.host->pending.add(transfer, name);
+  pending_.add(transfer, name);
 }
 
 void Pairwise::leave() {

@@ -65,7 +65,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
 
   Status send(std::span<const LocalPiece> pieces, const OperationStream& stream);
   Status recv(std::span<const LocalPiece> pieces, const OperationStream& stream);
-  Status copy(Direction direction, std::span<const CopyPiece> pieces,
+  Answer copy(Direction direction, std::span<const CopyPiece> pieces,
               const OperationStream& stream);
 
   // Has the other side say how the segment is reached, so that no copy waits for that.
@@ -110,16 +110,18 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   Status say(const PairNote& note);
 
   Status post(bool isSend, std::span<const LocalPiece> pieces, const OperationStream& stream);
+  Status postOnQueue(bool isSend, std::span<const LocalPiece> pieces,
+                     const OperationStream& stream);
   Result<Transfer> postOnHost(bool isSend, std::span<const LocalPiece> pieces,
                               const OperationStream& stream);
   Result<Transfer> postOnDevice(bool isSend, std::span<const MessageBlock> blocks,
                                 const OperationStream& stream);
   Result<Region> localRegion(const LocalPiece& piece, Access access, bool onDevice);
-  Result<RemoteRegion> remoteRegion(const SegmentName& name);
-  Result<Remote> findRemote(const CopyPiece& piece, Access access);
+  Answer remoteRegion(const SegmentName& name, RemoteRegion& found);
+  Answer findRemote(const CopyPiece& piece, Access access, Remote& found);
   Result<Transfer> copyBlocks(Direction direction, std::span<const Block> blocks,
                               const OperationStream& stream);
-  void posted(const Transfer& transfer, const OperationStream& stream);
+  void posted(const Transfer& transfer, const OperationStream& stream, PostName name);
   bool isWithin(const Region& region, const LocalPiece& piece) const;
   Status checkOnHost(const LocalPiece& piece, bool isSend);
   Status checkTouch(const LocalPiece& piece, Touch touch);
@@ -135,6 +137,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   ProcessToken other_{};                        // constant once they have met
 
   PendingTransfers pending_;
+  std::atomic<uint64_t> sends_{0}, receives_{0}, puts_{0}, gets_{0};  // calls, for their names
   // Memory of host messages that was found to be there: hashes of what was asked, so that memory in
   // use over and over is looked at once.
   std::array<std::atomic<uint64_t>, 64> checked_{};

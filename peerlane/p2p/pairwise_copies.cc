@@ -14,6 +14,13 @@ Touch touchOf(Direction direction) {
   return direction == Direction::kGet ? Touch::kWrite : Touch::kRead;
 }
 
+// It was reached, and its owner has taken it back.
+bool wasUnregistered(const RemoteRegion& remote) {
+  const ImportSlot& slot = *remote.slot();
+  return slot.state.load(std::memory_order_acquire) == ImportSlot::State::kReady &&
+         !slot.region->gate.open();
+}
+
 }  // namespace
 
 bool Pairwise::isWithin(const Region& region, const LocalPiece& piece) const {
@@ -65,16 +72,16 @@ void Pairwise::forget(const SegmentName& name) {
 }
 
 // Mostly the answer has come long before: it was asked for when the segment was imported.
-Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
-  using Answer = std::optional<Result<RemoteRegion>>;
+Answer Pairwise::remoteRegion(const SegmentName& name, RemoteRegion& found) {
+  using Told = std::optional<Result<RemoteRegion>>;
   // Whether it need not be waited for: it is there, or nobody wants it any more.
-  const auto isSettled = [&](Answer& answer) {
+  const auto isSettled = [&](Told& answer) {
     const std::lock_guard lock(mutex_);
-    const auto found = attached_.find(name.number);
-    if (found != attached_.end()) answer = found->second.remote;
-    return found == attached_.end() || answer.has_value();
+    const auto known = attached_.find(name.number);
+    if (known != attached_.end()) answer = known->second.remote;
+    return known == attached_.end() || answer.has_value();
   };
-  Answer remote;
+  Told remote;
   if (!isSettled(remote) || !remote) {
     ask(name);
     PeerCore& core = *peer_.core();
@@ -84,15 +91,19 @@ Result<RemoteRegion> Pairwise::remoteRegion(const SegmentName& name) {
         core.progress().waitAsleep(come, Progress::deadlineIn(wishes_.timeout), words));
     if (!remote) {
       PEERLANE_RETURN_IF_ERROR(core.usable());
-      return Status(
-          Code::kInvalidArgument,
-          "the segment was taken out of use (P2PUnimportSegment), or refused by the other "
-          "side, meanwhile");
+      return notFound("the segment was taken out of use (P2PUnimportSegment) meanwhile");
     }
   }
+  const bool isGone = remote->isOk() && wasUnregistered(**remote);
   // A refusal need not be the last word: it may have been registered meanwhile.
-  if (!remote->isOk()) forget(name);
-  return *remote;
+  if (!remote->isOk() || isGone) forget(name);
+  const std::string segment = "the imported segment " + rangeText(name.address, name.bytes);
+  if (isGone) return notFound(segment + " was unregistered by the process that it is of");
+  if (remote->status().code() == Code::kInvalidArgument)
+    return notFound(std::string(remote->status().message())).withContext(segment);
+  PEERLANE_RETURN_IF_ERROR(remote->status());
+  found = **remote;
+  return Status::ok();
 }
 
 Result<Transfer> Pairwise::copyBlocks(Direction direction, std::span<const Block> blocks,
@@ -103,10 +114,12 @@ Result<Transfer> Pairwise::copyBlocks(Direction direction, std::span<const Block
   return direction == Direction::kPut ? put(peer_, blocks, options) : get(peer_, blocks, options);
 }
 
-Result<Pairwise::Remote> Pairwise::findRemote(const CopyPiece& piece, Access access) {
-  PEERLANE_ASSIGN(const SegmentName name, book_.find(other_, piece.remote, piece.bytes, access));
-  PEERLANE_ASSIGN(RemoteRegion region, remoteRegion(name));
-  return Remote{name.address, name.bytes, std::move(region)};
+Answer Pairwise::findRemote(const CopyPiece& piece, Access access, Remote& found) {
+  SegmentName name;
+  PEERLANE_RETURN_IF_ERROR(book_.find(other_, piece.remote, piece.bytes, access, name));
+  found.address = name.address;
+  found.bytes = name.bytes;
+  return remoteRegion(name, found.region);
 }
 
 // Of this side's memory. What may be registered need not be writable.
@@ -117,19 +130,23 @@ Result<Region> Pairwise::copyRegion(const LocalPiece& piece, Direction direction
   return region;
 }
 
-Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
+Answer Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
                       const OperationStream& stream) {
   const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
   const bool onDevice = static_cast<bool>(stream.device);
+  const auto nextName = [&] {
+    return direction == Direction::kPut ? PostName{"put", ++puts_} : PostName{"get", ++gets_};
+  };
   if (pieces.size() == 1) {  // allocates nothing
     const CopyPiece& piece = pieces.front();
     PEERLANE_ASSIGN(const Region local,
                     copyRegion({piece.local, piece.bytes}, direction, onDevice));
-    PEERLANE_ASSIGN(const Remote remote, findRemote(piece, wanted));
+    Remote remote;
+    PEERLANE_RETURN_IF_ERROR(findRemote(piece, wanted, remote));
     const Block block{&local, static_cast<uint64_t>(piece.local - local.data()), &remote.region,
                       piece.remote - remote.address, piece.bytes};
     PEERLANE_ASSIGN(const Transfer transfer, copyBlocks(direction, {&block, 1}, stream));
-    posted(transfer, stream);
+    posted(transfer, stream, nextName());
     return Status::ok();
   }
   std::deque<Region> locals;  // blocks point into both
@@ -145,14 +162,15 @@ Status Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
       PEERLANE_RETURN_IF_ERROR(checkTouch(local, touchOf(direction)));
     }
     if (remotes.empty() || !remotes.back().holds(piece)) {
-      PEERLANE_ASSIGN(Remote remote, findRemote(piece, wanted));
+      Remote remote;
+      PEERLANE_RETURN_IF_ERROR(findRemote(piece, wanted, remote));
       remotes.push_back(std::move(remote));
     }
     blocks.push_back({&locals.back(), static_cast<uint64_t>(piece.local - locals.back().data()),
                       &remotes.back().region, piece.remote - remotes.back().address, piece.bytes});
   }
   PEERLANE_ASSIGN(const Transfer transfer, copyBlocks(direction, blocks, stream));
-  posted(transfer, stream);
+  posted(transfer, stream, nextName());
   return Status::ok();
 }
 

@@ -69,22 +69,10 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     return Status(Code::kNotSupported,
                   "this communicator was made for put and get alone (enableTwoSidedBuffer is false "
                   "at one side)");
-  if (!stream.device)
-    for (const LocalPiece& piece : pieces) PEERLANE_RETURN_IF_ERROR(checkOnHost(piece, isSend));
-  if (!stream.device && pieces.size() <= kMostHostPieces) {
-    PEERLANE_ASSIGN(const Transfer transfer, postOnHost(isSend, pieces, stream));
-    posted(transfer, stream);
-    return Status::ok();
-  }
+  if (!stream.device) return postOnQueue(isSend, pieces, stream);
+  std::atomic<uint64_t>& count = isSend ? sends_ : receives_;
+  PostName name{isSend ? "send" : "receive", 0};
   const std::lock_guard lock(isSend ? sendMutex_ : recvMutex_);
-  if (!stream.device) {
-    for (; !pieces.empty(); pieces = pieces.subspan(std::min(pieces.size(), kMostHostPieces))) {
-      const auto part = pieces.first(std::min(pieces.size(), kMostHostPieces));
-      PEERLANE_ASSIGN(const Transfer transfer, postOnHost(isSend, part, stream));
-      posted(transfer, stream);
-    }
-    return Status::ok();
-  }
   // Before anything is posted: what is wrong with the last piece ends all of it. The sender copies,
   // so only the receiver's memory is reached by the other side.
   const Access access = isSend ? Access::kLocal : Access::kRemoteWrite;
@@ -95,7 +83,8 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
     const MessageBlock block{&region, static_cast<uint64_t>(piece.address - region.data()),
                              piece.bytes};
     PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, {&block, 1}, stream));
-    posted(transfer, stream);
+    name.number = ++count;
+    posted(transfer, stream, name);
     return Status::ok();
   }
   std::deque<Region> regions;  // blocks point into it
@@ -114,8 +103,24 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
   for (std::span<const MessageBlock> blocks = all; !blocks.empty();) {
     const std::span<const MessageBlock> part = firstPart(blocks, ring);
     PEERLANE_ASSIGN(const Transfer transfer, postOnDevice(isSend, part, stream));
-    posted(transfer, stream);
+    if (name.number == 0) name.number = ++count;
+    posted(transfer, stream, name);
     blocks = blocks.subspan(part.size());
+  }
+  return Status::ok();
+}
+
+Status Pairwise::postOnQueue(bool isSend, std::span<const LocalPiece> pieces,
+                             const OperationStream& stream) {
+  for (const LocalPiece& piece : pieces) PEERLANE_RETURN_IF_ERROR(checkOnHost(piece, isSend));
+  std::unique_lock<std::mutex> lock;
+  if (pieces.size() > kMostHostPieces) lock = std::unique_lock(isSend ? sendMutex_ : recvMutex_);
+  PostName name{isSend ? "send" : "receive", 0};
+  for (; !pieces.empty(); pieces = pieces.subspan(std::min(pieces.size(), kMostHostPieces))) {
+    const auto part = pieces.first(std::min(pieces.size(), kMostHostPieces));
+    PEERLANE_ASSIGN(const Transfer transfer, postOnHost(isSend, part, stream));
+    if (name.number == 0) name.number = ++(isSend ? sends_ : receives_);
+    posted(transfer, stream, name);
   }
   return Status::ok();
 }

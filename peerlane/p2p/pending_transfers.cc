@@ -12,25 +12,34 @@ constexpr size_t kFewest = 64;
 
 }  // namespace
 
-// Requires: mutex_ is held.
+// Requires: mutex_ is held, as for the next.
+void PendingTransfers::ended(const Pending& pending) {
+  if (!first_.isOk()) return;
+  Status status = pending.transfer.status();
+  if (status.isOk()) return;
+  first_ = status.withContext(std::string(pending.name.call) + " " +
+                              std::to_string(pending.name.number) +
+                              " of the communicator (calls, from 1)");
+}
+
 void PendingTransfers::reap() {
-  std::erase_if(transfers_, [this](const Transfer& transfer) {
-    if (!transfer.done()) return false;
-    if (first_.isOk()) first_ = transfer.status();
+  std::erase_if(transfers_, [this](const Pending& pending) {
+    if (!pending.transfer.done()) return false;
+    ended(pending);
     return true;
   });
   reapAt_ = std::max(kFewest, 2 * transfers_.size());
 }
 
-void PendingTransfers::add(Transfer transfer) {
+void PendingTransfers::add(Transfer transfer, PostName name) {
   const std::lock_guard lock(mutex_);
   // Mostly they end in the order of posting.
-  while (!transfers_.empty() && transfers_.front().done()) {
-    if (first_.isOk()) first_ = transfers_.front().status();
+  while (!transfers_.empty() && transfers_.front().transfer.done()) {
+    ended(transfers_.front());
     transfers_.pop_front();
   }
   if (closed_) transfer.cancel();
-  transfers_.push_back(std::move(transfer));
+  transfers_.push_back({std::move(transfer), name});
   if (transfers_.size() >= reapAt_) reap();
 }
 
@@ -47,21 +56,21 @@ Status PendingTransfers::takeFirstError() {
 }
 
 Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
-  std::deque<Transfer> all;
+  std::deque<Pending> all;
   {
     const std::lock_guard lock(mutex_);
     all = transfers_;
   }
   const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (const Transfer& transfer : all) {
+  for (const auto& [transfer, name] : all) {
     const auto left = deadline - std::chrono::steady_clock::now();
     Status waited =
         transfer.wait(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0)));
     // One that was captured into a graph does not end by itself: it stands for all replays.
     if (transfer.done() || waited.code() == Code::kNotSupported) continue;
     if (waited.code() != Code::kTimeout) return waited;
-    const auto open =
-        std::count_if(all.begin(), all.end(), [](const Transfer& each) { return !each.done(); });
+    const auto open = std::count_if(all.begin(), all.end(),
+                                    [](const Pending& each) { return !each.transfer.done(); });
     return Status(
         Code::kTimeout,
         "waited " +
@@ -82,7 +91,7 @@ void PendingTransfers::close() {
 
 void PendingTransfers::cancel() {
   const std::lock_guard lock(mutex_);
-  for (const Transfer& transfer : transfers_) transfer.cancel();
+  for (const Pending& pending : transfers_) pending.transfer.cancel();
 }
 
 }  // namespace peerlane::p2p

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/p2p/refused_piece.h"
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 #include "peerlane/os/cuda.h"
 #include "peerlane/p2p/p2p_process.h"
 
@@ -31,8 +35,27 @@ std::optional<size_t> refusedPiece(const Status& why, Direction direction,
   for (size_t at = 0; at < pieces.size(); ++at) {
     const CopyPiece& piece = pieces[at];
     if (stream.device && isOutOfReach({piece.local, piece.bytes}, Access::kLocal, pair)) return at;
-    if (!book.find(pair.other(), piece.remote, piece.bytes, wanted).isOk()) return at;
+    SegmentName name;
+    if (!book.find(pair.other(), piece.remote, piece.bytes, wanted, name).isOk()) return at;
   }
+  return std::nullopt;
+}
+
+uint64_t destinationOf(const CopyPiece& piece, Direction direction) {
+  return direction == Direction::kPut ? piece.remote : reinterpret_cast<uint64_t>(piece.local);
+}
+
+std::optional<std::pair<size_t, size_t>> overlappingPieces(const Status& why, Direction direction,
+                                                           std::span<const CopyPiece> pieces) {
+  if (why.code() != Code::kInvalidArgument) return std::nullopt;
+  std::vector<size_t> order(pieces.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto place = [&](size_t at) { return destinationOf(pieces[at], direction); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return place(a) < place(b); });
+  for (size_t i = 1; i < order.size(); ++i)
+    if (place(order[i]) - place(order[i - 1]) < pieces[order[i - 1]].bytes)
+      return std::minmax(order[i - 1], order[i]);
   return std::nullopt;
 }
 

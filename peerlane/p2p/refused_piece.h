@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "peerlane/p2p/operation_stream.h"
 #include "peerlane/p2p/pairwise.h"
@@ -18,6 +19,11 @@ namespace peerlane::p2p {
 std::optional<size_t> refusedPiece(const Status& why, Direction direction,
                                    std::span<const CopyPiece> pieces, const OperationStream& stream,
                                    const Pairwise& pair);
+// Where it is written.
+uint64_t destinationOf(const CopyPiece& piece, Direction direction);
+// Two that are written to the same bytes, in their order. Nothing, as above.
+std::optional<std::pair<size_t, size_t>> overlappingPieces(const Status& why, Direction direction,
+                                                           std::span<const CopyPiece> pieces);
 // What Pairwise::send said (`access` is kLocal) or recv (kRemoteWrite).
 std::optional<size_t> refusedPiece(const Status& why, Access access,
                                    std::span<const LocalPiece> pieces,

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,14 +28,19 @@ struct Answer {
   Answer(Status given)  // NOLINT(google-explicit-constructor)
       : status(std::move(given)), result(resultOf(status)) {}
   Answer(Status given, HcclResult code) : status(std::move(given)), result(code) {}
+  bool isOk() const { return status.isOk(); }
+  Answer withContext(std::string_view what) const {
+    return {status.withContext(std::string(what)), result};
+  }
 
   Status status;
   HcclResult result;
 };
 
 // HCCL_E_NOT_FOUND.
-inline Answer notFound(std::string what) {
-  return {Status(Code::kInvalidArgument, std::move(what)), HCCL_E_NOT_FOUND};
+inline Answer notFound(std::string what,
+                       std::source_location where = std::source_location::current()) {
+  return {Status(Code::kInvalidArgument, std::move(what), where), HCCL_E_NOT_FOUND};
 }
 // HCCL_E_PTR.
 inline Answer nullPointer(const std::string& argument) {

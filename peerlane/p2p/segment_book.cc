@@ -44,6 +44,9 @@ Result<Region> SegmentBook::regionOf(Own& own, const std::shared_ptr<Context>& c
 
 Result<SegmentName> SegmentBook::add(const std::shared_ptr<Context>& context, std::byte* base,
                                      uint64_t bytes, Access access, DeviceKind kind) {
+  if (bytes > SegmentName::kMostBytes)
+    return Status(Code::kInvalidArgument, "size is " + std::to_string(bytes) + "; accepted: 1 to " +
+                                              std::to_string(SegmentName::kMostBytes));
   Own own;
   own.name.process = process_;
   own.name.address = reinterpret_cast<uint64_t>(base);
@@ -61,6 +64,7 @@ Result<SegmentName> SegmentBook::add(const std::shared_ptr<Context>& context, st
                       : "this is not memory of a GPU; register it by P2PRegisterHostMem");
   }
   const std::lock_guard lock(ownMutex_);
+  PEERLANE_CHECK(next_ <= SegmentName::kMostNumber);  // a million a second, for nine years
   own.name.number = next_++;
   const SegmentName name = own.name;
   own_.emplace(name.number, std::move(own));
@@ -130,49 +134,63 @@ std::optional<Status> SegmentBook::remove(const SegmentName& name,
   return Status::ok();
 }
 
-void SegmentBook::import(const SegmentName& name) {
+Status SegmentBook::import(const SegmentName& name) {
   const std::unique_lock lock(importMutex_);
-  auto& imports = imports_[name.process];
-  const auto [from, to] = imports.equal_range(name.address);
-  if (std::any_of(from, to, [&](const auto& each) { return each.second.number == name.number; }))
-    return;
-  imports.emplace(name.address, name);
+  Imports& imports = imports_[name.process];
+  const auto [at, isNew] = imports.byNumber.emplace(name.number, name);
+  if (isNew) imports.byAddress.emplace(name.address, &at->second);
+  if (at->second == name) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "the segment info of " + rangeText(name.address, name.bytes) +
+                    " and that of the imported segment " +
+                    rangeText(at->second.address, at->second.bytes) +
+                    " are of one process and number, and differ: two processes have drawn the same "
+                    "random number of 64 bits, or one info was changed; register the memory again "
+                    "in a fresh process, or call P2PUnimportSegment with the other one first");
 }
 
 bool SegmentBook::unimport(const SegmentName& name) {
   const std::unique_lock lock(importMutex_);
-  const auto found = imports_.find(name.process);
-  if (found == imports_.end()) return false;
-  const bool was = std::erase_if(found->second, [&](const auto& each) {
-                     return each.second.number == name.number;
-                   }) != 0;
-  if (found->second.empty()) imports_.erase(found);
-  return was;
+  const auto process = imports_.find(name.process);
+  if (process == imports_.end()) return false;
+  Imports& imports = process->second;
+  const auto found = imports.byNumber.find(name.number);
+  if (found == imports.byNumber.end() || found->second != name) return false;
+  auto at = imports.byAddress.lower_bound(name.address);
+  while (at->second != &found->second) ++at;
+  imports.byAddress.erase(at);
+  imports.byNumber.erase(found);
+  if (imports.byNumber.empty()) imports_.erase(process);
+  return true;
 }
 
 std::vector<SegmentName> SegmentBook::importsOf(const ProcessToken& process) const {
   const std::shared_lock lock(importMutex_);
   std::vector<SegmentName> names;
   if (const auto found = imports_.find(process); found != imports_.end())
-    for (const auto& [address, name] : found->second) names.push_back(name);
+    for (const auto& [number, name] : found->second.byNumber) names.push_back(name);
   return names;
 }
 
-Result<SegmentName> SegmentBook::find(const ProcessToken& process, uint64_t address, uint64_t bytes,
-                                      Access access) const {
+Answer SegmentBook::find(const ProcessToken& process, uint64_t address, uint64_t bytes,
+                         Access access, SegmentName& found) const {
   const std::shared_lock lock(importMutex_);
-  const auto found = imports_.find(process);
+  const auto imports = imports_.find(process);
   const SegmentName* refused = nullptr;
   const SegmentName* overrun = nullptr;  // it begins there, and ends behind it
-  if (found != imports_.end()) {
+  if (imports != imports_.end()) {
     // Segments may overlap, so the nearest that begins before it need not be the one.
-    for (auto at = found->second.upper_bound(address); at != found->second.begin();) {
-      const SegmentName& name = (--at)->second;
+    const auto& byAddress = imports->second.byAddress;
+    for (auto at = byAddress.upper_bound(address); at != byAddress.begin();) {
+      const SegmentName& name = *(--at)->second;
       if (!holds(name, address, bytes)) {
         if (holds(name, address, 1)) overrun = &name;
         continue;
       }
-      if (allows(name.access, access)) return name;
+      if (allows(name.access, access)) {
+        found = name;
+        return Status::ok();
+      }
       refused = &name;
     }
   }
@@ -189,15 +207,14 @@ Result<SegmentName> SegmentBook::find(const ProcessToken& process, uint64_t addr
                       std::to_string(over) + (over == 1 ? " byte" : " bytes"));
   }
   std::string known;
-  if (found != imports_.end())
-    for (const auto& [base, name] : found->second) {
+  if (imports != imports_.end())
+    for (const auto& [base, name] : imports->second.byAddress) {
       if (known.size() > 400) break;
-      known += (known.empty() ? "" : ", ") + rangeText(base, name.bytes);
+      known += (known.empty() ? "" : ", ") + rangeText(base, name->bytes);
     }
-  return Status(Code::kInvalidArgument,
-                rangeText(address, bytes) +
-                    " lies in no segment of the other process that was imported here" +
-                    (known.empty() ? "; call P2PImportHostSegment first" : "; there are " + known));
+  return notFound(rangeText(address, bytes) +
+                  " lies in no segment of the other process that was imported here" +
+                  (known.empty() ? "; call P2PImportHostSegment first" : "; there are " + known));
 }
 
 }  // namespace peerlane::p2p

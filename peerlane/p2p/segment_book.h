@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/p2p/result_code.h"
 #include "peerlane/p2p/segment_name.h"
 #include "peerlane/p2p/segment_proof.h"
 #include "peerlane/session/context.h"
@@ -48,14 +49,15 @@ class SegmentBook {
   std::optional<Status> remove(const SegmentName& name, std::chrono::nanoseconds timeout);
 
   // --- Those of others ---
-  void import(const SegmentName& name);
+  // kInvalidArgument: another segment of the same name was imported.
+  Status import(const SegmentName& name);
   // False: was not imported.
   bool unimport(const SegmentName& name);
   std::vector<SegmentName> importsOf(const ProcessToken& process) const;
-  // The one that holds the range and grants `access`. kInvalidArgument and kPermissionDenied,
-  // saying what there is.
-  Result<SegmentName> find(const ProcessToken& process, uint64_t address, uint64_t bytes,
-                           Access access) const;
+  // The one that holds the range and grants `access`. HCCL_E_NOT_FOUND (none holds its address) and
+  // HCCL_E_PARA (too long, or rights), saying what there is.
+  Answer find(const ProcessToken& process, uint64_t address, uint64_t bytes, Access access,
+              SegmentName& found) const;
 
  private:
   struct Own {
@@ -67,6 +69,10 @@ class SegmentBook {
     };
     std::vector<Registered> registered;  // one for each context
   };
+  struct Imports {
+    std::map<uint64_t, SegmentName> byNumber;
+    std::multimap<uint64_t, const SegmentName*> byAddress;  // of byNumber
+  };
   Result<Region> regionOf(Own& own, const std::shared_ptr<Context>& context);
 
   const ProcessToken process_;
@@ -75,8 +81,7 @@ class SegmentBook {
   uint64_t next_ = 1;            // under ownMutex_, as the next
   std::map<uint64_t, Own> own_;  // by number
   mutable std::shared_mutex importMutex_;
-  // By process, then by address; under importMutex_.
-  std::map<ProcessToken, std::multimap<uint64_t, SegmentName>> imports_;
+  std::map<ProcessToken, Imports> imports_;  // under importMutex_
 };
 
 }  // namespace peerlane::p2p

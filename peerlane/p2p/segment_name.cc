@@ -3,18 +3,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
+#include <string>
 
 #include "peerlane/core/wire.h"
 
 namespace peerlane::p2p {
 namespace {
 
-constexpr std::string_view kMagic = "PLSG";
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kMark = 0xd0;  // beside the version, which has the lower four bits
+constexpr uint8_t kVersion = 3;
 constexpr uint8_t kRights = 3;
 constexpr uint8_t kIsCuda = 16;
-constexpr size_t kChecksumAt = 6;
+constexpr size_t kChecksumAt = 2;
+constexpr int kByteBits = 48;  // of the word that the number's upper part is in, too
+constexpr uint64_t kLowerNumber = UINT32_MAX;
 
 Status corrupt(const std::string& why) {
   return Status(Code::kCorrupt, "the segment info " + why +
@@ -38,16 +40,16 @@ uint16_t checksumOf(std::span<const char, SegmentName::kEncodedBytes> bytes) {
 
 void SegmentName::encode(std::span<char, kEncodedBytes> out) const {
   ByteWriter writer(std::as_writable_bytes(std::span<char>(out)));
-  writer.raw(std::as_bytes(std::span(kMagic)));
-  writer.u8(kVersion);
+  PEERLANE_CHECK(bytes <= kMostBytes && number <= kMostNumber);
+  writer.u8(kMark | kVersion);
   writer.u8(static_cast<uint8_t>(static_cast<uint8_t>(access) |
                                  (kind == DeviceKind::kCuda ? kIsCuda : 0)));
   writer.u16(0);  // the checksum, below
+  writer.u32(static_cast<uint32_t>(number & kLowerNumber));
   writer.raw(std::as_bytes(std::span(process)));
-  writer.u64(number);
   writer.raw(std::as_bytes(std::span(key)));
   writer.u64(address);
-  writer.u64(bytes);
+  writer.u64(bytes | number >> 32 << kByteBits);
   PEERLANE_CHECK(writer.ok() && writer.size() == kEncodedBytes);
   ByteWriter behind(std::as_writable_bytes(out.subspan<kChecksumAt, sizeof(uint16_t)>()));
   behind.u16(checksumOf(out));
@@ -55,22 +57,23 @@ void SegmentName::encode(std::span<char, kEncodedBytes> out) const {
 
 Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> bytes) {
   ByteReader reader(std::as_bytes(std::span<const char>(bytes)));
-  const auto magic = reader.raw(kMagic.size());
-  if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0)
-    return corrupt("was not made by this library");
-  if (const int version = reader.u8(); version != kVersion)
+  const uint8_t first = reader.u8();
+  if ((first & 0xf0) != kMark) return corrupt("was not made by this library");
+  if (const int version = first & 0x0f; version != kVersion)
     return corrupt("is of version " + std::to_string(version) + ", this library knows version " +
                    std::to_string(kVersion));
   SegmentName name;
   const uint8_t flags = reader.u8();
   if (reader.u16() != checksumOf(bytes)) return corrupt("is damaged (its checksum)");
+  name.number = reader.u32();
   const auto process = reader.raw(name.process.size());
   std::memcpy(name.process.data(), process.data(), process.size());
-  name.number = reader.u64();
   const auto key = reader.raw(name.key.size());
   std::memcpy(name.key.data(), key.data(), key.size());
   name.address = reader.u64();
-  name.bytes = reader.u64();
+  const uint64_t last = reader.u64();
+  name.bytes = last & kMostBytes;
+  name.number |= last >> kByteBits << 32;
   if ((flags & kRights) == 0 || (flags & ~(kRights | kIsCuda)) != 0)
     return corrupt("is damaged (rights " + std::to_string(flags) + ")");
   if (name.bytes == 0 || name.address > UINT64_MAX - name.bytes)

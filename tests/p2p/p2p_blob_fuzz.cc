@@ -15,9 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto* const text = reinterpret_cast<const char*>(data);
   (void)decodeRoot({text, size});
   if (size >= SegmentName::kEncodedBytes) {
-    const std::span<const char, 64> bytes(text, 64);
+    const std::span<const char, SegmentName::kEncodedBytes> bytes(text, SegmentName::kEncodedBytes);
     if (const auto name = SegmentName::decode(bytes); name.isOk()) {
-      char again[64];
+      char again[SegmentName::kEncodedBytes];
       name->encode(again);
       if (!std::equal(std::begin(again), std::end(again), bytes.begin())) std::abort();
     }

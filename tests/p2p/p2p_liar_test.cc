@@ -99,7 +99,7 @@ TEST(P2pLiar, ALiarLearnsNoKeyAndItsAskIsWorthNothingElsewhere) {
   std::vector<std::byte> memory(4096);
   const SegmentName name = MUST(owner.book->add(owner.context, memory.data(), memory.size(),
                                                 Access::kRemoteReadWrite, DeviceKind::kHost));
-  importer.book->import(name);
+  EXPECT_OK(importer.book->import(name));
 
   // The importer takes the liar for the owner, and asks.
   const Meeting withImporter(liar, importer, owner.token);
@@ -125,6 +125,35 @@ TEST(P2pLiar, ALiarLearnsNoKeyAndItsAskIsWorthNothingElsewhere) {
   own.proof = makeProof(name.number, name.key, {liar.id(), owner.id()});
   withOwner.end->say(own.encode());
   EXPECT_EQ(MUST(PairNote::decode(withOwner.end->hear())).code, Code::kOk);
+}
+
+// As two processes would be that drew the same random token.
+TEST(P2pLiar, TwoProcessesOfOneTokenAreToldNotMixedUp) {
+  Process one(1), twin(1), importer(2);
+  ASSERT_EQ(one.token, twin.token);
+  std::vector<std::byte> memory(4096), others(4096);
+  const auto add = [](Process& process, std::vector<std::byte>& bytes) {
+    return MUST(process.book->add(process.context, bytes.data(), bytes.size(),
+                                  Access::kRemoteReadWrite, DeviceKind::kHost));
+  };
+  const SegmentName first = add(one, memory), same = add(twin, others);
+  EXPECT_OK(importer.book->import(first));
+  EXPECT_OK(importer.book->import(first));
+  const Status refused = importer.book->import(same);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("have drawn the same random number"), std::string::npos)
+      << refused.toString();
+  EXPECT_FALSE(importer.book->unimport(same));
+  // Met by its twin, the importer names what it has: the twin finds that it has another key.
+  const Meeting met(twin, importer, twin.token);
+  const PairNote ask = MUST(PairNote::decode(met.end->hear()));
+  EXPECT_EQ(ask.segment, first.number);
+  EXPECT_EQ(twin.book->regionFor(ask.segment, ask.proof, {importer.id(), twin.id()}, twin.context)
+                .status()
+                .code(),
+            Code::kInvalidArgument);
+  EXPECT_TRUE(importer.book->unimport(first));
+  EXPECT_OK(importer.book->import(same));
 }
 
 TEST(P2pLiar, AProofIsOfItsKeyNumberAndEnds) {

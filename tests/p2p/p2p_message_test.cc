@@ -114,6 +114,33 @@ TEST_P(P2pMessages, OfDifferentLengthsAreReportedAndTheNextIsFine) {
   EXPECT_EQ(got, memory);
 }
 
+// Whatever takes numbers inside: the caller has posted three.
+TEST_P(P2pMessages, ThatFailIsNamedByItsCallAsTheCallerCountsThem) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  std::vector<uint8_t> memory(4096), got(4096);
+  std::vector<void*> from, to;
+  const std::vector<uint64_t> counts(50, 40);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    from.push_back(memory.data() + 40 * i);
+    to.push_back(got.data() + 40 * i);
+  }
+  for (int i = 0; i < 2; ++i) {
+    P2P_OK(P2PSendBatch(from.data(), const_cast<uint64_t*>(counts.data()), HCCL_DATA_TYPE_INT8, 50,
+                        pair.client(), nullptr));
+    P2P_OK(P2PRecvBatch(to.data(), const_cast<uint64_t*>(counts.data()), HCCL_DATA_TYPE_INT8, 50,
+                        pair.root(), nullptr));
+  }
+  P2P_OK(P2PSend(memory.data(), 100, HCCL_DATA_TYPE_INT8, pair.client(), nullptr));
+  P2P_OK(P2PRecv(got.data(), 200, HCCL_DATA_TYPE_INT8, pair.root(), nullptr));
+  EXPECT_EQ(P2PCommSynchronize(pair.root(), kSoonMs), HCCL_E_PARA);
+  EXPECT_NE(std::string(P2PGetLastError()).find(": receive 3 of the communicator"),
+            std::string::npos)
+      << P2PGetLastError();
+  EXPECT_EQ(P2PCommSynchronize(pair.client(), kSoonMs), HCCL_E_PARA);
+  EXPECT_NE(std::string(P2PGetLastError()).find(": send 3 of the communicator"), std::string::npos)
+      << P2PGetLastError();
+}
+
 // A batch meets a batch of as many pieces.
 TEST_P(P2pMessages, BatchesOfOtherNumbersAreReportedAndTheNextIsFine) {
   const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
@@ -234,7 +261,7 @@ TEST_P(P2pMessages, ThatHaveNotBegunAreCancelledWithTheirStream) {
   P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_INT64, pair.root(), stream));
   P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_INT64, pair.root(), stream));
   P2P_OK(P2PHostStreamDestroy(stream)) << "and this does not wait for a sender";
-  EXPECT_EQ(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair.client(), stream), HCCL_E_PARA);
+  EXPECT_EQ(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair.client(), stream), HCCL_E_NOT_FOUND);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(P2pResultCode, AStatusIsReportedWithoutMemory) {
   }
   EXPECT_STREQ(lastSentence(), "InvalidArgument: a sentence that is too long for a short string");
   EXPECT_EQ(report(refused), HCCL_E_NOT_FOUND);
-  EXPECT_NE(std::string(lastSentence()).find("(result_code.h:"), std::string::npos);
+  EXPECT_NE(std::string(lastSentence()).find("(p2p_result_code_test.cc:"), std::string::npos);
   EXPECT_EQ(report(Status::ok()), HCCL_SUCCESS);
   EXPECT_STREQ(lastSentence(), "");
 }

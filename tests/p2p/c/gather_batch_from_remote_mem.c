@@ -41,7 +41,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, got), HCCL_E_PARA,
+  P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, got), HCCL_E_NOT_FOUND,
               "P2PHostStreamCreate");
   pieces[255] = NULL;
   P2P_REFUSED(P2PGatherBatchFromRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,

@@ -41,7 +41,8 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PGatherBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, own), HCCL_E_NOT_FOUND,
+              "P2PHostStreamCreate");
   fillPattern(own, 30000, SEED + 1); /* would be seen */
   words[1] = NULL;
   P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
@@ -55,7 +56,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PTR,
               "entries[1]: ddrBuf is NULL");
   entries[1].ddrBuf = farAt(&borrowed, LENT_BYTES - 4000);
-  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGatherBatchToRemoteMem(entries, 2, comm, NULL), HCCL_E_NOT_FOUND,
               "entries[1], dstBufs[1]");
   returnMemory(side, &borrowed);
   free(own);

@@ -39,7 +39,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PGetBatch(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PGetBatch(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PGetBatch(entries, ENTRIES, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, got), HCCL_E_PARA, "P2PHostStreamCreate");
+  P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, got), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   const P2pCopyEntry kept = entries[7];
   entries[7].localBuf = NULL;
   P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, NULL), HCCL_E_PTR, "entries[7].localBuf is NULL");
@@ -51,7 +51,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, NULL), HCCL_E_PARA, "entries[7] has 0 bytes");
   entries[7] = kept;
   entries[7].remoteBuf = farAt(&borrowed, LENT_BYTES);
-  P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, NULL), HCCL_E_PARA, "entries[7]: ");
+  P2P_REFUSED(P2PGetBatch(entries, ENTRIES, comm, NULL), HCCL_E_NOT_FOUND, "entries[7]: ");
   returnMemory(side, &borrowed);
   EXPECT_ALL(got, LENT_BYTES, 0); /* all of a list, or nothing */
   free(got);

@@ -38,8 +38,9 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PGet(borrowed.far, got, 1, HCCL_DATA_TYPE_RESERVED, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
   P2P_REFUSED(P2PGet(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PGet(borrowed.far, got, 1, type, comm, got), HCCL_E_PARA, "P2PHostStreamCreate");
-  P2P_REFUSED(P2PGet(farAt(&borrowed, LENT_BYTES), got, 1, type, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGet(borrowed.far, got, 1, type, comm, got), HCCL_E_NOT_FOUND,
+              "P2PHostStreamCreate");
+  P2P_REFUSED(P2PGet(farAt(&borrowed, LENT_BYTES), got, 1, type, comm, NULL), HCCL_E_NOT_FOUND,
               "imported");
   returnMemory(side, &borrowed);
   free(got);

@@ -39,7 +39,7 @@ static void second(const Side* side) {
               "dataType is 13");
   P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, NULL, NULL), HCCL_E_PTR,
               "comm is NULL");
-  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, comm, got), HCCL_E_PARA,
+  P2P_REFUSED(P2PGetRemoteHostMem(borrowed.far, got, 1, type, comm, got), HCCL_E_NOT_FOUND,
               "P2PHostStreamCreate");
   P2P_REFUSED(P2PGetRemoteHostMem(farAt(&borrowed, LENT_BYTES - 3), got, 1, type, comm, NULL),
               HCCL_E_PARA, "imported");

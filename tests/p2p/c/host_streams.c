@@ -17,7 +17,7 @@ static void refuse(P2PComm comm) {
   P2P_REFUSED(P2PHostStreamSynchronize(&word, 1), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   P2P_REFUSED(P2PHostStreamDestroy(NULL), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   P2P_REFUSED(P2PHostStreamDestroy(&word), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
-  P2P_REFUSED(P2PSend(&word, 1, HCCL_DATA_TYPE_UINT64, comm, &word), HCCL_E_PARA,
+  P2P_REFUSED(P2PSend(&word, 1, HCCL_DATA_TYPE_UINT64, comm, &word), HCCL_E_NOT_FOUND,
               "P2PHostStreamCreate");
 }
 

@@ -45,7 +45,7 @@ static void second(const Side* side) {
   const P2PComm comm = connectEqualSides(side);
   expectRead(comm, bases[0], 0);
   uint8_t byte = 0;
-  P2P_REFUSED(P2PGet(bases[1], &byte, 1, HCCL_DATA_TYPE_UINT8, comm, NULL), HCCL_E_PARA,
+  P2P_REFUSED(P2PGet(bases[1], &byte, 1, HCCL_DATA_TYPE_UINT8, comm, NULL), HCCL_E_NOT_FOUND,
               "imported");
   P2P_OK(P2PImportHostSegment(infos[1]));
   P2P_OK(P2PImportHostSegment(infos[1])); /* does nothing */
@@ -54,7 +54,7 @@ static void second(const Side* side) {
   memset(&wrong, 0, sizeof wrong);
   P2P_REFUSED(P2PImportHostSegment(wrong), HCCL_E_PARA, "was not made by this library");
   wrong = infos[0];
-  wrong.internal[4] ^= 0x40;
+  wrong.internal[0] ^= 0x04;
   P2P_REFUSED(P2PImportHostSegment(wrong), HCCL_E_PARA, "version");
   for (unsigned i = 0; i < 2; ++i) P2P_OK(P2PUnimportSegment(infos[i]));
   meet(side);

@@ -43,7 +43,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PPutBatch(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PPutBatch(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PPutBatch(entries, ENTRIES, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
+  P2P_REFUSED(P2PPutBatch(entries, ENTRIES, comm, own), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   /* All of these lists are wrong at their end, and would have changed what is judged. */
   fillPattern(own, LENT_BYTES, SEED + 1);
   P2pCopyEntry* const last = &entries[ENTRIES - 1];

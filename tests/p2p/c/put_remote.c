@@ -36,7 +36,8 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PPut(own, borrowed.far, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA,
               "dataType is 13");
   P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, comm, own), HCCL_E_PARA, "P2PHostStreamCreate");
+  P2P_REFUSED(P2PPut(own, borrowed.far, 1, type, comm, own), HCCL_E_NOT_FOUND,
+              "P2PHostStreamCreate");
   P2P_REFUSED(P2PPut(own, farAt(&borrowed, LENT_BYTES - 1), 2, type, comm, NULL), HCCL_E_PARA,
               "imported");
   returnMemory(side, &borrowed);

@@ -35,7 +35,7 @@ static void first(const Side* side) {
   P2P_REFUSED(P2PRecv(&word, UINT64_MAX / 4, type, comm, NULL), HCCL_E_PARA, "count is 4611");
   P2P_REFUSED(P2PRecv(&word, 1, (HcclDataType)31, comm, NULL), HCCL_E_PARA, "dataType is 31");
   P2P_REFUSED(P2PRecv(&word, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PRecv(&word, 1, type, comm, &word), HCCL_E_PARA, "P2PHostStreamCreate");
+  P2P_REFUSED(P2PRecv(&word, 1, type, comm, &word), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
   meet(side);
   P2P_OK(P2PCommDestroy(comm));
 }

@@ -39,7 +39,7 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PScatterBatchToRemoteMem(NULL, 1, comm, NULL), HCCL_E_PTR, "entries is NULL");
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 0, comm, NULL), HCCL_E_PARA, "no entries");
   P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, own), HCCL_E_PARA,
+  P2P_REFUSED(P2PScatterBatchToRemoteMem(entries, 2, comm, own), HCCL_E_NOT_FOUND,
               "P2PHostStreamCreate");
   fillPattern(own, 30000, SEED + 1); /* would be seen */
   words[0] = farAt(&borrowed, LENT_BYTES - 79);

@@ -34,7 +34,7 @@ static void refuse(P2PComm comm) {
               "dataType is 18");
   P2P_REFUSED(P2PSend(&word, 1, (HcclDataType)13, comm, NULL), HCCL_E_PARA, "dataType is 13");
   P2P_REFUSED(P2PSend(&word, 1, type, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PSend(&word, 1, type, comm, &word), HCCL_E_PARA, "P2PHostStreamCreate");
+  P2P_REFUSED(P2PSend(&word, 1, type, comm, &word), HCCL_E_NOT_FOUND, "P2PHostStreamCreate");
 }
 
 static void first(const Side* side) {

@@ -31,7 +31,7 @@ static void refuse(P2PComm comm) {
   P2P_REFUSED(P2PSendBatch(buffers, counts, HCCL_DATA_TYPE_RESERVED, 1, comm, NULL), HCCL_E_PARA,
               "dataType is 18");
   P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, NULL, NULL), HCCL_E_PTR, "comm is NULL");
-  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, comm, &byte), HCCL_E_PARA,
+  P2P_REFUSED(P2PSendBatch(buffers, counts, type, 1, comm, &byte), HCCL_E_NOT_FOUND,
               "P2PHostStreamCreate");
 }
 

@@ -18,7 +18,7 @@ static void second(const Side* side) {
     P2P_OK(P2PGet(borrowed.far, got, sizeof got, HCCL_DATA_TYPE_UINT8, borrowed.comm, NULL));
     P2P_OK(P2PUnimportSegment(borrowed.info)); /* what is under way goes on */
     P2P_REFUSED(P2PGet(borrowed.far, got, 1, HCCL_DATA_TYPE_UINT8, borrowed.comm, NULL),
-                HCCL_E_PARA, "imported");
+                HCCL_E_NOT_FOUND, "imported");
     P2P_OK(P2PCommSynchronize(borrowed.comm, SOON_MS));
     EXPECT_PATTERN(got, sizeof got, LENT_SEED, 0);
     P2P_REFUSED(P2PUnimportSegment(borrowed.info), HCCL_E_NOT_FOUND, "not imported");

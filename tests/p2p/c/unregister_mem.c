@@ -45,11 +45,10 @@ static void second(const Side* side) {
   P2P_REFUSED(P2PUnregisterMem(&info, 1), HCCL_E_NOT_FOUND, "by this process");
   meet(side);
   meet(side);
-  /* At once, or when it comes to it. */
-  HcclResult result = P2PPut(got, base, BYTES, HCCL_DATA_TYPE_UINT8, comm, NULL);
-  if (result == HCCL_SUCCESS) result = P2PCommSynchronize(comm, SOON_MS);
-  EXPECT(result != HCCL_SUCCESS && result != HCCL_E_TIMEOUT);
-  EXPECT(P2PGetLastError()[0] != '\0');
+  P2P_REFUSED(P2PPut(got, base, BYTES, HCCL_DATA_TYPE_UINT8, comm, NULL), HCCL_E_NOT_FOUND,
+              "was unregistered");
+  P2P_REFUSED(P2PPut(got, base, BYTES, HCCL_DATA_TYPE_UINT8, comm, NULL), HCCL_E_NOT_FOUND,
+              "is not registered there (any more)");
   meet(side);
   P2P_OK(P2PUnimportSegment(info));
   P2P_OK(P2PCommDestroy(comm));
