@@ -76,10 +76,12 @@ int familyOf(std::string_view name) {
 void settleAddress(std::string_view addressSource, std::string_view interfacesSource,
                    Config& config) {
   if (addressSource.empty() || interfacesSource.empty()) return;
-  if (familyOf(addressSource) <= familyOf(interfacesSource)) return;
-  config.interfaceAddress.clear();
-  config.warnings.push_back(std::string(addressSource) + " is ignored, because " +
-                            std::string(interfacesSource) + " is set");
+  const bool addressWins = familyOf(addressSource) <= familyOf(interfacesSource);
+  if (!addressWins) config.interfaceAddress.clear();
+  const std::string_view ignored = addressWins ? interfacesSource : addressSource;
+  const std::string_view stays = addressWins ? addressSource : interfacesSource;
+  config.warnings.push_back(std::string(ignored) + " is ignored, because " + std::string(stays) +
+                            " is set");
 }
 
 Status readRow(const ConfigRow& row, const Variables::value_type& source, Config& config) {

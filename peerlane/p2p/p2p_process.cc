@@ -13,8 +13,8 @@
 #include "peerlane/core/config_source.h"
 #include "peerlane/core/log.h"
 #include "peerlane/core/text.h"
-#include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/process.h"
+#include "peerlane/p2p/root_addresses.h"
 
 namespace peerlane::p2p {
 namespace {
@@ -23,37 +23,6 @@ namespace {
 constexpr PortRange kPorts{56800, 56900};
 
 constexpr std::chrono::seconds kFreePatience{10};
-
-// A container may have no interface at all, not even the loopback's.
-bool isOnNetwork(const std::vector<NetworkInterface>& interfaces) {
-  return std::any_of(interfaces.begin(), interfaces.end(), [](const NetworkInterface& interface) {
-    return interface.up && !interface.addresses.empty();
-  });
-}
-
-// The address and the interfaces that the environment names are there. Said here, by the name of
-// the variable: a context knows what they say, not which of several said it.
-Status checkInterfaces(const Config& config, const std::vector<NetworkInterface>& interfaces) {
-  if (!config.interfaceAddress.empty()) {
-    const auto chosen = selectAddresses(interfaces, config.interfaceAddress, "");
-    const auto source = configSource("PEERLANE_IF_IP");
-    return chosen.isOk() || !source ? chosen.status()
-                                    : chosen.status().withContext(source->toText());
-  }
-  const auto source = configSource("PEERLANE_SOCKET_IFNAME");
-  if (!source) return Status::ok();
-  std::string names;
-  for (const NetworkInterface& interface : interfaces) {
-    const bool isUsable =
-        interface.up &&
-        std::any_of(interface.addresses.begin(), interface.addresses.end(),
-                    [](const SocketAddress& address) { return !address.isLinkLocal(); });
-    if (isUsable && config.interfaces.allows(interface.name)) return Status::ok();
-    if (isUsable) names += (names.empty() ? "" : ", ") + interface.name;
-  }
-  return Status(Code::kInvalidArgument,
-                source->toText() + ", which leaves no interface to listen on; there are " + names);
-}
 
 // What listening in a range of ports failed with, and where the range comes from.
 Status withPorts(const Status& status, const Config& config) {
@@ -149,6 +118,7 @@ void P2pProcess::removeSocketsAtExit(const Context& context, const std::string& 
 }
 
 Result<std::shared_ptr<Context>> P2pProcess::makeContext(Gpu gpu, Use use) {
+  warnOfIgnoredVariables();
   ContextOptions options;
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
   if (!configSource("PEERLANE_PORT_RANGE")) config.ports = kPorts;
@@ -157,15 +127,7 @@ Result<std::shared_ptr<Context>> P2pProcess::makeContext(Gpu gpu, Use use) {
   PEERLANE_RETURN_IF_ERROR(checkTuneFile(config));
   // The other links begin at a Unix socket: without this one nobody is to come over the network.
   if (use == Use::kRoots && config.allowsLink("tcp")) {
-    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
-    if (isOnNetwork(interfaces)) {
-      PEERLANE_RETURN_IF_ERROR(checkInterfaces(config, interfaces));
-      options.listen = {"auto"};
-    } else {
-      PEERLANE_LOG_WARN(
-          "this process sees no network: only processes that share "
-          "PEERLANE_SOCKET_DIR, or its network namespace, can connect");
-    }
+    PEERLANE_ASSIGN(options.listen, rootAddresses(config));
   }
   options.config = config;
   if (gpu) options.devices = {{DeviceKind::kCuda, *gpu}};

@@ -180,8 +180,10 @@ TEST(Config, AnAddressOfAnotherFamilyDoesNotOverruleNamedInterfaces) {
             std::vector<std::string>{"HCCL_IF_IP is ignored, because P2P_SOCKET_IFNAME is set"});
   EXPECT_EQ(read({{"PEERLANE_SOCKET_IFNAME", "ib"}, {"P2P_IF_IP", "10.0.0.3"}}).interfaceAddress,
             "");
-  EXPECT_EQ(read({{"P2P_SOCKET_IFNAME", "ib"}, {"P2P_IF_IP", "10.0.0.3"}}).interfaceAddress,
-            "10.0.0.3");
+  config = read({{"P2P_SOCKET_IFNAME", "ib"}, {"P2P_IF_IP", "10.0.0.3"}});
+  EXPECT_EQ(config.interfaceAddress, "10.0.0.3");
+  EXPECT_EQ(config.warnings,
+            std::vector<std::string>{"P2P_SOCKET_IFNAME is ignored, because P2P_IF_IP is set"});
   EXPECT_EQ(read({{"HCCL_SOCKET_IFNAME", "ib"}, {"P2P_IF_IP", "10.0.0.3"}}).interfaceAddress,
             "10.0.0.3");
 }

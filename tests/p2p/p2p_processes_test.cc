@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <iterator>
 #include <thread>
@@ -272,6 +273,85 @@ TEST(P2pProcesses, AVariableThatCannotBeHadIsNamedWithItsValue) {
     // Who needs no network is not kept from it.
     ::setenv("PEERLANE_LINKS", "shm", 1);
     SIDE_OK(P2PGetRootInfo(&root));
+    ::alarm(0);
+  };
+  EXPECT_TRUE(runSides(check, [](const SideLine&) {}));
+}
+
+// Listening sockets of this process of an address family.
+int listening(int family) {
+  int count = 0;
+  for (int fd = 0; fd < 4096; ++fd) {
+    int domain = 0, listens = 0;
+    socklen_t bytes = sizeof(int);
+    if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != family) continue;
+    (void)::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes);
+    count += listens;
+  }
+  return count;
+}
+
+TEST(P2pProcesses, AnAddressFamilyIsKept) {
+  const auto says = [](const char* text) {
+    return std::strstr(P2PGetLastError(), text) != nullptr;
+  };
+  const auto refused = [&](const SideLine&) {
+    HcclRootInfo root;
+    ::setenv("P2P_ADDR_FAMILY", "ip5", 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_PARA);
+    SIDE_CHECK(says("P2P_ADDR_FAMILY is \"ip5\"; accepted: auto, ipv4, ipv6"));
+    ::setenv("P2P_ADDR_FAMILY", "ipv6", 1);
+    ::setenv("P2P_IF_IP", "127.0.0.1", 1);
+    SIDE_CHECK(P2PGetRootInfo(&root) == HCCL_E_PARA);
+    SIDE_CHECK(says("no address to listen on: P2P_IF_IP is \"127.0.0.1\""));
+    ::alarm(0);
+  };
+  const auto kept = [&](const SideLine&) {
+    HcclRootInfo root;
+    ::setenv("P2P_ADDR_FAMILY", "ipv4", 1);
+    SIDE_OK(P2PGetRootInfo(&root));
+    SIDE_CHECK(listening(AF_INET) > 0 && listening(AF_INET6) == 0);
+    ::alarm(0);
+  };
+  EXPECT_TRUE(runSides(refused, kept));
+  const auto ipv6 = [&](const SideLine&) {
+    HcclRootInfo root;
+    ::setenv("P2P_ADDR_FAMILY", "ipv6", 1);
+    ::setenv("P2P_SOCKET_IFNAME", "lo", 1);
+    const HcclResult result = P2PGetRootInfo(&root);  // not every host has IPv6
+    SIDE_CHECK(result == HCCL_SUCCESS ? listening(AF_INET6) > 0
+                                      : says("P2P_ADDR_FAMILY is \"ipv6\", which leaves no address "
+                                             "to listen on: there are lo 127.0.0.1"));
+    SIDE_CHECK(listening(AF_INET) == 0);
+    ::alarm(0);
+  };
+  const auto either = [&](const SideLine&) {
+    HcclRootInfo root;
+    ::setenv("P2P_ADDR_FAMILY", "auto", 1);
+    SIDE_OK(P2PGetRootInfo(&root));
+    SIDE_CHECK(listening(AF_INET) > 0);
+    ::alarm(0);
+  };
+  EXPECT_TRUE(runSides(ipv6, either));
+}
+
+TEST(P2pProcesses, AVariableWithoutAMeaningHereIsSaidOnce) {
+  static std::atomic<int> lines{0};
+  const auto check = [](const SideLine&) {
+    P2PSetLogCallback([](P2pLogSeverity severity, int, const char*, int, const char* message) {
+      if (severity == P2P_LOG_WARNING &&
+          std::strstr(message, "P2P_ROCE_PORT_RANGE is \"1-2\", which is ignored") != nullptr)
+        ++lines;
+    });
+    ::setenv("P2P_ROCE_PORT_RANGE", "1-2", 1);
+    HcclRootInfo root;
+    SIDE_OK(P2PGetRootInfo(&root));
+    SIDE_CHECK(lines == 1);
+    SIDE_OK(P2PCancelRootInfo(&root));
+    SIDE_OK(UnwarmHccp());
+    SIDE_OK(P2PGetRootInfo(&root));
+    SIDE_CHECK(lines == 1);
+    P2PSetLogCallback(nullptr);
     ::alarm(0);
   };
   EXPECT_TRUE(runSides(check, [](const SideLine&) {}));
