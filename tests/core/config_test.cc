@@ -91,7 +91,8 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config.tuneFile, "tune.toml");
   EXPECT_EQ(config.eagerBytes, 0u);
   EXPECT_EQ(config.hugePages, HugePages::kOff);
-  EXPECT_TRUE(config.warnings.empty());
+  EXPECT_EQ(config.warnings, std::vector<std::string>{"PEERLANE_SOCKET_IFNAME is ignored, because "
+                                                      "PEERLANE_IF_IP is set"});
 }
 
 TEST(Config, OtherAcceptedSpellings) {
