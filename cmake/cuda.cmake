@@ -70,8 +70,8 @@ elseif(PEERLANE_HAS_CUDA)
   add_library(peerlane_cuda_strict INTERFACE)
   target_compile_options(peerlane_cuda_strict INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -lineinfo -Xcompiler=-Wall>)
-  # For those who link through pkg-config.
-  set(PEERLANE_CUDA_LIBS " ${CUDA_cudart_static_LIBRARY} -ldl -lrt")
+  # For those who link through pkg-config, on a machine whose toolkit may be elsewhere.
+  set(PEERLANE_CUDA_LIBS " -L\${cudadir}/lib64 -lcudart_static -ldl -lrt")
 else()
   message(STATUS "GPUs: not supported by this build (${PEERLANE_CUDA}${cuda_reason})")
 endif()

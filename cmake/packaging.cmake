@@ -3,6 +3,12 @@
 
 include(CMakePackageConfigHelpers)
 
+# Its GPUs are for tests, and a part of the build tree: who linked the installed library would miss them.
+if(PEERLANE_SOFTWARE_GPU)
+  install(CODE "message(FATAL_ERROR \"this build has GPUs in software, for tests; to install, configure with \
+PEERLANE_CUDA=auto, on or off\")")
+endif()
+
 install(TARGETS peerlane EXPORT peerlaneTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The C API by itself: what uses it needs nothing of the rest, so its target comes without it.
 install(TARGETS peerlane_p2p EXPORT peerlaneP2pTargets

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the release build into a folder of its own and uses it as a stranger would: once through
-# find_package and once through pkg-config. The program must print the version that the build has. The first
+# find_package and once through pkg-config, also with --static, which is what people type for a static library. The
+# program must print the version that the build has, and what is installed names no folder of this machine. The first
 # C++ example of README.md and the program of docs/event_loop.md have to compile and link the same way.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,12 +34,29 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs peerlane)
 # shellcheck disable=SC2086  # a list of flags
 g++ tests/consumer/consumer.cc -o "$consumer/by_pkg_config" $flags
 expect_version "$consumer/by_pkg_config"
+flags_static=$(PKG_CONFIG_PATH=$pc pkg-config --static --cflags --libs peerlane)
+# shellcheck disable=SC2086
+g++ tests/consumer/consumer.cc -o "$consumer/by_pkg_config_static" $flags_static
+expect_version "$consumer/by_pkg_config_static"
 # The C API needs nothing but itself: no C++, none of the other libraries' headers.
 flags_p2p=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs peerlane_p2p)
 # shellcheck disable=SC2086
 gcc -std=c11 -Wall -Wextra -Werror -pedantic tests/consumer/consumer_p2p.c -o "$consumer/p2p_by_pkg_config" $flags_p2p \
   -pthread -Wl,-rpath,"$(dirname "$pc")"
 expect_version "$consumer/p2p_by_pkg_config"
+flags_p2p_static=$(PKG_CONFIG_PATH=$pc pkg-config --static --cflags --libs peerlane_p2p)
+# shellcheck disable=SC2086
+gcc -std=c11 tests/consumer/consumer_p2p.c -o "$consumer/p2p_by_pkg_config_static" $flags_p2p_static \
+  -pthread -Wl,-rpath,"$(dirname "$pc")"
+expect_version "$consumer/p2p_by_pkg_config_static"
+# Everything is found from where the file itself lies, or by a name; only cudadir has a default.
+package=$(dirname "$(find "$prefix" -name peerlaneConfig.cmake)")
+foreign=$(grep -nE '(^|[^}[:alnum:]_.])/[[:alnum:]_.-]+/' "$pc"/peerlane.pc "$pc"/peerlane_p2p.pc | grep -v ':cudadir=' || true)
+foreign+=$(grep -nE "$PWD|(^|[\";= ])/[^\"; ]*\.(a|so)([^[:alnum:]_]|$)" "$package"/*.cmake || true)
+if [ -n "$foreign" ]; then
+  echo "what is installed names folders of the machine that built it: $foreign" >&2
+  exit 1
+fi
 visible=$(nm -D --defined-only "$(dirname "$pc")"/libpeerlane_p2p.so | awk '{ print $3 }' | grep -vE '^(P2P|PrewarmHccp|UnwarmHccp|_init|_fini)' || true)
 if [ -n "$visible" ]; then
   echo "libpeerlane_p2p.so shows more than the C API: $visible" >&2
