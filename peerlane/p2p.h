@@ -216,10 +216,10 @@ typedef struct P2PCommInitOptions {
 /* Makes a root, and begins to listen for the one process that will be given its bytes: on the
  * address of P2P_IF_IP, else of IF_IP_DEFAULT, else on the interfaces of P2P_SOCKET_IFNAME, else on
  * the address of HCCL_IF_IP, else on the interfaces of HCCL_SOCKET_IFNAME, else on all of them; on
- * a port of P2P_PORT_RANGE (56800-56900; 0 for any), for IPv4 and IPv6 unless P2P_ADDR_FAMILY (auto,
- * ipv4, ipv6) names one; on a Unix socket for processes of this host. Where PEERLANE_LINKS leaves tcp out, on that socket alone. The root is of
- * the current GPU, if there is one, and needs none. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no
- * free port). */
+ * a port of P2P_PORT_RANGE (56800-56900; 0 for any), for IPv4 and IPv6 unless P2P_ADDR_FAMILY
+ * (auto, ipv4, ipv6) names one; on a Unix socket for processes of this host. Where PEERLANE_LINKS
+ * leaves tcp out, on that socket alone. The root is of the current GPU, if there is one, and needs
+ * none. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
 P2P_TRANSFER_EXPORT HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo);
 /* Added. Takes back a root that has not connected two. Who waits with it in P2PCommInitRootInfo
  * ends: in this process with HCCL_E_UNAVAIL; in the other one, which has reached this one already,
