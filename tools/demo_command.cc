@@ -67,6 +67,8 @@ std::vector<DemoRow> gpuRows() {
       {"get", [=](Trial& t) { return t.get(big(kGpuShared), 5); }},
       {"put, copy engine", [=](Trial& t) { return t.put(big(kGpuShared, Engine::kCe), 5); }},
       {"put, kernel", [=](Trial& t) { return t.put(big(kGpuShared, Engine::kSm), 5); }},
+      {"send/recv", [=](Trial& t) { return t.message(big(kGpuShared), 5); }},
+      {"send/recv, 8 bytes", [](Trial& t) { return t.message(whole(kGpuShared, 8), 201); }},
       {"put, cudaMalloc memory", [=](Trial& t) { return t.put(big(kGpuMalloc), 5); }},
       {"get, cudaMalloc memory", [=](Trial& t) { return t.get(big(kGpuMalloc), 5); }},
       {"put, 128 x 512 KiB scattered", [=](Trial& t) { return t.put(pages, 5); }},
@@ -130,10 +132,8 @@ Status runRows(Trial& trial, const std::vector<DemoRow>& rows, const std::string
 
 std::string headOf(const DeviceChoice& choice) {
   if (!choice.isGpu()) return fmt::format("two processes, memory of the host ({})\n", choice.why);
-  return fmt::format(
-      "two processes, {} to {} ({})\nnot shown: send/recv, which move memory of the host only so "
-      "far\n",
-      choice.local.toString(), choice.remote.toString(), choice.why);
+  return fmt::format("two processes, {} to {} ({})\n", choice.local.toString(),
+                     choice.remote.toString(), choice.why);
 }
 
 CommandEnd runDemo(const std::string& device) {

@@ -82,6 +82,18 @@ void RuntimeFree::operator()(std::byte* memory) const {
   (void)cudaFree(memory);
 }
 
+void StreamEnd::operator()(void* stream) const {
+  (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
+Result<RuntimeStream> makeRuntimeStream(const Device& device) {
+  PEERLANE_RETURN_IF_ERROR(check(cudaSetDevice(device.index), "cudaSetDevice"));
+  cudaStream_t stream = nullptr;
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  return RuntimeStream(stream);
+}
+
 Result<uint64_t> bytesInUse(const Device& device) {
   size_t free = 0, total = 0;
   if (cudaSetDevice(device.index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess)

@@ -27,6 +27,13 @@ struct RuntimeFree {
 using RuntimeMemory = std::unique_ptr<std::byte, RuntimeFree>;
 Result<RuntimeMemory> allocateByRuntime(const Device& device, uint64_t bytes);
 
+// A stream of its own on `device`. Ending it waits for nothing.
+struct StreamEnd {
+  void operator()(void* stream) const;
+};
+using RuntimeStream = std::unique_ptr<void, StreamEnd>;
+Result<RuntimeStream> makeRuntimeStream(const Device& device);
+
 // Of all processes.
 Result<uint64_t> bytesInUse(const Device& device);
 

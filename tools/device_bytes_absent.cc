@@ -24,6 +24,10 @@ Result<RuntimeMemory> allocateByRuntime(const Device& /*device*/, uint64_t /*byt
   return absent();
 }
 void RuntimeFree::operator()(std::byte* /*memory*/) const {}
+void StreamEnd::operator()(void* /*stream*/) const {}
+Result<RuntimeStream> makeRuntimeStream(const Device& /*device*/) {
+  return absent();
+}
 Result<uint64_t> bytesInUse(const Device& /*device*/) {
   return absent();
 }

@@ -215,11 +215,14 @@ Result<int64_t> Trial::messageOnce(const TrialShape& shape, const Pair& pair,
                        .old = seed_++};
   PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
   PEERLANE_RETURN_IF_ERROR(fill(pair.local, step.bytes, step.seed));
+  MessageOptions options;
+  PEERLANE_ASSIGN(options.deviceStream, regions_->streamFor(shape.local));
   PEERLANE_ASSIGN(const TrialReply ready, reply());
   (void)ready;
   const int64_t start = trialClock();
-  PEERLANE_ASSIGN(const Transfer transfer,
-                  communicator_->send(1 - communicator_->rank(), pair.local, 0, shape.blockBytes));
+  PEERLANE_ASSIGN(
+      const Transfer transfer,
+      communicator_->send(1 - communicator_->rank(), pair.local, 0, shape.blockBytes, options));
   PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
   PEERLANE_ASSIGN(const TrialReply arrived, reply());
   outcome.wrong += arrived.wrong;

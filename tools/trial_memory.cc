@@ -53,6 +53,14 @@ void TrialRegions::drop(Slot& slot) {
   slot = {};
 }
 
+Result<DeviceStream> TrialRegions::streamFor(TrialMemory memory) {
+  if (!isGpu(memory)) return DeviceStream();
+  if (!stream_) {
+    PEERLANE_ASSIGN(stream_, makeRuntimeStream(device_));
+  }
+  return DeviceStream::cuda(stream_.get());
+}
+
 std::span<std::byte> TrialRegions::mirror(uint64_t bytes) {
   if (mirrorBytes_ < bytes) {
     mirror_ = std::make_unique_for_overwrite<std::byte[]>(bytes);

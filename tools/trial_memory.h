@@ -28,6 +28,9 @@ class TrialRegions {
   // kNotSupported for memory of a GPU when this side uses none.
   Result<Region> get(TrialMemory memory, uint64_t bytes);
 
+  // What messages of such memory go on: a stream of this side's GPU, none for the host's.
+  Result<DeviceStream> streamFor(TrialMemory memory);
+
   // Calls `fill` with room for the region's first `bytes` bytes, which then hold what it wrote.
   Status write(const Region& region, uint64_t bytes,
                const std::function<void(std::span<std::byte>)>& fill);
@@ -48,6 +51,7 @@ class TrialRegions {
   Context& context_;
   const Device device_;
   std::array<Slot, 4> slots_;
+  RuntimeStream stream_;  // made for the first message
   // GPU memory is filled and looked at through this.
   std::unique_ptr<std::byte[]> mirror_;
   uint64_t mirrorBytes_ = 0;

@@ -64,8 +64,10 @@ class Partner {
 
   Status receiveMessage(const TrialStep& step, const Region& region, TrialReply& reply) {
     PEERLANE_RETURN_IF_ERROR(fill(step, region, step.old));
+    MessageOptions options;
+    PEERLANE_ASSIGN(options.deviceStream, regions_.streamFor(step.memory));
     PEERLANE_ASSIGN(const Transfer message, communicator_->recv(1 - communicator_->rank(), region,
-                                                                0, step.shape.blockBytes));
+                                                                0, step.shape.blockBytes, options));
     PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialReplyChannel, reply));
     stayAwake([&] { return message.done(); });
     PEERLANE_RETURN_IF_ERROR(message.wait(kStepTimeout));
