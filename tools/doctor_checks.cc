@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/capability.h>
 #include <linux/membarrier.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -133,9 +134,21 @@ std::string limitText(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
 }
 
+// The kernel lets it lock more than the limit says.
+bool mayLockAnything() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  return ::syscall(SYS_capget, &header, data) == 0 && (data[0].effective & 1u << CAP_IPC_LOCK) != 0;
+}
+
 Finding checkLockedMemory() {
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur != RLIM_INFINITY && mayLockAnything())
+    return {"locked memory", State::kWorks,
+            "unlimited for this process (CAP_IPC_LOCK), whatever its limit of " +
+                limitText(limit.rlim_cur) + " bytes",
+            ""};
   const bool enough = limit.rlim_cur == RLIM_INFINITY;
   return {"locked memory", enough ? State::kWorks : State::kLimited,
           limitText(limit.rlim_cur) + (enough ? "" : " bytes: only NICs need more"),

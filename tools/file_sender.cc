@@ -257,15 +257,17 @@ Result<size_t> InputFile::read(std::span<std::byte> space) {
 
 std::string fileReportText(const FileReport& report, const Peer& peer) {
   const double speed = report.seconds > 0 ? static_cast<double>(report.bytes) / report.seconds : 0;
+  // Nothing has no speed.
+  const std::string rate =
+      report.bytes == 0 ? "" : " (" + readableBytes(static_cast<uint64_t>(speed)) + "/s)";
   const Route route = peer.route();
   const std::string way =
       report.device.kind == DeviceKind::kHost ? route.link : route.deviceLink + " from and to GPUs";
   const std::string sentAs =
       report.sentAs.empty() ? "" : " (sent as " + peerlane::quoted(report.sentAs, 512) + ")";
-  return fmt::format("{}{}: {} ({} bytes) in {:.3f} s ({}/s) over {}, blake2b {}",
+  return fmt::format("{}{}: {} ({} bytes) in {:.3f} s{} over {}, blake2b {}",
                      shownName(report.name), sentAs, readableBytes(report.bytes), report.bytes,
-                     report.seconds, readableBytes(static_cast<uint64_t>(speed)), way,
-                     encodeHex(report.hash));
+                     report.seconds, rate, way, encodeHex(report.hash));
 }
 
 Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file, uint64_t ringBytes,

@@ -2,6 +2,7 @@
 #include "tools/topo_command.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -42,14 +43,25 @@ std::string joined(const std::vector<std::string>& texts) {
   return all;
 }
 
-std::string nodeTable(const TopologyReport& report) {
+// `total`: of the machine; 0: not known, it is a recorded one.
+std::string nodeTable(const TopologyReport& report, uint64_t total) {
   TextTable table("lrl");
   table.addRow({"node", "memory", "processors"});
   for (const NumaNode& node : report.numaNodes)
     table.addRow({fmt::format("node{}", node.osIndex),
                   fmt::format("{:.1f} GiB", static_cast<double>(node.bytes) / (1ull << 30)),
                   node.cpus.empty() ? "none" : node.cpus});
+  if (total != 0)
+    table.addRow(
+        {"all", fmt::format("{:.1f} GiB", static_cast<double>(total) / (1ull << 30)), "-"});
   return table.toString();
+}
+
+// Of all nodes, as the kernel counts it: what was plugged in later need not be in any node's
+// number.
+uint64_t machineBytes() {
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::string latencyTable(const TopologyReport& report) {
@@ -223,6 +235,7 @@ CommandEnd runTopo(const TopoOptions& options) {
   const auto files = openFiles(options);
   if (!files.isOk()) return CommandEnd::notRead(files.status());
   const TopologyReport& report = files->report;
+  const uint64_t total = options.from.empty() ? machineBytes() : 0;
   bool hasGpu = false;
   bool hasNic = false;
   for (const TopologyDevice& device : report.devices) {
@@ -230,7 +243,7 @@ CommandEnd runTopo(const TopoOptions& options) {
     hasNic |= device.kind == TopologyDeviceKind::kNic;
   }
   fmt::print("{}: {} package(s), {} cores, {} processors\n\n{}{}\n{}{}\n{}", report.source,
-             report.packages, report.cores, report.processors, nodeTable(report),
+             report.packages, report.cores, report.processors, nodeTable(report, total),
              latencyTable(report), deviceTable(report),
              fmt::format("{}{}", hasNic ? "" : "no NIC on PCI was found\n",
                          hasGpu ? "" : "no GPU was found on PCI\n"),
@@ -240,6 +253,7 @@ CommandEnd runTopo(const TopoOptions& options) {
     const GpuReport gpus = findGpus();
     fmt::print("\n{}{}", gpuTable(gpus), gpuPathTable(gpus));
     addGpus(gpus, json);
+    json["memory_bytes"] = total;
   }
   if (files->json == nullptr) return Status::ok();
   // Names come from the system and need not be UTF-8.

@@ -96,6 +96,7 @@ TEST_F(FileCommands, MoveAFileThatIsLargerThanTheMemory) {
   EXPECT_EQ(received(), Strings{"in.bin"});
   EXPECT_TRUE(contentOf(in("there/in.bin")) == contentOf(file));
   EXPECT_EQ(linesOf(recv_->out()).size(), 1u) << "only the ticket belongs on standard output";
+  EXPECT_NE(send.out().find("B/s) over "), std::string::npos) << send.out();
   // Both computed the hash for themselves.
   const size_t at = send.out().find("blake2b ");
   ASSERT_NE(at, std::string::npos) << send.out();
@@ -121,6 +122,8 @@ TEST_F(FileCommands, MoveAnEmptyFile) {
   ASSERT_EQ(recv_->wait(), 0) << recv_->err();
   EXPECT_EQ(received(), Strings{"empty"});
   EXPECT_EQ(fs::file_size(in("there/empty")), 0u);
+  for (const std::string& text : {send.out(), recv_->err()})
+    EXPECT_EQ(text.find("bytes/s"), std::string::npos) << "nothing has no speed: " << text;
 }
 
 TEST_F(FileCommands, TakeTheTicketFromFilesAndTheEnvironment) {

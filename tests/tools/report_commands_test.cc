@@ -2,6 +2,7 @@
 //
 // topo, doctor and explain, as processes.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -45,6 +46,12 @@ TEST(TopoCommand, ShowsThisMachine) {
   EXPECT_TRUE(matches(out, "this machine: \\d+ package")) << out;
   EXPECT_TRUE(matches(out, "node0 +\\d+\\.\\d GiB +0")) << out;
   EXPECT_TRUE(matches(out, "distance +node0")) << out;
+  const auto total = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  char all[64];
+  (void)std::snprintf(all, sizeof all, "\nall +%.1f GiB",
+                      static_cast<double>(total) / (uint64_t{1} << 30));
+  EXPECT_TRUE(matches(out, all)) << all << " in\n" << out;
   EXPECT_TRUE(matches(out, "\nno GPU can be used: .+\n$")) << out;
 }
 
@@ -54,6 +61,7 @@ TEST(TopoCommand, ShowsARecordedMachine) {
   CommandRun topo({"topo", "--from", xml.path(), "--json", json.path()});
   ASSERT_EQ(topo.wait(), 0) << topo.err();
   EXPECT_NE(topo.out().find("node1"), std::string::npos) << topo.out();
+  EXPECT_FALSE(matches(topo.out(), "\nall ")) << "this machine's memory is not that one's";
   std::ifstream file(json.path());
   const auto report = nlohmann::json::parse(file);
   EXPECT_EQ(report["source"], xml.path());
@@ -105,9 +113,31 @@ TEST(DoctorCommand, TriesEveryEngine) {
         << subject;
   for (const char* test :
        {"one process", "two processes, mapped", "two processes, ring", "two processes, tcp"})
-    EXPECT_TRUE(matches(out, std::string(test) + " +works +engine .*verified")) << test << out;
+    EXPECT_TRUE(matches(out, std::string(test) +
+                                 " +works +engine .*verified \\(once, with cold memory, at "
+                                 "\\d+\\.\\d\\d GB/s; peerlane bench measures\\)"))
+        << test << out;
   EXPECT_TRUE(matches(out, "two processes, GPUs +absent +not tried \\(auto: ")) << out;
   EXPECT_TRUE(matches(out, "two processes, cma +(works +engine cma|limited)")) << out;
+}
+
+// One that may lock more than its limit says is not told to raise it.
+TEST(DoctorCommand, LooksAtTheRightToLockMemory) {
+  rlimit own{};
+  ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &own), 0);
+  if (own.rlim_cur == RLIM_INFINITY) GTEST_SKIP() << "nothing limits this process";
+  std::ifstream status("/proc/self/status");
+  uint64_t rights = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("CapEff:")) rights = std::stoull(line.substr(7), nullptr, 16);
+  constexpr uint64_t kLock = uint64_t{1} << 14;
+  CommandRun doctor({"doctor"});
+  ASSERT_EQ(doctor.wait(), 0) << doctor.err();
+  EXPECT_TRUE(
+      matches(doctor.out(), (rights & kLock) != 0
+                                ? "locked memory +works +unlimited for this process .CAP_IPC_LOCK"
+                                : "locked memory +limited +\\d+ bytes"))
+      << doctor.out();
 }
 
 TEST(DoctorCommand, ShowsTheEnvironmentButNoSecret) {
