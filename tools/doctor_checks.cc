@@ -156,12 +156,18 @@ Finding checkLockedMemory() {
 }
 
 Finding checkDescriptors() {
+  // Of a peer over shm that imports nothing; one over tcp takes fewer.
+  constexpr rlim_t kOfAPeer = 13;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const bool enough = limit.rlim_cur >= 1024;
+  // Contexts raise the soft limit (raiseDescriptorLimit).
+  const rlim_t most = std::min<rlim_t>(limit.rlim_max, 1 << 20);
+  const bool enough = most >= 4096;
   return {"descriptors", enough ? State::kWorks : State::kLimited,
-          limitText(limit.rlim_cur) + " per process",
-          enough ? "" : "ulimit -n 4096: each peer takes several, each imported region one"};
+          fmt::format("{} per process, {} once it has a context: enough for about {} peers of this "
+                      "host; each imported region takes one more",
+                      limitText(limit.rlim_cur), most, most / kOfAPeer),
+          enough ? "" : "ulimit -Hn 65536, or LimitNOFILE= of the service, for more peers"};
 }
 
 // The number of the namespace that the kernel starts with.

@@ -41,7 +41,8 @@ PEERLANE_ALWAYS_INLINE void lightFence() {
   internal::fullFence();
 }
 
-// The same for the seldom side; takes a system call (microseconds). Ensures: of two threads that
+// The same for the seldom side; takes a system call (microseconds). Ends the process where the
+// kernel registered it and refuses the barrier now (a seccomp filter that came later). Ensures: of two threads that
 // each store, fence (at least one of them heavily) and load the other's word, at least one sees the
 // other's store.
 void heavyFence();

@@ -3,6 +3,7 @@
 
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/shm_segment.h"
 
 namespace peerlane {
 namespace {
@@ -42,6 +43,12 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
   if (allows(access, Access::kRemoteWrite) && !memory.writable)
     return Status(Code::kPermissionDenied,
                   "registering read-only memory with remote write access; use Access::kRemoteRead");
+  if (allows(access, Access::kRemoteWrite) && isSealedAgainstWriters(memory.backing.get()))
+    return Status(
+        Code::kPermissionDenied,
+        "registering memory with remote write access that others can map for reading only "
+        "(F_SEAL_FUTURE_WRITE), as what Context::allocate makes for "
+        "Access::kRemoteRead; allocate it with Access::kRemoteReadWrite");
   auto record = std::make_shared<RegionRecord>();
   record->base = base;
   record->bytes = bytes;
@@ -131,6 +138,26 @@ std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation)
   std::vector<PeerNumber> peers;
   for (const auto& [peer, count] : found->second.importers) peers.push_back(peer);
   return peers;
+}
+
+bool RegionTable::importsAny(PeerNumber peer) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const auto& entry) { return entry.second.importers.contains(peer); });
+}
+
+void RegionTable::passImports(PeerNumber from, PeerNumber to) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [allocation, entry] : entries_)
+    if (entry.importers.erase(from) != 0) entry.importers[to] = 1;
+}
+
+std::vector<std::shared_ptr<RegionRecord>> RegionTable::imported() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<RegionRecord>> records;
+  for (const auto& [allocation, entry] : entries_)
+    if (!entry.importers.empty()) records.push_back(entry.record);
+  return records;
 }
 
 bool RegionTable::isImporter(uint64_t allocation, PeerNumber peer) const {

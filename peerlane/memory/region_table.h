@@ -87,6 +87,11 @@ class RegionTable final : public RegionDirectory {
   // The peer is gone: it holds nothing.
   void forgetPeer(PeerNumber peer);
   std::vector<PeerNumber> importers(uint64_t allocation) const;
+  bool importsAny(PeerNumber peer) const;
+  // What `from` imports, `to` imports from now on.
+  void passImports(PeerNumber from, PeerNumber to);
+  // Regions that somebody imports.
+  std::vector<std::shared_ptr<RegionRecord>> imported() const;
   bool isImporter(uint64_t allocation, PeerNumber peer) const;
 
   void setState(uint64_t allocation, RegionState state);

@@ -49,6 +49,8 @@ struct RemoteMemory {
                                 // grant's device is one), else null: an agent does
   const char* engine = "";      // who copies: "mapped", "cma", "ring", "socket", "cuda"
   uint64_t linkKey = 0;         // private to the link
+  // "owner" or "initiator" where it is not as with the link's other memory, else empty.
+  const char* rightsEnforcedBy = "";
   std::shared_ptr<ChunkMap> chunks{};  // where parts may still be missing at `mapped`; else null
   // Where the importer has to be through before the owner may go on: released once the memory is
   // not used any more, and `mapped` ends with it. Else null.

@@ -18,9 +18,9 @@ class Fd {
   Fd() = default;
   // Takes ownership of `fd`; -1 means none.
   explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) reset(other.release());
+    if (this != &other) reset(std::exchange(other.fd_, -1));
     return *this;
   }
   Fd(const Fd&) = delete;
@@ -29,8 +29,8 @@ class Fd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // Gives the descriptor away; the caller closes it.
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  // Gives the descriptor away; the caller closes it. keepFromChildren() ends.
+  [[nodiscard]] int release();
   // Closes what is held and takes `fd` instead. Keeps errno.
   void reset(int fd = -1);
 
@@ -40,6 +40,20 @@ class Fd {
 
  private:
   int fd_ = -1;
+};
+
+// A connection ends with the last descriptor of its socket, so a forked child that holds one keeps
+// the connections of a dead parent alive. From now until it is closed or released, each new child
+// finds `fd`, and what is duplicated from it, to be /dev/null. Descriptors from 2^20 on are not
+// kept.
+void keepFromChildren(int fd);
+// No process is forked while it lives: between making a descriptor and keepFromChildren().
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
 };
 
 // The same as Fd::dup for a descriptor that somebody else owns. Errors: kUnavailable where the
@@ -53,6 +67,11 @@ Result<Fd> makeEventFd();
 // ignored, because whoever owned it waits no more. Thread: any. Never blocks on a descriptor made
 // here.
 void signalEventFd(int fd);
+// Sends one byte to a Unix socket, which may be a stranger's: this neither blocks nor raises a
+// signal. A full or dead one, or one that is none, is ignored. Thread: any.
+void knock(int socket);
+// Takes knocks away. False: nobody will knock any more.
+bool drainKnocks(int socket);
 // Makes `fd` unreadable again. Returns the number of signals taken, 0 when there was none.
 uint64_t drainEventFd(int fd);
 

@@ -2,15 +2,18 @@
 #include "peerlane/os/process.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
@@ -22,6 +25,7 @@
 
 #include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/file.h"
+#include "peerlane/os/unix_peer.h"
 
 namespace peerlane {
 namespace {
@@ -138,6 +142,31 @@ Result<ProcessHandle> ProcessHandle::fromPidFd(Fd pidFd) {
   return ProcessHandle(std::move(pidFd), static_cast<pid_t>(pid));
 }
 
+Result<ProcessHandle> ProcessHandle::ofPeer(int socket) {
+  PEERLANE_ASSIGN(Fd pidFd, peerPidFd(socket));
+  PEERLANE_ASSIGN(const PeerCredentials who, peerCredentials(socket));
+  return ProcessHandle(std::move(pidFd), who.pid);
+}
+
+Result<AddressSpace> AddressSpace::open(pid_t pid) {
+  if (pid <= 0) return Status(Code::kPeerLost, "there is no " + processName(pid));
+  const std::string path = "/proc/" + std::to_string(pid) + "/mem";
+  Fd memory(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (memory) return AddressSpace(std::move(memory));
+  if (errno == ENOENT || errno == ESRCH)
+    return Status(Code::kPeerLost, "there is no " + processName(pid));
+  if (errno == EACCES || errno == EPERM)
+    return Status(Code::kPermissionDenied, "opening " + path + " is not permitted");
+  return Status::system(errno, "open " + path);
+}
+
+// The file is bound to the memory it was opened for. Reading finds no byte once that has no user;
+// before, at an address that nothing is mapped at, an error.
+bool AddressSpace::hasEnded() const {
+  char byte;
+  return ::pread(memory_.get(), &byte, 1, 0) == 0;
+}
+
 bool ProcessHandle::alive() const {
   pollfd entry{pidFd_.get(), POLLIN, 0};
   int rc;
@@ -196,6 +225,18 @@ Status fillRandom(std::span<std::byte> space) {
     space = space.subspan(static_cast<size_t>(got));
   }
   return Status::ok();
+}
+
+Result<uint64_t> raiseDescriptorLimit() {
+  constexpr rlim_t kMost = 1 << 20;  // programs that visit each possible one want fewer
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return Status::system(errno, "RLIMIT_NOFILE");
+  const rlim_t wanted = std::min(limit.rlim_max, kMost);
+  if (limit.rlim_cur >= wanted) return uint64_t{limit.rlim_cur};
+  limit.rlim_cur = wanted;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return Status::system(errno, "raising RLIMIT_NOFILE to " + std::to_string(wanted));
+  return uint64_t{wanted};
 }
 
 Result<uint64_t> residentBytes() {

@@ -31,6 +31,9 @@ class ProcessHandle {
   // Takes a pidfd, e.g. of peerPidFd. Errors: kInvalidArgument (not a pidfd), kPeerLost (ended and
   // collected), kUnavailable (a process of another pid namespace).
   static Result<ProcessHandle> fromPidFd(Fd pidFd);
+  // Of whoever is at the other end of a Unix socket, whatever its pid namespace; pid() is 0 where
+  // it has no number here. Errors as for peerPidFd, kSystem with EMFILE among them.
+  static Result<ProcessHandle> ofPeer(int socket);
 
   // False once the process ended, even while its parent has not collected it. One system call.
   bool alive() const;
@@ -42,6 +45,21 @@ class ProcessHandle {
   ProcessHandle(Fd pidFd, pid_t pid) : pidFd_(std::move(pidFd)), pid_(pid) {}
   Fd pidFd_;
   pid_t pid_ = 0;
+};
+
+// The memory of one process as one program sees it: it ends with the process, or when that calls
+// exec. Costs a descriptor. Requires the right to read that memory, as readProcess does.
+class AddressSpace {
+ public:
+  // Errors: kPeerLost (no such process), kPermissionDenied (ptrace rules).
+  static Result<AddressSpace> open(pid_t pid);
+  // Nobody reads or writes by its mappings any more: neither the process nor one that shares its
+  // memory (CLONE_VM). One system call.
+  bool hasEnded() const;
+
+ private:
+  explicit AddressSpace(Fd memory) : memory_(std::move(memory)) {}
+  Fd memory_;
 };
 
 // Copies from `remote` addresses of process `pid` to `local` memory (readProcess) or back
@@ -84,6 +102,9 @@ inline uint64_t forkGeneration() {
 
 // Unpredictable bytes from the kernel.
 Status fillRandom(std::span<std::byte> space);
+
+// Lets this process have as many descriptors as it may, 2^20 at most. Returns how many that is.
+Result<uint64_t> raiseDescriptorLimit();
 
 // Physical memory of this process now, in bytes.
 Result<uint64_t> residentBytes();

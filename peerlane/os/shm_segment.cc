@@ -21,6 +21,9 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
 #endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14
 #endif
@@ -250,6 +253,18 @@ Result<size_t> sharedMemoryPageBytes(int fd) {
   }
   if (type == HUGETLBFS_MAGIC) return static_cast<size_t>(system.f_bsize);
   return static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+Status sealAgainstWriters(int fd) {
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0) return Status::ok();
+  if (errno == EINVAL) return Status(Code::kNotSupported, "F_SEAL_FUTURE_WRITE needs Linux 5.1");
+  const Status plain = Status::system(errno, "sealing memory against writers");
+  return Status(Code::kPermissionDenied, std::string(plain.message()));
+}
+
+bool isSealedAgainstWriters(int fd) {
+  const int seals = fd < 0 ? -1 : ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE)) != 0;
 }
 
 Status trySeal(int fd) {

@@ -84,6 +84,12 @@ class SharedSegment {
 // all.
 Status trySeal(int fd);
 
+// Forbids that anybody maps the memory behind `fd` for writing from now on; mappings that are there
+// stay as they are. Errors: kNotSupported (before Linux 5.1), kPermissionDenied (it takes no
+// seals).
+Status sealAgainstWriters(int fd);
+bool isSealedAgainstWriters(int fd);
+
 // The page size of the shared memory (memfd, tmpfs, hugetlb) behind `fd`. Errors: kInvalidArgument
 // naming what it is instead.
 Result<size_t> sharedMemoryPageBytes(int fd);

@@ -26,12 +26,21 @@ static_assert(sizeof(IoSlice) == sizeof(iovec));
 static_assert(offsetof(IoSlice, base) == offsetof(iovec, iov_base));
 static_assert(offsetof(IoSlice, bytes) == offsetof(iovec, iov_len));
 
+// A socket that forked children shall not hold.
+template <typename Make>
+Fd makeKept(const Make& make) {
+  const NoFork none;
+  Fd fd(make());
+  if (fd) keepFromChildren(fd.get());
+  return fd;
+}
+
 Result<Fd> makeSocket(const SocketAddress& address) {
   if (address.family() == SocketAddress::Family::kNone) {
     return Status(Code::kInvalidArgument, "the socket address is empty");
   }
   int domain = address.raw()->sa_family;
-  Fd fd(::socket(domain, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd fd = makeKept([&] { return ::socket(domain, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
   if (!fd) return internal::descriptorError(errno, "socket for " + address.toString());
   return fd;
 }
@@ -252,7 +261,8 @@ Status connectResult(int fd) {
 
 Result<Fd> acceptOne(int listener) {
   while (true) {
-    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd fd = makeKept(
+        [&] { return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
     if (fd) return fd;
     // A connection that was aborted in the queue is not the listener's failure: take the next one.
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -317,9 +327,11 @@ Result<size_t> recvVec(int fd, std::span<const IoSlice> slices) {
 
 Result<std::pair<Fd, Fd>> socketPair() {
   int fds[2];
+  const NoFork none;
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) {
-    return Status::system(errno, "socketpair");
+    return internal::descriptorError(errno, "socketpair");
   }
+  for (const int fd : fds) keepFromChildren(fd);
   return std::pair<Fd, Fd>(Fd(fds[0]), Fd(fds[1]));
 }
 

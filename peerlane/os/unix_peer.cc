@@ -145,6 +145,14 @@ Status checkUser(const PeerCredentials& who) {
                     std::to_string(who.uid) + ", this one to " + std::to_string(own));
 }
 
+Status checkUnixSocket(int fd) {
+  int family = 0;
+  socklen_t bytes = sizeof family;
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX)
+    return Status::ok();
+  return Status(Code::kCorrupt, "descriptor " + std::to_string(fd) + " is not a Unix socket");
+}
+
 Result<Fd> peerPidFd(int fd) {
   PEERLANE_ASSIGN(PeerCredentials who, peerCredentials(fd));
   int raw = -1;

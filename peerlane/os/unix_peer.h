@@ -42,6 +42,9 @@ Result<PeerCredentials> peerCredentials(int fd);
 // else kPermissionDenied, naming both users.
 Status checkUser(const PeerCredentials& who);
 
+// OK for a Unix socket; kCorrupt for anything else that came in its place.
+Status checkUnixSocket(int fd);
+
 // A pidfd of that process: readable once it ended. Without kernel support (6.5) it is opened from
 // the recorded pid, and the connection is looked at afterwards, so that a reused pid is noticed
 // unless a third process holds the dead one's socket. Errors: kPeerLost (ended), kUnavailable

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bell: the consumer's half of the wake rule (waker.h). One per context: a page with the count of
-// threads that poll, which every peer may map, and an eventfd that a peer writes when that count is
-// 0. Thread-safe.
+// threads that poll, which every peer may map for reading, and an eventfd that whoever is in this
+// process writes when that count is 0 (peers have a socket each). Thread-safe.
 #pragma once
 
 #include <atomic>

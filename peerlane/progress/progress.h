@@ -63,6 +63,10 @@ class Progress {
 
   EventLoop& loop() { return *loop_; }
   Bell& bell() { return *bell_; }
+  // A peer woke this side by a descriptor of its own. Progress thread.
+  void countWakeup() {
+    if (wakeups_ != nullptr) wakeups_->add();
+  }
   bool onLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
   // Advances `task` by turns from now on. Takes no lock. Requires: the task is not with a Progress

@@ -70,6 +70,15 @@ Result<std::string> originOf(int socket) {
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
 constexpr std::chrono::milliseconds kSweepInterval{500};
 
+// Memory of a context that has ended, which somebody may still write to by its address: nobody else
+// gets its place while this process lives.
+void keepForGood(std::unique_ptr<Allocation> memory) {
+  static auto* const mutex = new std::mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Allocation>>;
+  const std::lock_guard lock(*mutex);
+  kept->push_back(std::move(memory));
+}
+
 }  // namespace
 
 // One ticket for one peer. Under the context's mutex but for `settled`.
@@ -187,6 +196,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   MemoryProviders providers_;
   RegionTable regions_;
   RegionShelf shelf_{regions_, providers_};
+  Absentees absentees_{regions_};
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
@@ -231,6 +241,9 @@ Status Context::State::openDevices(const std::vector<Device>& devices) {
 }
 
 Status Context::State::start(const std::vector<std::string>& listen) {
+  // Each peer takes some, each imported region one.
+  if (auto most = raiseDescriptorLimit(); !most.isOk())
+    PEERLANE_LOG_INFO("{}", most.status().toString());
   // Without it fences cost more, and everything is right.
   if (const Status light = prepareAsymmetricFence(); !light.isOk())
     PEERLANE_LOG_INFO("{}", light.message());
@@ -274,7 +287,10 @@ void Context::State::stop() {
   }
   sayGoodbye(Clock::now() + kGoodbyePatience);
   // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
-  (void)progress_->call([this] { progress_->turn(); });
+  (void)progress_->call([this] {
+    progress_->turn();
+    absentees_.stop();
+  });
   progress_->stop();
   // Who said no goodbye in time (a frozen process) is let go of without one.
   std::map<uint64_t, std::shared_ptr<PeerCore>> rest;
@@ -282,9 +298,20 @@ void Context::State::stop() {
     const std::lock_guard lock(mutex_);
     rest.swap(peers_);
   }
-  for (const auto& [number, peer] : rest)
-    PEERLANE_LOG_WARN("peer {} did not say goodbye; what it imported may still be written by it",
-                      number);
+  for (const auto& [number, peer] : rest) {
+    if (!peer->mayStillWrite()) regions_.forgetPeer(number);
+    PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye", number, peer->processId());
+  }
+  for (const auto& record : regions_.imported()) {
+    const bool isOurs = record->owned != nullptr;
+    // Of a GPU: who mapped it holds what he writes to.
+    if (isOurs && record->memory.device.kind == DeviceKind::kHost)
+      keepForGood(std::move(record->owned));
+    PEERLANE_LOG_WARN(
+        "region {} ({} bytes at {}) may still be written by a peer that did not say goodbye; {}",
+        record->allocation, record->bytes, static_cast<const void*>(record->base),
+        isOurs ? "it is kept" : "do not use its memory for anything else before that has ended");
+  }
 }
 
 void Context::State::sayGoodbye(Clock::time_point deadline) {
@@ -340,7 +367,8 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
 std::shared_ptr<PeerCore> Context::State::makePeer(
     bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
   const PeerSurroundings around{shared_from_this(), config_,     *progress_, regions_,  providers_,
-                                metrics_,           transports_, executors_, strangers_};
+                                metrics_,           transports_, executors_, strangers_,
+                                absentees_};
   const std::lock_guard lock(mutex_);
   const uint64_t number = nextPeer_++;
   auto& slot = peers_[number];
@@ -665,6 +693,12 @@ Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& optio
                                                            .hugePages = huge,
                                                            .numaNode = options.numaNode}));
   PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
+  // What is mapped for writing here stays so; nobody else will map it so.
+  if (options.access == Access::kRemoteRead && description.kind == MemoryKind::kShared) {
+    const Status sealed = sealAgainstWriters(description.backing.get());
+    if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
+    if (sealed.isOk()) description.text += ", which others can only read";
+  }
   std::byte* base = memory->data();
   PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, options.access, std::move(description),
                                             std::move(memory)));
@@ -698,13 +732,17 @@ std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
         if (auto found = self->peers_.find(number); found != self->peers_.end())
           peer = found->second;
       }
-      if (!peer) continue;
+      if (!peer && !self->absentees_.isWaitedFor(number)) continue;
       leaving->holders.fetch_add(1);
-      peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
-                   [weak = self->weak_from_this(), leaving] {
-                     leaving->holders.fetch_sub(1);
-                     if (auto alive = weak.lock()) alive->tryFinish(leaving);
-                   });
+      const auto done = [weak = self->weak_from_this(), leaving] {
+        leaving->holders.fetch_sub(1);
+        if (auto alive = weak.lock()) alive->tryFinish(leaving);
+      };
+      if (peer)
+        peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
+                     done);
+      else
+        self->absentees_.await(number, done);
     }
     leaving->holders.fetch_sub(1);
     self->tryFinish(leaving);
@@ -774,7 +812,8 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     if (leaving->quarantined)
       result =
           Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
-                                        " is quarantined: a silent peer may still write to it");
+                                        " is quarantined: a peer that is silent, or "
+                                        "left without a goodbye, may still write to it");
     else
       result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
                                           holdersInWords(*leaving));
@@ -794,6 +833,9 @@ std::string Context::State::holdersInWords(const Leaving& leaving) const {
     if (const auto found = peers_.find(number); found != peers_.end())
       text += std::exchange(between, ", ") + found->second->name() + " " +
               peerStateName(found->second->state());
+    else if (absentees_.isWaitedFor(number))
+      text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
+              ", which left without a goodbye";
   if (leaving.unpinning.load() && !leaving.unpinned.load())
     text += "; a GPU that something runs on has it pinned";
   return text;
@@ -862,14 +904,16 @@ void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
   for (const uint64_t number : regions_.importers(leaving->record->allocation)) {
     const std::lock_guard lock(mutex_);
     auto found = peers_.find(number);
-    if (found == peers_.end() ||
-        (found->second->state() != PeerState::kSilent && !found->second->over()))
+    const bool isGone = found == peers_.end();
+    if (isGone ? !absentees_.isWaitedFor(number)
+               : found->second->state() != PeerState::kSilent && !found->second->over())
       continue;
     leaving->quarantined = true;
     metrics_.quarantinedRegions().add(1);
     regions_.setState(leaving->record->allocation, RegionState::kQuarantined);
-    PEERLANE_LOG_WARN("region {} is quarantined: peer {} is silent and may still write to it",
-                      leaving->record->allocation, number);
+    PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it",
+                      leaving->record->allocation, number,
+                      isGone ? "left without a goodbye" : "is silent");
     return;
   }
 }
@@ -903,6 +947,7 @@ std::string Context::State::dump() {
   }
   if (toAccept != 0)
     text += "  " + std::to_string(toAccept) + " peers connected and not taken (accept)\n";
+  text += absentees_.describe();
   for (const RegionView& region : regions_.view())
     text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
             " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +

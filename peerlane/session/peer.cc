@@ -15,7 +15,10 @@ std::string Route::toString() const {
     text += "  memory of GPUs:            " + deviceEngine + " (link " + deviceLink + ")\n";
   text += "  what cannot go straight:   " + staged + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
-  text += "  region rights enforced by: " + rightsEnforcedBy + "\n";
+  text += "  region rights enforced by: " + rightsEnforcedBy;
+  if (!readOnlyEnforcedBy.empty() && readOnlyEnforcedBy != rightsEnforcedBy)
+    text += " (" + readOnlyEnforcedBy + " of memory that Context::allocate made read-only)";
+  text += "\n";
   for (const std::string& device : devices) text += "  " + device + "\n";
   for (const std::string& why : refused) text += "  not taken: " + why + "\n";
   return text;
@@ -69,6 +72,13 @@ std::string RemoteRegion::description() const {
     text += ", " + std::to_string(chunks->mapped()) + " of " + std::to_string(chunks->count()) +
             " chunks mapped";
   return text;
+}
+
+std::string RemoteRegion::rightsEnforcedBy() const {
+  if (engine().empty()) return {};
+  const RemoteMemory& memory = slot_->region->memory;
+  const std::string_view own = memory.rightsEnforcedBy;
+  return own.empty() ? peer_->linkOf(memory).traits().rightsEnforcedBy : std::string(own);
 }
 
 std::string RemoteRegion::engine() const {
@@ -135,6 +145,8 @@ Route Peer::route() const {
                                      std::to_string(config.stagingBytes) + " bytes of it";
   route.wordsBy = traits.wordsBy;
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
+  route.readOnlyEnforcedBy =
+      traits.readOnlyEnforcedBy.empty() ? traits.rightsEnforcedBy : traits.readOnlyEnforcedBy;
   for (const auto& refusal : core_->refusedTransports())
     route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);
   for (const std::string& why : traits.refused) route.refused.push_back("engine " + why);

@@ -40,6 +40,9 @@ class RemoteRegion {
   Status prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) const;
   // "mapped", "cma", "ring", "socket": who copies; empty before it is imported.
   std::string engine() const;
+  // What guards the rights that the owner gave: "owner" (its descriptors, or its own copying) or
+  // "initiator" (nothing but this library, here); empty before it is imported.
+  std::string rightsEnforcedBy() const;
   // For people: the engine, and of GPU memory in several chunks, how many are mapped here.
   std::string description() const;
 

@@ -127,40 +127,54 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     if (const Status fits = checkUser(facts_.credentials); !fits.isOk())
       return fail(PeerState::kLost, fits);
     facts_.sameProcess = facts_.credentials.pid == getpid();
-    if (auto pidFd = peerPidFd(connection_->socket()); pidFd.isOk()) {
-      if (auto process = ProcessHandle::fromPidFd(std::move(*pidFd)); process.isOk())
-        process_ = std::move(*process);
-    }
-    if (process_) facts_.pidFd = process_->fd();
-    if (process_ && !facts_.sameProcess) {
-      auto watch = around_.progress.loop().watch(process_->fd(), true, false, [this] {
-        processWatch_.setInterest(false, false);
-        const auto self = shared_from_this();
-        // What it said last lies in this side's socket: all of that comes before its end.
-        connection_->readRest();
-        peerLeft_ = true;
-        if (over()) {
-          if (!leaveTimer_.pending()) forget();
-          return;
-        }
-        fail(PeerState::kLost,
-             Status(Code::kPeerLost,
-                    "process " + std::to_string(facts_.credentials.pid) + " ended"));
-      });
-      if (watch.isOk()) processWatch_ = std::move(*watch);
-    }
+    if (Status status = watchProcess(); !status.isOk()) return fail(PeerState::kLost, status);
   }
-  if (Status status = sendOffers(initiator_ || !facts_.unixSocket); !status.isOk())
-    fail(PeerState::kLost, status);
+  // A hello may be a recorded one: descriptors, and what lets the peer read this process, are given
+  // to whom has answered, and so shown that he has the secret. The initiator knows by now.
+  if (!initiator_ && facts_.unixSocket) return;
+  if (Status status = sendOffers(/*all=*/true); !status.isOk()) fail(PeerState::kLost, status);
+}
+
+// What proves the end of the peer's process. Where the system has no such thing, its memory stays
+// in quarantine if it leaves without a goodbye; that it could not be had this time is an error.
+Status PeerCore::watchProcess() {
+  auto process = ProcessHandle::ofPeer(connection_->socket());
+  const Code code = process.status().code();
+  if (code == Code::kNotSupported || code == Code::kUnavailable) return Status::ok();
+  if (code == Code::kPeerLost) return process.status();
+  if (!process.isOk())
+    return Status(
+        Code::kUnavailable,
+        process.status().toString() + ": this process takes no peer whose end it would not notice");
+  proof_.process = std::move(*process);
+  facts_.pidFd = proof_.process->fd();
+  if (facts_.sameProcess) return Status::ok();
+  PEERLANE_ASSIGN(processWatch_, around_.progress.loop().watch(facts_.pidFd, true, false, [this] {
+    processWatch_.setInterest(false, false);
+    const auto self = shared_from_this();
+    // What it said last lies in this side's socket: all of that comes before its end.
+    connection_->readRest();
+    peerLeft_ = true;
+    if (over()) {
+      if (!leaveTimer_.pending()) forget();
+      return;
+    }
+    fail(PeerState::kLost,
+         Status(Code::kPeerLost, "process " + std::to_string(facts_.credentials.pid) + " ended"));
+  }));
+  return Status::ok();
 }
 
 // On one host the best link almost always works, and another one may open a door that nobody needs
 // (tcp: a listener that every user of the host can reach). So an acceptor there offers the best one
 // first, and the rest, `all`, to who can use none of it.
 Status PeerCore::sendOffers(bool all) {
-  const LinkSurroundings surroundings{around_.config, around_.progress.loop(),
-                                      around_.progress.bell(), around_.regions,
-                                      [this] { around_.progress.nudge(); }};
+  const LinkSurroundings surroundings{around_.config,
+                                      around_.progress.loop(),
+                                      around_.progress.bell(),
+                                      around_.regions,
+                                      [this] { around_.progress.nudge(); },
+                                      [&progress = around_.progress] { progress.countWakeup(); }};
   control::Offers offers;
   std::vector<Fd> fds;
   for (const auto& transport : around_.transports) {
@@ -198,7 +212,8 @@ Status PeerCore::sendOffers(bool all) {
 }
 
 Status PeerCore::handle(control::Offers& message) {
-  if (link_) return Status(Code::kCorrupt, "link offers came twice");
+  if (link_ || !offers_.empty()) return Status(Code::kCorrupt, "link offers came twice");
+  if (!initiator_ && facts_.unixSocket) PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
   std::map<std::string, Offer> offered;
   for (control::LinkOffer& offer : message.links) {
     PEERLANE_ASSIGN(auto fds, connection_->takeFds(offer.fdCount));
@@ -374,6 +389,11 @@ Status PeerCore::adoptSlab(control::ImportReply& message) {
 void PeerCore::maybeReady() {
   if (!link_ || !slab_ || !peerSlab_ || state() != PeerState::kConnecting) return;
   setupTimer_.cancel();
+  // By now both sides have let each other in, where they do.
+  if (facts_.unixSocket && !facts_.sameProcess)
+    if (auto memory = AddressSpace::open(facts_.credentials.pid); memory.isOk())
+      if (proof_.process && proof_.process->alive())  // so it was that process's number
+        proof_.memory = std::move(*memory);
   startHeartbeat();
   around_.progress.add(shared_from_this());
   failureCode_.store(Code::kOk, std::memory_order_release);
@@ -417,7 +437,7 @@ void PeerCore::onEnded(Status status) {
   peerLeft_ = peerLeft_ || endedForGood();
   if (over()) {
     endMessages();
-    if (peerLeft_ && !leaveTimer_.pending()) forget();
+    if (!leaveTimer_.pending()) forget();
     return;
   }
   if (state() == PeerState::kReady || state() == PeerState::kSilent) {
@@ -524,28 +544,40 @@ void PeerCore::leave(const Status& reason) {
     connection_->close();
     peerLeft_ = peerLeft_ || endedForGood();
   }
-  // Before the link was made there is nothing to wait for.
-  if (!link_ || peerLeft_) forget();
+  // Before the link was made there is nothing to wait for; on a connection that has ended nothing
+  // more will be heard.
+  if (!link_ || peerLeft_ || !connection_->open()) forget();
 }
 
 // A connection that ended without a goodbye says nothing about a process that lives and writes by
 // itself.
 bool PeerCore::endedForGood() const {
-  if (!link_ || facts_.sameProcess || !process_) return true;
-  const LinkTraits& traits = link_->traits();
-  const bool writesDirectly = traits.mapsRegions || traits.agentEngine == "cma" || deviceLink_;
-  return !writesDirectly || !process_->alive();
+  if (!link_ || facts_.sameProcess) return true;
+  return (!link_->traits().peerWritesAlone && !deviceLink_) || proof_.given();
 }
 
+// Who is not proven to have ended leaves his imports behind, and nothing else: descriptors and
+// memory of this peer go with the last handle.
 void PeerCore::forget() {
+  if (std::exchange(forgotten_, true)) return;
   connection_->close();
   lastWordsTimer_.cancel();
   endMessages();
   processWatch_ = Watch();
   leaveTimer_.cancel();
   revokedTimer_.cancel();
-  around_.regions.forgetPeer(number_);
-  for (auto& [request, done] : std::exchange(revocations_, {})) done();
+  const auto revocations = std::exchange(revocations_, {});
+  Absentees::Number absentee = 0;
+  if (peerLeft_ || endedForGood())
+    around_.regions.forgetPeer(number_);
+  else
+    absentee = around_.absentees.add(around_.progress.loop(), number_, std::move(proof_));
+  for (const auto& [request, done] : revocations) {
+    if (absentee != 0)
+      around_.absentees.await(absentee, done);
+    else
+      done();
+  }
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
 }
 

@@ -31,6 +31,7 @@
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/progress/progress.h"
+#include "peerlane/session/absentees.h"
 #include "peerlane/session/byte_counters.h"
 #include "peerlane/session/control_connection.h"
 #include "peerlane/session/message_channels.h"
@@ -61,6 +62,7 @@ struct PeerSurroundings {
   std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
   const DeviceExecutors& devices;
   LogLimit& strangers;  // lines about those who were turned away; progress thread
+  Absentees& absentees;
 };
 
 // The place where an import ends up, shared by all handles on one remote region.
@@ -240,6 +242,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     std::atomic<uint64_t> waiting{0};  // of them, not yet given to the user
   };
   InboxCounts& inboxCounts() { return inboxCounts_; }
+  // It has not said goodbye, lives as far as is known, and needs nobody to write to what it
+  // imported. Progress thread, or once that has stopped.
+  bool mayStillWrite() const { return !peerLeft_ && !endedForGood(); }
 
   // --- Progress thread ---
   Turn turn() override;
@@ -262,6 +267,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status sendOffers(bool all);
   Status offerTheRest();
   Status askForTheRest(std::map<std::string, Offer> offered);
+  Status watchProcess();
   // Until the link is chosen: whether this side has one to offer, beside those for devices.
   bool offersLink() const;
   // Why there is no link, and which setting could change that. `offered`: what the peer offers, as
@@ -345,7 +351,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::unique_ptr<ControlConnection> connection_;
   PeerIdentity identity_;
   PeerFacts facts_;
-  std::optional<ProcessHandle> process_;
+  ProofOfEnd proof_;
   Watch processWatch_;
   std::map<std::string, std::unique_ptr<PendingLink>> pendingLinks_;
   std::map<std::string, Offer>
@@ -362,6 +368,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::map<std::string, Offer> offeredBefore_;  // initiator: what came with the first offers
   bool turnedBack_ = false;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
+  bool forgotten_ = false;
   uint64_t heartbeatSequence_ = 0;
   Clock::time_point lastBeat_{};
   Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing

@@ -266,8 +266,10 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, bool freed,
     return done();
   }
   const uint64_t request = nextRequest_++;
-  revocations_[request] = [this, allocation, done = std::move(done)] {
-    around_.regions.forgetImporter(allocation, number_);
+  // It may outlive this peer.
+  revocations_[request] = [&regions = around_.regions, number = number_, allocation,
+                           done = std::move(done)] {
+    regions.forgetImporter(allocation, number);
     done();
   };
   // Its goodbye will confirm, or its end: a connection that ended proves nothing about a process

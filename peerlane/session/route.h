@@ -19,7 +19,9 @@ struct Route {
   std::string staged;   // what becomes of bytes that no engine moves straight: they are staged, or
                         // refused (PEERLANE_STRICT)
   std::string wordsBy;  // who writes counters: "mapped" or "agent"
-  std::string rightsEnforcedBy;      // "owner" or "initiator"
+  std::string rightsEnforcedBy;  // "owner" or "initiator"
+  // The same of memory that Context::allocate made with Access::kRemoteRead.
+  std::string readOnlyEnforcedBy;
   std::vector<std::string> devices;  // each GPU of this side: what it does with which engine
   std::vector<std::string> refused;  // every alternative that was not taken, each with the reason
 

@@ -32,7 +32,10 @@ namespace peerlane {
 
 struct LinkTraits {
   bool mapsRegions = false;  // memory that can be shared is mapped, and no agent is needed for it
-  std::string transport;     // "self", "shm", "tcp"
+  // The peer writes memory of this side by itself, once it was granted some: that is free when the
+  // peer has said so, or its end is proven. False: only agents of this side write.
+  bool peerWritesAlone = true;
+  std::string transport;  // "self", "shm", "tcp"
   std::string
       agentEngine;  // who performs mailbox entries here: "cma", "ring", "socket"; empty if nobody
   std::string wordsBy;  // "mapped" or "agent": how counters of the peer are written
@@ -45,6 +48,7 @@ struct LinkTraits {
   std::string legacyRefused{};
   std::string fabricRefused{};  // the same of memory that travels by fabric handle
   bool isFallback = false;      // one of these would have been better, and nobody had excluded it
+  std::string readOnlyEnforcedBy{};  // of memory sealed against writers, where it differs
   Waker waker;  // of the peer: to be rung after a mapped word was stored there; may be empty
 };
 

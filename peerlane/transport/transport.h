@@ -43,6 +43,7 @@ struct LinkSurroundings {
   const Bell& bell;                   // of this context: what peers ring
   RegionDirectory& regions;           // for agents that serve the peer's requests
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
+  std::function<void()> woken{};      // to be called when a peer's wake has come
 };
 
 struct Offer {

@@ -5,14 +5,17 @@
 #include "peerlane/core/asymmetric_fence.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <thread>
 #include <vector>
 
 #include "peerlane/core/backoff.h"
+#include "tests/os/refused_calls.h"
 
 namespace peerlane {
 namespace {
@@ -115,6 +118,19 @@ TEST(AsymmetricFence, WorksInAForkedChild) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
 }
+
+#if !PEERLANE_THREAD_SANITIZER
+// Other threads rely on the barrier: to go on without it would hand back memory that is in use.
+TEST(AsymmetricFence, ThatIsForbiddenLaterEndsTheProcessWithTheReason) {
+  if (!prepareAsymmetricFence().isOk()) GTEST_SKIP() << "this kernel has no membarrier";
+  EXPECT_DEATH(
+      {
+        refuseCalls(SYS_membarrier, EPERM);
+        heavyFence();
+      },
+      "membarrier worked .* is forbidden now.*seccomp");
+}
+#endif
 
 }  // namespace
 }  // namespace peerlane

@@ -10,6 +10,7 @@ FakeLink::FakeLink(std::string name, std::unique_ptr<FramePipe> pipe, RegionDire
     : options_(std::move(options)),
       agent_(std::move(name), std::move(pipe), regions, std::move(workArrived)) {
   traits_.transport = "fake";
+  traits_.peerWritesAlone = options_.mapped;
   traits_.agentEngine = options_.mapped ? "" : "fake";
   traits_.wordsBy = options_.mapped ? "mapped" : "agent";
   traits_.rightsEnforcedBy = options_.mapped ? "initiator" : "owner";

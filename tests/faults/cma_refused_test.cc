@@ -77,6 +77,21 @@ TEST_F(CmaRefused, BySomebodyUndumpableTheRingTakesOver) {
   EXPECT_EQ(side.peer.route().sharedEngine, "mapped");
 }
 
+// Begun by cma, ended by the ring.
+TEST_F(CmaRefused, BySomebodyWhoForbidsItLaterTheRingTakesOver) {
+  SurvivingSide side(onlyShm(false), "any", kBytes, {"private"});
+  EXPECT_EQ(side.peer.route().privateEngine, "cma");
+  EXPECT_EQ(side.other->ask("fill 5"), "filled");
+  EXPECT_OK(side.move(Direction::kGet));
+  EXPECT_EQ(side.other->ask("forbid reading"), "forbidden");
+  EXPECT_EQ(side.other->ask("fill 6"), "filled");
+  EXPECT_OK(side.move(Direction::kGet));
+  EXPECT_TRUE(isFilledWith(side.memory->data(), kBytes, 6));
+  std::memset(side.memory->data(), 7, kBytes);
+  EXPECT_OK(side.move(Direction::kPut));
+  EXPECT_EQ(side.other->ask("look"), "7");
+}
+
 TEST_F(CmaRefused, StrictlyItIsAnErrorThatSaysWhy) {
   SurvivingSide side(onlyShm(true), "any", kBytes, {"undumpable", "private"});
   for (const Direction direction : {Direction::kPut, Direction::kGet}) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The other process of the fault tests. Arguments: ROUTE [BYTES] [undumpable] [private]
-// [strict] [user=UID]. The first line of its input is a ticket; it connects, exchanges one region
-// with whoever listens (channel 1), says "ready", and does what further lines ask for. Ends with
-// its input.
+// [strict] [user=UID] [namespace]. The first line of its input is a ticket; it connects, exchanges
+// one region with whoever listens (channel 1), says "ready", and does what further lines ask for.
+// Ends with its input. "namespace": in a pid namespace of its own. With the one argument "idle" it
+// is a program that has nothing to do with the library.
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -32,26 +36,23 @@ std::string nameOf(const Status& status) {
   return codeName(status.code());
 }
 
+// Has what was open when it was forked, and does nothing.
+pid_t childThatStays() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    for (;;) ::pause();
+  }
+  return child;
+}
+
 class FaultPeer {
  public:
   FaultPeer(const std::string& route, size_t bytes, Config config, const std::string& ticket) {
     auto context = Context::create({std::move(config), {}, ""});
     context_ = need(std::move(context), "context");
-    auto peer = context_->connect(ticket);
-    if (!peer.isOk()) {
-      say("refused " + nameOf(peer.status()) + " " + std::string(peer.status().message()));
-      return;
-    }
-    peer_ = *peer;
     memory_ = std::make_unique<SideMemory>(*context_, route, bytes);
-    tellReference(peer_, 1, memory_->region());
-    theirs_ = hearReference(peer_, 1);
-    const Status prepared = theirs_.prepare();
-    if (!prepared.isOk()) {
-      say("refused " + nameOf(prepared) + " " + std::string(prepared.message()));
-      return;
-    }
-    say("ready");
+    say(meet(ticket));
   }
 
   // The answer.
@@ -75,6 +76,19 @@ class FaultPeer {
              theirs_.engine() + " fallbacks " + std::to_string(fallbacks());
     }
     if (what == "state") return peer_.state();
+    if (what.starts_with("meet ")) return meet(what.substr(5));
+    if (what == "hang up") {
+      hangUp();
+      return "hung up";
+    }
+    if (what == "fork") return std::to_string(childThatStays());
+    if (what == "forbid reading") {
+      ::prctl(PR_SET_DUMPABLE, 0);
+      return "forbidden";
+    }
+    if (what == "exec") ::execl("/proc/self/exe", "fault_peer", "idle", nullptr);
+    if (what == "unregister")
+      return nameOf(context_->unregister(memory_->region(), std::chrono::milliseconds(50)));
     if (what == "look") return look();
     if (what == "footprint") {
       const Footprint held = Footprint::of(*context_);
@@ -88,6 +102,18 @@ class FaultPeer {
   }
 
  private:
+  std::string meet(const std::string& ticket) {
+    auto peer = context_->connect(ticket);
+    if (!peer.isOk())
+      return "refused " + nameOf(peer.status()) + " " + std::string(peer.status().message());
+    peer_ = *peer;
+    tellReference(peer_, 1, memory_->region());
+    theirs_ = hearReference(peer_, 1);
+    const Status prepared = theirs_.prepare();
+    if (!prepared.isOk())
+      return "refused " + nameOf(prepared) + " " + std::string(prepared.message());
+    return "ready";
+  }
   Status move(bool isPut) {
     const Block block{&memory_->region(), 0, &theirs_, 0,
                       std::min<uint64_t>(memory_->size(), theirs_.bytes())};
@@ -157,8 +183,31 @@ class FaultPeer {
   std::vector<std::thread> callers_;  // nobody joins: the process ends as it is
 };
 
+// Goes on in the first process of a pid namespace, with a /proc of its own.
+void enterNamespace() {
+  if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0)
+    giveUp("namespace", Status::system(errno, "unshare"));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("proc", "/proc", "proc", 0, nullptr) != 0)
+      giveUp("namespace", Status::system(errno, "mount"));
+    return;
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::_Exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+int beIdle() {
+  for (std::string line; std::getline(std::cin, line);) say("idle");
+  return 0;
+}
+
 int run(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (std::string_view(argv[1]) == "idle") return beIdle();
   std::ios::sync_with_stdio(false);
   const std::string route = argv[1];
   size_t bytes = Traffic::kBytes;
@@ -171,6 +220,8 @@ int run(int argc, char** argv) {
       kind = "ring";
     } else if (word == "undumpable") {
       ::prctl(PR_SET_DUMPABLE, 0);
+    } else if (word == "namespace") {
+      enterNamespace();
     } else if (word == "strict") {
       config.strict = true;
     } else if (word.starts_with("user=")) {

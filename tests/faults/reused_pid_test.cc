@@ -14,6 +14,7 @@
 #include <bit>
 #include <cstring>
 
+#include "peerlane/os/file.h"
 #include "peerlane/transport/shm/cma_agent.h"
 #include "tests/channel/context_pair.h"
 
@@ -119,6 +120,29 @@ int tryWithAReusedPid() {
     return 13;
   endOf(stranger);
   return 0;
+}
+
+// A process that calls exec keeps its pid, and its end is not to be seen at a pidfd.
+TEST(ReusedPid, OfTheSameProcessWithAnotherProgramIsNoPeerEither) {
+  auto* memory = static_cast<std::byte*>(
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::vector<std::byte> local(kBytes);
+  ::signal(SIGUSR1, [](int) { ::execl("/bin/sleep", "sleep", "60", nullptr); });
+  const pid_t peer = childWith(memory, 11, 0);
+  ::signal(SIGUSR1, SIG_DFL);
+  ASSERT_GT(peer, 0);
+  const std::vector<std::byte> nonce(32, std::byte{11});
+  auto agent = MUST(
+      CmaAgent::probe(MUST(ProcessHandle::open(peer)), std::bit_cast<uint64_t>(memory), nonce));
+  for (const Verb verb : {Verb::kGet, Verb::kPut})
+    EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory).code(), Code::kOk);
+  ASSERT_EQ(::kill(peer, SIGUSR1), 0);
+  const std::string path = "/proc/" + std::to_string(peer) + "/comm";
+  std::string name;
+  while (name != "sleep\n") name = MUST(readWhole(path, 64));
+  for (const Verb verb : {Verb::kGet, Verb::kPut})
+    EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory).code(), Code::kPeerLost);
+  endOf(peer);
 }
 
 TEST(ReusedPid, GivesNoBytesOfAnotherProcess) {

@@ -2,6 +2,8 @@
 #include "tests/faults/two_sides.h"
 
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +27,16 @@ Status ended(const Result<Transfer>& transfer) {
 void giveUp(const char* what, const Status& status) {
   std::fprintf(stderr, "%s: %s\n", what, status.toString().c_str());
   std::abort();
+}
+
+void hangUp() {
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_un address{};
+    socklen_t bytes = sizeof address;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    if (::getpeername(fd, raw, &bytes) == 0 && address.sun_family == AF_UNIX)
+      ::shutdown(fd, SHUT_RDWR);
+  }
 }
 
 Config configOfRoute(const std::string& route) {

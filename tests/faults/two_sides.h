@@ -15,6 +15,9 @@
 
 namespace peerlane {
 
+// Ends every connection over Unix sockets of this process, without a word, as a defect would.
+void hangUp();
+
 // "mapped", "cma", "ring", "tcp".
 Config configOfRoute(const std::string& route);
 

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <limits>
@@ -59,6 +61,46 @@ TEST(Fd, DuplicateLivesOnItsOwnAndIsCloseOnExec) {
   EXPECT_TRUE(isReadable(copy.get()));
   EXPECT_NE(::fcntl(copy.get(), F_GETFD) & FD_CLOEXEC, 0);
   EXPECT_EQ(Fd().dup().status().code(), Code::kSystem);
+}
+
+// Exit code of `what` in a forked child.
+template <typename What>
+int inChild(const What& what) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(what());
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool isNull(int fd) {
+  struct stat file {};
+  struct stat null {};
+  return ::fstat(fd, &file) == 0 && ::stat("/dev/null", &null) == 0 &&
+         file.st_rdev == null.st_rdev;
+}
+
+TEST(KeptDescriptors, AreNullInChildrenAndNothingElseIs) {
+  const Fd kept = makeEventFd().value();
+  const Fd given = makeEventFd().value();
+  Fd released = makeEventFd().value();
+  for (const Fd* each : {&kept, &static_cast<const Fd&>(released)}) keepFromChildren(each->get());
+  const Fd again(released.release());
+  {
+    Fd closed = makeEventFd().value();
+    keepFromChildren(closed.get());
+  }
+  const Fd reused = makeEventFd().value();  // has the number of the one that was closed
+  const Fd copy = kept.dup().value();
+  EXPECT_EQ(inChild([&] {
+              return (isNull(kept.get()) ? 0 : 1) + (isNull(given.get()) ? 2 : 0) +
+                     (isNull(again.get()) ? 4 : 0) + (isNull(reused.get()) ? 8 : 0) +
+                     (isNull(copy.get()) ? 0 : 16);
+            }),
+            0);
+  EXPECT_FALSE(isNull(kept.get())) << "the parent's is gone";
+  signalEventFd(kept.get());
+  EXPECT_TRUE(isReadable(kept.get()));
 }
 
 TEST(Fd, NonBlockingIsSetAndTakenBack) {

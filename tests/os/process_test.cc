@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,6 +206,38 @@ TEST(ProcessHandle, FromPidFd) {
             Code::kInvalidArgument);
   EXPECT_EQ(ProcessHandle::open(0).status().code(), Code::kPeerLost);
   EXPECT_EQ(ProcessHandle::open(-5).status().code(), Code::kPeerLost);
+}
+
+TEST(AddressSpace, EndsWithTheProcessOrItsProgram) {
+  for (const bool execs : {false, true}) {
+    ForkedChild child([] {
+      ::signal(SIGUSR1, [](int) { ::execl("/bin/sleep", "sleep", "60", nullptr); });
+    });
+    const auto process = ProcessHandle::open(child.pid()).value();
+    const auto memory = AddressSpace::open(child.pid());
+    ASSERT_TRUE(memory.isOk()) << memory.status().toString();
+    EXPECT_FALSE(memory->hasEnded());
+    ASSERT_EQ(::kill(child.pid(), execs ? SIGUSR1 : SIGKILL), 0);
+    for (int i = 0; i < 20'000 && !memory->hasEnded(); ++i) ::usleep(1000);
+    EXPECT_TRUE(memory->hasEnded());
+    EXPECT_EQ(process.alive(), execs);
+  }
+  EXPECT_EQ(AddressSpace::open(0).status().code(), Code::kPeerLost);
+}
+
+TEST(Process, RaisesItsLimitOfDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 100;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const uint64_t raised = raiseDescriptorLimit().value();
+  rlimit after{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, raised);
+  EXPECT_EQ(raised, std::min<rlim_t>(before.rlim_max, 1 << 20));
+  EXPECT_EQ(after.rlim_max, before.rlim_max);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Process, StartTimesTellProcessesApart) {

@@ -4,8 +4,10 @@
 #include "peerlane/session/context.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -121,6 +123,19 @@ TEST(Context, MetricsAreOfItsOwn) {
       << a->metrics();
   EXPECT_NE(a->metrics().find("peerlane_quarantined_regions 0"), std::string::npos);
   EXPECT_NE(b->metrics().find("# TYPE peerlane_transfers_total counter"), std::string::npos);
+}
+
+TEST(Context, MayHaveAsManyDescriptorsAsItsProcess) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 128;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto context = makeContext();
+  rlimit after{};
+  EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &after), 0);
+  EXPECT_EQ(after.rlim_cur, std::min<rlim_t>(before.rlim_max, 1 << 20));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Context, SeveralLiveInOneProcess) {

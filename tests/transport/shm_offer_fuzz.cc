@@ -13,5 +13,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const auto again = ShmOffer::decode(offer->encode());
   PEERLANE_CHECK(again.isOk() && again->nonceAddress == offer->nonceAddress);
   PEERLANE_CHECK(again->nonce == offer->nonce && again->ringBytes == offer->ringBytes);
+  PEERLANE_CHECK(again->letsRead == offer->letsRead);
   return 0;
 }

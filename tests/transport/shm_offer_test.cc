@@ -18,7 +18,8 @@ constexpr const char* kGolden =
     "01"                                                                // version
     "8877665544332211"                                                  // address of the nonce
     "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"  // nonce
-    "0000100000000000";                                                 // bytes of a direction
+    "0000100000000000"                                                  // bytes of a direction
+    "01";                                                               // lets the peer read
 
 std::vector<std::byte> bytesOf(const std::string& hex) {
   std::vector<std::byte> bytes;

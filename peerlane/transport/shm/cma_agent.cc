@@ -12,6 +12,10 @@ namespace peerlane {
 
 Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t nonceAddress,
                                                   std::span<const std::byte> nonce) {
+  if (nonce.empty() || nonce.size() > kMostNonceBytes)
+    return Status(Code::kInvalidArgument, "a nonce of " + std::to_string(nonce.size()) +
+                                              " bytes; accepted are 1 to " +
+                                              std::to_string(kMostNonceBytes));
   std::vector<std::byte> seen(nonce.size());
   const IoSlice local{seen.data(), seen.size()};
   const IoSlice remote{std::bit_cast<void*>(nonceAddress), seen.size()};
@@ -22,7 +26,7 @@ Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t n
                       " does not hold the nonce: the pid means another process here");
   if (!peer.alive())
     return Status(Code::kPeerLost, "process " + std::to_string(peer.pid()) + " ended");
-  return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer)));
+  return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer), nonceAddress, nonce));
 }
 
 namespace {
@@ -46,17 +50,52 @@ Served CmaAgent::serve(AgentWork& work) {
   return skipEmpty(work) ? Served::kDone : Served::kMore;
 }
 
+// One call reads one program's memory: with the nonce in front, what follows is the peer's.
+Result<size_t> CmaAgent::get(std::span<IoSlice> local, std::span<IoSlice> remote) const {
+  std::array<std::byte, kMostNonceBytes> seen;
+  local[0] = {seen.data(), nonce_.size()};
+  remote[0] = {std::bit_cast<void*>(nonceAddress_), nonce_.size()};
+  const auto read = readProcess(peer_.pid(), local, remote);
+  // Nothing was moved: even the nonce is not there.
+  const bool isElsewhere = !read.isOk() && read.status().code() == Code::kInvalidArgument;
+  if (!read.isOk() && !isElsewhere) return read.status();
+  const size_t moved = isElsewhere ? 0 : *read;
+  if (moved < nonce_.size() || !std::equal(nonce_.begin(), nonce_.end(), seen.begin()))
+    return Status(Code::kPeerLost,
+                  "process " + std::to_string(peer_.pid()) + " runs another program now");
+  // The first page of what was asked for cannot be reached: by itself it fails, and says why.
+  if (moved == nonce_.size()) return readProcess(peer_.pid(), local.subspan(1), remote.subspan(1));
+  return moved - nonce_.size();
+}
+
+// Between the look and the write some microseconds remain.
+Result<size_t> CmaAgent::put(std::span<const IoSlice> local,
+                             std::span<const IoSlice> remote) const {
+  std::array<std::byte, kMostNonceBytes> seen;
+  const IoSlice to{seen.data(), nonce_.size()};
+  const IoSlice from{std::bit_cast<void*>(nonceAddress_), nonce_.size()};
+  const auto moved = readProcess(peer_.pid(), {&to, 1}, {&from, 1});
+  const bool isElsewhere = !moved.isOk() && moved.status().code() == Code::kInvalidArgument;
+  if (!moved.isOk() && !isElsewhere) return moved.status();
+  if (isElsewhere || *moved != nonce_.size() ||
+      !std::equal(nonce_.begin(), nonce_.end(), seen.begin()))
+    return Status(Code::kPeerLost,
+                  "process " + std::to_string(peer_.pid()) + " runs another program now");
+  return writeProcess(peer_.pid(), local, remote);
+}
+
 Code CmaAgent::moveSlice(AgentWork& work) {
   // 256 vectors on the stack are enough to make the call's fixed cost vanish, below the kernel's
   // 1024.
   constexpr size_t kVectors = 256;
-  std::array<IoSlice, kVectors> local;
-  std::array<IoSlice, kVectors> remote;
-  size_t count = 0;
+  // The first of each is for the nonce.
+  std::array<IoSlice, 1 + kVectors> local;
+  std::array<IoSlice, 1 + kVectors> remote;
+  size_t count = 1;
   uint64_t wanted = 0;
   uint64_t offset = work.offset;
   for (uint32_t i = work.piece;
-       i < work.entry->pieceCount && count < kVectors && wanted < kSliceBytes; ++i) {
+       i < work.entry->pieceCount && count <= kVectors && wanted < kSliceBytes; ++i) {
     const Piece& piece = work.entry->pieces[i];
     if (piece.bytes == 0) continue;
     const uint64_t bytes = std::min(piece.bytes - offset, kSliceBytes - wanted);
@@ -67,14 +106,15 @@ Code CmaAgent::moveSlice(AgentWork& work) {
     wanted += bytes;
     offset = 0;
   }
-  if (!peer_.alive()) return Code::kPeerLost;
-  const std::span<const IoSlice> locals(local.data(), count);
-  const std::span<const IoSlice> remotes(remote.data(), count);
-  const auto moved = work.entry->verb == Verb::kPut ? writeProcess(peer_.pid(), locals, remotes)
-                                                    : readProcess(peer_.pid(), locals, remotes);
+  // A put looks at the nonce by itself.
+  const bool isPut = work.entry->verb == Verb::kPut;
+  if (!isPut && !peer_.alive()) return Code::kPeerLost;
+  const std::span locals(local.data(), count);
+  const std::span remotes(remote.data(), count);
+  const auto moved = isPut ? put(locals.subspan(1), remotes.subspan(1)) : get(locals, remotes);
   // Had the peer died in between, the pid might have meant somebody else: then nothing that came
   // back counts.
-  if (!peer_.alive()) return Code::kPeerLost;
+  if (isPut && !peer_.alive()) return Code::kPeerLost;
   if (!moved.isOk()) {
     // That the other process has ended is the session's to judge, once for all transfers.
     if (moved.status().code() == Code::kPeerLost)

@@ -2,10 +2,13 @@
 //
 // CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid
 // comes from the socket's credentials; a pidfd looked at around each call makes sure that it still
-// means the peer. serve() is thread-safe: it keeps no state between calls.
+// means the peer, and the nonce that it still runs the same program: what calls exec keeps its pid.
+// serve() is thread-safe: it keeps no state between calls.
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "peerlane/os/process.h"
 #include "peerlane/program/mailbox.h"
@@ -26,10 +29,18 @@ class CmaAgent final : public Agent {
   Served serve(AgentWork& work) override;
 
  private:
-  explicit CmaAgent(ProcessHandle peer) : peer_(std::move(peer)) {}
-  Code moveSlice(AgentWork& work);
+  static constexpr size_t kMostNonceBytes = 64;
 
-  ProcessHandle peer_;
+  CmaAgent(ProcessHandle peer, uint64_t nonceAddress, std::span<const std::byte> nonce)
+      : peer_(std::move(peer)), nonceAddress_(nonceAddress), nonce_(nonce.begin(), nonce.end()) {}
+  Code moveSlice(AgentWork& work);
+  // OK and the bytes moved; kPeerLost where another program is there.
+  Result<size_t> get(std::span<IoSlice> local, std::span<IoSlice> remote) const;
+  Result<size_t> put(std::span<const IoSlice> local, std::span<const IoSlice> remote) const;
+
+  const ProcessHandle peer_;
+  const uint64_t nonceAddress_;
+  const std::vector<std::byte> nonce_;
 };
 
 }  // namespace peerlane

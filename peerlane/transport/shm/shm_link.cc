@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "peerlane/core/log.h"
 #include "peerlane/program/bell.h"
 
 namespace peerlane {
@@ -16,7 +17,18 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.rightsEnforcedBy = traits_.mapsRegions || parts_.cma ? "initiator" : "owner";
   traits_.refused = parts_.refused;
   traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
-  traits_.waker = {Bell::pollersIn(parts_.peerBell->data()), parts_.peerEvent.get()};
+  if (traits_.mapsRegions) traits_.readOnlyEnforcedBy = "owner";
+  traits_.waker = {Bell::pollersIn(parts_.peerBell->data()), parts_.peerKnock.get(),
+                   /*isSocket=*/true};
+}
+
+Status ShmLink::listen(EventLoop& loop, std::function<void()> woken) {
+  PEERLANE_ASSIGN(knocks_,
+                  loop.watch(parts_.knocks.get(), true, false, [this, woken = std::move(woken)] {
+                    if (!drainKnocks(parts_.knocks.get())) knocks_.setInterest(false, false);
+                    if (woken) woken();
+                  }));
+  return Status::ok();
 }
 
 ShmLink::~ShmLink() {
@@ -38,6 +50,7 @@ Result<RemoteMemory> ShmLink::attachMapped(Grant grant) {
   PEERLANE_ASSIGN(auto segment, SharedSegment::import(std::move(grant.fd), grant.region.bytes,
                                                       grant.region.fdOffset, writable));
   RemoteMemory memory;
+  if (isSealedAgainstWriters(segment->fd())) memory.rightsEnforcedBy = "owner";
   memory.grant = grant.region;
   memory.mapped = segment->data();
   memory.engine = "mapped";
@@ -85,7 +98,22 @@ Served ShmLink::serve(AgentWork& work) {
   const bool copies = entry.verb == Verb::kPut || entry.verb == Verb::kGet;
   const bool staged = !copies || entry.pieceCount == 0 ||
                       std::string_view(entry.pieces[0].remote->engine) == "ring";
-  if (!staged) return parts_.cma->serve(work);
+  return staged ? parts_.staged->serve(work) : serveByCma(work);
+}
+
+// That the peer may be read was tried when the link was made. Where that ends (a program that calls
+// prctl, a security module) the ring goes on, and begins this entry anew.
+Served ShmLink::serveByCma(AgentWork& work) {
+  if (!cmaForbidden_.load(std::memory_order_relaxed)) {
+    const Served served = parts_.cma->serve(work);
+    const bool isForbidden = served == Served::kDone &&
+                             work.code.load(std::memory_order_relaxed) == Code::kPermissionDenied;
+    if (!isForbidden || parts_.strict || parts_.engine == ShmEngine::kCma) return served;
+    if (!cmaForbidden_.exchange(true, std::memory_order_relaxed))
+      PEERLANE_LOG_WARN(
+          "shm: the peer's memory can no longer be read; private memory takes the ring");
+    work.code.store(Code::kOk, std::memory_order_relaxed);
+  }
   return parts_.staged->serve(work);
 }
 
@@ -93,6 +121,8 @@ void ShmLink::close(Code code) {
   Code open = Code::kOk;
   closed_.compare_exchange_strong(open, code, std::memory_order_release);
   parts_.staged->close(code);
+  knocks_ = Watch();
+  parts_.readerLetIn = {};
 }
 
 }  // namespace peerlane

@@ -8,6 +8,8 @@
 #include <mutex>
 
 #include "peerlane/core/config.h"
+#include "peerlane/os/event_loop.h"
+#include "peerlane/os/ptrace_permission.h"
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/transport/frame_agent.h"
 #include "peerlane/transport/link.h"
@@ -19,7 +21,9 @@ class ShmLink final : public Link {
  public:
   struct Parts {
     std::unique_ptr<SharedSegment> peerBell;  // the peer's poller count
-    Fd peerEvent;
+    Fd peerKnock;                             // a socket of the peer's, whatever is behind it
+    Fd knocks;                                // where the peer's knocks arrive
+    PtracePermission readerLetIn;
     std::shared_ptr<SharedSegment> ring;
     std::unique_ptr<FrameAgent> staged;  // on the ring
     std::unique_ptr<CmaAgent> cma;       // null where it is not permitted
@@ -28,6 +32,8 @@ class ShmLink final : public Link {
     bool strict = false;
   };
   explicit ShmLink(Parts parts);
+  // From now on the peer's knocks wake `loop`; `woken` is called for each. Until close().
+  Status listen(EventLoop& loop, std::function<void()> woken);
   // Something the peer may still read in this process; it lives as long as the link.
   void keep(std::shared_ptr<const void> nonce) { nonce_ = std::move(nonce); }
   ~ShmLink() override;
@@ -45,12 +51,15 @@ class ShmLink final : public Link {
 
  private:
   Result<RemoteMemory> attachMapped(Grant grant);
+  Served serveByCma(AgentWork& work);
 
   Parts parts_;
   LinkTraits traits_;
   std::shared_ptr<const void> nonce_;
+  Watch knocks_;                         // progress thread
   std::atomic<Code> closed_{Code::kOk};  // progress thread -> serving threads
-  bool slabMapped_ = false;              // attach() only, which is the progress thread's
+  std::atomic<bool> cmaForbidden_{false};
+  bool slabMapped_ = false;  // attach() only, which is the progress thread's
   std::mutex segmentsMutex_;
   // By RemoteMemory::linkKey; under segmentsMutex_, as the next one.
   std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_;

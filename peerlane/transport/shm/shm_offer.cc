@@ -19,6 +19,7 @@ std::vector<std::byte> ShmOffer::encode() const {
   writer.u64(nonceAddress);
   writer.raw(nonce);
   writer.u64(ringBytes);
+  writer.u8(letsRead ? 1 : 0);
   return blob;
 }
 
@@ -32,11 +33,16 @@ Result<ShmOffer> ShmOffer::decode(std::span<const std::byte> blob) {
   const auto nonce = reader.raw(kShmNonceBytes);
   std::copy(nonce.begin(), nonce.end(), offer.nonce.begin());
   offer.ringBytes = reader.u64();
+  const uint8_t letsRead = reader.u8();
+  offer.letsRead = letsRead != 0;
   // Newer minors may append.
   PEERLANE_RETURN_IF_ERROR(reader.finish("shm offer", Trailing::kAllow));
   if (offer.ringBytes != 0 && offer.ringBytes != kShmRingBytes)
     return Status(Code::kCorrupt, "shm offer with a ring of " + std::to_string(offer.ringBytes) +
                                       " bytes; expected " + std::to_string(kShmRingBytes));
+  if (letsRead > 1)
+    return Status(Code::kCorrupt, "shm offer that says " + std::to_string(letsRead) +
+                                      " of reading; expected 0 or 1");
   return offer;
 }
 

@@ -24,6 +24,10 @@ struct ShmOffer {
   uint64_t ringBytes =
       0;  // of the ring segment in the offer's descriptors; 0 from the side that offers none
 
+  // The offerer lets this peer read its memory, as far as that is the offerer's to decide. False:
+  // where Yama restricts that, another process is let in.
+  bool letsRead = true;
+
   std::vector<std::byte> encode() const;
   static Result<ShmOffer> decode(std::span<const std::byte> blob);
 };

@@ -12,13 +12,15 @@
 namespace peerlane {
 namespace {
 
-// Order of the descriptors in an offer: bell page, bell event, and, from the initiator, the staging
-// ring.
+// Order of the descriptors in an offer: bell page, the socket by which the peer wakes this side,
+// and, from the initiator, the staging ring.
+//
+// Each peer has a socket of its own to knock at, so that none can take away what another one said;
+// the page with the count is one for all, and can be mapped for reading only.
 class PendingShm final : public PendingLink {
  public:
-  PendingShm(PeerFacts facts, const LinkSurroundings& surroundings,
-             std::weak_ptr<const ShmOffer>& readerLetIn)
-      : facts_(std::move(facts)), around_(surroundings), readerLetIn_(readerLetIn) {}
+  PendingShm(PeerFacts facts, const LinkSurroundings& surroundings)
+      : facts_(std::move(facts)), around_(surroundings) {}
 
   Status prepare();
   Offer takeOffer() override;
@@ -31,8 +33,9 @@ class PendingShm final : public PendingLink {
   const LinkSurroundings around_;
   std::shared_ptr<ShmOffer> mine_;  // its nonce stays at one address: the peer reads it there
   std::shared_ptr<SharedSegment> ring_;
-  std::vector<Fd> given_;                       // for the offer
-  std::weak_ptr<const ShmOffer>& readerLetIn_;  // of the transport: alive while that peer's link is
+  std::vector<Fd> given_;  // for the offer
+  Fd knocks_;              // where the peer's arrive
+  PtracePermission readerLetIn_;
 };
 
 Status PendingShm::prepare() {
@@ -47,21 +50,27 @@ Status PendingShm::prepare() {
                                                   .name = "peerlane-ring"}));
     mine_->ringBytes = kShmRingBytes;
   }
-  // Where Yama restricts reading, this peer alone is let in. Yama knows one such process at a time,
-  // and who is in is not pushed out: a later peer takes the ring, and its route says why.
+  // All of them now: a process that has no descriptor left makes no offer, rather than half of one.
+  PEERLANE_ASSIGN(auto sockets, socketPair());
+  knocks_ = std::move(sockets.first);
+  PEERLANE_ASSIGN(Fd bell, duplicateFd(around_.bell.page().fd()));
+  given_.push_back(std::move(bell));
+  given_.push_back(std::move(sockets.second));
+  if (ring_) {
+    PEERLANE_ASSIGN(Fd ring, duplicateFd(ring_->fd()));
+    given_.push_back(std::move(ring));
+  }
+  // Where Yama restricts reading, who is let in is not pushed out: this peer takes the ring then,
+  // and its route says why.
   const bool mayRead =
       around_.config.shmEngine == ShmEngine::kAuto || around_.config.shmEngine == ShmEngine::kCma;
-  if (mayRead && ptraceScope().value_or(0) == 1 && readerLetIn_.expired()) {
-    PEERLANE_RETURN_IF_ERROR(allowPtraceBy(facts_.credentials.pid));
-    readerLetIn_ = mine_;
-  }
-  // All of them now: a process that has no descriptor left makes no offer, rather than half of one.
-  std::vector<int> given = {around_.bell.page().fd(), around_.bell.eventFd()};
-  if (ring_) given.push_back(ring_->fd());
-  for (const int fd : given) {
-    PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
-    given_.push_back(std::move(copy));
-  }
+  if (!mayRead || facts_.sameProcess) return Status::ok();
+  auto letIn = PtracePermission::give(facts_.credentials.pid);
+  mine_->letsRead = letIn.isOk();
+  if (letIn.isOk())
+    readerLetIn_ = std::move(*letIn);
+  else
+    PEERLANE_LOG_INFO("shm: the peer may not read this process: {}", letIn.status().message());
   return Status::ok();
 }
 
@@ -74,7 +83,12 @@ Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) con
     return Status(Code::kNotSupported, "the peer's process is not visible from this PID namespace");
   PEERLANE_ASSIGN(Fd pidFd, duplicateFd(facts_.pidFd));
   PEERLANE_ASSIGN(ProcessHandle process, ProcessHandle::fromPidFd(std::move(pidFd)));
-  return CmaAgent::probe(std::move(process), peer.nonceAddress, peer.nonce);
+  auto agent = CmaAgent::probe(std::move(process), peer.nonceAddress, peer.nonce);
+  // An administrator may without being let in.
+  if (!agent.isOk() && !peer.letsRead)
+    return agent.status().withContext("process " + std::to_string(facts_.credentials.pid) +
+                                      " lets another one read it, and Yama lets in one at a time");
+  return agent;
 }
 
 Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
@@ -88,7 +102,11 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   parts.strict = around_.config.strict;
   PEERLANE_ASSIGN(parts.peerBell, SharedSegment::import(std::move(peerOffer.fds[0]),
                                                         Bell::kPageBytes, 0, /*writable=*/false));
-  parts.peerEvent = std::move(peerOffer.fds[1]);
+  parts.peerKnock = std::move(peerOffer.fds[1]);
+  PEERLANE_RETURN_IF_ERROR(checkUnixSocket(parts.peerKnock.get()).withContext("shm offer"));
+  keepFromChildren(parts.peerKnock.get());
+  parts.knocks = std::move(knocks_);
+  parts.readerLetIn = std::move(readerLetIn_);
   const size_t direction = RingPipe::bytesFor(kShmRingBytes);
   if (!facts_.initiator) {
     PEERLANE_ASSIGN(ring_, SharedSegment::import(std::move(peerOffer.fds[2]), 2 * direction, 0,
@@ -97,7 +115,8 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   parts.ring = ring_;
   const std::span<std::byte> first(parts.ring->data(), direction);
   const std::span<std::byte> second(parts.ring->data() + direction, direction);
-  const Waker waker{Bell::pollersIn(parts.peerBell->data()), parts.peerEvent.get()};
+  const Waker waker{Bell::pollersIn(parts.peerBell->data()), parts.peerKnock.get(),
+                    /*isSocket=*/true};
   PEERLANE_ASSIGN(auto pipe, facts_.initiator ? RingPipe::create(first, second, waker)
                                               : RingPipe::create(second, first, waker));
   parts.staged =
@@ -113,6 +132,7 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
     PEERLANE_LOG_INFO("shm: private memory takes the staged ring; {}", parts.refused.back());
   }
   auto link = std::make_unique<ShmLink>(std::move(parts));
+  PEERLANE_RETURN_IF_ERROR(link->listen(around_.loop, around_.woken));
   // The nonce must stay readable until the peer has probed: it lives as long as the link.
   link->keep(std::move(mine_));
   return std::unique_ptr<Link>(std::move(link));
@@ -126,13 +146,10 @@ class ShmTransport final : public Transport {
     if (!facts.unixSocket)
       return Status(Code::kNotSupported,
                     "the peer was not reached by a Unix socket (another host, or by TCP)");
-    auto pending = std::make_unique<PendingShm>(facts, surroundings, readerLetIn_);
+    auto pending = std::make_unique<PendingShm>(facts, surroundings);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));
   }
-
- private:
-  std::weak_ptr<const ShmOffer> readerLetIn_;
 };
 
 }  // namespace

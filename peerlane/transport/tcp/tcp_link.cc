@@ -9,7 +9,8 @@
 namespace peerlane {
 
 TcpLink::TcpLink(const LinkSurroundings& surroundings, std::string name)
-    : traits_{.transport = "tcp",
+    : traits_{.peerWritesAlone = false,
+              .transport = "tcp",
               .agentEngine = "socket",
               .wordsBy = "agent",
               .rightsEnforcedBy = "owner",
