@@ -42,9 +42,9 @@ PEERLANE_ALWAYS_INLINE void lightFence() {
 }
 
 // The same for the seldom side; takes a system call (microseconds). Ends the process where the
-// kernel registered it and refuses the barrier now (a seccomp filter that came later). Ensures: of two threads that
-// each store, fence (at least one of them heavily) and load the other's word, at least one sees the
-// other's store.
+// kernel registered it and refuses the barrier now (a seccomp filter that came later). Ensures: of
+// two threads that each store, fence (at least one of them heavily) and load the other's word, at
+// least one sees the other's store.
 void heavyFence();
 
 }  // namespace peerlane

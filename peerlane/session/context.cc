@@ -366,9 +366,9 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
 
 std::shared_ptr<PeerCore> Context::State::makePeer(
     bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
-  const PeerSurroundings around{shared_from_this(), config_,     *progress_, regions_,  providers_,
-                                metrics_,           transports_, executors_, strangers_,
-                                absentees_};
+  const PeerSurroundings around{shared_from_this(), config_,   *progress_,  regions_,
+                                providers_,         metrics_,  transports_, executors_,
+                                strangers_,         absentees_};
   const std::lock_guard lock(mutex_);
   const uint64_t number = nextPeer_++;
   auto& slot = peers_[number];
@@ -810,10 +810,9 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     }
     quarantine(leaving);
     if (leaving->quarantined)
-      result =
-          Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
-                                        " is quarantined: a peer that is silent, or "
-                                        "left without a goodbye, may still write to it");
+      result = Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
+                                             " is quarantined: a peer that is silent, or "
+                                             "left without a goodbye, may still write to it");
     else
       result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
                                           holdersInWords(*leaving));

@@ -60,8 +60,8 @@ class FakeWirePair {
     std::future<Status> connect(bool initiator, Fd socket, const Secret& secret) {
       auto connected = std::make_shared<std::promise<Status>>();
       auto result = connected->get_future();
-      const PeerSurroundings around{nullptr, config,     *progress, regions,  providers,
-                                    metrics, transports, devices,   strangers};
+      const PeerSurroundings around{nullptr, config,     *progress, regions,   providers,
+                                    metrics, transports, devices,   strangers, absentees};
       peer = std::make_shared<PeerCore>(
           1, around, initiator,
           PeerCore::Events{
@@ -78,6 +78,7 @@ class FakeWirePair {
 
     Config config;
     RegionTable regions;
+    Absentees absentees{regions};
     MemoryProviders providers;
     Metrics metrics;
     LogLimit strangers;

@@ -76,8 +76,7 @@ int inChild(const What& what) {
 bool isNull(int fd) {
   struct stat file {};
   struct stat null {};
-  return ::fstat(fd, &file) == 0 && ::stat("/dev/null", &null) == 0 &&
-         file.st_rdev == null.st_rdev;
+  return ::fstat(fd, &file) == 0 && ::stat("/dev/null", &null) == 0 && file.st_rdev == null.st_rdev;
 }
 
 TEST(KeptDescriptors, AreNullInChildrenAndNothingElseIs) {

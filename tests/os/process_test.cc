@@ -210,9 +210,8 @@ TEST(ProcessHandle, FromPidFd) {
 
 TEST(AddressSpace, EndsWithTheProcessOrItsProgram) {
   for (const bool execs : {false, true}) {
-    ForkedChild child([] {
-      ::signal(SIGUSR1, [](int) { ::execl("/bin/sleep", "sleep", "60", nullptr); });
-    });
+    ForkedChild child(
+        [] { ::signal(SIGUSR1, [](int) { ::execl("/bin/sleep", "sleep", "60", nullptr); }); });
     const auto process = ProcessHandle::open(child.pid()).value();
     const auto memory = AddressSpace::open(child.pid());
     ASSERT_TRUE(memory.isOk()) << memory.status().toString();

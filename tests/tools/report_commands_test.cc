@@ -111,8 +111,9 @@ TEST(DoctorCommand, TriesEveryEngine) {
         "tcp", "membarrier", "gpu", "nic"})
     EXPECT_TRUE(matches(out, std::string("\n +") + subject + " +(works|limited|absent) "))
         << subject;
-  EXPECT_TRUE(matches(out, "descriptors +\\w+ +[0-9a-z]+ per process, [0-9]+ once it has a context: "
-                           "enough for about [0-9]+ peers"))
+  EXPECT_TRUE(matches(out,
+                      "descriptors +\\w+ +[0-9a-z]+ per process, [0-9]+ once it has a context: "
+                      "enough for about [0-9]+ peers"))
       << out;
   for (const char* test :
        {"one process", "two processes, mapped", "two processes, ring", "two processes, tcp"})

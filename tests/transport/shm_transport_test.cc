@@ -37,8 +37,8 @@ class ShmTransportTest : public testing::Test {
     facts.initiator = initiator;
     facts.credentials.pid = getpid();
     facts.pidFd = process_.fd();
-    return transport_->prepare(
-        facts, {config_, *loop_, *bell_, regions_, nullptr, [this] { ++woken_; }});
+    return transport_->prepare(facts,
+                               {config_, *loop_, *bell_, regions_, nullptr, [this] { ++woken_; }});
   }
 
   const Config config_;
