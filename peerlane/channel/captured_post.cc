@@ -170,7 +170,7 @@ void CapturedPost::stopReplays(const Status& why) {
 bool CapturedPost::deliverMessages() {
   if (!message_.hasMessage || stopped_) return false;
   const uint64_t rung = bell_->load(std::memory_order_acquire);
-  const bool any = delivered_ != rung;
+  const uint64_t before = delivered_;
   // Replays are not refused: what finds no room at the peer is counted here until there is some.
   for (; delivered_ != rung && NotifyNumbers::of(*peer_)->room().isOk(); ++delivered_) {
     auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), message_);
@@ -179,7 +179,7 @@ bool CapturedPost::deliverMessages() {
       return true;
     }
   }
-  return any;
+  return delivered_ != before;
 }
 
 Task::Turn CapturedPost::turn() {

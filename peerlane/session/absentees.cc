@@ -55,7 +55,7 @@ void Absentees::look(EventLoop& loop) {
     if (here->proof.given())
       settle(here);
     else
-      isAnyLeft |= here->proof.memory || !here->end;
+      isAnyLeft |= here->proof.process && (here->proof.memory || !here->end);
   }
   if (isAnyLeft) lookTimer_ = loop.after(kLook, [this, &loop] { look(loop); });
 }

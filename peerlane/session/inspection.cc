@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -60,7 +61,9 @@ Result<std::string> readText(const SocketAddress& address, int pid) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd wanted{socket.get(), POLLIN, 0};
-    if (left <= 0 || poll(&wanted, 1, static_cast<int>(left)) != 1)
+    const int ready = left <= 0 ? 0 : poll(&wanted, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready != 1)
       return Status(Code::kTimeout,
                     "the process did not say all within 2 s: its progress thread is stuck");
     PEERLANE_ASSIGN(const size_t got, recvSome(socket.get(), space));
