@@ -16,7 +16,6 @@
 #include "peerlane/os/shm_segment.h"
 #include "tests/core/expect_ok.h"
 #include "tests/fake/fake_regions.h"
-#include "tests/os/few_descriptors.h"
 
 namespace peerlane {
 namespace {
@@ -29,16 +28,15 @@ bool isReadable(int fd) {
 // One context with its peers, and the offers that are made.
 class ShmTransportTest : public testing::Test {
  protected:
-  std::unique_ptr<PendingLink> prepare(bool initiator) { return MUST(tryToPrepare(initiator)); }
-  Result<std::unique_ptr<PendingLink>> tryToPrepare(bool initiator) {
+  std::unique_ptr<PendingLink> prepare(bool initiator) {
     PeerFacts facts;
     facts.unixSocket = true;
     facts.sameProcess = true;
     facts.initiator = initiator;
     facts.credentials.pid = getpid();
     facts.pidFd = process_.fd();
-    return transport_->prepare(facts,
-                               {config_, *loop_, *bell_, regions_, nullptr, [this] { ++woken_; }});
+    return MUST(transport_->prepare(
+        facts, {config_, *loop_, *bell_, regions_, nullptr, [this] { ++woken_; }}));
   }
 
   const Config config_;
@@ -92,23 +90,6 @@ TEST_F(ShmTransportTest, ADescriptorThatCouldBlockOrKillIsRefused) {
   EXPECT_EQ(link.status().code(), Code::kCorrupt);
   EXPECT_NE(link.status().message().find("not a Unix socket"), std::string_view::npos)
       << link.status().toString();
-}
-
-TEST_F(ShmTransportTest, WhoHasTooFewDescriptorsMakesNoOfferRatherThanHalfOfOne) {
-  size_t refused = 0;
-  for (size_t free = 0; free < 8; ++free) {
-    SCOPED_TRACE(free);
-    const FewDescriptors few(free);
-    const auto pending = tryToPrepare(true);
-    if (pending.isOk()) {
-      EXPECT_EQ((*pending)->takeOffer().fds.size(), 3u);
-    } else {
-      ++refused;
-      EXPECT_EQ(pending.status().code(), Code::kUnavailable) << pending.status().toString();
-      EXPECT_NE(pending.status().message().find("ulimit -n"), std::string_view::npos);
-    }
-  }
-  EXPECT_EQ(refused, 5u) << "a ring, two ends of a socket, and copies of the ring and the page";
 }
 
 TEST_F(ShmTransportTest, AKnockAtADeadOrFullDoorReturnsAtOnce) {
