@@ -14,6 +14,7 @@
 
 #include "peerlane/channel/communicator.h"
 #include "peerlane/session/ticket.h"
+#include "tests/os/few_descriptors.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -128,14 +129,11 @@ TEST(Context, MetricsAreOfItsOwn) {
 TEST(Context, MayHaveAsManyDescriptorsAsItsProcess) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit low = before;
-  low.rlim_cur = 128;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const FewDescriptors few(100);
   const auto context = makeContext();
   rlimit after{};
   EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &after), 0);
   EXPECT_EQ(after.rlim_cur, std::min<rlim_t>(before.rlim_max, 1 << 20));
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Context, SeveralLiveInOneProcess) {
