@@ -261,18 +261,6 @@ Result<std::shared_ptr<CudaMapping>> CudaMapping::importHandle(std::span<const s
   return std::shared_ptr<CudaMapping>(mapping);
 }
 
-Status checkImportedBytes(const void* address, size_t said) {
-  CUdeviceptr base = 0;
-  size_t bytes = 0;
-  PEERLANE_RETURN_IF_ERROR(
-      check(api().cuMemGetAddressRange(&base, &bytes, reinterpret_cast<CUdeviceptr>(address)),
-            "cuMemGetAddressRange"));
-  const size_t before = reinterpret_cast<CUdeviceptr>(address) - base;
-  if (bytes - before >= said) return Status::ok();
-  return Status(Code::kCorrupt, "an allocation of the peer has " + std::to_string(bytes - before) +
-                                    " bytes, and is said to have " + std::to_string(said));
-}
-
 Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus) {
   const cuda::CurrentContext current(*gpus.front());
   CUdeviceptr address = 0;

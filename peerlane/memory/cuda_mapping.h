@@ -48,10 +48,6 @@ class CudaMapping {
   const size_t bytes_;
 };
 
-// Whether an allocation of a peer, which `address` is the beginning of, has as many bytes as its
-// owner says: kCorrupt if not. A context of a GPU that reaches it is current.
-Status checkImportedBytes(const void* address, size_t said);
-
 // Addresses for chunks of `bytes` in all, which will come later (chunk_map.h). All of `gpus` may
 // read and write them. None of its calls waits for a GPU.
 Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus);

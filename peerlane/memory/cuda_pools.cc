@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
-#include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/process.h"
 

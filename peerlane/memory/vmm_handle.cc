@@ -92,4 +92,16 @@ Result<uint64_t> importVmm(const VmmHandle& handle) {
   return imported;
 }
 
+Status checkImportedBytes(const void* address, size_t said) {
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemGetAddressRange(&base, &bytes, reinterpret_cast<CUdeviceptr>(address)),
+            "cuMemGetAddressRange"));
+  const size_t before = reinterpret_cast<CUdeviceptr>(address) - base;
+  if (bytes - before >= said) return Status::ok();
+  return Status(Code::kCorrupt, "an allocation of the peer has " + std::to_string(bytes - before) +
+                                    " bytes, and is said to have " + std::to_string(said));
+}
+
 }  // namespace peerlane

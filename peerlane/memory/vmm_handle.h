@@ -44,4 +44,8 @@ Result<std::vector<std::byte>> exportFabric(const void* address);
 // releases. Errors: kCorrupt (a fabric handle of another length), kSystem, kNotSupported.
 Result<uint64_t> importVmm(const VmmHandle& handle);
 
+// Whether an imported allocation of any kind has as many bytes as its owner says: kCorrupt if not.
+// `address` is its first byte; a context of a GPU that reaches it is current.
+Status checkImportedBytes(const void* address, size_t said);
+
 }  // namespace peerlane
