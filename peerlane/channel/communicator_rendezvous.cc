@@ -45,6 +45,7 @@ class Assembly {
         ranks_(rendezvous.ranks) {}
 
   Result<std::vector<Peer>> gather() {
+    if (plan_.rank == 0) arrivals_.onEach(nullptr);  // this time counts, and no earlier one
     const Status met = plan_.rank == 0 ? host() : join();
     if (!met.isOk()) giveUp(met);
     // Guests who are no ranks came for somebody else.
@@ -336,13 +337,15 @@ class Assembly {
   // Everybody who may wait for the others is told why nobody gets a communicator, those too who
   // have not said yet who they are. The connections go, so that ranks can meet anew.
   void giveUp(const Status& why) {
-    if (plan_.rank == 0)
-      while (const auto peer = arrivals_.take()) welcome(*peer);
     const RendezvousNote note{.kind = Kind::kGaveUp,
                               .code = why.code(),
                               .rank = plan_.rank,
                               .ranks = plan_.ranks,
                               .text = std::string(why.message()).substr(0, kMostReasonBytes)};
+    if (plan_.rank == 0) {
+      tellThoseToCome(note);
+      while (const auto peer = arrivals_.take()) welcome(*peer);
+    }
     for (const Guest& guest : guests_) {
       if (guest.isGone) continue;
       (void)RendezvousDesk::say(*guest.peer.core(), note);
@@ -351,6 +354,20 @@ class Assembly {
     if (!offender_ || guests_[*offender_].rank) return;
     guests_[*offender_].isGone = true;
     guests_[*offender_].peer.close();
+  }
+
+  // Nobody hears those who come later, so each is told as soon as it says that it is a rank.
+  void tellThoseToCome(const RendezvousNote& note) {
+    arrivals_.onEach([note, until = deadline_](const Peer& late) {
+      if (Clock::now() >= until) return;
+      late.core()->onUserMessage(kRendezvousChannel, [weak = late.core()->weak_from_this(),
+                                                      note](const std::vector<std::byte>& bytes) {
+        const auto peer = weak.lock();
+        if (!peer || !RendezvousDesk::introduces(bytes)) return;
+        (void)RendezvousDesk::say(*peer, note);
+        peer->progress().post([peer] { peer->close(); });  // behind what was said
+      });
+    });
   }
 
   static constexpr std::chrono::milliseconds kRetry{20};

@@ -31,6 +31,11 @@ Status RendezvousDesk::say(PeerCore& peer, const RendezvousNote& note) {
   return Status::ok();
 }
 
+bool RendezvousDesk::introduces(const std::vector<std::byte>& bytes) {
+  ByteReader reader(bytes);
+  return reader.u8() == static_cast<uint8_t>(RendezvousNote::Kind::kIntroduction);
+}
+
 void RendezvousDesk::hear(PeerCore& peer, size_t guest) {
   peer.onUserMessage(kRendezvousChannel,
                      [weak = weak_from_this(), guest, partial = std::make_shared<Partial>(),

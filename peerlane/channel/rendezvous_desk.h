@@ -46,6 +46,8 @@ class RendezvousDesk : public std::enable_shared_from_this<RendezvousDesk> {
   // What it says is kept for others again.
   static void letGo(PeerCore& peer);
   static Status say(PeerCore& peer, const RendezvousNote& note);
+  // Whether that is (the first piece of) an introduction.
+  static bool introduces(const std::vector<std::byte>& bytes);
 
   // Takes no lock.
   bool any() const { return count_.load(std::memory_order_acquire) != 0; }

@@ -4,6 +4,7 @@
 // for something else as well (Context::arrivals). Not public. Thread-safe. Lifetime: the context's.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,9 @@ class Arrivals {
   std::optional<Peer> take();
   // It was for somebody else: accept() gives it again.
   void giveBack(const Peer& peer);
+  // Called on the progress thread with each peer that connects from now on, before anybody can take
+  // it; null: for none. The last one counts.
+  void onEach(std::function<void(const Peer&)> callback);
   Progress& progress() const;
   // "; it can be reached at ...", and why the last guest was turned away: for timeouts.
   std::string whereInWords() const;

@@ -138,6 +138,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Progress& progress() const { return *progress_; }
   std::string listeningInWords() const;
   void onPeer(std::function<void(Peer)> callback);
+  void onEachArrival(std::function<void(const Peer&)> callback);
   std::vector<Peer> peers() const;
   using Invited = std::shared_ptr<Invitation::Invited>;
   Invited invite();
@@ -214,6 +215,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   Readiness acceptReady_;                            // the same, for those who poll
   std::function<void(Peer)> onPeer_;
+  std::function<void(const Peer&)> onEachArrival_;
   std::multimap<uint32_t, Invited> invitedByKey_;  // those whose peer was not taken
   bool isClosing_ = false;
   Status turnedAway_;  // why the last guest was
@@ -327,6 +329,7 @@ void Context::State::sayGoodbye(Clock::time_point deadline) {
       accepted_.clear();
       tellAccepted();
       onPeer_ = nullptr;
+      onEachArrival_ = nullptr;
       isClosing_ = true;
       for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
         invited->over = Status(Code::kClosed, "the context of the invitation is gone");
@@ -470,6 +473,12 @@ std::string Context::State::listeningInWords() const {
 
 void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
   std::function<void(Peer)> callback;
+  std::function<void(const Peer&)> first;
+  {
+    const std::lock_guard lock(mutex_);
+    first = onEachArrival_;
+  }
+  if (first) first(Peer(peer));
   {
     const std::lock_guard lock(mutex_);
     if (onPeer_)
@@ -575,9 +584,10 @@ Result<Peer> Context::State::connectTo(const Ticket& ticket,
     return Status(Code::kInvalidArgument, "the ticket carries no address");
   const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
   Dialer dialer(
-      *progress_, [this, self = shared_from_this(), turnBack = near != nullptr,
-                   options = handshakeOptions(ticket.secret, expected)](
-                      Fd socket, std::function<bool()> mayGoOn, const Dialer::Done& done) {
+      *progress_, expected ? "context " + expected->toText() : "a context",
+      [this, self = shared_from_this(), turnBack = near != nullptr,
+       options = handshakeOptions(ticket.secret, expected)](
+          Fd socket, std::function<bool()> mayGoOn, const Dialer::Done& done) {
         return beginDial(std::move(socket), options, {turnBack, std::move(mayGoOn)}, done);
       });
   for (const std::string& text : ticket.addresses) {
@@ -670,6 +680,11 @@ void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
 void Context::State::onPeer(std::function<void(Peer)> callback) {
   const std::lock_guard lock(mutex_);
   onPeer_ = std::move(callback);
+}
+
+void Context::State::onEachArrival(std::function<void(const Peer&)> callback) {
+  const std::lock_guard lock(mutex_);
+  if (!isClosing_) onEachArrival_ = std::move(callback);
 }
 
 std::vector<Peer> Context::State::peers() const {
@@ -1059,6 +1074,9 @@ void Arrivals::giveBack(const Peer& peer) {
 }
 Progress& Arrivals::progress() const {
   return state_->progress();
+}
+void Arrivals::onEach(std::function<void(const Peer&)> callback) {
+  state_->onEachArrival(std::move(callback));
 }
 std::string Arrivals::whereInWords() const {
   return state_->listeningInWords();

@@ -50,6 +50,7 @@ Dialer::~Dialer() {
 }
 
 void Dialer::add(const std::string& text) {
+  asked_ += (asked_.empty() ? "" : ", ") + text;
   if (!race_) race_ = std::make_shared<Race>();
   if (auto address = SocketAddress::parse(text); address.isOk()) {
     auto attempt = std::make_shared<Attempt>();
@@ -137,6 +138,10 @@ void Dialer::start(const std::shared_ptr<Attempt>& attempt, Clock::time_point no
 void Dialer::failed(Attempt& attempt, const Status& why, Clock::time_point now) {
   attempt.why = why;
   attempt.stage = Attempt::Stage::kOver;
+  {
+    const std::lock_guard lock(lastMutex_);
+    last_ = attempt.text + ": " + std::string(why.message());
+  }
   if (why.code() == Code::kTryAgain) {
     attempt.stage = Attempt::Stage::kToCome;
     attempt.isRetry = true;
@@ -184,6 +189,8 @@ bool Dialer::isOver() const {
 
 Result<std::shared_ptr<PeerCore>> Dialer::dial(Clock::time_point deadline) {
   const auto begin = Clock::now();
+  const auto words = [this] { return openInWords(); };
+  const Progress::ListedWait listed(progress_, words, begin, deadline);
   const auto someEnded = [this] {
     return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& each) {
       return each->stage == Attempt::Stage::kRunning &&
@@ -200,24 +207,38 @@ Result<std::shared_ptr<PeerCore>> Dialer::dial(Clock::time_point deadline) {
     }
     // While one of them is setting up its links, nobody else begins.
     if (race_ && race_->winner.load() == nullptr) startDue(now);
-    if (isOver()) return verdict();
+    if (isOver()) return verdict("no address of " + whom_ + " could be reached");
     if (now >= deadline) break;
     const Status waited = progress_.waitAsleep(someEnded, nextLook(deadline));
     if (!waited.isOk() && waited.code() != Code::kTimeout) return waited;
   }
-  const auto took = std::chrono::duration<double>(Clock::now() - begin).count();
+  noteWhatIsOpen();
+  return verdict("waited " + durationInWords(Clock::now() - begin) + " for " + whom_ +
+                 " to answer");
+}
+
+// Called by other threads too: of what the dialling one changes, only what has a lock.
+std::string Dialer::openInWords() const {
+  std::string text = whom_ + " to answer at " + asked_;
+  const std::lock_guard lock(lastMutex_);
+  return last_.empty() ? text : text + "; last: " + last_;
+}
+
+void Dialer::noteWhatIsOpen() {
+  const Attempt::Run* const winner = race_ ? race_->winner.load() : nullptr;
   for (const auto& attempt : attempts_) {
     if (attempt->stage == Attempt::Stage::kOver) continue;
-    const bool isRunning = attempt->stage == Attempt::Stage::kRunning;
-    std::string why = isRunning ? "no answer" : attempt->why.isOk() ? "not tried" : "no room";
-    why += " in " + std::to_string(took) + " s";
-    if (!attempt->why.isOk()) why += " (" + std::string(attempt->why.message()) + ")";
-    attempt->why = Status(Code::kTimeout, why);
+    std::string open = "not tried: those before it took the time";
+    if (attempt->isRetry) open = "nobody had room";
+    if (attempt->stage == Attempt::Stage::kRunning)
+      open = attempt->run.get() == winner
+                 ? "whoever is there knows the secret, and did not finish connecting"
+                 : "nobody there showed that he knows the secret";
+    if (!attempt->why.isOk()) open += "; last: " + std::string(attempt->why.message());
+    attempt->why = Status(Code::kTimeout, open);
   }
   for (const auto& lookUp : lookUps_)
-    unread_.emplace_back(lookUp->text, Status(Code::kTimeout, "the name was not resolved in " +
-                                                                  std::to_string(took) + " s"));
-  return verdict();
+    unread_.emplace_back(lookUp->text, Status(Code::kTimeout, "the name was not resolved"));
 }
 
 void Dialer::abandon() {
@@ -236,7 +257,7 @@ void Dialer::abandon() {
   }
 }
 
-Status Dialer::verdict() const {
+Status Dialer::verdict(const std::string& head) const {
   std::vector<std::pair<std::string, Status>> reasons = unread_;
   for (const auto& attempt : attempts_) reasons.emplace_back(attempt->text, attempt->why);
   Code code = Code::kUnavailable;
@@ -254,7 +275,7 @@ Status Dialer::verdict() const {
         return each.second.code() == Code::kInvalidArgument;
       });
   if (isNonsense) code = Code::kInvalidArgument;
-  std::string text = "no address of the peer could be reached";
+  std::string text = head;
   for (const auto& [address, why] : leftOut_) text += "; " + address + ": " + why;
   for (const auto& [address, why] : reasons)
     text += "; " + address + ": " + std::string(why.message());

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
@@ -28,7 +29,9 @@ class Dialer {
   using Begin = std::function<std::shared_ptr<PeerCore>(Fd socket, std::function<bool()> mayGoOn,
                                                         const Done& done)>;
 
-  Dialer(Progress& progress, Begin begin) : progress_(progress), begin_(std::move(begin)) {}
+  // `whom`: for timeouts and dumps.
+  Dialer(Progress& progress, std::string whom, Begin begin)
+      : progress_(progress), whom_(std::move(whom)), begin_(std::move(begin)) {}
   ~Dialer();
   Dialer(const Dialer&) = delete;
   Dialer& operator=(const Dialer&) = delete;
@@ -40,7 +43,7 @@ class Dialer {
 
   // The peer, ready or turned back (PeerCore::turnedBack). Errors: the most telling one of
   // kPermissionDenied, kNotSupported, kTimeout and kUnavailable; kInvalidArgument when no address
-  // can be read.
+  // can be read. Each says of every address why, and, where the time is over, what was waited for.
   Result<std::shared_ptr<PeerCore>> dial(Clock::time_point deadline);
 
  private:
@@ -67,9 +70,12 @@ class Dialer {
   Clock::time_point nextLook(Clock::time_point deadline) const;
   bool isOver() const;
   void abandon();
-  Status verdict() const;
+  void noteWhatIsOpen();
+  std::string openInWords() const;
+  Status verdict(const std::string& head) const;
 
   Progress& progress_;
+  const std::string whom_;
   const Begin begin_;
   std::shared_ptr<Race> race_;
   Attempts attempts_;
@@ -78,6 +84,9 @@ class Dialer {
   std::vector<std::shared_ptr<LookUp>> lookUps_;
   Clock::time_point nextStart_{};
   std::minstd_rand chance_{std::random_device{}()};
+  std::string asked_;  // constant while dial() lasts
+  mutable std::mutex lastMutex_;
+  std::string last_;  // under lastMutex_: the last attempt that failed, and why
 };
 
 }  // namespace peerlane

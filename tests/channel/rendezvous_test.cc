@@ -87,6 +87,26 @@ TEST_F(RendezvousTest, WhoCountsOtherwiseIsToldAndSoAreAllOthers) {
   EXPECT_TRUE(says(innocent.get(), why));
 }
 
+TEST_F(RendezvousTest, WhoComesAfterARefusalIsToldTheReason) {
+  Made host = meet(*zero, 0, 3);
+  ASSERT_TRUE(shows("for ranks 1, 2 of 3 to introduce")) << zero->dump();
+  Made wrong = meet(*b, 2, 4);
+  const std::string why = "a peer introduced itself as rank 2 of 4; there are 3";
+  EXPECT_TRUE(says(host.get(), {why}));
+  EXPECT_TRUE(says(wrong.get(), {why}));
+  EXPECT_TRUE(says(meet(*a, 1, 3).get(),
+                   {"InvalidArgument: rank 0 has ended the meeting of ranks: " + why}));
+  // The next time counts for itself.
+  host = meet(*zero, 0, 3);
+  ASSERT_TRUE(shows("for ranks 1, 2 of 3 to introduce")) << zero->dump();
+  Made one = meet(*a, 1, 3);
+  Made two = meet(*b, 2, 3);
+  EXPECT_OK(host.get());
+  EXPECT_OK(one.get());
+  EXPECT_OK(two.get());
+  met.clear();
+}
+
 TEST_F(RendezvousTest, TheSecondOfOneRankIsToldAndSoAreAllOthers) {
   const Guest first = connect(*a);
   Made host = meet(*zero, 0, 3);
