@@ -14,6 +14,7 @@
 #include "peerlane/core/log.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/cpu/cpu_queue.h"
+#include "peerlane/session/arrivals.h"
 #include "peerlane/session/peer_core.h"
 
 namespace peerlane {
@@ -138,6 +139,11 @@ Status stillUnderWay(const std::string& what, Progress::Clock::time_point begin)
                 "waited " + durationInWords(Progress::Clock::now() - begin) + " for " + what);
 }
 
+// Of what is to leave the service.
+std::string beforeItLeaves(const std::string& leaving) {
+  return ", as long as which " + leaving + " of the port cannot go";
+}
+
 }  // namespace
 
 PortCore::Lock PortCore::enter() {
@@ -170,7 +176,7 @@ Status PortCore::settle(PortQueue& queue, Duration timeout) {
 // Until what was asked for before this call was asked of the queues. Nothing to wait for where
 // nobody takes requests: the proxy was stopped, or this is its own thread. Requires: not the lock.
 Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
-                            Clock::time_point deadline) {
+                            const std::string& leaving, Clock::time_point deadline) {
   uint64_t behindFifo = 0, hostRequests = 0;
   {
     const Lock lock = enter();
@@ -179,7 +185,14 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
   }
   const auto begin = Clock::now();
   std::vector<uint64_t> behindBacklog;
-  for (bool isTaken = false; proxy_->isRunning() && !proxy_->onThread();) {
+  std::atomic<bool> isTaken{false};
+  const auto words = [&] {
+    return (isTaken.load() ? "requests that were asked for before to get to their queues"
+                           : "the proxy to take the requests that were asked for before") +
+           beforeItLeaves(leaving);
+  };
+  const Progress::ListedWait listed(context_.arrivals().progress(), words, begin, deadline);
+  while (proxy_->isRunning() && !proxy_->onThread()) {
     {
       const Lock lock = enter();
       if (!isTaken && isTakenUpTo(behindFifo) &&
@@ -193,10 +206,7 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
         isDrained = connections[i]->drained >= behindBacklog[i];
       if (isDrained) break;
     }
-    if (Clock::now() >= deadline)
-      return stillUnderWay(isTaken ? "requests that were asked for before to get to their queues"
-                                   : "the proxy to take the requests that were asked for before",
-                           begin);
+    if (Clock::now() >= deadline) return stillUnderWay(words(), begin);
     proxy_->wake();
     std::this_thread::sleep_for(kSettleNap);
   }
@@ -207,10 +217,19 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
 // proxy serves everybody
 // meanwhile, and may ask for more. Requires: not the lock.
 Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
-                              Clock::time_point deadline) {
+                              const std::string& leaving, Clock::time_point deadline) {
   std::vector<std::pair<PortQueue*, PortQueue::Mark>> waiting;
   uint64_t launch = 0;  // of the resident port
   const auto begin = Clock::now();
+  std::atomic<size_t> busy{connections.size()};
+  const auto words = [&] {
+    const size_t queues = busy.load();
+    return (queues == 0 ? "the resident port to end what it has begun"
+                        : "requests under way in " + std::to_string(queues) +
+                              " queues of the port to end") +
+           beforeItLeaves(leaving);
+  };
+  const Progress::ListedWait listed(context_.arrivals().progress(), words, begin, deadline);
   for (bool isFirst = true;; isFirst = false) {
     bool hasLeft = false;
     {
@@ -228,13 +247,9 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
         return each.second->load(std::memory_order_acquire) || each.first->isIdle();
       });
     }
+    busy.store(waiting.size());
     if (waiting.empty() && hasLeft) return Status::ok();
-    if (Clock::now() >= deadline)
-      return stillUnderWay(
-          waiting.empty()
-              ? "the resident port to end what it has begun"
-              : "requests under way in " + std::to_string(waiting.size()) + " queues of the port",
-          begin);
+    if (Clock::now() >= deadline) return stillUnderWay(words(), begin);
     std::this_thread::sleep_for(kSettleNap);
   }
 }
@@ -328,8 +343,8 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
     const Lock lock = enter();
     connections = connections_;
   }
-  if (const Status taken = awaitTaken(connections, deadline); !taken.isOk())
-    return taken.withContext("memory " + std::to_string(id));
+  const std::string name = "memory " + std::to_string(id);
+  PEERLANE_RETURN_IF_ERROR(awaitTaken(connections, name, deadline));
   {
     const Lock lock = enter();
     const bool isAgain = leavingMemories_.contains(id);
@@ -342,8 +357,8 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
     // What was asked for before may name it in any queue.
     connections = connections_;
   }
-  const Status settled = settleBehind(connections, deadline);
-  if (settled.code() == Code::kTimeout) return settled.withContext("memory " + std::to_string(id));
+  const Status settled = settleBehind(connections, name, deadline);
+  if (settled.code() == Code::kTimeout) return settled;
   {
     const Lock lock = enter();
     const auto leaving = leavingMemories_.find(id);

@@ -129,10 +129,11 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
     return (popped_.empty() || popped_.front().position > position) &&
            (!fifo_->hasAny() || fifo_->position() >= position);
   }
+  // For `leaving`, in words, to leave the service; listed among the waits meanwhile.
   Status awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
-                    std::chrono::steady_clock::time_point deadline);
+                    const std::string& leaving, std::chrono::steady_clock::time_point deadline);
   Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
-                      std::chrono::steady_clock::time_point deadline);
+                      const std::string& leaving, std::chrono::steady_clock::time_point deadline);
   void retire(PortQueueSlot& connection);
   void abandon(const std::shared_ptr<PortQueueSlot>& connection);
   std::unique_ptr<PortQueue> takeSpareQueue();

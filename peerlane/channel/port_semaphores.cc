@@ -230,11 +230,12 @@ Status PortCore::removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore
   if (semaphore->core.lock().get() != this)
     return Status(Code::kInvalidArgument, "a semaphore of another service");
   const auto deadline = Progress::deadlineIn(timeout);
+  const std::string leaving = "semaphore " + std::to_string(semaphore->tag);
   if (!semaphore->hasEnded.load(std::memory_order_acquire))
-    PEERLANE_RETURN_IF_ERROR(awaitTaken({semaphore->connection}, deadline));
+    PEERLANE_RETURN_IF_ERROR(awaitTaken({semaphore->connection}, leaving, deadline));
   end(*semaphore, Status(Code::kClosed, "the semaphore was removed"), true);
   // Nothing more of it is asked for.
-  PEERLANE_RETURN_IF_ERROR(settleBehind({semaphore->connection}, deadline));
+  PEERLANE_RETURN_IF_ERROR(settleBehind({semaphore->connection}, leaving, deadline));
   forgetSemaphore(semaphore);
   return Status::ok();
 }

@@ -16,8 +16,8 @@ class Awaited {
  public:
   Awaited() = default;
   // `words` outlives the wait. It is called by the waiting thread once its time is over, and by
-  // whoever makes a dump while it sleeps, both while no turn is under way: it may look at what
-  // turns write, and takes no lock under which anybody calls the engine.
+  // whoever makes a dump while it waits, both while no turn is under way: it may look at what turns
+  // write, and takes no lock under which anybody calls the engine.
   template <std::invocable Words>
   requires(!std::same_as<std::remove_cvref_t<Words>, Awaited>)
       // NOLINTNEXTLINE(google-explicit-constructor): a lambda is given where a wait asks for words

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <future>
-#include <optional>
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/os/process.h"
@@ -329,7 +328,7 @@ Status Progress::beginWait() {
   return Status::ok();
 }
 
-bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
+bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline, Awaited what) {
   ++pace.looks;
   if (pace.looks % kLooksPerPause == 0) cpuRelax();
   if (pace.looks % kLooksPerTurn != 0) return true;
@@ -339,6 +338,8 @@ bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline) {
   const Clock::time_point now = Clock::now();
   if (pace.begin == Clock::time_point{}) pace.begin = now;
   if (pace.end == Clock::time_point{}) pace.end = std::min(deadline, now + spin_);
+  if (what && !pace.listed && now - pace.begin >= kUnlisted)
+    pace.listed.emplace(*this, what, pace.begin, deadline);
   return now < pace.end;
 }
 
@@ -353,10 +354,10 @@ void Progress::endBurst() {
   if (taken) loop_->wake();
 }
 
-Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_point begin,
+Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
                             Clock::time_point deadline, Awaited what) {
   endBurst();
-  std::optional<ListedWait> listed(std::in_place, *this, what, begin, deadline);
+  if (!pace.listed) pace.listed.emplace(*this, what, pace.begin, deadline);
   Waiter waiter{&ready, false};
   std::unique_lock lock(waitMutex_);
   waiters_.push_back(&waiter);
@@ -368,9 +369,9 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Clock::time_poin
   waiters_.remove(&waiter);
   waiterCount_.fetch_sub(1, std::memory_order_relaxed);
   lock.unlock();
-  listed.reset();
+  pace.listed.reset();
   if (waiter.due || ready()) return Status::ok();
-  return timedOut(what, begin);
+  return timedOut(what, pace.begin);
 }
 
 }  // namespace peerlane

@@ -13,6 +13,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -116,7 +117,7 @@ class Progress {
   // Returns when `ready()` is true: spins with turns of its own first, then sleeps. `ready` is also
   // called by other threads while this call lasts, under a lock: it is short, and takes no lock
   // under which anybody calls the engine. kTimeout at the deadline, saying `what` was waited for
-  // and how long; while this thread sleeps describeWaits() says so, too.
+  // and how long; describeWaits() says so, too, once it has taken a moment.
   template <typename Ready>
   Status wait(const Ready& ready, Clock::time_point deadline, Awaited what = {}) {
     if (ready()) return Status::ok();
@@ -124,8 +125,8 @@ class Progress {
     Pace pace;
     do {
       if (ready()) return Status::ok();
-    } while (keepSpinning(pace, deadline));
-    return sleepUntil(std::cref(ready), pace.begin, deadline, what);
+    } while (keepSpinning(pace, deadline, what));
+    return sleepUntil(std::cref(ready), pace, deadline, what);
   }
 
   // The same for a timeout from now. Most waits are short: the clock is read only for the others.
@@ -148,8 +149,9 @@ class Progress {
                     Awaited what = {}) {
     if (ready()) return Status::ok();
     PEERLANE_RETURN_IF_ERROR(mayWait());
-    const Clock::time_point begin = Clock::now();
-    return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, begin, deadline, what);
+    Pace pace;
+    pace.begin = Clock::now();
+    return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, pace, deadline, what);
   }
 
   // The same for who can bring the end about: `advance()` is called by this thread alone, between
@@ -163,8 +165,8 @@ class Progress {
     do {
       if (advance()) pace.end = {};
       if (ready()) return Status::ok();
-    } while (keepSpinning(pace, deadline));
-    return sleepUntil(std::cref(ready), pace.begin, deadline, what);
+    } while (keepSpinning(pace, deadline, what));
+    return sleepUntil(std::cref(ready), pace, deadline, what);
   }
 
   // A wait in describeWaits() for as long as this lives: for who waits in steps, or elsewhere.
@@ -210,8 +212,8 @@ class Progress {
 
   // What describe() of every task says, for dumps. Waits for a turn in progress.
   std::vector<std::string> describeTasks();
-  // A line for each thread that sleeps in a wait with words: which one, since when, for how long at
-  // most, and for what. Waits for a turn in progress.
+  // A line for each thread that is in a wait with words, but for the first moment: which one, since
+  // when, for how long at most, and for what. Waits for a turn in progress.
   std::vector<std::string> describeWaits();
 
   // Something changed that waiting threads may wait for.
@@ -246,10 +248,13 @@ class Progress {
     uint32_t looks = 0;
     Clock::time_point begin{};  // of the wait, within the time of few looks
     Clock::time_point end{};
+    std::optional<ListedWait> listed{};
   };
+  // Short waits are in no dump: what they wait for comes sooner than anybody could read it.
+  static constexpr Duration kUnlisted = std::chrono::milliseconds(1);
   Status mayWait() const;
   Status beginWait();
-  bool keepSpinning(Pace& pace, Clock::time_point deadline);
+  bool keepSpinning(Pace& pace, Clock::time_point deadline, Awaited what);
   // A thread waits, or looks at words that a producer stores.
   void keepAwake() {
     activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -261,8 +266,8 @@ class Progress {
   bool stillActive(uint64_t& seen);
   Duration napLength(bool othersTurn);
   bool lateLook();
-  Status sleepUntil(const std::function<bool()>& ready, Clock::time_point begin,
-                    Clock::time_point deadline, Awaited what);
+  Status sleepUntil(const std::function<bool()>& ready, Pace& pace, Clock::time_point deadline,
+                    Awaited what);
   // The right to take turns, for who looks at what they write.
   void holdTurns();
   void letTurns() { turning_.store(false, std::memory_order_release); }

@@ -4,7 +4,9 @@
 // Letters and numbers in comments are those of the table in docs/port_channel.md.
 #include <random>
 
+#include "peerlane/session/peer_core.h"
 #include "tests/channel/port_pair.h"
+#include "tests/progress/held_turns.h"
 
 namespace peerlane {
 namespace {
@@ -356,6 +358,33 @@ TEST_F(PortTest, StopsAndGoesOn) {
     ASSERT_OK(a().service->start());
     EXPECT_TRUE(b().handle().wait(kThread, 1, kSoonNs));
   }
+}
+
+// What holds a removal up is said by its timeout, and by dumps meanwhile.
+TEST(PortWaits, ARemovalSaysWhatItWaitsFor) {
+  ContextPair contexts(configFor(kTcp));
+  PortPair ports;
+  ASSERT_OK(ports.open(contexts, 4096, {}, false));
+  ProxyService& service = *ports.a.service;
+  const MemoryId more = MUST(service.addMemory(ports.a.region));
+  const std::string wait = "requests under way in 1 queues of the port to end, as long as which ";
+  const std::string memory = wait + "memory " + std::to_string(more) + " of the port cannot go";
+  HeldTurns held(contexts.toA.core()->progress());
+  ASSERT_TRUE(ports.a.handle(PortEngine::kCe).put(kThread, 0, 0, 64));
+  const Status late = service.removeMemory(more, 50ms);
+  EXPECT_EQ(late.code(), Code::kTimeout) << late.toString();
+  EXPECT_NE(late.message().find("ms for " + memory), std::string_view::npos) << late.toString();
+  std::thread first([&] { EXPECT_OK(service.removeMemory(more, kSoon)); });
+  std::thread second([&] { EXPECT_OK(service.removeSemaphore(ports.a.semaphore, kSoon)); });
+  std::string seen;
+  EXPECT_TRUE(soon([&] {
+    seen = contexts.a->dump();
+    return seen.find("(at most 20.0 s) for " + memory) != std::string::npos &&
+           seen.find(wait + "semaphore 7 of the port cannot go") != std::string::npos;
+  })) << seen;
+  held.letGo();
+  first.join();
+  second.join();
 }
 
 // Whoever removes waits; nobody waits for whoever removes.

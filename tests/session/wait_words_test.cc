@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <future>
 
+#include "peerlane/os/socket.h"
 #include "peerlane/session/peer_slab.h"
+#include "peerlane/session/ticket.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -175,6 +177,48 @@ TEST_F(WaitWords, ADumpShowsEveryThreadThatWaits) {
   EXPECT_OK(MUST(addSignal(toB, 3)).wait(kSoon));
   for (auto& each : waiting) each.get();
   EXPECT_TRUE(says(b->dump(), {"waiting: 0"}));
+}
+
+TEST_F(WaitWords, AConnectNamesItsAddressesAndTheLastCause) {
+  Fd silent = MUST(listenOn(MUST(SocketAddress::parse("127.0.0.1:0"))));
+  const std::string address = MUST(localAddress(silent.get())).toString();
+  Ticket ticket = MUST(Ticket::decode(b->ticket()));
+  ticket.addresses = {"127.0.0.1:1", address};
+  const std::string text = MUST(ticket.encode());
+  const std::string whom = "context " + b->id() + " to answer";
+  EXPECT_TRUE(says(a->connect(text, 300ms).status().toString(),
+                   {"Timeout: waited ", " ms for " + whom + "; 127.0.0.1:1: connect",
+                    address + ": nobody there showed that he knows the secret"}));
+  auto connecting =
+      std::async(std::launch::async, [&] { return a->connect(text, kSoon).status(); });
+  std::string seen;
+  EXPECT_TRUE(eventually([&] {
+    seen = a->dump();
+    return bool(says(seen, {" (at most 20.0 s) for " + whom + " at 127.0.0.1:1, " + address +
+                            "; last: 127.0.0.1:1: connect"}));
+  })) << seen;
+  silent.reset();
+  EXPECT_TRUE(says(connecting.get().toString(), {"Unavailable: no address of context " + b->id()}));
+}
+
+// One that spins for longer than anybody would look.
+TEST(WaitWordsOfSpinners, AreInTheDump) {
+  Config restless;
+  restless.spin = 60s;
+  auto a = makeContext(restless);
+  auto b = makeContext();
+  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
+  const Peer toA = MUST(b->accept(kSoon));
+  auto waiting = std::async(std::launch::async,
+                            [&] { EXPECT_OK(MUST(Signal::create(toB, 3)).wait(1, kSoon)); });
+  std::string seen;
+  EXPECT_TRUE(eventually([&] {
+    seen = a->dump();
+    return bool(says(seen, {"waiting: 1", ") for signal 3 of peer 1", " to reach 1; it is 0"}));
+  })) << seen;
+  EXPECT_OK(MUST(addSignal(toA, 3)).wait(kSoon));
+  waiting.get();
+  EXPECT_TRUE(says(a->dump(), {"waiting: 0"}));
 }
 
 // --- Other sentences that a caller meets first ---
