@@ -207,7 +207,7 @@ HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo, uint32_t timeoutM
     const auto gone = P2pProcess::instance().segments().remove(name, milliseconds(timeoutMs));
     if (!gone) return notFound("the segment is not registered by this process (any more)");
     return afterWaiting(*gone, milliseconds(timeoutMs),
-                        "other processes to let go of " + rangeText(name.address, name.bytes));
+                        "other processes did not let go of " + rangeText(name.address, name.bytes));
   });
 }
 

@@ -121,7 +121,7 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
     if (!peer.isOk()) {
       process.putBack(ticket);
       return afterWaiting(peer.status(), inMs(wishes.timeout),
-                          "the other side to come with the root (P2PCommInitRootInfo)");
+                          "the other side did not come with the root (P2PCommInitRootInfo)");
     }
     process.setGuest(root, *peer);
     // One whose patience ended just now may be back before that is known.
@@ -132,7 +132,8 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
     if (pair.isOk()) made = std::move(*pair);
   } while (status.code() == Code::kTryAgain && mayComeBack);
   if (process.dropRoot(ticket))
-    return afterWaiting(status, inMs(wishes.timeout), "the other side, which has connected");
+    return afterWaiting(status, inMs(wishes.timeout),
+                        "the other side has connected, and did not go on");
   made.reset();
   return Status(Code::kCancelled, "the root was cancelled");
 }
@@ -154,7 +155,7 @@ Answer notMet(const Status& status, milliseconds timeout) {
                   "it gone?"),
               HCCL_E_TCP_CONNECT};
     default:
-      return afterWaiting(status, timeout, "the process that made the root to answer")
+      return afterWaiting(status, timeout, "the process that made the root did not answer")
           .withContext("connecting to the root");
   }
 }
@@ -168,7 +169,7 @@ Status notJoined(const Status& status, milliseconds timeout) {
         "the process that made the root let go of it while this one waited: it took it back "
         "(P2PCancelRootInfo), or ended");
   return afterWaiting(status, timeout,
-                      "the process that made the root to call P2PCommInitRootInfo");
+                      "the process that made the root did not call P2PCommInitRootInfo");
 }
 
 Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,

@@ -47,11 +47,12 @@ inline Answer nullPointer(const std::string& argument) {
   return {Status(Code::kInvalidArgument, argument + " is NULL"), HCCL_E_PTR};
 }
 
-// What ended by waiting says for how long, and for what; anything else stays as it is.
+// What ended by waiting, and says so, gets in front of it what did not come in the caller's time;
+// anything else stays as it is.
 inline Status afterWaiting(const Status& status, std::chrono::milliseconds time,
-                           const std::string& what) {
+                           const std::string& whatDidNotCome) {
   if (status.code() != Code::kTimeout) return status;
-  return status.withContext("waited " + std::to_string(time.count()) + " ms for " + what);
+  return status.withContext(whatDidNotCome + " in " + std::to_string(time.count()) + " ms");
 }
 
 // With the zero behind it; P2PGetLastError promises it.

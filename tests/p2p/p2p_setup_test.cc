@@ -157,9 +157,12 @@ TEST(P2pSetup, ARootThatNobodyClaimedCanBeTriedAgain) {
   P2PComm comm = nullptr;
   EXPECT_EQ(P2PCommInitRootInfo(&info, P2P_RECEIVER, P2P_LINK_AUTO, &comm, &options),
             HCCL_E_TIMEOUT);
-  EXPECT_NE(std::string(P2PGetLastError()).find("waited 20 ms for the other side"),
+  const std::string text = P2PGetLastError();
+  EXPECT_NE(text.find("the other side did not come with the root (P2PCommInitRootInfo) in 20 ms"),
             std::string::npos)
-      << P2PGetLastError();
+      << text;
+  EXPECT_NE(text.find("waited "), std::string::npos) << text;
+  EXPECT_EQ(text.find("waited "), text.rfind("waited ")) << text;
   options.timeoutMs = kSoonMs;
   P2PComm other = nullptr;
   std::thread client([&] {

@@ -64,7 +64,8 @@ static void refuse(void) {
   options.device = P2P_DEVICE_NONE;
   options.timeoutMs = 20;
   P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_SENDER, P2P_LINK_AUTO, &comm, &options),
-              HCCL_E_TIMEOUT, "waited 20 ms for the other side");
+              HCCL_E_TIMEOUT,
+              "the other side did not come with the root (P2PCommInitRootInfo) in 20 ms");
   EXPECT(comm == NULL);
   P2P_OK(P2PCancelRootInfo(&root));
 }
@@ -99,7 +100,8 @@ static void tryAgainQuietly(const Side* side) {
     P2P_OK(P2PGetRootInfo(&root));
     options.timeoutMs = 20;
     P2P_REFUSED(P2PCommInitRootInfo(&root, P2P_RECEIVER, P2P_LINK_AUTO, &comm, &options),
-                HCCL_E_TIMEOUT, "waited 20 ms for the other side");
+                HCCL_E_TIMEOUT,
+                "the other side did not come with the root (P2PCommInitRootInfo) in 20 ms");
     tell(side, &root, sizeof root);
     options.enableTwoSidedBuffer = false;
   } else {
