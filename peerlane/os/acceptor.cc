@@ -33,24 +33,28 @@ void Acceptor::onReady() {
       continue;
     }
     if (socket.status().code() == Code::kTryAgain) return;
+    // Without a free descriptor the kernel does not say whether anybody waits.
+    const Status turned =
+        socket.status().code() == Code::kUnavailable ? turnAway() : socket.status();
+    if (turned.code() == Code::kTryAgain) return;
     if (lines_.allows())
       PEERLANE_LOG_WARN("{}: {}{}", name_, socket.status().message(), lines_.leftOut());
-    if (socket.status().code() != Code::kUnavailable || !turnAway()) return pause();
+    if (!turned.isOk()) return pause();
   }
 }
 
 // Other threads open files, too: the number that is given up here may be theirs at once.
-bool Acceptor::turnAway() {
-  if (!reserve_) return false;
+Status Acceptor::turnAway() {
+  if (!reserve_) return Status(Code::kUnavailable, "no descriptor is kept back");
   reserve_.reset();
-  bool done = false;
+  Status accepted;
   {
     const Result<Fd> socket = acceptOne(listener_.get());
-    done = socket.isOk() || socket.status().code() == Code::kTryAgain;
+    accepted = socket.status();
     if (socket && events_.turnedAway) events_.turnedAway(socket->get());
   }
   if (auto again = duplicateFd(listener_.get())) reserve_ = std::move(*again);
-  return done;
+  return accepted;
 }
 
 void Acceptor::pause() {

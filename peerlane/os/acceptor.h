@@ -39,7 +39,9 @@ class Acceptor {
 
   Acceptor(EventLoop& loop, Fd listener, std::string name, Events events);
   void onReady();
-  bool turnAway();
+  // Takes the next one by the descriptor kept back, and lets him go. Errors: kTryAgain (nobody
+  // waits), kUnavailable (no descriptor all the same).
+  Status turnAway();
   void pause();
 
   EventLoop& loop_;

@@ -77,6 +77,14 @@ TEST_F(AcceptorTest, WithoutADescriptorEverybodyIsToldAndTheNextOneIsTaken) {
   EXPECT_TRUE(turnUntil([&] { return came_.size() == 1; }));
 }
 
+// The kernel says that there is no descriptor before it looks whether anybody waits.
+TEST_F(AcceptorTest, WithoutADescriptorAnEmptyQueueIsNobodysFailure) {
+  const Fd guest = connectStart(address_).value();
+  const FewDescriptors none(0);
+  EXPECT_TRUE(turnUntil([&] { return turnedAway_ == 1; }));
+  EXPECT_EQ(lines_, 1u);
+}
+
 // The reserve is gone as well: whoever took its number.
 TEST_F(AcceptorTest, WhereNothingHelpsItPauses) {
   const Fd guest = connectStart(address_).value();
