@@ -35,9 +35,10 @@ inline constexpr uint32_t kImportsUnderWay = 32;
 inline constexpr size_t kAnswerBytes = size_t{1} << 20;
 inline constexpr size_t kAnswerDescriptors = 64;
 
-// Takings-back of regions by their owner that wait for transfers of this side to end. A peer that
-// asks for more breaks the rules and is lost.
-inline constexpr size_t kRevocations = size_t{1} << 16;
+// Regions that their owner takes back at once: more wait there until the peer has confirmed some,
+// which it does when its transfers have let go of them. A peer that asks for more breaks the rules
+// and is lost.
+inline constexpr size_t kRevocations = 4096;
 
 // Notes of a communicator's set-up, and tickets of a rendezvous, that are kept until this side is
 // as far. A peer that says more is refused.

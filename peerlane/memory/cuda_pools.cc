@@ -131,8 +131,9 @@ class ImportedPools {
     const auto found = pointers_.find(key);
     if (--found->second.users != 0) return;
     const cuda::CurrentContext current(gpu);
-    if (Status freed = check(cudaFree(reinterpret_cast<void*>(found->second.address)), "cudaFree");
-        !freed.isOk()) {
+    const cudaError_t code = cudaFree(reinterpret_cast<void*>(found->second.address));
+    // During exit() CUDA may have gone before us, and the memory with it.
+    if (Status freed = check(code, "cudaFree"); !freed.isOk() && code != cudaErrorCudartUnloading) {
       (void)cudaGetLastError();
       PEERLANE_LOG_WARN("memory of a peer's pool was not freed: {}", freed.toString());
     }

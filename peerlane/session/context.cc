@@ -115,7 +115,10 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Status start(const std::vector<std::string>& listen);
   void stop();
   // Ends every connection, and waits until the peers have taken in what was sent to them.
-  void sayGoodbye(Clock::time_point deadline);
+  void closeAll();
+  // What a process has lent for good (the windows of a port) goes with it; a context waits for it.
+  enum class Leaver : uint8_t { kContext, kProcess };
+  void sayGoodbye(Clock::time_point deadline, Leaver leaver);
   bool forked() const { return forkGeneration() != forks_; }
   Status usable() const {
     if (!forked()) return Status::ok();
@@ -287,7 +290,7 @@ void Context::State::stop() {
     (void)new std::shared_ptr<State>(shared_from_this());
     return;
   }
-  sayGoodbye(Clock::now() + kGoodbyePatience);
+  sayGoodbye(Clock::now() + kGoodbyePatience, Leaver::kContext);
   // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
   (void)progress_->call([this] {
     progress_->turn();
@@ -316,38 +319,47 @@ void Context::State::stop() {
   }
 }
 
-void Context::State::sayGoodbye(Clock::time_point deadline) {
-  if (forked()) return;
-  const auto close = [this] {
-    listeners_.reset();
-    inspection_.reset();
-    sweepTimer_ = {};
-    std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
-    {
-      const std::lock_guard lock(mutex_);
-      peers = peers_;
-      accepted_.clear();
-      tellAccepted();
-      onPeer_ = nullptr;
-      onEachArrival_ = nullptr;
-      isClosing_ = true;
-      for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
-        invited->over = Status(Code::kClosed, "the context of the invitation is gone");
-        invited->settled.store(true, std::memory_order_release);
-      }
+// Progress thread.
+void Context::State::closeAll() {
+  listeners_.reset();
+  inspection_.reset();
+  sweepTimer_ = {};
+  std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    peers = peers_;
+    accepted_.clear();
+    tellAccepted();
+    onPeer_ = nullptr;
+    onEachArrival_ = nullptr;
+    isClosing_ = true;
+    for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
+      invited->over = Status(Code::kClosed, "the context of the invitation is gone");
+      invited->settled.store(true, std::memory_order_release);
     }
-    progress_->notifyWaiters();
-    for (auto& [number, peer] : peers) peer->close();
-  };
+  }
+  progress_->notifyWaiters();
+  for (auto& [number, peer] : peers) peer->close();
+}
+
+void Context::State::sayGoodbye(Clock::time_point deadline, Leaver leaver) {
+  if (forked()) return;
   // exit() may be called in a callback: then nobody can wait for the answers.
-  if (progress_->onLoopThread()) return close();
-  (void)progress_->call(close);
+  if (progress_->onLoopThread()) return closeAll();
+  // Not waited for without a limit: a callback of the user's that does not return, or waits for a
+  // lock of the thread that calls exit(), would keep the process for ever.
+  progress_->post([leaving = weak_from_this()] {
+    if (const auto self = leaving.lock()) self->closeAll();
+  });
   // A peer is gone when the last copy to or from it has ended, and when it has answered the
   // goodbye, before which it reads all that was said to it.
   (void)progress_->wait(
-      [this] {
+      [this, leaver] {
+        const auto isDone = [leaver](const auto& each) {
+          return leaver == Leaver::kProcess && each.second->hasSaidAll();
+        };
         const std::lock_guard lock(mutex_);
-        return peers_.empty();
+        return isClosing_ && std::all_of(peers_.begin(), peers_.end(), isDone);
       },
       std::min(deadline, Clock::now() + Duration(config_.peerTimeout)));
 }
@@ -563,6 +575,11 @@ void Context::State::cancel(const Invited& invited) {
 // Progress thread. Null when it could not be begun; `done` was called then.
 std::shared_ptr<PeerCore> Context::State::beginDial(Fd socket, HandshakeOptions options,
                                                     DialManner manner, const Dialer::Done& done) {
+  // closeAll() has said goodbye to all that there were.
+  if (isClosing_) {
+    done(nullptr, Status(Code::kUnavailable, "this side's context is being destroyed"));
+    return nullptr;
+  }
   auto peer = makePeer(true, done);
   Status started = peer->start(std::move(socket), true, std::move(options), std::move(manner));
   if (started.isOk()) return peer;
@@ -989,7 +1006,7 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
   PEERLANE_RETURN_IF_ERROR(state->openDevices(options.devices));
   if (Status status = state->start(options.listen); !status.isOk()) return status;
   sayAtExit(state, [leaving = state.get()](State::Clock::time_point deadline) {
-    leaving->sayGoodbye(deadline);
+    leaving->sayGoodbye(deadline, State::Leaver::kProcess);
   });
   return std::unique_ptr<Context>(new Context(std::move(state)));
 }

@@ -530,6 +530,9 @@ void PeerCore::leave(const Status& reason) {
       return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
     };
     if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
+      const bool isQuiet = unsent_.empty() && connection_->flushed() &&
+                           pendingOperations_.load(std::memory_order_acquire) == 0;
+      if (isQuiet && !hasSaidAll_.exchange(true)) around_.progress.notifyWaiters();
       leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });
       return;
     }
@@ -567,6 +570,7 @@ void PeerCore::forget() {
   leaveTimer_.cancel();
   revokedTimer_.cancel();
   const auto revocations = std::exchange(revocations_, {});
+  revocationWishes_.clear();
   Absentees::Number absentee = 0;
   if (peerLeft_ || endedForGood())
     around_.regions.forgetPeer(number_);

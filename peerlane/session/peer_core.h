@@ -110,6 +110,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::atomic<uint64_t>& pendingOperations() { return pendingOperations_; }
   // It was ready once: link, slabs and identity are there.
   bool met() const { return met_.load(std::memory_order_acquire); }
+  // Closed, all that was said is in the kernel's hands, and no transfer is under way: only what was
+  // lent for good (to a port) keeps the goodbye back.
+  bool hasSaidAll() const { return hasSaidAll_.load(std::memory_order_acquire); }
   bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
   // OK while ready; else why nothing can be posted.
   Status failure() const;
@@ -314,8 +317,13 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Result<std::vector<VmmHandle>> handlesIn(const control::ChunkReply& message);
   void mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
                  std::vector<VmmHandle> handles);
+  struct Import {
+    RegionReference reference;
+    std::vector<std::shared_ptr<ImportSlot>> slots;
+  };
   Result<Grant> grantOf(const control::ImportReply& message);
   Status adoptSlab(control::ImportReply& message);
+  Status importAnswered(const Import& import, const control::ImportReply& message);
   void startHeartbeat();
   void heartbeat();
   void setSilent();
@@ -325,6 +333,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
                   Result<std::shared_ptr<ImportedRegion>> result);
   void dropImported(std::shared_ptr<ImportedRegion> region);
   void forgetImported(ImportedRegion& region);
+  void askForRevocations();
   bool turnRevocations();
   void watchRevocations();
   bool serveMailboxes();
@@ -339,6 +348,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   ByteCounters byteCounters_;
   std::atomic<uint64_t> pendingOperations_{0};
+  std::atomic<bool> hasSaidAll_{false};
   InboxCounts inboxCounts_;
   std::atomic<bool> met_{false};
   std::atomic<bool> linkFailed_{false};  // told to the progress thread
@@ -373,10 +383,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Clock::time_point lastBeat_{};
   Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing
   uint64_t nextRequest_ = 1;
-  struct Import {
-    RegionReference reference;
-    std::vector<std::shared_ptr<ImportSlot>> slots;
-  };
   std::map<uint64_t, Import> imports_;  // by request
   struct ImportWish {
     RegionReference reference;
@@ -401,6 +407,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::map<uint64_t, std::function<void(Result<RegionReference>)>> stagingRequests_;
   std::map<uint64_t, std::function<void(Status)>> moveRequests_;
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
+  // Of those not asked for yet: enough are under way.
+  std::deque<control::Revoke> revocationWishes_;
   std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
   // The library's messages that the peer has no room for yet; none of them is empty.
   std::map<uint32_t, std::deque<std::vector<std::byte>>> unsent_;

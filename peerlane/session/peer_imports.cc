@@ -193,11 +193,17 @@ Status PeerCore::handle(control::ImportReply& message) {
                                       ", which nobody asked");
   Import import = std::move(found->second);
   imports_.erase(found);
+  PEERLANE_RETURN_IF_ERROR(importAnswered(import, message));
+  // Behind it: what is wished for may be the region that has just come.
   while (!importWishes_.empty() && imports_.size() < limits::kImportsUnderWay) {
     const ImportWish wish = std::move(importWishes_.front());
     importWishes_.pop_front();
     startImport(wish.reference, wish.slot);
   }
+  return Status::ok();
+}
+
+Status PeerCore::importAnswered(const Import& import, const control::ImportReply& message) {
   Result<std::shared_ptr<ImportedRegion>> result = Status(Code::kInternal, "import");
   if (message.code != Code::kOk) {
     result = Status(message.code, "the owner refused: " + message.reason);
@@ -275,7 +281,19 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, bool freed,
   // Its goodbye will confirm, or its end: a connection that ended proves nothing about a process
   // that writes by itself.
   if (over()) return;
-  (void)connection_->send(control::Revoke{request, allocation, generation, freed});
+  revocationWishes_.push_back({request, allocation, generation, freed});
+  askForRevocations();
+}
+
+// Few are under way at once, so that neither the peer's notes of those that it cannot confirm yet
+// nor its answers grow without an end: two sides that both take back much would not read each
+// other's answers any more.
+void PeerCore::askForRevocations() {
+  while (!revocationWishes_.empty() &&
+         revocations_.size() - revocationWishes_.size() < limits::kRevocations) {
+    (void)connection_->send(revocationWishes_.front());
+    revocationWishes_.pop_front();
+  }
 }
 
 Status PeerCore::handle(control::Revoke& message) {
@@ -295,7 +313,7 @@ Status PeerCore::handle(control::Revoke& message) {
     if (revoked_.size() >= limits::kRevocations)
       return Status(Code::kCorrupt, "the peer takes back more than " +
                                         std::to_string(limits::kRevocations) +
-                                        " regions while transfers of this side use them");
+                                        " regions at once while transfers of this side use them");
     revoked_.push_back(
         {message.request, message.allocation, message.generation, std::move(region)});
     revokedCount_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
@@ -333,11 +351,14 @@ bool PeerCore::turnRevocations() {
 
 Status PeerCore::handle(control::RevokeDone& message) {
   auto found = revocations_.find(message.request);
-  if (found == revocations_.end())
+  const bool isAskedFor =
+      revocationWishes_.empty() || message.request < revocationWishes_.front().request;
+  if (found == revocations_.end() || !isAskedFor)
     return Status(Code::kCorrupt, "a confirmation of revocation " +
                                       std::to_string(message.request) + ", which nobody asked");
   auto done = std::move(found->second);
   revocations_.erase(found);
+  askForRevocations();
   done();
   return Status::ok();
 }

@@ -122,6 +122,17 @@ ControlMessage Intruder::hearAny() {
   }
 }
 
+bool Intruder::isQuiet() {
+  constexpr uint64_t kMark = 0x5157;
+  say(control::Heartbeat{kMark, false});
+  for (;;) {
+    const ControlMessage message = hearAny();
+    const auto* beat = std::get_if<control::Heartbeat>(&message);
+    if (beat == nullptr) return false;
+    if (beat->reply && beat->sequence == kMark) return true;
+  }
+}
+
 void Intruder::becomePeer(const std::vector<control::LinkOffer>& besides) {
   TcpOffer mine;
   mine.token = makeTcpToken();

@@ -50,6 +50,8 @@ class Intruder {
       if (auto* wanted = std::get_if<Message>(&message)) return std::move(*wanted);
     }
   }
+  // Nothing but heartbeats comes, as far as the other side has come when it answers one more word.
+  bool isQuiet();
   // Becomes a peer over tcp, which offers `besides`, too. data(): the socket of its link.
   void becomePeer(const std::vector<control::LinkOffer>& besides = {});
   int data() const { return data_.get(); }

@@ -4,7 +4,9 @@
 // and nothing is left of it.
 #include <atomic>
 
+#include "peerlane/core/limits.h"
 #include "peerlane/os/process.h"
+#include "tests/faults/intruder.h"
 #include "tests/faults/surviving_side.h"
 
 namespace peerlane {
@@ -108,6 +110,42 @@ TEST_P(Unregister, AThousandTimesLeavesNothing) {
   // The importer's side, too.
   EXPECT_TRUE(soon([&] { return side_.other->ask("footprint") == theirs; }))
       << side_.other->ask("footprint") << "; was " << theirs;
+}
+
+// A peer is asked to let go of so many regions at once; of the next one when it has confirmed one.
+TEST(UnregisterMany, OnePeerIsAskedForAFewAtOnce) {
+  constexpr uint32_t kMore = 20;
+  constexpr uint32_t kRegions = limits::kRevocations + kMore;
+  Config config;
+  config.links = {"tcp"};
+  const auto context = MUST(Context::create({config, {"127.0.0.1:0"}, ""}));
+  Intruder holder(context->addresses().back());
+  holder.enter(MUST(Secret::fromText(context->secretText())));
+  holder.becomePeer();
+  const Peer peer = MUST(context->accept(kSoon));
+  std::vector<std::byte> memory(kRegions);
+  std::vector<Region> regions;
+  for (uint32_t i = 0; i < kRegions; ++i) {
+    regions.push_back(MUST(context->registerRegion(&memory[i], 1, Access::kRemoteReadWrite)));
+    const RegionReference reference = MUST(RegionReference::decode(regions.back().share()));
+    holder.say(control::ImportRequest{i + 1, reference.allocation, reference.generation, 3});
+    ASSERT_EQ(holder.hear<control::ImportReply>().code, Code::kOk);
+  }
+  for (const Region& region : regions)
+    EXPECT_EQ(context->unregister(region, std::chrono::nanoseconds(0)).code(), Code::kTimeout);
+  std::vector<uint64_t> asked;
+  for (size_t i = 0; i < limits::kRevocations; ++i)
+    asked.push_back(holder.hear<control::Revoke>().request);
+  EXPECT_TRUE(holder.isQuiet());
+  for (size_t i = 0; i < kMore; ++i) {
+    holder.say(control::RevokeDone{asked[i], Code::kOk});
+    asked.push_back(holder.hear<control::Revoke>().request);
+  }
+  EXPECT_TRUE(holder.isQuiet());
+  for (size_t i = kMore; i < asked.size(); ++i)
+    holder.say(control::RevokeDone{asked[i], Code::kOk});
+  for (const Region& region : regions) EXPECT_OK(context->unregister(region, kSoon));
+  EXPECT_EQ(peer.state(), "ready");
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 //
 // What a process said before its end: every message that was accepted there can be received here,
 // whichever way it went.
+#include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,6 +148,32 @@ TEST_P(LastWords, OfAProcessThatIsKilled) {
   goOn.set_value();
   ASSERT_TRUE(eventually([&] { return peer.state() == "lost"; }));
   expectAll(peer);
+}
+
+// A callback that does not return: there is nobody who could say goodbye.
+TEST(Farewell, DoesNotWaitForACallback) {
+  const pid_t child = fork();
+  if (child == 0) {
+    static Context* context = makeContext().release();
+    static Context* other = makeContext().release();
+    const Peer peer = MUST(context->connect(other->ticket(), kSoon));
+    std::promise<void> stands;
+    peer.core()->progress().post([&] {
+      stands.set_value();
+      for (;;) pause();
+    });
+    stands.get_future().wait();
+    exit(17);
+  }
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
+  pollfd ended{process, POLLIN, 0};
+  const bool hasEnded = poll(&ended, 1, 60'000) == 1;
+  close(process);
+  if (!hasEnded) ::kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(hasEnded);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17) << status;
 }
 
 }  // namespace

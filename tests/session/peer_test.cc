@@ -31,6 +31,24 @@ std::string textOf(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// While it lives, the progress thread of this peer's context does nothing.
+class Standstill {
+ public:
+  explicit Standstill(const Peer& handle) {
+    auto stands = std::make_shared<std::promise<void>>();
+    const auto standing = stands->get_future();
+    handle.core()->progress().post([stands, go = go_.get_future().share()] {
+      stands->set_value();
+      go.wait();
+    });
+    standing.wait();
+  }
+  ~Standstill() { go_.set_value(); }
+
+ private:
+  std::promise<void> go_;
+};
+
 class PeerTest : public testing::TestWithParam<const char*> {
  protected:
   PeerTest() : a_(makeContext(withLinks({GetParam()}))), b_(makeContext(withLinks({GetParam()}))) {
@@ -221,16 +239,25 @@ TEST_P(PeerTest, WhatArrivedIsReceivedAfterTheEnd) {
   EXPECT_EQ(toA_.receiveMessage(0, kSoon).status().code(), Code::kPeerLost);
 }
 
-// More than are asked for at once.
+// More than are asked for at once, and one of them twice: its second wish comes to the front when
+// the answer to the first has just come.
 TEST_P(PeerTest, ManyRegionsAreImportedAtOnce) {
+  constexpr uint32_t kAtOnce = limits::kImportsUnderWay;
   std::vector<Region> regions;
   std::vector<RemoteRegion> remotes;
-  for (uint32_t i = 0; i < 3 * limits::kImportsUnderWay; ++i) {
-    regions.push_back(MUST(b_->allocate(4096)));
-    remotes.push_back(MUST(toB_.importRegion(regions.back().share())));
+  const auto wish = [&](const Region& region) {
+    remotes.push_back(MUST(toB_.importRegion(region.share())));
     toB_.core()->requestImport(remotes.back().reference(), remotes.back().slot());
+  };
+  {
+    const Standstill still(toA_);
+    for (uint32_t i = 0; i < 2 * kAtOnce; ++i) regions.push_back(MUST(b_->allocate(4096)));
+    for (const Region& region : regions) wish(region);
+    wish(regions[kAtOnce]);
+    EXPECT_OK(toB_.core()->progress().call([] {}));
   }
   for (const RemoteRegion& remote : remotes) EXPECT_OK(remote.prepare(kSoon));
+  EXPECT_EQ(remotes.back().slot()->region, remotes[kAtOnce].slot()->region) << "imported once";
 }
 
 TEST_P(PeerTest, NotificationsThatFindNoRoomAreBounded) {
@@ -318,23 +345,6 @@ TEST_P(PeerTest, ReceiversWakeWhenThePeerLeaves) {
 }
 
 // --- A peer that is not heard for a while: its progress thread stands still ---
-
-class Standstill {
- public:
-  explicit Standstill(const Peer& handle) {
-    auto stands = std::make_shared<std::promise<void>>();
-    const auto standing = stands->get_future();
-    handle.core()->progress().post([stands, go = go_.get_future().share()] {
-      stands->set_value();
-      go.wait();
-    });
-    standing.wait();
-  }
-  ~Standstill() { go_.set_value(); }
-
- private:
-  std::promise<void> go_;
-};
 
 Config hearingBadly(const char* link, std::chrono::milliseconds patience = 60ms) {
   Config config = withLinks({link});
