@@ -12,6 +12,8 @@
 #include "peerlane/channel/communicator_core.h"
 #include "peerlane/channel/rendezvous_desk.h"
 #include "peerlane/core/limits.h"
+#include "peerlane/core/log.h"
+#include "peerlane/os/thread.h"
 #include "peerlane/session/arrivals.h"
 
 namespace peerlane {
@@ -316,8 +318,17 @@ class Assembly {
     std::vector<std::optional<Result<Peer>>> made(tickets_.size());
     const auto connect = [&](size_t i) { made[i] = context_.connect(tickets_[i], left()); };
     std::vector<std::thread> threads;
-    for (size_t i = 1; i < made.size(); ++i) threads.emplace_back(connect, i);
+    Status started;
+    while (started.isOk() && threads.size() + 1 < made.size()) {
+      auto thread =
+          startThread("connecting to a rank", [&connect, i = threads.size() + 1] { connect(i); });
+      started = thread.status();
+      if (thread.isOk()) threads.push_back(std::move(*thread));
+    }
+    if (!started.isOk())
+      PEERLANE_LOG_WARN("{}; ranks are connected to one after the other", started.toString());
     connect(0);
+    for (size_t i = threads.size() + 1; i < made.size(); ++i) connect(i);
     for (std::thread& thread : threads) thread.join();
     Status first;
     for (size_t i = 0; i < made.size(); ++i) {

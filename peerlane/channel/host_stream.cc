@@ -8,6 +8,7 @@
 
 #include "peerlane/channel/pending.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane {
 
@@ -39,7 +40,7 @@ HostStream::HostStream(std::unique_ptr<State> state) : state_(std::move(state)) 
 Result<std::unique_ptr<HostStream>> HostStream::create() {
   auto state = std::make_unique<State>();
   State* raw = state.get();
-  raw->thread = std::thread([raw] { raw->run(); });
+  PEERLANE_ASSIGN(raw->thread, startThread("a host stream", [raw] { raw->run(); }));
   return std::unique_ptr<HostStream>(new HostStream(std::move(state)));
 }
 

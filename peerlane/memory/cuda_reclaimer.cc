@@ -6,7 +6,9 @@
 #include <thread>
 #include <utility>
 
+#include "peerlane/core/log.h"
 #include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane {
 namespace {
@@ -23,7 +25,11 @@ CudaReclaimer& CudaReclaimer::instance() {
 }
 
 CudaReclaimer::CudaReclaimer() {
-  std::thread([this] { run(); }).detach();
+  if (auto thread = startThread("letting go of GPU memory", [this] { run(); }))
+    thread->detach();
+  else
+    PEERLANE_LOG_ERROR("{}; what should be let go of is kept until the process ends",
+                       thread.status().toString());
   // The driver was used before this was: its own handler runs after this one.
   (void)std::atexit([] { instance().endBeforeExit(); });
 }

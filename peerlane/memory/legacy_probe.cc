@@ -18,6 +18,7 @@
 #include "peerlane/memory/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane {
 namespace {
@@ -69,7 +70,8 @@ template <typename T>
 Result<T> within(const char* what, std::function<Result<T>()> work) {
   auto task = std::make_shared<std::packaged_task<Result<T>()>>(std::move(work));
   auto done = task->get_future();
-  std::thread thread([task = std::move(task)] { (*task)(); });
+  PEERLANE_ASSIGN(std::thread thread,
+                  startThread("a look at GPU memory", [task = std::move(task)] { (*task)(); }));
   if (done.wait_for(kPatience) != std::future_status::ready) {
     thread.detach();
     return Status(Code::kUnavailable, std::string("the GPU was too busy to ") + what + " " +

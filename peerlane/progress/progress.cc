@@ -8,6 +8,7 @@
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane {
 namespace {
@@ -45,7 +46,7 @@ Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeu
     drainEventFd(self->bell_->eventFd());
     if (self->wakeups_ != nullptr) self->wakeups_->add();
   }));
-  self->thread_ = std::thread([self] { self->run(); });
+  PEERLANE_ASSIGN(self->thread_, startThread("a context's progress", [self] { self->run(); }));
   return progress;
 }
 

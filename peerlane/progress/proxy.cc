@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "peerlane/core/device_code.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane {
 namespace {
@@ -30,8 +31,8 @@ Status Proxy::start() {
   const std::lock_guard lock(mutex_);
   if (thread_.joinable()) return Status::ok();
   stop_.store(false, std::memory_order_relaxed);
+  PEERLANE_ASSIGN(thread_, startThread("a proxy", [this] { run(); }));
   running_.store(true, std::memory_order_release);
-  thread_ = std::thread([this] { run(); });
   return Status::ok();
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "peerlane/os/socket.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane {
 
@@ -64,10 +65,13 @@ void Dialer::add(const std::string& text) {
   lookUp->place = attempts_.size();
   lookUps_.push_back(lookUp);
   // The system's resolver knows no time limit: a thread of its own, which nobody has to wait for.
-  std::thread([lookUp] {
+  auto thread = startThread("looking up a name", [lookUp] {
     lookUp->found = SocketAddress::resolve(lookUp->text);
     lookUp->done.store(true, std::memory_order_release);
-  }).detach();
+  });
+  if (thread.isOk()) return thread->detach();
+  lookUp->found = thread.status();
+  lookUp->done.store(true, std::memory_order_release);
 }
 
 void Dialer::leaveOut(const std::string& text, const std::string& why) {

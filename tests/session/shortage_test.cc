@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process without a free descriptor: what cannot be done says so, and nobody is taken for a liar,
-// no connection lost, no core burnt.
+// A process without a free descriptor, or thread: what cannot be done says so, and nobody is taken
+// for a liar, no connection lost, no core burnt.
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "peerlane/peerlane.h"
 #include "tests/os/few_descriptors.h"
+#include "tests/os/refused_calls.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -60,6 +65,28 @@ TEST(Shortage, AConnectIsRefusedInWordsOrHasItsBestLink) {
   }
   EXPECT_GE(refused, 5u);
   EXPECT_EQ(made, 3u);
+}
+
+// As where a container may have no more processes.
+TEST(Shortage, WithoutThreadsEachErrorSaysSo) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto context = makeContext();
+    const auto says = [](const Status& status) {
+      return status.code() == Code::kUnavailable &&
+             status.message().find("no thread for ") != std::string_view::npos;
+    };
+    refuseCalls(SYS_clone3, EAGAIN);
+    refuseCalls(SYS_clone, EAGAIN);
+    if (!says(Context::create({}).status())) _exit(1);
+    if (!says(HostStream::create().status())) _exit(2);
+    if (!says(context->connect("localhost:1", context->secretText(), kSoon).status())) _exit(3);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/thread.h"
 
 namespace peerlane::stream {
 namespace {
@@ -40,8 +41,15 @@ std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> progra
   auto job = std::make_shared<DeviceErrand::Job>(std::move(program));
   {
     const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) {
+      auto started = startThread("errands of a GPU", [this] { run(); });
+      if (!started.isOk()) {
+        job->run([&](const DeviceProgram&) -> Result<DevicePost> { return started.status(); });
+        return std::make_unique<DeviceErrand>(std::move(job));
+      }
+      thread_ = std::move(*started);
+    }
     queue_.push_back(job);
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   changed_.notify_one();
   return std::make_unique<DeviceErrand>(std::move(job));
