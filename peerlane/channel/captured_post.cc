@@ -166,25 +166,36 @@ void CapturedPost::stopReplays(const Status& why) {
   markEnded(why);
 }
 
+bool CapturedPost::owesMessages() const {
+  if (!message_.hasMessage || stopped_) return false;
+  return !underWay_.empty() || begun_ != bell_->load(std::memory_order_acquire);
+}
+
 // One message for each replay that has come by.
 bool CapturedPost::deliverMessages() {
   if (!message_.hasMessage || stopped_) return false;
   const uint64_t rung = bell_->load(std::memory_order_acquire);
-  const uint64_t before = delivered_;
+  const size_t waited = underWay_.size();
+  while (!underWay_.empty() && underWay_.front().done()) underWay_.pop_front();
+  bool moved = underWay_.size() != waited;
   // Replays are not refused: what finds no room at the peer is counted here until there is some.
-  for (; delivered_ != rung && NotifyNumbers::of(*peer_)->room().isOk(); ++delivered_) {
+  for (; begun_ != rung && NotifyNumbers::of(*peer_)->room().isOk(); ++begun_) {
     auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), message_);
     if (Status begun = TransferCore::begin(core, nullptr); !begun.isOk()) {
       stopReplays(begun);
       return true;
     }
+    underWay_.push_back(Transfer(std::move(core)));
+    moved = true;
   }
-  return delivered_ != before;
+  return moved;
 }
 
 Task::Turn CapturedPost::turn() {
+  // Before the bell, which nobody rings once they are gone.
+  const bool isGone = gone_->load(std::memory_order_acquire);
   const bool moved = deliverMessages();
-  if (gone_->load(std::memory_order_acquire)) {
+  if (isGone && !owesMessages()) {
     letGo();
     if (!stopped_) markEnded(Status::ok());
     return Turn::kFinished;
@@ -198,7 +209,7 @@ Task::Turn CapturedPost::turn() {
 }
 
 std::string CapturedPost::describe() const {
-  if (gone_->load(std::memory_order_acquire)) return {};
+  if (gone_->load(std::memory_order_acquire) && (bell_ == nullptr || !owesMessages())) return {};
   return what_ + " of peer " + std::to_string(peer_->number()) + ", captured into a graph of " +
          executor_.device().toString() + ": " + std::to_string(blocks_.bytes()) +
          " bytes at each replay" + (stopped_ ? ", left out from now on" : "");

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ class CapturedPost final : public Pending, public Task {
   Status endOfReplays() const;
   void stopReplays(const Status& why);
   bool deliverMessages();
+  bool owesMessages() const;
   void letGo();
 
   const std::shared_ptr<PeerCore> peer_;
@@ -74,7 +76,8 @@ class CapturedPost final : public Pending, public Task {
   std::atomic<uint64_t>* fault_ = nullptr;
   std::atomic<uint64_t>* bell_ = nullptr;
   OwnedNotify message_;
-  uint64_t delivered_ = 0;  // of what the bell has rung for
+  uint64_t begun_ = 0;             // of what the bell has rung for
+  std::deque<Transfer> underWay_;  // of these, until the peer has room; in order
   bool stopped_ = false;
   bool kept_ = false;
   // The graph's word to us: it and its executables are gone. Outlives this object.

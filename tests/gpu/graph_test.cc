@@ -3,12 +3,14 @@
 // Transfers, signals, messages and waits captured into CUDA graphs: replayed with changing data,
 // beside live posts, across the loss of a peer, and held in use until the graph is gone.
 #include <cuda_runtime_api.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <functional>
 #include <numeric>
 #include <random>
 
+#include "peerlane/core/limits.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
@@ -278,6 +280,41 @@ TEST(Graphs, MessagesAreDelivered) {
                 "page table 7");
       line.send(std::to_string(wrongWords(side.region.data(), kBytes, static_cast<uint32_t>(i))));
     }
+    EXPECT_EQ(line.receive(), "end");
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// More replays than the peer has room for: those that wait here are delivered when it has, though
+// the graph is gone by then.
+TEST(Graphs, MessagesOutliveTheirGraph) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr uint32_t kReplays = limits::kNotificationSlots + limits::kNotificationsWaiting + 60;
+  const auto active = [&](const Line& line) {
+    const Ready side(0, line);
+    Transfer sent;
+    {
+      const Graph graph(side.stream, [&] {
+        PostOptions options;
+        options.deviceStream = side.lane();
+        options.notify.message = std::as_bytes(std::span("page"));
+        const Block block = side.block(0, 64);
+        sent = must(put(side.peer, {&block, 1}, options), "captured put");
+      });
+      for (uint32_t i = 0; i < kReplays; ++i) graph.launch();
+      mustSync(side.stream);
+    }
+    line.send("take");
+    pollfd ended{must(sent.fd(), "fd"), POLLIN, 0};
+    EXPECT_EQ(::poll(&ended, 1, 20'000), 1);
+    EXPECT_TRUE(sent.status().isOk()) << sent.status().toString();
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    const Ready side(1, line);
+    EXPECT_EQ(line.receive(), "take");
+    for (uint32_t i = 0; i < kReplays; ++i)
+      (void)must(waitNotification(side.peer, kPatience), "message");
     EXPECT_EQ(line.receive(), "end");
   };
   EXPECT_TRUE(runTwo(active, passive));
