@@ -55,8 +55,9 @@ class DevicePost {
 
  private:
   const std::atomic<uint64_t>* word_ = nullptr;
-  const std::atomic<uint64_t>* fault_ =
-      nullptr;  // the last post of the stream that had such a number
+  // Null: it has no block numbers in device memory. The last post that had such a number, of those
+  // that share the word: long after this one.
+  const std::atomic<uint64_t>* fault_ = nullptr;
   uint64_t number_ = 0;
 };
 

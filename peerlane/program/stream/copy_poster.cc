@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/stream/copy_poster.h"
 
+#include <cstring>
+
 #include "peerlane/program/kernel/copy_kernel.h"
 #include "peerlane/program/stream/stream_launch.h"
 #include "peerlane/program/stream/word_ops.h"
@@ -25,6 +27,16 @@ Result<DevicePost> CopyPoster::post(const StreamProgram& program, StreamLane& la
   return byKernel(program, lane, indices, counter, behindWait, abort);
 }
 
+Result<std::atomic<uint64_t>*> CopyPoster::faultWord(StreamLane& lane, uint64_t number) {
+  if (lane.faults == nullptr) {
+    constexpr size_t kBytes = StreamLane::kFaults * sizeof(uint64_t);
+    PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kBytes));
+    std::memset(words.data, 0, kBytes);
+    lane.faults = reinterpret_cast<std::atomic<uint64_t>*>(words.data);
+  }
+  return lane.faults + number % StreamLane::kFaults;
+}
+
 Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane& lane,
                                         const DeviceIndices& indices,
                                         const CounterLanes::Claim* counter, bool behindWait,
@@ -40,14 +52,18 @@ Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane
     launch.tail.storeCount = 1;
   }
   launch.tail.completion = {plain(lane.completion), {nullptr, number}};
+  std::atomic<uint64_t>* fault = nullptr;
+  if (indices.onDevice) {
+    PEERLANE_ASSIGN(fault, faultWord(lane, number));
+  }
   PinnedBlock held;
   PEERLANE_RETURN_IF_ERROR(
-      describeCopies(program, indices, plain(lane.fault), number, pool_, launch, held));
+      describeCopies(program, indices, plain(fault), number, pool_, launch, held));
   if (Status launched = kernel::launchCopy(launch); !launched.isOk()) {
     if (held.data != nullptr) pool_.giveBack(held);
     return launched;
   }
-  const DevicePost post = lane.tellsEnd();
+  const DevicePost post = lane.tellsEnd(fault);
   if (held.data != nullptr) lane.held.emplace_back(post, held);
   return post;
 }

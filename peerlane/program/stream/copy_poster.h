@@ -25,6 +25,7 @@ class CopyPoster {
   std::string explain() const { return copyEngine_.explain(); }
 
  private:
+  Result<std::atomic<uint64_t>*> faultWord(StreamLane& lane, uint64_t number);
   Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
                               const DeviceIndices& indices, const CounterLanes::Claim* counter,
                               bool behindWait, const std::atomic<uint64_t>* abort);

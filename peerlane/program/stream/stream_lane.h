@@ -23,7 +23,10 @@ struct StreamLane {
   uint64_t streamId = 0;                        // the driver's, never used twice
   bool isOwn = false;                           // one of the library's streams
   std::atomic<uint64_t>* completion = nullptr;  // in pinned memory; written by the stream alone
-  std::atomic<uint64_t>* fault = nullptr;       // beside it: the last post with a bad block number
+  // Where post n with block numbers in device memory says that one was out of range: at n %
+  // kFaults, so that none is blamed for those under way behind it. Made for the first of them.
+  static constexpr uint64_t kFaults = 1024;
+  std::atomic<uint64_t>* faults = nullptr;
   StreamWords words;
   uint64_t posted = 0;  // the last number that was or will be stored to `completion`
   DevicePost last;      // the last post, whatever word tells its end
@@ -32,7 +35,7 @@ struct StreamLane {
 
   bool idle() const { return last.ended(); }
   // The stream was told to store the next number to its completion word.
-  DevicePost tellsEnd() {
+  DevicePost tellsEnd(const std::atomic<uint64_t>* fault = nullptr) {
     last = {completion, ++posted, fault};
     return last;
   }

@@ -65,7 +65,6 @@ Result<StreamLane*> StreamLanes::make(void* stream, uint64_t id, bool isOwn) {
     const size_t at = lanes_.size() * kWordBytes;
     auto made = std::make_unique<StreamLane>();
     made->completion = reinterpret_cast<std::atomic<uint64_t>*>(pinnedWords_ + at);
-    made->fault = made->completion + 1;
     made->words = {reinterpret_cast<uint32_t*>(deviceWords_ + at),
                    reinterpret_cast<kernel::PutPlace*>(deviceWords_ + at + 16)};
     lane = made.get();
