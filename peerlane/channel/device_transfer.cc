@@ -149,7 +149,9 @@ Task::Turn DeviceTransfer::turn() {
 }
 
 Status DeviceTransfer::outcome() const {
-  if (cancelled())
+  // What a stream does in whole has been told to the peer by the time it is known here.
+  const bool isTooLate = state_ == State::kRunning && !hostSignals();
+  if (cancelled() && !isTooLate)
     return Status(Code::kCancelled,
                   "the transfer was cancelled; its destination bytes are undefined");
   return peer_->failure();

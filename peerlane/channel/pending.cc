@@ -30,9 +30,10 @@ std::string Pending::endInWords() const {
   return text.empty() ? "the end of an operation, which came just now" : "this to end: " + text;
 }
 
-// An exchange, because wake() looks whether the engine sleeps: see there.
+// An exchange, because wake() looks whether the engine sleeps: see there. A host stream waits.
 void Pending::cancel() {
   cancelled_.exchange(true, std::memory_order_seq_cst);
+  progress_.notifyWaiters();
   progress_.wake();
 }
 
@@ -49,13 +50,6 @@ void Pending::markEnded(const Status& status) {
   for (auto& callback : callbacks)
     progress_.post([callback = std::move(callback), status] { callback(status); });
   progress_.notifyWaiters();
-}
-
-void Pending::renew() {
-  ended_.store(false, std::memory_order_relaxed);
-  cancelled_.store(false, std::memory_order_relaxed);
-  status_ = Status::ok();
-  readiness_ = Readiness();
 }
 
 Result<int> Pending::fd() {

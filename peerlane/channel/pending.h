@@ -45,8 +45,6 @@ class Pending {
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   // Once. Nothing of the operation touches memory any more.
   void markEnded(const Status& status);
-  // For another operation. Requires: nobody else holds this object.
-  void renew();
   // What a wait for it waits for (Awaited).
   std::string endInWords() const;
 

@@ -106,12 +106,8 @@ void TransferCore::beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t num
   (void)begin(filler, nullptr);
 }
 
-void TransferCore::cancel() {
-  Code expected = Code::kOk;
-  cancel_.compare_exchange_strong(expected, Code::kCancelled);
-  // A host stream waits; the progress engine has to take a turn.
-  progress_.notifyWaiters();
-  progress_.wake();
+Code TransferCore::stopCode() const {
+  return cancelled() ? Code::kCancelled : peer_->failureCode();
 }
 
 Task::Turn TransferCore::turn() {
@@ -122,8 +118,7 @@ Task::Turn TransferCore::turn() {
 
 bool TransferCore::advance(uint64_t budgetBytes) {
   if (state_ == State::kEnded) return false;
-  Code stop = cancel_.load(std::memory_order_acquire);
-  if (stop == Code::kOk) stop = peer_->failureCode();
+  Code stop = stopCode();
   // A silent peer may come back, and then waits for this slot.
   if (isFiller_ && stop == Code::kPeerSilent) stop = Code::kOk;
   if (state_ == State::kImporting) {
@@ -181,8 +176,9 @@ Status TransferCore::prepare() {
 
 // Why the run ended early, with the sentence that belongs to it.
 Status TransferCore::endStatus() const {
-  if (const Code asked = cancel_.load(std::memory_order_acquire); asked != Code::kOk)
-    return Status(asked, "the transfer was cancelled; its destination bytes are undefined");
+  if (cancelled())
+    return Status(Code::kCancelled,
+                  "the transfer was cancelled; its destination bytes are undefined");
   if (Status failure = peer_->failure(); !failure.isOk()) return failure;
   const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();
   return Status(code, std::string(peer_->link().traits().transport) +
@@ -210,14 +206,12 @@ void TransferCore::end(const Status& status) {
 void TransferCore::runToEnd() {
   claimNumber();
   while (!done()) {
-    const bool stopped =
-        cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk;
+    const bool stopped = stopCode() != Code::kOk;
     if (advance(kSliceBytes) || done()) continue;
     // Blocked: on an import, the peer's words, or an agent. Every one of them notifies; the look
     // itself is free of side effects, so that other threads may take it.
     const auto changed = [this, stopped] {
-      const bool stop =
-          cancel_.load(std::memory_order_acquire) != Code::kOk || peer_->failureCode() != Code::kOk;
+      const bool stop = stopCode() != Code::kOk;
       // Once the run knows, only what an agent still holds is waited for.
       if (stop) return !stopped || (mailbox_ != nullptr && mailbox_->idle());
       if (state_ == State::kImporting)

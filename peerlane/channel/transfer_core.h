@@ -49,7 +49,6 @@ class TransferCore final : public Pending, public Task {
   // wait for ever.
   static void beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t number);
 
-  void cancel() override;
   Turn turn() override;
   std::string describe() const override;
 
@@ -59,6 +58,8 @@ class TransferCore final : public Pending, public Task {
  private:
   enum class State : uint8_t { kImporting, kRunning, kEnded };
 
+  // Why it is to end early; kOk when it is not.
+  Code stopCode() const;
   // One step; true when it moved or ended.
   bool advance(uint64_t budgetBytes);
   Status prepare();
@@ -86,7 +87,6 @@ class TransferCore final : public Pending, public Task {
   Mailbox* mailbox_ = nullptr;
   cpu::CpuProgram program_;
   cpu::CpuRun run_;
-  std::atomic<Code> cancel_{Code::kOk};
   const Progress::Clock::time_point since_ = Progress::Clock::now();
 };
 

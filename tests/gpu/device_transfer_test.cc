@@ -279,10 +279,18 @@ TEST(DeviceTransfer, PostsOfAPlanAreToldEachOfItsOwnEnd) {
   const auto active = [&](const Line& line) {
     const Side side(0, line, kBytes);
     const Signal never = must(Signal::create(side.peer, 1), "signal");
-    const Block block = side.block(0, 4096);
-    Plan plan = must(
-        Plan::create(side.peer, Direction::kPut, std::span(&block, 1), {.engine = Engine::kSm}),
-        "plan");
+    IndexedBlocks blocks;
+    blocks.local = &side.region;
+    blocks.remote = &side.remote;
+    blocks.blockBytes = 4096;
+    blocks.localCount = blocks.remoteCount = 16;
+    blocks.maxBlocksPerPost = 1;
+    Plan plan = must(Plan::create(side.peer, Direction::kPut, blocks), "plan");
+    const std::array<uint32_t, 2> numbers{5000, 3};  // one that is not there
+    uint32_t* onDevice = nullptr;
+    mustCuda(cudaMalloc(reinterpret_cast<void**>(&onDevice), sizeof numbers), "cudaMalloc");
+    mustCuda(cudaMemcpy(onDevice, numbers.data(), sizeof numbers, cudaMemcpyDefault), "cudaMemcpy");
+    mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
     struct Post {
       Transfer transfer;
@@ -290,20 +298,20 @@ TEST(DeviceTransfer, PostsOfAPlanAreToldEachOfItsOwnEnd) {
       std::atomic<bool> asItShould{true};
     };
     std::vector<Post> posts(kPosts);
-    const auto codeOf = [](size_t i) { return i % 3 == 0 ? Code::kCancelled : Code::kOk; };
+    const auto codeOf = [](size_t i) { return i % 3 == 0 ? Code::kInvalidArgument : Code::kOk; };
     const auto isReadable = [](const Transfer& transfer) {
       pollfd wanted{must(transfer.fd(), "fd"), POLLIN, 0};
       return ::poll(&wanted, 1, 0) == 1;
     };
     for (size_t i = 0; i < kPosts; ++i) {
       Post& post = posts[i];
-      post.transfer = must(plan.post(side.lane()), "post");
+      const uint32_t* const number = onDevice + (codeOf(i) == Code::kOk ? 1 : 0);
+      post.transfer = must(plan.post(DeviceIndexList{number, number, 1}, side.lane()), "post");
       for (auto& called : post.called)
         post.transfer.onEnd([&, expected = codeOf(i)](const Status& status) {
           if (status.code() != expected) post.asItShould = false;
           called.fetch_add(1);
         });
-      if (codeOf(i) == Code::kCancelled) post.transfer.cancel();
     }
     for (const Post& post : posts) {
       EXPECT_FALSE(post.transfer.done());
@@ -330,6 +338,35 @@ TEST(DeviceTransfer, PostsOfAPlanAreToldEachOfItsOwnEnd) {
   const auto passive = [&](const Line& line) {
     const Side side(1, line, kBytes);
     line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// What is on a stream stays there: the peer hears of it, and so does the caller.
+TEST(DeviceTransfer, ACancelComesTooLateForWhatTheStreamDoesInWhole) {
+  PEERLANE_NEEDS_GPUS(1);
+  const auto active = [&](const Line& line) {
+    const Side side(0, line, kBytes);
+    const Signal never = must(Signal::create(side.peer, 1), "signal");
+    const Block block = side.block(0, 4096);
+    Plan plan =
+        must(Plan::create(side.peer, Direction::kPut, std::span(&block, 1), {.signal = 9}), "plan");
+    const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
+    const std::array<Transfer, 3> posts{
+        must(plan.post(side.lane()), "post"),
+        must(put(side.peer, {&block, 1}, {.notify = {.signal = 9}, .deviceStream = side.lane()}),
+             "put"),
+        must(get(side.peer, {&block, 1}, {.deviceStream = side.lane()}), "get")};
+    for (const Transfer& post : posts) post.cancel();
+    gate.cancel();
+    for (const Transfer& post : posts) must(post.wait(kPatience), "what the stream has done");
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    const Side side(1, line, kBytes);
+    const Signal arrived = must(Signal::create(side.peer, 9), "signal");
+    must(arrived.wait(2, kPatience), "signal");
+    line.receive();
   };
   EXPECT_TRUE(runTwo(active, passive));
 }
