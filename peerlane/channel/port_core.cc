@@ -357,7 +357,7 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
     // What was asked for before may name it in any queue.
     connections = connections_;
   }
-  const Status settled = settleBehind(connections, name, deadline);
+  Status settled = settleBehind(connections, name, deadline);
   if (settled.code() == Code::kTimeout) return settled;
   {
     const Lock lock = enter();
