@@ -2,15 +2,18 @@
 #include "peerlane/os/socket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <ctime>
@@ -278,6 +281,11 @@ Status setNoDelay(int fd) {
     return Status::system(errno, "TCP_NODELAY");
   }
   return Status::ok();
+}
+
+size_t bytesOnTheWay(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(std::max(bytes, 0)) : 0;
 }
 
 Result<size_t> sendSome(int fd, std::span<const std::byte> bytes) {

@@ -59,6 +59,10 @@ Result<Fd> acceptOne(int listener);
 // Sends small segments at once. Nothing for Unix sockets.
 Status setNoDelay(int fd);
 
+// Bytes of a stream that were sent and that the other kernel (of a Unix socket: the reader) has not
+// taken yet; 0 when that cannot be told.
+size_t bytesOnTheWay(int fd);
+
 // Sends a prefix of `bytes`. Returns how many went out, at least 1 unless `bytes` is empty.
 Result<size_t> sendSome(int fd, std::span<const std::byte> bytes);
 // Receives up to `space`. Returns the count; 0 is the orderly end of the stream.

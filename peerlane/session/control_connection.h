@@ -84,6 +84,8 @@ class ControlConnection {
   void readRest();
   // Everything queued is on the wire.
   bool flushed() const { return outgoing_.empty(); }
+  // And nothing of it is lost when this socket is closed though the peer has sent more.
+  bool isTaken() const { return flushed() && bytesOnTheWay(socket_.get()) == 0; }
   // No events after this call.
   void close();
 

@@ -530,7 +530,7 @@ void PeerCore::leave(const Status& reason) {
       return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
     };
     if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
-      const bool isQuiet = unsent_.empty() && connection_->flushed() &&
+      const bool isQuiet = unsent_.empty() && connection_->isTaken() &&
                            pendingOperations_.load(std::memory_order_acquire) == 0;
       if (isQuiet && !hasSaidAll_.exchange(true)) around_.progress.notifyWaiters();
       leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });

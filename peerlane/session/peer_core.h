@@ -110,7 +110,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::atomic<uint64_t>& pendingOperations() { return pendingOperations_; }
   // It was ready once: link, slabs and identity are there.
   bool met() const { return met_.load(std::memory_order_acquire); }
-  // Closed, all that was said is in the kernel's hands, and no transfer is under way: only what was
+  // Closed, the peer's kernel has all that was said, and no transfer is under way: only what was
   // lent for good (to a port) keeps the goodbye back.
   bool hasSaidAll() const { return hasSaidAll_.load(std::memory_order_acquire); }
   bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }

@@ -128,6 +128,14 @@ TEST_P(LastWords, OfAPeerThatWasClosedBeforeExit) {
   });
 }
 
+// What a port holds it holds until the process ends.
+TEST_P(LastWords, OfAProcessThatHoldsThePeersMemory) {
+  leavesBy(4096, [](Context*, const Peer& peer) {
+    if (!peer.core()->peerSlab()->gate.enter()) _exit(10);
+    exit(0);
+  });
+}
+
 // The kernel has all of it, and this side reads it when it already knows of the end.
 TEST_P(LastWords, OfAProcessThatIsKilled) {
   Speaker speaker(GetParam(), 16, [](Context*, const Peer& peer) {
