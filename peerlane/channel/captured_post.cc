@@ -176,7 +176,8 @@ bool CapturedPost::deliverMessages() {
   if (!message_.hasMessage || stopped_) return false;
   const uint64_t rung = bell_->load(std::memory_order_acquire);
   const size_t waited = underWay_.size();
-  while (!underWay_.empty() && underWay_.front().done()) underWay_.pop_front();
+  for (; !underWay_.empty() && underWay_.front().done(); underWay_.pop_front())
+    if (Status ended = underWay_.front().status(); !ended.isOk()) return stopReplays(ended), true;
   bool moved = underWay_.size() != waited;
   // Replays are not refused: what finds no room at the peer is counted here until there is some.
   for (; begun_ != rung && NotifyNumbers::of(*peer_)->room().isOk(); ++begun_) {
@@ -196,8 +197,8 @@ Task::Turn CapturedPost::turn() {
   const bool isGone = gone_->load(std::memory_order_acquire);
   const bool moved = deliverMessages();
   if (isGone && !owesMessages()) {
+    if (!stopped_) stopReplays(endOfReplays());
     letGo();
-    if (!stopped_) markEnded(Status::ok());
     return Turn::kFinished;
   }
   if (stopped_) return moved ? Turn::kMoved : Turn::kIdle;

@@ -30,7 +30,8 @@ std::string Pending::endInWords() const {
   return text.empty() ? "the end of an operation, which came just now" : "this to end: " + text;
 }
 
-// An exchange, because wake() looks whether the engine sleeps: see there. A host stream waits.
+// An exchange, because wake() looks whether the engine sleeps: see there. A host stream may
+// sleep in a wait.
 void Pending::cancel() {
   cancelled_.exchange(true, std::memory_order_seq_cst);
   progress_.notifyWaiters();

@@ -55,8 +55,8 @@ class DevicePost {
 
  private:
   const std::atomic<uint64_t>* word_ = nullptr;
-  // Null: it has no block numbers in device memory. The last post that had such a number, of those
-  // that share the word: long after this one.
+  // Null: it has no block numbers in device memory. The number of the last post that had one out of
+  // range, of those that share the word: this one, and every 1024th of its stream.
   const std::atomic<uint64_t>* fault_ = nullptr;
   uint64_t number_ = 0;
 };

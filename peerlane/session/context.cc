@@ -114,9 +114,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
 
   Status start(const std::vector<std::string>& listen);
   void stop();
-  // Ends every connection, and waits until the peers have taken in what was sent to them.
   void closeAll();
-  // What a process has lent for good (the windows of a port) goes with it; a context waits for it.
+  // Ends every connection, and waits until the peers have taken in what was sent to them. What a
+  // process has lent for good (the windows of a port) goes with it; a context waits for it.
   enum class Leaver : uint8_t { kContext, kProcess };
   void sayGoodbye(Clock::time_point deadline, Leaver leaver);
   bool forked() const { return forkGeneration() != forks_; }
@@ -577,7 +577,8 @@ std::shared_ptr<PeerCore> Context::State::beginDial(Fd socket, HandshakeOptions 
                                                     DialManner manner, const Dialer::Done& done) {
   // closeAll() has said goodbye to all that there were.
   if (isClosing_) {
-    done(nullptr, Status(Code::kUnavailable, "this side's context is being destroyed"));
+    done(nullptr,
+         Status(Code::kUnavailable, "this side is leaving: its context or its process ends"));
     return nullptr;
   }
   auto peer = makePeer(true, done);

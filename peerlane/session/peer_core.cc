@@ -18,6 +18,8 @@ namespace {
 
 // Between looks whether the last copy of a closing connection has ended.
 constexpr std::chrono::milliseconds kLeavePoll{1};
+// What is held for longer is no copy of another thread: it was lent, to a port.
+constexpr std::chrono::milliseconds kLent{100};
 // How long messages may still come over the control connection of a peer whose link has ended.
 constexpr std::chrono::seconds kLastWords{1};
 
@@ -530,7 +532,9 @@ void PeerCore::leave(const Status& reason) {
       return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
     };
     if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
-      const bool isQuiet = unsent_.empty() && connection_->isTaken() &&
+      if (busySince_ == Clock::time_point{}) busySince_ = Clock::now();
+      const bool isLong = Clock::now() - busySince_ >= kLent;
+      const bool isQuiet = isLong && unsent_.empty() && connection_->isTaken() &&
                            pendingOperations_.load(std::memory_order_acquire) == 0;
       if (isQuiet && !hasSaidAll_.exchange(true)) around_.progress.notifyWaiters();
       leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });

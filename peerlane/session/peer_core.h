@@ -110,8 +110,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::atomic<uint64_t>& pendingOperations() { return pendingOperations_; }
   // It was ready once: link, slabs and identity are there.
   bool met() const { return met_.load(std::memory_order_acquire); }
-  // Closed, the peer's kernel has all that was said, and no transfer is under way: only what was
-  // lent for good (to a port) keeps the goodbye back.
+  // Closed, and the peer's kernel has all that was said; no transfer that was posted is under way,
+  // and for 100 ms the goodbye was kept back by memory in use: it is lent, as to a port.
   bool hasSaidAll() const { return hasSaidAll_.load(std::memory_order_acquire); }
   bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
   // OK while ready; else why nothing can be posted.
@@ -370,6 +370,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer heartbeatTimer_;
   Timer setupTimer_;
   Timer leaveTimer_;
+  Clock::time_point busySince_{};  // the goodbye is kept back from then on
   Timer revokedTimer_;
   Timer lastWordsTimer_;
   DialManner manner_;

@@ -175,12 +175,17 @@ TEST_P(RegionLife, AThousandCyclesLeaveNothingBehind) {
     const Block block{&near_->region(), 0, &remote, 0, 4096};
     ASSERT_OK(MUST(put(pair_.toB, {&block, 1})).wait(kSoon));
   };
+#if PEERLANE_THREAD_SANITIZER  // which is about threads, and not about what is resident
+  constexpr int kWarm = 20, kCycles = 200;
+#else
   // Long enough for the staging ring to have been touched everywhere.
-  for (int i = 0; i < 600; ++i) cycle();
+  constexpr int kWarm = 600, kCycles = 1000;
+#endif
+  for (int i = 0; i < kWarm; ++i) cycle();
   const size_t files = MUST(openFileCount());
   const size_t mappings = countMappings();
   const uint64_t resident = MUST(residentBytes());
-  for (int i = 0; i < 1000; ++i) cycle();
+  for (int i = 0; i < kCycles; ++i) cycle();
   EXPECT_LE(MUST(openFileCount()), files + 2) << "a release may be under way";
   EXPECT_LE(countMappings(), mappings + 8);
 #if !defined(__SANITIZE_ADDRESS__) && !PEERLANE_THREAD_SANITIZER

@@ -186,7 +186,7 @@ TEST_F(WaitWords, AConnectNamesItsAddressesAndTheLastCause) {
   ticket.addresses = {"127.0.0.1:1", address};
   const std::string text = MUST(ticket.encode());
   const std::string whom = "context " + b->id() + " to answer";
-  EXPECT_TRUE(says(a->connect(text, 300ms).status().toString(),
+  EXPECT_TRUE(says(a->connect(text, 900ms).status().toString(),
                    {"Timeout: waited ", " ms for " + whom + "; 127.0.0.1:1: connect",
                     address + ": nobody there showed that he knows the secret"}));
   auto connecting =
