@@ -47,7 +47,7 @@ class Assembly {
         ranks_(rendezvous.ranks) {}
 
   Result<std::vector<Peer>> gather() {
-    if (plan_.rank == 0) arrivals_.onEach(nullptr);  // this time counts, and no earlier one
+    arrivals_.onEach(nullptr);  // this time counts, and no earlier one as rank 0
     const Status met = plan_.rank == 0 ? host() : join();
     if (!met.isOk()) giveUp(met);
     // Guests who are no ranks came for somebody else.

@@ -133,7 +133,7 @@ Result<Transfer> PlanCore::post() {
     program_.runStraight();
     lower();
     count(blocks_.bytes());
-    return Transfer(Status::ok());
+    return Result<Transfer>(std::in_place, Status::ok());
   }
   return run({});
 }
@@ -170,7 +170,7 @@ Result<Transfer> PlanCore::run(cpu::Indices indices) {
     const uint64_t moved = run_.bytesMoved();
     lower();
     count(moved);
-    return Transfer(Status::ok());
+    return Result<Transfer>(std::in_place, Status::ok());
   }
   peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
   const std::shared_ptr<PlanPost> post = running_ = PlanPost::make(peer_);

@@ -21,8 +21,10 @@ Status emptySemaphore() {
 
 Result<std::shared_ptr<PortCore>> coreOf(const std::shared_ptr<SemaphoreSlot>& slot) {
   if (!slot) return emptySemaphore();
-  if (auto core = slot->core.lock()) return core;
-  return Status(Code::kClosed, "the service is gone");
+  auto core = slot->core.lock();
+  if (!core) return Status(Code::kClosed, "the service is gone");
+  PEERLANE_RETURN_IF_ERROR(core->usable());
+  return core;
 }
 
 }  // namespace
@@ -152,43 +154,54 @@ Result<std::unique_ptr<ProxyService>> ProxyService::create(Context& context,
 }
 
 ProxyService::~ProxyService() {
-  core_->close();
+  if (core_->usable().isOk())
+    core_->close();
+  else  // a forked child: the proxy's thread is not here, and locks may be held for ever
+    (void)new std::shared_ptr<PortCore>(core_);
 }
 
 Status ProxyService::start() {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->proxy().start();
 }
 void ProxyService::stop() {
-  core_->proxy().stop();
+  if (core_->usable().isOk()) core_->proxy().stop();
 }
 void ProxyService::wake() {
-  core_->proxy().wake();
+  if (core_->usable().isOk()) core_->proxy().wake();
 }
 Status ProxyService::wakeOn(DeviceStream stream) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->wakeOn(stream);
 }
 Result<MemoryId> ProxyService::addMemory(const Region& region) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->addLocal(region);
 }
 Result<MemoryId> ProxyService::addMemory(const RemoteRegion& region, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->addRemote(region, timeout);
 }
 Status ProxyService::removeMemory(MemoryId memory, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->removeMemory(memory, timeout);
 }
 
 Result<PortConnection> ProxyService::connect(const Peer& peer) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   PEERLANE_ASSIGN(auto slot, core_->connect(peer));
   return PortConnection(std::move(slot));
 }
 
 Result<PortSemaphore> ProxyService::addSemaphore(const PortConnection& connection, uint32_t tag,
                                                  Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   PEERLANE_ASSIGN(auto slot, core_->addSemaphore(connection.slot_, tag, timeout));
   return PortSemaphore(std::move(slot));
 }
 
 Status ProxyService::removeSemaphore(const PortSemaphore& semaphore, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->removeSemaphore(semaphore.slot_, timeout);
 }
 
@@ -201,15 +214,18 @@ Result<PortChannel> ProxyService::channel(const PortSemaphore& semaphore, Memory
 }
 
 Status ProxyService::onRequest(uint32_t kind, Handler handler) {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->setHandler(kind, std::move(handler));
 }
 Status ProxyService::status() const {
+  PEERLANE_RETURN_IF_ERROR(core_->usable());
   return core_->status();
 }
 uint64_t ProxyService::naps() const {
   return core_->proxy().naps();
 }
 std::string ProxyService::dump() const {
+  if (const Status status = core_->usable(); !status.isOk()) return status.toString() + "\n";
   return core_->dump();
 }
 

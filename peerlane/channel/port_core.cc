@@ -59,6 +59,13 @@ constexpr std::chrono::microseconds kSettleNap{50};
 
 PortCore::~PortCore() = default;
 
+Status PortCore::usable() const {
+  if (forkGeneration() == forks_) return Status::ok();
+  return Status(
+      Code::kNotSupported,
+      "this service was made before fork(), and its proxy is the parent's; make one here");
+}
+
 Status PortCore::open() {
   PEERLANE_RETURN_IF_ERROR(Fifo::check(options_.fifoSlots));
   PEERLANE_RETURN_IF_ERROR(checkRoom("semaphores", options_.semaphores));

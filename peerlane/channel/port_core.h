@@ -20,6 +20,7 @@
 #include "peerlane/channel/port_channel.h"
 #include "peerlane/channel/port_meeting.h"
 #include "peerlane/channel/transfer_queue.h"
+#include "peerlane/os/process.h"
 #include "peerlane/program/device_executor.h"
 #include "peerlane/program/port_queue.h"
 #include "peerlane/progress/fifo.h"
@@ -93,6 +94,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   ~PortCore();
   Status open();
   void close();
+  // kNotSupported in a forked child, where no proxy is; nothing else may be called there.
+  Status usable() const;
 
   Proxy& proxy() { return *proxy_; }
   Status wakeOn(DeviceStream stream);
@@ -119,7 +122,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  Lock enter();  // between two turns
+  Lock enter();  // between two turns; not in a forked child, where nobody may let go of the lock
   Status makeMemory();
   Status makeResident();
   Status writeWords(std::byte* words, uint64_t first, uint64_t second);
@@ -238,6 +241,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::atomic<uint64_t> handlerChanges_{0};
   Status failure_;
   bool isClosed_ = false;
+  const uint64_t forks_ = forkGeneration();  // of the process that has the proxy
 
   std::unique_ptr<Proxy> proxy_;
 };

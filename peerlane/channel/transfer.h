@@ -106,9 +106,10 @@ class Transfer {
   // How soon, by who copies: tcp and the ring send no further frame (put: at most 768 KiB more
   // leave this side; get: what the peer sends until it has heard of it) and wait for the peer to
   // take and answer what is under way; staged transfers begin no further group; host streams stop
-  // within 8 MiB; GPUs leave out what is on no stream yet, and do the rest in whole. On mapped
-  // memory and cma a put or get without a stream has ended when it returns. A silent peer is waited
-  // for: its answer or its end.
+  // within 8 MiB; of a GPU's posts, copies that are on a stream already are done to the end (and
+  // the post may still end as cancelled), those that are on none are left out. On mapped memory and
+  // cma a put or get without a stream has ended when it returns. A silent peer is waited for: its
+  // answer or its end.
   void cancel() const;
   // A descriptor that becomes readable when the transfer has ended; one that has ended already
   // gives one that is readable. Each transfer has its own; read nothing from it. Lifetime: as long

@@ -89,7 +89,11 @@ namespace internal {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  // Makes the value in its place: for what is returned so often that moving it counts.
+  template <typename... Args>
+  explicit Result(std::in_place_t, Args&&... args)
+      : value_(std::in_place, std::forward<Args>(args)...) {}
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (status_.isOk())
       internal::abortOnMisuse("Result built from an OK status without a value", kNoPlace);

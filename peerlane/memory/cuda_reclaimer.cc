@@ -25,11 +25,6 @@ CudaReclaimer& CudaReclaimer::instance() {
 }
 
 CudaReclaimer::CudaReclaimer() {
-  if (auto thread = startThread("letting go of GPU memory", [this] { run(); }))
-    thread->detach();
-  else
-    PEERLANE_LOG_ERROR("{}; what should be let go of is kept until the process ends",
-                       thread.status().toString());
   // The driver was used before this was: its own handler runs after this one.
   (void)std::atexit([] { instance().endBeforeExit(); });
 }
@@ -68,7 +63,18 @@ void CudaReclaimer::add(std::shared_ptr<const cuda::PrimaryContext> gpu,
   const std::lock_guard lock(mutex_);
   queue_.push_back({std::move(gpu), std::move(release)});
   queued_.store(true);
+  if (!hasThread_) startRunning();
   changed_.notify_one();
+}
+
+// Tried again with each release while the system gives no thread.
+void CudaReclaimer::startRunning() {
+  auto thread = startThread("letting go of GPU memory", [this] { run(); });
+  hasThread_ = thread.isOk();
+  if (hasThread_)
+    thread->detach();
+  else
+    PEERLANE_LOG_ERROR("{}; {} releases wait for one", thread.status().toString(), queue_.size());
 }
 
 void CudaReclaimer::waitBegins() {

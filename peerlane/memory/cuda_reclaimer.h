@@ -42,6 +42,7 @@ class CudaReclaimer {
   };
 
   CudaReclaimer();
+  void startRunning();
   void run();
   void endBeforeExit();
 
@@ -50,7 +51,8 @@ class CudaReclaimer {
   std::condition_variable changed_;
   SplitCount waits_;
   std::atomic<bool> queued_{false};  // the queue is not empty; what is queued waits for waits_
-  std::deque<Release> queue_;        // under mutex_, as the next two
+  std::deque<Release> queue_;        // under mutex_, as the next three
+  bool hasThread_ = false;
   bool releasing_ = false;
   bool exiting_ = false;
 };

@@ -47,8 +47,8 @@ inline Answer nullPointer(const std::string& argument) {
   return {Status(Code::kInvalidArgument, argument + " is NULL"), HCCL_E_PTR};
 }
 
-// What ended by waiting, and says so, gets in front of it what did not come in the caller's time;
-// anything else stays as it is.
+// Puts before the words of a timeout what did not come in the caller's time; any other status stays
+// as it is.
 inline Status afterWaiting(const Status& status, std::chrono::milliseconds time,
                            const std::string& whatDidNotCome) {
   if (status.code() != Code::kTimeout) return status;

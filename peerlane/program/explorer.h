@@ -67,13 +67,16 @@ struct Actor {
 };
 
 // A waiter may sleep: it announces that, looks once more, then sleeps until an event; a producer
-// stores, then looks for the announcement and raises the event. The parts of the rule can be left
-// out, to see what that breaks.
+// stores, then looks for the announcement and raises the event, once in each sleep. The parts of
+// the rule can be left out, to see what that breaks.
 struct WakeRule {
   bool announceFence = true;  // between the announcement and the second look
   bool secondLook = true;
   bool producerFence = true;  // between the store and the look for the announcement
   bool producerLooks = true;
+  bool onceASleep = true;  // who has raised the event in this sleep does not again (a side at a
+                           // time: its actors know what one of them did)
+  bool sleepsAreCounted = true;  // it can tell this sleep from the one before
   // Every sleeper has an event of its own. Shared by the actors of a side, the wrong one may take
   // it.
   bool ownEvents = true;

@@ -44,7 +44,8 @@ Machine::Machine(const Scenario& scenario, Scripts scripts)
     overlaps_.push_back(std::move(ordered));
   }
   events_ = scripts_.cellCount + actorCount;
-  poisonFlag_ = events_ + actorCount;
+  raisers_ = events_ + actorCount;
+  poisonFlag_ = raisers_ + actorCount;
   actors_ = poisonFlag_ + 1;
   size_ = actors_ + actorCount * (kFirstIssuedAt + kMaxIssued);
 }
@@ -68,9 +69,12 @@ State Machine::initial(std::vector<std::string>* log) const {
   return state;
 }
 
-// The first actor of a side stands for all of it where they share an event.
 uint32_t Machine::eventOf(uint32_t actor) const {
-  if (scenario_.sleeping->ownEvents) return actor;
+  return scenario_.sleeping->ownEvents ? actor : firstOfSide(actor);
+}
+
+// Stands for all of its side in what they share.
+uint32_t Machine::firstOfSide(uint32_t actor) const {
   const auto& actors = scenario_.actors;
   return static_cast<uint32_t>(
       std::find_if(actors.begin(), actors.end(),
@@ -191,6 +195,8 @@ Finding Machine::happen(State& state, uint32_t actor, uint32_t position,
   if (log) log->push_back(line(actor, effect.text + " -> visible"));
   uint32_t* self = actorOf(state, actor);
   uint32_t* issued = self + kFirstIssuedAt;
+  const bool beginsSleep = issued[position] == scripts_.actors[actor].effects.size() - 1;
+  if (beginsSleep && scenario_.sleeping->sleepsAreCounted) state[raisers_ + actor] = 0;
   std::copy(issued + position + 1, issued + self[kIssuedAt], issued + position);
   issued[--self[kIssuedAt]] = 0;
   return finding;
@@ -203,11 +209,15 @@ void Machine::announce(State& state, uint32_t actor, bool asleep) const {
       static_cast<uint32_t>(asleep ? effects - 1 : effects - 2);
 }
 
-void Machine::wake(State& state, uint32_t side, std::vector<std::string>* log) const {
+void Machine::wake(State& state, uint32_t producer, uint32_t side,
+                   std::vector<std::string>* log) const {
   if (!scenario_.sleeping->producerLooks) return;
   for (uint32_t actor = 0; actor < scripts_.actors.size(); ++actor) {
     if (static_cast<uint32_t>(scenario_.actors[actor].side) != side) continue;
     if (state[scripts_.cellCount + actor] == 0) continue;
+    const uint32_t raiser = 1u << firstOfSide(producer);
+    if (scenario_.sleeping->onceASleep && (state[raisers_ + actor] & raiser) != 0) continue;
+    state[raisers_ + actor] |= raiser;
     state[events_ + eventOf(actor)] = 1;
     if (log) log->push_back("  and wakes " + scenario_.actors[actor].name);
   }
@@ -281,7 +291,7 @@ Finding Machine::step(State& state, uint32_t actor, std::vector<std::string>* lo
         self[kFirstIssuedAt + self[kIssuedAt]++] = now.first + i;
       break;
     case Instruction::Kind::kLook: finding = lookAt(state, actor, now); break;
-    case Instruction::Kind::kWake: wake(state, now.first, log); break;
+    case Instruction::Kind::kWake: wake(state, actor, now.first, log); break;
     default: break;
   }
   ++self[kCounterAt];

@@ -13,8 +13,9 @@
 namespace peerlane::explorer {
 
 // One flat record, so that copying and hashing are trivial. Cells (then one announcement cell per
-// actor), one event flag each, one poison flag, then per actor: program counter, phase, number
-// of effects issued and not yet happened, and their indices in order of issue.
+// actor), one event flag each, for each actor which sides have raised its event in this sleep (a
+// bit for the first actor of a side), one poison flag, then per actor: program counter, phase,
+// number of effects issued and not yet happened, and their indices in order of issue.
 using State = std::vector<uint32_t>;
 
 struct Move {
@@ -57,6 +58,7 @@ class Machine {
   bool isSatisfied(const State& state, const Instruction& wait) const;
   bool isPoisonable(const State& state) const;
   uint32_t eventOf(uint32_t actor) const;
+  uint32_t firstOfSide(uint32_t actor) const;
 
   Finding happen(State& state, uint32_t actor, uint32_t position,
                  std::vector<std::string>* log) const;
@@ -64,7 +66,7 @@ class Machine {
   void stepWait(State& state, uint32_t actor, const Instruction& wait,
                 std::vector<std::string>* log) const;
   Finding lookAt(const State& state, uint32_t actor, const Instruction& look) const;
-  void wake(State& state, uint32_t side, std::vector<std::string>* log) const;
+  void wake(State& state, uint32_t producer, uint32_t side, std::vector<std::string>* log) const;
   void poison(State& state, std::vector<std::string>* log) const;
   void announce(State& state, uint32_t actor, bool asleep) const;
   // Takes the steps that no other actor can notice or hinder.
@@ -78,6 +80,7 @@ class Machine {
   Scripts scripts_;
   std::vector<std::vector<std::vector<bool>>> overlaps_;  // [actor][effect][effect]: keep order
   uint32_t events_ = 0;                                   // where the parts of a state begin
+  uint32_t raisers_ = 0;
   uint32_t poisonFlag_ = 0;
   uint32_t actors_ = 0;
   uint32_t size_ = 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waker: the producer's half of the wake rule. The consumer counts its awake pollers in a shared
-// word and, having taken itself off, looks once more before it sleeps; the producer stores, then
-// reads the count and wakes the consumer by its descriptor only if nobody is awake. Between the two
-// accesses of each side stands a sequentially consistent fence or operation, so one of them sees
-// the other.
+// Waker: the producer's half of the wake rule. The consumer keeps one word that says how many of
+// its threads poll and how often one has stopped; having stopped, it looks once more before it
+// sleeps. The producer stores, then reads that word: it wakes the consumer by its descriptor only
+// if nobody polls, and only once in each sleep, for the consumer looks at everything between two of
+// them. Between the two accesses of each side stands a sequentially consistent fence or operation,
+// so one of them sees the other.
 #pragma once
 
 #include <atomic>
@@ -14,20 +15,38 @@
 
 namespace peerlane {
 
+// The word: the threads that poll in the low 16 bits, above them how often one has left.
+namespace bell_word {
+inline constexpr uint64_t kPoller = 1;
+inline constexpr uint64_t kPollers = 0xffff;
+inline constexpr uint64_t kLeave = kPollers + 1 - kPoller;  // one more leave, one poller less
+inline constexpr uint64_t kNever = ~uint64_t{0};            // no value of a sleeper's word
+constexpr bool isPolling(uint64_t word) {
+  return (word & kPollers) != 0;
+}
+}  // namespace bell_word
+
 struct Waker {
-  const std::atomic<uint32_t>* pollers =
-      nullptr;            // in the consumer's bell page; written by the consumer only
-  int eventFd = -1;       // borrowed; an eventfd of this process, or
+  // In the consumer's bell page; written by the consumer only.
+  const std::atomic<uint64_t>* word = nullptr;
+  // That word as it was when the descriptor was last written; kNever at first. One for each
+  // descriptor, in the producer's memory: whoever makes the waker keeps it as long as the waker.
+  std::atomic<uint64_t>* rungAt = nullptr;
+  int fd = -1;            // borrowed; an eventfd of this process, or
   bool isSocket = false;  // a socket of the consumer, which may be anybody
 
   // Call after a store of the word the consumer polls and a sequentially consistent fence, or a
   // sequentially consistent operation on it.
   void ring() const {
-    if (pollers == nullptr || pollers->load(std::memory_order_seq_cst) != 0) return;
+    if (word == nullptr) return;
+    const uint64_t now = word->load(std::memory_order_seq_cst);
+    if (bell_word::isPolling(now) || rungAt->load(std::memory_order_acquire) == now) return;
     if (isSocket)
-      knock(eventFd);
+      knock(fd);
     else
-      signalEventFd(eventFd);
+      signalEventFd(fd);
+    // Afterwards: another thread that finds it relies on the descriptor being readable.
+    rungAt->store(now, std::memory_order_release);
   }
 };
 

@@ -25,6 +25,13 @@ constexpr Progress::Duration kLongestNap = std::chrono::milliseconds(1);
 constexpr Progress::Duration kDeepSleep = std::chrono::hours(1);
 // Longer than all steps of a set-up together.
 constexpr Progress::Duration kHaste = std::chrono::microseconds(500);
+// A turn takes microseconds; one that takes longer stands in something of the user's.
+constexpr Progress::Duration kLongestTurn = std::chrono::milliseconds(100);
+
+std::string turnStands() {
+  return "another thread has stood in a turn for " + durationInWords(kLongestTurn) +
+         ", in a callback or in a sink of the log";
+}
 
 }  // namespace
 
@@ -65,7 +72,7 @@ void Progress::stop() {
   }
   stopped_.store(true, std::memory_order_release);
   // Other threads may still wait, and turn meanwhile.
-  holdTurns();
+  (void)holdTurns(Clock::time_point::max());
   takePending();
   const std::vector<std::shared_ptr<Task>> dropped = std::exchange(tasks_, {});
   letTurns();
@@ -185,30 +192,39 @@ bool Progress::lookInHaste(const std::function<bool()>& ready, Clock::time_point
   return isReady;
 }
 
-Status Progress::call(std::function<void()> fn) {
+Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
   PEERLANE_RETURN_IF_ERROR(usable());
   if (onLoopThread())
     return Status(Code::kInvalidArgument,
                   "a blocking call was made from a callback on the progress thread");
   if (stop_.load(std::memory_order_acquire)) return Status(Code::kClosed, "the context has ended");
   // Shared: a call that comes too late leaves the function behind, unrun.
-  struct Done {
+  struct Call {
     std::promise<void> promise;
-    std::atomic<bool> flag{false};
+    std::atomic<bool> isTaken{false};  // by the progress thread, which begins; or taken back
+    std::atomic<bool> isDone{false};
   };
-  const auto done = std::make_shared<Done>();
-  auto ended = done->promise.get_future();
-  loop_->post([done, fn = std::move(fn)] {
+  const auto call = std::make_shared<Call>();
+  auto ended = call->promise.get_future();
+  loop_->post([call, fn = std::move(fn)] {
+    if (call->isTaken.exchange(true, std::memory_order_acq_rel)) return;
     fn();
-    done->flag.store(true, std::memory_order_release);
-    done->promise.set_value();
+    call->isDone.store(true, std::memory_order_release);
+    call->promise.set_value();
   });
-  if (lookInHaste([&] { return done->flag.load(std::memory_order_acquire); },
-                  Clock::time_point::max()))
+  if (lookInHaste([&] { return call->isDone.load(std::memory_order_acquire); }, deadline))
     return Status::ok();
-  while (ended.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+  const auto begin = Clock::now();
+  while (ended.wait_until(std::min(deadline, Clock::now() + std::chrono::milliseconds(50))) !=
+         std::future_status::ready) {
     if (stopped_.load(std::memory_order_acquire))
       return Status(Code::kClosed, "the context has ended");
+    if (Clock::now() < deadline) continue;
+    if (!call->isTaken.exchange(true, std::memory_order_acq_rel))
+      return Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) +
+                                        " for the progress thread, which stands in a callback");
+    deadline = Clock::time_point::max();  // it is at work, with what the caller lent it
+  }
   return Status::ok();
 }
 
@@ -239,12 +255,16 @@ bool Progress::turnUnlessTaken(bool& taken) {
   return moved;
 }
 
-void Progress::holdTurns() {
-  while (turning_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+bool Progress::holdTurns(Clock::time_point deadline) {
+  while (turning_.exchange(true, std::memory_order_acquire)) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 std::vector<std::string> Progress::describeTasks() {
-  holdTurns();
+  if (!holdTurns(Clock::now() + kLongestTurn)) return {"cannot be shown: " + turnStands()};
   takePending();
   std::vector<std::string> lines;
   for (const auto& task : tasks_)
@@ -254,7 +274,7 @@ std::vector<std::string> Progress::describeTasks() {
 }
 
 std::vector<std::string> Progress::describeWaits() {
-  holdTurns();
+  if (!holdTurns(Clock::now() + kLongestTurn)) return {"cannot be shown: " + turnStands()};
   std::vector<std::string> lines;
   {
     const std::lock_guard lock(listMutex_);
@@ -287,7 +307,8 @@ std::string Progress::ListedWait::line(Clock::time_point now) const {
 Status Progress::timedOut(Awaited what, Clock::time_point begin) {
   const std::string waited = "waited " + durationInWords(Clock::now() - begin);
   if (!what) return Status(Code::kTimeout, waited);
-  holdTurns();
+  if (!holdTurns(Clock::now() + kLongestTurn))
+    return Status(Code::kTimeout, waited + "; for what, cannot be said: " + turnStands());
   const std::string text = what.text();
   letTurns();
   return Status(Code::kTimeout, waited + " for " + text);

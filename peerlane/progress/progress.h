@@ -106,8 +106,9 @@ class Progress {
   void post(std::function<void()> fn) {
     if (!stopped_.load(std::memory_order_acquire)) loop_->post(std::move(fn));
   }
-  // The same and waits for it. kInvalidArgument on the progress thread itself.
-  Status call(std::function<void()> fn);
+  // The same and waits for it. kInvalidArgument on the progress thread itself. kTimeout: it had not
+  // begun by the deadline (a callback stands on the progress thread), and never will.
+  Status call(std::function<void()> fn, Clock::time_point deadline = Clock::time_point::max());
 
   // `timeout` from now; the largest durations mean "very long", not the past.
   static Clock::time_point deadlineIn(Duration timeout) {
@@ -268,8 +269,9 @@ class Progress {
   bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Pace& pace, Clock::time_point deadline,
                     Awaited what);
-  // The right to take turns, for who looks at what they write.
-  void holdTurns();
+  // The right to take turns, for who looks at what they write. False: somebody has stood in a turn
+  // until the deadline, in a callback or in a sink of the log.
+  bool holdTurns(Clock::time_point deadline);
   void letTurns() { turning_.store(false, std::memory_order_release); }
   bool lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline);
 

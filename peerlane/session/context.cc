@@ -69,6 +69,8 @@ Result<std::string> originOf(int socket) {
 
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
 constexpr std::chrono::milliseconds kSweepInterval{500};
+// For the progress thread to look at a region once more, when the caller's time is over.
+constexpr std::chrono::milliseconds kLastLook{100};
 
 // Memory of a context that has ended, which somebody may still write to by its address: nobody else
 // gets its place while this process lives.
@@ -118,7 +120,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   // Ends every connection, and waits until the peers have taken in what was sent to them. What a
   // process has lent for good (the windows of a port) goes with it; a context waits for it.
   enum class Leaver : uint8_t { kContext, kProcess };
-  void sayGoodbye(Clock::time_point deadline, Leaver leaver);
+  void beginGoodbye();
+  void awaitGoodbye(Clock::time_point deadline, Leaver leaver);
   bool forked() const { return forkGeneration() != forks_; }
   Status usable() const {
     if (!forked()) return Status::ok();
@@ -290,7 +293,8 @@ void Context::State::stop() {
     (void)new std::shared_ptr<State>(shared_from_this());
     return;
   }
-  sayGoodbye(Clock::now() + kGoodbyePatience, Leaver::kContext);
+  beginGoodbye();
+  awaitGoodbye(Clock::now() + kGoodbyePatience, Leaver::kContext);
   // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
   (void)progress_->call([this] {
     progress_->turn();
@@ -342,15 +346,19 @@ void Context::State::closeAll() {
   for (auto& [number, peer] : peers) peer->close();
 }
 
-void Context::State::sayGoodbye(Clock::time_point deadline, Leaver leaver) {
+void Context::State::beginGoodbye() {
   if (forked()) return;
-  // exit() may be called in a callback: then nobody can wait for the answers.
   if (progress_->onLoopThread()) return closeAll();
   // Not waited for without a limit: a callback of the user's that does not return, or waits for a
   // lock of the thread that calls exit(), would keep the process for ever.
   progress_->post([leaving = weak_from_this()] {
     if (const auto self = leaving.lock()) self->closeAll();
   });
+}
+
+void Context::State::awaitGoodbye(Clock::time_point deadline, Leaver leaver) {
+  // exit() may be called in a callback: then nobody can wait for the answers.
+  if (forked() || progress_->onLoopThread()) return;
   // A peer is gone when the last copy to or from it has ended, and when it has answered the
   // goodbye, before which it reads all that was said to it.
   (void)progress_->wait(
@@ -826,16 +834,18 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     if (leaving->gone.load(std::memory_order_acquire)) break;
     if (waited.isOk()) {
       asked = true;  // what is left to wait for is a device that lets go of its pages
-      PEERLANE_RETURN_IF_ERROR(progress_->call([&] { tryFinish(leaving); }));
+      progress_->post([weak = weak_from_this(), leaving] {
+        if (const auto self = weak.lock()) self->tryFinish(leaving);
+      });
     } else if (waited.code() != Code::kTimeout) {
       break;
     }
     if (Clock::now() >= deadline) break;
   }
   // Whatever the wait said: the progress thread alone takes the region out, and knows who is
-  // silent.
+  // silent. It may stand in a callback, so it is not waited for for long either.
   Status result = waited;
-  PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
+  const auto look = [&] {
     tryFinish(leaving);
     if (leaving->gone.load(std::memory_order_acquire)) {
       result = Status::ok();
@@ -849,7 +859,12 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     else
       result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
                                           holdersInWords(*leaving));
-  }));
+  };
+  const Status looked = progress_->call(look, std::max(deadline, Clock::now() + kLastLook));
+  if (looked.code() == Code::kTimeout)
+    return looked.withContext("region " + std::to_string(record->allocation) +
+                              " is not let go of yet");
+  PEERLANE_RETURN_IF_ERROR(looked);
   return result;
 }
 
@@ -1006,9 +1021,11 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
       std::make_shared<State>(std::move(*options.config), ContextId::random(), std::move(secret));
   PEERLANE_RETURN_IF_ERROR(state->openDevices(options.devices));
   if (Status status = state->start(options.listen); !status.isOk()) return status;
-  sayAtExit(state, [leaving = state.get()](State::Clock::time_point deadline) {
-    leaving->sayGoodbye(deadline, State::Leaver::kProcess);
-  });
+  sayAtExit(state, {.begin = [leaving = state.get()] { leaving->beginGoodbye(); },
+                    .await =
+                        [leaving = state.get()](State::Clock::time_point deadline) {
+                          leaving->awaitGoodbye(deadline, State::Leaver::kProcess);
+                        }});
   return std::unique_ptr<Context>(new Context(std::move(state)));
 }
 

@@ -59,7 +59,8 @@ class Context {
   // Closes every peer, and ends every region for peers and transfers. Handles may outlive it:
   // memory that allocate() made stays mapped until the last Region that names it is gone, and
   // descriptors and mappings of a peer stay until the last Peer, RemoteRegion, Transfer, ... of it
-  // is.
+  // is. Waits for at most 2 s for peers to answer, and for callbacks that run to return, without a
+  // limit: a static Context whose callback stands keeps exit() from ending.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

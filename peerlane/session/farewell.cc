@@ -14,7 +14,7 @@ namespace {
 
 struct Speaker {
   std::weak_ptr<void> who;
-  std::function<void(std::chrono::steady_clock::time_point)> say;
+  Farewell farewell;
 };
 
 // Never destroyed: exit() runs while other threads do. A forked child has one of its own, because
@@ -49,7 +49,9 @@ void sayAll() {
   }
   const auto deadline = std::chrono::steady_clock::now() + kGoodbyePatience;
   for (const Speaker& speaker : all)
-    if (const auto alive = speaker.who.lock()) speaker.say(deadline);
+    if (const auto alive = speaker.who.lock()) speaker.farewell.begin();
+  for (const Speaker& speaker : all)
+    if (const auto alive = speaker.who.lock()) speaker.farewell.await(deadline);
 }
 
 // When the program is loaded, so that it is called behind what the program itself has registered:
@@ -58,12 +60,11 @@ void sayAll() {
 
 }  // namespace
 
-void sayAtExit(std::weak_ptr<void> who,
-               std::function<void(std::chrono::steady_clock::time_point)> say) {
+void sayAtExit(std::weak_ptr<void> who, Farewell farewell) {
   Speakers& here = ofThisProcess();
   const std::lock_guard lock(here.mutex);
   std::erase_if(here.all, [](const Speaker& speaker) { return speaker.who.expired(); });
-  here.all.push_back({std::move(who), std::move(say)});
+  here.all.push_back({std::move(who), std::move(farewell)});
 }
 
 }  // namespace peerlane

@@ -11,10 +11,14 @@
 
 namespace peerlane {
 
-// `say` is called once, by exit(), unless `who` is gone by then; it returns by the deadline, which
-// is one for all. Thread-safe.
-void sayAtExit(std::weak_ptr<void> who,
-               std::function<void(std::chrono::steady_clock::time_point deadline)> say);
+struct Farewell {
+  std::function<void()> begin;  // returns at once
+  std::function<void(std::chrono::steady_clock::time_point deadline)> await;
+};
+
+// Both are called once, by exit(), unless `who` is gone by then: all begin before one is awaited,
+// and the deadline is one for all, so that one that waits in vain takes nobody's time. Thread-safe.
+void sayAtExit(std::weak_ptr<void> who, Farewell farewell);
 
 // What a goodbye waits for peers that do not answer.
 inline constexpr std::chrono::seconds kGoodbyePatience{2};

@@ -2,6 +2,9 @@
 //
 // What is added to a service and removed from it, and requests of the user's own.
 // Letters and numbers in comments are those of the table in docs/port_channel.md.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <random>
 
 #include "peerlane/session/peer_core.h"
@@ -40,6 +43,30 @@ TEST_F(PortTest, RefusesOptionsThatAreNone) {
   EXPECT_NE(refusal({.device = {DeviceKind::kHost, 1}}).find("host:1"), std::string::npos);
   EXPECT_NE(refusal({.longestNap = 101ms}).find("longest nap"), std::string::npos);
   EXPECT_NE(refusal({.longestNap = 0ms}).find("longest nap"), std::string::npos);
+}
+
+// Its proxy is not there, and may have held any lock.
+TEST_F(PortTest, InAForkedChildCallsAreErrorsAndNothingHangs) {
+  ASSERT_OK(open(4096));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a hang ends the child by a signal
+    PortSide& side = ports_.a;
+    const auto refused = [](const Status& status) { return status.code() == Code::kNotSupported; };
+    bool allAre = refused(side.service->removeMemory(side.local, kSoon));
+    allAre &= refused(side.service->removeSemaphore(side.semaphore, kSoon));
+    allAre &= refused(side.service->addMemory(side.region).status());
+    allAre &= refused(side.service->addSemaphore(side.connection, 9, kSoon).status());
+    allAre &= refused(side.service->connect(side.peer).status());
+    allAre &= refused(side.service->start()) && refused(side.service->status());
+    allAre &= refused(side.semaphore.signal()) && refused(side.channel.flush(kSoon));
+    side.service->stop();
+    side.service.reset();
+    _exit(allAre ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 // A2: ten times, on one TCP port.

@@ -197,6 +197,35 @@ TEST_F(RendezvousTest, ARankMayComeAgainBeforeAllAreThere) {
   met.clear();
 }
 
+// Who was rank 0 of a meeting that ended shows those out who come for it; whoever comes when it is
+// another rank comes for that.
+TEST_F(RendezvousTest, WhoWasRankZeroMayBeAnotherRank) {
+  for (const Rank rank : {1u, 2u}) {
+    const auto former = makeContext({}, {"127.0.0.1:0"});
+    const auto meetThere = [&](Context& context, Rank as, uint32_t ranks) {
+      return std::async(std::launch::async, [&, as, ranks] {
+        CommunicatorOptions options;
+        options.timeout = kForever;
+        return Communicator::create(
+                   context, Rendezvous{as, ranks, former->addresses().back(), former->secretText()},
+                   options)
+            .status();
+      });
+    };
+    Made host = meetThere(*former, 0, 3);
+    Made wrong = meetThere(*b, 2, 4);
+    EXPECT_EQ(host.get().code(), Code::kInvalidArgument);
+    EXPECT_EQ(wrong.get().code(), Code::kInvalidArgument);
+    Made zeroth = meet(*zero, 0, 3);
+    Made again = meet(*former, rank, 3);
+    Made other = meet(*a, 3 - rank, 3);
+    EXPECT_OK(zeroth.get());
+    EXPECT_OK(again.get());
+    EXPECT_OK(other.get());
+    met.clear();
+  }
+}
+
 // Rank 0 tells so many tickets as are asked for at once, and no more before it is asked again.
 TEST_F(RendezvousTest, TicketsAreToldSomeAtATime) {
   constexpr Rank kRanks = 41;

@@ -3,9 +3,11 @@
 // Memory taken back while another process is busy with it, and very often: afterwards it is free,
 // and nothing is left of it.
 #include <atomic>
+#include <future>
 
 #include "peerlane/core/limits.h"
 #include "peerlane/os/process.h"
+#include "peerlane/session/peer_core.h"
 #include "tests/faults/intruder.h"
 #include "tests/faults/surviving_side.h"
 
@@ -53,6 +55,29 @@ TEST_P(Unregister, WhileThePeerPutsNothingIsWrittenAfterwards) {
     EXPECT_TRUE(isFilledWith(bytes, kBytes, 0xee));
     region = MUST(side_.context->registerRegion(bytes, kBytes, Access::kRemoteReadWrite));
   }
+  EXPECT_OK(side_.context->unregister(region, kSoon));
+}
+
+// Nobody can say who still uses the region, and the caller's time is kept all the same.
+TEST_P(Unregister, WhileACallbackStandsTheCallersTimeIsKept) {
+  std::vector<std::byte> heap(4096);
+  const Region region =
+      MUST(side_.context->registerRegion(heap.data(), heap.size(), Access::kRemoteReadWrite));
+  std::promise<void> stands, goOn;
+  side_.peer.core()->progress().post([&] {
+    stands.set_value();
+    goOn.get_future().wait();
+  });
+  stands.get_future().wait();
+  auto call = std::async(std::launch::async, [&] {
+    return side_.context->unregister(region, std::chrono::milliseconds(20));
+  });
+  const bool isBack = call.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  goOn.set_value();
+  ASSERT_TRUE(isBack);
+  const Status status = call.get();
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("stands in a callback"), std::string::npos) << status.toString();
   EXPECT_OK(side_.context->unregister(region, kSoon));
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <thread>
@@ -36,19 +37,50 @@ TEST(Bell, IsRungOnlyWhenNobodyPolls) {
 }
 
 TEST(Bell, AnEmptyWakerRingsNobody) {
-  Waker().ring();  // must not write to descriptor -1 or read a null count
+  Waker().ring();  // must not write to descriptor -1 or read a null word
 }
 
-TEST(Bell, ItsPageCanBeMappedReadOnlyByAnotherAndShowsTheCount) {
+TEST(Bell, IsRungOnceInEachSleep) {
+  auto bell = Bell::create().value();
+  const Waker waker = bell->localWaker();
+  for (int sleep = 0; sleep < 3; ++sleep) {
+    for (int i = 0; i < 5; ++i) waker.ring();
+    EXPECT_EQ(drainEventFd(bell->eventFd()), 1u) << "sleep " << sleep;
+    bell->enter();
+    bell->leave();
+  }
+}
+
+// Each peer has a socket, and what one of them did is no news to another.
+TEST(Bell, EveryProducerRingsOnceInEachSleep) {
+  auto bell = Bell::create().value();
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Fd consumer(ends[0]);
+  const Fd producer(ends[1]);
+  std::atomic<uint64_t> rungAt{bell_word::kNever};
+  const Waker far{Bell::wordIn(bell->page().data()), &rungAt, producer.get(), /*isSocket=*/true};
+  for (int sleep = 0; sleep < 3; ++sleep) {
+    bell->localWaker().ring();
+    for (int i = 0; i < 5; ++i) far.ring();
+    char bytes[16];
+    EXPECT_EQ(recv(consumer.get(), bytes, sizeof bytes, MSG_DONTWAIT), 1) << "sleep " << sleep;
+    bell->enter();
+    bell->leave();
+  }
+}
+
+TEST(Bell, ItsPageCanBeMappedReadOnlyByAnotherAndShowsWhetherSomebodyPolls) {
   auto bell = Bell::create().value();
   auto page =
       SharedSegment::import(duplicateFd(bell->page().fd()).value(), Bell::kPageBytes, 0, false);
   ASSERT_TRUE(page.isOk()) << page.status().toString();
-  const std::atomic<uint32_t>* pollers = Bell::pollersIn((*page)->data());
-  EXPECT_EQ(pollers->load(), 0u);
+  const std::atomic<uint64_t>* word = Bell::wordIn((*page)->data());
+  EXPECT_FALSE(bell_word::isPolling(word->load()));
   bell->enter();
-  EXPECT_EQ(pollers->load(), 1u);
-  const Waker far{pollers, bell->eventFd()};
+  EXPECT_TRUE(bell_word::isPolling(word->load()));
+  std::atomic<uint64_t> rungAt{bell_word::kNever};
+  const Waker far{word, &rungAt, bell->eventFd()};
   far.ring();
   EXPECT_FALSE(readable(bell->eventFd()));
   bell->leave();
@@ -86,6 +118,32 @@ TEST(Bell, NoWakeUpIsLost) {
   if (lost) seen.store(kRounds, std::memory_order_release);
   producer.join();
   EXPECT_FALSE(lost);
+}
+
+// A producer that waits for nobody rings once in each sleep only; the last store is seen all the
+// same.
+TEST(Bell, TheLastOfManyStoresWakesASleeper) {
+  auto bell = Bell::create().value();
+  std::atomic<uint64_t> word{0};
+  constexpr uint64_t kStores = 2'000'000;
+  std::thread producer([&] {
+    const Waker waker = bell->localWaker();
+    for (uint64_t i = 1; i <= kStores; ++i) {
+      word.store(i, std::memory_order_seq_cst);
+      waker.ring();
+    }
+  });
+  bool lost = false;
+  uint64_t sleeps = 0;
+  while (!lost && word.load(std::memory_order_seq_cst) < kStores) {
+    lost = !readable(bell->eventFd(), 10000);
+    drainEventFd(bell->eventFd());
+    bell->enter();
+    bell->leave();
+    ++sleeps;
+  }
+  producer.join();
+  EXPECT_FALSE(lost) << "after " << sleeps << " sleeps";
 }
 
 }  // namespace

@@ -274,14 +274,16 @@ ExplorerReport sleepingReport(const WakeRule& rule) {
 }
 
 TEST(ExplorerWakeRule, LosesNoWakeUp) {
-  const ExplorerReport report = sleepingReport({});
-  EXPECT_TRUE(report.ok()) << report.toString();
+  for (const bool onceASleep : {true, false}) {
+    const ExplorerReport report = sleepingReport({.onceASleep = onceASleep});
+    EXPECT_TRUE(report.ok()) << report.toString();
+  }
 }
 
 TEST(ExplorerWakeRule, EveryPartIsNeeded) {
-  for (const WakeRule& rule :
-       {WakeRule{.announceFence = false}, WakeRule{.secondLook = false},
-        WakeRule{.producerFence = false}, WakeRule{.producerLooks = false}}) {
+  for (const WakeRule& rule : {WakeRule{.announceFence = false}, WakeRule{.secondLook = false},
+                               WakeRule{.producerFence = false}, WakeRule{.producerLooks = false},
+                               WakeRule{.sleepsAreCounted = false}}) {
     const ExplorerReport report = sleepingReport(rule);
     EXPECT_EQ(report.violation, Violation::kDeadlock) << report.toString();
     EXPECT_NE(report.what.find("(asleep)"), std::string::npos) << report.what;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <set>
 #include <thread>
@@ -249,6 +250,60 @@ TEST(Progress, DurationsInWords) {
   EXPECT_EQ(durationInWords(9'999ms), "9999 ms");
   EXPECT_EQ(durationInWords(12'340ms), "12.3 s");
   EXPECT_EQ(durationInWords(std::chrono::nanoseconds::max()), "no end");
+}
+
+// The function may hold what is the caller's: it does not run once the call has returned.
+TEST(Progress, ACallThatCannotBeginEndsAtItsDeadline) {
+  auto progress = makeProgress();
+  std::promise<void> stands, goOn;
+  progress->post([&] {
+    stands.set_value();
+    goOn.get_future().wait();
+  });
+  stands.get_future().wait();
+  std::atomic<bool> ran{false};
+  auto call = std::async(std::launch::async, [&] {
+    return progress->call([&] { ran.store(true); }, Clock::now() + 20ms);
+  });
+  const bool isBack = call.wait_for(20s) == std::future_status::ready;
+  goOn.set_value();
+  ASSERT_TRUE(isBack);
+  const Status status = call.get();
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_TRUE(status.message().ends_with("for the progress thread, which stands in a callback"))
+      << status.toString();
+  EXPECT_TRUE(progress->call([] {}).isOk());
+  EXPECT_FALSE(ran.load());
+}
+
+// Stands in its turn, as one whose lines a sink of the log does not take.
+class StandingTask final : public Task {
+ public:
+  Turn turn() override {
+    stands.set_value();
+    goOn.get_future().wait();
+    return Turn::kFinished;
+  }
+  std::promise<void> stands, goOn;
+};
+
+TEST(Progress, ATurnThatStandsHoldsUpNoWords) {
+  auto progress = makeProgress();
+  const auto task = std::make_shared<StandingTask>();
+  progress->add(task);
+  task->stands.get_future().wait();
+  auto words = std::async(std::launch::async, [&] {
+    const Status status = progress->wait([] { return false; }, Clock::now() + 20ms,
+                                         [] { return std::string("nothing"); });
+    return std::vector<std::string>{status.toString(), progress->describeTasks().at(0),
+                                    progress->describeWaits().at(0)};
+  });
+  const bool areThere = words.wait_for(20s) == std::future_status::ready;
+  task->goOn.set_value();
+  ASSERT_TRUE(areThere);
+  for (const std::string& each : words.get())
+    EXPECT_NE(each.find("another thread has stood in a turn for 100 ms"), std::string::npos)
+        << each;
 }
 
 TEST(Progress, StopDropsTasksAndRefusesCalls) {

@@ -184,5 +184,40 @@ TEST(Farewell, DoesNotWaitForACallback) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17) << status;
 }
 
+// One context of the process waits in vain; the others do not say goodbye behind it.
+TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
+  int toChild[2];
+  ASSERT_EQ(pipe(toChild), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string ticket;
+    for (char c = 0; read(toChild[0], &c, 1) == 1 && c != '\n';) ticket += c;
+    static Context* first = makeContext().release();
+    static Context* second = makeContext().release();
+    const Peer stuck = MUST(first->connect(second->ticket(), kSoon));
+    static Context* third = makeContext().release();
+    const Peer parent = MUST(third->connect(ticket, kSoon));
+    std::promise<void> stands;
+    stuck.core()->progress().post([&] {
+      stands.set_value();
+      for (;;) pause();
+    });
+    stands.get_future().wait();
+    exit(17);
+  }
+  const auto context = makeContext();
+  const std::string line = context->ticket() + "\n";
+  ASSERT_EQ(write(toChild[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  const Peer peer = MUST(context->accept(kSoon));
+  EXPECT_TRUE(eventually([&] { return peer.state() != "ready"; }));
+  int status = 0;
+  const pid_t ended = waitpid(child, &status, WNOHANG);
+  EXPECT_EQ(ended, 0) << "the goodbye came when the process had ended";
+  if (ended == 0) waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17) << status;
+  close(toChild[0]);
+  close(toChild[1]);
+}
+
 }  // namespace
 }  // namespace peerlane

@@ -18,10 +18,17 @@ constexpr size_t kArea = RingPipe::bytesFor(kCapacity);
 
 // What the other side sleeps on.
 struct Sleeper {
-  std::atomic<uint32_t> pollers{0};
+  std::atomic<uint64_t> word{0};
+  std::atomic<uint64_t> rungAt{bell_word::kNever};
   Fd event = makeEventFd().value();
-  Waker waker() { return {&pollers, event.get()}; }
-  bool rung() { return drainEventFd(event.get()) != 0; }
+  Waker waker() { return {&word, &rungAt, event.get()}; }
+  // Sleeps anew, if so.
+  bool rung() {
+    if (drainEventFd(event.get()) == 0) return false;
+    word.fetch_add(bell_word::kPoller);
+    word.fetch_add(bell_word::kLeave);
+    return true;
+  }
 };
 
 class RingPipeTest : public testing::Test {
@@ -123,10 +130,10 @@ TEST_F(RingPipeTest, AFullRingTakesNoByteAndTheReaderRings) {
 
 TEST_F(RingPipeTest, NobodyIsRungWithoutNeed) {
   std::vector<std::byte> bytes(100);
-  sleepers_[1].pollers = 1;  // awake
+  sleepers_[1].word.fetch_add(bell_word::kPoller);  // awake
   EXPECT_EQ(write(*a_, bytes).value(), 100u);
   EXPECT_FALSE(sleepers_[1].rung());
-  sleepers_[1].pollers = 0;
+  sleepers_[1].word.fetch_add(bell_word::kLeave);
   EXPECT_EQ(write(*a_, bytes).value(), 100u);
   EXPECT_TRUE(sleepers_[1].rung());
   EXPECT_EQ(read(*b_, bytes).value(), 100u);

@@ -24,7 +24,8 @@ struct StreamLane {
   bool isOwn = false;                           // one of the library's streams
   std::atomic<uint64_t>* completion = nullptr;  // in pinned memory; written by the stream alone
   // Where post n with block numbers in device memory says that one was out of range: at n %
-  // kFaults, so that none is blamed for those under way behind it. Made for the first of them.
+  // kFaults, so that none is blamed for those under way behind it, but for one that is as many
+  // posts ahead and has not been told of its end yet. Made for the first of them.
   static constexpr uint64_t kFaults = 1024;
   std::atomic<uint64_t>* faults = nullptr;
   StreamWords words;

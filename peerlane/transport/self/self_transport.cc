@@ -47,8 +47,8 @@ class SelfLink final : public Link {
   LinkTraits traits_;
 };
 
-// The offer: where the other context's poller count is and which eventfd it sleeps on. Addresses
-// are meaningful because both contexts share this address space.
+// The offer: where the other context's bell is. An address is meaningful because both contexts
+// share this address space.
 class PendingSelf final : public PendingLink {
  public:
   explicit PendingSelf(const Bell& bell) : bell_(bell) {}
@@ -56,19 +56,15 @@ class PendingSelf final : public PendingLink {
   Offer takeOffer() override {
     Offer offer;
     ByteWriter writer(offer.blob);
-    const Waker waker = bell_.localWaker();
-    writer.u64(std::bit_cast<uint64_t>(waker.pollers));
-    writer.u32(static_cast<uint32_t>(waker.eventFd));
+    writer.u64(std::bit_cast<uint64_t>(&bell_));
     return offer;
   }
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
     ByteReader reader(peerOffer.blob);
-    Waker waker;
-    waker.pollers = std::bit_cast<const std::atomic<uint32_t>*>(reader.u64());
-    waker.eventFd = static_cast<int>(reader.u32());
+    const Bell* bell = std::bit_cast<const Bell*>(reader.u64());
     PEERLANE_RETURN_IF_ERROR(reader.finish("self link offer"));
-    return std::unique_ptr<Link>(std::make_unique<SelfLink>(waker));
+    return std::unique_ptr<Link>(std::make_unique<SelfLink>(bell->localWaker()));
   }
 
  private:

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
-#include "peerlane/program/bell.h"
 
 namespace peerlane {
 
@@ -18,8 +17,7 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.refused = parts_.refused;
   traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
   if (traits_.mapsRegions) traits_.readOnlyEnforcedBy = "owner";
-  traits_.waker = {Bell::pollersIn(parts_.peerBell->data()), parts_.peerKnock.get(),
-                   /*isSocket=*/true};
+  traits_.waker = parts_.peerWaker();
 }
 
 Status ShmLink::listen(EventLoop& loop, std::function<void()> woken) {

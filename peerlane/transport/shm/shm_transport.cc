@@ -115,10 +115,8 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   parts.ring = ring_;
   const std::span<std::byte> first(parts.ring->data(), direction);
   const std::span<std::byte> second(parts.ring->data() + direction, direction);
-  const Waker waker{Bell::pollersIn(parts.peerBell->data()), parts.peerKnock.get(),
-                    /*isSocket=*/true};
-  PEERLANE_ASSIGN(auto pipe, facts_.initiator ? RingPipe::create(first, second, waker)
-                                              : RingPipe::create(second, first, waker));
+  PEERLANE_ASSIGN(auto pipe, facts_.initiator ? RingPipe::create(first, second, parts.peerWaker())
+                                              : RingPipe::create(second, first, parts.peerWaker()));
   parts.staged =
       std::make_unique<FrameAgent>("shm ring to process " + std::to_string(facts_.credentials.pid),
                                    std::move(pipe), around_.regions, around_.workArrived);
