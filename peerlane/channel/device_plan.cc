@@ -71,9 +71,10 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
       return Status(Code::kTryAgain,
                     std::to_string(kMostPosts) + " posts of this plan are under way");
     // The flag stays up while any post is under way.
-    if (Status raised = gates_.raise(); !raised.isOk()) {
+    if (!gates_.raise()) {
+      Status refused = gates_.refusal();
       if (posted_ == seen_) gates_.lower();
-      return raised;
+      return refused;
     }
     ring_[++posted_ % kMostPosts] = {};  // to come: turns wait for it
   }

@@ -34,27 +34,29 @@ class PlanGates {
       gates_.push_back(&remote.slot()->region->gate);
     if (addsToSignal) gates_.push_back(&peer_.peerSlab()->gate);
     for (UseGate* gate : gates_) gate->enroll(busy_);
-    return areOpen() ? Status::ok() : refusal();
+    return areOpen() ? Status::ok() : whyClosed();
   }
 
   bool raised() const { return busy_.raised.load(std::memory_order_acquire) != 0; }
-  // Raises the flag and looks whether a post may go on. On an error the caller lowers the flag, if
-  // nothing else needs it.
-  Status raise() {
+  // Raises the flag and looks whether a post may go on. If not, refusal() says why, and the caller
+  // lowers the flag, if nothing else needs it.
+  bool raise() {
     busy_.raised.store(1, std::memory_order_relaxed);
     lightFence();  // partner: UseGate::close
-    if (peer_.failureCode() == Code::kOk && !peer_.forked() && areOpen()) [[likely]]
-      return Status::ok();
-    Status why = refusal();
-    return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
+    return peer_.failureCode() == Code::kOk && !peer_.forked() && areOpen();
   }
   void lower() { busy_.raised.store(0, std::memory_order_release); }
+  [[gnu::cold]] Status refusal() const {
+    Status why = whyClosed();
+    return why.isOk() ? Status(Code::kTryAgain, "the peer has just come back; post again") : why;
+  }
 
  private:
   bool areOpen() const {
     return std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); });
   }
-  Status refusal() const {
+  // OK: nothing is closed by now.
+  Status whyClosed() const {
     if (peer_.forked()) return peer_.usable();
     if (!areOpen() && peer_.failureCode() == Code::kOk)
       return Status(Code::kClosed, "a region of this plan is being unregistered");
