@@ -148,7 +148,7 @@ class Assembly {
     if (!heard.note.isOk()) {
       if (guest.rank) return heard.note.status().withContext(who);
       guest.isGone = true;  // no rank: the others are not to suffer
-      guest.peer.close();
+      guest.peer.core()->closeSoon();
       return Status::ok();
     }
     RendezvousNote& note = *heard.note;
@@ -360,11 +360,11 @@ class Assembly {
     for (const Guest& guest : guests_) {
       if (guest.isGone) continue;
       (void)RendezvousDesk::say(*guest.peer.core(), note);
-      if (guest.rank) guest.peer.close();
+      if (guest.rank) guest.peer.core()->closeSoon();
     }
     if (!offender_ || guests_[*offender_].rank) return;
     guests_[*offender_].isGone = true;
-    guests_[*offender_].peer.close();
+    guests_[*offender_].peer.core()->closeSoon();
   }
 
   // Nobody hears those who come later, so each is told as soon as it says that it is a rank.
@@ -376,7 +376,7 @@ class Assembly {
         const auto peer = weak.lock();
         if (!peer || !RendezvousDesk::introduces(bytes)) return;
         (void)RendezvousDesk::say(*peer, note);
-        peer->progress().post([peer] { peer->close(); });  // behind what was said
+        peer->closeSoon();  // behind what was said
       });
     });
   }

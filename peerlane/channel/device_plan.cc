@@ -72,9 +72,8 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
                     std::to_string(kMostPosts) + " posts of this plan are under way");
     // The flag stays up while any post is under way.
     if (!gates_.raise()) {
-      Status refused = gates_.refusal();
       if (posted_ == seen_) gates_.lower();
-      return refused;
+      return gates_.refusal();
     }
     ring_[++posted_ % kMostPosts] = {};  // to come: turns wait for it
   }

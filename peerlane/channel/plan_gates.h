@@ -38,8 +38,8 @@ class PlanGates {
   }
 
   bool raised() const { return busy_.raised.load(std::memory_order_acquire) != 0; }
-  // Raises the flag and looks whether a post may go on. If not, refusal() says why, and the caller
-  // lowers the flag, if nothing else needs it.
+  // Raises the flag and looks whether a post may go on. If not, the caller lowers the flag, if
+  // nothing else needs it, and refusal() says why.
   bool raise() {
     busy_.raised.store(1, std::memory_order_relaxed);
     lightFence();  // partner: UseGate::close

@@ -60,21 +60,27 @@ void CudaReclaimer::run() {
 
 void CudaReclaimer::add(std::shared_ptr<const cuda::PrimaryContext> gpu,
                         std::function<void()> release) {
-  const std::lock_guard lock(mutex_);
-  queue_.push_back({std::move(gpu), std::move(release)});
-  queued_.store(true);
-  if (!hasThread_) startRunning();
-  changed_.notify_one();
+  Status started;
+  size_t waiting = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back({std::move(gpu), std::move(release)});
+    waiting = queue_.size();
+    queued_.store(true);
+    if (!hasThread_) started = startRunning();
+    changed_.notify_one();
+  }
+  // Not under the lock: a sink of the log may release memory itself.
+  if (!started.isOk())
+    PEERLANE_LOG_ERROR("{}; {} releases of GPU memory wait for the next one, which asks again",
+                       started.toString(), waiting);
 }
 
-// Tried again with each release while the system gives no thread.
-void CudaReclaimer::startRunning() {
-  auto thread = startThread("letting go of GPU memory", [this] { run(); });
-  hasThread_ = thread.isOk();
-  if (hasThread_)
-    thread->detach();
-  else
-    PEERLANE_LOG_ERROR("{}; {} releases wait for one", thread.status().toString(), queue_.size());
+Status CudaReclaimer::startRunning() {
+  PEERLANE_ASSIGN(std::thread thread, startThread("letting go of GPU memory", [this] { run(); }));
+  thread.detach();
+  hasThread_ = true;
+  return Status::ok();
 }
 
 void CudaReclaimer::waitBegins() {

@@ -42,7 +42,7 @@ class CudaReclaimer {
   };
 
   CudaReclaimer();
-  void startRunning();
+  Status startRunning();  // under mutex_; tried again with each release while there is no thread
   void run();
   void endBeforeExit();
 

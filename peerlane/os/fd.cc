@@ -144,10 +144,11 @@ void signalEventFd(int fd) {
   }
 }
 
-void knock(int socket) {
+bool knock(int socket) {
   const char byte = 1;
-  while (::send(socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
-  }
+  while (::send(socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (errno != EINTR) return errno != ENOBUFS && errno != ENOMEM;
+  return true;
 }
 
 bool drainKnocks(int socket) {

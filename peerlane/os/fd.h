@@ -68,8 +68,9 @@ Result<Fd> makeEventFd();
 // here.
 void signalEventFd(int fd);
 // Sends one byte to a Unix socket, which may be a stranger's: this neither blocks nor raises a
-// signal. A full or dead one, or one that is none, is ignored. Thread: any.
-void knock(int socket);
+// signal. A full one is readable; a dead one, or one that is none, has nobody to wake. False: the
+// system had no memory for the byte, which has to be sent again. Thread: any.
+bool knock(int socket);
 // Takes knocks away. False: nobody will knock any more.
 bool drainKnocks(int socket);
 // Makes `fd` unreadable again. Returns the number of signals taken, 0 when there was none.

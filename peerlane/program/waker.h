@@ -29,7 +29,7 @@ constexpr bool isPolling(uint64_t word) {
 struct Waker {
   // In the consumer's bell page; written by the consumer only.
   const std::atomic<uint64_t>* word = nullptr;
-  // That word as it was when the descriptor was last written; kNever at first. One for each
+  // That word as it was when the descriptor was last made readable; kNever at first. One for each
   // descriptor, in the producer's memory: whoever makes the waker keeps it as long as the waker.
   std::atomic<uint64_t>* rungAt = nullptr;
   int fd = -1;            // borrowed; an eventfd of this process, or
@@ -41,10 +41,10 @@ struct Waker {
     if (word == nullptr) return;
     const uint64_t now = word->load(std::memory_order_seq_cst);
     if (bell_word::isPolling(now) || rungAt->load(std::memory_order_acquire) == now) return;
-    if (isSocket)
-      knock(fd);
-    else
+    if (!isSocket)
       signalEventFd(fd);
+    else if (!knock(fd))
+      return;  // the system had no memory for it: the next store tries again
     // Afterwards: another thread that finds it relies on the descriptor being readable.
     rungAt->store(now, std::memory_order_release);
   }

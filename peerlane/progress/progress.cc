@@ -29,8 +29,8 @@ constexpr Progress::Duration kHaste = std::chrono::microseconds(500);
 constexpr Progress::Duration kLongestTurn = std::chrono::milliseconds(100);
 
 std::string turnStands() {
-  return "another thread has stood in a turn for " + durationInWords(kLongestTurn) +
-         ", in a callback or in a sink of the log";
+  return "other threads have had the turn for " + durationInWords(kLongestTurn) +
+         "; one may stand in a callback, or in a sink of the log";
 }
 
 }  // namespace
@@ -222,7 +222,8 @@ Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
     if (Clock::now() < deadline) continue;
     if (!call->isTaken.exchange(true, std::memory_order_acq_rel))
       return Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) +
-                                        " for the progress thread, which stands in a callback");
+                                        " for the progress thread, which is busy or stands in a "
+                                        "callback");
     deadline = Clock::time_point::max();  // it is at work, with what the caller lent it
   }
   return Status::ok();

@@ -211,10 +211,11 @@ class Progress {
   // One pass over all tasks, if no other thread is at it. True when something moved.
   bool turn();
 
-  // What describe() of every task says, for dumps. Waits for a turn in progress.
+  // What describe() of every task says, for dumps. One line that says why not when other threads
+  // keep the turn for 100 ms.
   std::vector<std::string> describeTasks();
   // A line for each thread that is in a wait with words, but for the first moment: which one, since
-  // when, for how long at most, and for what. Waits for a turn in progress.
+  // when, for how long at most, and for what. Otherwise as describeTasks().
   std::vector<std::string> describeWaits();
 
   // Something changed that waiting threads may wait for.
@@ -269,8 +270,8 @@ class Progress {
   bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Pace& pace, Clock::time_point deadline,
                     Awaited what);
-  // The right to take turns, for who looks at what they write. False: somebody has stood in a turn
-  // until the deadline, in a callback or in a sink of the log.
+  // The right to take turns, for who looks at what they write. False: others had it until the
+  // deadline.
   bool holdTurns(Clock::time_point deadline);
   void letTurns() { turning_.store(false, std::memory_order_release); }
   bool lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline);

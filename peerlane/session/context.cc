@@ -175,6 +175,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
     std::atomic<bool> gone{false};
+    std::atomic<bool> asked{false};      // the progress thread was, to take the region out
     std::atomic<bool> unpinned{false};   // no device reaches it
     std::atomic<bool> unpinning{false};  // progress thread writes
     bool quarantined = false;            // progress thread
@@ -576,7 +577,7 @@ void Context::State::cancel(const Invited& invited) {
       invited->over = Status(Code::kCancelled, "the invitation was cancelled");
     invited->settled.store(true, std::memory_order_release);
   }
-  for (const auto& guest : unwanted) guest->close();
+  for (const auto& guest : unwanted) guest->closeSoon();
   progress_->notifyWaiters();
 }
 
@@ -819,9 +820,9 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
   const auto free = [leaving] {
     return leaving->holders.load(std::memory_order_acquire) == 0 && leaving->record->gate.drained();
   };
-  bool asked = false;  // the progress thread was, to take the region out
-  const auto done = [&asked, leaving, free] {
-    return leaving->gone.load(std::memory_order_acquire) || (!asked && free());
+  const auto done = [leaving, free] {
+    return leaving->gone.load(std::memory_order_acquire) ||
+           (!leaving->asked.load(std::memory_order_acquire) && free());
   };
   const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
@@ -833,9 +834,12 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
     if (leaving->gone.load(std::memory_order_acquire)) break;
     if (waited.isOk()) {
-      asked = true;  // what is left to wait for is a device that lets go of its pages
+      if (leaving->asked.exchange(true)) continue;
       progress_->post([weak = weak_from_this(), leaving] {
         if (const auto self = weak.lock()) self->tryFinish(leaving);
+        // A post that is refused looks as if it used the region: then it is asked again. Otherwise
+        // what is left to wait for is a device that lets go of its pages.
+        if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
       });
     } else if (waited.code() != Code::kTimeout) {
       break;

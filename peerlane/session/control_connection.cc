@@ -219,7 +219,7 @@ void ControlConnection::queue(std::vector<std::byte> bytes) {
   outgoing_.push_back({std::move(bytes), 0, {}});
 }
 
-Status ControlConnection::send(const ControlMessage& message, std::span<const int> fds) {
+Status ControlConnection::send(const ControlMessage& message, std::vector<Fd> fds) {
   if (!*alive_ || isLastSent_) return Status(Code::kClosed, "the control connection ended");
   // Behind what the peer does not read, a sign of life says nothing that the rest does not.
   if (std::holds_alternative<control::Heartbeat>(message) && !flushed()) return Status::ok();
@@ -227,10 +227,7 @@ Status ControlConnection::send(const ControlMessage& message, std::span<const in
   PEERLANE_CHECK(isUnix_ || fds.empty());
   PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message));
   Chunk chunk;
-  for (const int fd : fds) {
-    PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
-    chunk.fds.push_back(std::move(copy));
-  }
+  chunk.fds = std::move(fds);
   // Last: a sealed record must go out, because no later one opens without it.
   PEERLANE_ASSIGN(chunk.bytes, channel_->seal(plain));
   if (isAnswer(message)) {

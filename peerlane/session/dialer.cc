@@ -256,7 +256,7 @@ void Dialer::abandon() {
         run->begun.reset();
       });
     } else if (attempt->run->peer) {
-      progress_.post([peer = attempt->run->peer] { peer->close(); });
+      attempt->run->peer->closeSoon();
     }
   }
 }

@@ -142,21 +142,13 @@ Status PeerCore::handle(control::ChunkRequest& message) {
   }
   metrics().counter("peerlane_chunks_exported_total").add(message.count);
   metrics().counter("peerlane_chunk_export_nanoseconds_total").add(nanosecondsSince(begin));
-  std::vector<int> numbers;
-  for (const VmmHandle& handle : *handles) {
-    if (handle.fd) numbers.push_back(handle.fd.get());
+  std::vector<Fd> fds;
+  for (VmmHandle& handle : *handles) {
+    if (handle.fd) fds.push_back(std::move(handle.fd));
     reply.handles.insert(reply.handles.end(), handle.fabric.begin(), handle.fabric.end());
   }
-  reply.fdCount = static_cast<uint32_t>(numbers.size());
-  Status sent = connection_->send(reply, numbers);
-  if (sent.code() != Code::kUnavailable) return sent;
-  control::ChunkReply refusal;  // no descriptor is left here for the way
-  refusal.request = reply.request;
-  refusal.first = reply.first;
-  refusal.count = reply.count;
-  refusal.code = sent.code();
-  refusal.reason = std::string(sent.message()).substr(0, control::kMaxTextBytes);
-  return connection_->send(refusal);
+  reply.fdCount = static_cast<uint32_t>(fds.size());
+  return connection_->send(reply, std::move(fds));
 }
 
 Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkRequest& message) {

@@ -208,9 +208,7 @@ Status PeerCore::sendOffers(bool all) {
   // An empty list would leave the initiator to guess. His offers are answered with the reason.
   if (!initiator_ && !offersLink()) return Status::ok();
   hasMore_ = offers.more;
-  std::vector<int> numbers;
-  for (const Fd& fd : fds) numbers.push_back(fd.get());
-  return connection_->send(std::move(offers), numbers);
+  return connection_->send(std::move(offers), std::move(fds));
 }
 
 Status PeerCore::handle(control::Offers& message) {
@@ -620,6 +618,10 @@ void PeerCore::close() {
     act();
   else
     (void)around_.progress.call(act);
+}
+
+void PeerCore::closeSoon() {
+  around_.progress.post([self = shared_from_this()] { self->close(); });
 }
 
 void PeerCore::startHeartbeat() {

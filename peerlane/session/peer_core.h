@@ -233,6 +233,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::optional<Clock::duration> silentFor() const;
   // Says goodbye and ends everything with kClosed.
   void close();
+  // The same by the progress thread when it comes to it: the caller does not wait for callbacks.
+  void closeSoon();
 
   // "peer 3 (process 1234)", "peer 3 (10.0.0.2:4000)", for sentences. Requires: it was ready once.
   std::string name() const;

@@ -137,8 +137,9 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t
   reply.identity = grant.region.identity;
   reply.handle = grant.region.handle;
   reply.isKept = grant.region.isKept;
-  const int fd = grant.fd.get();
-  return connection_->send(reply, grant.fd ? std::span<const int>(&fd, 1) : std::span<const int>());
+  std::vector<Fd> fds;
+  if (grant.fd) fds.push_back(std::move(grant.fd));
+  return connection_->send(reply, std::move(fds));
 }
 
 Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {

@@ -226,6 +226,24 @@ TEST_F(RendezvousTest, WhoWasRankZeroMayBeAnotherRank) {
   }
 }
 
+// Whoever gives up tells the others by its progress thread, and does not wait for it.
+TEST_F(RendezvousTest, GivingUpWaitsForNoCallback) {
+  Made host = meet(*zero, 0, 3, std::chrono::seconds(1));
+  Made one = meet(*a, 1, 3);
+  ASSERT_TRUE(shows("for rank 2 of 3 to introduce themselves"));
+  std::promise<void> stands, goOn;
+  zero->peers().front().core()->progress().post([&] {
+    stands.set_value();
+    goOn.get_future().wait();
+  });
+  stands.get_future().wait();
+  const bool isBack = host.wait_for(kSoon) == std::future_status::ready;
+  goOn.set_value();
+  EXPECT_TRUE(isBack);
+  EXPECT_EQ(host.get().code(), Code::kTimeout);
+  EXPECT_FALSE(one.get().isOk()) << "rank 0 gave up";
+}
+
 // Rank 0 tells so many tickets as are asked for at once, and no more before it is asked again.
 TEST_F(RendezvousTest, TicketsAreToldSomeAtATime) {
   constexpr Rank kRanks = 41;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <future>
 
+#include "peerlane/channel/plan.h"
 #include "peerlane/core/limits.h"
 #include "peerlane/os/process.h"
 #include "peerlane/session/peer_core.h"
@@ -79,6 +80,34 @@ TEST_P(Unregister, WhileACallbackStandsTheCallersTimeIsKept) {
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("stands in a callback"), std::string::npos) << status.toString();
   EXPECT_OK(side_.context->unregister(region, kSoon));
+}
+
+// A post that is refused looks at the region too, for a moment.
+TEST_P(Unregister, RefusedPostsHoldNothingUp) {
+  for (int i = 0; i < 20; ++i) {
+    std::vector<std::byte> heap(4096);
+    const Region region =
+        MUST(side_.context->registerRegion(heap.data(), heap.size(), Access::kLocal));
+    ASSERT_OK(side_.theirs.prepare(kSoon));
+    const std::vector<Block> blocks{{&region, 0, &side_.theirs, 0, heap.size()}};
+    Plan plan = MUST(Plan::create(side_.peer, Direction::kPut, blocks));
+    std::atomic<bool> isRefused{false}, enough{false};
+    std::thread poster([&] {
+      while (!enough) {
+        const auto posted = plan.post();
+        if (posted.isOk())
+          (void)posted->wait(kSoon);
+        else if (posted.status().code() == Code::kClosed)
+          isRefused = true;
+      }
+    });
+    const auto begin = Clock::now();
+    EXPECT_OK(side_.context->unregister(region, std::chrono::seconds(5)));
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(4));
+    EXPECT_TRUE(soon([&] { return isRefused.load(); }));
+    enough = true;
+    poster.join();
+  }
 }
 
 // The local end of our own transfers.

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <thread>
 
 #include "peerlane/os/shm_segment.h"
+#include "tests/os/refused_calls.h"
 
 namespace peerlane {
 namespace {
@@ -68,6 +71,28 @@ TEST(Bell, EveryProducerRingsOnceInEachSleep) {
     bell->enter();
     bell->leave();
   }
+}
+
+// Where the system has no memory for a knock, the next store knocks.
+TEST(Bell, WhatDidNotArriveIsRungAgain) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto bell = Bell::create().value();
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) _exit(1);
+    constexpr int kRefused = 256;  // a bit that no other descriptor here has
+    if (dup2(ends[1], kRefused) < 0) _exit(2);
+    refuseCalls(SYS_sendto, ENOBUFS, 0, kRefused);
+    std::atomic<uint64_t> rungAt{bell_word::kNever};
+    Waker{Bell::wordIn(bell->page().data()), &rungAt, kRefused, /*isSocket=*/true}.ring();
+    if (readable(ends[0])) _exit(3);
+    Waker{Bell::wordIn(bell->page().data()), &rungAt, ends[1], /*isSocket=*/true}.ring();
+    _exit(readable(ends[0]) ? 0 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Bell, ItsPageCanBeMappedReadOnlyByAnotherAndShowsWhetherSomebodyPolls) {

@@ -118,6 +118,12 @@ TEST_F(ControlConnections, NothingIsSentBehindTheLastMessage) {
 
 // --- A peer that asks and does not read ---
 
+std::vector<Fd> copiesOf(const std::vector<int>& fds) {
+  std::vector<Fd> copies;
+  for (const int fd : fds) copies.push_back(duplicateFd(fd).value());
+  return copies;
+}
+
 // What `far` answers each import with.
 struct Answers {
   explicit Answers(End& end, std::vector<int> with = {}) : far(end), fds(std::move(with)) {}
@@ -131,7 +137,7 @@ struct Answers {
       reply.request = asked->request;
       reply.reason = std::string(1000, 'x');
       reply.fdCount = static_cast<uint32_t>(fds.size());
-      ASSERT_TRUE(far.connection->send(reply, fds).isOk());
+      ASSERT_TRUE(far.connection->send(reply, copiesOf(fds)).isOk());
       mostFds = std::max(mostFds, far.connection->queuedFds());
     }
   }
@@ -224,29 +230,15 @@ TEST_F(ControlConnections, TheRestIsReadWhenItsEndIsKnown) {
 
 // --- Shortage here is nobody's lie ---
 
-TEST_F(ControlConnections, AMessageThatFoundNoDescriptorLeavesTheStreamWhole) {
-  {
-    const FewDescriptors none(0);
-    const int any = 0;
-    const Status refused = near.connection->send(control::Heartbeat{1, true}, {&any, 1});
-    EXPECT_EQ(refused.code(), Code::kUnavailable) << refused.toString();
-    EXPECT_NE(refused.message().find("ulimit -n"), std::string_view::npos) << refused.toString();
-  }
-  ASSERT_TRUE(near.connection->send(control::Heartbeat{2, true}).isOk());
-  hear(far, 1);
-  EXPECT_EQ(std::get<control::Heartbeat>(far.messages.front()).sequence, 2u);
-}
-
 TEST_F(ControlConnections, ADescriptorThatFindsNoRoomCostsItsMessageAlone) {
-  const int any = 0;
-  ASSERT_TRUE(near.connection->send(control::Heartbeat{1, true}, {&any, 1}).isOk());
+  ASSERT_TRUE(near.connection->send(control::Heartbeat{1, true}, copiesOf({0})).isOk());
   {
     const FewDescriptors none(0);
     hear(far, 1);
   }
   const auto lost = far.connection->takeFds(1);
   EXPECT_EQ(lost.status().code(), Code::kUnavailable) << lost.status().toString();
-  ASSERT_TRUE(near.connection->send(control::Heartbeat{2, true}, {&any, 1}).isOk());
+  ASSERT_TRUE(near.connection->send(control::Heartbeat{2, true}, copiesOf({0})).isOk());
   hear(far, 2);
   const auto taken = far.connection->takeFds(1);
   ASSERT_TRUE(taken.isOk()) << taken.status().toString();
@@ -264,7 +256,7 @@ TEST_F(ControlConnections, TooManyDescriptorsUnderWayDelayTheRest) {
     setrlimit(RLIMIT_NOFILE, &few);
     const std::vector<int> files(kMaxPassedFds, 0);
     for (uint64_t i = 0; i < 4; ++i)
-      if (!near.connection->send(control::UserMessage{1, {}}, files).isOk()) _exit(2);
+      if (!near.connection->send(control::UserMessage{1, {}}, copiesOf(files)).isOk()) _exit(2);
     if (near.connection->flushed()) _exit(3);  // no limit was met: this shows nothing
     // Ready to be written to all the while, and refused by the kernel.
     for (int round = 0; round < 10; ++round) near.loop->waitOnce(milliseconds(1));

@@ -3,6 +3,7 @@
 // Tickets for one peer: who is met by which, once, and what ends them.
 #include <future>
 
+#include "peerlane/session/peer_core.h"
 #include "tests/os/child_process.h"
 #include "tests/session/session_pair.h"
 
@@ -68,6 +69,25 @@ TEST(Invitation, IsWorthNothingOnceCancelled) {
   EXPECT_EQ(accepted.get().status().code(), Code::kCancelled);
   EXPECT_EQ(guest->connect(ticket, kSoon).status().code(), Code::kPermissionDenied);
   EXPECT_EQ(invitation.accept(kSoon).status().code(), Code::kCancelled);
+}
+
+// Guests whom nobody took are told by the progress thread, when it comes to it.
+TEST(Invitation, IsCancelledWhileACallbackStands) {
+  auto host = makeContext(), guest = makeContext();
+  Invitation invitation = MUST(host->invite());
+  const Peer unwanted = MUST(guest->connect(invitation.ticket(), kSoon));
+  ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
+  std::promise<void> stands, goOn;
+  host->peers().front().core()->progress().post([&] {
+    stands.set_value();
+    goOn.get_future().wait();
+  });
+  stands.get_future().wait();
+  auto cancel = std::async(std::launch::async, [&] { invitation.cancel(); });
+  const bool isBack = cancel.wait_for(kSoon) == std::future_status::ready;
+  goOn.set_value();
+  EXPECT_TRUE(isBack);
+  EXPECT_EQ(unwanted.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
 }
 
 TEST(Invitation, EndsWithItsHandle) {

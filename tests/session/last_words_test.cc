@@ -211,6 +211,8 @@ TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
     if (write(toParent[1], &now, sizeof now) != sizeof now) _exit(8);
     exit(17);
   }
+  close(toChild[0]);
+  close(toParent[1]);
   const auto context = makeContext();
   const std::string line = context->ticket() + "\n";
   ASSERT_EQ(write(toChild[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
@@ -222,7 +224,7 @@ TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17) << status;
-  for (const int fd : {toChild[0], toChild[1], toParent[0], toParent[1]}) close(fd);
+  for (const int fd : {toChild[1], toParent[0]}) close(fd);
 }
 
 }  // namespace

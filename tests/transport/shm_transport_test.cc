@@ -82,8 +82,8 @@ TEST_F(ShmTransportTest, ADescriptorThatCouldBlockOrKillIsRefused) {
   int pipe[2];
   ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
   ::close(pipe[0]);  // a write to it ends the process by SIGPIPE
-  const auto mine = prepare(true);
-  Offer theirs = prepare(false)->takeOffer();
+  const auto mine = prepare(false);
+  Offer theirs = prepare(true)->takeOffer();
   theirs.fds[1] = Fd(pipe[1]);
   const auto link = mine->complete(std::move(theirs));
   ASSERT_FALSE(link.isOk());

@@ -2,20 +2,21 @@
 #include "peerlane/transport/self/self_transport.h"
 
 #include <bit>
+#include <utility>
 
-#include "peerlane/core/wire.h"
+#include "peerlane/program/remote_bell.h"
 
 namespace peerlane {
 namespace {
 
 class SelfLink final : public Link {
  public:
-  explicit SelfLink(Waker peerWaker) {
+  explicit SelfLink(RemoteBell peerBell) : peerBell_(std::move(peerBell)) {
     traits_.transport = "self";
     traits_.mapsRegions = true;
     traits_.wordsBy = "mapped";
     traits_.rightsEnforcedBy = "initiator";
-    traits_.waker = peerWaker;
+    traits_.waker = peerBell_.waker();
   }
 
   const LinkTraits& traits() const override { return traits_; }
@@ -44,31 +45,30 @@ class SelfLink final : public Link {
   }
 
  private:
+  const RemoteBell peerBell_;
   LinkTraits traits_;
 };
 
-// The offer: where the other context's bell is. An address is meaningful because both contexts
-// share this address space.
+// The offer: this context's bell, by descriptors, for either context may end before the other has
+// read what it sent.
 class PendingSelf final : public PendingLink {
  public:
-  explicit PendingSelf(const Bell& bell) : bell_(bell) {}
+  explicit PendingSelf(Offer offer) : offer_(std::move(offer)) {}
 
-  Offer takeOffer() override {
-    Offer offer;
-    ByteWriter writer(offer.blob);
-    writer.u64(std::bit_cast<uint64_t>(&bell_));
-    return offer;
-  }
-
+  Offer takeOffer() override { return std::move(offer_); }
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
-    ByteReader reader(peerOffer.blob);
-    const Bell* bell = std::bit_cast<const Bell*>(reader.u64());
-    PEERLANE_RETURN_IF_ERROR(reader.finish("self link offer"));
-    return std::unique_ptr<Link>(std::make_unique<SelfLink>(bell->localWaker()));
+    if (!peerOffer.blob.empty() || peerOffer.fds.size() != 2)
+      return Status(Code::kCorrupt, "self offer of " + std::to_string(peerOffer.blob.size()) +
+                                        " bytes and " + std::to_string(peerOffer.fds.size()) +
+                                        " descriptors; expected 0 and 2");
+    PEERLANE_ASSIGN(RemoteBell bell,
+                    RemoteBell::import(std::move(peerOffer.fds[0]), std::move(peerOffer.fds[1]),
+                                       /*isSocket=*/false));
+    return std::unique_ptr<Link>(std::make_unique<SelfLink>(std::move(bell)));
   }
 
  private:
-  const Bell& bell_;
+  Offer offer_;
 };
 
 class SelfTransport final : public Transport {
@@ -77,7 +77,12 @@ class SelfTransport final : public Transport {
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {
     if (!facts.sameProcess) return Status(Code::kNotSupported, "the peer is another process");
-    return std::unique_ptr<PendingLink>(std::make_unique<PendingSelf>(surroundings.bell));
+    Offer offer;
+    for (const int fd : {surroundings.bell.page().fd(), surroundings.bell.eventFd()}) {
+      PEERLANE_ASSIGN(Fd copy, duplicateFd(fd));
+      offer.fds.push_back(std::move(copy));
+    }
+    return std::unique_ptr<PendingLink>(std::make_unique<PendingSelf>(std::move(offer)));
   }
 };
 

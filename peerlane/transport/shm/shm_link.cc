@@ -17,13 +17,14 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.refused = parts_.refused;
   traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
   if (traits_.mapsRegions) traits_.readOnlyEnforcedBy = "owner";
-  traits_.waker = parts_.peerWaker();
+  traits_.waker = parts_.peerBell.waker();
 }
 
 Status ShmLink::listen(EventLoop& loop, std::function<void()> woken) {
+  const int socket = parts_.peerBell.descriptor();
   PEERLANE_ASSIGN(knocks_,
-                  loop.watch(parts_.knocks.get(), true, false, [this, woken = std::move(woken)] {
-                    if (!drainKnocks(parts_.knocks.get())) knocks_.setInterest(false, false);
+                  loop.watch(socket, true, false, [this, socket, woken = std::move(woken)] {
+                    if (!drainKnocks(socket)) knocks_.setInterest(false, false);
                     if (woken) woken();
                   }));
   return Status::ok();

@@ -11,7 +11,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/ptrace_permission.h"
 #include "peerlane/os/shm_segment.h"
-#include "peerlane/program/bell.h"
+#include "peerlane/program/remote_bell.h"
 #include "peerlane/transport/frame_agent.h"
 #include "peerlane/transport/link.h"
 #include "peerlane/transport/shm/cma_agent.h"
@@ -21,11 +21,7 @@ namespace peerlane {
 class ShmLink final : public Link {
  public:
   struct Parts {
-    std::unique_ptr<SharedSegment> peerBell;
-    Fd peerKnock;  // a socket of the peer's, whatever is behind it
-    std::unique_ptr<std::atomic<uint64_t>> rungAt =  // of all wakers of the peer
-        std::make_unique<std::atomic<uint64_t>>(bell_word::kNever);
-    Fd knocks;  // where the peer's knocks arrive
+    RemoteBell peerBell;  // by its descriptor the peer's knocks arrive as well
     PtracePermission readerLetIn;
     std::shared_ptr<SharedSegment> ring;
     std::unique_ptr<FrameAgent> staged;  // on the ring
@@ -33,11 +29,6 @@ class ShmLink final : public Link {
     std::vector<std::string> refused;    // engines not available, with reasons
     ShmEngine engine = ShmEngine::kAuto;
     bool strict = false;
-
-    // Valid as long as what it was called on, or what that was moved to.
-    Waker peerWaker() const {
-      return {Bell::wordIn(peerBell->data()), rungAt.get(), peerKnock.get(), /*isSocket=*/true};
-    }
   };
   explicit ShmLink(Parts parts);
   // From now on the peer's knocks wake `loop`; `woken` is called for each. Until close().

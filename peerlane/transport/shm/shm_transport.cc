@@ -12,11 +12,11 @@
 namespace peerlane {
 namespace {
 
-// Order of the descriptors in an offer: bell page, the socket by which the peer wakes this side,
-// and, from the initiator, the staging ring.
+// The descriptors in an offer: the bell page, and from the initiator an end of the pair of sockets
+// by which the two wake each other, and the staging ring.
 //
-// Each peer has a socket of its own to knock at, so that none can take away what another one said;
-// the page with the count is one for all, and can be mapped for reading only.
+// Each two peers have a pair of their own to knock at, so that none can take away what another one
+// said; the page with the count is one for all, and can be mapped for reading only.
 class PendingShm final : public PendingLink {
  public:
   PendingShm(PeerFacts facts, const LinkSurroundings& surroundings)
@@ -34,7 +34,7 @@ class PendingShm final : public PendingLink {
   std::shared_ptr<ShmOffer> mine_;  // its nonce stays at one address: the peer reads it there
   std::shared_ptr<SharedSegment> ring_;
   std::vector<Fd> given_;  // for the offer
-  Fd knocks_;              // where the peer's arrive
+  Fd knocks_;              // the initiator's end of the pair
   PtracePermission readerLetIn_;
 };
 
@@ -51,12 +51,12 @@ Status PendingShm::prepare() {
     mine_->ringBytes = kShmRingBytes;
   }
   // All of them now: a process that has no descriptor left makes no offer, rather than half of one.
-  PEERLANE_ASSIGN(auto sockets, socketPair());
-  knocks_ = std::move(sockets.first);
   PEERLANE_ASSIGN(Fd bell, duplicateFd(around_.bell.page().fd()));
   given_.push_back(std::move(bell));
-  given_.push_back(std::move(sockets.second));
-  if (ring_) {
+  if (facts_.initiator) {
+    PEERLANE_ASSIGN(auto sockets, socketPair());
+    knocks_ = std::move(sockets.first);
+    given_.push_back(std::move(sockets.second));
     PEERLANE_ASSIGN(Fd ring, duplicateFd(ring_->fd()));
     given_.push_back(std::move(ring));
   }
@@ -93,19 +93,19 @@ Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) con
 
 Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   PEERLANE_ASSIGN(const ShmOffer peer, ShmOffer::decode(peerOffer.blob));
-  const size_t expected = facts_.initiator ? 2 : 3;
+  const size_t expected = facts_.initiator ? 1 : 3;
   if (peerOffer.fds.size() != expected)
     return Status(Code::kCorrupt, "shm offer with " + std::to_string(peerOffer.fds.size()) +
                                       " descriptors; expected " + std::to_string(expected));
   ShmLink::Parts parts;
   parts.engine = around_.config.shmEngine;
   parts.strict = around_.config.strict;
-  PEERLANE_ASSIGN(parts.peerBell, SharedSegment::import(std::move(peerOffer.fds[0]),
-                                                        Bell::kPageBytes, 0, /*writable=*/false));
-  parts.peerKnock = std::move(peerOffer.fds[1]);
-  PEERLANE_RETURN_IF_ERROR(checkUnixSocket(parts.peerKnock.get()).withContext("shm offer"));
-  keepFromChildren(parts.peerKnock.get());
-  parts.knocks = std::move(knocks_);
+  if (!facts_.initiator) {
+    knocks_ = std::move(peerOffer.fds[1]);
+    PEERLANE_RETURN_IF_ERROR(checkUnixSocket(knocks_.get()).withContext("shm offer"));
+  }
+  PEERLANE_ASSIGN(parts.peerBell, RemoteBell::import(std::move(peerOffer.fds[0]),
+                                                     std::move(knocks_), /*isSocket=*/true));
   parts.readerLetIn = std::move(readerLetIn_);
   const size_t direction = RingPipe::bytesFor(kShmRingBytes);
   if (!facts_.initiator) {
@@ -115,8 +115,9 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   parts.ring = ring_;
   const std::span<std::byte> first(parts.ring->data(), direction);
   const std::span<std::byte> second(parts.ring->data() + direction, direction);
-  PEERLANE_ASSIGN(auto pipe, facts_.initiator ? RingPipe::create(first, second, parts.peerWaker())
-                                              : RingPipe::create(second, first, parts.peerWaker()));
+  PEERLANE_ASSIGN(auto pipe,
+                  RingPipe::create(facts_.initiator ? first : second,
+                                   facts_.initiator ? second : first, parts.peerBell.waker()));
   parts.staged =
       std::make_unique<FrameAgent>("shm ring to process " + std::to_string(facts_.credentials.pid),
                                    std::move(pipe), around_.regions, around_.workArrived);
