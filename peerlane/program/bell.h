@@ -2,7 +2,8 @@
 //
 // Bell: the consumer's half of the wake rule (waker.h). One per context: a page with the word that
 // producers read, which every peer may map for reading, and an eventfd that whoever is in this
-// process writes when nobody polls (peers have a socket each). Thread-safe.
+// process writes when nobody polls (each other process has a pair of sockets for that).
+// Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -18,8 +18,8 @@ namespace peerlane {
 class RemoteBell {
  public:
   RemoteBell() = default;
-  // `descriptor`: an eventfd of this process, or a socket that the other context made for this
-  // peer; forked children do not get it. Errors: what SharedSegment::import says of the page.
+  // `descriptor`: an eventfd of this process, or this side's end of the connection's pair of
+  // sockets; forked children do not get it. Errors: what SharedSegment::import says of the page.
   static Result<RemoteBell> import(Fd page, Fd descriptor, bool isSocket) {
     RemoteBell bell;
     PEERLANE_ASSIGN(bell.page_, SharedSegment::import(std::move(page), Bell::kPageBytes, 0,

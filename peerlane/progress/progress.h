@@ -117,8 +117,9 @@ class Progress {
 
   // Returns when `ready()` is true: spins with turns of its own first, then sleeps. `ready` is also
   // called by other threads while this call lasts, under a lock: it is short, and takes no lock
-  // under which anybody calls the engine. kTimeout at the deadline, saying `what` was waited for
-  // and how long; describeWaits() says so, too, once it has taken a moment.
+  // under which anybody calls the engine. kTimeout at the deadline, or up to 100 ms after
+  // it when other threads have the turn, saying `what` was waited for and how long;
+  // describeWaits() says so, too, once it has taken a moment.
   template <typename Ready>
   Status wait(const Ready& ready, Clock::time_point deadline, Awaited what = {}) {
     if (ready()) return Status::ok();

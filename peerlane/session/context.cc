@@ -834,13 +834,13 @@ Status Context::State::unregister(const Region& region, Duration timeout) {
     waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
     if (leaving->gone.load(std::memory_order_acquire)) break;
     if (waited.isOk()) {
-      if (leaving->asked.exchange(true)) continue;
-      progress_->post([weak = weak_from_this(), leaving] {
-        if (const auto self = weak.lock()) self->tryFinish(leaving);
-        // A post that is refused looks as if it used the region: then it is asked again. Otherwise
-        // what is left to wait for is a device that lets go of its pages.
-        if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
-      });
+      if (!leaving->asked.exchange(true))
+        progress_->post([weak = weak_from_this(), leaving] {
+          if (const auto self = weak.lock()) self->tryFinish(leaving);
+          // A post that is refused looks as if it used the region: then it is asked again.
+          // Otherwise what is left to wait for is a device that lets go of its pages.
+          if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
+        });
     } else if (waited.code() != Code::kTimeout) {
       break;
     }

@@ -111,9 +111,10 @@ class Context {
   Result<Region> allocate(size_t bytes, const MemoryOptions& options = {});
   // New transfers are refused from now on; waits until running ones ended and every peer that
   // imported the region let go of it. OK: the memory is the caller's alone. kTimeout: somebody
-  // still uses it; call again. kPeerSilent: a silent peer may still write to it; the region is
-  // quarantined (dump() shows it) until that peer is heard again or proven dead; call again to
-  // learn. OK also when it left before. Memory of allocate() is freed when that happens.
+  // still uses it, or the progress thread was too busy to tell; call again. kPeerSilent: a silent
+  // peer may still write to it; the region is quarantined (dump() shows it) until that peer is
+  // heard again or proven dead; call again to learn. OK also when it left before. Memory of
+  // allocate() is freed when that happens.
   Status unregister(const Region& region, Duration timeout = std::chrono::seconds(10));
 
   // Everything pending, every peer and region, for people.

@@ -44,9 +44,9 @@ class ControlConnection {
                                                            HandshakeOptions options, Events events);
 
   // Queues a message and writes what the socket takes. The descriptors are closed once they are on
-  // their way. Errors are those of encoding. A broken socket is told by `ended`. A
-  // heartbeat is left out while anything waits: at most one is queued. While answers of this side
-  // wait beyond limits::kAnswerBytes or kAnswerDescriptors, nothing is read from the peer.
+  // their way. Errors are those of encoding. A broken socket is told by `ended`. A heartbeat is
+  // left out while anything waits: at most one is queued. While answers of this side wait beyond
+  // limits::kAnswerBytes or kAnswerDescriptors, nothing is read from the peer.
   Status send(const ControlMessage& message, std::vector<Fd> fds = {});
   // The same for a connection that may not be authenticated yet, or have ended, or on which the
   // last message was sent: then nothing is sent.

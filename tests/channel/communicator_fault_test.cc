@@ -6,11 +6,11 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <future>
 #include <thread>
 
 #include "peerlane/session/peer_core.h"
 #include "tests/channel/communicator_pair.h"
+#include "tests/progress/standing_callback.h"
 
 namespace peerlane {
 namespace {
@@ -344,14 +344,7 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   ASSERT_OK(exchange().wait(kSoon));  // everything is imported
   std::memcpy(to.shadow(), from.shadow(), kBytes);
 
-  auto stands = std::make_shared<std::promise<void>>();
-  const auto standing = stands->get_future();
-  std::promise<void> go;
-  pair.contexts.toA.core()->progress().post([stands, gone = go.get_future().share()] {
-    stands->set_value();
-    gone.wait();
-  });
-  standing.wait();
+  StandingCallback stands(pair.contexts.toA.core()->progress());
   const auto received = exchange();
   // Both before and after it is called silent; only the time is measured, nothing waits for it.
   std::this_thread::sleep_for(20ms);
@@ -363,7 +356,7 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   EXPECT_EQ(pair.contexts.toB.state(), "silent");
   EXPECT_FALSE(received.done()) << "its agent may still write";
   EXPECT_LT(used * 4, passed) << used.count() << " us";
-  go.set_value();
+  stands.goOn();
   EXPECT_EQ(received.wait(kSoon).code(), Code::kPeerSilent);
   std::memcpy(to.shadow(), to.data(), kBytes);  // undefined after a failure
 }

@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <atomic>
-#include <future>
 #include <map>
 #include <thread>
 
@@ -14,6 +13,7 @@
 #include "peerlane/session/peer_core.h"
 #include "tests/channel/context_pair.h"
 #include "tests/program/scripted_agent.h"
+#include "tests/progress/standing_callback.h"
 
 namespace peerlane {
 namespace {
@@ -278,15 +278,8 @@ TEST_P(NotificationTest, WhatWasSentBeforeItsCancelIsTaken) {
   EXPECT_OK(send(pair_.toB, 0, {}).wait(kSoon));  // the link is up
   ASSERT_OK(waitNotification(pair_.toA, kSoon).status());
   constexpr uint32_t kMessages = 15;  // as many as there are slots: none of them waits
-  auto stands = std::make_shared<std::promise<void>>();
-  const auto standing = stands->get_future();
-  std::promise<void> go;
   // An agent at the other side answers nothing meanwhile, but what was sent is on its way.
-  pair_.toA.core()->progress().post([stands, gone = go.get_future().share()] {
-    stands->set_value();
-    gone.wait();
-  });
-  standing.wait();
+  StandingCallback stands(pair_.toA.core()->progress());
   std::vector<Transfer> sent;
   for (uint32_t i = 0; i < kMessages; ++i) sent.push_back(send(pair_.toB, i, bytesOf("x")));
   for (uint32_t i = 0; i < kMessages; i += 3) sent[i].cancel();
@@ -294,7 +287,7 @@ TEST_P(NotificationTest, WhatWasSentBeforeItsCancelIsTaken) {
   for (int i = 0; i < 1000; ++i) pair_.toB.core()->progress().turn();
   for (uint32_t i = 0; i < kMessages; ++i)
     sent.push_back(send(pair_.toB, kMessages + i, bytesOf("y")));
-  go.set_value();
+  stands.goOn();
   for (uint32_t i = 0; i < sent.size(); ++i) {
     const Code end = sent[i].wait(kSoon).code();
     const bool wasCancelled = i < kMessages && i % 3 == 0;

@@ -6,6 +6,7 @@
 
 #include "peerlane/channel/rendezvous_desk.h"
 #include "peerlane/session/peer_core.h"
+#include "tests/progress/standing_callback.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -231,14 +232,9 @@ TEST_F(RendezvousTest, GivingUpWaitsForNoCallback) {
   Made host = meet(*zero, 0, 3, std::chrono::seconds(1));
   Made one = meet(*a, 1, 3);
   ASSERT_TRUE(shows("for rank 2 of 3 to introduce themselves"));
-  std::promise<void> stands, goOn;
-  zero->peers().front().core()->progress().post([&] {
-    stands.set_value();
-    goOn.get_future().wait();
-  });
-  stands.get_future().wait();
+  StandingCallback stands(zero->peers().front().core()->progress());
   const bool isBack = host.wait_for(kSoon) == std::future_status::ready;
-  goOn.set_value();
+  stands.goOn();
   EXPECT_TRUE(isBack);
   EXPECT_EQ(host.get().code(), Code::kTimeout);
   EXPECT_FALSE(one.get().isOk()) << "rank 0 gave up";

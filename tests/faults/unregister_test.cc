@@ -11,6 +11,7 @@
 #include "peerlane/session/peer_core.h"
 #include "tests/faults/intruder.h"
 #include "tests/faults/surviving_side.h"
+#include "tests/progress/standing_callback.h"
 
 namespace peerlane {
 namespace {
@@ -64,17 +65,12 @@ TEST_P(Unregister, WhileACallbackStandsTheCallersTimeIsKept) {
   std::vector<std::byte> heap(4096);
   const Region region =
       MUST(side_.context->registerRegion(heap.data(), heap.size(), Access::kRemoteReadWrite));
-  std::promise<void> stands, goOn;
-  side_.peer.core()->progress().post([&] {
-    stands.set_value();
-    goOn.get_future().wait();
-  });
-  stands.get_future().wait();
+  StandingCallback stands(side_.peer.core()->progress());
   auto call = std::async(std::launch::async, [&] {
     return side_.context->unregister(region, std::chrono::milliseconds(20));
   });
   const bool isBack = call.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
-  goOn.set_value();
+  stands.goOn();
   ASSERT_TRUE(isBack);
   const Status status = call.get();
   EXPECT_EQ(status.code(), Code::kTimeout);

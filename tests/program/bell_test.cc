@@ -5,12 +5,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "peerlane/os/shm_segment.h"
+#include "tests/os/child_process.h"
 #include "tests/os/refused_calls.h"
 
 namespace peerlane {
@@ -75,8 +76,8 @@ TEST(Bell, EveryProducerRingsOnceInEachSleep) {
 
 // Where the system has no memory for a knock, the next store knocks.
 TEST(Bell, WhatDidNotArriveIsRungAgain) {
-  const pid_t child = fork();
-  if (child == 0) {
+  const pid_t process = fork();
+  if (process == 0) {
     auto bell = Bell::create().value();
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) _exit(1);
@@ -89,10 +90,7 @@ TEST(Bell, WhatDidNotArriveIsRungAgain) {
     Waker{Bell::wordIn(bell->page().data()), &rungAt, ends[1], /*isSocket=*/true}.ring();
     _exit(readable(ends[0]) ? 0 : 4);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(child::collect(process, child::Clock::now() + std::chrono::seconds(60)), 0);
 }
 
 TEST(Bell, ItsPageCanBeMappedReadOnlyByAnotherAndShowsWhetherSomebodyPolls) {

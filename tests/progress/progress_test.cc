@@ -2,6 +2,7 @@
 //
 // Tasks, posts, calls and waits of one progress engine. The wake rule has a file of its own.
 #include "peerlane/progress/progress.h"
+#include "tests/progress/standing_callback.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -255,18 +256,13 @@ TEST(Progress, DurationsInWords) {
 // The function may hold what is the caller's: it does not run once the call has returned.
 TEST(Progress, ACallThatCannotBeginEndsAtItsDeadline) {
   auto progress = makeProgress();
-  std::promise<void> stands, goOn;
-  progress->post([&] {
-    stands.set_value();
-    goOn.get_future().wait();
-  });
-  stands.get_future().wait();
+  StandingCallback stands(*progress);
   std::atomic<bool> ran{false};
   auto call = std::async(std::launch::async, [&] {
     return progress->call([&] { ran.store(true); }, Clock::now() + 20ms);
   });
   const bool isBack = call.wait_for(20s) == std::future_status::ready;
-  goOn.set_value();
+  stands.goOn();
   ASSERT_TRUE(isBack);
   const Status status = call.get();
   EXPECT_EQ(status.code(), Code::kTimeout);

@@ -5,6 +5,7 @@
 
 #include "peerlane/session/peer_core.h"
 #include "tests/os/child_process.h"
+#include "tests/progress/standing_callback.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -77,15 +78,10 @@ TEST(Invitation, IsCancelledWhileACallbackStands) {
   Invitation invitation = MUST(host->invite());
   const Peer unwanted = MUST(guest->connect(invitation.ticket(), kSoon));
   ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
-  std::promise<void> stands, goOn;
-  host->peers().front().core()->progress().post([&] {
-    stands.set_value();
-    goOn.get_future().wait();
-  });
-  stands.get_future().wait();
+  StandingCallback stands(host->peers().front().core()->progress());
   auto cancel = std::async(std::launch::async, [&] { invitation.cancel(); });
   const bool isBack = cancel.wait_for(kSoon) == std::future_status::ready;
-  goOn.set_value();
+  stands.goOn();
   EXPECT_TRUE(isBack);
   EXPECT_EQ(unwanted.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
 }

@@ -8,10 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <future>
-
 #include "peerlane/session/farewell.h"
 #include "peerlane/session/peer_core.h"
+#include "tests/progress/standing_callback.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -145,16 +144,11 @@ TEST_P(LastWords, OfAProcessThatIsKilled) {
   const auto context = makeContext(withLinks({GetParam()}), {"127.0.0.1:0"});
   speaker.tell(context->ticket());
   const Peer peer = MUST(context->accept(kSoon));
-  std::promise<void> stands, goOn;
-  peer.core()->progress().post([&] {
-    stands.set_value();
-    goOn.get_future().wait();
-  });
-  stands.get_future().wait();
+  StandingCallback stands(peer.core()->progress());
   speaker.go();
   speaker.awaitSaid();
   speaker.kill();
-  goOn.set_value();
+  stands.goOn();
   ASSERT_TRUE(eventually([&] { return peer.state() == "lost"; }));
   expectAll(peer);
 }
@@ -166,12 +160,8 @@ TEST(Farewell, DoesNotWaitForACallback) {
     static Context* context = makeContext().release();
     static Context* other = makeContext().release();
     const Peer peer = MUST(context->connect(other->ticket(), kSoon));
-    std::promise<void> stands;
-    peer.core()->progress().post([&] {
-      stands.set_value();
-      for (;;) pause();
-    });
-    stands.get_future().wait();
+    [[maybe_unused]] static const auto* const stands =
+        new StandingCallback(peer.core()->progress());
     exit(17);
   }
   const int process = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
@@ -201,12 +191,8 @@ TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
     const Peer stuck = MUST(first->connect(second->ticket(), kSoon));
     static Context* third = makeContext().release();
     const Peer parent = MUST(third->connect(ticket, kSoon));
-    std::promise<void> stands;
-    stuck.core()->progress().post([&] {
-      stands.set_value();
-      for (;;) pause();
-    });
-    stands.get_future().wait();
+    [[maybe_unused]] static const auto* const stands =
+        new StandingCallback(stuck.core()->progress());
     const Clock::time_point now = Clock::now();
     if (write(toParent[1], &now, sizeof now) != sizeof now) _exit(8);
     exit(17);

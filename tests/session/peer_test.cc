@@ -13,10 +13,10 @@
 
 #include <atomic>
 #include <cstring>
-#include <future>
 
 #include "peerlane/program/word.h"
 #include "peerlane/session/peer_core.h"
+#include "tests/progress/standing_callback.h"
 #include "tests/session/session_pair.h"
 
 namespace peerlane {
@@ -30,24 +30,6 @@ std::span<const std::byte> bytesOf(const std::string& text) {
 std::string textOf(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-
-// While it lives, the progress thread of this peer's context does nothing.
-class Standstill {
- public:
-  explicit Standstill(const Peer& handle) {
-    auto stands = std::make_shared<std::promise<void>>();
-    const auto standing = stands->get_future();
-    handle.core()->progress().post([stands, go = go_.get_future().share()] {
-      stands->set_value();
-      go.wait();
-    });
-    standing.wait();
-  }
-  ~Standstill() { go_.set_value(); }
-
- private:
-  std::promise<void> go_;
-};
 
 class PeerTest : public testing::TestWithParam<const char*> {
  protected:
@@ -250,7 +232,7 @@ TEST_P(PeerTest, ManyRegionsAreImportedAtOnce) {
     toB_.core()->requestImport(remotes.back().reference(), remotes.back().slot());
   };
   {
-    const Standstill still(toA_);
+    const StandingCallback still(toA_.core()->progress());
     for (uint32_t i = 0; i < 2 * kAtOnce; ++i) regions.push_back(MUST(b_->allocate(4096)));
     for (const Region& region : regions) wish(region);
     wish(regions[kAtOnce]);
@@ -364,7 +346,7 @@ TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
   const RemoteRegion posted = MUST(toB.importRegion(far.share()));
   const auto slot = posted.slot();
   {
-    const Standstill still(toA);
+    const StandingCallback still(toA.core()->progress());
     EXPECT_EQ(before.prepare(kSoon).code(), Code::kPeerSilent) << "asked while it was thought well";
     EXPECT_EQ(toB.state(), "silent");
     EXPECT_EQ(during.prepare(kSoon).code(), Code::kPeerSilent);
@@ -388,7 +370,7 @@ TEST_P(PeerTest, OwnStandstillIsNoSilenceOfThePeer) {
   const Peer toA = MUST(b_->accept(kSoon));
   for (int round = 0; round < 3; ++round) {
     {
-      const Standstill still(toB);
+      const StandingCallback still(toB.core()->progress());
       std::this_thread::sleep_for(300ms);  // above a's patience; nothing waits for it
     }
     // Silence would end the wait.
@@ -396,7 +378,7 @@ TEST_P(PeerTest, OwnStandstillIsNoSilenceOfThePeer) {
     EXPECT_EQ(toB.state(), "ready");
   }
   // And it is still noticed where it is.
-  const Standstill still(toA);
+  const StandingCallback still(toA.core()->progress());
   EXPECT_TRUE(eventually([&] { return toB.state() == "silent"; }));
 }
 
