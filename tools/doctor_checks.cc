@@ -157,7 +157,7 @@ Finding checkLockedMemory() {
 
 Finding checkDescriptors() {
   // Of a peer over shm that imports nothing; one over tcp takes fewer.
-  constexpr rlim_t kOfAPeer = 13;
+  constexpr rlim_t kOfAPeer = 10;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   // Contexts raise the soft limit (raiseDescriptorLimit).
