@@ -8,34 +8,12 @@
 
 #include "peerlane/session/peer_core.h"
 #include "tests/channel/context_pair.h"
+#include "tests/progress/standing_callback.h"
 
 namespace peerlane {
 namespace {
 
 using namespace std::chrono_literals;
-
-// A side that stands still: its progress thread is kept from running, so what is sent to it stays
-// in the wire's buffers.
-class Standstill {
- public:
-  explicit Standstill(const Peer& peer) {
-    auto entered = std::make_shared<std::promise<void>>();
-    auto standing = entered->get_future();
-    peer.core()->progress().post([entered, over = over_.get_future().share()] {
-      entered->set_value();
-      over.wait();
-    });
-    standing.wait();
-  }
-  ~Standstill() { end(); }
-  void end() {
-    if (!std::exchange(ended_, true)) over_.set_value();
-  }
-
- private:
-  std::promise<void> over_;
-  bool ended_ = false;
-};
 
 // Not instrumented, as firstDifference(); nor is the next.
 __attribute__((noinline, no_sanitize("thread"))) void setAll(std::vector<std::byte>& bytes,
@@ -132,11 +110,11 @@ TEST_P(CancelTest, StopsOneBlockAndLists) {
       fresh = static_cast<std::byte>(static_cast<int>(fresh) + 1);
       fill(direction, fresh);
       const std::vector<Block> list = blocks(count, kBytes / count);
-      Standstill other(pair_.toA);
+      StandingCallback other(pair_.toA.core()->progress());
       const Transfer transfer = MUST(post(direction, list));
       EXPECT_FALSE(transfer.done());
       transfer.cancel();
-      other.end();
+      other.goOn();
       expectStopped(transfer, direction, fresh);
       expectMoved(MUST(post(direction, list)).wait(kSoon), direction, fresh);
     }
@@ -148,11 +126,11 @@ TEST_P(CancelTest, StopsPostsOfAPlan) {
     const std::byte fresh{direction == Direction::kPut ? uint8_t{0x31} : uint8_t{0x32}};
     fill(direction, fresh);
     Plan plan = MUST(Plan::create(pair_.toB, direction, blocks(2048, kBytes / 2048)));
-    Standstill other(pair_.toA);
+    StandingCallback other(pair_.toA.core()->progress());
     const Transfer transfer = MUST(plan.post());
     EXPECT_FALSE(transfer.done());
     transfer.cancel();
-    other.end();
+    other.goOn();
     expectStopped(transfer, direction, fresh);
     // A late cancel of that post is none of the next one.
     const Transfer next = MUST(plan.post());
@@ -168,10 +146,10 @@ TEST_P(CancelTest, TellsThePeerNothing) {
   PostOptions options;
   options.notify = {.message = std::as_bytes(std::span(text)), .tag = 1, .signal = 3u};
   {
-    Standstill other(pair_.toA);
+    StandingCallback other(pair_.toA.core()->progress());
     const Transfer transfer = MUST(post(Direction::kPut, blocks(1, kBytes), options));
     transfer.cancel();
-    other.end();
+    other.goOn();
     EXPECT_EQ(transfer.wait(kSoon).code(), Code::kCancelled);
   }
   options.notify.tag = 2;
@@ -187,14 +165,14 @@ TEST_P(CancelTest, MayComeTwiceOrTooLate) {
   EXPECT_OK(early.status());
 
   std::atomic<int> ends{0};
-  Standstill other(pair_.toA);
+  StandingCallback other(pair_.toA.core()->progress());
   const Transfer transfer = MUST(post(Direction::kPut, blocks(1, kBytes)));
   transfer.onEnd([&](const Status& status) {
     EXPECT_EQ(status.code(), Code::kCancelled);
     ++ends;
   });
   for (int i = 0; i < 3; ++i) transfer.cancel();
-  other.end();
+  other.goOn();
   EXPECT_EQ(transfer.wait(kSoon).code(), Code::kCancelled);
   transfer.cancel();
   EXPECT_EQ(transfer.status().code(), Code::kCancelled);
@@ -206,7 +184,7 @@ TEST_P(CancelTest, MayComeTwiceOrTooLate) {
 }
 
 TEST_P(CancelTest, MayBeCalledInACallback) {
-  Standstill other(pair_.toA);
+  StandingCallback other(pair_.toA.core()->progress());
   const Transfer first = MUST(post(Direction::kPut, blocks(1, 64)));
   const Transfer second = MUST(post(Direction::kPut, blocks(1, kBytes)));
   auto ended = std::make_shared<std::promise<Status>>();
@@ -215,20 +193,20 @@ TEST_P(CancelTest, MayBeCalledInACallback) {
     first.cancel();
     second.cancel();
   });
-  other.end();
+  other.goOn();
   EXPECT_EQ(ended->get_future().get().code(), Code::kCancelled);
   EXPECT_OK(first.wait(kSoon));
 }
 
 TEST_P(CancelTest, SetsMemoryFreeThatIsBeingUnregistered) {
   for (const bool own : {true, false}) {
-    Standstill other(pair_.toA);
+    StandingCallback other(pair_.toA.core()->progress());
     const Transfer transfer = MUST(post(Direction::kPut, blocks(1, kBytes)));
     if (own) {
       EXPECT_EQ(pair_.a->unregister(local_, 10ms).code(), Code::kTimeout);
     }
     transfer.cancel();
-    other.end();
+    other.goOn();
     if (!own) {
       EXPECT_OK(pair_.b->unregister(std::exchange(owned_, {}), kSoon));
     }
@@ -241,11 +219,11 @@ TEST_P(CancelTest, SetsMemoryFreeThatIsBeingUnregistered) {
 }
 
 TEST_P(CancelTest, EndsWithTheConnection) {
-  Standstill other(pair_.toA);
+  StandingCallback other(pair_.toA.core()->progress());
   const Transfer transfer = MUST(post(Direction::kPut, blocks(1, kBytes)));
   transfer.cancel();
   pair_.toB.close();
-  other.end();
+  other.goOn();
   EXPECT_EQ(transfer.wait(kSoon).code(), Code::kCancelled);
 }
 

@@ -4,15 +4,19 @@
 #include "peerlane/memory/cuda_reclaimer.h"
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <thread>
 
 #include "peerlane/os/cuda_driver.h"
 #include "tests/gpu/two_processes.h"
+#include "tests/os/refused_calls.h"
 
 namespace peerlane::gputest {
 namespace {
@@ -106,6 +110,30 @@ TEST(CudaReclaimer, AForkedChildExitsAtOnce) {
     EXPECT_EQ(WEXITSTATUS(status), 0);
     isEnough = true;
     waitForReleases();
+  }));
+}
+
+// A process may be short of memory, or of threads, for a while.
+TEST(CudaReclaimer, AsksAgainForTheThreadThatItWasRefused) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
+    std::atomic<int> ended{0};
+    const auto addOne = [&] { CudaReclaimer::instance().add(gpu, [&] { ++ended; }); };
+    // Nothing but the stack of a thread has a size with this bit, and there is no memory for that.
+    constexpr size_t kRefused = size_t{1} << 29;
+    pthread_attr_t usual, large;
+    pthread_getattr_default_np(&usual);
+    pthread_getattr_default_np(&large);
+    pthread_attr_setstacksize(&large, kRefused);
+    pthread_setattr_default_np(&large);
+    refuseCalls(SYS_mmap, ENOMEM, 1, kRefused);
+    addOne();
+    EXPECT_EQ(CudaReclaimer::instance().pending(), 1u);
+    pthread_setattr_default_np(&usual);
+    addOne();
+    waitForReleases();
+    EXPECT_EQ(ended, 2);
   }));
 }
 
