@@ -24,6 +24,10 @@ inline constexpr uint32_t kNotificationSlots = 16;
 inline constexpr uint32_t kNotificationsTaken = 1024;
 inline constexpr uint32_t kNotificationsWaiting = 1024;
 
+// Peers that connected, left messages, and were gone before accept() took them: beyond, those of
+// the first are dropped.
+inline constexpr uint32_t kPeersLeft = 16;
+
 // Signals of one peer, numbered from 0.
 inline constexpr uint32_t kSignals = 64;
 

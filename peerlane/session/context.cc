@@ -94,8 +94,11 @@ struct Invitation::Invited {
   Status over;                       // why no peer will come any more
   bool isTaken = false;              // that is why
   std::atomic<bool> settled{false};  // release after a guest or the above
+  // A guest that left messages is still to be taken.
   void forgetGone() {
-    std::erase_if(guests, [](const auto& guest) { return guest->over(); });
+    std::erase_if(guests, [](const auto& guest) {
+      return guest->over() && !guest->messages().hasForProgram();
+    });
   }
   bool isOpen() {
     forgetGone();
@@ -186,6 +189,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   HandshakeOptions handshakeOptions(const Secret& secret,
                                     const std::optional<ContextId>& expected) const;
   void onConnection(Fd socket);
+  std::shared_ptr<PeerCore> leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void tellAccepted();
   void noteTurnedAway(const Status& why);
@@ -398,29 +402,47 @@ std::shared_ptr<PeerCore> Context::State::makePeer(
   auto& slot = peers_[number];
   slot = std::make_shared<PeerCore>(
       number, around, initiator,
-      PeerCore::Events{.connected =
-                           [this, number, done = std::move(done)](Status status) {
-                             std::shared_ptr<PeerCore> peer;
-                             {
-                               const std::lock_guard inner(mutex_);
-                               if (auto found = peers_.find(number); found != peers_.end())
-                                 peer = found->second;
-                             }
-                             if (peer) done(peer, std::move(status));
-                           },
-                       .gone =
-                           [this, number](const std::shared_ptr<PeerCore>& peer) {
-                             {
-                               const std::lock_guard inner(mutex_);
-                               peers_.erase(number);
-                               std::erase(accepted_, peer);
-                               tellAccepted();
-                             }
-                             // The peer may be inside one of its own callbacks: its last reference
-                             // goes later, on this thread.
-                             progress_->post([peer] {});
-                           }});
+      PeerCore::Events{
+          .connected =
+              [this, number, done = std::move(done)](Status status) {
+                std::shared_ptr<PeerCore> peer;
+                {
+                  const std::lock_guard inner(mutex_);
+                  if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
+                }
+                if (peer) done(peer, std::move(status));
+              },
+          .gone =
+              [this, number](const std::shared_ptr<PeerCore>& peer) {
+                const auto dropped = leftUntaken(number, peer);
+                // The peer may be inside one of its own callbacks: its last reference
+                // goes later, on this thread.
+                progress_->post([peer] {});
+                if (dropped && strangers_.allows())
+                  PEERLANE_LOG_WARN(
+                      "messages of {} are lost: it left before it was accepted, as did "
+                      "{} others since{}",
+                      dropped->name(), limits::kPeersLeft, strangers_.leftOut());
+              }});
   return slot;
+}
+
+// One that left before accept() took it is still handed out where it has left messages. Returns
+// whose are dropped for it.
+std::shared_ptr<PeerCore> Context::State::leftUntaken(uint64_t number,
+                                                      const std::shared_ptr<PeerCore>& peer) {
+  const std::lock_guard lock(mutex_);
+  peers_.erase(number);
+  if (!peer->messages().hasForProgram()) std::erase(accepted_, peer);
+  std::shared_ptr<PeerCore> dropped;
+  const auto left = [this](const auto& each) { return !peers_.contains(each->number()); };
+  if (std::ranges::count_if(accepted_, left) > ptrdiff_t{limits::kPeersLeft}) {
+    const auto oldest = std::ranges::find_if(accepted_, left);
+    dropped = *oldest;
+    accepted_.erase(oldest);
+  }
+  tellAccepted();
+  return dropped;
 }
 
 void Context::State::onConnection(Fd socket) {
@@ -990,6 +1012,8 @@ std::string Context::State::dump() {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, peer] : peers_) peers.push_back(peer);
+    for (const auto& peer : accepted_)
+      if (!peers_.contains(peer->number())) peers.push_back(peer);
     toAccept = accepted_.size();
   }
   for (const auto& peer : peers) {

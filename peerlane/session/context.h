@@ -85,7 +85,8 @@ class Context {
   // else.
   Result<Peer> connect(const std::string& address, std::string_view secret,
                        Duration timeout = std::chrono::seconds(10));
-  // The next peer that connected here. kTimeout.
+  // The next peer that connected here. One that has left since is handed out only where it left
+  // messages (limits::kPeersLeft). kTimeout.
   Result<Peer> accept(Duration timeout = std::chrono::seconds(10));
   // A descriptor that is readable while a peer waits for accept(); read nothing from it, accept
   // with a timeout of 0. Lifetime: the context's.

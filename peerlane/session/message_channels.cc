@@ -87,6 +87,11 @@ bool MessageChannels::has(uint32_t channel) const {
   return arrived_.contains(channel);
 }
 
+bool MessageChannels::hasForProgram() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_[0] != 0;
+}
+
 std::vector<std::pair<uint32_t, size_t>> MessageChannels::waiting() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<uint32_t, size_t>> all;

@@ -38,6 +38,7 @@ class MessageChannels {
   // False when there is none.
   bool pop(uint32_t channel, std::vector<std::byte>& content);
   bool has(uint32_t channel) const;
+  bool hasForProgram() const;
   // Channels with messages, and how many.
   std::vector<std::pair<uint32_t, size_t>> waiting() const;
   // What was popped since the last call: channel and how many.

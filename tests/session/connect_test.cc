@@ -10,6 +10,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "peerlane/core/limits.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/session/handshake.h"
@@ -392,6 +393,31 @@ TEST(Connect, AHundredTimesLeavesNothingBehind) {
     (void)resident;
 #endif
   }
+}
+
+// Who is gone before it is accepted stays for its messages' sake, and not for ever.
+TEST(Connect, PeersThatLeftMessagesAreAccepted) {
+  auto a = makeContext();
+  auto b = makeContext();
+  const auto visit = [&](uint8_t number) {
+    const Peer toB = MUST(a->connect(b->ticket(), kSoon));
+    if (number != 0) {
+      ASSERT_OK(toB.sendMessage(1, std::as_bytes(std::span(&number, 1))));
+    }
+    toB.close();
+    ASSERT_TRUE(eventually([&] { return b->peers().empty(); }));
+  };
+  visit(0);
+  EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout) << "it left nothing";
+  constexpr auto kMost = static_cast<uint8_t>(limits::kPeersLeft);
+  for (uint8_t i = 1; i <= kMost + 1; ++i) visit(i);
+  for (uint8_t i = 2; i <= kMost + 1; ++i) {
+    const Peer left = MUST(b->accept(0ms));
+    EXPECT_EQ(left.status().code(), Code::kPeerLost);
+    EXPECT_EQ(MUST(left.receiveMessage(1, kSoon)).at(0), std::byte{i});
+    EXPECT_EQ(left.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
+  }
+  EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout) << "the first one is dropped";
 }
 
 TEST(Connect, ContextsComeAndGoToo) {

@@ -123,6 +123,16 @@ TEST(Invitation, AGuestThatLeftAgainDoesNotUseItUp) {
   }
 }
 
+TEST(Invitation, TakesAGuestThatLeftAMessage) {
+  auto host = makeContext(), guest = makeContext();
+  Invitation invitation = MUST(host->invite());
+  const Peer hasty = MUST(guest->connect(invitation.ticket(), kSoon));
+  ASSERT_OK(hasty.sendMessage(1, std::as_bytes(std::span("done"))));
+  hasty.close();
+  ASSERT_TRUE(eventually([&] { return host->peers().empty(); }));
+  EXPECT_OK(MUST(invitation.accept(kSoon)).receiveMessage(1, kSoon).status());
+}
+
 TEST(Invitation, IsOpenedOnceMore) {
   auto host = makeContext(), first = makeContext(), second = makeContext();
   Invitation invitation = MUST(host->invite());

@@ -153,6 +153,18 @@ TEST_P(LastWords, OfAProcessThatIsKilled) {
   expectAll(peer);
 }
 
+// As from a socket, what was said can be had by whoever takes the connection afterwards.
+TEST_P(LastWords, OfAProcessThatNobodyHadAccepted) {
+  Speaker speaker(GetParam(), 16, [](Context*, const Peer&) { exit(0); });
+  const auto context = makeContext(withLinks({GetParam()}), {"127.0.0.1:0"});
+  speaker.tell(context->ticket());
+  speaker.go();
+  speaker.awaitEnd();
+  ASSERT_TRUE(eventually([&] { return context->peers().empty(); }));
+  EXPECT_NE(context->dump().find("1 peers connected and not taken"), std::string::npos);
+  expectAll(MUST(context->accept(kSoon)));
+}
+
 // A callback that does not return: there is nobody who could say goodbye.
 TEST(Farewell, DoesNotWaitForACallback) {
   const pid_t child = fork();
@@ -191,6 +203,8 @@ TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
     const Peer stuck = MUST(first->connect(second->ticket(), kSoon));
     static Context* third = makeContext().release();
     const Peer parent = MUST(third->connect(ticket, kSoon));
+    // Who leaves nothing and is gone before it is accepted is not handed out.
+    if (!parent.sendMessage(0, std::as_bytes(std::span("here"))).isOk()) _exit(9);
     [[maybe_unused]] static const auto* const stands =
         new StandingCallback(stuck.core()->progress());
     const Clock::time_point now = Clock::now();
