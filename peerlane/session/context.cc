@@ -334,10 +334,11 @@ void Context::State::closeAll() {
   inspection_.reset();
   sweepTimer_ = {};
   std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
+  std::vector<std::shared_ptr<PeerCore>> untaken;  // some have left; they end outside of the lock
   {
     const std::lock_guard lock(mutex_);
     peers = peers_;
-    accepted_.clear();
+    untaken.swap(accepted_);
     tellAccepted();
     onPeer_ = nullptr;
     onEachArrival_ = nullptr;
