@@ -4,11 +4,13 @@
 // is touched, and the connection and other communicators stay as they are.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "peerlane/channel/communicator_core.h"
 #include "peerlane/channel/import_shelf.h"
 #include "peerlane/channel/lane_memory.h"
+#include "peerlane/core/limits.h"
 #include "peerlane/memory/library_memory.h"
 #include "peerlane/program/word.h"
 
@@ -22,7 +24,7 @@ class Liar {
  public:
   static constexpr uint32_t kEagerBytes = 1024;
 
-  explicit Liar(const Peer& peer) : peer_(*peer.core()) {
+  explicit Liar(const Peer& peer, bool saysHello = true) : peer_(*peer.core()) {
     channel_ = kCommunicatorChannels + CommunicatorNumbers::of(peer_)->claim();
     area_ = MUST(makeLibraryMemory(peer_.regions(), LaneArea::bytes(kEagerBytes)));
     heard_ = std::make_shared<std::promise<LaneNote>>();
@@ -33,6 +35,7 @@ class Liar {
           done = true;
           heard->set_value(*note);
         });
+    if (!saysHello) return;
     LaneNote hello;
     hello.kind = LaneNote::Kind::kHello;
     hello.rank = 1;
@@ -333,6 +336,23 @@ TEST_F(CommunicatorLiarTest, NotesAboutMessagesThatAreNotThere) {
   const auto received = honest_->recv(1, memory_.region(), 0, 100);
   liar_.write(0, honestEnvelope());
   EXPECT_EQ(endOf(received), Code::kOk);
+}
+
+// Notes from before this side is there are kept, and not without an end.
+TEST(CommunicatorEarlyNotes, MoreThanAreKeptEndTheMeeting) {
+  ContextPair contexts(configFor(kSelf));
+  Liar liar(contexts.toA, /*saysHello=*/false);
+  CommunicatorOptions options;
+  options.timeout = kSoon;
+  auto made = std::async(std::launch::async, [&] {
+    return Communicator::create(*contexts.a, {Peer(), contexts.toB}, 0, options).status();
+  });
+  LaneNote note;
+  note.kind = LaneNote::Kind::kGaveUp;
+  for (size_t i = 0; i < limits::kEarlyNotes; ++i) liar.say(note.encode());
+  EXPECT_EQ(made.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout);
+  liar.say(note.encode());
+  EXPECT_EQ(made.get().code(), Code::kClosed) << "it is taken for one that left";
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ TEST(LimitsDocument, HasEveryLimitAndNoOther) {
       {"kMessageBytes", kMessageBytes},
       {"kMessagesPerChannel", kMessagesPerChannel},
       {"kMessagesPerPeer", kMessagesPerPeer},
+      {"kPeersLeft", kPeersLeft},
       {"kNotificationBytes", kNotificationBytes},
       {"kNotificationSlots", kNotificationSlots},
       {"kNotificationsTaken", kNotificationsTaken},
