@@ -16,7 +16,7 @@ demo: release  ## move real data between two processes, and prove that every byt
 test:  ## every check and every test (stages by name: scripts/test.sh STAGE...)
 	@PACKAGES=$(PACKAGES) scripts/test.sh
 
-soak: packages-test  ## the long versions of the tests, a good hour
+soak: packages-test  ## the long versions of the tests, about two hours (parts by name: scripts/soak.sh PART...)
 	@scripts/soak.sh
 
 bench: release  ## the library against the raw limit of this machine, in the same run

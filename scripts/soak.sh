@@ -1,36 +1,58 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The long versions: tests marked SOAK, the suite of the fast tests over and over, all suites on a machine that is
-# busy with something else, and fuzzing in earnest.
-# Usage: soak.sh [MINUTES_OF_FUZZING_PER_TARGET] (default 10)
+# The long versions of the tests, in parts: all suites beside four busy loops, tests made to be long, the concurrent tests
+# over and over, and fuzzing in earnest. All of them take about two hours on two cores.
+# Usage: soak.sh [PART...] (default: all, in the order below). Stops at the first part that fails.
+#   build     what the others need; always first, unless BUILT=yes says that it is there
+#   busy      every suite, under the sanitizers too, while four loops keep the cores busy
+#   long      tests marked soak, in the release build and under the address sanitizer
+#   repeat    the concurrent tests ROUNDS times (default 5), in the release build and under the thread sanitizer
+#   fuzz      each target for MINUTES (default 2)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly minutes=${1:-10}
+readonly all_parts=(busy long repeat fuzz) rounds=${ROUNDS:-5} minutes=${MINUTES:-2}
 busy=()
 trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"' EXIT
 
-for preset in release asan tsan fuzz; do
-  cmake --preset "$preset" --log-level=WARNING >/dev/null
-done
-cmake --build --preset release --target all
-cmake --build --preset asan --target all
-cmake --build --preset tsan --target concurrent_tests
-cmake --build --preset fuzz --target fuzz_targets
+part_build() {
+  BUDGETS=report scripts/test.sh configure build asan-build tsan-build fuzz-build
+}
 
-echo "== tests marked SOAK"
-ctest --test-dir build -L soak --output-on-failure
-ctest --test-dir build-asan -L soak --output-on-failure
-echo "== concurrent tests, 20 times, release and under the thread sanitizer"
-ctest --test-dir build -L concurrent -LE soak --repeat until-fail:20 --output-on-failure
-ctest --test-dir build-tsan -L concurrent -LE soak --repeat until-fail:20 --output-on-failure
-echo "== all suites beside four busy loops"
-for _ in 1 2 3 4; do
-  while :; do :; done &
-  busy+=($!)
+part_busy() {
+  for _ in 1 2 3 4; do
+    while :; do :; done &
+    busy+=($!)
+  done
+  BUDGETS=report scripts/test.sh suite asan-suite tsan-suite torture
+  kill "${busy[@]}"
+  busy=()
+}
+
+part_long() {
+  ctest --test-dir build -L soak --no-tests=error --output-on-failure
+  ctest --test-dir build-asan -L soak --no-tests=error --output-on-failure
+}
+
+part_repeat() {
+  ctest --test-dir build -L concurrent -LE 'soak|torture' --repeat "until-fail:$rounds" --output-on-failure
+  ctest --test-dir build-tsan -L concurrent -LE 'soak|torture' --repeat "until-fail:$rounds" --output-on-failure
+}
+
+part_fuzz() { scripts/fuzz.sh $((minutes * 60)); }
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=("${all_parts[@]}")
+for part in "${parts[@]}"; do
+  if ! declare -F "part_$part" >/dev/null; then
+    echo "there is no part '$part'; there are: build ${all_parts[*]}" >&2
+    exit 2
+  fi
 done
-BUDGETS=report scripts/test.sh suite asan-suite tsan-suite torture
-kill "${busy[@]}"
-busy=()
-echo "== fuzzing, $minutes minutes each"
-scripts/fuzz.sh $((minutes * 60))
+[ "${parts[0]}" = build ] || [ "${BUILT:-}" = yes ] || parts=(build "${parts[@]}")
+for part in "${parts[@]}"; do
+  begin=$SECONDS
+  echo "== soak: $part"
+  "part_$part"
+  echo "soak: $part took $((SECONDS - begin)) s"
+done
 echo "soak: no failure"

@@ -371,38 +371,6 @@ TEST(DeviceTransfer, ACancelComesTooLateForWhatTheStreamDoesInWhole) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-// An addition by a stream rings nobody: the descriptor is told all the same, though no thread
-// waits.
-TEST(DeviceTransfer, ASignalOfAStreamMakesItsDescriptorReadable) {
-  PEERLANE_NEEDS_GPUS(1);
-  constexpr uint64_t kRounds = 20;
-  const auto active = [&](const Line& line) {
-    const Side side(0, line, kBytes);
-    const Signal signal = must(Signal::create(side.peer, 2), "signal");
-    // For all of them: a heartbeat, which wakes everybody, comes every five seconds.
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    for (uint64_t i = 1; i <= kRounds; ++i) {
-      pollfd wanted{must(signal.fd(i), "fd"), POLLIN, 0};
-      EXPECT_EQ(::poll(&wanted, 1, 0), 0);
-      line.send("add");
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          limit - std::chrono::steady_clock::now());
-      ASSERT_EQ(::poll(&wanted, 1, std::max(0, static_cast<int>(left.count()))), 1)
-          << "round " << i;
-      EXPECT_EQ(signal.value(), i);
-    }
-    line.send("end");
-  };
-  const auto passive = [&](const Line& line) {
-    const Side side(1, line, kBytes);
-    Notify add;
-    add.signal = 2;
-    while (line.receive() == "add") must(notify(side.peer, add, side.lane()), "notify");
-    mustSync(side.stream);
-  };
-  EXPECT_TRUE(runTwo(active, passive));
-}
-
 // What the peer added before it left counts, though the stream comes to look only afterwards.
 TEST(DeviceTransfer, ASignalFromBeforeTheEndIsWaitedFor) {
   PEERLANE_NEEDS_GPUS(1);

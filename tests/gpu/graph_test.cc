@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -367,6 +368,45 @@ TEST(Graphs, HoldTheirRegions) {
     const Ready side(1, line);
     line.meet();
     line.meet();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// No host thread of the producer looks at a replay, so nobody rings: the consumer's progress thread
+// looks by itself while a descriptor waits, and tells it.
+TEST(Graphs, ASignalOfReplaysMakesItsDescriptorReadable) {
+  PEERLANE_NEEDS_GPUS(1);
+  constexpr uint64_t kRounds = 20;
+  const auto active = [&](const Line& line) {
+    const Ready side(0, line);
+    const Signal signal = must(Signal::create(side.peer, 2), "signal");
+    line.meet();
+    // For all of them: a heartbeat, which wakes everybody, comes every five seconds.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (uint64_t i = 1; i <= kRounds; ++i) {
+      pollfd wanted{must(signal.fd(i), "fd"), POLLIN, 0};
+      EXPECT_EQ(::poll(&wanted, 1, 0), 0);
+      line.send("replay");
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          limit - std::chrono::steady_clock::now());
+      ASSERT_EQ(::poll(&wanted, 1, std::max(0, static_cast<int>(left.count()))), 1)
+          << "round " << i;
+      EXPECT_EQ(signal.value(), i);
+    }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    const Ready side(1, line);
+    {
+      const Graph graph(side.stream, [&] {
+        Notify add;
+        add.signal = 2;
+        (void)must(notify(side.peer, add, side.lane()), "captured notify");
+      });
+      line.meet();
+      while (line.receive() == "replay") graph.launch();
+      mustSync(side.stream);
+    }
   };
   EXPECT_TRUE(runTwo(active, passive));
 }
