@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# The control messages: C++ accessors generated from the schema; include "peerlane/session/control_generated.h".
+# The control messages: C++ accessors generated from the schema; include "peerlane/session/wire/control_generated.h".
 # Only sources inside the library may include the result: FlatBuffers is not part of the public interface.
 
 add_custom_target(generated)  # all sources that the build makes; what reads the tree needs them
-set(schema ${PROJECT_SOURCE_DIR}/peerlane/session/control.fbs)
+set(schema ${PROJECT_SOURCE_DIR}/peerlane/session/wire/control.fbs)
 if(EXISTS ${schema})
-  set(folder ${PROJECT_BINARY_DIR}/generated/peerlane/session)
+  set(folder ${PROJECT_BINARY_DIR}/generated/peerlane/session/wire)
   add_custom_command(
     OUTPUT ${folder}/control_generated.h
     COMMAND ${PEERLANE_FLATC} --cpp --cpp-std c++17 --scoped-enums --warnings-as-errors

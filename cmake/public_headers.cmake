@@ -5,14 +5,15 @@
 set(PEERLANE_PUBLIC_HEADERS
   peerlane/p2p.h
   peerlane/peerlane.h
-  peerlane/channel/communicator.h
-  peerlane/channel/host_stream.h
-  peerlane/channel/notification.h
-  peerlane/channel/plan.h
-  peerlane/channel/port_channel.h
-  peerlane/channel/port_channel_device.h
-  peerlane/channel/signal.h
-  peerlane/channel/transfer.h
+  peerlane/channel/blocks/blocks.h
+  peerlane/channel/communicator/communicator.h
+  peerlane/channel/operation/host_stream.h
+  peerlane/channel/signal/notification.h
+  peerlane/channel/transfer/plan.h
+  peerlane/channel/port/port_channel.h
+  peerlane/channel/port/port_channel_device.h
+  peerlane/channel/signal/signal.h
+  peerlane/channel/transfer/transfer.h
   peerlane/core/config.h
   peerlane/core/device_code.h
   peerlane/core/huge_pages.h
@@ -26,19 +27,19 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/topology.h
-  peerlane/program/copy_device.h
-  peerlane/program/device_stream.h
-  peerlane/program/packet_device.h
-  peerlane/program/port_request.h
-  peerlane/program/preload.h
-  peerlane/program/resident_port_device.h
-  peerlane/program/shared_word.h
-  peerlane/program/team.h
+  peerlane/program/words/copy_device.h
+  peerlane/program/device/device_stream.h
+  peerlane/program/ring/packet_device.h
+  peerlane/program/ring/port_request.h
+  peerlane/program/device/preload.h
+  peerlane/program/ring/resident_port_device.h
+  peerlane/program/words/shared_word.h
+  peerlane/program/words/team.h
   peerlane/progress/fifo_device.h
-  peerlane/session/context.h
-  peerlane/session/inspect_process.h
-  peerlane/session/peer.h
-  peerlane/session/route.h)
+  peerlane/session/context/context.h
+  peerlane/session/context/inspect_process.h
+  peerlane/session/peer/peer.h
+  peerlane/session/peer/route.h)
 # Made at configure time, installed beside the others.
 set(PEERLANE_GENERATED_PUBLIC_HEADERS
   peerlane/core/version.h)

@@ -4,11 +4,11 @@
 // signals, port channels for kernels, and a communicator for those who count in ranks.
 #pragma once
 
-#include "peerlane/channel/communicator.h"  // IWYU pragma: export
-#include "peerlane/channel/host_stream.h"   // IWYU pragma: export
-#include "peerlane/channel/notification.h"  // IWYU pragma: export
-#include "peerlane/channel/plan.h"          // IWYU pragma: export
-#include "peerlane/channel/port_channel.h"  // IWYU pragma: export
-#include "peerlane/channel/signal.h"        // IWYU pragma: export
-#include "peerlane/channel/transfer.h"      // IWYU pragma: export
-#include "peerlane/session/context.h"       // IWYU pragma: export
+#include "peerlane/channel/communicator/communicator.h"  // IWYU pragma: export
+#include "peerlane/channel/operation/host_stream.h"      // IWYU pragma: export
+#include "peerlane/channel/port/port_channel.h"          // IWYU pragma: export
+#include "peerlane/channel/signal/notification.h"        // IWYU pragma: export
+#include "peerlane/channel/signal/signal.h"              // IWYU pragma: export
+#include "peerlane/channel/transfer/plan.h"              // IWYU pragma: export
+#include "peerlane/channel/transfer/transfer.h"          // IWYU pragma: export
+#include "peerlane/session/context/context.h"            // IWYU pragma: export

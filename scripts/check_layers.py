@@ -12,15 +12,31 @@ import sys
 from collections import defaultdict
 
 FLOORS = ["core", "os", "memory", "program", "transport", "progress", "session", "channel"]
+# Rooms of the large floors, from the ground up: a file includes its own room and those before it. A folder that stands
+# here holds all its files in the rooms below it, unless "." gives its own files a place.
+ROOMS = {
+    "peerlane/channel": ["protocol", "operation", "staging", "blocks", "transfer", "signal", "message/host",
+                         "message/stream", "message/staged", "communicator", "port"],
+    "peerlane/program": ["model", "words", "ring", "cpu", "device", "kernel/launch", "kernel/copy", "kernel/message",
+                         "kernel/resident", "stream/pools", "stream/message", "stream/lanes", "stream/copy",
+                         "stream/capture", "stream/submit"],
+    "peerlane/session": ["wire", "peer", "context"],
+    "peerlane/memory": [".", "cuda"],
+    "tools": ["report", "memory", "trial", "doctor", "file", "measure", "ceiling", "bench/sides", "bench/gpu",
+              "bench/port", "bench/host", "bench/p2p", "bench", "."],
+}
+# A folder with more is cut into rooms. A .h, .cc and .cu of one name are one stem.
+MOST_STEMS = 25
+SIZED_FOLDERS = ["peerlane", "tools", "explore"]
 # What is behind the faces for users; it may include them.
 ROOF_FOLDERS = ["p2p"]
 # These see what users see.
 FACE_FOLDERS = ["tools", "broker", "bench", "python", "examples"]
 FORBIDDEN_WORDS = {"util", "utils", "common", "helper", "helpers", "manager", "managers", "base", "impl", "misc"}
 THIRD_PARTY = re.compile(r"(fmt|spdlog|asio|flatbuffers|hwloc|sodium|nlohmann|CLI|toml\+\+|gtest|benchmark)\b")
-GENERATED = {"peerlane/core/version.h", "peerlane/session/control_generated.h"}
+GENERATED = {"peerlane/core/version.h", "peerlane/session/wire/control_generated.h"}
 # Only this file pair may include the list of all transports.
-COMPOSITION_ROOT = "peerlane/session/context"
+COMPOSITION_ROOT = "peerlane/session/context/context"
 TRANSPORT_LIST = "peerlane/transport/all_transports"
 
 SOURCE = (".h", ".c", ".cc", ".cu", ".cuh")
@@ -33,10 +49,12 @@ LAWS = {
     "floor": "includes go downwards: " + " <- ".join(FLOORS),
     "roof": "no floor includes peerlane/*.h, the faces for users",
     "transport": "nobody includes a transport but itself and all_transports",
-    "all_transports": "only session/context includes all_transports",
+    "all_transports": "only session/context/context includes all_transports",
     "face": "tools, broker, bench, python and examples include only their own and public headers",
     "public": "a public header exists and includes only the standard library and public headers",
-    "stem": "file stems are unique; a .h/.cc pair in one folder is one stem",
+    "room": "includes within a floor go to rooms that stand before it in ROOMS",
+    "size": f"a folder of {', '.join(SIZED_FOLDERS)} holds at most {MOST_STEMS} stems",
+    "stem": "file stems are unique within a floor; a .h/.cc pair in one folder is one stem",
     "name": "no file or folder says " + ", ".join(sorted(FORBIDDEN_WORDS)),
     "cycle": "headers do not include each other in a circle",
     "path": "a quoted include is a path from the root that exists (or made from a .in file)",
@@ -65,6 +83,24 @@ def floor_of(path):
     if len(parts) == 2 or parts[1] in ROOF_FOLDERS:
         return len(FLOORS)
     return FLOORS.index(parts[1]) if parts[1] in FLOORS else None
+
+
+def room_of(path):
+    """(floor with rooms, room) of path; (None, None) where its floor has none."""
+    folder = os.path.dirname(path)
+    for floor in ROOMS:
+        if folder == floor:
+            return floor, "."
+        if folder.startswith(floor + "/"):
+            return floor, folder[len(floor) + 1:]
+    return None, None
+
+
+def stem_scope(path):
+    """Where no other file may have the stem of path: its floor, or its top folder."""
+    parts = path.split("/")
+    deep = parts[0] in ("peerlane", "tests") and len(parts) > 2
+    return "/".join(parts[:2]) if deep else parts[0]
 
 
 def transport_of(path):
@@ -105,6 +141,7 @@ class Checker:
         self.check_license()
         self.check_names()
         self.check_stems()
+        self.check_sizes()
         for path in self.sources:
             if path.startswith("peerlane/") and floor_of(path) is None:
                 self.report(path, 1, "floor", "lies on no floor; there are " + ", ".join(FLOORS))
@@ -138,14 +175,36 @@ class Checker:
     def check_stems(self):
         owners = defaultdict(set)
         for path in self.sources:
-            owners[os.path.basename(stem_of(path))].add(os.path.dirname(path))
-        for stem, folders in sorted(owners.items()):
+            owners[stem_scope(path), os.path.basename(stem_of(path))].add(os.path.dirname(path))
+        for (_, stem), folders in sorted(owners.items()):
             if len(folders) > 1:
                 first, *others = sorted(folders)
                 for folder in others:
                     self.report(f"{folder}/{stem}", 1, "stem", f"'{stem}' also names a file in {first}/")
 
+    def check_sizes(self):
+        stems = defaultdict(set)
+        for path in self.sources:
+            if path.split("/")[0] in SIZED_FOLDERS:
+                stems[os.path.dirname(path)].add(stem_of(path))
+        for folder, held in sorted(stems.items()):
+            if len(held) > MOST_STEMS:
+                self.report(folder, 1, "size", f"holds {len(held)} stems; accepted are {MOST_STEMS}")
+
+    def check_room(self, path, line, target):
+        floor, room = room_of(path)
+        other_floor, other = room_of(target)
+        if floor is None or floor != other_floor or target in GENERATED:
+            return
+        order = ROOMS[floor]
+        if other in order and room in order and order.index(other) > order.index(room):
+            self.report(path, line, "room", f"{room} stands before {other} in {floor} ('{target}')")
+
     def check_includes(self, path):
+        floor_with_rooms, room = room_of(path)
+        if floor_with_rooms and room not in ROOMS[floor_with_rooms]:
+            self.report(path, 1, "room", f"lies in no room of {floor_with_rooms}; there are "
+                                         + ", ".join(ROOMS[floor_with_rooms]))
         folder = path.split("/")[0]
         floor = floor_of(path)
         for line, opening, target in self.includes[path]:
@@ -158,6 +217,7 @@ class Checker:
                 continue
             if floor is not None:
                 self.check_floor(path, line, target, floor)
+            self.check_room(path, line, target)
             if folder in FACE_FOLDERS and not target.startswith(folder + "/") and target not in self.public:
                 self.report(path, line, "face",
                             f"'{target}' is not public (cmake/public_headers.cmake lists what is)")

@@ -16,16 +16,16 @@
 #include <system_error>
 
 #include "peerlane/core/version.h"
-#include "tools/demo_command.h"
-#include "tools/doctor_command.h"
-#include "tools/explain_command.h"
-#include "tools/failure_report.h"
-#include "tools/recv_command.h"
-#include "tools/send_command.h"
-#include "tools/topo_command.h"
-#include "tools/trial.h"
+#include "tools/doctor/doctor_command.h"
+#include "tools/doctor/explain_command.h"
+#include "tools/doctor/topo_command.h"
+#include "tools/file/recv_command.h"
+#include "tools/file/send_command.h"
+#include "tools/report/failure_report.h"
+#include "tools/trial/demo_command.h"
+#include "tools/trial/trial.h"
 #ifdef PEERLANE_WITH_BENCH
-#include "tools/bench_command.h"
+#include "tools/bench/bench_command.h"
 #endif
 
 namespace peerlane {

@@ -9,10 +9,10 @@
 #include <memory>
 #include <shared_mutex>
 
-#include "peerlane/channel/host_stream.h"
+#include "peerlane/channel/operation/host_stream.h"
 #include "peerlane/p2p.h"
 #include "peerlane/p2p/pending_transfers.h"
-#include "peerlane/program/device_stream.h"
+#include "peerlane/program/device/device_stream.h"
 
 namespace peerlane::p2p {
 

@@ -21,7 +21,7 @@
 #include "peerlane/p2p/operation_stream.h"
 #include "peerlane/p2p/pairwise.h"
 #include "peerlane/p2p/segment_book.h"
-#include "peerlane/session/context.h"
+#include "peerlane/session/context/context.h"
 
 namespace peerlane::p2p {
 

@@ -19,7 +19,7 @@
 #include "peerlane/p2p/p2p_process.h"
 #include "peerlane/p2p/result_code.h"
 #include "peerlane/p2p/root_blob.h"
-#include "peerlane/session/ticket.h"
+#include "peerlane/session/wire/ticket.h"
 
 namespace peerlane::p2p {
 namespace {

@@ -15,14 +15,14 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/channel/communicator.h"
-#include "peerlane/channel/plan.h"
+#include "peerlane/channel/communicator/communicator.h"
+#include "peerlane/channel/transfer/plan.h"
 #include "peerlane/os/adopted_mapping.h"
 #include "peerlane/p2p/operation_stream.h"
 #include "peerlane/p2p/pair_note.h"
 #include "peerlane/p2p/pending_transfers.h"
 #include "peerlane/p2p/segment_book.h"
-#include "peerlane/session/peer_core.h"
+#include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane::p2p {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/channel/bounce_cut.h"
+#include "peerlane/channel/message/staged/bounce_cut.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/p2p/pairwise.h"
 

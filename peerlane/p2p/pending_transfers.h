@@ -9,7 +9,7 @@
 #include <deque>
 #include <mutex>
 
-#include "peerlane/channel/transfer.h"
+#include "peerlane/channel/transfer/transfer.h"
 
 namespace peerlane::p2p {
 

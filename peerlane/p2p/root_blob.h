@@ -5,7 +5,7 @@
 //        0  u8[8]  "PLP2PRT" 1
 //        8  u32    bytes of the ticket
 //       12  u32    checksum of them
-//       16         the ticket (session/ticket.h); zeros up to HCCL_ROOT_INFO_BYTES
+//       16         the ticket (session/wire/ticket.h); zeros up to HCCL_ROOT_INFO_BYTES
 #pragma once
 
 #include <span>

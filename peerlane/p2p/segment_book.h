@@ -19,7 +19,7 @@
 #include "peerlane/p2p/result_code.h"
 #include "peerlane/p2p/segment_name.h"
 #include "peerlane/p2p/segment_proof.h"
-#include "peerlane/session/context.h"
+#include "peerlane/session/context/context.h"
 
 namespace peerlane::p2p {
 

@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "peerlane/p2p/segment_name.h"
-#include "peerlane/session/ticket.h"
+#include "peerlane/session/wire/ticket.h"
 
 namespace peerlane::p2p {
 

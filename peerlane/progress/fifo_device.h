@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "peerlane/core/device_code.h"
-#include "peerlane/program/port_request.h"
+#include "peerlane/program/ring/port_request.h"
 
 namespace peerlane::port {
 

@@ -24,7 +24,7 @@
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/process.h"
-#include "peerlane/program/bell.h"
+#include "peerlane/program/model/bell.h"
 #include "peerlane/progress/awaited.h"
 
 namespace peerlane {

@@ -21,7 +21,7 @@
 #include <string>
 
 #include "peerlane/memory/region_directory.h"
-#include "peerlane/program/mailbox.h"
+#include "peerlane/program/model/mailbox.h"
 #include "peerlane/transport/frame_pipe.h"
 #include "peerlane/transport/frame_receiver.h"
 #include "peerlane/transport/frame_sender.h"

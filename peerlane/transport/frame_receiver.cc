@@ -8,7 +8,7 @@
 #include <string>
 
 #include "peerlane/core/log.h"
-#include "peerlane/program/word.h"
+#include "peerlane/program/words/word.h"
 
 namespace peerlane {
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "peerlane/program/mailbox.h"
+#include "peerlane/program/model/mailbox.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/frame_pipe.h"
 

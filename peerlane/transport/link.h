@@ -25,8 +25,8 @@
 #include "peerlane/memory/remote_memory.h"
 #include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/fd.h"
-#include "peerlane/program/mailbox.h"
-#include "peerlane/program/waker.h"
+#include "peerlane/program/model/mailbox.h"
+#include "peerlane/program/model/waker.h"
 
 namespace peerlane {
 

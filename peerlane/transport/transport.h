@@ -16,7 +16,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/os/unix_peer.h"
-#include "peerlane/program/bell.h"
+#include "peerlane/program/model/bell.h"
 #include "peerlane/transport/link.h"
 
 namespace peerlane {

@@ -11,7 +11,7 @@
 
 #include "peerlane/core/asymmetric_fence.h"
 #include "peerlane/os/socket.h"
-#include "peerlane/session/peer_core.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/context_pair.h"
 #include "tests/fake/fake_transport.h"
 

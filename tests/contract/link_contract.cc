@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "peerlane/program/word.h"
+#include "peerlane/program/words/word.h"
 
 namespace peerlane {
 

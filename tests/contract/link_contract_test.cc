@@ -4,7 +4,7 @@
 #include <random>
 #include <thread>
 
-#include "peerlane/program/word.h"
+#include "peerlane/program/words/word.h"
 #include "tests/contract/link_contract.h"
 #include "tests/fake/patterned_bytes.h"
 

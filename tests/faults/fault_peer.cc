@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "peerlane/channel/port_channel.h"
+#include "peerlane/channel/port/port_channel.h"
 #include "tests/faults/footprint.h"
 #include "tests/faults/two_sides.h"
 

@@ -7,7 +7,7 @@
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/os/unix_peer.h"
-#include "peerlane/session/peer_slab.h"
+#include "peerlane/session/peer/peer_slab.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
 #include "tests/channel/context_pair.h"
 

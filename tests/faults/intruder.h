@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "peerlane/os/fd.h"
-#include "peerlane/session/control_message.h"
-#include "peerlane/session/secure_channel.h"
+#include "peerlane/session/wire/control_message.h"
+#include "peerlane/session/wire/secure_channel.h"
 
 namespace peerlane {
 

@@ -2,7 +2,7 @@
 //
 // Port channels to a process that is killed, and to one that does nothing.
 // Letters and numbers in comments are those of the table in docs/port_channel.md.
-#include "peerlane/channel/port_channel.h"
+#include "peerlane/channel/port/port_channel.h"
 #include "tests/faults/surviving_side.h"
 
 namespace peerlane {

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <future>
 
-#include "peerlane/channel/plan.h"
+#include "peerlane/channel/transfer/plan.h"
 #include "peerlane/core/limits.h"
 #include "peerlane/os/process.h"
-#include "peerlane/session/peer_core.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/faults/intruder.h"
 #include "tests/faults/surviving_side.h"
 #include "tests/progress/standing_callback.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "peerlane/session/peer_core.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/gpu/holdings.h"
 #include "tests/gpu/two_processes.h"
 

@@ -2,7 +2,7 @@
 //
 // The copy kernel and the word kernel against memcpy: every path, any alignment, guard bytes on all
 // sides, on one GPU and between two.
-#include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/copy/copy_kernel.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/program/kernel/word_kernel.h"
-#include "peerlane/program/op.h"
+#include "peerlane/program/kernel/launch/word_kernel.h"
+#include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::kernel {

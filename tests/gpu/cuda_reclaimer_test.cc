@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is ended later: on whose GPU, and what becomes of it when the process exits.
-#include "peerlane/memory/cuda_reclaimer.h"
+#include "peerlane/memory/cuda/cuda_reclaimer.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <random>
 
-#include "peerlane/program/kernel/copy_kernel.h"
+#include "peerlane/program/kernel/copy/copy_kernel.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {

@@ -4,7 +4,7 @@
 // that answers with other handles than it was asked for.
 #include "peerlane/memory/chunk_runs.h"
 #include "peerlane/memory/vmm_handle.h"
-#include "peerlane/session/peer_core.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
 #include "tests/faults/intruder.h"
 #include "tests/gpu/two_processes.h"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/memory/fabric_probe.h"
 #include "tests/gpu/holdings.h"
 #include "tests/gpu/two_processes.h"

@@ -13,7 +13,7 @@
 #include <span>
 #include <thread>
 
-#include "peerlane/memory/legacy_probe.h"
+#include "peerlane/memory/cuda/legacy_probe.h"
 #include "peerlane/os/cuda_driver.h"
 #include "tests/gpu/two_processes.h"
 

@@ -2,7 +2,7 @@
 //
 // The get kernels: bytes come from where a slot says, what is checked, what releases, what both
 // ends are told; the far side on the same GPU and on another.
-#include "peerlane/program/kernel/get_kernel.h"
+#include "peerlane/program/kernel/message/get_kernel.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/program/op.h"
+#include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::kernel {

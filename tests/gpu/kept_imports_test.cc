@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "peerlane/channel/lane_memory.h"
-#include "peerlane/program/stream/lane_areas.h"
+#include "peerlane/channel/message/host/lane_memory.h"
+#include "peerlane/program/stream/message/lane_areas.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {

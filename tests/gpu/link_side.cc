@@ -4,8 +4,8 @@
 #include <cuda_runtime_api.h>
 
 #include "peerlane/memory/chunk_map.h"
-#include "peerlane/memory/cuda_pools.h"
-#include "peerlane/memory/cuda_provider.h"
+#include "peerlane/memory/cuda/cuda_pools.h"
+#include "peerlane/memory/cuda/cuda_provider.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_transport.h"
 #include "tests/gpu/two_processes.h"
 

@@ -2,7 +2,7 @@
 //
 // The list kernels by themselves: words that go to a ring, pieces that go where a ring says, what
 // is checked of it, what releases; the far side on the same GPU and on another.
-#include "peerlane/program/kernel/list_kernel.h"
+#include "peerlane/program/kernel/message/list_kernel.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "peerlane/program/op.h"
+#include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::kernel {

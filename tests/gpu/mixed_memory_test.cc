@@ -11,7 +11,7 @@
 #include <numeric>
 #include <random>
 
-#include "peerlane/session/peer_core.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {

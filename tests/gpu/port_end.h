@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/channel/port_channel.h"
+#include "peerlane/channel/port/port_channel.h"
 #include "tests/gpu/port_kernels.h"
 #include "tests/gpu/two_processes.h"
 

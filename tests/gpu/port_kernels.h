@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "peerlane/channel/port_channel_device.h"
+#include "peerlane/channel/port/port_channel_device.h"
 
 namespace peerlane::gputest {
 

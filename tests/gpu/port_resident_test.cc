@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "peerlane/session/farewell.h"
+#include "peerlane/session/context/farewell.h"
 #include "tests/gpu/port_bodies.h"
 #include "tests/gpu/port_end.h"
 

@@ -2,7 +2,7 @@
 //
 // The step kernel: copies of any size, rings over several laps, what releases and what faults, late
 // places; the far side on the same GPU and on another.
-#include "peerlane/program/kernel/step_kernel.h"
+#include "peerlane/program/kernel/message/step_kernel.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "peerlane/program/op.h"
+#include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::kernel {

@@ -3,7 +3,7 @@
 // What `peerlane demo` shows of messages: send and receive between memory of two GPUs, or of one.
 #include "tests/core/expect_ok.h"
 #include "tests/gpu/two_processes.h"
-#include "tools/trial.h"
+#include "tools/trial/trial.h"
 
 namespace peerlane::gputest {
 namespace {

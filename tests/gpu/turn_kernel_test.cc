@@ -3,7 +3,7 @@
 // The kernels of messages: numbered ones of every small size round their rings, turns, puts to
 // places that are named; what is checked, what releases, graphs; the far side on the same GPU and
 // on another.
-#include "peerlane/program/kernel/turn_kernel.h"
+#include "peerlane/program/kernel/message/turn_kernel.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/program/kernel/numbered_kernel.h"
-#include "peerlane/program/kernel/put_kernel.h"
-#include "peerlane/program/op.h"
+#include "peerlane/program/kernel/message/numbered_kernel.h"
+#include "peerlane/program/kernel/message/put_kernel.h"
+#include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::kernel {

@@ -9,7 +9,7 @@
 
 #include "peerlane/p2p/pairwise.h"
 #include "peerlane/p2p/root_blob.h"
-#include "tests/session/session_pair.h"
+#include "tests/session/peer/session_pair.h"
 
 namespace peerlane::p2p {
 namespace {

@@ -2,8 +2,8 @@
 # The tests of `peerlane bench`.
 
 peerlane_test(NAME bench_parts_tests
-  SOURCES bench_options_test.cc bench_pipe_test.cc bench_report_test.cc bench_samples_test.cc
-          ceiling_copy_test.cc
+  SOURCES bench/bench_options_test.cc measure/bench_pipe_test.cc bench/bench_report_test.cc measure/bench_samples_test.cc
+          ceiling/ceiling_copy_test.cc
   LIBRARIES peerlane_bench_parts)
 peerlane_test(NAME bench_run_tests SERIAL
-  SOURCES bench_run_test.cc LIBRARIES peerlane_bench_parts)
+  SOURCES bench/bench_run_test.cc LIBRARIES peerlane_bench_parts)

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "peerlane/program/bell.h"
+#include "peerlane/program/model/bell.h"
 #include "tests/fake/fake_regions.h"
 
 namespace peerlane {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "peerlane/program/word.h"
+#include "peerlane/program/words/word.h"
 
 namespace peerlane::cpu {
 namespace {

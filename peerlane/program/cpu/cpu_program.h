@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "peerlane/core/status.h"
-#include "peerlane/program/binding.h"
-#include "peerlane/program/program.h"
+#include "peerlane/program/model/binding.h"
+#include "peerlane/program/model/program.h"
 
 namespace peerlane::cpu {
 

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <deque>
 
-#include "peerlane/program/mailbox.h"
-#include "peerlane/program/port_queue.h"
+#include "peerlane/program/model/mailbox.h"
+#include "peerlane/program/ring/port_queue.h"
 
 namespace peerlane::cpu {
 

@@ -7,7 +7,7 @@
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/program/cpu/cpu_program.h"
-#include "peerlane/program/word.h"
+#include "peerlane/program/words/word.h"
 
 namespace peerlane::cpu {
 

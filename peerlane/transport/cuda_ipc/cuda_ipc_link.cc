@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
-#include "peerlane/memory/cuda_pools.h"
+#include "peerlane/memory/cuda/cuda_pools.h"
 
 namespace peerlane {
 

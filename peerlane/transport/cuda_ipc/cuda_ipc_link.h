@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "peerlane/memory/chunk_map.h"
-#include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/transport/cuda_ipc/kept_imports.h"
 #include "peerlane/transport/link.h"

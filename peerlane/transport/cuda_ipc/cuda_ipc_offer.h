@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "peerlane/core/status.h"
-#include "peerlane/memory/legacy_probe.h"
+#include "peerlane/memory/cuda/legacy_probe.h"
 
 namespace peerlane {
 

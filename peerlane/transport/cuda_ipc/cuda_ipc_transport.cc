@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "peerlane/core/log.h"
+#include "peerlane/memory/cuda/legacy_probe.h"
 #include "peerlane/memory/fabric_probe.h"
-#include "peerlane/memory/legacy_probe.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/host_identity.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_link.h"

@@ -18,7 +18,7 @@
 #include <mutex>
 #include <optional>
 
-#include "peerlane/memory/cuda_mapping.h"
+#include "peerlane/memory/cuda/cuda_mapping.h"
 
 namespace peerlane {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "peerlane/program/remote_bell.h"
+#include "peerlane/program/model/remote_bell.h"
 
 namespace peerlane {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "peerlane/os/process.h"
-#include "peerlane/program/mailbox.h"
+#include "peerlane/program/model/mailbox.h"
 
 namespace peerlane {
 

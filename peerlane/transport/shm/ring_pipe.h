@@ -16,7 +16,7 @@
 #include <string>
 
 #include "peerlane/core/device_code.h"
-#include "peerlane/program/waker.h"
+#include "peerlane/program/model/waker.h"
 #include "peerlane/transport/frame_pipe.h"
 
 namespace peerlane {

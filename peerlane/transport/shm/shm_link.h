@@ -11,7 +11,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/ptrace_permission.h"
 #include "peerlane/os/shm_segment.h"
-#include "peerlane/program/remote_bell.h"
+#include "peerlane/program/model/remote_bell.h"
 #include "peerlane/transport/frame_agent.h"
 #include "peerlane/transport/link.h"
 #include "peerlane/transport/shm/cma_agent.h"

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "peerlane/core/log.h"
-#include "peerlane/program/bell.h"
+#include "peerlane/program/model/bell.h"
 #include "peerlane/transport/shm/ring_pipe.h"
 #include "peerlane/transport/shm/shm_link.h"
 #include "peerlane/transport/shm/shm_offer.h"

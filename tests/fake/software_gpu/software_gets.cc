@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The get kernels on the software GPU: one thread does what their header promises.
-#include "peerlane/program/kernel/get_kernel.h"
-#include "peerlane/program/op.h"
+#include "peerlane/program/kernel/message/get_kernel.h"
+#include "peerlane/program/model/op.h"
 #include "tests/fake/software_gpu/software_named.h"
 
 namespace peerlane::kernel {

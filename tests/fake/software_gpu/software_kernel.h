@@ -9,8 +9,8 @@
 #include <string>
 
 #include "peerlane/core/status.h"
-#include "peerlane/program/kernel/word_step.h"
-#include "peerlane/program/op.h"
+#include "peerlane/program/kernel/launch/word_step.h"
+#include "peerlane/program/model/op.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_stream.h"
 

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/program/counter_line.h"
-#include "peerlane/program/kernel/copy_kernel.h"
-#include "peerlane/program/kernel/step_job.h"
-#include "peerlane/program/kernel/step_kernel.h"
-#include "peerlane/program/kernel/word_kernel.h"
-#include "peerlane/program/op.h"
+#include "peerlane/program/kernel/copy/copy_kernel.h"
+#include "peerlane/program/kernel/launch/word_kernel.h"
+#include "peerlane/program/kernel/message/step_job.h"
+#include "peerlane/program/kernel/message/step_kernel.h"
+#include "peerlane/program/model/op.h"
+#include "peerlane/program/words/counter_line.h"
 #include "tests/fake/software_gpu/software_kernel.h"
 #include "tests/fake/software_gpu/software_region.h"
 

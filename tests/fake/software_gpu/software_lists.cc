@@ -4,7 +4,7 @@
 // words go last first.
 #include <vector>
 
-#include "peerlane/program/kernel/list_kernel.h"
+#include "peerlane/program/kernel/message/list_kernel.h"
 #include "tests/fake/software_gpu/software_named.h"
 
 namespace peerlane::kernel {

@@ -4,7 +4,7 @@
 // names (kernel/named_copy_device.h by one thread), and the work that a GPU would do by itself.
 #pragma once
 
-#include "peerlane/program/kernel/put_kernel.h"
+#include "peerlane/program/kernel/message/put_kernel.h"
 #include "tests/fake/software_gpu/software_kernel.h"
 #include "tests/fake/software_gpu/software_region.h"
 

@@ -4,7 +4,7 @@
 // thread.
 #pragma once
 
-#include "peerlane/program/kernel/named_region.h"
+#include "peerlane/program/kernel/message/named_region.h"
 #include "tests/fake/software_gpu/software_kernel.h"
 
 namespace peerlane::kernel {

@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "peerlane/program/kernel/resident_kernel.h"
-#include "peerlane/program/team.h"
+#include "peerlane/program/kernel/resident/resident_kernel.h"
+#include "peerlane/program/words/team.h"
 #include "tests/fake/software_gpu/software_kernel.h"
 
 namespace peerlane::kernel {

@@ -4,10 +4,10 @@
 // their headers promise. Where a contract leaves an order open, the less likely one is taken.
 #include <vector>
 
-#include "peerlane/program/kernel/numbered_kernel.h"
-#include "peerlane/program/kernel/put_kernel.h"
-#include "peerlane/program/kernel/turn_kernel.h"
-#include "peerlane/program/op.h"
+#include "peerlane/program/kernel/message/numbered_kernel.h"
+#include "peerlane/program/kernel/message/put_kernel.h"
+#include "peerlane/program/kernel/message/turn_kernel.h"
+#include "peerlane/program/model/op.h"
 #include "tests/fake/software_gpu/software_named.h"
 
 // For tests that count.

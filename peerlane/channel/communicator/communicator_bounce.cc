@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CommunicatorCore's half of messages on streams that are staged through host memory. Whether they
+// are is a matter of the pair: both sides have GPUs, no link reaches from one to the other, and
+// neither refuses. Each side says so in its hello, so both come to the same answer.
+#include <algorithm>
+#include <utility>
+
+#include "peerlane/channel/communicator/communicator_core.h"
+#include "peerlane/channel/message/host/import_shelf.h"
+#include "peerlane/channel/message/host/lane_memory.h"
+#include "peerlane/channel/message/staged/bounce_post.h"
+
+namespace peerlane {
+namespace {
+
+std::string whyStaged(const PeerCore& peer) {
+  if (peer.deviceLink() != nullptr) return "the other side has no path between the GPUs of the two";
+  RegionReference ofAGpu;
+  ofAGpu.device = {DeviceKind::kCuda, 0};
+  return peer.whyStaged(ofAGpu, /*byDevice=*/true);
+}
+
+}  // namespace
+
+uint64_t CommunicatorCore::stagingBytes(const PeerCore& peer) const {
+  const uint64_t most = peer.config().stagingBytes;
+  return std::min(options_.stagingBytes.value_or(most), most);
+}
+
+BounceOffer CommunicatorCore::bounceOffer(const Pair& pair) const {
+  const PeerCore& peer = *pair.ground.peer;
+  BounceOffer offer;
+  offer.hasLink = peer.deviceLink() != nullptr;
+  if (!peer.devices().empty() && !pair.ground.strict)
+    offer.ringBytes = BounceCut::ringBytes(stagingBytes(peer), pairs_.size() - 1);
+  return offer;
+}
+
+// Of a pair that stages nothing.
+std::string CommunicatorCore::whyNoBounce(const Pair& pair) const {
+  const PeerCore& peer = *pair.ground.peer;
+  if (peer.devices().empty()) return "this context was made without GPUs (ContextOptions::devices)";
+  if (pair.ground.strict)
+    return "PEERLANE_STRICT refuses it, and it is needed because " + whyStaged(peer);
+  if (bounceOffer(pair).ringBytes == 0)
+    return "PEERLANE_STAGING_BYTES (" + std::to_string(stagingBytes(peer)) +
+           ", or CommunicatorOptions::stagingBytes) leaves too little for each of " +
+           std::to_string(pairs_.size() - 1) + " ranks; at least " +
+           std::to_string((pairs_.size() - 1) * 2 * BounceCut::kPage * BounceCut::kChunksInRing) +
+           " are needed";
+  return "the other side has no GPUs (ContextOptions::devices), or refuses it (PEERLANE_STRICT, "
+         "too "
+         "small a PEERLANE_STAGING_BYTES); a rank without GPUs is sent to without a stream";
+}
+
+Status CommunicatorCore::openBounce(Pair& pair) {
+  const BounceOffer own = bounceOffer(pair);
+  BounceOffer theirs;
+  {
+    const std::lock_guard lock(pair.mutex);
+    theirs = BounceOffer::decode(pair.hello->number);
+  }
+  if (own.ringBytes == 0 || theirs.ringBytes == 0 || (own.hasLink && theirs.hasLink))
+    return Status::ok();
+  constexpr uint64_t kUnit = BounceCut::kPage * BounceCut::kChunksInRing;
+  const uint64_t ring = std::min(own.ringBytes, theirs.ringBytes) / kUnit * kUnit;
+  if (ring == 0)
+    return Status(Code::kCorrupt, "rank " + std::to_string(pair.ground.rank) + " stages " +
+                                      std::to_string(theirs.ringBytes) +
+                                      " bytes, less than there can be");
+  PEERLANE_ASSIGN(auto lane, BounceLane::create(pair.ground, ring, whyStaged(*pair.ground.peer)));
+  LaneNote note;
+  note.kind = LaneNote::Kind::kDeviceArea;
+  note.area = lane->area();
+  {
+    const std::lock_guard lock(pair.mutex);
+    // A link that one side alone believes in.
+    if (pair.device) std::exchange(pair.device, nullptr)->retire();
+    pair.bounce = std::move(lane);
+  }
+  return pair.ground.peer->sendUserMessage(pair.channel, note.encode());
+}
+
+Status CommunicatorCore::reachBounce(Pair& pair, Progress::Clock::time_point deadline) {
+  if (!pair.bounce) return Status::ok();
+  PeerCore& peer = *pair.ground.peer;
+  const auto isKnown = [&] {
+    return pair.hasBounceArea.load(std::memory_order_acquire) || pair.sender->failing() ||
+           peer.failureCode() != Code::kOk;
+  };
+  const auto known = [&] { return "where the staging memory of " + peer.name() + " is"; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(isKnown, deadline, known));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
+  if (!pair.hasBounceArea.load(std::memory_order_acquire)) return pair.sender->health();
+  ImportShelf shelf(peer);
+  const auto import = [&]() -> Result<std::shared_ptr<ImportedRegion>> {
+    return shelf.find(pair.bounceArea);
+  };
+  PEERLANE_ASSIGN(auto area, import());
+  const auto slot = shelf.slotOf(pair.bounceArea);
+  const auto isOver = [&] {
+    const auto state = slot->state.load(std::memory_order_acquire);
+    return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed ||
+           peer.failureCode() != Code::kOk;
+  };
+  const auto there = [&] { return "the staging memory of " + peer.name() + " to be imported"; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(isOver, deadline, there));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
+  PEERLANE_ASSIGN(area, import());
+  if (area == nullptr)
+    return Status(Code::kPeerSilent, "nothing was heard of it in the middle of the meeting");
+  return pair.bounce->open(std::move(area));
+}
+
+// Progress thread, with the pair locked. The first area that a side with GPUs names is that of the
+// link between them, if there is one; a second one is for staging.
+void CommunicatorCore::deliverToStreams(Pair& pair, const LaneNote& note) {
+  const bool isArea = note.kind == LaneNote::Kind::kDeviceArea;
+  if (isArea && std::exchange(pair.hasLinkArea, true)) {
+    if (pair.hasBounceArea.load(std::memory_order_relaxed)) return;
+    pair.bounceArea = note.area;
+    pair.hasBounceArea.store(true, std::memory_order_release);
+    return;
+  }
+  if (pair.device) return pair.device->take(note);
+  if (note.kind == LaneNote::Kind::kDeviceEnd && pair.bounce) pair.bounce->takeEnd(note);
+}
+
+// All of them, or none: a stream would have to wait for both kinds at once, whose order the other
+// ranks do not know.
+Result<bool> CommunicatorCore::areBounced(std::span<const Wanted> messages) const {
+  const Pair* staged = nullptr;
+  const Pair* direct = nullptr;
+  for (const Wanted& wanted : messages) {
+    PEERLANE_ASSIGN(const Pair* const pair, pairOf(wanted.rank));
+    (pair->bounce ? staged : direct) = pair;
+  }
+  if (staged == nullptr || direct == nullptr) return staged != nullptr;
+  return Status(Code::kNotSupported,
+                "messages of one group on a stream that are staged through host memory (rank " +
+                    std::to_string(staged->ground.rank) + ") and others that are not (rank " +
+                    std::to_string(direct->ground.rank) + "); make a group of each");
+}
+
+Result<Transfer> CommunicatorCore::postStaged(std::span<const Wanted> messages,
+                                              const MessageOptions& options) {
+  PEERLANE_ASSIGN(DeviceExecutor* const executor, first_->executorOf(options.deviceStream));
+  const Protocol protocol = options.protocol.value_or(options_.protocol);
+  std::vector<BouncedMessage> bounced;
+  for (const Wanted& wanted : messages) {
+    PEERLANE_ASSIGN(const Pair* const pair, pairOf(wanted.rank));
+    PEERLANE_RETURN_IF_ERROR(pair->bounce->health());
+    PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, streamMemory(wanted));
+    PEERLANE_RETURN_IF_ERROR(isByGet(wanted, protocol).status());
+    bounced.push_back({pair->bounce.get(), wanted.isSend, std::move(record), wanted.offset,
+                       wanted.bytes, wanted.part});
+  }
+  return postBounced(shared_from_this(), bounced, *executor, options.deviceStream, options.timeout);
+}
+
+Status CommunicatorCore::prepareStaged(Pair& pair, std::span<const Region> regions) {
+  DeviceExecutor& executor = *first_->devices().front();
+  for (const Region& region : regions) {
+    PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, streamMemory({.region = &region}));
+    if (record->memory.device.kind != DeviceKind::kHost) continue;
+    if (!record->gate.enter())
+      return Status(Code::kClosed,
+                    "region " + std::to_string(record->allocation) + " is being unregistered");
+    const Status opened = DeviceLane::open(*record, executor);
+    record->gate.leave();
+    PEERLANE_RETURN_IF_ERROR(opened);
+  }
+  PEERLANE_RETURN_IF_ERROR(pair.bounce->health());
+  return pair.bounce->prepare(executor);
+}
+
+uint64_t CommunicatorCore::stagingRingBytes(Rank rank) const {
+  const auto pair = pairOf(rank);
+  return pair.isOk() && (*pair)->bounce ? (*pair)->bounce->ringBytes() : 0;
+}
+
+std::string CommunicatorCore::explainBounce(const Pair& pair) const {
+  if (!pair.bounce) return "refused: " + whyNoBounce(pair);
+  return "staged through " + std::to_string(2 * pair.bounce->ringBytes()) +
+         " bytes of pinned host memory at each side (" +
+         std::to_string(BounceCut::of(UINT64_MAX, pair.bounce->ringBytes()).chunkBytes) +
+         " at a time, at most), because " + pair.bounce->why();
+}
+
+}  // namespace peerlane

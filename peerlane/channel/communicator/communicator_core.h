@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CommunicatorCore: what a Communicator is while it lives: for each other rank two lane ends, the
+// area the peer writes, and the notes over the control connection. Turned by the progress engine
+// until it was closed and everything has ended. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/communicator/communicator.h"
+#include "peerlane/channel/message/host/message_receiver.h"
+#include "peerlane/channel/message/host/message_sender.h"
+#include "peerlane/channel/message/host/span_shelf.h"
+#include "peerlane/channel/message/staged/bounce_lane.h"
+#include "peerlane/channel/message/stream/device_lane.h"
+#include "peerlane/channel/message/stream/device_message.h"
+
+namespace peerlane {
+
+class CommunicatorCore final : public Task, public std::enable_shared_from_this<CommunicatorCore> {
+ public:
+  // One message of a post.
+  struct Wanted {
+    Rank rank = 0;
+    bool isSend = false;
+    const Region* region = nullptr;  // null: `address` is unregistered memory
+    uint64_t offset = 0;
+    std::byte* address = nullptr;
+    uint64_t bytes = 0;
+    Part part{};
+    // One message in these pieces, instead of all of the above but rank and direction.
+    bool isList = false;
+    std::span<const MessageBlock> pieces{};
+  };
+
+  CommunicatorCore(const std::vector<Peer>& peers, Rank own, const CommunicatorOptions& options);
+
+  // Exchanges areas with every other rank. Once, before anything else.
+  Status meet(std::chrono::nanoseconds timeout);
+
+  Rank own() const { return own_; }
+  uint32_t size() const { return static_cast<uint32_t>(pairs_.size()); }
+  // kNotSupported in a forked child; OK else.
+  Status usable() const;
+  Peer peer(Rank rank) const;
+  Result<Transfer> post(std::span<const Wanted> messages, const MessageOptions& options);
+  Status prepare(Rank rank, std::span<const Region> regions, std::chrono::nanoseconds timeout);
+  uint64_t stagingRingBytes(Rank rank) const;
+  std::string explain(Rank rank) const;
+  void close();
+
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  // What is shared with one other rank. Lanes refer to the ground, so they go first.
+  struct Pair {
+    LaneGround ground;
+    uint32_t channel = 0;  // of the notes
+    std::unique_ptr<LaneSender> sender;
+    std::unique_ptr<LaneReceiver> receiver;
+    std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
+    // Where both have, and no link between them. During the meeting both are written under mutex.
+    std::shared_ptr<BounceLane> bounce;
+    bool finished = false;           // said goodbye; progress turns only
+    std::atomic<bool> ready{false};  // has lanes; release after them
+
+    std::mutex mutex;
+    std::optional<LaneNote> hello;  // under mutex, as all below
+    std::vector<LaneNote> early;    // came before the lanes were made
+    std::atomic<bool> heard{false};
+    bool hasLinkArea = false;
+    RegionName bounceArea;  // once hasBounceArea is set
+    std::atomic<bool> hasBounceArea{false};
+  };
+
+  void claim(Pair& pair);
+  Status open(Pair& pair);
+  void subscribe(Pair& pair);
+  Status openDevice(Pair& pair);
+  Status reach(Pair& pair, Progress::Clock::time_point deadline);
+  Status reachDevice(Pair& pair, Progress::Clock::time_point deadline);
+  // Messages on streams that are staged: communicator_bounce.cc.
+  uint64_t stagingBytes(const PeerCore& peer) const;
+  BounceOffer bounceOffer(const Pair& pair) const;
+  std::string whyNoBounce(const Pair& pair) const;
+  Status openBounce(Pair& pair);
+  Status reachBounce(Pair& pair, Progress::Clock::time_point deadline);
+  void deliverToStreams(Pair& pair, const LaneNote& note);
+  Result<bool> areBounced(std::span<const Wanted> messages) const;
+  Result<Transfer> postStaged(std::span<const Wanted> messages, const MessageOptions& options);
+  Status prepareStaged(Pair& pair, std::span<const Region> regions);
+  std::string explainBounce(const Pair& pair) const;
+  Result<std::shared_ptr<RegionRecord>> streamMemory(const Wanted& wanted) const;
+  void onNote(Rank rank, const std::vector<std::byte>& bytes);
+  void deliver(Pair& pair, const LaneNote& note);
+  void finish(Pair& pair);
+  Result<Pair*> pairOf(Rank rank) const;
+  Status checkDevice(const Pair& pair) const;
+  static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
+  Result<Transfer> postOnHost(std::span<const Wanted> messages, const MessageOptions& options);
+  Result<Transfer> postOnStream(std::span<const Wanted> messages, const MessageOptions& options);
+  Result<Transfer> postOn(DeviceExecutor* executor, std::span<const Wanted> messages,
+                          const MessageOptions& options);
+  Result<PostedMessage> single(const Wanted& wanted, DeviceLane& lane, Protocol protocol) const;
+  Result<PostedMessage> list(const Wanted& wanted, DeviceLane& lane) const;
+  Status addItem(MessageBatch& batch, const Wanted& wanted, const Pair& pair, Protocol protocol);
+  Result<MessageKind> kindOf(const Wanted& wanted, const Pair& pair, Protocol protocol,
+                             MessageItem& item) const;
+  std::vector<std::shared_ptr<PeerCore>> peers() const;
+
+  const Rank own_;
+  const CommunicatorOptions options_;
+  uint32_t eagerBytes_ = 0;
+  std::vector<std::unique_ptr<Pair>> pairs_;  // by rank; null for the own one
+  PeerCore* first_ = nullptr;                 // any of the peers, for what belongs to the context
+  std::optional<SpanShelf> spans_;
+  std::atomic<bool> closed_{false};
+};
+
+// Numbers for communicators on one connection: both sides count alike.
+class CommunicatorNumbers final : public Task {
+ public:
+  Turn turn() override { return Turn::kIdle; }
+  uint32_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  static std::shared_ptr<CommunicatorNumbers> of(PeerCore& peer);
+
+ private:
+  std::atomic<uint32_t> next_{0};
+};
+
+// Message channels of the library's own, beyond those of users.
+inline constexpr uint32_t kCommunicatorChannels = 0x8000'0000u;
+inline constexpr uint32_t kRendezvousChannel = 0xffff'fffeu;
+
+}  // namespace peerlane

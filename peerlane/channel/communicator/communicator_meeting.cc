@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How ranks meet: each pair claims the next number on its connection, makes an area for the other,
+// and says where it is; then each imports the other's.
+#include <algorithm>
+
+#include "peerlane/channel/communicator/communicator_core.h"
+#include "peerlane/channel/message/host/lane_memory.h"
+#include "peerlane/core/limits.h"
+#include "peerlane/memory/library_memory.h"
+
+namespace peerlane {
+
+std::shared_ptr<CommunicatorNumbers> CommunicatorNumbers::of(PeerCore& peer) {
+  return peer.attachment<CommunicatorNumbers>(
+      [] { return std::make_shared<CommunicatorNumbers>(); });
+}
+
+CommunicatorCore::CommunicatorCore(const std::vector<Peer>& peers, Rank own,
+                                   const CommunicatorOptions& options)
+    : own_(own), options_(options) {
+  for (Rank rank = 0; rank < peers.size(); ++rank) {
+    pairs_.push_back(nullptr);
+    if (rank == own) continue;
+    auto pair = std::make_unique<Pair>();
+    pair->ground.peer = peers[rank].core();
+    pair->ground.rank = rank;
+    pairs_.back() = std::move(pair);
+    first_ = peers[rank].core().get();
+  }
+  eagerBytes_ = options.eagerBytes.value_or(first_->config().eagerBytes);
+  spans_.emplace(this->peers());
+}
+
+// Cannot fail: whatever becomes of the meeting, both sides have counted.
+void CommunicatorCore::claim(Pair& pair) {
+  LaneGround& ground = pair.ground;
+  PeerCore& peer = *ground.peer;
+  pair.channel = kCommunicatorChannels + CommunicatorNumbers::of(peer)->claim();
+  ground.eagerBytes = eagerBytes_;
+  ground.strict = peer.config().strict;
+  ground.ringBytes = peer.config().stagingBytes / std::max<size_t>(1, pairs_.size() - 1);
+  ground.say = [weak = std::weak_ptr<PeerCore>(ground.peer),
+                channel = pair.channel](const LaneNote& note) {
+    // To a peer that is gone there is nothing to say.
+    if (const auto alive = weak.lock()) (void)alive->sendUserMessage(channel, note.encode());
+  };
+  subscribe(pair);
+}
+
+// What this side brings to a pair.
+Status CommunicatorCore::open(Pair& pair) {
+  LaneGround& ground = pair.ground;
+  PEERLANE_ASSIGN(ground.area,
+                  makeLibraryMemory(ground.peer->regions(), LaneArea::bytes(eagerBytes_)));
+  LaneNote hello;
+  hello.kind = LaneNote::Kind::kHello;
+  hello.rank = own_;
+  hello.otherRank = ground.rank;
+  hello.ranks = size();
+  hello.eagerBytes = eagerBytes_;
+  hello.area = nameOf(*ground.area);
+  hello.number = bounceOffer(pair).encode();
+  PEERLANE_RETURN_IF_ERROR(ground.peer->sendUserMessage(pair.channel, hello.encode()));
+  return openDevice(pair);
+}
+
+// Whoever may be waited for says something, be it that there is nothing.
+Status CommunicatorCore::openDevice(Pair& pair) {
+  PeerCore& peer = *pair.ground.peer;
+  if (!peer.devicesAdd()) return Status::ok();
+  LaneNote note;
+  note.kind = LaneNote::Kind::kDeviceArea;
+  if (peer.deviceLink() != nullptr) {
+    PEERLANE_ASSIGN(pair.device, DeviceLane::create(pair.ground, *peer.devices().front()));
+    note.area = pair.device->area();
+  }
+  return peer.sendUserMessage(pair.channel, note.encode());
+}
+
+Status CommunicatorCore::reachDevice(Pair& pair, Progress::Clock::time_point deadline) {
+  if (!pair.device) return Status::ok();
+  PeerCore& peer = *pair.ground.peer;
+  const auto arrived = [&] { return pair.device->arrived() || peer.failureCode() != Code::kOk; };
+  const auto words = [&] { return "the GPU's lane memory of " + peer.name(); };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(arrived, deadline, words));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
+  // Nobody else turns the lane before the communicator is there.
+  (void)pair.device->turn();
+  return Status::ok();
+}
+
+void CommunicatorCore::subscribe(Pair& pair) {
+  const std::weak_ptr<PeerCore> peer = pair.ground.peer;
+  pair.ground.peer->onUserMessage(pair.channel,
+                                  [core = weak_from_this(), peer, channel = pair.channel,
+                                   rank = pair.ground.rank](const std::vector<std::byte>& bytes) {
+                                    if (const auto alive = core.lock()) alive->onNote(rank, bytes);
+                                    // After its goodbye the peer says nothing more here. Without
+                                    // one, somebody must listen: messages that nobody wants are
+                                    // counted against the peer.
+                                    auto note = LaneNote::decode(bytes);
+                                    if (!note.isOk() || note->kind != LaneNote::Kind::kBye) return;
+                                    if (const auto alive = peer.lock())
+                                      alive->onUserMessage(channel, nullptr);
+                                  });
+}
+
+// Progress thread.
+void CommunicatorCore::onNote(Rank rank, const std::vector<std::byte>& bytes) {
+  Pair& pair = *pairs_[rank];
+  auto note = LaneNote::decode(bytes);
+  if (!note.isOk()) note = LaneNote{.kind = LaneNote::Kind::kBye, .code = Code::kCorrupt};
+  {
+    const std::lock_guard lock(pair.mutex);
+    if (note->kind == LaneNote::Kind::kHello) {
+      if (!pair.hello) pair.hello = *note;
+      pair.heard.store(true, std::memory_order_release);
+    } else if (!pair.ready.load(std::memory_order_acquire)) {
+      // A peer that says so much before this side is there is taken for one that left.
+      if (pair.early.size() >= limits::kEarlyNotes)
+        note = LaneNote{.kind = LaneNote::Kind::kBye, .code = Code::kCorrupt};
+      if (pair.early.size() <= limits::kEarlyNotes) pair.early.push_back(*note);
+      // Whoever leaves before the meeting is over was heard, too.
+      if (note->kind == LaneNote::Kind::kBye) pair.heard.store(true, std::memory_order_release);
+    } else {
+      deliver(pair, *note);
+    }
+  }
+  pair.ground.peer->progress().notifyWaiters();
+}
+
+void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
+  switch (note.kind) {
+    case LaneNote::Kind::kBye: break;
+    case LaneNote::Kind::kDeviceArea:
+    case LaneNote::Kind::kDeviceRegion:
+    case LaneNote::Kind::kDeviceReady:
+    case LaneNote::Kind::kDeviceWaits:
+    case LaneNote::Kind::kDeviceEnd: return deliverToStreams(pair, note);
+    default: return pair.receiver->take(note);
+  }
+  const Status why(note.code == Code::kOk ? Code::kClosed : note.code,
+                   "rank " + std::to_string(pair.ground.rank) + " has closed its communicator");
+  pair.sender->fail(why);
+  pair.receiver->fail(why);
+  if (pair.device) pair.device->fail(why, /*tellPeer=*/false);
+  if (pair.bounce) pair.bounce->fail(why, /*tellPeer=*/false);
+}
+
+// The other side's half; afterwards the pair has its lanes.
+Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline) {
+  LaneGround& ground = pair.ground;
+  PeerCore& peer = *ground.peer;
+  const auto heard = [&] {
+    return pair.heard.load(std::memory_order_acquire) || peer.failureCode() != Code::kOk;
+  };
+  const auto partner = [&] {
+    return peer.name() + " to create its side of the communicator, as rank " +
+           std::to_string(ground.rank) + " of " + std::to_string(size());
+  };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(heard, deadline, partner));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
+  LaneNote hello;
+  {
+    const std::lock_guard lock(pair.mutex);
+    const auto isBye = [](const LaneNote& note) { return note.kind == LaneNote::Kind::kBye; };
+    if (!pair.hello || std::any_of(pair.early.begin(), pair.early.end(), isBye))
+      return Status(Code::kClosed, "it gave up its communicator before both had met");
+    hello = *pair.hello;
+  }
+  if (hello.rank != ground.rank || hello.otherRank != own_ || hello.ranks != size())
+    return Status(Code::kInvalidArgument,
+                  "it counts itself as rank " + std::to_string(hello.rank) + " of " +
+                      std::to_string(hello.ranks) + " and this side as " +
+                      std::to_string(hello.otherRank) + "; expected " +
+                      std::to_string(ground.rank) + " of " + std::to_string(size()) + " and " +
+                      std::to_string(own_));
+  ground.peerEagerBytes = hello.eagerBytes;
+  ImportShelf shelf(peer);
+  const auto imported = [&]() -> Result<std::shared_ptr<ImportedRegion>> {
+    return shelf.find(hello.area);
+  };
+  PEERLANE_ASSIGN(ground.peerArea, imported());
+  auto slot = shelf.slotOf(hello.area);
+  const auto done = [&] {
+    const auto state = slot->state.load(std::memory_order_acquire);
+    return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed ||
+           peer.failureCode() != Code::kOk;
+  };
+  const auto memory = [&] { return "the lane memory of " + peer.name() + " to be imported"; };
+  PEERLANE_RETURN_IF_ERROR(peer.progress().wait(done, deadline, memory));
+  PEERLANE_RETURN_IF_ERROR(peer.failure());
+  PEERLANE_ASSIGN(ground.peerArea, imported());
+  if (ground.peerArea == nullptr)
+    return Status(Code::kPeerSilent, "nothing was heard of it in the middle of the meeting");
+  if (ground.peerArea->memory.grant.bytes < LaneArea::bytes(hello.eagerBytes) ||
+      !allows(ground.peerArea->memory.grant.access, Access::kRemoteReadWrite))
+    return Status(Code::kCorrupt, "its area is smaller than it said, or not writable");
+  pair.sender = std::make_unique<LaneSender>(ground);
+  pair.receiver = std::make_unique<LaneReceiver>(ground);
+  {
+    const std::lock_guard lock(pair.mutex);
+    pair.ready.store(true, std::memory_order_release);
+    for (const LaneNote& note : pair.early) deliver(pair, note);
+    pair.early.clear();
+  }
+  return reachDevice(pair, deadline);
+}
+
+Status CommunicatorCore::meet(std::chrono::nanoseconds timeout) {
+  // Before anything is counted: the other side may still be met from elsewhere.
+  if (first_->progress().onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "a communicator was created in a callback on the progress thread");
+  const auto deadline = Progress::deadlineIn(timeout);
+  for (const auto& pair : pairs_)
+    if (pair) claim(*pair);
+  Status status;
+  for (const auto& pair : pairs_)
+    if (pair && status.isOk()) status = open(*pair);
+  for (const auto& pair : pairs_)
+    if (pair && status.isOk())
+      status =
+          reach(*pair, deadline).withContext("meeting rank " + std::to_string(pair->ground.rank));
+  // All say where their areas are before one waits for another's.
+  for (const auto& pair : pairs_)
+    if (pair && status.isOk()) status = openBounce(*pair);
+  for (const auto& pair : pairs_)
+    if (pair && status.isOk())
+      status = reachBounce(*pair, deadline)
+                   .withContext("meeting rank " + std::to_string(pair->ground.rank));
+  if (status.isOk()) {
+    first_->progress().add(shared_from_this());
+    return status;
+  }
+  // Not everybody is there: nobody gets a communicator.
+  closed_.store(true, std::memory_order_release);
+  for (const auto& pair : pairs_) {
+    if (!pair) continue;
+    pair->ground.say({.kind = LaneNote::Kind::kBye, .code = status.code()});
+    retireRegion(pair->ground.area, {pair->ground.peer});
+    if (pair->device) pair->device->retire();
+    if (pair->bounce) pair->bounce->retire();
+  }
+  return status;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/communicator/rendezvous_desk.h"
+
+#include "peerlane/channel/communicator/communicator_core.h"
+#include "peerlane/core/wire.h"
+
+namespace peerlane {
+namespace {
+
+// Pieces of a text, because one message holds 4 KiB and a ticket may be longer.
+constexpr size_t kPieceBytes = 3072;
+// From one guest, not looked at yet; who keeps to the protocol has no more than the tickets that
+// were asked for at once.
+constexpr size_t kMostUnheard = 64;
+
+}  // namespace
+
+Status RendezvousDesk::say(PeerCore& peer, const RendezvousNote& note) {
+  const std::string_view text = note.text;
+  for (size_t at = 0; at == 0 || at < text.size(); at += kPieceBytes) {
+    std::vector<std::byte> bytes;
+    ByteWriter writer(bytes);
+    writer.u8(static_cast<uint8_t>(note.kind));
+    writer.u8(at + kPieceBytes >= text.size() ? 1 : 0);
+    writer.u8(static_cast<uint8_t>(note.code));
+    writer.u32(note.rank);
+    writer.u32(note.ranks);
+    writer.string(text.substr(at, kPieceBytes), kPieceBytes);
+    PEERLANE_RETURN_IF_ERROR(peer.sendUserMessage(kRendezvousChannel, std::move(bytes)));
+  }
+  return Status::ok();
+}
+
+bool RendezvousDesk::introduces(const std::vector<std::byte>& bytes) {
+  ByteReader reader(bytes);
+  return reader.u8() == static_cast<uint8_t>(RendezvousNote::Kind::kIntroduction);
+}
+
+void RendezvousDesk::hear(PeerCore& peer, size_t guest) {
+  peer.onUserMessage(kRendezvousChannel,
+                     [weak = weak_from_this(), guest, partial = std::make_shared<Partial>(),
+                      &progress = peer.progress()](const std::vector<std::byte>& bytes) {
+                       if (const auto alive = weak.lock()) alive->add(guest, *partial, bytes);
+                       progress.notifyWaiters();
+                     });
+}
+
+void RendezvousDesk::letGo(PeerCore& peer) {
+  peer.onUserMessage(kRendezvousChannel, nullptr);
+}
+
+// Progress thread.
+void RendezvousDesk::add(size_t guest, Partial& partial, const std::vector<std::byte>& bytes) {
+  if (partial.isOver) return;
+  ByteReader reader(bytes);
+  const uint8_t kind = reader.u8();
+  const bool isLast = reader.u8() != 0;
+  const uint8_t code = reader.u8();
+  const uint32_t rank = reader.u32();
+  const uint32_t ranks = reader.u32();
+  const std::string_view piece = reader.string(kPieceBytes);
+  reader.require(kind >= 1 && kind <= static_cast<uint8_t>(RendezvousNote::Kind::kGaveUp),
+                 "is of no known kind");
+  reader.require(code <= static_cast<uint8_t>(Code::kInternal), "has an unknown code");
+  reader.require(partial.note.text.size() + piece.size() <= Ticket::kMaxTextBytes,
+                 "has a text that is too long");
+  if (const Status status = reader.finish("what a rank says where ranks meet"); !status.isOk()) {
+    partial.isOver = true;
+    return push(guest, status);
+  }
+  partial.note.kind = static_cast<RendezvousNote::Kind>(kind);
+  partial.note.code = static_cast<Code>(code);
+  partial.note.rank = rank;
+  partial.note.ranks = ranks;
+  partial.note.text += piece;
+  if (isLast) push(guest, std::exchange(partial.note, {}));
+}
+
+void RendezvousDesk::push(size_t guest, Result<RendezvousNote> note) {
+  const std::lock_guard lock(mutex_);
+  size_t& unheard = unheard_[guest];
+  if (unheard > kMostUnheard) return;
+  if (++unheard > kMostUnheard)
+    note = Status(Code::kCorrupt, "a rank said more than " + std::to_string(kMostUnheard) +
+                                      " things at once where ranks meet");
+  heard_.push_back({guest, std::move(note)});
+  count_.store(heard_.size(), std::memory_order_release);
+}
+
+std::optional<RendezvousDesk::Heard> RendezvousDesk::next() {
+  const std::lock_guard lock(mutex_);
+  if (heard_.empty()) return std::nullopt;
+  Heard first = std::move(heard_.front());
+  heard_.pop_front();
+  --unheard_[first.guest];
+  count_.store(heard_.size(), std::memory_order_release);
+  return first;
+}
+
+}  // namespace peerlane

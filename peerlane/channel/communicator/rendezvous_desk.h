@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RendezvousDesk: what ranks say to each other while they meet, and the one place where a rank
+// hears all of them, so that it waits for nobody in particular. docs/wire.md has the format.
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+struct RendezvousNote {
+  enum class Kind : uint8_t {
+    kIntroduction = 1,  // I am `rank` of `ranks`, and `text` is my ticket
+    kWant = 2,          // to rank 0: tickets, from that of `rank` on
+    kTicket = 3,        // of `rank`, from rank 0
+    kMet = 4,           // to rank 0: I am connected with everybody
+    kGo = 5,            // from rank 0: and so is everybody else
+    kGaveUp = 6,        // nobody gets a communicator: `code`, `text`
+  };
+  Kind kind = Kind::kIntroduction;
+  Code code = Code::kOk;
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+  std::string text{};
+};
+
+class RendezvousDesk : public std::enable_shared_from_this<RendezvousDesk> {
+ public:
+  struct Heard {
+    size_t guest = 0;
+    Result<RendezvousNote> note;  // kCorrupt: he speaks otherwise
+  };
+
+  // `peer` is heard as number `guest` from now on, also with what it said before.
+  void hear(PeerCore& peer, size_t guest);
+  // What it says is kept for others again.
+  static void letGo(PeerCore& peer);
+  static Status say(PeerCore& peer, const RendezvousNote& note);
+  // Whether that is (the first piece of) an introduction.
+  static bool introduces(const std::vector<std::byte>& bytes);
+
+  // Takes no lock.
+  bool any() const { return count_.load(std::memory_order_acquire) != 0; }
+  std::optional<Heard> next();
+
+ private:
+  struct Partial {
+    RendezvousNote note;
+    bool isOver = false;  // he is not listened to any more
+  };
+  void add(size_t guest, Partial& partial, const std::vector<std::byte>& bytes);
+  void push(size_t guest, Result<RendezvousNote> note);
+
+  std::mutex mutex_;
+  std::deque<Heard> heard_;           // under mutex_, as the next
+  std::map<size_t, size_t> unheard_;  // of heard_, by guest
+  std::atomic<size_t> count_{0};      // of heard_
+};
+
+}  // namespace peerlane

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MessageBatch: what the Transfer of a send, a receive, a batch or a group stands for: some
+// messages on some lanes, which end one by one and count as one operation. Thread-safe once posted.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "peerlane/channel/message/host/message_format.h"
+#include "peerlane/channel/operation/pending.h"
+#include "peerlane/core/metrics.h"
+#include "peerlane/memory/region_table.h"
+
+namespace peerlane {
+
+class LaneEnd;
+
+// One message, seen by one side.
+struct MessageItem {
+  std::byte* address = nullptr;
+  uint64_t bytes = 0;
+  // Where the memory is registered; null: nowhere (eager messages, and receives that nobody else
+  // writes). Held by the batch.
+  const RegionRecord* region = nullptr;
+  MessageKind kind = MessageKind::kEager;  // sends: the protocol
+  bool mayStage = false;                   // sends: the ring may replace it
+  Part part{};
+};
+
+class MessageBatch final : public Pending {
+ public:
+  // `owner` keeps the lanes alive.
+  MessageBatch(std::shared_ptr<void> owner, Progress& progress, Metrics& metrics)
+      : Pending(progress), owner_(std::move(owner)), metrics_(metrics) {}
+  ~MessageBatch() override;
+
+  // --- Before it is posted, one thread ---
+  // Keeps the region from being taken back until the batch has ended. kClosed when it is too late.
+  Status hold(const std::shared_ptr<RegionRecord>& region);
+  size_t add(const MessageItem& item) {
+    items_.push_back(item);
+    left_.store(items_.size(), std::memory_order_relaxed);
+    return items_.size() - 1;
+  }
+  void useLane(LaneEnd& lane);
+  // Nothing begins before runToEnd().
+  void holdBack() { held_.store(true, std::memory_order_relaxed); }
+
+  // --- Lanes ---
+  const MessageItem& item(size_t index) const { return items_[index]; }
+  size_t size() const { return items_.size(); }
+  using Pending::cancelled;
+  bool held() const { return held_.load(std::memory_order_acquire); }
+  // One item is through, and nothing touches its memory any more. Once per item.
+  void itemEnded(const Status& status);
+
+  // --- Pending ---
+  Status wait(std::chrono::nanoseconds timeout) override;
+  void cancel() override;
+  void runToEnd() override;
+  std::string describe() const override;
+
+ private:
+  bool advanceLanes();
+
+  const std::shared_ptr<void> owner_;
+  Metrics& metrics_;
+  std::vector<MessageItem> items_;
+  std::vector<std::shared_ptr<RegionRecord>> regions_;
+  std::vector<LaneEnd*> lanes_;
+  std::atomic<size_t> left_{0};    // items not ended
+  std::atomic<bool> held_{false};  // lowered with release by runToEnd(); acquire by the lanes
+  std::mutex failureMutex_;
+  Status failure_;  // of the first item that failed
+};
+
+}  // namespace peerlane

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SpanShelf: registrations made on behalf of a user who sends memory that is not registered, kept
+// for the next time. What it registers is private memory, whatever is behind it: peers reach it by
+// its address in this process and never map it, so a registration that outlives the memory is
+// harmless. Peers of the communicator can read a span while it is on the shelf. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "peerlane/memory/region_table.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class SpanShelf {
+ public:
+  static constexpr size_t kCapacity = 512;
+
+  // All peers who may import; they share one context.
+  explicit SpanShelf(std::vector<std::shared_ptr<PeerCore>> peers) : peers_(std::move(peers)) {}
+  ~SpanShelf() { clear(); }
+
+  // The registration of exactly this span, readable by peers.
+  Result<std::shared_ptr<RegionRecord>> find(const std::byte* address, uint64_t bytes);
+  // Takes all of them back.
+  void clear();
+
+ private:
+  using Key = std::pair<const std::byte*, uint64_t>;
+  struct Entry {
+    std::shared_ptr<RegionRecord> record;
+    uint64_t used = 0;
+  };
+  void evictOne();
+
+  const std::vector<std::shared_ptr<PeerCore>> peers_;
+  std::mutex mutex_;
+  std::map<Key, Entry> entries_;  // under mutex_
+  uint64_t clock_ = 0;            // under mutex_
+};
+
+}  // namespace peerlane

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/message/host/staged_flow.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "peerlane/channel/message/host/lane_memory.h"
+#include "peerlane/channel/message/host/message_run.h"
+#include "peerlane/channel/protocol/staged_protocol.h"
+#include "peerlane/memory/library_memory.h"
+
+namespace peerlane {
+namespace {
+
+// In the receiver's program: wait, copy, credit.
+constexpr size_t kCreditOp = 2;
+
+}  // namespace
+
+StagedRing StagedRing::within(uint64_t budget) {
+  const uint64_t bytes = std::bit_floor(std::clamp(budget, kMinBytes, kMaxBytes));
+  constexpr uint32_t kRingSlots = 8;
+  return {kRingSlots, static_cast<uint32_t>(bytes / kRingSlots)};
+}
+
+StagedFlow::~StagedFlow() {
+  // The locks below may be held for ever by threads that are not here.
+  if (ground_.peer->forked()) return;
+  if (inRun_ && used_) used_->gate.leave();
+  if (mailbox_ != nullptr && mailbox_->idle()) ground_.peer->returnMailbox(mailbox_);
+}
+
+Status StagedFlow::open(Program program, Binding binding) {
+  const auto needsAgent = [](const BoundTarget& target) {
+    return target.address == nullptr && target.remote != nullptr;
+  };
+  if (std::any_of(binding.targets.begin(), binding.targets.end(), needsAgent))
+    mailbox_ = ground_.peer->borrowMailbox();
+  binding.mailbox = mailbox_;
+  PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
+  isOpen_ = true;
+  return Status::ok();
+}
+
+Status StagedFlow::openSender(const StagedRing& ring,
+                              const std::shared_ptr<ImportedRegion>& memory) {
+  ring_ = ring;
+  used_ = memory;
+  Program program = stagedSender({.slots = ring.slots, .chunkBytes = ring.chunkBytes});
+  program.targets[kStagedSenderPayload].late = true;
+  Binding binding;
+  binding.targets.resize(kStagedSenderTargets);
+  binding.targets[kStagedSenderRing] = {.address = memory->memory.mapped,
+                                        .bytes = memory->memory.grant.bytes,
+                                        .remote = &memory->memory};
+  binding.targets[kStagedSenderData] = ground_.remote(LaneArea::kStagedDataOffset, 8);
+  binding.targets[kStagedSenderCredit] = ground_.local(LaneArea::kStagedCreditOffset, 8);
+  return open(std::move(program), std::move(binding));
+}
+
+Status StagedFlow::openReceiver(const StagedRing& ring) {
+  ring_ = ring;
+  PEERLANE_ASSIGN(own_, makeLibraryMemory(ground_.peer->regions(), ring.bytes()));
+  Program program = stagedReceiver({.slots = ring.slots, .chunkBytes = ring.chunkBytes});
+  program.targets[kStagedReceiverBuffer].late = true;
+  Binding binding;
+  binding.targets.resize(kStagedReceiverTargets);
+  binding.targets[kStagedReceiverRing] = {.address = own_->base, .bytes = own_->bytes};
+  binding.targets[kStagedReceiverData] = ground_.local(LaneArea::kStagedDataOffset, 8);
+  binding.targets[kStagedReceiverCredit] = ground_.remote(LaneArea::kStagedCreditOffset, 8);
+  return open(std::move(program), std::move(binding));
+}
+
+void StagedFlow::begin(std::byte* address, uint64_t bytes, uint64_t firstChunk) {
+  address_ = address;
+  bytes_ = bytes;
+  firstChunk_ = firstChunk;
+  chunk_ = 0;
+  chunks_ = ring_.chunksOf(bytes);
+}
+
+// One execution moves one chunk: the last one is cut by what is bound here.
+Status StagedFlow::bind(TargetId /*payload or buffer*/, BoundTarget& out) {
+  const uint64_t offset = chunk_ * ring_.chunkBytes;
+  out.address = address_ + offset;
+  out.bytes = std::min<uint64_t>(bytes_ - offset, ring_.chunkBytes);
+  return Status::ok();
+}
+
+// A run has ended: is its chunk where it belongs?
+Status StagedFlow::endChunk() {
+  inRun_ = false;
+  if (used_) used_->gate.leave();
+  const bool isMoved = run_.code() == Code::kOk || (!needsCredits_ && run_.opIndex() >= kCreditOp);
+  if (!isMoved) return Status(run_.code(), "the staging ring broke");
+  ++chunk_;
+  return Status::ok();
+}
+
+Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
+  while (running()) {
+    if (!inRun_) {
+      if (used_ && !used_->gate.enter())
+        return Status(Code::kClosed, "the staging ring of the peer is gone");
+      const uint64_t cursor = firstChunk_ + chunk_;
+      run_.start(program_, {&cursor, 1}, {}, this);
+      inRun_ = true;
+    }
+    if (budgetBytes == 0) {
+      hungry = true;
+      return Status::ok();
+    }
+    const size_t before = run_.opIndex();
+    const uint64_t bytesBefore = run_.bytesMoved();
+    const cpu::Step step = run_.advance(budgetBytes);
+    budgetBytes -= std::min(budgetBytes, run_.bytesMoved() - bytesBefore);
+    const bool gotOn = run_.opIndex() != before || run_.bytesMoved() != bytesBefore;
+    moved |= gotOn;
+    if (step != cpu::Step::kEnded) {
+      hungry |= step == cpu::Step::kMore || goesOn(mailbox_, gotOn);
+      return Status::ok();
+    }
+    PEERLANE_RETURN_IF_ERROR(endChunk());
+    moved = true;
+  }
+  return Status::ok();
+}
+
+bool StagedFlow::abandon(Code code) {
+  if (!inRun_) return true;
+  run_.cancel(code);
+  // Its chunk is there, and counts: advance() goes on from here once the agent has let go.
+  if (!needsCredits_ && run_.opIndex() >= kCreditOp) return false;
+  if (run_.advance(0) != cpu::Step::kEnded) return false;
+  (void)endChunk();
+  return true;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StagedFlow: one end of the staged ring of a lane: moves the chunks of one message after the other
+// through it. The receiver owns the ring and hands out its chunks, in the order in which it accepts
+// messages; both sides follow that order. External synchronization required.
+#pragma once
+
+#include <memory>
+
+#include "peerlane/channel/message/host/message_lane.h"
+#include "peerlane/program/cpu/cpu_program.h"
+
+namespace peerlane {
+
+struct StagedRing {
+  uint32_t slots = 0;
+  uint32_t chunkBytes = 0;
+
+  static constexpr uint64_t kMinBytes = 64 << 10;
+  static constexpr uint64_t kMaxBytes = 1 << 20;
+  // The largest power of two up to `budget` within the two above, cut in slots.
+  static StagedRing within(uint64_t budget);
+  uint64_t bytes() const { return uint64_t{slots} * chunkBytes; }
+  uint64_t chunksOf(uint64_t bytes_) const { return (bytes_ + chunkBytes - 1) / chunkBytes; }
+};
+
+class StagedFlow final : private LateBinder {
+ public:
+  explicit StagedFlow(const LaneGround& ground) : ground_(ground) {}
+  ~StagedFlow() override;
+
+  bool isOpen() const { return isOpen_; }
+  // The sender's end, over the peer's ring.
+  Status openSender(const StagedRing& ring, const std::shared_ptr<ImportedRegion>& memory);
+  // The receiver's end; makes the ring.
+  Status openReceiver(const StagedRing& ring);
+  const StagedRing& ring() const { return ring_; }
+  const RegionRecord& ownMemory() const { return *own_; }
+  const std::shared_ptr<RegionRecord>& ownRegion() const { return own_; }
+
+  // Requires: nothing under way. Chunks from `firstChunk` on.
+  void begin(std::byte* address, uint64_t bytes, uint64_t firstChunk);
+  bool running() const { return chunk_ < chunks_; }
+  uint64_t nextChunk() const { return firstChunk_ + chunk_; }
+  // Moves chunks until blocked or the budget is used up. An error broke the flow.
+  Status advance(uint64_t& budgetBytes, bool& moved, bool& hungry);
+  // For receivers: nobody waits for credits any more. What is in the ring can still be taken out.
+  void giveUpCredits() { needsCredits_ = false; }
+  // Asks what runs to end; true when nothing does.
+  bool abandon(Code code);
+
+ private:
+  Status bind(TargetId target, BoundTarget& out) override;
+  Status open(Program program, Binding binding);
+  Status endChunk();
+
+  const LaneGround& ground_;
+  StagedRing ring_;
+  std::shared_ptr<RegionRecord> own_;
+  std::shared_ptr<ImportedRegion> used_;
+  Mailbox* mailbox_ = nullptr;
+  cpu::CpuProgram program_;
+  cpu::CpuRun run_;
+  bool isOpen_ = false;
+  bool inRun_ = false;
+  bool needsCredits_ = true;
+  std::byte* address_ = nullptr;
+  uint64_t bytes_ = 0;
+  uint64_t firstChunk_ = 0;
+  uint64_t chunk_ = 0;  // of the current message
+  uint64_t chunks_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BounceLane: messages on streams between this rank and another that have no link between their
+// GPUs: through a ring of pinned host memory at each side and for each direction.
+//
+//   a GPU copies into its ring | any link, from ring to ring | the other GPU copies out of its ring
+//
+// Chunks of one message, and those of the next ones, are in all three steps at once. What goes from
+// ring to ring are messages of a pair of lanes of their own (LaneSender, LaneReceiver): for each
+// message on a stream a header, then its chunks. So they are never in the way of messages that no
+// stream sends, and any link will do. Not a post: BouncePost has the stream.
+//
+// Both directions go in the order of posting, whatever the streams do meanwhile: a message whose
+// stream has not come to it holds up the later ones of its direction. A message that is cancelled,
+// or not met in time, ends the lane, as with DeviceLane, and so does a message in another number of
+// pieces; lengths that differ end the message alone.
+// Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/message/host/message_receiver.h"
+#include "peerlane/channel/message/host/message_sender.h"
+#include "peerlane/channel/message/staged/bounce_message.h"
+
+namespace peerlane {
+
+class BounceLane {
+ public:
+  // Makes the area of its lanes. `ringBytes`: of the side that has less; `why` messages are staged.
+  static Result<std::shared_ptr<BounceLane>> create(const LaneGround& ground, uint64_t ringBytes,
+                                                    std::string why);
+  ~BounceLane();
+  BounceLane(const BounceLane&) = delete;
+  BounceLane& operator=(const BounceLane&) = delete;
+
+  RegionName area() const;
+  // The other side's area is there. Once, before anything is posted.
+  Status open(std::shared_ptr<ImportedRegion> peerArea);
+  const std::shared_ptr<PeerCore>& peer() const { return ground_.peer; }
+  uint32_t rank() const { return ground_.rank; }
+  uint64_t ringBytes() const { return ringBytes_; }
+  const std::string& why() const { return why_; }
+
+  // --- Any thread ---
+  // OK while messages can be posted.
+  Status health() const;
+  // Makes the rings and pins them, when that was not done before. Outside of every lock that a turn
+  // takes: pinning stops while the queue in front of a GPU is full.
+  Status prepare(DeviceExecutor& executor);
+  // The lane is not over before so many messages are: that many take() follow, or end() where
+  // nothing was enqueued. As health().
+  Status begin(uint64_t messages);
+  void end(uint64_t messages) { pending_.fetch_sub(messages, std::memory_order_acq_rel); }
+  // Held from claim() until what the stream does is enqueued and take() was called: numbers are in
+  // the order of work. No turn takes it.
+  std::mutex& posting() { return postingMutex_; }
+  struct Claims {
+    std::array<uint64_t, 2> numbers{};
+    std::array<uint64_t, 2> positions{};
+  };
+  Claims claims() const;
+  void restore(const Claims& claims);
+  // Its number, its chunks and their places.
+  void claim(BounceMessage& message);
+  Result<std::unique_ptr<DeviceProgram>> programOf(const BounceMessage& message,
+                                                   const BounceMessage::Chunk& chunk,
+                                                   DeviceExecutor& executor);
+  void take(std::shared_ptr<BounceMessage> message);
+  // Ends the lane, at both sides: nothing more is sent, and no stream is held up.
+  void fail(const Status& why, bool tellPeer);
+  // kDeviceEnd.
+  void takeEnd(const LaneNote& note);
+
+  // --- Turns, one thread at a time ---
+  bool turn();
+  // Has failed, and nothing of this side touches the peer's memory.
+  bool over() const { return idle() && sender_->over() && receiver_->over(); }
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  // Nothing is under way any more; area and ring go.
+  void retire();
+
+  std::string describe() const;
+
+ private:
+  // A place in the order of a direction: which message, and what of it. Items of a message are its
+  // header and its chunks.
+  struct Place {
+    uint64_t number = 0;
+    size_t item = 0;
+  };
+  struct Flow {
+    std::deque<std::shared_ptr<BounceMessage>> messages;  // not over, by number
+    uint64_t first = 0;                                   // the number of the first of them
+    Place used;                                           // the first chunk that is not done
+    Place room;                                           // the next chunk to get room in the ring
+    Place wire;                                           // the next item to go on the wire
+    uint64_t end() const { return first + messages.size(); }
+    BounceMessage& at(uint64_t number) { return *messages[number - first]; }
+  };
+
+  BounceLane(const LaneGround& ground, uint64_t ringBytes, std::string why);
+  BounceRing& ringOf(bool isSend) { return rings_[isSend ? 0 : 1]; }
+  std::byte* placeOf(const BounceMessage& message, const BounceMessage::Chunk& chunk);
+  bool takeIncoming();
+  bool failLanes();
+  bool advance(Flow& flow, bool isSend);
+  bool giveRoom(Flow& flow, bool isSend);
+  uint64_t usedFrom(Flow& flow, uint64_t otherwise);
+  bool putOnWire(Flow& flow, bool isSend);
+  bool send(BounceMessage& message, size_t item);
+  bool receive(BounceMessage& message, size_t item);
+  bool heard(BounceMessage& message);
+  bool lookAtWire(Flow& flow);
+  bool lookAtChunk(BounceMessage& message, BounceMessage::Chunk& chunk);
+  bool dropOver(Flow& flow);
+  bool failAll(Flow& flow, const Status& why);
+  static bool isReceived(const BounceMessage& message, bool orOnTheWire);
+  void endMessage(BounceMessage& message, const Status& why);
+  std::shared_ptr<MessageBatch> transmit(LaneEnd& lane, const MessageItem& item,
+                                         uint64_t count = 1);
+  std::string nameOfMessage(const BounceMessage& message) const;
+
+  LaneGround ground_;  // the lanes refer to it
+  const uint64_t ringBytes_;
+  const std::string why_;
+  const std::function<void(const LaneNote&)> say_;
+  Metrics partMetrics_;  // chunks are no transfers: they are counted here, for nobody
+  std::unique_ptr<LaneSender> sender_;
+  std::unique_ptr<LaneReceiver> receiver_;
+
+  std::mutex ringMutex_;
+  std::shared_ptr<RegionRecord> ring_;  // under ringMutex_ until it is there: sends, then receives
+  bool isTold_ = false;
+
+  std::mutex postingMutex_;
+  std::array<uint64_t, 2> next_{};   // numbers; under postingMutex_, as the next
+  std::array<BounceRing, 2> rings_;  // claim() and fits() do not meet: the latter reads no state
+
+  std::atomic<uint64_t> pending_{0};  // messages that are not over; grows under stateMutex_
+  std::atomic<bool> hasIncoming_{false};
+  std::atomic<bool> failed_{false};                       // release after failure_
+  mutable std::mutex stateMutex_;                         // held shortly
+  std::vector<std::shared_ptr<BounceMessage>> incoming_;  // under stateMutex_, as the next
+  Status failure_;
+
+  Flow sends_, receives_;  // turns, as the next
+  bool areLanesFailed_ = false;
+  Progress::Clock::time_point failedAt_{};
+};
+
+}  // namespace peerlane

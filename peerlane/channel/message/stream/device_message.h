@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceMessage: messages that were posted together on one stream of a GPU, with one rank or
+// several: what their Transfer stands for until the stream has passed them, or, on a stream that is
+// being captured, until the graph is gone. Advanced by turns.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "peerlane/channel/message/stream/device_lane.h"
+#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/transfer/transfer.h"
+
+namespace peerlane {
+
+struct PostedMessage {
+  DeviceLane* lane = nullptr;                  // the owner's
+  const DeviceLane::Runner* runner = nullptr;  // of the GPU whose stream it is
+  DeviceLane::Item item;
+  RegionRecord* region = nullptr;            // there as long as its gate is held
+  std::shared_ptr<const PostedList> list{};  // the item's, if it is one; else null
+  uint64_t place = 0;                        // in its direction, once it is posted, live
+};
+
+// Posts all of them on `stream`, or on an error nothing. `owner`, and with it their lanes, lives as
+// long as they do.
+// `timeout`: afterwards their lanes are ended with kTimeout. Errors: kPermissionDenied, kClosed,
+// kInvalidArgument, kPeerLost, kPeerSilent; what DeviceExecutor::postSteps says.
+Result<Transfer> postMessages(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
+                              DeviceStream stream, std::chrono::nanoseconds timeout);
+
+}  // namespace peerlane

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PortCore: what a ProxyService is while it lives: the memory that its device and the proxy share,
+// the tables that requests name things by, the queues that carry them out. The proxy's thread takes
+// turns; whoever adds or removes does it between two of them, under the same lock. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/port/port_channel.h"
+#include "peerlane/channel/port/port_meeting.h"
+#include "peerlane/channel/port/transfer_queue.h"
+#include "peerlane/os/process.h"
+#include "peerlane/program/device/device_executor.h"
+#include "peerlane/program/ring/port_queue.h"
+#include "peerlane/progress/fifo.h"
+#include "peerlane/progress/proxy.h"
+
+namespace peerlane {
+
+// One memory that requests may name: a region of this side, or, with a peer, one of the peer's.
+struct PortMemory {
+  Region local{};
+  std::shared_ptr<PeerCore> peer{};
+  RemoteRegion remote{};
+  std::shared_ptr<ImportedRegion> imported{};  // null: only transfers reach it
+  bool isOfHost = true;                        // the CPU, or an agent, reaches it
+  std::byte* address = nullptr;                // where the device reaches it; null: it does not
+  uint64_t bytes = 0;
+  Access access = Access::kLocal;
+};
+
+// A request and where it stood in the FIFO; 0: the host's own.
+struct PlacedRequest {
+  port::PortRequest request;
+  uint64_t position = 0;
+};
+
+// What is behind a PortConnection.
+struct PortQueueSlot {
+  Peer peer;
+  bool isByDevice = false;               // by the copy engine of the service's GPU; else by the CPU
+  Mailbox* mailbox = nullptr;            // of the CPU's
+  std::unique_ptr<TransferQueue> queue;  // under the core's lock, as the next
+  std::deque<PlacedRequest> backlog;     // came while the queue had no room
+  uint64_t drained = 0;                  // of the backlog, so far
+  std::string engine;                    // constant
+};
+
+// What is behind a PortSemaphore.
+struct SemaphoreSlot {
+  std::weak_ptr<PortCore> core;
+  uint32_t number = 0;
+  uint32_t tag = 0;
+  uint64_t serial = 0;
+  std::shared_ptr<PortQueueSlot> connection;
+  PortSemaphoreHandle handle;  // constant once it is added, as the next three
+  bool isOfHost = false;       // the host can count what the peer signals
+  PortAddress outbound;        // the word of the peer's line that the proxy stores
+  PortAddress doneWord;
+  std::shared_ptr<ImportedRegion> peerLines;
+  RemoteRegion peerLinesHandle;
+
+  // Under the core's lock.
+  uint64_t stored = 0;        // what the proxy has signalled in all
+  uint64_t lastPosition = 0;  // behind the last request that was carried out
+  uint64_t published = 0;     // what `doneWord` was given
+  uint64_t hostRequests = 0;  // asked for by the host, and those carried out
+  uint64_t hostCarried = 0;
+  bool isDirty = false;  // in the list of those that have something to publish
+  bool isRemoved = false;
+
+  mutable std::mutex statusMutex;
+  Status ended;  // under statusMutex
+  std::atomic<bool> hasEnded{false};
+};
+
+class PortCore final : public std::enable_shared_from_this<PortCore> {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  PortCore(Context& context, const ProxyServiceOptions& options)
+      : context_(context), options_(options) {}
+  ~PortCore();
+  Status open();
+  void close();
+  // kNotSupported in a forked child, where no proxy is; nothing else may be called there.
+  Status usable() const;
+
+  Proxy& proxy() { return *proxy_; }
+  Status wakeOn(DeviceStream stream);
+  bool hasOneQueue() const { return executor_ && executor_->hasOneQueue(); }
+  Result<MemoryId> addLocal(const Region& region);
+  Result<MemoryId> addRemote(const RemoteRegion& region, Duration timeout);
+  Status removeMemory(MemoryId id, Duration timeout);
+  Result<std::shared_ptr<PortQueueSlot>> connect(const Peer& peer);
+  Result<std::shared_ptr<SemaphoreSlot>> addSemaphore(
+      const std::shared_ptr<PortQueueSlot>& connection, uint32_t tag, Duration timeout);
+  Status removeSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout);
+  Result<PortChannelHandle> channel(const SemaphoreSlot& semaphore, MemoryId remote,
+                                    MemoryId local);
+  Status setHandler(uint32_t kind, ProxyService::Handler handler);
+  Status status() const;
+  Status statusOf(SemaphoreSlot& semaphore);
+  // The same without what threads of the device were refused, which ends nothing.
+  Status endOf(SemaphoreSlot& semaphore);
+  std::string dump();
+
+  // For the host's own requests.
+  Status ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::PortRequest request);
+  Status flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  Lock enter();  // between two turns; not in a forked child, where nobody may let go of the lock
+  Status makeMemory();
+  Status makeResident();
+  Status writeWords(std::byte* words, uint64_t first, uint64_t second);
+  Status settle(PortQueue& queue, Duration timeout);
+  // The FIFO's requests up to that position, which was given out before, are taken.
+  bool isTakenUpTo(uint64_t position) const {
+    return (popped_.empty() || popped_.front().position > position) &&
+           (!fifo_->hasAny() || fifo_->position() >= position);
+  }
+  // For `leaving`, in words, to leave the service; listed among the waits meanwhile.
+  Status awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
+                    const std::string& leaving, std::chrono::steady_clock::time_point deadline);
+  Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
+                      const std::string& leaving, std::chrono::steady_clock::time_point deadline);
+  void retire(PortQueueSlot& connection);
+  void abandon(const std::shared_ptr<PortQueueSlot>& connection);
+  std::unique_ptr<PortQueue> takeSpareQueue();
+  uint64_t* takeBell();
+  Result<MemoryId> addMemory(PortMemory memory);
+  Status meet(SemaphoreSlot& semaphore, std::chrono::steady_clock::time_point deadline);
+  Status reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
+                   std::chrono::steady_clock::time_point deadline);
+  static void leaveLine(SemaphoreSlot& semaphore);
+  Result<std::byte*> reachRemote(const ImportedRegion& region) const;
+  void forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore);
+  void collectNumbers();
+  void dropRequests(const SemaphoreSlot& semaphore);
+  bool pop(PlacedRequest& placed);
+
+  // --- The proxy's thread ---
+  Proxy::Turn turn();
+  uint32_t take(const PlacedRequest& placed, Lock& lock, uint32_t most);
+  uint32_t handle(const PlacedRequest& first, Lock& lock, uint32_t most);
+  void listen();
+  void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed);
+  bool drain(PortQueueSlot& connection);
+  Status move(SemaphoreSlot& semaphore, const port::PortRequest& request);
+  // Null: not there.
+  const PortMemory* memoryAt(MemoryId id) const {
+    return id < memories_.size() ? memories_[id].get() : nullptr;
+  }
+  Result<const PortMemory*> memoryFor(const SemaphoreSlot& semaphore, uint32_t id, uint64_t offset,
+                                      uint64_t bytes, std::optional<Access> remoteNeeds) const;
+  bool publish();
+  bool serveResident();
+  void lookAtPeers();
+  void dropConnections();
+
+  void end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer);
+  void endConnection(const PortQueueSlot& connection, const Status& why);
+  void fail(const Status& why);
+
+  Context& context_;
+  const ProxyServiceOptions options_;
+  std::shared_ptr<DeviceExecutor> executor_;  // null: the host's threads call
+  Region devicePrivate_;                      // of the device: FIFO counters, memories, states
+  Region deviceLines_;                        // of the device: lines that peers add to
+  Region hostPrivate_;                        // of the host: the FIFO's ring, health
+  Region hostLines_;                          // of the host: lines that agents store
+  port::MemoryEntry* entries_ = nullptr;
+  port::SemaphoreState* states_ = nullptr;
+  port::SemaphoreHealth* healths_ = nullptr;
+  uint64_t* residentLeft_ = nullptr;
+  std::unique_ptr<ResidentPort> resident_;  // under mutex_, as the next two; null: none
+  bool isResidentWanted_ = false;
+  port::ResidentState* residentState_ = nullptr;
+  std::unique_ptr<PortQueue> wordsQueue_;  // writes words of the device; under mutex_
+  std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below but `entering_`
+  std::deque<PlacedRequest> popped_;       // of the FIFO, ahead of what is in it
+
+  // A semaphore's that was removed here: its line may still be signalled by the peer's threads.
+  struct LeavingNumber {
+    std::shared_ptr<PeerCore> peer;
+    uint64_t serial = 0;
+  };
+  // That it is free, as the peer's notes tell; who keeps this must not keep the peer.
+  struct GoneNumber {
+    uint32_t number = 0;
+    const PeerCore* peer = nullptr;
+    uint64_t serial = 0;
+  };
+  std::mutex goneMutex_;                 // the last to be taken
+  std::vector<GoneNumber> goneNumbers_;  // under goneMutex_
+  std::atomic<uint32_t> entering_{0};
+  std::atomic<bool> isQuiet_{false};  // stored under mutex_: only the FIFO can have more to do
+  uint32_t quietLooks_ = 0;           // of the proxy's thread
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<PortMemory>> memories_;
+  std::map<MemoryId, std::shared_ptr<PortMemory>>
+      leavingMemories_;  // no more requests, but old ones
+  std::deque<MemoryId> freeMemories_;
+  std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
+  std::deque<uint32_t> freeSemaphores_;
+  std::map<uint32_t, LeavingNumber> leavingNumbers_;
+  std::vector<std::shared_ptr<PortQueueSlot>> connections_;
+  std::vector<std::unique_ptr<PortQueue>> spareQueues_;   // of the device, without a connection
+  std::vector<std::unique_ptr<PortQueue>> failedQueues_;  // the same; kept until the end
+  std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
+  std::deque<PlacedRequest> hostRequests_;
+  uint64_t hostAsked_ = 0;  // of them, so far
+  std::map<uint32_t, std::shared_ptr<ProxyService::Handler>> handlers_;
+  std::vector<std::shared_ptr<PeerCore>> peers_;  // that were told of lines
+  std::weak_ptr<PortCore>* bell_ = nullptr;       // what streams ring; stays for good
+  std::chrono::steady_clock::time_point lookedAtPeers_{};
+  // Words that streams store to when they get to a wakeOn(); those that are free, and the others.
+  struct Bell {
+    uint64_t* word = nullptr;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::vector<uint64_t*> freeBells_;
+  std::vector<Bell> bells_;
+  bool isHandling_ = false;  // a handler is being called, outside the lock
+  std::condition_variable hasHandled_;
+  std::vector<PlacedRequest> run_;  // what it is being called with
+  uint64_t runs_ = 0;               // so many, so far
+  std::atomic<uint64_t> handlerChanges_{0};
+  Status failure_;
+  bool isClosed_ = false;
+  const uint64_t forks_ = forkGeneration();  // of the process that has the proxy
+
+  std::unique_ptr<Proxy> proxy_;
+};
+
+}  // namespace peerlane

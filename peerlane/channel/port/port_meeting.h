@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PortMeeting: how the semaphores of two services find each other over the connection of their
+// contexts: by tag. One per peer, shared by all services of this side. Set-up path. Thread-safe.
+//
+// A side's hello stands until that side takes it back, and can be answered by one attempt of the
+// other's after the other: who runs out of time takes back its own hello alone, and who waits goes
+// on waiting. Two sides that come and go would else end each other's attempts for ever.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "peerlane/channel/port/port_note.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class PortMeeting final : public Task {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static std::shared_ptr<PortMeeting> of(PeerCore& peer);
+  Turn turn() override { return Turn::kIdle; }
+
+  // Reserves the tag for one semaphore of this side and returns its serial; kUnavailable.
+  Result<uint64_t> begin(uint32_t tag);
+  // The tag is free again. What the peer offers for a next use stays. `gone` is called once, here
+  // or on the progress thread, when no thread of the peer's can signal this use's line any more; at
+  // once where none ever could. Not at all if the peer is lost before.
+  void end(uint32_t tag, std::function<void()> gone);
+  // Also to a peer that is silent: it may come back, and must not miss what ended meanwhile.
+  static Status say(PeerCore& peer, const PortNote& note) {
+    return peer.sendUserMessage(kPortChannel, note.encode(), true);
+  }
+  // The peer's hello, as soon as it has one. Errors of this and hearReady(): kTimeout, what it says
+  // of its end, why the peer is gone.
+  Result<PortNote> hearHello(PeerCore& peer, uint32_t tag, Clock::time_point deadline);
+  // The peer has not taken back that hello.
+  bool isStanding(uint32_t tag, uint64_t serial);
+  // Says kReady to the hello that was heard.
+  Status answer(PeerCore& peer, const PortNote& ready);
+  // The peer's kReady; nullopt when it has taken back its hello, and another one may come.
+  Result<std::optional<PortNote>> hearReady(PeerCore& peer, uint32_t tag,
+                                            Clock::time_point deadline);
+  // Called once, on the progress thread or here, when the peer has ended the semaphore that was
+  // met.
+  void onEnded(uint32_t tag, const std::function<void(const Status&)>& call);
+
+ private:
+  struct Entry {
+    bool isActive = false;
+    bool isMet = false;
+    uint64_t ownSerial = 0;
+    uint64_t peerSerial = 0;        // of the hello that was heard
+    uint64_t answered = 0;          // the peer's serial whose threads may signal this use's line
+    std::optional<PortNote> hello;  // stands, and is not another use's
+    std::optional<PortNote> ready;  // of the hello that stands
+    std::optional<Status> ended;
+    std::function<void(const Status&)> onEnded;
+    bool hasHeard() const { return hello && hello->serial == peerSerial; }
+    void takeBack();
+  };
+  // A semaphore that is over here; the peer's may still signal its line.
+  struct Leaving {
+    uint64_t ownSerial = 0;
+    std::function<void()> gone;
+  };
+  using Calls = std::vector<std::function<void()>>;
+  void take(const std::vector<std::byte>& bytes);
+  void takeReady(Entry& entry, const PortNote& note, Calls& calls);
+  void takeEnded(Entry& entry, const PortNote& note, Calls& calls);
+  void takeGone(Entry& entry, uint64_t serial, Calls& calls);
+  Status await(PeerCore& peer, uint32_t tag, Clock::time_point deadline,
+               const std::function<bool(const Entry&)>& isThere);
+
+  std::atomic<bool> subscribed_{false};
+  std::mutex mutex_;
+  std::map<uint32_t, Entry> entries_;         // under mutex_, as all below
+  std::multimap<uint64_t, Leaving> leaving_;  // by the peer's serial
+  uint64_t nextSerial_ = 1;
+  Status broken_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/protocol/zcopy_protocol.h"
+
+namespace peerlane {
+
+Program zcopyGetSender(const ZcopyShape& shape) {
+  ProgramBuilder program = senderProgram("zcopy-get-send", shape.lane);
+  beginMessage(program, shape.lane);
+  program.store({.target = kSenderInbox}, thisMessage(), Order::kRelease)
+      .wait({.target = kSenderAnswers}, thisMessage())
+      .copy({.target = kSenderAnswer}, {.target = kSenderAnswers, .offset = kSequenceBytes},
+            kAnswerBytes)
+      .store({.target = kSenderFree}, thisMessage(), Order::kRelease);
+  return program.build();
+}
+
+Program zcopyGetReceiver(const ZcopyShape& shape) {
+  ProgramBuilder program = receiverProgram("zcopy-get-recv", shape.lane);
+  program.wait({.target = kReceiverInbox}, thisMessage())
+      .copy({.target = kReceiverBuffer}, {.target = kReceiverPeerPayload}, shape.payloadBytes)
+      .copy({.target = kReceiverPeerAnswers, .offset = kSequenceBytes}, {.target = kReceiverAnswer},
+            kAnswerBytes)
+      // Release also for the reads above: the sender refills its buffer when it sees this.
+      .store({.target = kReceiverPeerAnswers}, thisMessage(), Order::kRelease);
+  return program.build();
+}
+
+Program zcopyPutSender(const ZcopyShape& shape) {
+  ProgramBuilder program = senderProgram("zcopy-put-send", shape.lane);
+  beginMessage(program, shape.lane);
+  program.store({.target = kSenderInbox}, thisMessage(), Order::kRelease)
+      .wait({.target = kSenderAnswers}, thisMessage())
+      .copy({.target = kSenderPeerBuffer}, {.target = kSenderPayload}, shape.payloadBytes)
+      .store({.target = kSenderPeerDone}, thisMessage(), Order::kRelease)
+      .store({.target = kSenderFree}, thisMessage(), Order::kRelease);
+  return program.build();
+}
+
+Program zcopyPutReceiver(const ZcopyShape& shape) {
+  ProgramBuilder program = receiverProgram("zcopy-put-recv", shape.lane);
+  program.wait({.target = kReceiverInbox}, thisMessage())
+      .copy({.target = kReceiverPeerAnswers, .offset = kSequenceBytes}, {.target = kReceiverAnswer},
+            kAnswerBytes)
+      .store({.target = kReceiverPeerAnswers}, thisMessage(), Order::kRelease)
+      .wait({.target = kReceiverDone}, thisMessage());
+  return program.build();
+}
+
+}  // namespace peerlane

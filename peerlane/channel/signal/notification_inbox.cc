@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/signal/notification_inbox.h"
+
+#include <cstring>
+
+#include "peerlane/channel/blocks/block_program.h"
+#include "peerlane/channel/protocol/notify_protocol.h"
+#include "peerlane/core/log.h"
+#include "peerlane/program/words/word.h"
+
+namespace peerlane {
+namespace {
+
+// In the receiver's program: wait, copy, credit.
+constexpr size_t kCreditOp = 2;
+
+}  // namespace
+
+std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
+  return peer.attachment<NotificationInbox>(
+      [&] { return std::make_shared<NotificationInbox>(peer); });
+}
+
+NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer), counts_(peer.inboxCounts()) {
+  static_assert(slab::kNotifyMaxMessageBytes == kNotifyMaxMessageBytes);
+  static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
+  static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
+  buffer_.resize(kNotifyHeaderBytes + kNotifyMaxMessageBytes);
+  const RemoteMemory& memory = peer.peerSlab()->memory;
+  Binding binding;
+  binding.targets.push_back({.address = peer.slab() + slab::kInboxOffset,
+                             .bytes = uint64_t{slab::kNotifySlots} * slab::kInboxStrideBytes});
+  binding.targets.push_back({});
+  binding.targets.push_back(
+      {.address = memory.mapped != nullptr ? memory.mapped + slab::kCreditsOffset : nullptr,
+       .bytes = uint64_t{slab::kNotifySlots} * slab::kWordStrideBytes,
+       .remote = &memory,
+       .remoteOffset = slab::kCreditsOffset,
+       .waker = memory.mapped != nullptr ? &peer.link().traits().waker : nullptr});
+  if (memory.mapped == nullptr) binding.mailbox = peer.borrowMailbox();
+  const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes, kNotifyMaxMessageBytes};
+  broken_ = program_.prepare(notifyReceiver(shape), std::move(binding));
+  PEERLANE_CHECK(broken_.isOk());
+}
+
+// The slot is complete: its header says how much to take.
+Status NotificationInbox::bind(TargetId /*target*/, BoundTarget& out) {
+  const std::byte* header = peer_.slab() + slab::kInboxOffset +
+                            cursor_ % slab::kNotifySlots * slab::kInboxStrideBytes +
+                            kNotifyHeaderOffset;
+  uint32_t fields[2];
+  std::memcpy(fields, header, sizeof(fields));
+  void_ = fields[0] == OwnedNotify::kVoid;
+  if (!void_ && fields[0] > kNotifyMaxMessageBytes) {
+    PEERLANE_LOG_WARN("peer {}: a notification claims {} bytes; at most {}: dropped",
+                      peer_.number(), fields[0], kNotifyMaxMessageBytes);
+    void_ = true;
+  }
+  current_.tag = fields[1];
+  messageBytes_ = void_ ? 0 : fields[0];
+  out.address = buffer_.data();
+  out.bytes = kNotifyHeaderBytes + messageBytes_;
+  return Status::ok();
+}
+
+void NotificationInbox::deliver() {
+  if (!void_) {
+    const std::ptrdiff_t end = kNotifyHeaderBytes + static_cast<std::ptrdiff_t>(messageBytes_);
+    current_.message.assign(buffer_.begin() + kNotifyHeaderBytes, buffer_.begin() + end);
+    waiting_.push_back(std::move(current_));
+    counts_.waiting.store(waiting_.size(), std::memory_order_release);
+  }
+  ++cursor_;
+  counts_.passed.store(cursor_, std::memory_order_release);
+}
+
+// It will not come back. The code, not the state: it is what callers have seen when they ask here
+// once more.
+bool NotificationInbox::peerGone() const {
+  const Code code = peer_.failureCode();
+  return code != Code::kOk && code != Code::kPeerSilent;
+}
+
+// A message is here once it is copied: its credit may still be on its way, and one that does not
+// arrive is the peer's loss.
+cpu::Step NotificationInbox::advanceRun(uint64_t budgetBytes) {
+  const cpu::Step step = run_.advance(budgetBytes);
+  if (!delivered_ && run_.opIndex() >= kCreditOp) {
+    deliver();
+    delivered_ = true;
+  }
+  return step;
+}
+
+// The connection is over: what the peer sent before is still in our slab, and nobody needs credits
+// any more. A link that is just being closed may still hold the last one.
+bool NotificationInbox::takeRest() {
+  const uint64_t before = cursor_;
+  if (running_) {
+    run_.cancel(Code::kPeerLost);
+    running_ = advanceRun(0) != cpu::Step::kEnded;
+    PEERLANE_CHECK(!running_ || delivered_);
+  }
+  while (waiting_.size() < kMaxWaiting) {
+    const std::byte* slot =
+        peer_.slab() + slab::kInboxOffset + cursor_ % slab::kNotifySlots * slab::kInboxStrideBytes;
+    if (loadWord(slot, Width::k64) != cursor_ + 1) break;
+    BoundTarget target;
+    (void)bind(kNotifyReceiverMessage, target);
+    std::memcpy(target.address, slot + kNotifyHeaderOffset, target.bytes);
+    deliver();
+  }
+  return cursor_ != before;
+}
+
+bool NotificationInbox::takeLocked() {
+  // Credits go into the peer's slab, which is there only while its gate is open.
+  UseGate& slabGate = peer_.peerSlab()->gate;
+  if (peerGone() || !slabGate.enter()) return takeRest();
+  const uint64_t before = cursor_;
+  while (waiting_.size() < kMaxWaiting) {
+    if (!running_) {
+      run_.start(program_, {&cursor_, 1}, {}, this);
+      running_ = true;
+      delivered_ = false;
+    }
+    if (advanceRun(UINT64_MAX) != cpu::Step::kEnded) break;
+    running_ = false;
+    if (!delivered_) break;
+  }
+  slabGate.leave();
+  return cursor_ != before;
+}
+
+void NotificationInbox::tell() {
+  if (event_ && (!waiting_.empty() || peer_.failureCode() != Code::kOk))
+    signalEventFd(event_.get());
+}
+
+Task::Turn NotificationInbox::turn() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  // Its holder takes; but he does not tell, and once the peer is gone no other turn may follow.
+  if (peer_.failureCode() != Code::kOk)
+    lock.lock();
+  else if (!lock.try_lock())
+    return Turn::kIdle;
+  const bool moved = takeLocked();
+  if (moved || peer_.failureCode() != Code::kOk) tell();
+  return moved ? Turn::kMoved : Turn::kIdle;
+}
+
+bool NotificationInbox::pop(Notification& notification) {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty()) takeLocked();
+  if (waiting_.empty()) return false;
+  notification = std::move(waiting_.front());
+  waiting_.pop_front();
+  counts_.waiting.store(waiting_.size(), std::memory_order_release);
+  if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk) drainEventFd(event_.get());
+  return true;
+}
+
+Result<int> NotificationInbox::fd() {
+  const std::lock_guard lock(mutex_);
+  if (!event_) {
+    PEERLANE_ASSIGN(event_, makeEventFd());
+    takeLocked();
+    tell();
+  }
+  return event_.get();
+}
+
+namespace {
+
+Status checkPeer(const Peer& peer) {
+  if (!peer)
+    return Status(Code::kInvalidArgument,
+                  "an empty Peer; take one from Context::connect or accept");
+  if (peer.core()->forked()) return peer.core()->usable();
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Notification> pollNotification(const Peer& peer) {
+  PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
+  Notification notification;
+  // The end is looked at before the inbox: it counts only once all that came before it was taken.
+  const Status ended = peer.core()->failure();
+  if (NotificationInbox::of(*peer.core())->pop(notification)) return notification;
+  PEERLANE_RETURN_IF_ERROR(ended);
+  return Status(Code::kTryAgain, "no notification waits");
+}
+
+Result<Notification> waitNotification(const Peer& peer, std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
+  auto inbox = NotificationInbox::of(*peer.core());
+  const auto deadline = Progress::deadlineIn(timeout);
+  Notification notification;
+  for (;;) {
+    const Status ended = peer.core()->failure();  // before the look, as above
+    if (inbox->pop(notification)) return notification;
+    PEERLANE_RETURN_IF_ERROR(ended);
+    const auto ready = [&] { return inbox->has() || peer.core()->failureCode() != Code::kOk; };
+    const auto words = [&] { return "a notification of " + peer.core()->name(); };
+    PEERLANE_RETURN_IF_ERROR(peer.core()->progress().wait(ready, deadline, words));
+  }
+}
+
+Result<int> notificationFd(const Peer& peer) {
+  PEERLANE_RETURN_IF_ERROR(checkPeer(peer));
+  return NotificationInbox::of(*peer.core())->fd();
+}
+
+}  // namespace peerlane

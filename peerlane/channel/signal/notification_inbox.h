@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NotificationInbox: takes what a peer's notifications left in the slab, one after the other, by
+// the receiver's program of notify_protocol.h; one per peer. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "peerlane/channel/signal/notification.h"
+#include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class NotificationInbox final : public Task, private LateBinder {
+ public:
+  // Messages taken and not yet given to the user; beyond that they stay in the slab, and senders
+  // wait.
+  static constexpr size_t kMaxWaiting = 1024;
+
+  explicit NotificationInbox(PeerCore& peer);
+  static std::shared_ptr<NotificationInbox> of(PeerCore& peer);
+
+  Turn turn() override;
+  // Takes no lock: it is asked under the locks of others.
+  bool has() const { return counts_.waiting.load(std::memory_order_acquire) != 0; }
+  // False when there is none.
+  bool pop(Notification& notification);
+  Result<int> fd();
+
+ private:
+  Status bind(TargetId target, BoundTarget& out) override;
+  bool takeLocked();
+  bool takeRest();
+  bool peerGone() const;
+  cpu::Step advanceRun(uint64_t budgetBytes);
+  void deliver();
+  void tell();
+
+  PeerCore& peer_;                 // owns this object
+  PeerCore::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
+  mutable std::mutex mutex_;
+  cpu::CpuProgram program_;  // under mutex_, as all below
+  cpu::CpuRun run_;
+  Status broken_;
+  bool running_ = false;
+  bool delivered_ = false;  // the message of run_
+  bool void_ = false;
+  uint64_t messageBytes_ = 0;
+  uint64_t cursor_ = 0;
+  Notification current_;
+  std::vector<std::byte> buffer_;
+  std::deque<Notification> waiting_;
+  Fd event_;
+};
+
+}  // namespace peerlane

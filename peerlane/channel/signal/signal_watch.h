@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SignalWatch: what makes Signal::fd() readable: a task that looks at the signal's word whenever
+// the context takes a turn, which is after every ring of a producer, and every millisecond while a
+// device's stores are expected. With the engine only while there is something to wait for.
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "peerlane/os/readiness.h"
+#include "peerlane/program/words/counter_line.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+// What the peer added to the signal whose word this is.
+inline uint64_t signalValue(const PeerCore& peer, const std::byte* word) {
+  // Devices of the peer add to words of their own.
+  return peer.devicesAdd() ? CounterLine::value(word) : loadWord(word, Width::k64);
+}
+
+class SignalWatch final : public Task, public std::enable_shared_from_this<SignalWatch> {
+ public:
+  // `word`: in the peer's slab of this side.
+  SignalWatch(std::shared_ptr<PeerCore> peer, const std::byte* word)
+      : peer_(std::move(peer)), word_(word) {}
+  ~SignalWatch() override;
+
+  // Readable once the signal has reached `value`, or the peer is gone.
+  Result<int> fd(uint64_t value);
+  // Nobody will look at the descriptor any more: it is closed.
+  void abandon();
+
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  uint64_t value() const { return signalValue(*peer_, word_); }
+  void lookLocked();
+  bool isOver() const;
+
+  const std::shared_ptr<PeerCore> peer_;
+  const std::byte* const word_;
+  mutable std::mutex mutex_;
+  Readiness readiness_;  // under mutex_, as all below
+  uint64_t wanted_ = 0;
+  bool wasReached_ = false;
+  bool active_ = false;   // a task of the engine
+  bool expects_ = false;  // stores of a device
+  bool abandoned_ = false;
+};
+
+}  // namespace peerlane

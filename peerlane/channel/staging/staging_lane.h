@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StagingLane: the staging memory between this side and one peer, this side's piece and the peer's,
+// and whose turn it is. One half is for transfers on users' streams, the other for those without: a
+// stream that waits for its turn may hold up, in a hardware queue, the copies of a transfer that is
+// posted as it goes on, so it must not wait for that one. A transfer has all of its half until it
+// has ended: those that wait are served in the order in which their streams come to them, so that
+// none waits for one that cannot begin.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "peerlane/memory/staging_memory.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class StagingLane final : public Task {
+ public:
+  enum class Half : uint8_t { kOnStreams, kWithout };
+  // So many groups of bytes of a transfer are under way at once.
+  static constexpr uint32_t kSlots = 4;
+
+  // The lane of a peer; lives as long as that. Turned with it.
+  static std::shared_ptr<StagingLane> of(PeerCore& peer);
+  explicit StagingLane(uint64_t bytes) : slotBytes_(bytes / kAllSlots / kPage * kPage) {}
+
+  Turn turn() override { return Turn::kIdle; }
+
+  uint64_t slotBytes() const { return slotBytes_; }
+  // Where the bytes of a transfer's group lie, here and at the peer.
+  uint64_t offsetOf(Half half, size_t group) const {
+    return (static_cast<size_t>(half) * kSlots + group % kSlots) * slotBytes_;
+  }
+  // This side's, made when first asked for.
+  Result<std::shared_ptr<StagingMemory>> memory(const PeerCore& peer);
+  // The peer's. Nothing while its answer is awaited; the first call asks. A refusal is final.
+  std::optional<Result<RegionReference>> remote(PeerCore& peer);
+  // Keeps the peer's imported from now on.
+  void keep(std::shared_ptr<ImportedRegion> remote);
+  // Says in the log, once, why.
+  void tell(const PeerCore& peer, const std::string& why);
+
+  // By turns only. `who` is a name, nothing else.
+  void enter(Half half, const void* who) { queueOf(half).push_back(who); }
+  bool isServed(Half half, const void* who) {
+    return !queueOf(half).empty() && queueOf(half).front() == who;
+  }
+  void leave(Half half, const void* who) { std::erase(queueOf(half), who); }
+
+ private:
+  using Queue = std::deque<const void*>;
+  static constexpr uint64_t kPage = 4096;
+  static constexpr uint32_t kHalves = 2;
+  static constexpr uint32_t kAllSlots = kHalves * kSlots;
+
+  uint64_t bytes() const { return slotBytes_ * kAllSlots; }
+  Queue& queueOf(Half half) { return queues_[static_cast<size_t>(half)]; }
+
+  const uint64_t slotBytes_;
+  std::array<Queue, kHalves> queues_;
+
+  std::mutex mutex_;
+  std::shared_ptr<StagingMemory> memory_;  // under mutex_, as all below
+  bool asked_ = false;
+  std::optional<Result<RegionReference>> remote_;
+  std::shared_ptr<ImportedRegion> kept_;
+  std::set<std::string> told_;
+};
+
+}  // namespace peerlane

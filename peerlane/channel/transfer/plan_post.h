@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PlanPost: one post of a plan that had not ended when it was returned: what its Transfer stands
+// for. The plan carries it out and says when it has ended; many posts of one plan may be under way,
+// and each is told of its own end. Thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "peerlane/channel/operation/pending.h"
+#include "peerlane/core/recycled_memory.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class PlanPost final : public Pending {
+ public:
+  explicit PlanPost(std::shared_ptr<PeerCore> peer)
+      : Pending(peer->progress()), peer_(std::move(peer)) {}
+
+  // Its memory is that of posts that have ended: only as many are made as are held at once.
+  static std::shared_ptr<PlanPost> make(const std::shared_ptr<PeerCore>& peer) {
+    return std::allocate_shared<PlanPost>(RecyclingAllocator<PlanPost>(), peer);
+  }
+
+  // A device carries it out, whose stores ring nobody: a waiting thread spins so long before it
+  // sleeps. Before anybody else has it.
+  void spinFirst(std::chrono::nanoseconds longest) { spin_ = longest; }
+  Status wait(std::chrono::nanoseconds timeout) override {
+    if (spin_ != std::chrono::nanoseconds{})
+      (void)progress_.spinFor([this] { return done(); }, std::min(timeout, spin_));
+    return Pending::wait(timeout);
+  }
+
+  std::string describe() const override { return "a post of a plan to " + peer_->name(); }
+
+  // For the plan.
+  using Pending::cancelled;
+  using Pending::markEnded;
+
+ private:
+  const std::shared_ptr<PeerCore> peer_;  // keeps the engine
+  std::chrono::nanoseconds spin_{};
+};
+
+}  // namespace peerlane

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Transfer: one posted operation, and put/get, which post one. Bytes go straight between the
+// registered memory of this process and a peer's. Thread-safe.
+//
+//   auto transfer = peerlane::put(peer, blocks);          // posted, perhaps ended already
+//   if (!transfer.isOk()) ...                             // refused: nothing moved
+//   PEERLANE_RETURN_IF_ERROR(transfer->wait(timeout));    // ended: every byte is at the peer
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "peerlane/channel/blocks/blocks.h"
+#include "peerlane/core/status.h"
+#include "peerlane/program/device/device_stream.h"
+#include "peerlane/session/peer/peer.h"
+
+namespace peerlane {
+
+class HostStream;
+class Pending;
+
+// The outcome of a post. Copies name the same operation. It goes on when all handles are gone.
+class Transfer {
+ public:
+  Transfer() = default;
+  // An operation that already ended.
+  explicit Transfer(Status ended) : ended_(std::move(ended)) {}
+  // Library's own.
+  explicit Transfer(std::shared_ptr<Pending> core) : core_(std::move(core)) {}
+
+  // Ended, well or badly: nothing of this operation touches either side's memory any more.
+  bool done() const;
+  // kTryAgain while it runs; then how it ended: OK (all bytes are at their place and, for a put,
+  // visible to the peer), kCancelled, kPeerLost, kPeerSilent, ... After an error the destination's
+  // bytes are undefined.
+  Status status() const;
+  // Blocks until it ended; kTimeout leaves it running.
+  Status wait(std::chrono::nanoseconds timeout) const;
+  // Asks it to end early; returns at once, and may be called by any thread, in callbacks, again,
+  // and after the end (nothing happens). It has ended when done() says so, once nothing touches
+  // either side's memory any more: with kCancelled (the destination's bytes are undefined, and
+  // neither signal nor message is delivered), or as it would have without, if all was sent by then.
+  // How soon, by who copies: tcp and the ring send no further frame (put: at most 768 KiB more
+  // leave this side; get: what the peer sends until it has heard of it) and wait for the peer to
+  // take and answer what is under way; staged transfers begin no further group; host streams stop
+  // within 8 MiB; of a GPU's posts, copies that are on a stream already are done to the end (and
+  // the post may still end as cancelled), those that are on none are left out. On mapped memory and
+  // cma a put or get without a stream has ended when it returns. A silent peer is waited for: its
+  // answer or its end.
+  void cancel() const;
+  // A descriptor that becomes readable when the transfer has ended; one that has ended already
+  // gives one that is readable. Each transfer has its own; read nothing from it. Lifetime: as long
+  // as this handle, or a copy made after the call. An error when the process has no descriptors
+  // left.
+  Result<int> fd() const;
+  // Calls `fn` once it ended, on the progress thread (or at once, if it has). All that were given
+  // are called, in the order in which they were.
+  void onEnd(std::function<void(const Status&)> fn) const;
+
+ private:
+  // The descriptor of an operation that had ended before it was returned, and so left no record:
+  // made when first asked for, and shared by copies made afterwards.
+  class EndedDescriptor {
+   public:
+    EndedDescriptor() = default;
+    EndedDescriptor(const EndedDescriptor& other) : shared_(other.hold()) {}
+    EndedDescriptor(EndedDescriptor&& other) noexcept : shared_(other.release()) {}
+    EndedDescriptor& operator=(EndedDescriptor other) noexcept {
+      Shared* const mine = release();
+      shared_.store(other.release(), std::memory_order_relaxed);
+      other.shared_.store(mine, std::memory_order_relaxed);
+      return *this;
+    }
+    ~EndedDescriptor() {
+      if (Shared* const shared = shared_.load(std::memory_order_relaxed)) [[unlikely]]
+        drop(shared);
+    }
+    Result<int> get() const;
+
+   private:
+    struct Shared;
+    Shared* hold() const {
+      Shared* const shared = shared_.load(std::memory_order_acquire);
+      return shared == nullptr ? nullptr : holdMore(shared);
+    }
+    Shared* release() {
+      Shared* const shared = shared_.load(std::memory_order_relaxed);
+      shared_.store(nullptr, std::memory_order_relaxed);
+      return shared;
+    }
+    static Shared* holdMore(Shared* shared);
+    static void drop(Shared* shared);
+    mutable std::atomic<Shared*> shared_{nullptr};  // release by the first get(); acquire by copies
+  };
+
+  std::shared_ptr<Pending> core_;
+  Status ended_;
+  EndedDescriptor endedFd_;  // where there is no core_
+};
+
+// Posts a put (local to remote) or get (remote to local) of all blocks. On links that map memory or
+// use cma the calling thread copies before it returns; on others the progress thread does the rest.
+// Never waits for the peer: regions not yet imported are asked for and the transfer starts when the
+// answer is there. Blocks of one call may not overlap at their destination. Errors, before anything
+// moves: kInvalidArgument (empty list, 0 bytes, out of range, overlap), kPermissionDenied (rights
+// of a region), kClosed (unregistered), kPeerLost, kPeerSilent, kNotSupported (blocks of another
+// peer). Order: transfers are unordered among each other; what one put's notification announces is
+// its own bytes and those of transfers that had ended before it was posted.
+Result<Transfer> put(const Peer& peer, std::span<const Block> blocks,
+                     const PostOptions& options = {});
+Result<Transfer> get(const Peer& peer, std::span<const Block> blocks,
+                     const PostOptions& options = {});
+Result<Transfer> put(const Peer& peer, const StridedBlocks& blocks,
+                     const PostOptions& options = {});
+Result<Transfer> get(const Peer& peer, const StridedBlocks& blocks,
+                     const PostOptions& options = {});
+// A notification without bytes.
+Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream = nullptr);
+// The same behind everything that was enqueued on a GPU's stream before.
+Result<Transfer> notify(const Peer& peer, const Notify& what, DeviceStream stream);
+
+// Returns when every put, get and plan posted to the peer has ended, so that all puts are visible
+// there. Posting meanwhile prolongs it. How they ended is said by their transfers.
+Status flush(const Peer& peer, std::chrono::nanoseconds timeout = std::chrono::seconds(30));
+
+}  // namespace peerlane

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/cuda/cuda_provider.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "peerlane/memory/chunk_runs.h"
+#include "peerlane/memory/cuda/cuda_mapping.h"
+#include "peerlane/memory/cuda/cuda_pools.h"
+#include "peerlane/os/cuda_driver.h"
+
+namespace peerlane {
+namespace {
+
+using cuda::api;
+using cuda::check;
+
+CUdeviceptr addressOf(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+// What the driver says of one address. `type` 0: not the driver's.
+struct PointerFacts {
+  unsigned type = 0;
+  unsigned managed = 0;
+  int gpu = -1;
+  unsigned legacyCapable = 0;
+  unsigned long long identity = 0;
+  void* pool = nullptr;  // that it was taken from (cudaMallocAsync)
+};
+
+Result<PointerFacts> factsOf(const void* pointer) {
+  PointerFacts facts;
+  CUpointer_attribute names[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_BUFFER_ID,      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+  void* values[] = {&facts.type,          &facts.managed,  &facts.gpu,
+                    &facts.legacyCapable, &facts.identity, &facts.pool};
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuPointerGetAttributes(std::size(names), names, values, addressOf(pointer)),
+            "cuPointerGetAttributes"));
+  return facts;
+}
+
+Status notExported(MemoryDescription& description, std::string whyNot) {
+  description.kind = MemoryKind::kCudaPrivate;
+  description.text += "; not mapped by peers: " + whyNot;
+  description.whyNot = std::move(whyNot);
+  return Status::ok();
+}
+
+// Said wherever fabric handles are used: no machine that has them has run this yet.
+constexpr const char* kUnverified = ", unverified on hardware";
+
+// A descriptor is the first choice: it holds the memory, and needs no IMEX channel.
+Status describeVmm(CUdeviceptr base, MemoryDescription& description) {
+  const auto* const allocation = reinterpret_cast<const void*>(base);
+  PEERLANE_ASSIGN(description.backing, exportDescriptor(allocation));
+  if (description.backing) {
+    description.kind = MemoryKind::kCudaDescriptor;
+    description.text += ", VMM (descriptor)";
+    return Status::ok();
+  }
+  auto fabric = exportFabric(allocation);
+  if (!fabric.isOk()) return notExported(description, std::string(fabric.status().message()));
+  if (fabric->empty())
+    return notExported(description,
+                       "neither cudaMalloc memory nor made for export as a descriptor or by "
+                       "fabric handle");
+  description.kind = MemoryKind::kCudaFabric;
+  description.handle = std::move(*fabric);
+  description.text += ", VMM (fabric handle" + std::string(kUnverified) + ")";
+  return Status::ok();
+}
+
+Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
+                      MemoryDescription& description) {
+  description.backingBytes = size;
+  if (facts.legacyCapable != 0) {
+    cudaIpcMemHandle_t handle;
+    const Status got =
+        check(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(base)), "cudaIpcGetMemHandle");
+    if (got.isOk()) {
+      description.kind = MemoryKind::kCudaHandle;
+      description.handle.resize(sizeof(handle));
+      std::memcpy(description.handle.data(), &handle, sizeof(handle));
+      description.text += ", cudaMalloc (IPC handle)";
+      return Status::ok();
+    }
+    (void)cudaGetLastError();
+    return notExported(description, "no IPC handle: " + std::string(got.message()));
+  }
+  if (facts.pool != nullptr) {
+    PEERLANE_ASSIGN(
+        PoolMemory memory,
+        describePoolMemory(facts.pool, reinterpret_cast<const void*>(base), size, facts.identity));
+    if (!memory.pool) return notExported(description, std::move(memory.whyNot));
+    description.kind = MemoryKind::kCudaPool;
+    description.pool = std::move(memory.pool);
+    description.handle = std::move(memory.handle);
+    description.text += ", cudaMallocAsync (pool's descriptor)";
+    return Status::ok();
+  }
+  return describeVmm(base, description);
+}
+
+// As what all chunks of a range can travel: all by descriptor, or else all by fabric handle.
+class CommonWay {
+ public:
+  void add(uint64_t chunk, const VmmKind& kind) {
+    if (!kind.byDescriptor) noDescriptor_ = std::min(noDescriptor_, chunk);
+    if (!kind.byFabric) noFabric_ = std::min(noFabric_, chunk);
+    if (!kind.byDescriptor && !kind.byFabric) fixed_ = std::min(fixed_, chunk);
+  }
+  bool byDescriptor() const { return noDescriptor_ == kNone; }
+  bool byFabric() const { return noFabric_ == kNone; }
+  // Empty: one of the two.
+  std::string whyNot() const {
+    if (byDescriptor() || byFabric()) return {};
+    if (fixed_ != kNone) return "chunk " + std::to_string(fixed_) + " was not made for export";
+    return "chunk " + std::to_string(noDescriptor_) +
+           " was not made for export as a descriptor, and chunk " + std::to_string(noFabric_) +
+           " not by fabric handle; all have to travel alike";
+  }
+
+ private:
+  static constexpr uint64_t kNone = UINT64_MAX;
+  uint64_t noDescriptor_ = kNone;  // the first of each
+  uint64_t noFabric_ = kNone;
+  uint64_t fixed_ = kNone;
+};
+
+// Whether fabric handles are made of such memory is seen by the first chunk.
+Status describeWay(const CommonWay& way, CUdeviceptr base, MemoryDescription& description) {
+  if (way.byDescriptor()) {
+    description.text += " (VMM, descriptors on demand)";
+    return Status::ok();
+  }
+  std::string whyNot = way.whyNot();
+  if (way.byFabric()) whyNot = exportFabric(reinterpret_cast<const void*>(base)).status().message();
+  if (!whyNot.empty()) {
+    description.handle.clear();
+    return notExported(description, std::move(whyNot));
+  }
+  description.kind = MemoryKind::kCudaFabricChunks;
+  description.text += " (VMM, fabric handles on demand" + std::string(kUnverified) + ")";
+  return Status::ok();
+}
+
+// A range that begins `offset` behind `base` and is made of several VMM allocations, side by side.
+// What a handle is needed for is exported when a peer asks for it: thousands of descriptors would
+// be more than a process may hold.
+Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, uint64_t offset,
+                                         uint64_t bytes, int gpu) {
+  MemoryDescription description;
+  description.device = {DeviceKind::kCuda, gpu};
+  description.kind = MemoryKind::kCudaChunks;
+  description.fdOffset = offset;
+  ChunkRuns runs;
+  CommonWay way;
+  for (CUdeviceptr at = base; at - base < offset + bytes;) {
+    const auto* const pointer = reinterpret_cast<const void*>(at);
+    PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
+    const VmmKind kind = facts.type == CU_MEMORYTYPE_DEVICE ? vmmKindOf(pointer) : VmmKind{};
+    CUdeviceptr chunk = 0;
+    size_t size = 0;
+    if (!kind.isVmm || api().cuMemGetAddressRange(&chunk, &size, at) != CUDA_SUCCESS || chunk != at)
+      return Status(Code::kInvalidArgument,
+                    std::to_string(bytes) +
+                        " bytes run past the end of the GPU allocation, which has " +
+                        std::to_string(std::max(runs.bytes(), firstBytes) - offset) + " from here");
+    if (facts.gpu != gpu)
+      return Status(Code::kNotSupported, "the range lies on cuda:" + std::to_string(gpu) +
+                                             " and cuda:" + std::to_string(facts.gpu) +
+                                             "; register each part by itself");
+    way.add(runs.count(), kind);
+    runs.add(size);
+    if (!runs.fits())
+      return Status(Code::kNotSupported,
+                    "the range is made of too many chunks (" + runs.text() + "; at most " +
+                        std::to_string(ChunkRuns::kMostRuns) + " changes of size, and " +
+                        std::to_string(ChunkRuns::kMostChunks) + " chunks): register it in parts");
+    description.chunks.push_back({size, facts.identity});
+    at += size;
+  }
+  description.identity = description.chunks.front().identity;
+  description.backingBytes = runs.bytes();
+  description.handle = runs.encode();
+  description.text = "memory of cuda:" + std::to_string(gpu) + ", " + runs.text();
+  PEERLANE_RETURN_IF_ERROR(describeWay(way, base, description));
+  return description;
+}
+
+class CudaAllocation final : public Allocation {
+ public:
+  CudaAllocation(std::shared_ptr<CudaMapping> mapping,
+                 std::shared_ptr<const cuda::PrimaryContext> gpu, size_t bytes)
+      : mapping_(std::move(mapping)), gpu_(std::move(gpu)), bytes_(bytes) {}
+
+  std::byte* data() const override { return mapping_->data(); }
+  size_t bytes() const override { return bytes_; }
+  Result<MemoryDescription> describe() const override {
+    const cuda::CurrentContext current(*gpu_);
+    MemoryDescription description;
+    description.device = {DeviceKind::kCuda, gpu_->gpu()};
+    description.kind = MemoryKind::kCudaDescriptor;
+    PEERLANE_ASSIGN(description.backing, exportDescriptor(mapping_->data()));
+    description.backingBytes = mapping_->bytes();
+    description.identity = cuda::identityOf(mapping_->data());
+    description.text = "GPU memory (allocated here)";
+    return description;
+  }
+
+ private:
+  const std::shared_ptr<CudaMapping> mapping_;
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  const size_t bytes_;
+};
+
+}  // namespace
+
+const cuda::PrimaryContext* CudaProvider::find(int gpu) const {
+  const auto found = std::find_if(gpus_.begin(), gpus_.end(),
+                                  [gpu](const auto& held) { return held->gpu() == gpu; });
+  return found == gpus_.end() ? nullptr : found->get();
+}
+
+std::string CudaProvider::named() const {
+  std::string text;
+  for (const auto& gpu : gpus_)
+    text += (text.empty() ? "cuda:" : ", cuda:") + std::to_string(gpu->gpu());
+  return text;
+}
+
+Result<std::optional<MemoryDescription>> CudaProvider::classify(const void* pointer, size_t bytes) {
+  PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
+  if (facts.managed != 0)
+    return Status(Code::kNotSupported,
+                  "managed memory (cudaMallocManaged) cannot be registered: it moves between host "
+                  "and GPU; use cudaMalloc, VMM or Context::allocate");
+  if (facts.type != CU_MEMORYTYPE_DEVICE) return std::optional<MemoryDescription>();
+  const cuda::PrimaryContext* gpu = find(facts.gpu);
+  if (gpu == nullptr)
+    return Status(Code::kInvalidArgument, "memory of cuda:" + std::to_string(facts.gpu) +
+                                              "; this context was made for " + named() +
+                                              " (ContextOptions::devices)");
+  const cuda::CurrentContext current(*gpu);
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemGetAddressRange(&base, &size, addressOf(pointer)), "cuMemGetAddressRange"));
+  const uint64_t offset = addressOf(pointer) - base;
+  if (bytes > size - offset) {
+    PEERLANE_ASSIGN(MemoryDescription chunked,
+                    describeChunks(base, size, offset, bytes, facts.gpu));
+    return std::optional(std::move(chunked));
+  }
+  MemoryDescription description;
+  description.device = {DeviceKind::kCuda, facts.gpu};
+  description.kind = MemoryKind::kCudaPrivate;
+  description.fdOffset = offset;
+  description.identity = facts.identity;
+  description.text = "memory of cuda:" + std::to_string(facts.gpu);
+  PEERLANE_RETURN_IF_ERROR(describeExport(base, size, facts, description));
+  return std::optional(std::move(description));
+}
+
+Result<std::optional<MemoryExtent>> CudaProvider::extentOf(const void* pointer, size_t bytes) {
+  PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
+  const cuda::PrimaryContext* const gpu =
+      facts.type == CU_MEMORYTYPE_DEVICE ? find(facts.gpu) : nullptr;
+  if (gpu == nullptr) return std::optional<MemoryExtent>();  // classify() says why it is no good
+  const cuda::CurrentContext current(*gpu);
+  MemoryExtent extent;
+  for (CUdeviceptr at = addressOf(pointer);;) {
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    const bool isNext = api().cuMemGetAddressRange(&base, &size, at) == CUDA_SUCCESS &&
+                        (extent.base == nullptr || base == at);
+    if (!isNext) return std::optional<MemoryExtent>();
+    if (extent.base == nullptr) extent.base = reinterpret_cast<std::byte*>(base);
+    at = base + size;
+    extent.bytes = at - addressOf(extent.base);
+    if (at - addressOf(pointer) >= bytes) return std::optional(extent);
+  }
+}
+
+Result<std::unique_ptr<Allocation>> CudaProvider::allocate(size_t bytes,
+                                                           const AllocateOptions& options) {
+  if (options.device.kind != DeviceKind::kCuda)
+    return Status(Code::kNotSupported,
+                  "the CUDA provider does not allocate on " + options.device.toString());
+  for (const auto& gpu : gpus_) {
+    if (gpu->gpu() != options.device.index) continue;
+    PEERLANE_ASSIGN(auto mapping, CudaMapping::create(bytes, *gpu));
+    return std::unique_ptr<Allocation>(
+        std::make_unique<CudaAllocation>(std::move(mapping), gpu, bytes));
+  }
+  return Status(Code::kInvalidArgument, "allocate on " + options.device.toString() +
+                                            ": this context was made for " + named() +
+                                            " (ContextOptions::devices)");
+}
+
+}  // namespace peerlane

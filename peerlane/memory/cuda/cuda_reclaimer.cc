@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/cuda/cuda_reclaimer.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/thread.h"
+
+namespace peerlane {
+namespace {
+
+// A release that waits for a kernel which nobody will end does not hold the process up for longer.
+constexpr std::chrono::seconds kLongestRelease{1};
+
+}  // namespace
+
+CudaReclaimer& CudaReclaimer::instance() {
+  // Leaked: its thread may still run when static objects are destroyed.
+  static auto* const only = new CudaReclaimer;
+  return *only;
+}
+
+CudaReclaimer::CudaReclaimer() {
+  // The driver was used before this was: its own handler runs after this one.
+  (void)std::atexit([] { instance().endBeforeExit(); });
+}
+
+void CudaReclaimer::endBeforeExit() {
+  if (forkGeneration() != forks_) return;  // nobody is left who could let go of the lock
+  std::unique_lock lock(mutex_);
+  exiting_ = true;
+  changed_.wait_for(lock, kLongestRelease, [this] { return !releasing_; });
+}
+
+void CudaReclaimer::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return !queue_.empty() && waits_.none() && !exiting_; });
+    Release release = std::move(queue_.front());
+    queue_.pop_front();
+    if (queue_.empty()) queued_.store(false);
+    releasing_ = true;
+    lock.unlock();
+    {
+      const cuda::CurrentContext current(*release.gpu);
+      release.call();
+      release.call = nullptr;
+      (void)cudaGetLastError();  // nobody is there to be told
+    }
+    release.gpu = nullptr;
+    lock.lock();
+    releasing_ = false;
+    if (exiting_) changed_.notify_all();
+  }
+}
+
+void CudaReclaimer::add(std::shared_ptr<const cuda::PrimaryContext> gpu,
+                        std::function<void()> release) {
+  Status started;
+  size_t waiting = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back({std::move(gpu), std::move(release)});
+    waiting = queue_.size();
+    queued_.store(true);
+    if (!hasThread_) started = startRunning();
+    changed_.notify_one();
+  }
+  // Not under the lock: a sink of the log may release memory itself.
+  if (!started.isOk())
+    PEERLANE_LOG_ERROR("{}; {} releases of GPU memory wait for the next one, which asks again",
+                       started.toString(), waiting);
+}
+
+Status CudaReclaimer::startRunning() {
+  PEERLANE_ASSIGN(std::thread thread, startThread("letting go of GPU memory", [this] { run(); }));
+  thread.detach();
+  hasThread_ = true;
+  return Status::ok();
+}
+
+void CudaReclaimer::waitBegins() {
+  waits_.begin();
+}
+
+void CudaReclaimer::waitEnded() {
+  waits_.end();
+  // Partner: run(), which looks at the count behind the store of add().
+  if (!queued_.load()) return;
+  const std::lock_guard lock(mutex_);
+  if (!queue_.empty() && waits_.none()) changed_.notify_one();
+}
+
+size_t CudaReclaimer::pending() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size() + (releasing_ ? 1 : 0);
+}
+
+}  // namespace peerlane

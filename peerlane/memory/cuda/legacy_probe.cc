@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/cuda/legacy_probe.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "peerlane/memory/cuda/cuda_mapping.h"
+#include "peerlane/memory/cuda/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/process.h"
+#include "peerlane/os/thread.h"
+
+namespace peerlane {
+namespace {
+
+using cuda::check;
+
+constexpr size_t kNumberBytes = 16;
+using Number = std::array<std::byte, kNumberBytes>;
+// What may have to wait for a stream that waits for a peer: a copy stands behind it in the hardware
+// queue that both share, and memory is neither made nor opened while another thread is stopped
+// because that queue is full (docs/gotchas.md).
+constexpr std::chrono::milliseconds kPatience{500};
+
+struct Layout {
+  cudaIpcMemHandle_t handle;
+  uint64_t identity;
+  Number number;
+};
+static_assert(sizeof(Layout) == kLegacyProbeBytes);
+
+using Held = std::shared_ptr<const cuda::PrimaryContext>;
+
+// Copies between memory of a GPU and `number`, one way or the other.
+Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu) {
+  const cuda::CurrentContext current(*gpu);
+  void* pinned = nullptr;
+  PEERLANE_RETURN_IF_ERROR(check(cudaHostAlloc(&pinned, kNumberBytes, 0), "cudaHostAlloc"));
+  cudaStream_t stream = nullptr;
+  Status status =
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (status.isOk()) {
+    std::memcpy(pinned, number.data(), kNumberBytes);
+    status = check(cudaMemcpyAsync(toDevice ? static_cast<void*>(device) : pinned,
+                                   toDevice ? pinned : static_cast<void*>(device), kNumberBytes,
+                                   cudaMemcpyDefault, stream),
+                   "cudaMemcpyAsync");
+    if (status.isOk()) status = check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    if (status.isOk()) std::memcpy(number.data(), pinned, kNumberBytes);
+    (void)cudaStreamDestroy(stream);
+  }
+  (void)cudaGetLastError();
+  CudaReclaimer::instance().add(gpu, [pinned] { (void)cudaFreeHost(pinned); });
+  return status;
+}
+
+// What `work` comes to, in a thread of its own, which alone is stopped where the driver stops it;
+// or the caller gives up, and `work` comes to its end whenever it can: it owns all that it uses.
+template <typename T>
+Result<T> within(const char* what, std::function<Result<T>()> work) {
+  auto task = std::make_shared<std::packaged_task<Result<T>()>>(std::move(work));
+  auto done = task->get_future();
+  PEERLANE_ASSIGN(std::thread thread,
+                  startThread("a look at GPU memory", [task = std::move(task)] { (*task)(); }));
+  if (done.wait_for(kPatience) != std::future_status::ready) {
+    thread.detach();
+    return Status(Code::kUnavailable, std::string("the GPU was too busy to ") + what + " " +
+                                          std::to_string(kNumberBytes) + " bytes in " +
+                                          std::to_string(kPatience.count()) + " ms");
+  }
+  // It also lets go of the GPU, which must not happen while the process is coming to its end.
+  thread.join();
+  return done.get();
+}
+
+struct Probes {
+  std::mutex mutex;
+  struct Entry {
+    std::byte* address = nullptr;
+    LegacyProbe probe{};
+  };
+  std::map<int, Entry> byGpu;  // under mutex
+};
+Probes& probes() {
+  static auto* const only = new Probes;
+  return *only;
+}
+
+// Freed where nobody keeps it.
+struct NumberPlace {
+  NumberPlace(void* made, Held of) : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
+  ~NumberPlace() {
+    if (!isKept) CudaReclaimer::instance().add(gpu, [memory = address] { (void)cudaFree(memory); });
+  }
+  NumberPlace(const NumberPlace&) = delete;
+  NumberPlace& operator=(const NumberPlace&) = delete;
+
+  std::byte* const address;
+  const Held gpu;
+  std::atomic<bool> isKept{false};
+};
+
+struct MadeProbe {
+  std::shared_ptr<NumberPlace> place;
+  LegacyProbe probe{};
+};
+
+Result<MadeProbe> makeProbe(const Held& gpu) {
+  const cuda::CurrentContext current(*gpu);
+  void* memory = nullptr;
+  PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&memory, kNumberBytes), "cudaMalloc"));
+  MadeProbe made{std::make_shared<NumberPlace>(memory, gpu)};
+  Layout layout{};
+  PEERLANE_RETURN_IF_ERROR(fillRandom(layout.number));
+  Number number = layout.number;
+  PEERLANE_RETURN_IF_ERROR(copyNow(made.place->address, number, /*toDevice=*/true, gpu));
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaIpcGetMemHandle(&layout.handle, memory), "cudaIpcGetMemHandle"));
+  layout.identity = cuda::identityOf(memory);
+  std::memcpy(made.probe.data(), &layout, sizeof(layout));
+  return made;
+}
+
+// The number that is where the handle leads.
+Result<Number> look(const Layout& layout, const Held& gpu) {
+  const cuda::CurrentContext current(*gpu);
+  PEERLANE_ASSIGN(const auto mapping,
+                  CudaMapping::importHandle(std::as_bytes(std::span(&layout.handle, 1)),
+                                            layout.identity, kNumberBytes, *gpu));
+  Number found{};
+  PEERLANE_RETURN_IF_ERROR(copyNow(mapping->data(), found, /*toDevice=*/false, gpu));
+  return found;
+}
+
+}  // namespace
+
+Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
+  Probes& all = probes();
+  const std::lock_guard lock(all.mutex);
+  Probes::Entry& entry = all.byGpu[gpu.gpu()];
+  Layout known{};
+  std::memcpy(&known, entry.probe.data(), sizeof(known));
+  // It goes when nobody holds the primary context any more.
+  if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
+    return entry.probe;
+  PEERLANE_ASSIGN(Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));
+  PEERLANE_ASSIGN(const MadeProbe made,
+                  within<MadeProbe>("make and fill", [held] { return makeProbe(held); }));
+  made.place->isKept = true;
+  entry = {made.place->address, made.probe};
+  return made.probe;
+}
+
+Status tryLegacyProbe(const LegacyProbe& probe, const cuda::Gpus& gpus) {
+  Layout layout;
+  std::memcpy(&layout, probe.data(), sizeof(layout));
+  Status why;
+  for (const auto& gpu : gpus) {
+    auto found = within<Number>("open and read", [layout, gpu] { return look(layout, gpu); });
+    if (found.isOk() && *found == layout.number) return Status::ok();
+    if (why.isOk())
+      why = found.isOk() ? Status(Code::kNotSupported, "one was opened and led to other memory")
+                         : Status(found.status().code() == Code::kUnavailable ? Code::kUnavailable
+                                                                              : Code::kNotSupported,
+                                  std::string(found.status().message()));
+  }
+  return why.withContext("legacy CUDA IPC handles do not cross PID namespaces here");
+}
+
+}  // namespace peerlane

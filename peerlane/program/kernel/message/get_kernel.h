@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Get kernel: fetches a message from where its sender says. It waits for a word of a ring; words
+// behind that one name a region and a place in it; the bytes come from there, and words that say so
+// are stored. In one launch or two, as puts (put_kernel.h). The kernel of its sender's end waits
+// until that is told, and looks whether the bytes were taken or refused. Any thread may call; the
+// launches go to the caller's current device, which must be the stream's. Usable under stream
+// capture.
+#pragma once
+
+#include "peerlane/program/kernel/message/put_kernel.h"
+
+namespace peerlane::kernel {
+
+struct GetJob {
+  uint64_t cursor = 0;  // as in TurnJob, as all words here
+  uint64_t* cursorWord = nullptr;
+  const uint64_t* abort = nullptr;
+  uint64_t* fault = nullptr;
+  uint64_t* ended = nullptr;
+  uint64_t* completion = nullptr;
+  uint64_t completionValue = 0;
+  std::byte* to = nullptr;
+  uint64_t bytes = 0;
+  // In this order: wait; if the word at `checkAt` behind it is not `expected`, or the place reaches
+  // outside of its region, store the fault word and leave out copy and `accept`; copy; store
+  // `accept`; store `tell`, a release of all before and of the reads. A region that is not in the
+  // table is waited for until the abort word is not 0.
+  TurnWord wait, accept, tell;
+  uint64_t expected = 0;
+  RegionTable table;
+  PutPlace* place = nullptr;     // may be null if the message is short, as the next
+  uint32_t* arrivals = nullptr;  // holds 0 and is left so; used by one launch at a time
+  uint32_t faultValue = 0;
+  uint32_t advance = 0;
+  uint16_t checkAt = 0, allocationAt = 0, generationAt = 0, offsetAt = 0;
+  uint16_t slots = 0;
+};
+static_assert(sizeof(GetJob) <= 256, "parameters are copied with every launch");
+
+struct GetLaunch {
+  GetJob job;
+  uint32_t ctas = 0;  // of a long message; 0: as many as are useful
+  bool overlapsEnd = false;
+  void* stream = nullptr;  // cudaStream_t
+};
+
+struct GetEndJob {
+  uint64_t cursor = 0;
+  uint64_t* cursorWord = nullptr;
+  const uint64_t* abort = nullptr;
+  uint64_t* fault = nullptr;
+  uint64_t* ended = nullptr;
+  uint64_t* completion = nullptr;
+  uint64_t completionValue = 0;
+  // In this order: wait; if `accepted` has not reached its number, store the fault word.
+  TurnWord wait, accepted;
+  uint32_t faultValue = 0;
+  uint32_t advance = 0;
+  uint32_t slots = 0;
+};
+
+struct GetEndLaunch {
+  GetEndJob job;
+  bool overlapsEnd = false;
+  void* stream = nullptr;  // cudaStream_t
+};
+
+// Makes the kernels resident on the current device, as loadCopyKernels() does.
+Status loadGetKernels();
+
+// Errors: InvalidArgument, System (the launch failed).
+Status launchGet(const GetLaunch& launch);
+Status launchGetEnd(const GetEndLaunch& launch);
+
+// What is the same for every device that runs one.
+Status checkGet(const GetLaunch& launch);
+Status checkGetEnd(const GetEndLaunch& launch);
+
+}  // namespace peerlane::kernel

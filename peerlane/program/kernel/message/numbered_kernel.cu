@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/kernel/message/numbered_kernel.h"
+
+#include <cuda_runtime.h>
+
+#include "peerlane/program/kernel/launch/kernel_launch.h"
+#include "peerlane/program/kernel/launch/launch_overlap_device.h"
+#include "peerlane/program/kernel/launch/release_device.h"
+#include "peerlane/program/words/copy_device.h"
+#include "peerlane/program/words/word_device.h"
+
+namespace peerlane::kernel {
+namespace {
+
+constexpr uint32_t kMostThreads = kMostNumberedBytes / kUnitPayloadBytes;
+
+struct Unit {
+  uint64_t bytes;
+  uint64_t tag;
+};
+
+// One access of 16 bytes, which is never seen in part (PTX: a scalar of type b128).
+__device__ __forceinline__ void storeUnit(std::byte* to, const Unit& unit) {
+  asm volatile(
+      "{\n .reg .b128 u;\n mov.b128 u, {%1, %2};\n st.relaxed.sys.global.b128 [%0], u;\n}" ::"l"(
+          to),
+      "l"(unit.bytes), "l"(unit.tag)
+      : "memory");
+}
+
+__device__ __forceinline__ Unit loadUnit(const std::byte* from) {
+  Unit unit;
+  asm volatile("{\n .reg .b128 u;\n ld.relaxed.sys.global.b128 u, [%2];\n mov.b128 {%0, %1}, u;\n}"
+               : "=l"(unit.bytes), "=l"(unit.tag)
+               : "l"(from)
+               : "memory");
+  return unit;
+}
+
+// This thread's 8 bytes of the message, fewer at its end.
+__device__ __forceinline__ uint64_t loadPayload(const NumberedJob& job) {
+  const uint32_t at = threadIdx.x * kUnitPayloadBytes;
+  if (at >= job.bytes) return 0;
+  const std::byte* const from = job.local + at;
+  const uint32_t count = job.bytes - at < kUnitPayloadBytes ? job.bytes - at : kUnitPayloadBytes;
+  if (count == kUnitPayloadBytes && reinterpret_cast<uint64_t>(from) % kUnitPayloadBytes == 0)
+    return device::loadWordRelaxed(reinterpret_cast<const uint64_t*>(from));
+  uint64_t value = 0;
+  for (uint32_t i = 0; i < count; ++i)
+    value |= static_cast<uint64_t>(reinterpret_cast<const volatile uint8_t*>(from)[i]) << (8 * i);
+  return value;
+}
+
+__device__ __forceinline__ void storePayload(const NumberedJob& job, uint64_t value) {
+  const uint32_t at = threadIdx.x * kUnitPayloadBytes;
+  if (at >= job.bytes) return;
+  std::byte* const to = job.local + at;
+  const uint32_t count = job.bytes - at < kUnitPayloadBytes ? job.bytes - at : kUnitPayloadBytes;
+  if (count == kUnitPayloadBytes && reinterpret_cast<uint64_t>(to) % kUnitPayloadBytes == 0) {
+    *reinterpret_cast<uint64_t*>(to) = value;
+    return;
+  }
+  for (uint32_t i = 0; i < count; ++i)
+    reinterpret_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(value >> (8 * i));
+}
+
+__device__ __forceinline__ bool hasUnit(const NumberedJob& job) {
+  return threadIdx.x == 0 || threadIdx.x * kUnitPayloadBytes < job.bytes;
+}
+
+__device__ __forceinline__ std::byte* slotOf(const NumberedJob& job, const TurnWord& ring,
+                                             uint64_t cursor) {
+  return ring.base + (cursor & (job.slots - 1u)) * ring.strideBytes;
+}
+
+__device__ __forceinline__ uint64_t tagOf(const NumberedJob& job, uint64_t cursor) {
+  return numberedTag(cursor + static_cast<int64_t>(job.units.delta), job.bytes);
+}
+
+// What ends the launch, by one thread behind a barrier.
+__device__ __forceinline__ void end(const NumberedJob& job, uint64_t counted, bool released) {
+  if (released) tellReleased(job);
+  if (job.advance != 0) *job.cursorWord = counted + job.advance;
+  if (job.completion == nullptr) return;
+  // Whoever reads it may use the memory, or take it away.
+  device::fenceSystem();
+  device::storeWordRelaxed(job.completion, job.completionValue);
+}
+
+__global__ void __launch_bounds__(kMostThreads, 1)
+    numberedSend(const __grid_constant__ NumberedJob job) {
+  const uint32_t lane = device::laneOfWarp();
+  awaitKernelBefore();
+  // All that needs nothing else at once; of the credits those of every slot, for the cursor is on
+  // its way.
+  const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
+  const bool sawEnd = isEnded(job);
+  const uint64_t credit = lane >= job.slots
+                              ? 0
+                              : device::loadWordRelaxed(reinterpret_cast<const uint64_t*>(
+                                    job.credits.base + uint64_t{lane} * job.credits.strideBytes));
+  const uint64_t payload = loadPayload(job);
+  const uint64_t cursor = job.cursor + counted;
+  const uint64_t wanted = cursor + static_cast<int64_t>(job.credits.delta);
+  const uint64_t seen =
+      __shfl_sync(device::kAllLanes, credit, static_cast<int>(cursor & (job.slots - 1u)));
+  const bool ended = __any_sync(device::kAllLanes, sawEnd) != 0;
+  bool live = !ended && !device::isPoisonWord(seen) && device::isAtLeast(seen, wanted);
+  if (!live && !ended) {
+    const auto* const word = reinterpret_cast<const uint64_t*>(slotOf(job, job.credits, cursor));
+    live = __all_sync(device::kAllLanes,
+                      device::waitWord(word, wanted, job.abort) == device::Waited::kSatisfied) != 0;
+  }
+  letKernelBehindBegin();
+  // No warp may send where another has been released.
+  live = __syncthreads_and(live) != 0;
+  if (live && hasUnit(job))
+    storeUnit(slotOf(job, job.units, cursor) + threadIdx.x * kUnitBytes,
+              {payload, tagOf(job, cursor)});
+  if (job.completion != nullptr) __syncthreads();
+  if (threadIdx.x == 0) end(job, counted, !live);
+}
+
+// How a look for a unit ended; the later, the worse.
+enum Arrived : uint32_t {
+  kNotYet,
+  kHere,
+  kOther,  // the same message, but longer or shorter
+  kNever,
+};
+
+__device__ __forceinline__ bool isSameNumber(uint64_t tag, uint64_t other) {
+  return ((tag ^ other) & ((uint64_t{1} << kTagLengthBit) - 1)) == 0;
+}
+
+__device__ __forceinline__ Arrived look(const std::byte* at, uint64_t tag, Unit& unit) {
+  unit = loadUnit(at);
+  if (unit.tag == tag) return kHere;
+  if (device::isPoisonWord(unit.tag)) return kNever;
+  return isSameNumber(unit.tag, tag) ? kOther : kNotYet;
+}
+
+__device__ __forceinline__ bool isAborted(const NumberedJob& job, uint32_t polls) {
+  return polls % device::kPollsPerAbortLook == 0 && job.abort != nullptr &&
+         device::loadWordRelaxed(job.abort) != 0;
+}
+
+// Until all units of a message of another length are there: whoever gives the slot back before
+// lets the peer write into it while units of this message are on their way. By one thread.
+__device__ bool awaitOther(const NumberedJob& job, const std::byte* slot, uint64_t tag) {
+  uint64_t units = 1;
+  for (uint64_t i = 0; i < units; ++i) {
+    Unit unit = loadUnit(slot + i * kUnitBytes);
+    for (uint32_t polls = 1; !isSameNumber(unit.tag, tag); ++polls) {
+      if (device::isPoisonWord(unit.tag) || isAborted(job, polls)) return false;
+      unit = loadUnit(slot + i * kUnitBytes);
+    }
+    if (i == 0) units = ((unit.tag >> kTagLengthBit) + kUnitPayloadBytes - 1) / kUnitPayloadBytes;
+  }
+  return true;
+}
+
+__global__ void __launch_bounds__(kMostThreads, 1)
+    numberedRecv(const __grid_constant__ NumberedJob job) {
+  // The peer writes units, so a look at them needs nothing of the kernel before; the cursor does.
+  if (job.cursorWord != nullptr) awaitKernelBefore();
+  const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
+  const uint64_t cursor = job.cursor + counted;
+  const std::byte* const slot = slotOf(job, job.units, cursor);
+  const uint64_t tag = tagOf(job, cursor);
+  // A shorter message never fills the units of some warps, but every message has the first unit:
+  // a lane of each looks at that as well.
+  const bool looksAtFirst = threadIdx.x >= device::kWarpLanes && device::laneOfWarp() == 0;
+  Unit unit{};
+  uint32_t arrived = hasUnit(job) ? kNotYet : kHere;
+  for (uint32_t polls = 1;; ++polls) {
+    uint32_t ended = kNotYet;
+    if (arrived == kNotYet) arrived = look(slot + threadIdx.x * kUnitBytes, tag, unit);
+    if (arrived > kHere) ended = arrived;
+    if (looksAtFirst) {
+      Unit first{};
+      const uint32_t seen = look(slot, tag, first);
+      if (seen > kHere) ended = seen;
+    }
+    if (isAborted(job, polls)) ended = kNever;
+    ended = __reduce_max_sync(device::kAllLanes, ended);
+    if (ended != kNotYet) {
+      arrived = ended;
+      break;
+    }
+    if (__all_sync(device::kAllLanes, arrived == kHere) != 0) break;
+  }
+  letKernelBehindBegin();
+  if (job.cursorWord == nullptr) awaitKernelBefore();
+  const bool whole = __syncthreads_and(arrived == kHere) != 0;
+  const bool isAlive = __syncthreads_and(arrived != kNever) != 0;
+  if (whole) storePayload(job, unit.bytes);
+  if (job.completion != nullptr) __syncthreads();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  bool live = isAlive;
+  if (live && !whole) {
+    if (job.fault != nullptr) device::storeWordRelaxed(job.fault, job.faultValue);
+    live = awaitOther(job, slot, tag);
+  }
+  // All have read their units, which the peer may now write again.
+  if (live)
+    device::storeWordRelaxed(reinterpret_cast<uint64_t*>(slotOf(job, job.credits, cursor)),
+                             cursor + static_cast<int64_t>(job.credits.delta));
+  end(job, counted, !isAlive);
+}
+
+const void* kernelFor(bool isSend) {
+  return isSend ? reinterpret_cast<const void*>(&numberedSend)
+                : reinterpret_cast<const void*>(&numberedRecv);
+}
+
+}  // namespace
+
+Status loadNumberedKernels() {
+  for (const bool isSend : {true, false})
+    PEERLANE_RETURN_IF_ERROR(loadKernel(kernelFor(isSend), "a kernel of numbered messages"));
+  return Status::ok();
+}
+
+Status launchNumbered(const NumberedLaunch& launch) {
+  PEERLANE_RETURN_IF_ERROR(checkNumbered(launch));
+  const uint32_t units = (launch.job.bytes + kUnitPayloadBytes - 1) / kUnitPayloadBytes;
+  NumberedJob job = launch.job;
+  return launchKernel(
+      {.kernel = kernelFor(launch.isSend),
+       .ctas = 1,
+       .threads = units <= device::kWarpLanes ? device::kWarpLanes : (units + 31) / 32 * 32,
+       .overlapsEnd = launch.overlapsEnd,
+       .stream = launch.stream},
+      &job, "launching a kernel of a numbered message");
+}
+
+}  // namespace peerlane::kernel

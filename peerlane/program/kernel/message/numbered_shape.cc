@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "peerlane/program/kernel/message/numbered_kernel.h"
+
+namespace peerlane::kernel {
+namespace {
+
+Status invalid(const std::string& what) {
+  return Status(Code::kInvalidArgument, "a kernel of a numbered message " + what);
+}
+
+}  // namespace
+
+Status checkNumbered(const NumberedLaunch& launch) {
+  const NumberedJob& job = launch.job;
+  if (!isSlotCount(job.slots))
+    return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
+  if (!isRing(job.units, kUnitBytes)) return invalid("has its units on 16 bytes");
+  if (!isRing(job.credits)) return invalid("has credits on 8 bytes");
+  if (job.bytes > kMostNumberedBytes)
+    return invalid("has at most " + std::to_string(kMostNumberedBytes) + " bytes, not " +
+                   std::to_string(job.bytes));
+  if (job.bytes > job.units.strideBytes / kUnitBytes * kUnitPayloadBytes)
+    return invalid("fits into a slot of " + std::to_string(job.units.strideBytes) + " bytes, not " +
+                   std::to_string(job.bytes) + " bytes");
+  if (job.local == nullptr && job.bytes != 0) return invalid("copies from or to memory");
+  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+  return Status::ok();
+}
+
+}  // namespace peerlane::kernel

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Put kernel: puts a message where its receiver says. It waits for a word of a ring; words behind
+// that one name a region and a place in it; the bytes go there, and words that say so are stored.
+// One block does all of it for short messages. For longer ones one warp waits and finds the place,
+// and leaves it in the device's memory for a second launch, of as many blocks as fill the link: so
+// none of those occupies the device while it waits, and the place is looked up once. Any thread may
+// call; the launches go to the caller's current device, which must be the stream's. Usable under
+// stream capture.
+#pragma once
+
+#include "peerlane/program/kernel/message/named_region.h"
+#include "peerlane/program/kernel/message/turn_kernel.h"
+
+namespace peerlane::kernel {
+
+// Longer messages are copied by a launch of their own.
+inline constexpr uint64_t kAlonePutBytes = 128 << 10;
+
+// In device memory; written by the launch that finds, read by the one that copies.
+struct PutPlace {
+  enum Verdict : uint64_t { kGo = 1, kFault = 2, kReleased = 3 };
+  uint64_t address;
+  uint64_t verdict;
+};
+
+struct PutJob {
+  uint64_t cursor = 0;  // as in TurnJob, as all words here
+  uint64_t* cursorWord = nullptr;
+  const uint64_t* abort = nullptr;
+  uint64_t* fault = nullptr;
+  uint64_t* ended = nullptr;
+  uint64_t* completion = nullptr;
+  uint64_t completionValue = 0;
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+  // In this order: wait; if the word at `checkAt` behind it is not `expected`, or the place reaches
+  // outside of its region, store the fault word and leave out the copy; copy; store `value` at
+  // `valueAt` of the slot of `tell`; store `tell`, a release of all before. A region that is not in
+  // the table is waited for until the abort word is not 0.
+  TurnWord wait, tell;
+  uint64_t expected = 0;
+  uint64_t value = 0;
+  RegionTable table;
+  PutPlace* place = nullptr;     // may be null if the message is short, as the next
+  uint32_t* arrivals = nullptr;  // holds 0 and is left so; used by one launch at a time
+  uint32_t faultValue = 0;
+  uint32_t advance = 0;
+  uint16_t checkAt = 0, allocationAt = 0, generationAt = 0, offsetAt = 0, valueAt = 0;
+  uint16_t slots = 0;
+};
+static_assert(sizeof(PutJob) <= 256, "parameters are copied with every launch");
+
+struct PutLaunch {
+  PutJob job;
+  uint32_t ctas = 0;  // of a long message; 0: as many as are useful
+  bool overlapsEnd = false;
+  void* stream = nullptr;  // cudaStream_t
+};
+
+// Makes the kernels resident on the current device, as loadCopyKernels() does.
+Status loadPutKernels();
+
+// Errors: InvalidArgument, System (the launch failed).
+Status launchPut(const PutLaunch& launch);
+
+// What is the same for every device that runs one.
+Status checkPut(const PutLaunch& launch);
+
+}  // namespace peerlane::kernel

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/model/bell.h"
+
+namespace peerlane {
+
+Result<std::unique_ptr<Bell>> Bell::create() {
+  PEERLANE_ASSIGN(auto page, SharedSegment::create(kPageBytes, {.hugePages = HugePages::kOff,
+                                                                .numaNode = std::nullopt,
+                                                                .populate = true,
+                                                                .name = "peerlane-bell"}));
+  // Peers read it. Before Linux 5.1 one of them could spoil it for the others.
+  const Status sealed = sealAgainstWriters(page->fd());
+  if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
+  PEERLANE_ASSIGN(Fd event, makeEventFd());
+  return std::unique_ptr<Bell>(new Bell(std::move(page), std::move(event)));
+}
+
+}  // namespace peerlane

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bell: the consumer's half of the wake rule (waker.h). One per context: a page with the word that
+// producers read, which every peer may map for reading, and an eventfd that whoever is in this
+// process writes when nobody polls (each other process has a pair of sockets for that).
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/shm_segment.h"
+#include "peerlane/program/model/waker.h"
+
+namespace peerlane {
+
+class Bell {
+ public:
+  static Result<std::unique_ptr<Bell>> create();
+
+  // Brackets polling. Between leave() and sleep somebody must look once more at everything that is
+  // served, for a store that came before the word changed may have rung nobody. Whoever drains the
+  // descriptor enters and leaves before the next sleep.
+  void enter() { word().fetch_add(bell_word::kPoller, std::memory_order_seq_cst); }
+  void leave() {
+    word().fetch_add(bell_word::kLeave, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: the producer's, see waker.h
+  }
+
+  // Readable after a ring; to be watched and drained by the thread that sleeps.
+  int eventFd() const { return event_.get(); }
+  const SharedSegment& page() const { return *page_; }
+  // For producers in this process; not longer than the bell.
+  Waker localWaker() const { return {&word(), &rungAt_, event_.get()}; }
+
+  // In a mapping of a bell's page. Byte map: the word is the first; nothing else is used.
+  static const std::atomic<uint64_t>* wordIn(const std::byte* page) {
+    return reinterpret_cast<const std::atomic<uint64_t>*>(page);
+  }
+  static constexpr size_t kPageBytes = 4096;
+
+ private:
+  Bell(std::unique_ptr<SharedSegment> page, Fd event)
+      : page_(std::move(page)), event_(std::move(event)) {}
+  std::atomic<uint64_t>& word() const {
+    return *reinterpret_cast<std::atomic<uint64_t>*>(page_->data());
+  }
+
+  std::unique_ptr<SharedSegment> page_;
+  Fd event_;
+  mutable std::atomic<uint64_t> rungAt_{bell_word::kNever};  // of all local wakers
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8,
+              "the word is shared between processes");
+
+}  // namespace peerlane

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Binding: what a program's targets are, for one executor in one process. The only place where an
+// address meets a program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/remote_memory.h"
+#include "peerlane/program/model/mailbox.h"
+#include "peerlane/program/model/op.h"
+#include "peerlane/program/model/waker.h"
+
+namespace peerlane {
+
+// One target. `address` set: loads and stores reach it. Else `remote` is set and an agent reaches
+// it.
+struct BoundTarget {
+  std::byte* address = nullptr;
+  uint64_t bytes = 0;  // of the target; ops outside are refused when the program is prepared
+  const RemoteMemory* remote = nullptr;  // set for memory of a peer, mapped or not
+  uint64_t remoteOffset = 0;             // where the target starts in that region
+  const Waker* waker = nullptr;          // words that another process polls: whom to wake
+};
+
+class LateBinder {
+ public:
+  virtual ~LateBinder() = default;
+  // Called once per run, when the first op that touches a late target is reached: everything the
+  // program waited for has happened. An error ends the run with that status before the op. May set
+  // `bytes` to 0: copies from or to that target are then skipped (the other side learns why by its
+  // own words).
+  virtual Status bind(TargetId target, BoundTarget& out) = 0;
+};
+
+// Lifetime: everything pointed to outlives the runs made with it.
+struct Binding {
+  std::vector<BoundTarget> targets;
+  Mailbox* mailbox = nullptr;  // needed as soon as one target is reached by an agent
+};
+
+}  // namespace peerlane

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/model/mailbox.h"
+
+namespace peerlane {
+namespace {
+
+// What one call performs of an entry that can go on and on: turns serve others, too.
+constexpr uint32_t kSlicesPerServe = 8;
+
+}  // namespace
+
+MailboxEntry* Mailbox::claim() {
+  if (claimed_ - completion_.load(std::memory_order_acquire) >= kSlots) return nullptr;
+  MailboxEntry* entry = &entries_[claimed_ % kSlots];
+  *entry = {};
+  ++claimed_;
+  return entry;
+}
+
+bool Mailbox::serve() {
+  bool moved = false;
+  // Who finds `serving_` taken goes away and relies on us: a finisher for the work it finished, the
+  // poster for what it rung or aborted. Both did that before they tried (all sequentially
+  // consistent), so we see it after we let go.
+  for (;;) {
+    if (serving_.exchange(true, std::memory_order_seq_cst)) return moved;
+    const uint64_t seen = doorbell_.load(std::memory_order_seq_cst);
+    const Code aborted = abort_.load(std::memory_order_seq_cst);
+    moved |= serveLocked();
+    const uint64_t head = completion_.load(std::memory_order_relaxed);
+    const bool handedOut = head < next_;
+    serving_.store(false, std::memory_order_seq_cst);
+    const bool rung = doorbell_.load(std::memory_order_seq_cst) != seen;
+    const bool ended = handedOut && works_[head % kSlots].finished.load(std::memory_order_seq_cst);
+    const bool asked = abort_.load(std::memory_order_seq_cst) != aborted;
+    if (!rung && !ended && !asked) return moved;
+  }
+}
+
+// The slots of unfinished works are not reused while `serving_` is held.
+void Mailbox::abandonSent(Code code) {
+  for (uint64_t at = completion_.load(std::memory_order_relaxed); at < next_; ++at) {
+    AgentWork& work = works_[at % kSlots];
+    if (!work.finished.load(std::memory_order_acquire)) agent_.abandon(work, code);
+  }
+}
+
+bool Mailbox::serveLocked() {
+  bool moved = publish();
+  if (const Code aborted = abort_.load(std::memory_order_acquire); aborted != Code::kOk)
+    abandonSent(aborted);
+  uint32_t slices = kSlicesPerServe;
+  const uint64_t rung = doorbell_.load(std::memory_order_acquire);
+  while (next_ < rung) {
+    AgentWork& work = works_[next_ % kSlots];
+    if (work.entry == nullptr) {
+      work.entry = &entries_[next_ % kSlots];
+      work.mailbox = this;
+      work.piece = 0;
+      work.offset = 0;
+      work.scratch = {};
+      work.code.store(Code::kOk, std::memory_order_relaxed);
+      work.finished.store(false, std::memory_order_relaxed);
+    }
+    const Code aborted = abort_.load(std::memory_order_acquire);
+    if (aborted != Code::kOk) {
+      work.code.store(aborted, std::memory_order_relaxed);
+      work.finished.store(true, std::memory_order_release);
+    } else {
+      const Served served = agent_.serve(work);
+      if (served == Served::kAgain) break;
+      moved = true;
+      if (served == Served::kMore) {
+        if (--slices == 0) break;
+        continue;
+      }
+      if (served == Served::kDone) work.finished.store(true, std::memory_order_release);
+    }
+    ++next_;
+    moved = true;
+    publish();
+  }
+  return moved;
+}
+
+bool Mailbox::publish() {
+  bool moved = false;
+  uint64_t head = completion_.load(std::memory_order_relaxed);
+  while (head < next_) {
+    AgentWork& work = works_[head % kSlots];
+    if (!work.finished.load(std::memory_order_acquire)) break;
+    const Code code = work.code.load(std::memory_order_relaxed);
+    if (code != Code::kOk && code_.load(std::memory_order_relaxed) == Code::kOk)
+      code_.store(code, std::memory_order_relaxed);
+    work.entry = nullptr;
+    ++head;
+    completion_.store(head, std::memory_order_release);
+    moved = true;
+  }
+  return moved;
+}
+
+void Mailbox::finish(AgentWork& work, Code code) {
+  Mailbox* mailbox = work.mailbox;
+  work.code.store(code, std::memory_order_relaxed);
+  work.finished.store(true, std::memory_order_seq_cst);
+  // After this the slot may be reused by a serving thread: only `mailbox` may be touched.
+  if (mailbox->serving_.exchange(true, std::memory_order_seq_cst)) return;
+  mailbox->publish();
+  const uint64_t head = mailbox->completion_.load(std::memory_order_relaxed);
+  const uint64_t next = mailbox->next_;
+  mailbox->serving_.store(false, std::memory_order_seq_cst);
+  const bool rung = mailbox->doorbell_.load(std::memory_order_seq_cst) > next;
+  const bool aborted = mailbox->abort_.load(std::memory_order_seq_cst) != Code::kOk;
+  if (rung || (aborted && head < next) ||
+      (head < next && mailbox->works_[head % kSlots].finished.load(std::memory_order_seq_cst)))
+    mailbox->serve();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mailbox: how a program asks an agent to do what plain loads and stores cannot (a socket,
+// process_vm_*, a staged ring). Posting fills a 64-byte entry and stores the doorbell; the program
+// then waits for the completion word. One poster at a time (a run owns its mailbox); any thread may
+// serve, one at a time (`serving_`). The protocol is the one of mailbox_protocol.h, which the
+// explorer checks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/remote_memory.h"
+#include "peerlane/program/model/op.h"
+
+namespace peerlane {
+
+class Mailbox;
+
+// One contiguous copy between local memory and a peer's region.
+struct Piece {
+  std::byte* local = nullptr;
+  const RemoteMemory* remote = nullptr;
+  uint64_t remoteOffset = 0;
+  uint64_t bytes = 0;
+};
+
+enum class Verb : uint8_t { kPut, kGet, kStore, kAdd64, kFlush };
+
+struct alignas(64) MailboxEntry {
+  Verb verb = Verb::kFlush;
+  Width width = Width::k64;
+  Order order = Order::kRelaxed;
+  uint32_t pieceCount = 0;
+  const Piece* pieces = nullptr;         // kPut, kGet; alive until the entry completed
+  const RemoteMemory* remote = nullptr;  // kStore, kAdd64, kFlush: where the word is
+  uint64_t remoteOffset = 0;
+  uint64_t operand = 0;
+};
+static_assert(sizeof(MailboxEntry) == 64, "one entry is one cache line");
+
+// One entry in an agent's hands. `offset`, `piece` and `scratch` belong to the link between calls
+// of serve().
+struct AgentWork {
+  const MailboxEntry* entry = nullptr;
+  Mailbox* mailbox = nullptr;
+  uint32_t piece = 0;
+  uint64_t offset = 0;  // bytes already moved of the current piece
+  std::array<uint64_t, 2> scratch{};
+  std::atomic<bool> finished{false};  // release by whoever finishes; acquire by Mailbox::serve
+  std::atomic<Code> code{Code::kOk};  // written before `finished`
+};
+
+enum class Served : uint8_t {
+  kDone,   // performed (or failed: work.code); nothing more will touch its memory
+  kMore,   // moved something and can go on at once; cancellation is looked at in between
+  kAgain,  // no or partial progress; call serve() again later with the same work
+  kSent,   // handed to the wire; the link calls Mailbox::finish(work) exactly once
+};
+
+// Whoever performs entries: a link without loads and stores. serve() is called by one thread at a
+// time for one mailbox, but by several threads for several mailboxes. Entries of one mailbox take
+// effect in order.
+class Agent {
+ public:
+  virtual ~Agent() = default;
+  virtual Served serve(AgentWork& work) = 0;
+  // `work` was kSent, and nobody wants the rest of it: no further part of it is begun. It ends by
+  // Mailbox::finish as before, once nothing touches its memory; with `code` if anything of it was
+  // left out. Called like serve(), and perhaps several times. Nothing to do for agents that never
+  // answer kSent.
+  virtual void abandon(AgentWork& /*work*/, Code /*code*/) {}
+};
+
+class Mailbox {
+ public:
+  static constexpr uint32_t kSlots = 8;
+
+  explicit Mailbox(Agent& agent) : agent_(agent) {}
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // --- Poster ---
+  // A free entry to fill, or null when all are in flight (serve first).
+  MailboxEntry* claim();
+  // Makes every claimed entry visible to the agent.
+  void ring() { doorbell_.store(claimed_, std::memory_order_seq_cst); }
+  bool idle() const { return completion_.load(std::memory_order_acquire) == claimed_; }
+  // The first failure among the entries of this use; valid when idle().
+  Code code() const { return code_.load(std::memory_order_acquire); }
+  // Forgets a failure before the next use. Requires: idle().
+  void resetCode() { code_.store(Code::kOk, std::memory_order_relaxed); }
+
+  // --- Agent side, any thread ---
+  // Performs what it can. Returns true when something moved. When another thread is serving it
+  // returns false.
+  bool serve();
+  // Some thread is inside serve() or finish() right now.
+  bool beingServed() const { return serving_.load(std::memory_order_acquire); }
+  // From the link, for work that was kSent. Never blocks; publishes the completion, or leaves that
+  // to the thread that serves right now.
+  static void finish(AgentWork& work, Code code);
+  // True when entries are rung and not completed.
+  bool pending() const {
+    return completion_.load(std::memory_order_acquire) != doorbell_.load(std::memory_order_acquire);
+  }
+  // Entries not yet begun end with `code` instead of being performed (cancel, lost peer), and the
+  // agent is asked to abandon the others; the next serve() does it, or the one in progress.
+  void abort(Code code) { abort_.store(code, std::memory_order_seq_cst); }
+  void clearAbort() { abort_.store(Code::kOk, std::memory_order_release); }
+
+ private:
+  bool serveLocked();
+  void abandonSent(Code code);
+  bool publish();
+
+  Agent& agent_;
+  uint64_t claimed_ = 0;                             // poster only
+  alignas(64) std::atomic<uint64_t> doorbell_{0};    // poster release -> agent acquire
+  alignas(64) std::atomic<uint64_t> completion_{0};  // agent release -> poster acquire
+  std::atomic<Code> code_{Code::kOk};                // agent, before completion_
+  std::atomic<Code> abort_{Code::kOk};               // canceller -> agent
+  std::atomic<bool> serving_{false};                 // exclusive right to serve
+  uint64_t next_ = 0;                                // first entry not handed out; under serving_
+  std::array<MailboxEntry, kSlots> entries_;
+  std::array<AgentWork, kSlots> works_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Program: the waist of the library. Protocols emit it, executors run it, links say how its targets
+// are reached. A plain value: it can be printed, stored, checked, replayed, explored. It holds no
+// address.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/program/model/op.h"
+
+namespace peerlane {
+
+// Where a target lies, seen from the side that runs the program.
+enum class Side : uint8_t { kLocal, kRemote };
+
+// One declared target. `slots` > 0 makes it a ring of equal slots, indexed by the cursor of `lane`.
+// `late`: bound only when the program reaches the first op that touches it (a receiver learns the
+// sender's buffer from the message that its wait was for). `numbered`: units of bytes and numbers
+// (op.h); places in it are counted in the bytes alone, and only numbered copies write it.
+struct Target {
+  const char* name = "";
+  Side side = Side::kLocal;
+  bool late = false;
+  LaneId lane = kNoLane;
+  uint32_t slots = 0;
+  uint32_t strideBytes = 0;
+  bool numbered = false;
+};
+
+// One piece of a scattered list.
+struct Segment {
+  TargetId to = kNoTarget;
+  TargetId from = kNoTarget;
+  uint64_t toOffset = 0;
+  uint64_t fromOffset = 0;
+  uint64_t bytes = 0;
+};
+
+// The blocks of a list op: scattered (explicit segments), strided (count blocks at fixed distances)
+// or indexed (block numbers arrive with every post; adjacent runs are merged by the executor).
+struct CopyLayout {
+  enum class Kind : uint8_t { kScattered, kStrided, kIndexed };
+  Kind kind = Kind::kScattered;
+  std::vector<Segment> segments{};  // kScattered
+  Segment first{};                  // kStrided, kIndexed: block 0; `bytes` is the block size
+  uint64_t toStride = 0;            // kStrided, kIndexed: distance between block i and block i+1
+  uint64_t fromStride = 0;
+  uint64_t count = 0;    // kStrided: blocks; kIndexed: the most one post may name
+  uint64_t toLimit = 0;  // kIndexed: block numbers below this are inside the region
+  uint64_t fromLimit = 0;
+};
+
+struct Program {
+  const char* name = "";
+  std::vector<Target> targets;
+  std::vector<Op> ops;
+  std::vector<CopyLayout> lists;
+  // How far lane i's cursor moves once per execution. Its size is the number of lanes.
+  std::vector<uint32_t> laneAdvance;
+
+  // One line per op, e.g. "wait  data[lane0+1] >= cursor0+1". For people; the format is not stable.
+  std::string toString() const;
+  // kInvalidArgument naming the op when a target, lane, list or width is out of range or an op has
+  // no meaning (a copy to nowhere, a list without segments, a word that is not aligned).
+  Status check() const;
+};
+
+// Writes programs. Chained calls in the order of execution.
+class ProgramBuilder {
+ public:
+  // With room for most programs: one is made for every post that is not prepared.
+  explicit ProgramBuilder(const char* name) {
+    program_.name = name;
+    program_.targets.reserve(4);
+    program_.ops.reserve(4);
+  }
+
+  LaneId lane(uint32_t advancePerExecution);
+  TargetId target(Target target);
+  TargetId local(const char* name) { return target({.name = name, .side = Side::kLocal}); }
+  TargetId remote(const char* name) { return target({.name = name, .side = Side::kRemote}); }
+
+  ProgramBuilder& copy(Place to, Place from, uint64_t bytes);
+  // `to` is in numbered memory: every unit gets `number`, and each is visible when it likes.
+  ProgramBuilder& copyNumbered(Place to, Place from, uint64_t bytes, Operand number);
+  // Until all units of `bytes` bytes at `from` have at least `number`.
+  ProgramBuilder& waitNumbered(Place from, Operand number, uint64_t bytes);
+  ProgramBuilder& copyList(CopyLayout layout);
+  ProgramBuilder& store(Place word, Operand value, Order order, Width width = Width::k64);
+  ProgramBuilder& add64(Place word, Operand value, Order order);
+  ProgramBuilder& wait(Place word, Operand value, Compare compare = Compare::kGreaterEqual,
+                       Width width = Width::k64);
+  ProgramBuilder& fence(Scope scope = Scope::kSystem);
+  ProgramBuilder& flush(TargetId peerTarget);
+
+  Program build() { return std::move(program_); }
+
+ private:
+  Program program_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RemoteBell: the bell of another context as its peer holds it: that context's page, mapped for
+// reading, and a descriptor that wakes it. It owns both, so a producer that comes too late rings
+// nobody and touches nothing that is gone. Thread-safe once made; movable.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "peerlane/os/fd.h"
+#include "peerlane/os/shm_segment.h"
+#include "peerlane/program/model/bell.h"
+
+namespace peerlane {
+
+class RemoteBell {
+ public:
+  RemoteBell() = default;
+  // `descriptor`: an eventfd of this process, or this side's end of the connection's pair of
+  // sockets; forked children do not get it. Errors: what SharedSegment::import says of the page.
+  static Result<RemoteBell> import(Fd page, Fd descriptor, bool isSocket) {
+    RemoteBell bell;
+    PEERLANE_ASSIGN(bell.page_, SharedSegment::import(std::move(page), Bell::kPageBytes, 0,
+                                                      /*writable=*/false));
+    bell.descriptor_ = std::move(descriptor);
+    bell.isSocket_ = isSocket;
+    keepFromChildren(bell.descriptor_.get());
+    return bell;
+  }
+
+  // Valid as long as what it was called on, or what that was moved to.
+  Waker waker() const {
+    return {Bell::wordIn(page_->data()), rungAt_.get(), descriptor_.get(), isSocket_};
+  }
+
+  int descriptor() const { return descriptor_.get(); }
+
+ private:
+  std::unique_ptr<SharedSegment> page_;
+  Fd descriptor_;
+  bool isSocket_ = false;
+  std::unique_ptr<std::atomic<uint64_t>> rungAt_ =  // of all wakers of this bell
+      std::make_unique<std::atomic<uint64_t>>(bell_word::kNever);
+};
+
+}  // namespace peerlane

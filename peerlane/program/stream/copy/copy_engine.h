@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CopyEngine: lists of pieces by the GPU's copy engine, as one batch where the driver has batches
+// (12.8 and newer), else one by one. No multiprocessor is used. External synchronization required.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/program/kernel/copy/copy_kernel.h"
+
+namespace peerlane::stream {
+
+class CopyEngine {
+ public:
+  // Enqueues all pieces on `stream` (a CUstream of the current context).
+  Status copy(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+  // The same without batches, which graphs do not take.
+  static Status oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+  std::string explain() const;
+
+ private:
+  enum class Batches : uint8_t { kUntried, kWork, kRefused };
+
+  Status batch(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+
+  Batches batches_ = Batches::kUntried;
+  std::string whyNot_;
+  std::vector<void*> to_;
+  std::vector<const void*> from_;
+  std::vector<size_t> bytes_;
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EngineChoice: from which size on which engine of a GPU is the fastest. Built-in figures were
+// measured over NVLink; a tune file replaces them. Plain value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "peerlane/core/status.h"
+#include "peerlane/program/device/device_stream.h"
+
+namespace peerlane::stream {
+
+struct EngineChoice {
+  // Contiguous puts and gets from here on: the copy engine. A copy with a stored word behind it
+  // costs the stream less than a kernel with its fences, whatever the size.
+  uint64_t cePutBytes = 1;
+  uint64_t ceGetBytes = 1;
+  // Posts of plans, contiguous puts, on no stream of the user's, while others are still under way
+  // on that which is chosen: several streams carry kernels at once, but there is one copy engine
+  // for all of them. (Posts that are not prepared come too slowly for that.)
+  uint64_t ceQueuedPutBytes = 8 << 20;
+  uint64_t ceBlockBytes = 16 << 20;  // the same for each of several pieces
+  uint64_t inlineBytes = 32 << 10;   // else, up to here: one small launch
+  std::string source = "built in";   // or the file
+
+  // `pieces`: separate places; `bytes`: all of them together.
+  Engine choose(bool isPut, uint64_t pieces, uint64_t bytes) const {
+    const uint64_t ceBytes = pieces > 1 ? ceBlockBytes : isPut ? cePutBytes : ceGetBytes;
+    if (pieces != 0 && bytes / pieces >= ceBytes) return Engine::kCe;
+    return bytes <= inlineBytes ? Engine::kInline : Engine::kSm;
+  }
+  // For who has chosen the copy engine, and finds work before it on the stream. Small copies follow
+  // a kernel, such as one that waits for a peer, closer by a kernel than by copy and stored word.
+  bool prefersKernelBehindWork(uint64_t pieces, uint64_t bytes) const {
+    return pieces == 1 && bytes <= inlineBytes;
+  }
+  // The same for posts of plans on the library's streams.
+  bool prefersKernelOnOwnStreams(bool isPut, uint64_t pieces, uint64_t bytes) const {
+    return isPut && pieces == 1 && bytes < ceQueuedPutBytes;
+  }
+  std::string toString() const;
+
+  // Lines "name = bytes" (inline, ce_put, ce_put_queued, ce_get, ce_block; # begins a comment). An
+  // empty path gives the built-in figures. Errors: kUnavailable (the file), kInvalidArgument naming
+  // the line.
+  static Result<EngineChoice> load(const std::string& path);
+};
+
+}  // namespace peerlane::stream

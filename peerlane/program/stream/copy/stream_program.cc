@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/copy/stream_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace peerlane::stream {
+namespace {
+
+Status unsupported(const char* what) {
+  return Status(Code::kNotSupported, std::string("a stream cannot do ") + what);
+}
+
+// The address of [offset, offset + bytes) of a target.
+Result<std::byte*> placeOf(const Binding& binding, TargetId target, uint64_t offset,
+                           uint64_t bytes) {
+  if (target >= binding.targets.size())
+    return Status(Code::kInternal, "target " + std::to_string(target) + " is not bound");
+  const BoundTarget& bound = binding.targets[target];
+  if (bound.address == nullptr)
+    return Status(Code::kNotSupported, "memory that is not mapped cannot be reached by a stream");
+  if (offset > bound.bytes || bytes > bound.bytes - offset)
+    return Status(Code::kInvalidArgument, "op outside target " + std::to_string(target));
+  return bound.address + offset;
+}
+
+// At both ends: they are one.
+bool touch(const kernel::CopyPiece& piece, const kernel::CopyPiece& next) {
+  return piece.to + piece.bytes == next.to && piece.from + piece.bytes == next.from;
+}
+
+uint64_t spanOf(uint64_t stride, uint64_t count, uint64_t bytes) {
+  return count == 0 ? 0 : (count - 1) * stride + bytes;
+}
+
+}  // namespace
+
+Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
+  PEERLANE_ASSIGN(std::byte* const to,
+                  placeOf(binding, segment.to, segment.toOffset, segment.bytes));
+  PEERLANE_ASSIGN(const std::byte* const from,
+                  placeOf(binding, segment.from, segment.fromOffset, segment.bytes));
+  append({from, to, segment.bytes});
+  return Status::ok();
+}
+
+void StreamProgram::append(const kernel::CopyPiece& piece) {
+  bytes_ += piece.bytes;
+  if (!pieces_.empty()) {
+    kernel::CopyPiece& last = pieces_.back();
+    if (touch(last, piece)) {
+      last.bytes += piece.bytes;
+      return;
+    }
+  }
+  pieces_.push_back(piece);
+}
+
+// The loop of long lists: no Result per piece.
+Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segment>& segments) {
+  // Mostly those of the segment before.
+  struct Found {
+    TargetId id = kNoTarget;
+    std::byte* address = nullptr;
+    uint64_t bytes = 0;
+
+    bool holds(const Binding& binding, TargetId target, uint64_t offset, uint64_t count) {
+      if (target != id) {
+        const bool known = target < binding.targets.size();
+        *this = {target, known ? binding.targets[target].address : nullptr,
+                 known ? binding.targets[target].bytes : 0};
+      }
+      return address != nullptr && offset <= bytes && count <= bytes - offset;
+    }
+  };
+  if (segments.empty()) return unsupported("a list without segments");
+  Found to, from;
+  // Gathered in variables of its own, for stores of pieces might change a member's.
+  pieces_.reserve(pieces_.size() + segments.size());
+  kernel::CopyPiece last;
+  uint64_t bytes = 0;
+  for (const Segment& segment : segments) {
+    if (!to.holds(binding, segment.to, segment.toOffset, segment.bytes) ||
+        !from.holds(binding, segment.from, segment.fromOffset, segment.bytes)) [[unlikely]]
+      return addCopy(binding, segment);  // says why
+    bytes += segment.bytes;
+    const kernel::CopyPiece piece{from.address + segment.fromOffset, to.address + segment.toOffset,
+                                  segment.bytes};
+    if (touch(last, piece)) {
+      last.bytes += piece.bytes;
+      continue;
+    }
+    if (last.bytes != 0) pieces_.push_back(last);
+    last = piece;
+  }
+  pieces_.push_back(last);
+  bytes_ += bytes;
+  return Status::ok();
+}
+
+Status StreamProgram::addList(const Binding& binding, const CopyLayout& list) {
+  if (list.kind == CopyLayout::Kind::kScattered) {
+    return addSegments(binding, list.segments);
+  }
+  if (!pieces_.empty() || blocks_.blockBytes != 0)
+    return unsupported("more than one list of blocks in a program");
+  indexed_ = list.kind == CopyLayout::Kind::kIndexed;
+  const Segment& first = list.first;
+  const uint64_t toCount = indexed_ ? list.toLimit : list.count;
+  const uint64_t fromCount = indexed_ ? list.fromLimit : list.count;
+  PEERLANE_ASSIGN(blocks_.to, placeOf(binding, first.to, first.toOffset,
+                                      spanOf(list.toStride, toCount, first.bytes)));
+  PEERLANE_ASSIGN(blocks_.from, placeOf(binding, first.from, first.fromOffset,
+                                        spanOf(list.fromStride, fromCount, first.bytes)));
+  blocks_.toStride = list.toStride;
+  blocks_.fromStride = list.fromStride;
+  blocks_.blockBytes = first.bytes;
+  blocks_.count = indexed_ ? 0 : list.count;
+  blocks_.toLimit = toCount;
+  blocks_.fromLimit = fromCount;
+  bytes_ = indexed_ ? first.bytes : list.count * first.bytes;
+  return Status::ok();
+}
+
+void StreamProgram::expand(const DeviceIndices& indices,
+                           std::vector<kernel::CopyPiece>& pieces) const {
+  const uint64_t count = indexed_ ? indices.count : blocks_.count;
+  const uint64_t bytes = blocks_.blockBytes;
+  for (uint64_t i = 0; i < count; ++i) {
+    std::byte* to = blocks_.to + (indexed_ ? indices.to[i] : i) * blocks_.toStride;
+    const std::byte* from = blocks_.from + (indexed_ ? indices.from[i] : i) * blocks_.fromStride;
+    if (!pieces.empty() && touch(pieces.back(), {from, to, bytes}))
+      pieces.back().bytes += bytes;
+    else
+      pieces.push_back({from, to, bytes});
+  }
+}
+
+Status StreamProgram::expandBlocks() {
+  if (indexed_) return unsupported("indexed blocks of memory that is not imported");
+  if (blocks_.blockBytes == 0) return Status::ok();
+  expand({}, pieces_);
+  blocks_ = {};
+  return Status::ok();
+}
+
+size_t StreamProgram::descriptorBytes() const {
+  return pieces_.size() * (sizeof(kernel::CopyPiece) + sizeof(uint64_t));
+}
+
+kernel::PieceList StreamProgram::writeDescriptors(std::byte* at, std::byte* seenAt) const {
+  const size_t piecesBytes = pieces_.size() * sizeof(kernel::CopyPiece);
+  std::memcpy(at, pieces_.data(), piecesBytes);
+  auto* ends = reinterpret_cast<uint64_t*>(at + piecesBytes);
+  uint64_t tiles = 0;
+  for (size_t i = 0; i < pieces_.size(); ++i) ends[i] = tiles += copyTiles(pieces_[i].bytes);
+  return {.pieces = reinterpret_cast<const kernel::CopyPiece*>(seenAt),
+          .tileEnds = reinterpret_cast<const uint64_t*>(seenAt + piecesBytes),
+          .count = pieces_.size(),
+          .tiles = tiles,
+          .isFar = seenAt == at};
+}
+
+Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& program,
+                                                            const Binding& binding,
+                                                            const DeviceExecutor::Wishes& wishes,
+                                                            const EngineChoice& choice) {
+  auto made = std::make_unique<StreamProgram>();
+  if (std::any_of(program.targets.begin(), program.targets.end(),
+                  [](const Target& target) { return target.numbered; }))
+    return unsupported("numbered copies by itself");
+  for (const Op& op : program.ops) {
+    const bool copies = op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
+    if (made->counter_ != nullptr) return unsupported("an op behind an addition");
+    if (copies && !op.to.slotDelta && op.code == OpCode::kCopy) {
+      PEERLANE_RETURN_IF_ERROR(made->addCopy(
+          binding, {op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes}));
+    } else if (op.code == OpCode::kCopyList) {
+      PEERLANE_RETURN_IF_ERROR(made->addList(binding, program.lists[op.list]));
+    } else if (op.code == OpCode::kAdd64 && op.operand.lane == kNoLane) {
+      PEERLANE_ASSIGN(made->counter_,
+                      placeOf(binding, op.to.target, op.to.offset, sizeof(uint64_t)));
+      made->counterAdd_ = static_cast<uint64_t>(op.operand.delta);
+    } else if (op.code != OpCode::kFlush && op.code != OpCode::kFence) {
+      return unsupported("waits and stores of a message protocol");
+    }
+    if (copies) {
+      const TargetId to = op.code == OpCode::kCopy ? op.to.target
+                          : program.lists[op.list].kind == CopyLayout::Kind::kScattered
+                              ? program.lists[op.list].segments.front().to
+                              : program.lists[op.list].first.to;
+      made->isPut_ = program.targets[to].side == Side::kRemote;
+    }
+  }
+  const uint64_t count = made->blocks_.blockBytes != 0
+                             ? std::max<uint64_t>(1, made->indexed_ ? 2 : made->blocks_.count)
+                             : made->pieces_.size();
+  made->engine_ = wishes.engine;
+  made->ctas_ = wishes.ctas;
+  if (wishes.engine == Engine::kAuto)
+    made->engine_ = wishes.ctas != 0 || made->indexed_
+                        ? Engine::kSm
+                        : choice.choose(made->isPut_, count, made->bytes_);
+  if (wishes.engine == Engine::kAuto) {
+    made->kernelBehindWork_ = choice.prefersKernelBehindWork(count, made->bytes_);
+    made->kernelOnOwnStreams_ =
+        made->kernelBehindWork_ ||
+        (wishes.repeated && choice.prefersKernelOnOwnStreams(made->isPut_, count, made->bytes_));
+  }
+  if (made->engine_ == Engine::kInline) made->ctas_ = 1;
+  // A few thread blocks read from afar faster by the copy hardware, and write faster without.
+  if (made->ctas_ != 0 && made->ctas_ <= 16 && made->engine_ == Engine::kSm && !made->isPut_)
+    made->method_ = kernel::CopyMethod::kBulk;
+  return made;
+}
+
+}  // namespace peerlane::stream

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StreamProgram: a program lowered for one GPU: pieces or blocks to copy, a counter to add to, and
+// who copies. Immutable once made, but for descriptors in device memory that the executor adds.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "peerlane/program/device/device_executor.h"
+#include "peerlane/program/kernel/copy/copy_kernel.h"
+#include "peerlane/program/stream/copy/engine_choice.h"
+#include "peerlane/program/stream/pools/descriptor_arena.h"
+
+namespace peerlane::stream {
+
+class StreamProgram final : public DeviceProgram {
+ public:
+  // Any number of copies and lists, then at most one addition. kNotSupported naming any other op.
+  static Result<std::unique_ptr<StreamProgram>> lower(const Program& program,
+                                                      const Binding& binding,
+                                                      const DeviceExecutor::Wishes& wishes,
+                                                      const EngineChoice& choice);
+  Engine engine() const override { return engine_; }
+  uint64_t bytes() const override { return bytes_; }
+
+  bool isIndexed() const { return indexed_; }
+  // One of the two is empty.
+  const std::vector<kernel::CopyPiece>& pieces() const { return pieces_; }
+  const kernel::BlockList& blocks() const { return blocks_; }
+  // The pieces of indexed blocks of one post, neighbours merged.
+  void expand(const DeviceIndices& indices, std::vector<kernel::CopyPiece>& pieces) const;
+
+  // Strided blocks as pieces. kNotSupported for indexed ones.
+  Status expandBlocks();
+
+  std::byte* counter() const { return counter_; }
+  uint64_t counterAdd() const { return counterAdd_; }
+  uint32_t ctas() const { return ctas_; }
+  kernel::CopyMethod method() const { return method_; }
+  // Instead of the copy engine, on a stream that has posts under way; `isOwn`: of the library's.
+  bool prefersKernelBehindWork(bool isOwn) const {
+    return isOwn ? kernelOnOwnStreams_ : kernelBehindWork_;
+  }
+
+  // Pieces and tile ends in memory of the device; the count is 0 while they are not there.
+  const kernel::PieceList& uploaded() const { return uploaded_; }
+  void setUploaded(std::unique_ptr<DescriptorMemory> memory, const kernel::PieceList& list) {
+    memory_ = std::move(memory);
+    uploaded_ = list;
+  }
+  // How many bytes the two arrays take; writes them to `at`, and says where they are for who finds
+  // the same bytes at `seenAt`: the same place of the host's memory, or where they will be copied.
+  size_t descriptorBytes() const;
+  kernel::PieceList writeDescriptors(std::byte* at, std::byte* seenAt) const;
+
+ private:
+  Status addCopy(const Binding& binding, const Segment& segment);
+  Status addSegments(const Binding& binding, const std::vector<Segment>& segments);
+  Status addList(const Binding& binding, const CopyLayout& list);
+  void append(const kernel::CopyPiece& piece);
+
+  std::vector<kernel::CopyPiece> pieces_;
+  kernel::BlockList blocks_;
+  bool indexed_ = false;
+  bool isPut_ = false;
+  uint64_t bytes_ = 0;
+  std::byte* counter_ = nullptr;
+  uint64_t counterAdd_ = 0;
+  Engine engine_ = Engine::kAuto;
+  bool kernelBehindWork_ = false;
+  bool kernelOnOwnStreams_ = false;
+  uint32_t ctas_ = 0;
+  kernel::CopyMethod method_ = kernel::CopyMethod::kThreads;
+  std::unique_ptr<DescriptorMemory> memory_;
+  kernel::PieceList uploaded_;
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/lanes/counter_lanes.h"
+
+#include <algorithm>
+
+namespace peerlane::stream {
+
+CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane, uint64_t add) {
+  Words& words = lines_[line];
+  auto chosen = std::find_if(words.begin(), words.end(),
+                             [&](const Word& word) { return word.lane == &lane; });
+  if (chosen == words.end())
+    chosen = std::find_if(words.begin(), words.end(),
+                          [](const Word& word) { return !word.reserved && word.last.ended(); });
+  // All are busy with other streams: line up behind the one that was used least recently.
+  if (chosen == words.end())
+    chosen = std::min_element(words.begin(), words.end(), [](const Word& a, const Word& b) {
+      return a.reserved != b.reserved ? b.reserved : a.claims < b.claims;
+    });
+  Claim claim;
+  if (chosen->reserved) return claim;
+  if (chosen->lane != &lane && !chosen->last.ended()) claim.after = chosen->last;
+  chosen->lane = &lane;
+  chosen->claims = ++claims_;
+  chosen->total += add;
+  const auto index = static_cast<size_t>(chosen - words.begin()) + 1;
+  claim.word = reinterpret_cast<uint64_t*>(line) + index;
+  claim.total = chosen->total;
+  return claim;
+}
+
+CounterLanes::Claim CounterLanes::reserve(std::byte* line) {
+  Words& words = lines_[line];
+  const auto chosen = std::find_if(words.begin(), words.end(), [](const Word& word) {
+    return !word.reserved && word.last.ended();
+  });
+  Claim claim;
+  if (chosen == words.end()) return claim;
+  chosen->reserved = true;
+  chosen->lane = nullptr;
+  const auto index = static_cast<size_t>(chosen - words.begin()) + 1;
+  claim.word = reinterpret_cast<uint64_t*>(line) + index;
+  claim.total = chosen->total;
+  return claim;
+}
+
+void CounterLanes::giveBack(std::byte* line, const Claim& claim, uint64_t total) {
+  if (lines_.find(line) == lines_.end()) return;  // forgotten
+  Word& word = wordOf(line, claim);
+  word.reserved = false;
+  word.total = total;
+}
+
+CounterLanes::Word& CounterLanes::wordOf(std::byte* line, const Claim& claim) {
+  return lines_.at(line)[static_cast<size_t>(claim.word - reinterpret_cast<uint64_t*>(line)) - 1];
+}
+
+void CounterLanes::settle(std::byte* line, const Claim& claim, const DevicePost& post) {
+  wordOf(line, claim).last = post;
+}
+
+void CounterLanes::undo(std::byte* line, const Claim& claim, uint64_t add) {
+  wordOf(line, claim).total -= add;
+}
+
+void CounterLanes::forget(const std::byte* address, size_t bytes) {
+  std::erase_if(lines_, [&](const auto& entry) {
+    return entry.first >= address && entry.first < address + bytes;
+  });
+}
+
+}  // namespace peerlane::stream

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CounterLanes: which stream adds to which word of which counter line
+// (program/words/counter_line.h), and the running totals. A word has one writer at a time; one that
+// changes hands is handed over when the writer before has ended, or else the new stream waits for
+// that. External synchronization required.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+
+#include "peerlane/program/stream/lanes/stream_lane.h"
+#include "peerlane/program/stream/pools/posting_lock.h"
+#include "peerlane/program/words/counter_line.h"
+
+namespace peerlane::stream {
+
+class CounterLanes {
+ public:
+  struct Claim {
+    uint64_t* word = nullptr;
+    uint64_t total = 0;  // to be stored there
+    DevicePost after;    // to be waited for before, if it has a word
+  };
+
+  // The word for the next post of `lane`, which adds `add` to the counter. Null when graphs have
+  // them all.
+  Claim claim(std::byte* line, const StreamLane& lane, uint64_t add);
+  // The post of that claim was made, as `post`; or was not.
+  void settle(std::byte* line, const Claim& claim, const DevicePost& post);
+  void undo(std::byte* line, const Claim& claim, uint64_t add);
+  // A word for a graph alone, with the total that it has now; null when none is idle. Given back
+  // with the total that the graph left.
+  Claim reserve(std::byte* line);
+  void giveBack(std::byte* line, const Claim& claim, uint64_t total);
+  // Lines in [address, address + bytes) are gone.
+  void forget(const std::byte* address, size_t bytes);
+
+ private:
+  struct Word {
+    const StreamLane* lane = nullptr;
+    DevicePost last;
+    uint64_t claims = 0;  // order of use
+    uint64_t total = 0;
+    bool reserved = false;
+  };
+  using Words = std::array<Word, CounterLine::kDeviceLanes>;
+  Word& wordOf(std::byte* line, const Claim& claim);
+  std::unordered_map<std::byte*, Words> lines_;
+  uint64_t claims_ = 0;
+};
+
+// Those of one context: its devices add to the same counters of a peer. Locked from the claim until
+// the post is settled, so that no other device takes the word in between.
+struct SharedCounterLanes {
+  PostingLock mutex;
+  CounterLanes lanes;  // under mutex
+};
+
+}  // namespace peerlane::stream

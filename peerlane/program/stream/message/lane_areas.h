@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LaneAreas: pieces of exportable device memory that peers write to, several to a block of 2 MiB,
+// which is the least that can be exported. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "peerlane/memory/memory_provider.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/program/stream/pools/descriptor_arena.h"
+
+namespace peerlane::stream {
+
+class LaneAreas {
+ public:
+  explicit LaneAreas(std::shared_ptr<const cuda::PrimaryContext> gpu) : gpu_(std::move(gpu)) {}
+  // With the GPU current. Not zeroed. kOutOfMemory.
+  Result<std::unique_ptr<Allocation>> take(size_t bytes);
+
+ private:
+  static constexpr size_t kBlockBytes = size_t{2} << 20;
+  // Stays as long as this does, so peers may keep it mapped from one communicator to the next.
+  struct Block {
+    std::shared_ptr<CudaMapping> memory;
+    std::shared_ptr<DescriptorArena> arena;
+    // As what it travels: asked of the driver once, whose locks others may hold for long.
+    Device device;
+    Fd descriptor;
+    uint64_t identity = 0;
+  };
+  class Area;
+
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const Block>> blocks_;  // under mutex_
+};
+
+}  // namespace peerlane::stream

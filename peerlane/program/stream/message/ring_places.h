@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the steps of a program are read as words and places of rings, for kernels that are made for
+// one shape of program. Pure functions; false: it is none.
+#pragma once
+
+#include <limits>
+
+#include "peerlane/program/kernel/message/step_kernel.h"
+#include "peerlane/program/kernel/message/turn_kernel.h"
+
+namespace peerlane::stream {
+
+inline bool isRing(const kernel::StepPlace& place, uint32_t slots) {
+  return !place.late && place.slots == slots && place.slotDelta == 0 && slots != 0 &&
+         slots <= kernel::kMostTurnSlots && (slots & (slots - 1)) == 0;
+}
+
+// The ring of a word that is counted.
+inline bool readRing(const kernel::Step& step, kernel::StepCode code, uint32_t slots,
+                     kernel::TurnWord& word) {
+  if (step.code != code || !step.byCursor || !isRing(step.to, slots) ||
+      step.delta < std::numeric_limits<int32_t>::min() ||
+      step.delta > std::numeric_limits<int32_t>::max())
+    return false;
+  word = {step.to.base + step.to.offset, step.to.strideBytes, static_cast<int32_t>(step.delta)};
+  return true;
+}
+
+// Where in the slot of `word` a place is.
+inline bool readInSlot(const kernel::StepPlace& place, const kernel::StepPlace& word,
+                       uint16_t& at) {
+  if (!isRing(place, word.slots) || place.base != word.base ||
+      place.strideBytes != word.strideBytes || place.offset < word.offset ||
+      place.offset - word.offset >= place.strideBytes ||
+      place.offset - word.offset > std::numeric_limits<uint16_t>::max())
+    return false;
+  at = static_cast<uint16_t>(place.offset - word.offset);
+  return true;
+}
+
+}  // namespace peerlane::stream

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs that the get kernel runs, recognised by their steps: StreamGet, a copy from where a ring
+// says; StreamGetEnd, a wait and a look at whether the other side accepted. Immutable once made.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/kernel/message/get_kernel.h"
+#include "peerlane/program/stream/message/stream_turn.h"
+
+namespace peerlane::stream {
+
+class StreamGet {
+ public:
+  // `accepting`: the step that is left out with the copy.
+  static std::optional<StreamGet> match(std::span<const LoweredStep> steps,
+                                        const kernel::LateSource& late, uint32_t accepting);
+  // `stepOf`: the step of each op that may be patched.
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
+                const kernel::RegionTable& table, const kernel::WordStore& completion,
+                const StreamWords& words, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::GetLaunch launch_;
+  uint32_t copyStep_ = kNoStep;
+};
+
+class StreamGetEnd {
+ public:
+  static std::optional<StreamGetEnd> match(std::span<const LoweredStep> steps,
+                                           const kernel::StepPlace& accepted);
+  Status launch(const StepCall& call, const kernel::WordStore& completion, bool overlapsEnd,
+                void* stream) const;
+
+ private:
+  kernel::GetEndLaunch launch_;
+};
+
+}  // namespace peerlane::stream

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs that the list kernels run, recognised by their steps: StreamListHead, words of a call
+// copied to a ring; StreamListPut, the pieces of a call copied to where a ring says. Immutable once
+// made.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/kernel/message/list_kernel.h"
+#include "peerlane/program/stream/message/list_room.h"
+#include "peerlane/program/stream/message/stream_turn.h"
+
+namespace peerlane::stream {
+
+class StreamListHead {
+ public:
+  static std::optional<StreamListHead> match(std::span<const LoweredStep> steps);
+  // `stepOf`: the step of each op that may be patched.
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf, const ListRoom& room,
+                const kernel::WordStore& completion, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::ListHeadLaunch launch_;
+};
+
+class StreamListPut {
+ public:
+  // `list`: the ring with the places. `regionsAt`: in the slot of the word that is waited for.
+  static std::optional<StreamListPut> match(std::span<const LoweredStep> steps,
+                                            const kernel::StepPlace& list, uint32_t regionsAt);
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf, const ListRoom& room,
+                const kernel::RegionTable& table, const kernel::WordStore& completion,
+                const StreamWords& words, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::ListPutLaunch launch_;
+};
+
+}  // namespace peerlane::stream

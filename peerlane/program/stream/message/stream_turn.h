@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs of a shape that a kernel of its own runs: StreamTurn, one turn of ring slots with
+// nothing moved; StreamNumbered, a side of a message in numbered units; StreamPut, a copy to
+// where a ring says. Recognised by their steps, whoever's program it is; all others are for the
+// step kernel, but for numbered ones, which it cannot run. Immutable once made.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/kernel/message/numbered_kernel.h"
+#include "peerlane/program/kernel/message/put_kernel.h"
+#include "peerlane/program/kernel/message/step_kernel.h"
+#include "peerlane/program/kernel/message/turn_kernel.h"
+
+namespace peerlane::stream {
+
+// What launches of one stream share, in the device's memory: zero at first, one launch at a time.
+struct StreamWords {
+  uint32_t* arrivals = nullptr;
+  kernel::PutPlace* place = nullptr;
+};
+
+// A step of a lowered program; what a patch of its op changes.
+struct LoweredStep {
+  kernel::Step step;
+  bool isLocalTo = false;  // the word or destination is this side's
+  bool numbered = false;   // copies into or out of numbered memory, and waits for it
+};
+
+inline constexpr uint32_t kNoStep = ~uint32_t{0};
+
+// What one call tells a job of any of these kernels.
+template <class Job>
+void describeCall(Job& job, const StepCall& call, const kernel::WordStore& completion) {
+  job.cursor = call.cursor;
+  job.cursorWord = reinterpret_cast<uint64_t*>(call.cursorWord);
+  job.advance = call.cursorWord == nullptr ? 0 : static_cast<uint32_t>(call.advance);
+  job.abort = reinterpret_cast<const uint64_t*>(call.abort);
+  job.fault = reinterpret_cast<uint64_t*>(call.fault);
+  job.ended = reinterpret_cast<uint64_t*>(call.ended);
+  job.faultValue = static_cast<uint32_t>(call.faultValue);
+  job.completion = completion.word;
+  job.completionValue = completion.value.delta;
+}
+
+class StreamTurn {
+ public:
+  static std::optional<StreamTurn> match(std::span<const LoweredStep> steps);
+  // `stepOf`: the step of each op that may be patched.
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
+                const kernel::WordStore& completion, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::TurnLaunch launch_;
+  uint32_t firstValue_ = kNoStep;  // the step of values[0]
+};
+
+class StreamNumbered {
+ public:
+  static std::optional<StreamNumbered> match(std::span<const LoweredStep> steps);
+  Status launch(const StepCall& call, const kernel::WordStore& completion, bool overlapsEnd,
+                void* stream) const;
+
+ private:
+  kernel::NumberedLaunch launch_;
+};
+
+class StreamPut {
+ public:
+  static std::optional<StreamPut> match(std::span<const LoweredStep> steps,
+                                        const kernel::LateSource& late);
+  Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
+                const kernel::RegionTable& table, const kernel::WordStore& completion,
+                const StreamWords& words, bool overlapsEnd, void* stream) const;
+
+ private:
+  kernel::PutLaunch launch_;
+  uint32_t copyStep_ = kNoStep;
+  uint32_t valueStep_ = kNoStep;
+};
+
+}  // namespace peerlane::stream

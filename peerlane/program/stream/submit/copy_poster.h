@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CopyPoster: enqueues the copies of a program on a stream, and what tells their end behind them.
+// External synchronization required.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "peerlane/program/stream/copy/copy_engine.h"
+#include "peerlane/program/stream/copy/stream_program.h"
+#include "peerlane/program/stream/lanes/counter_lanes.h"
+
+namespace peerlane::stream {
+
+class CopyPoster {
+ public:
+  explicit CopyPoster(PinnedPool& pool) : pool_(pool) {}
+  // With the GPU current. `counter`: what the copies add to, or null. `behindWait`: the stream was
+  // told to wait for a word just before, which a launch must not begin beside. `abort`: of kernels,
+  // which copy nothing where it is not 0; or null.
+  Result<DevicePost> post(const StreamProgram& program, StreamLane& lane,
+                          const DeviceIndices& indices, const CounterLanes::Claim* counter,
+                          bool behindWait = false, const std::atomic<uint64_t>* abort = nullptr);
+  std::string explain() const { return copyEngine_.explain(); }
+
+ private:
+  Result<std::atomic<uint64_t>*> faultWord(StreamLane& lane, uint64_t number);
+  Result<DevicePost> byKernel(const StreamProgram& program, StreamLane& lane,
+                              const DeviceIndices& indices, const CounterLanes::Claim* counter,
+                              bool behindWait, const std::atomic<uint64_t>* abort);
+  Result<DevicePost> byCopyEngine(const StreamProgram& program, StreamLane& lane,
+                                  const DeviceIndices& indices, const CounterLanes::Claim* counter);
+
+  PinnedPool& pool_;
+  CopyEngine copyEngine_;
+  std::vector<kernel::CopyPiece> scratch_;
+};
+
+}  // namespace peerlane::stream

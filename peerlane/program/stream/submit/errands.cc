@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/submit/errands.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/os/thread.h"
+
+namespace peerlane::stream {
+namespace {
+
+constexpr uint32_t kStreams = 2;
+
+// Neither that of most streams nor the greatest, which others like to take for what they wait on.
+Result<int> ownPriority() {
+  int least = 0, greatest = 0;
+  PEERLANE_RETURN_IF_ERROR(cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                       "cudaDeviceGetStreamPriorityRange"));
+  return greatest + 1 < 0 ? greatest + 1 : greatest;
+}
+
+}  // namespace
+
+Errands::~Errands() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Errands::open(std::byte* deviceWords) {
+  PEERLANE_ASSIGN(const int priority, ownPriority());
+  return lanes_.open(deviceWords, kStreams, priority);
+}
+
+std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> program) {
+  auto job = std::make_shared<DeviceErrand::Job>(std::move(program));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) {
+      auto started = startThread("errands of a GPU", [this] { run(); });
+      if (!started.isOk()) {
+        job->run([&](const DeviceProgram&) -> Result<DevicePost> { return started.status(); });
+        return std::make_unique<DeviceErrand>(std::move(job));
+      }
+      thread_ = std::move(*started);
+    }
+    queue_.push_back(job);
+  }
+  changed_.notify_one();
+  return std::make_unique<DeviceErrand>(std::move(job));
+}
+
+void Errands::run() {
+  const cuda::CurrentContext current(*gpu_);
+  // For good: all that is done here is legal while another thread captures a stream.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    std::shared_ptr<DeviceErrand::Job> next = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    next->run([this](const DeviceProgram& program) { return post(program); });
+    next.reset();
+    lock.lock();
+  }
+}
+
+Result<DevicePost> Errands::post(const DeviceProgram& base) {
+  const auto& program = static_cast<const StreamProgram&>(base);
+  PEERLANE_CHECK(program.counter() == nullptr);
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of({}));
+  return copies_.post(program, *lane, {}, nullptr);
+}
+
+}  // namespace peerlane::stream

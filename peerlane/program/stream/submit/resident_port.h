@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ResidentPort: the host's end of a resident port: a stream of its own, and one launch behind the
+// other when it is wanted. External synchronization required.
+#pragma once
+
+#include <memory>
+
+#include "peerlane/os/cuda.h"
+#include "peerlane/program/device/device_executor.h"
+
+namespace peerlane::stream {
+
+// Errors: kSystem.
+Result<std::unique_ptr<ResidentPort>> makeResidentPort(
+    std::shared_ptr<const cuda::PrimaryContext> gpu, port::ResidentState* state, uint64_t* left,
+    uint32_t blocks);
+
+}  // namespace peerlane::stream

@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/submit/stream_executor.h"
+
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "peerlane/core/log.h"
+#include "peerlane/memory/cuda/cuda_mapping.h"
+#include "peerlane/memory/cuda/cuda_pins.h"
+#include "peerlane/memory/cuda/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+#include "peerlane/program/kernel/copy/copy_kernel.h"
+#include "peerlane/program/kernel/launch/word_kernel.h"
+#include "peerlane/program/kernel/message/get_kernel.h"
+#include "peerlane/program/kernel/message/list_kernel.h"
+#include "peerlane/program/kernel/message/numbered_kernel.h"
+#include "peerlane/program/kernel/message/put_kernel.h"
+#include "peerlane/program/kernel/message/step_kernel.h"
+#include "peerlane/program/kernel/message/turn_kernel.h"
+#include "peerlane/program/kernel/resident/resident_kernel.h"
+#include "peerlane/program/stream/capture/stream_capture.h"
+#include "peerlane/program/stream/copy/stream_program.h"
+#include "peerlane/program/stream/copy/word_ops.h"
+#include "peerlane/program/stream/lanes/counter_lanes.h"
+#include "peerlane/program/stream/message/lane_areas.h"
+#include "peerlane/program/stream/message/stream_region_names.h"
+#include "peerlane/program/stream/message/stream_steps.h"
+#include "peerlane/program/stream/pools/descriptor_arena.h"
+#include "peerlane/program/stream/pools/lent_words.h"
+#include "peerlane/program/stream/submit/copy_poster.h"
+#include "peerlane/program/stream/submit/errands.h"
+#include "peerlane/program/stream/submit/resident_port.h"
+#include "peerlane/program/stream/submit/stream_lanes.h"
+#include "peerlane/program/stream/submit/stream_queue.h"
+
+namespace peerlane::stream {
+namespace {
+
+using cuda::api;
+using cuda::check;
+using cuda::CurrentContext;
+
+constexpr uint32_t kMostCaptured = 1024;
+constexpr size_t kSlabBytes = size_t{2} << 20;
+constexpr uint32_t kPinnedOrder = 22;
+constexpr uint32_t kOwnStreams = 4;
+// A plan of more pieces has them in the GPU's memory: a launch copies its parameters every time.
+constexpr size_t kUploadedPieces = 8;
+// A stream takes 1024 pieces of work, and then whoever posts waits (docs/gotchas.md).
+constexpr size_t kMostHeldWork = 1000;
+
+// At most so many pieces of work for a stream.
+size_t workOf(const DeviceExecutor::Held& held) {
+  const size_t wait = held.value == 0 ? 0 : 1;
+  if (held.program == nullptr) return wait + 1;
+  const auto& program = static_cast<const StreamProgram&>(*held.program);
+  return wait + 1 + (program.engine() == Engine::kCe ? program.pieces().size() : 1);
+}
+
+uint64_t* plain(std::atomic<uint64_t>* word) {
+  return reinterpret_cast<uint64_t*>(word);
+}
+
+// Everything here is legal while another thread captures a stream.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+Status signalTaken() {
+  return Status(Code::kUnavailable, "graphs hold all " + std::to_string(CounterLine::kDeviceLanes) +
+                                        " words that streams have of this signal; use another one");
+}
+
+class StreamExecutor final : public DeviceExecutor {
+ public:
+  StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice,
+                 std::shared_ptr<SharedCounterLanes> counters)
+      : gpu_(std::move(gpu)), choice_(std::move(choice)), counters_(std::move(counters)) {}
+  ~StreamExecutor() override;
+  Status open();
+
+  Device device() const override { return {DeviceKind::kCuda, gpu_->gpu()}; }
+  bool owns(DeviceStream stream) override;
+  Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program, const Binding& binding,
+                                                 const Wishes& wishes) override;
+  Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
+                          const DeviceIndices& indices) override;
+  std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) override;
+  Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
+                                 const std::atomic<uint64_t>* abort) override;
+  Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
+                  std::span<const Held> work, std::vector<DevicePost>& posts) override;
+  Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
+  void resolve(const LatePost& late, std::byte* base) override;
+  void refuse(const LatePost& late) override;
+  void waitEnded() override { CudaReclaimer::instance().waitEnded(); }
+  bool isCapturing(DeviceStream stream) override;
+  Result<std::unique_ptr<CapturedWork>> capture(DeviceProgram& program, DeviceStream stream,
+                                                const DeviceIndices& indices,
+                                                const std::atomic<uint64_t>* abort,
+                                                std::atomic<uint64_t>* fault) override;
+  Result<std::unique_ptr<CapturedWork>> captureWait(DeviceStream stream, const std::byte* line,
+                                                    uint64_t value, uint64_t perReplay,
+                                                    const std::atomic<uint64_t>* abort) override;
+  Result<std::unique_ptr<CapturedWork>> captureBell(DeviceStream stream,
+                                                    std::atomic<uint64_t>* word,
+                                                    const std::atomic<uint64_t>* abort) override;
+  Status keepByGraph(DeviceStream stream, std::function<void()> gone) override;
+  Result<std::unique_ptr<Allocation>> makeArea(size_t bytes) override;
+  Result<std::unique_ptr<RegionNames>> makeRegionNames() override;
+  Result<std::unique_ptr<DeviceSteps>> prepareSteps(const Program& program, const Binding& binding,
+                                                    const StepRules& rules) override;
+  Result<DevicePost> postSteps(DeviceStream stream, std::span<const StepCall> calls) override;
+  Result<std::unique_ptr<CapturedWork>> captureSteps(DeviceStream stream,
+                                                     std::span<const StepCall> calls) override;
+  Result<std::atomic<uint64_t>*> borrowWord() override;
+  void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
+  Result<std::unique_ptr<PortQueue>> makeQueue() override;
+  Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state, uint64_t* left,
+                                                         uint32_t blocks) override;
+  Status storeOn(DeviceStream stream, uint64_t* word, uint64_t value) override;
+  Status callHost(DeviceStream stream, void (*function)(void*), void* argument) override;
+  bool hasOneQueue() const override;
+  Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) override;
+  Status open(const MemoryDescription& memory, const std::byte* base) override;
+  void forgetWords(const std::byte* address, size_t bytes, std::shared_ptr<void> memory) override;
+  Status health() override;
+  std::string explain() const override;
+
+ private:
+  static Result<DevicePost> tellEnd(StreamLane& lane);
+  Result<DevicePost> enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
+                                 const Held& work);
+  Status importOnce();
+  Status zero(std::byte* memory, size_t bytes) const;
+  Status upload(StreamProgram& program);
+  Status checkCapture(DeviceStream stream);
+  Status makeRooms(StreamLane& lane, std::span<const StepCall> calls);
+  // Under mutex_, and counters_->mutex where the program adds to a counter.
+  Result<DevicePost> enqueue(const StreamProgram& program, DeviceStream stream,
+                             const DeviceIndices& indices);
+
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  const EngineChoice choice_;
+  const std::shared_ptr<SharedCounterLanes> counters_;
+  std::shared_ptr<CudaMapping> slab_;  // words in device memory, and then descriptors
+  std::shared_ptr<DescriptorArena> descriptors_;
+  CUstream setUpStream_ = nullptr;
+
+  PinnedPool pool_{gpu_};
+  PostingLock mutex_;
+  StreamLanes lanes_{gpu_, pool_};  // under mutex_, as the next
+  CopyPoster copies_{pool_};
+  StreamCapture capture_{gpu_, counters_, pool_};
+  LentWords lentWords_{pool_};
+  LaneAreas areas_{gpu_};
+
+  Errands errands_{gpu_};
+};
+
+StreamExecutor::~StreamExecutor() {
+  const CurrentContext current(*gpu_);
+  if (setUpStream_ != nullptr) (void)cudaStreamDestroy(setUpStream_);
+}
+
+Status StreamExecutor::open() {
+  // Now, so that a context that is a static object is destroyed before the reclaimer ends.
+  (void)CudaReclaimer::instance();
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadStepKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadNumberedKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadTurnKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadGetKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadListKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadResidentKernel());
+  PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
+  constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
+  constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
+  descriptors_ = std::make_shared<DescriptorArena>(gpu_, slab_, kWordBytes);
+  PEERLANE_RETURN_IF_ERROR(importOnce());
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  capture_.open(setUpStream_, slab_->data() + 2 * StreamLanes::kBytes, kMostCaptured);
+  PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
+  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data(), kOwnStreams, 0));
+  PEERLANE_RETURN_IF_ERROR(errands_.open(slab_->data() + StreamLanes::kBytes));
+  return Status::ok();
+}
+
+// The first import of a process is slow (milliseconds), whoever's memory it is: better now than
+// when the first peer connects.
+Status StreamExecutor::importOnce() {
+  VmmHandle handle;
+  PEERLANE_ASSIGN(handle.fd, exportDescriptor(slab_->data()));
+  if (!handle.fd) return Status::ok();
+  return CudaMapping::importAllocation(handle, slab_->bytes(), {&gpu_, 1}).status();
+}
+
+bool StreamExecutor::owns(DeviceStream stream) {
+  const CurrentContext current(*gpu_);
+  return lanes_.owns(stream);
+}
+
+Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
+                                                               const Binding& binding,
+                                                               const Wishes& wishes) {
+  PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, wishes, choice_));
+  if (wishes.repeated && lowered->pieces().size() > kUploadedPieces &&
+      lowered->engine() != Engine::kCe)
+    PEERLANE_RETURN_IF_ERROR(upload(*lowered));
+  return std::unique_ptr<DeviceProgram>(std::move(lowered));
+}
+
+// Descriptors of a plan: read by every post from the device's own memory.
+Status StreamExecutor::upload(StreamProgram& program) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  const size_t bytes = program.descriptorBytes();
+  PEERLANE_ASSIGN(const PinnedBlock staging, pool_.take(bytes));
+  auto memory = descriptors_->take(bytes);
+  Status status = memory.status();
+  if (status.isOk()) {
+    std::byte* const at = (*memory)->data();
+    program.setUploaded(std::move(*memory), program.writeDescriptors(staging.data, at));
+    status = check(cudaMemcpyAsync(at, staging.data, bytes, cudaMemcpyHostToDevice, setUpStream_),
+                   "cudaMemcpyAsync");
+    if (status.isOk()) status = check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
+  }
+  pool_.giveBack(staging);
+  return status;
+}
+
+Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
+                                        const DeviceIndices& indices) {
+  const auto& program = static_cast<const StreamProgram&>(base);
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  std::unique_lock<PostingLock> counting;
+  if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex);
+  return enqueue(program, given, indices);
+}
+
+std::unique_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
+  return errands_.add(std::move(program));
+}
+
+Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
+                                           const DeviceIndices& indices) {
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  if (program.counter() == nullptr) return copies_.post(program, *lane, indices, nullptr);
+  CounterLanes& lanes = counters_->lanes;
+  const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
+  if (claim.word == nullptr) return signalTaken();
+  Status before;
+  if (claim.after.word() != nullptr) {
+    before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
+  }
+  auto posted = before.isOk()
+                    ? copies_.post(program, *lane, indices, &claim, claim.after.word() != nullptr)
+                    : before;
+  if (posted.isOk())
+    lanes.settle(program.counter(), claim, *posted);
+  else
+    lanes.undo(program.counter(), claim, program.counterAdd());
+  return posted;
+}
+
+Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
+                                               uint64_t value, const std::atomic<uint64_t>* abort) {
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  kernel::WordLaunch launch;
+  launch.waitsForLine = true;
+  launch.wait = {reinterpret_cast<const uint64_t*>(line),
+                 {nullptr, value},
+                 reinterpret_cast<const uint64_t*>(abort)};
+  launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+  launch.stream = lane->stream;
+  PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
+  CudaReclaimer::instance().waitBegins();
+  return lane->tellsEnd();
+}
+
+Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>* word,
+                                std::span<const Held> work, std::vector<DevicePost>& posts) {
+  size_t pieces = 0;
+  for (const Held& each : work) pieces += workOf(each);
+  if (pieces > kMostHeldWork)
+    return Status(Code::kNotSupported, std::to_string(pieces) +
+                                           " waits and copies in one post; a stream takes " +
+                                           std::to_string(kMostHeldWork) + " at once");
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  CudaReclaimer::instance().waitBegins();
+  Status status;
+  for (const Held& each : work) {
+    auto posted = enqueueHeld(*lane, word, each);
+    // The wait may be there without the work: the word is in use until the stream has passed it.
+    if (!posted.isOk()) {
+      status = posted.status();
+      posted = tellEnd(*lane);
+    }
+    if (posted.isOk()) posts.push_back(*posted);
+    if (!status.isOk()) break;
+  }
+  if (posts.empty()) CudaReclaimer::instance().waitEnded();
+  return status;
+}
+
+Result<DevicePost> StreamExecutor::tellEnd(StreamLane& lane) {
+  PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, lane.completion, lane.posted + 1));
+  return lane.tellsEnd();
+}
+
+Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
+                                               const Held& work) {
+  if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(lane.stream, word, work.value));
+  if (work.program != nullptr)
+    return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr,
+                        /*behindWait=*/work.value != 0, work.abort);
+  return tellEnd(lane);
+}
+
+// The kernel reads its pieces from host memory, when the gate is open; until then they may be
+// changed.
+Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, DeviceStream given) {
+  auto& program = static_cast<StreamProgram&>(base);
+  PEERLANE_RETURN_IF_ERROR(program.expandBlocks());
+  LatePost late;
+  PEERLANE_ASSIGN(late.gate, borrowWord());
+  PEERLANE_ASSIGN(late.refusal, borrowWord());
+  const auto enqueued = [&]() -> Status {
+    const CurrentContext current(*gpu_);
+    const std::lock_guard lock(mutex_);
+    PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+    PEERLANE_ASSIGN(const PinnedBlock held, pool_.take(program.descriptorBytes()));
+    kernel::CopyLaunch launch;
+    launch.stream = lane->stream;
+    launch.arrivals = lane->words.arrivals;
+    launch.list = program.writeDescriptors(held.data, held.data);
+    launch.wait.abort = plain(late.refusal);
+    launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    Status status = awaitWord(lane->stream, late.gate, 1);
+    if (status.isOk()) status = kernel::launchCopy(launch);
+    if (!status.isOk()) {
+      late.gate->store(1, std::memory_order_release);
+      pool_.giveBack(held);
+      return status;
+    }
+    late.post = lane->tellsEnd();
+    late.pieces = held.data;
+    late.count = program.pieces().size();
+    lane->held.emplace_back(late.post, held);
+    CudaReclaimer::instance().waitBegins();
+    return Status::ok();
+  }();
+  if (!enqueued.isOk()) {
+    returnWord(late.gate, {});
+    returnWord(late.refusal, {});
+    return enqueued;
+  }
+  return late;
+}
+
+void StreamExecutor::resolve(const LatePost& late, std::byte* base) {
+  auto* const pieces = static_cast<kernel::CopyPiece*>(late.pieces);
+  const auto found = [base](auto* address) { return base + (address - lateBase()); };
+  for (uint64_t i = 0; i < late.count; ++i) {
+    if (pieces[i].to >= lateBase()) pieces[i].to = found(pieces[i].to);
+    if (pieces[i].from >= lateBase()) pieces[i].from = found(pieces[i].from);
+  }
+  late.gate->store(1, std::memory_order_release);
+}
+
+void StreamExecutor::refuse(const LatePost& late) {
+  late.refusal->store(1, std::memory_order_release);
+  late.gate->store(1, std::memory_order_release);
+}
+
+Result<std::unique_ptr<Allocation>> StreamExecutor::makeArea(size_t bytes) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_ASSIGN(auto area, areas_.take(bytes));
+  PEERLANE_RETURN_IF_ERROR(zero(area->data(), bytes));
+  return area;
+}
+
+Status StreamExecutor::zero(std::byte* memory, size_t bytes) const {
+  PEERLANE_RETURN_IF_ERROR(
+      check(cudaMemsetAsync(memory, 0, bytes, setUpStream_), "cudaMemsetAsync"));
+  return check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
+}
+
+Result<std::unique_ptr<RegionNames>> StreamExecutor::makeRegionNames() {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_ASSIGN(auto mirror, descriptors_->take(StreamRegionNames::kMirrorBytes));
+  PEERLANE_RETURN_IF_ERROR(zero(mirror->data(), StreamRegionNames::kMirrorBytes));
+  PEERLANE_ASSIGN(const PinnedBlock block,
+                  pool_.take(StreamRegionNames::kSlots * sizeof(kernel::NamedRegion)));
+  return std::unique_ptr<RegionNames>(
+      std::make_unique<StreamRegionNames>(pool_, block, std::move(mirror)));
+}
+
+Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program& program,
+                                                                  const Binding& binding,
+                                                                  const StepRules& rules) {
+  PEERLANE_ASSIGN(auto steps, StreamSteps::lower(program, binding, rules));
+  return std::unique_ptr<DeviceSteps>(std::move(steps));
+}
+
+Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const StepCall> calls) {
+  const CurrentContext current(*gpu_);
+  const std::lock_guard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  size_t room = lane->rooms.size();
+  PEERLANE_RETURN_IF_ERROR(makeRooms(*lane, calls));
+  for (size_t i = 0; i < calls.size(); ++i) {
+    kernel::WordStore completion;
+    if (i + 1 == calls.size()) completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    const ListRoom* const own =
+        ListRoom::isNeeded(calls[i]) ? &lane->rooms[room++].second : nullptr;
+    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(calls[i].steps)
+                                 ->launch(calls[i], completion, lane->words, own, lane->stream));
+  }
+  CudaReclaimer::instance().waitBegins();
+  return lane->tellsEnd();
+}
+
+// They go when the next post of the stream has ended that did not fail: so also where one of the
+// launches was refused, and those before it are on the stream.
+Status StreamExecutor::makeRooms(StreamLane& lane, std::span<const StepCall> calls) {
+  const DevicePost end(lane.completion, lane.posted + 1);
+  for (const StepCall& call : calls) {
+    if (!ListRoom::isNeeded(call)) continue;
+    PEERLANE_ASSIGN(ListRoom room, ListRoom::make(call, pool_, *descriptors_));
+    lane.rooms.emplace_back(end, std::move(room));
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureSteps(
+    DeviceStream stream, std::span<const StepCall> calls) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.steps(stream.handle(), calls, *descriptors_);
+}
+
+bool StreamExecutor::isCapturing(DeviceStream stream) {
+  const CurrentContext current(*gpu_);
+  return stream && StreamCapture::isCapturing(stream.handle());
+}
+
+Status StreamExecutor::checkCapture(DeviceStream stream) {
+  if (owns(stream)) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "the stream is not one of " + device().toString() + ", where the memory lies");
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::capture(DeviceProgram& program,
+                                                              DeviceStream stream,
+                                                              const DeviceIndices& indices,
+                                                              const std::atomic<uint64_t>* abort,
+                                                              std::atomic<uint64_t>* fault) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.copies(static_cast<const StreamProgram&>(program), stream.handle(), indices,
+                         abort, fault);
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureWait(
+    DeviceStream stream, const std::byte* line, uint64_t value, uint64_t perReplay,
+    const std::atomic<uint64_t>* abort) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.wait(stream.handle(), line, value, perReplay, abort);
+}
+
+Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureBell(
+    DeviceStream stream, std::atomic<uint64_t>* word, const std::atomic<uint64_t>* abort) {
+  const CurrentContext current(*gpu_);
+  const RelaxedCapture relaxed;
+  PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
+  return capture_.bell(stream.handle(), word, abort);
+}
+
+Status StreamExecutor::keepByGraph(DeviceStream stream, std::function<void()> gone) {
+  const CurrentContext current(*gpu_);
+  return StreamCapture::keepByGraph(stream.handle(), std::move(gone));
+}
+
+Result<std::atomic<uint64_t>*> StreamExecutor::borrowWord() {
+  for (;;) {
+    if (std::atomic<uint64_t>* const word = lentWords_.tryLend()) return word;
+    const CurrentContext current(*gpu_);
+    const RelaxedCapture relaxed;
+    PEERLANE_RETURN_IF_ERROR(lentWords_.more());
+  }
+}
+
+void StreamExecutor::returnWord(std::atomic<uint64_t>* word, const DevicePost& after) {
+  lentWords_.takeBack(word, after);
+}
+
+Result<std::unique_ptr<DevicePin>> StreamExecutor::pin(std::byte* address, size_t bytes) {
+  const RelaxedCapture relaxed;
+  return pinForCuda(address, bytes, gpu_);
+}
+
+Result<std::unique_ptr<PortQueue>> StreamExecutor::makeQueue() {
+  const RelaxedCapture relaxed;
+  return makeStreamQueue(gpu_);
+}
+
+Result<std::unique_ptr<ResidentPort>> StreamExecutor::makeResidentPort(port::ResidentState* state,
+                                                                       uint64_t* left,
+                                                                       uint32_t blocks) {
+  const RelaxedCapture relaxed;
+  return stream::makeResidentPort(gpu_, state, left, blocks);
+}
+
+Status StreamExecutor::storeOn(DeviceStream stream, uint64_t* word, uint64_t value) {
+  if (!owns(stream))
+    return Status(Code::kInvalidArgument, "the stream does not belong to " + device().toString());
+  const CurrentContext current(*gpu_);
+  return storeWord(stream.handle(), word, value);
+}
+
+Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), void* argument) {
+  if (!owns(stream))
+    return Status(Code::kInvalidArgument, "the stream does not belong to " + device().toString());
+  const CurrentContext current(*gpu_);
+  return check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream.handle()), function, argument),
+               "cudaLaunchHostFunc");
+}
+
+// As CUDA reads it, once for the process.
+bool StreamExecutor::hasOneQueue() const {
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return queues != nullptr && std::string_view(queues) == "1";
+}
+
+Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* base) {
+  const RelaxedCapture relaxed;
+  return openToGpu(base - memory.fdOffset, memory.backingBytes, memory.device.index, *gpu_);
+}
+
+// Nothing is under way any more that such a word would tell.
+void StreamExecutor::forgetWords(const std::byte* address, size_t bytes,
+                                 std::shared_ptr<void> memory) {
+  mutex_.soon([this, address, bytes, memory] { lanes_.forgetWords(address, bytes); });
+  counters_->mutex.soon([counters = counters_.get(), address, bytes, memory = std::move(memory)] {
+    counters->lanes.forget(address, bytes);
+  });
+}
+
+Status StreamExecutor::health() {
+  const CurrentContext current(*gpu_);
+  const cudaError_t result = cudaStreamQuery(setUpStream_);
+  if (result == cudaSuccess || result == cudaErrorNotReady) return Status::ok();
+  return check(result, "the GPU has failed");
+}
+
+std::string StreamExecutor::explain() const {
+  return device().toString() + ": engines by size, " + choice_.toString() + "; " +
+         copies_.explain();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
+    std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
+    std::shared_ptr<SharedCounterLanes> counters) {
+  PEERLANE_ASSIGN(EngineChoice choice, EngineChoice::load(config.tuneFile));
+  auto executor =
+      std::make_shared<StreamExecutor>(std::move(gpu), std::move(choice), std::move(counters));
+  PEERLANE_RETURN_IF_ERROR(executor->open());
+  return std::shared_ptr<DeviceExecutor>(std::move(executor));
+}
+
+}  // namespace peerlane::stream

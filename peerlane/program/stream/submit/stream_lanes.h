@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StreamLanes: the lanes of all streams that an executor has seen, and a few streams of its own.
+// External synchronization required, but for what is said to need none.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/program/stream/lanes/stream_lane.h"
+
+namespace peerlane::stream {
+
+class StreamLanes {
+ public:
+  static constexpr uint32_t kMost = 512;
+  static constexpr size_t kWordBytes = 64;  // of each kind of memory, for each lane
+  static constexpr size_t kBytes = kMost * kWordBytes;
+
+  StreamLanes(std::shared_ptr<const cuda::PrimaryContext> gpu, PinnedPool& pool)
+      : gpu_(std::move(gpu)), pool_(pool) {}
+  ~StreamLanes();
+  StreamLanes(const StreamLanes&) = delete;
+  StreamLanes& operator=(const StreamLanes&) = delete;
+
+  // `deviceWords`: kBytes of zeroed memory of the GPU, which is current. `ownPriority`: of the
+  // streams of its own, as CUDA counts them.
+  Status open(std::byte* deviceWords, uint32_t ownStreams, int ownPriority);
+  // With the GPU current; no stream: one of our own. Errors: kNotSupported (it is being captured),
+  // kInvalidArgument (of another GPU), kTryAgain (work is under way on too many).
+  Result<StreamLane*> of(DeviceStream stream);
+  // Needs no lock.
+  bool owns(DeviceStream stream) const;
+  // Words in that range tell the end of no post any more.
+  void forgetWords(const std::byte* address, size_t bytes);
+
+ private:
+  Result<StreamLane*> make(void* stream, uint64_t id, bool isOwn);
+  void letGo(StreamLane& lane);
+
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  PinnedPool& pool_;
+  std::vector<void*> ownStreams_;  // CUstream
+  uint32_t nextOwn_ = 0;
+  std::byte* deviceWords_ = nullptr;
+  std::byte* pinnedWords_ = nullptr;
+  std::vector<std::unique_ptr<StreamLane>> lanes_;
+  std::unordered_map<uint64_t, StreamLane*> lanesById_;
+};
+
+}  // namespace peerlane::stream

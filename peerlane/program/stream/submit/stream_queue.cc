@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/stream/submit/stream_queue.h"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "peerlane/memory/cuda/cuda_reclaimer.h"
+#include "peerlane/os/cuda_driver.h"
+
+namespace peerlane::stream {
+namespace {
+
+using cuda::api;
+using cuda::check;
+
+// A stream takes 1024 pieces of work before a launch waits; this stays far below.
+constexpr uint64_t kMostUnderWay = 384;
+constexpr uint64_t kValues = 512;
+constexpr uint64_t kOpsPerNote = 32;
+static_assert(kValues > kMostUnderWay + kMostUnderWay / kOpsPerNote + PortQueue::kMostPerRequest,
+              "a value is not written while a copy may still read it");
+
+CUdeviceptr deviceAddress(const void* pointer) {
+  return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+// Pinned: the values, and behind them what has passed.
+struct Values {
+  uint64_t values[kValues];
+  alignas(64) std::atomic<uint64_t> passed;  // copied here by the stream; acquire by the queue
+};
+
+class StreamQueue final : public PortQueue {
+ public:
+  explicit StreamQueue(std::shared_ptr<const cuda::PrimaryContext> gpu) : gpu_(std::move(gpu)) {}
+  StreamQueue(const StreamQueue&) = delete;
+  StreamQueue& operator=(const StreamQueue&) = delete;
+  ~StreamQueue() override {
+    if (stream_ == nullptr) return;
+    // To free pinned memory waits for the GPU.
+    CudaReclaimer::instance().add(gpu_, [stream = stream_, values = values_, relay = relay_] {
+      (void)cudaStreamDestroy(stream);
+      if (relay != nullptr) (void)cudaFree(relay);
+      if (values != nullptr) (void)cudaFreeHost(values);
+    });
+  }
+
+  Status open() {
+    const cuda::CurrentContext current(*gpu_);
+    int least = 0, greatest = 0;
+    PEERLANE_RETURN_IF_ERROR(check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                   "cudaDeviceGetStreamPriorityRange"));
+    PEERLANE_RETURN_IF_ERROR(
+        check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+              "cudaStreamCreateWithPriority"));
+    void* values = nullptr;
+    PEERLANE_RETURN_IF_ERROR(
+        check(cudaHostAlloc(&values, sizeof(Values), cudaHostAllocPortable | cudaHostAllocMapped),
+              "cudaHostAlloc"));
+    std::memset(values, 0, sizeof(Values));
+    values_ = static_cast<Values*>(values);
+    return check(cudaMalloc(&relay_, sizeof(uint64_t)), "cudaMalloc");
+  }
+
+  bool hasRoom() override {
+    return enqueued_ - values_->passed.load(std::memory_order_acquire) + kMostPerRequest <=
+           kMostUnderWay;
+  }
+
+  Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override {
+    return enqueue(to.address, from.address, bytes);
+  }
+
+  Status store(const PortAddress& word, uint64_t value) override {
+    uint64_t* const slot = &values_->values[enqueued_ % kValues];
+    *slot = value;
+    return enqueue(word.address, slot, sizeof(uint64_t));
+  }
+
+  void mark(Mark passed) override { marks_.push_back({enqueued_, std::move(passed)}); }
+
+  Advance advance() override {
+    if (marks_.empty() || !failure_.isOk()) return Advance::kIdle;
+    if (noted_ < marks_.back().position && hasRoom()) notePassed();
+    const uint64_t passed = values_->passed.load(std::memory_order_acquire);
+    if (passed < marks_.front().position) return Advance::kPending;
+    marks_.front().passed->store(true, std::memory_order_release);
+    marks_.pop_front();
+    return Advance::kMoved;
+  }
+
+  bool isIdle() override {
+    if (!failure_.isOk()) return true;
+    const cuda::CurrentContext current(*gpu_);
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaErrorNotReady) return false;
+    if (state != cudaSuccess) failure_ = check(state, "cudaStreamQuery");
+    return true;
+  }
+
+  Status health() override { return failure_; }
+
+ private:
+  Status enqueue(void* to, const void* from, uint64_t bytes) {
+    copyNow(to, from, bytes);
+    ++enqueued_;
+    if (enqueued_ - noted_ >= kOpsPerNote) notePassed();
+    return failure_;
+  }
+  void copyNow(void* to, const void* from, uint64_t bytes) {
+    if (!failure_.isOk()) return;
+    const cuda::CurrentContext current(*gpu_);
+    failure_ = check(api().cuMemcpyAsync(deviceAddress(to), deviceAddress(from), bytes, stream_),
+                     "cuMemcpyAsync");
+  }
+  // By copies as well; by way of the device, because who makes a copy from host to host, and when,
+  // is the driver's choice. A write of the stream's own (cuStreamWriteValue64) would stand behind a
+  // kernel that waits, where both have one hardware queue, and all copies behind it, too.
+  void notePassed() {
+    uint64_t* const slot = &values_->values[enqueued_ % kValues];
+    *slot = noted_ = enqueued_;
+    ++enqueued_;
+    copyNow(relay_, slot, sizeof(uint64_t));
+    copyNow(&values_->passed, relay_, sizeof(uint64_t));
+  }
+
+  struct Marked {
+    uint64_t position = 0;
+    Mark passed;
+  };
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  cudaStream_t stream_ = nullptr;
+  Values* values_ = nullptr;
+  void* relay_ = nullptr;  // a word of the device's
+  uint64_t enqueued_ = 0;
+  uint64_t noted_ = 0;  // `passed` will be at least that
+  std::deque<Marked> marks_;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PortQueue>> makeStreamQueue(
+    std::shared_ptr<const cuda::PrimaryContext> gpu) {
+  auto queue = std::make_unique<StreamQueue>(std::move(gpu));
+  PEERLANE_RETURN_IF_ERROR(queue->open());
+  return std::unique_ptr<PortQueue>(std::move(queue));
+}
+
+}  // namespace peerlane::stream

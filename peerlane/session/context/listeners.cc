@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/context/listeners.h"
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/network_interfaces.h"
+
+namespace peerlane {
+namespace {
+
+// Best first: addresses that other hosts know, then those of bridges between containers, which are
+// the same on every host that has some.
+enum class Nearness { kOutside, kContainers, kLoopback };
+
+Nearness nearnessOf(const NetworkInterface& interface) {
+  if (interface.loopback) return Nearness::kLoopback;
+  for (const char* const name : {"docker", "br-", "veth", "virbr", "cni", "podman"})
+    if (interface.name.starts_with(name)) return Nearness::kContainers;
+  return Nearness::kOutside;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Listeners>> Listeners::create(EventLoop& loop, const Config& config,
+                                                     const ContextId& id,
+                                                     const std::vector<std::string>& wanted,
+                                                     Acceptor::Events events) {
+  std::unique_ptr<Listeners> listeners(new Listeners(loop, std::move(events)));
+  PEERLANE_RETURN_IF_ERROR(listeners->addUnix(config, id));
+  for (const std::string& text : wanted) PEERLANE_RETURN_IF_ERROR(listeners->addTcp(config, text));
+  return listeners;
+}
+
+Listeners::~Listeners() {
+  for (const auto& listener : listeners_)
+    if (listener->address.family() == SocketAddress::Family::kUnixPath)
+      removeUnixPath(listener->address);
+}
+
+Status Listeners::addUnix(const Config& config, const ContextId& id) {
+  const std::string name =
+      config.socketDirectory.empty()
+          ? "unix:@peerlane-" + id.toText()
+          : "unix:" + config.socketDirectory + "/peerlane-" + id.toText() + ".sock";
+  PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(name));
+  if (!config.socketDirectory.empty()) removeStaleSockets(config.socketDirectory, "peerlane-");
+  PEERLANE_ASSIGN(Fd socket, listenOn(address));
+  return add(std::move(socket));
+}
+
+Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const {
+  if (!config.interfaceAddress.empty()) return selectAddresses(config.interfaceAddress, "");
+  PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+  std::vector<SocketAddress> addresses;
+  std::string seen;
+  for (const Nearness wanted : {Nearness::kOutside, Nearness::kContainers, Nearness::kLoopback}) {
+    for (const NetworkInterface& interface : interfaces) {
+      if (nearnessOf(interface) != wanted || !interface.up) continue;
+      seen += " " + interface.name;
+      if (!config.interfaces.allows(interface.name)) continue;
+      for (const SocketAddress& address : interface.addresses)
+        if (!address.isLinkLocal()) addresses.push_back(address);
+    }
+  }
+  if (addresses.empty())
+    return Status(Code::kUnavailable,
+                  "PEERLANE_SOCKET_IFNAME leaves no interface to listen on; there are:" + seen);
+  return addresses;
+}
+
+Status Listeners::addTcp(const Config& config, const std::string& wanted) {
+  std::vector<SocketAddress> addresses;
+  if (wanted == "auto") {
+    PEERLANE_ASSIGN(addresses, chosen(config));
+  } else {
+    const AddressOnInterface named = splitInterface(wanted);
+    PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(named.address));
+    if (!named.interface.empty()) {
+      PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+      if (const Status has = checkInterface(interfaces, named.interface, &address); !has.isOk())
+        return has.withContext("listen on " + wanted);
+    }
+    addresses.push_back(address);
+  }
+  Status failed;
+  bool isReachable = false;
+  for (const SocketAddress& address : addresses) {
+    const bool anyPort = address.isIp() && address.port() == 0;
+    auto socket = anyPort && config.ports.last != 0
+                      ? listenInRange(address, config.ports.first, config.ports.last)
+                      : listenOn(address);
+    // One of several interfaces may be unusable; the one the user named may not.
+    if (!socket.isOk() && wanted == "auto") {
+      PEERLANE_LOG_WARN("not listening on {}: {}", address.toString(), socket.status().toString());
+      failed = socket.status();
+      continue;
+    }
+    if (!socket.isOk()) return socket.status().withContext("listen on " + wanted);
+    PEERLANE_RETURN_IF_ERROR(add(std::move(*socket)));
+    isReachable = true;
+  }
+  return isReachable ? Status::ok() : failed;
+}
+
+Status Listeners::add(Fd socket) {
+  auto listener = std::make_unique<Listener>();
+  PEERLANE_ASSIGN(listener->address, localAddress(socket.get()));
+  PEERLANE_ASSIGN(listener->acceptor,
+                  Acceptor::create(loop_, std::move(socket),
+                                   "accept on " + listener->address.toString(), events_));
+  // A wildcard says nothing to others: name the addresses behind it.
+  if (listener->address.isWildcard()) {
+    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
+    const bool ipv4 = listener->address.family() == SocketAddress::Family::kIpv4;
+    for (const bool loopback : {false, true})
+      for (const NetworkInterface& interface : interfaces)
+        for (const SocketAddress& address : interface.addresses)
+          if (interface.up && interface.loopback == loopback && !address.isLinkLocal() &&
+              (!ipv4 || address.family() == SocketAddress::Family::kIpv4))
+            addresses_.push_back(address.withPort(listener->address.port()).toString());
+  } else {
+    addresses_.push_back(listener->address.toString());
+  }
+  listeners_.push_back(std::move(listener));
+  return Status::ok();
+}
+
+}  // namespace peerlane

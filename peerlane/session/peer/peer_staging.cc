@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerCore's half of staging: what to do about memory that the other side cannot reach. Whoever
+// posts a transfer asks for the peer's staging memory, moves the bytes between that and its own
+// side by any link, and has the peer copy the rest of the way.
+#include <unistd.h>
+
+#include "peerlane/core/log.h"
+#include "peerlane/session/peer/peer_core.h"
+#include "peerlane/session/peer/staged_move.h"
+
+namespace peerlane {
+
+std::string PeerCore::whyStaged(const RegionReference& region, bool byDevice) const {
+  if (region.device.kind != DeviceKind::kHost) {
+    if (!deviceLink_) {
+      std::string why = "no link between the two reaches GPUs";
+      for (const control::Refusal& refusal : refused_)
+        if (refusal.transport == "cuda_ipc") why += " (cuda_ipc: " + refusal.reason + ")";
+      return why;
+    }
+    if (region.kind == MemoryKind::kCudaPrivate && !facts_.sameProcess)
+      return "the peer's memory was not made for export, or its driver exports none of it "
+             "(Region::description at its owner says more)";
+    if (region.kind && isByFabric(*region.kind)) return deviceLink_->traits().fabricRefused;
+    return region.kind == MemoryKind::kCudaHandle ? deviceLink_->traits().legacyRefused : "";
+  }
+  if (!byDevice || link_->traits().transport == "self") return {};
+  if (!link_->traits().mapsRegions)
+    return "link " + link_->traits().transport + " maps no memory that a GPU could reach";
+  if (region.kind == MemoryKind::kPrivate)
+    return "it is private memory of the peer; Context::allocate and memfd give memory that can be "
+           "mapped";
+  return {};
+}
+
+Result<std::shared_ptr<StagingMemory>> PeerCore::makeStaging(uint64_t bytes) const {
+  return StagingMemory::make(around_.keepAlive, around_.regions, bytes);
+}
+
+void PeerCore::requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell) {
+  progress().post([self = shared_from_this(), bytes, tell = std::move(tell)] {
+    if (self->over()) return tell(self->failure());
+    const uint64_t request = self->nextRequest_++;
+    if (Status sent = self->connection_->send(control::StagingRequest{request, bytes});
+        !sent.isOk())
+      return tell(sent);
+    self->stagingRequests_[request] = tell;
+  });
+}
+
+void PeerCore::requestMove(control::StagedMove move, std::function<void(Status)> tell) {
+  progress().post([self = shared_from_this(), move = std::move(move), tell = std::move(tell)] {
+    if (self->over()) return tell(self->failure());
+    control::StagedMove numbered = move;
+    numbered.request = self->nextRequest_++;
+    if (Status sent = self->connection_->send(numbered); !sent.isOk()) return tell(sent);
+    self->moveRequests_[numbered.request] = tell;
+  });
+}
+
+// Progress thread, as all below.
+void PeerCore::failStaging() {
+  for (auto& [request, tell] : std::exchange(stagingRequests_, {})) tell(failure());
+  for (auto& [request, tell] : std::exchange(moveRequests_, {})) tell(failure());
+}
+
+Status PeerCore::makeStagingForPeer(uint64_t bytes) {
+  if (around_.devices.empty())
+    return Status(Code::kNotSupported, "this context has no GPU whose memory would need staging");
+  if (staging_ && staging_->bytes() == bytes) return Status::ok();
+  if (staging_)
+    return Status(Code::kNotSupported, "staging memory of " + std::to_string(bytes) +
+                                           " bytes; this connection has some of " +
+                                           std::to_string(staging_->bytes()));
+  const uint64_t most = around_.config.stagingBytes;
+  if (bytes > most || bytes == 0)
+    return Status(Code::kNotSupported, "staging memory of " + std::to_string(bytes) +
+                                           " bytes; PEERLANE_STAGING_BYTES of process " +
+                                           std::to_string(getpid()) + " allows " +
+                                           std::to_string(most) + ": set both sides alike");
+  PEERLANE_ASSIGN(staging_, makeStaging(bytes));
+  PEERLANE_LOG_INFO("peer {}: {} bytes of staging memory, for what it cannot reach", number_,
+                    bytes);
+  return Status::ok();
+}
+
+Status PeerCore::handle(control::StagingRequest& message) {
+  if (!link_) return Status(Code::kCorrupt, "staging was asked for before the link is made");
+  control::StagingReply reply;
+  reply.request = message.request;
+  if (Status made = makeStagingForPeer(message.bytes); !made.isOk()) {
+    reply.code = made.code();
+    reply.reason = std::string(made.message()).substr(0, control::kMaxTextBytes);
+    return connection_->send(reply);
+  }
+  reply.allocation = staging_->record()->allocation;
+  reply.generation = staging_->record()->generation;
+  reply.bytes = staging_->bytes();
+  return connection_->send(reply);
+}
+
+Status PeerCore::handle(control::StagingReply& message) {
+  const auto found = stagingRequests_.find(message.request);
+  if (found == stagingRequests_.end())
+    return Status(Code::kCorrupt, "an answer to request " + std::to_string(message.request) +
+                                      " for staging memory, which nobody asked");
+  const auto tell = std::move(found->second);
+  stagingRequests_.erase(found);
+  if (message.code != Code::kOk) {
+    tell(Status(message.code, "the peer refused staging memory: " + message.reason));
+    return Status::ok();
+  }
+  tell(referenceTo(message.allocation, message.generation, message.bytes));
+  return Status::ok();
+}
+
+Status PeerCore::handle(control::StagedMove& message) {
+  if (!link_) return Status(Code::kCorrupt, "a move was asked for before the link is made");
+  const auto answer = [request = message.request](PeerCore& to, const Status& status) {
+    return to.connection_->sendIfOpen(control::StagedMoveDone{
+        request, status.code(), std::string(status.message()).substr(0, control::kMaxTextBytes)});
+  };
+  if (!staging_)
+    return answer(*this, Status(Code::kInvalidArgument, "a move before staging was asked for"));
+  const auto ended = [weak = weak_from_this(), answer](const Status& status) {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->progress().post([self, answer, status] {
+      if (!self->over()) (void)answer(*self, status);
+    });
+  };
+  const Status begun =
+      StagedMove::begin({progress(), around_.regions, around_.devices}, staging_, message, ended);
+  return begun.isOk() ? begun : answer(*this, begun);
+}
+
+Status PeerCore::handle(control::StagedMoveDone& message) {
+  const auto found = moveRequests_.find(message.request);
+  if (found == moveRequests_.end())
+    return Status(Code::kCorrupt, "the end of move " + std::to_string(message.request) +
+                                      ", which nobody asked for");
+  const auto tell = std::move(found->second);
+  moveRequests_.erase(found);
+  tell(message.code == Code::kOk
+           ? Status::ok()
+           : Status(message.code, "the peer could not move staged bytes: " + message.reason));
+  return Status::ok();
+}
+
+}  // namespace peerlane

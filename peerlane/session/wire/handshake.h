@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The first bytes of a control connection: both sides prove in one round trip that they know the
+// secret, agree on version and features, and derive fresh keys from an ephemeral Diffie-Hellman
+// exchange (forward secrecy). Nothing else of a peer is parsed before this is done. Bytes in, bytes
+// out; no socket, no clock. Confined to one thread per object. The bytes are specified in
+// docs/wire.md.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/session/wire/ticket.h"
+
+namespace peerlane {
+
+inline constexpr uint16_t kProtocolMajor = 2;  // must be equal on both sides
+inline constexpr uint16_t kProtocolMinor = 0;  // the smaller one is spoken
+
+inline constexpr size_t kPrefaceBytes =
+    12;  // the part of hello and reject that no major will change
+inline constexpr size_t kHelloBytes = 120;
+inline constexpr size_t kRejectBytes = 16;
+
+// What this side says of itself and expects of the other.
+struct HandshakeOptions {
+  Secret secret;              // not empty; the acceptor's context has one
+  ContextId self;             // not null
+  uint64_t features = 0;      // the bits this side understands
+  uint64_t hostIdentity = 0;  // see hostIdentityOf()
+  uint32_t processHint = 0;   // a pid for reports
+  // For the initiator, whom the ticket names: another context is refused even when it knows the
+  // secret.
+  std::optional<ContextId> expectedPeer;
+  // For the acceptor: asked once, when the hello names another key than that of `secret`, for the
+  // one with this id that fits. From then on that is the secret of this connection.
+  using Fits = std::function<bool(const Secret&)>;
+  std::function<std::optional<Secret>(uint32_t keyId, const Fits& fits)> otherSecret;
+  // For the acceptor's connection: how long the hello may take; 0: for ever.
+  std::chrono::nanoseconds patience{};
+  uint16_t major = kProtocolMajor;  // other values than the defaults are for tests
+  uint16_t minor = kProtocolMinor;
+};
+
+// What a hello calls the secret that it was made with. Tells nothing of the secret, and two may
+// share one.
+uint32_t keyIdOf(const Secret& secret);
+
+// The other side. The secret authenticates that its holder said all this; host and process stay
+// claims.
+struct PeerIdentity {
+  ContextId context;
+  uint16_t major = 0;
+  uint16_t minor = 0;         // the smaller of both
+  uint64_t features = 0;      // the bits both have
+  uint64_t hostIdentity = 0;  //
+  uint32_t processHint = 0;   // for reports only; never a pid to act on
+};
+
+// Fresh for one connection, one per direction.
+struct SessionKeys {
+  Secret send;
+  Secret receive;
+};
+
+// What one feed() did.
+struct HandshakeProgress {
+  size_t consumed = 0;          // bytes taken; the rest of the input belongs to the secure channel
+  std::vector<std::byte> send;  // to be written now; may be empty
+  bool done = false;            // keys() and peer() may be called
+};
+
+// One side of the handshake, used once: the initiator's start() is fed to the acceptor, the
+// acceptor's `send` to the initiator; each is done after one message of the other. An acceptor that
+// is done knows that the secret's holder once made this hello; that it is alive, not replayed, is
+// proven by the first record its channel opens.
+class Handshake {
+ public:
+  enum class Role : uint8_t { kInitiator = 1, kAcceptor = 2 };  // also the hello's kind on the wire
+  // Why a side refused. Wire format: append only.
+  enum class Reason : uint8_t {
+    kMajor = 1,
+    kSecret = 2,
+    kSameContext = 3,
+    kMalformed = 4,
+    kNoRoom = 5,     // no descriptor is left, or too many have not finished connecting
+    kOtherUser = 6,  // the two processes of one host belong to different users
+    kLate = 7,       // the hello did not come in time
+  };
+
+  // Errors: kInvalidArgument for an empty secret or a null context id.
+  static Result<std::unique_ptr<Handshake>> create(Role role, HandshakeOptions options);
+
+  // The first bytes to write: the initiator's hello; nothing for the acceptor.
+  std::vector<std::byte> start() const;
+  // Takes bytes in pieces of any size and never keeps more than one hello. The first error is final
+  // and answers each later call: kCorrupt (not this protocol, malformed), kNotSupported (majors
+  // differ; both are named), kPermissionDenied (wrong secret; reflected hello; unexpected context).
+  // When done: kInvalidArgument.
+  Result<HandshakeProgress> feed(std::span<const std::byte> input);
+  // Bytes that are still to come of the peer's message, as far as its length is known: whoever
+  // reads no more than these leaves what is behind it.
+  size_t wanted() const;
+  // Of the peer's message so far.
+  size_t bytesTaken() const { return message_.size(); }
+  // After a failed feed(): what tells the peer why, to be written before closing. Empty when the
+  // peer does not speak this protocol, or is the one that refused.
+  const std::vector<std::byte>& rejection() const { return rejection_; }
+
+  // What an acceptor writes to somebody whose hello it does not wait for.
+  static std::vector<std::byte> rejectionFor(Reason reason);
+
+  // Requires: done.
+  const SessionKeys& keys() const;
+  const PeerIdentity& peer() const;
+
+ private:
+  Handshake(Role role, HandshakeOptions options);
+
+  void makeHello(std::span<const std::byte> transcript);
+  size_t messageBytes() const;
+  Status checkPreface();
+  Status readReject() const;
+  Status checkHello();
+  bool isAuthentic(const Secret& secret) const;
+  bool findSecret();
+  Status finish(std::vector<std::byte>& send);
+  Status fail(Status status);
+  Status refuse(Reason reason, Status status);
+
+  const Role role_;
+  HandshakeOptions options_;
+  Secret ephemeralSecret_;                      // wiped when the keys are derived, and on failure
+  std::array<std::byte, kHelloBytes> hello_{};  // this side's own
+  std::vector<std::byte> message_;              // what the peer sent so far
+  std::vector<std::byte> rejection_;
+  std::optional<Status> failure_;
+  bool done_ = false;
+  SessionKeys keys_;
+  PeerIdentity peer_;
+};
+
+namespace internal {
+
+// The fields of a hello, for the tests of the byte layout.
+struct Hello {
+  Handshake::Role role = Handshake::Role::kInitiator;
+  uint16_t major = kProtocolMajor;
+  uint16_t minor = kProtocolMinor;
+  uint64_t features = 0;
+  ContextId context;
+  uint64_t hostIdentity = 0;
+  std::array<std::byte, 32> ephemeralPublic{};
+  uint32_t processHint = 0;
+};
+// `transcript` is the initiator's whole hello when the acceptor speaks, else empty.
+std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret& secret,
+                                               std::span<const std::byte> transcript);
+// Keys as the initiator holds them.
+SessionKeys initiatorKeys(const Secret& secret, std::span<const std::byte, 32> sharedPoint,
+                          std::span<const std::byte> initiatorHello,
+                          std::span<const std::byte> acceptorHello);
+
+}  // namespace internal
+}  // namespace peerlane

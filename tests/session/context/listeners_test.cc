@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/context/listeners.h"
+
+#include <filesystem>
+
+#include "peerlane/os/network_interfaces.h"
+#include "peerlane/os/socket.h"
+#include "tests/os/scratch_folder.h"
+#include "tests/session/peer/session_pair.h"
+
+namespace peerlane {
+namespace {
+
+std::vector<std::string> ipAddresses(const Context& context) {
+  std::vector<std::string> found;
+  for (const std::string& address : context.addresses())
+    if (address.find("unix:") == std::string::npos) found.push_back(address);
+  return found;
+}
+
+TEST(Listeners, UnixAloneUnlessMoreIsWanted) {
+  auto context = makeContext();
+  EXPECT_TRUE(ipAddresses(*context).empty());
+  EXPECT_EQ(context->addresses().size(), 1u);
+}
+
+TEST(Listeners, ANamedAddressGetsItsPort) {
+  auto context = makeContext({}, {"127.0.0.1:0", "[::1]:0"});
+  const auto addresses = ipAddresses(*context);
+  ASSERT_EQ(addresses.size(), 2u);
+  for (const std::string& text : addresses) {
+    const SocketAddress address = MUST(SocketAddress::parse(text));
+    EXPECT_NE(address.port(), 0);
+    EXPECT_TRUE(address.isLoopback());
+    EXPECT_TRUE(connectStart(address).isOk());
+  }
+}
+
+TEST(Listeners, AnInterfaceMustHaveTheAddress) {
+  auto context = makeContext({}, {"lo:127.0.0.1:0"});
+  const auto addresses = ipAddresses(*context);
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_EQ(addresses[0].find("127.0.0.1:"), 0u) << addresses[0];
+  for (const char* wrong : {"no-such-interface:127.0.0.1:0", "lo:192.0.2.1:0"}) {
+    const auto refused = Context::create({Config{}, {wrong}, ""});
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument) << wrong;
+    EXPECT_NE(refused.status().message().find(wrong), std::string_view::npos);
+    EXPECT_NE(refused.status().message().find("lo 127.0.0.1"), std::string_view::npos)
+        << "the sentence says what there is: " << refused.status().toString();
+  }
+}
+
+TEST(Listeners, AnyPortIsTakenFromTheRange) {
+  // A range of one port that somebody else has just now, and of two of which one is left.
+  const Fd taken = MUST(listenOn(MUST(SocketAddress::parse("127.0.0.1:0"))));
+  const uint16_t port = MUST(localAddress(taken.get())).port();
+  Config config;
+  config.ports = {port, port};
+  const auto refused = Context::create({config, {"127.0.0.1:0"}, ""});
+  ASSERT_FALSE(refused.isOk());
+  EXPECT_NE(refused.status().message().find(std::to_string(port)), std::string_view::npos)
+      << refused.status().toString();
+  if (port == 65535) return;
+  config.ports = {port, 65535};
+  const auto addresses = ipAddresses(*makeContext(config, {"127.0.0.1:0"}));
+  ASSERT_EQ(addresses.size(), 1u);
+  EXPECT_GT(MUST(SocketAddress::parse(addresses[0])).port(), port);
+}
+
+TEST(Listeners, AutoTakesTheChosenInterfaces) {
+  Config config;
+  config.interfaces.exact = true;
+  config.interfaces.names = {"lo"};
+  for (const std::string& text : ipAddresses(*makeContext(config, {"auto"})))
+    EXPECT_TRUE(MUST(SocketAddress::parse(text)).isLoopback()) << text;
+  EXPECT_FALSE(ipAddresses(*makeContext(config, {"auto"})).empty());
+  config.interfaces.names = {"no-such-interface"};
+  const auto refused = Context::create({config, {"auto"}, ""});
+  EXPECT_EQ(refused.status().code(), Code::kUnavailable);
+  EXPECT_NE(refused.status().message().find("PEERLANE_SOCKET_IFNAME"), std::string_view::npos);
+  EXPECT_NE(refused.status().message().find(" lo"), std::string_view::npos)
+      << "the sentence says what there is: " << refused.status().toString();
+  config.interfaceAddress = "127.0.0.1";
+  const auto named = ipAddresses(*makeContext(config, {"auto"}));
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(MUST(SocketAddress::parse(named[0])).ip(), "127.0.0.1") << "the address wins";
+}
+
+TEST(Listeners, AWildcardNamesTheAddressesBehindIt) {
+  auto context = makeContext({}, {"0.0.0.0:0"});
+  const auto addresses = ipAddresses(*context);
+  ASSERT_FALSE(addresses.empty());
+  for (const std::string& text : addresses) {
+    const SocketAddress address = MUST(SocketAddress::parse(text));
+    EXPECT_FALSE(address.isWildcard()) << text;
+    EXPECT_EQ(address.family(), SocketAddress::Family::kIpv4) << text;
+  }
+  auto other = makeContext();
+  EXPECT_OK(other->connect(addresses.back(), context->secretText(), kSoon).status());
+}
+
+TEST(Listeners, AFolderHoldsTheSocketAsLongAsTheContextLives) {
+  const ScratchFolder folder;
+  Config config;
+  config.socketDirectory = folder.path();
+  const auto files = [&] {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      count += entry.is_socket() ? 1 : 0;
+    return count;
+  };
+  {
+    auto a = makeContext(config);
+    auto b = makeContext(config);
+    EXPECT_EQ(files(), 4u) << "a listener and an inspection socket each";
+    EXPECT_OK(a->connect(b->ticket(), kSoon).status());
+  }
+  EXPECT_EQ(files(), 0u);
+  config.socketDirectory = folder.file("missing");
+  EXPECT_FALSE(Context::create({config, {}, ""}).isOk());
+}
+
+}  // namespace
+}  // namespace peerlane

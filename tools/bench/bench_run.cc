@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/bench_run.h"
+
+#include <algorithm>
+
+#include "peerlane/core/text.h"
+#include "tools/bench/host/bench_cancel.h"
+#include "tools/bench/host/bench_connect.h"
+#include "tools/bench/host/bench_copy.h"
+#include "tools/bench/host/bench_message.h"
+#include "tools/bench/host/bench_pingpong.h"
+#include "tools/bench/host/bench_post.h"
+#include "tools/bench/sides/bench_pair.h"
+#include "tools/bench/sides/bench_report.h"
+
+namespace peerlane::bench {
+namespace {
+
+uint64_t regionBytesFor(const BenchOptions& options) {
+  constexpr uint64_t kLeast = 4096;
+  if (options.operation == "put" || options.operation == "get")
+    return std::max(kLeast, copyRegionBytes(options));
+  if (options.operation == "sendrecv" || options.operation == "batch")
+    return std::max(kLeast, messageRegionBytes(options));
+  return std::max(kLeast, options.endBytes);
+}
+
+bool isLatency(const std::string& operation) {
+  return operation == "pingpong" || operation == "connect" || operation == "cancel";
+}
+
+std::string titleOf(const BenchOptions& options, BenchPair& pair) {
+  std::string title = "# peerlane bench " + options.operation + ": " + options.memory +
+                      " memory, link " + pair.link() + ", engine " + pair.engine();
+  if (options.isScattered())
+    title += ", " + std::to_string(options.blocks) + " blocks of " +
+             formatByteSize(options.blockBytes) + " per call" +
+             (options.operation == "batch" ? "" : ", places new every time") +
+             (options.indexed ? ", by block number" : "");
+  if (options.operation == "sendrecv") title += ", half of a message and its answer";
+  if (options.operation == "pingpong") title += ", half round trips, both sides spin";
+  if (options.operation == "cancel")
+    title += ", from cancel() to the end, 10 ms after the post; a put, then a get";
+  if (options.operation == "post")
+    title += ", one plan, same buffers, one flush per 64 posts (as ucp_put_bw, window 64)";
+  return title;
+}
+
+Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& report) {
+  if (options.operation == "put" || options.operation == "get")
+    return benchCopy(pair, options, report);
+  if (options.operation == "sendrecv" || options.operation == "batch")
+    return benchMessages(pair, options, report);
+  if (options.operation == "pingpong") return benchPingpong(pair, options, report);
+  if (options.operation == "post") return benchPost(pair, options, report);
+  if (options.operation == "cancel") return benchCancel(pair, options, report);
+  return benchConnect(pair, options, report);
+}
+
+}  // namespace
+
+Status runBench(BenchOptions options, std::ostream& out) {
+  PEERLANE_RETURN_IF_ERROR(complete(options));
+  BenchReport report(out);
+  {
+    PEERLANE_ASSIGN(auto pair, BenchPair::create(options, regionBytesFor(options)));
+    report.printHeader(titleOf(options, *pair), isLatency(options.operation));
+    PEERLANE_RETURN_IF_ERROR(dispatch(*pair, options, report));
+  }
+  if (!options.jsonFile.empty())
+    PEERLANE_RETURN_IF_ERROR(report.writeJson(options.jsonFile, options.appendJson));
+  return report.verdict();
+}
+
+}  // namespace peerlane::bench

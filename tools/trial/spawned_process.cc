@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/trial/spawned_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+extern char** environ;
+
+namespace peerlane {
+namespace {
+
+// Our environment with `changes` in place of what they rename.
+std::vector<std::string> environmentWith(const std::vector<std::string>& changes) {
+  std::vector<std::string> all = changes;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('=') + 1);
+    bool replaced = false;
+    for (const std::string& change : changes) replaced |= change.starts_with(name);
+    if (!replaced) all.push_back(text);
+  }
+  return all;
+}
+
+std::vector<char*> pointersTo(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SpawnedProcess>> SpawnedProcess::create(
+    const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system(errno, "pipe2");
+  std::vector<std::string> words{"peerlane"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> variables = environmentWith(environment);
+
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, "/proc/self/exe", &actions, nullptr,
+                                  pointersTo(words).data(), pointersTo(variables).data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[0]);
+  if (error != 0) {
+    ::close(ends[1]);
+    return Status::system(error, "cannot start a second process of this program");
+  }
+  return std::unique_ptr<SpawnedProcess>(new SpawnedProcess(pid, ends[1]));
+}
+
+SpawnedProcess::~SpawnedProcess() {
+  ::close(input_);
+  if (reaped_) return;
+  ::kill(pid_, SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Status SpawnedProcess::writeLine(const std::string& line) {
+  const std::string text = line + "\n";
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t wrote = ::write(input_, text.data() + done, text.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return Status::system(errno, "write to the second process");
+    done += static_cast<size_t>(wrote);
+  }
+  return Status::ok();
+}
+
+Status SpawnedProcess::running() {
+  if (!reaped_ && ::waitpid(pid_, &exitStatus_, WNOHANG) == 0) return Status::ok();
+  reaped_ = true;
+  Status status = ended(exitStatus_);
+  return status.isOk() ? Status(Code::kUnavailable, "the second process ended") : status;
+}
+
+Status SpawnedProcess::wait() {
+  while (!reaped_) {
+    if (::waitpid(pid_, &exitStatus_, 0) == pid_)
+      reaped_ = true;
+    else if (errno != EINTR)
+      return Status::system(errno, "waitpid");
+  }
+  return ended(exitStatus_);
+}
+
+Status SpawnedProcess::ended(int status) const {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Status::ok();
+  const std::string how = WIFSIGNALED(status)
+                              ? "was killed by signal " + std::to_string(WTERMSIG(status))
+                              : "ended with exit code " + std::to_string(WEXITSTATUS(status));
+  return Status(Code::kUnavailable, "the second process " + how);
+}
+
+}  // namespace peerlane
