@@ -107,11 +107,16 @@ Result<size_t> recvWithFds(int fd, std::span<std::byte> space, std::vector<Fd>& 
   message.msg_control = control.bytes;
   message.msg_controllen = sizeof control.bytes;
   ssize_t got;
-  do {
-    got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  std::vector<Fd> arrived;
+  {
+    const NoFork none;  // children get nothing of what a peer has given
+    do {
+      got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    if (got >= 0) arrived = takeFds(message);
+    for (const Fd& one : arrived) keepFromChildren(one.get());
+  }
   if (got < 0) return internal::transferStatus(errno, "receive with descriptors");
-  std::vector<Fd> arrived = takeFds(message);
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     // Where all the space was used, more came than anybody may send. Else the kernel had no number
     // for them: that is this process's want, and nobody's lie.

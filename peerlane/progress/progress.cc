@@ -306,9 +306,12 @@ std::string Progress::ListedWait::line(Clock::time_point now) const {
 }
 
 Status Progress::timedOut(Awaited what, Clock::time_point begin) {
-  const std::string waited = "waited " + durationInWords(Clock::now() - begin);
+  const Clock::time_point now = Clock::now();
+  const std::string waited = "waited " + durationInWords(now - begin);
   if (!what) return Status(Code::kTimeout, waited);
-  if (!holdTurns(Clock::now() + kLongestTurn))
+  // A call that was to wait for a moment only is not held up for its words.
+  constexpr Duration kMoment = std::chrono::milliseconds(10);
+  if (!holdTurns(now + std::clamp<Duration>(now - begin, kMoment, kLongestTurn)))
     return Status(Code::kTimeout, waited + "; for what, cannot be said: " + turnStands());
   const std::string text = what.text();
   letTurns();

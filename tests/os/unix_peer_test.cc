@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,28 @@ TEST(PassFds, DescriptorsArriveWithTheirBytes) {
   left.reset();
   EXPECT_EQ(recvWithFds(right.get(), space, got).value(), 0u);
   EXPECT_EQ(got.size(), 2u);
+}
+
+TEST(PassFds, WhatArrivesIsNullInForkedChildren) {
+  auto [left, right] = socketPair().value();
+  const Fd event = makeEventFd().value();
+  const int fds[] = {event.get()};
+  ASSERT_EQ(sendWithFds(left.get(), kOne, fds).value(), 1u);
+  std::vector<Fd> got;
+  std::byte space[8];
+  ASSERT_EQ(recvWithFds(right.get(), space, got).value(), 1u);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    struct stat file {};
+    struct stat null {};
+    ::_exit(::fstat(got[0].get(), &file) == 0 && ::stat("/dev/null", &null) == 0 &&
+                    file.st_rdev == null.st_rdev
+                ? 17
+                : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17);
 }
 
 TEST(PassFds, PlainBytesBringNoDescriptors) {

@@ -50,9 +50,9 @@ class Assembly {
     arrivals_.onEach(nullptr);  // this time counts, and no earlier one as rank 0
     const Status met = plan_.rank == 0 ? host() : join();
     if (!met.isOk()) giveUp(met);
-    // Guests who are no ranks came for somebody else.
+    // Guests that are no ranks came for somebody else, those too that have left messages and gone.
     for (const Guest& guest : guests_)
-      if (!guest.rank && !guest.isGone) giveBack(guest.peer);
+      if (!guest.rank && !guest.isRefused) giveBack(guest.peer);
     PEERLANE_RETURN_IF_ERROR(met);
     std::vector<Peer> peers(plan_.ranks);
     for (Rank rank = 0; rank < plan_.ranks; ++rank)
@@ -66,6 +66,7 @@ class Assembly {
     Peer peer;
     std::optional<Rank> rank{};  // once it is known
     bool isGone = false;
+    bool isRefused = false;  // for what it said as a rank; gone, too
   };
   // What is known of a rank.
   struct Member {
@@ -147,7 +148,7 @@ class Assembly {
     const std::string who = guest.rank ? "rank " + std::to_string(*guest.rank) : "a guest";
     if (!heard.note.isOk()) {
       if (guest.rank) return heard.note.status().withContext(who);
-      guest.isGone = true;  // no rank: the others are not to suffer
+      guest.isGone = guest.isRefused = true;  // no rank: the others are not to suffer
       guest.peer.core()->closeSoon();
       return Status::ok();
     }
@@ -363,7 +364,7 @@ class Assembly {
       if (guest.rank) guest.peer.core()->closeSoon();
     }
     if (!offender_ || guests_[*offender_].rank) return;
-    guests_[*offender_].isGone = true;
+    guests_[*offender_].isGone = guests_[*offender_].isRefused = true;
     guests_[*offender_].peer.core()->closeSoon();
   }
 

@@ -26,6 +26,7 @@ class RemoteBell {
                                                       /*writable=*/false));
     bell.descriptor_ = std::move(descriptor);
     bell.isSocket_ = isSocket;
+    const NoFork none;
     keepFromChildren(bell.descriptor_.get());
     return bell;
   }

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <thread>
 
 #include "peerlane/os/fd.h"
 
@@ -43,10 +44,21 @@ struct Waker {
     if (bell_word::isPolling(now) || rungAt->load(std::memory_order_acquire) == now) return;
     if (!isSocket)
       signalEventFd(fd);
-    else if (!knock(fd))
-      return;  // the system had no memory for it: the next store tries again
+    else if (!knockPatiently())
+      return;  // the next store tries again, or the next heartbeat wakes the consumer
     // Afterwards: another thread that finds it relies on the descriptor being readable.
     rungAt->store(now, std::memory_order_release);
+  }
+
+ private:
+  // The system may have no memory for a byte at this moment, and this store may be the last.
+  bool knockPatiently() const {
+    constexpr int kTries = 16;
+    for (int i = 0; i < kTries; ++i) {
+      if (knock(fd)) return true;
+      std::this_thread::yield();
+    }
+    return false;
   }
 };
 

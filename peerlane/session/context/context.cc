@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -27,6 +27,7 @@
 #include "peerlane/session/context/farewell.h"
 #include "peerlane/session/context/inspection.h"
 #include "peerlane/session/context/listeners.h"
+#include "peerlane/session/context/untaken_peers.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/all_transports.h"
 
@@ -87,23 +88,13 @@ void keepForGood(std::unique_ptr<Allocation> memory) {
 struct Invitation::Invited {
   Secret secret;
   uint32_t keyId = 0;  // what hellos call it
-  // Came, and were not taken: the first one that has not left again will be. One that comes back at
-  // once may be here before its end is known.
+  // One that comes back at once may be here before its end is known.
   static constexpr size_t kMostGuests = 8;
-  std::deque<std::shared_ptr<PeerCore>> guests;
+  UntakenPeers guests;
   Status over;                       // why no peer will come any more
   bool isTaken = false;              // that is why
   std::atomic<bool> settled{false};  // release after a guest or the above
-  // A guest that left messages is still to be taken.
-  void forgetGone() {
-    std::erase_if(guests, [](const auto& guest) {
-      return guest->over() && !guest->messages().hasForProgram();
-    });
-  }
-  bool isOpen() {
-    forgetGone();
-    return over.isOk() && guests.size() < kMostGuests;
-  }
+  bool hasRoom() const { return guests.living() < kMostGuests; }
 };
 
 // Everything of a context. Peers hold references into it, so it goes after the last of them;
@@ -189,7 +180,8 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   HandshakeOptions handshakeOptions(const Secret& secret,
                                     const std::optional<ContextId>& expected) const;
   void onConnection(Fd socket);
-  std::shared_ptr<PeerCore> leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer);
+  void leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer);
+  void noteLostMessages(const std::shared_ptr<PeerCore>& dropped);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void tellAccepted();
   void noteTurnedAway(const Status& why);
@@ -222,12 +214,14 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   mutable std::mutex mutex_;
   uint64_t nextPeer_ = 1;  // under mutex_, as all below
   std::map<uint64_t, std::shared_ptr<PeerCore>> peers_;
-  std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
-  std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
-  Readiness acceptReady_;                            // the same, for those who poll
+  UntakenPeers accepted_;                 // connected here
+  std::atomic<size_t> acceptedCount_{0};  // of accepted_, for waiting without the lock
+  Readiness acceptReady_;                 // the same, for those who poll
+  LogLimit lostMessages_;
   std::function<void(Peer)> onPeer_;
   std::function<void(const Peer&)> onEachArrival_;
-  std::multimap<uint32_t, Invited> invitedByKey_;  // those whose peer was not taken
+  std::multimap<uint32_t, Invited> invitedByKey_;                // those whose peer was not taken
+  std::vector<std::weak_ptr<Invitation::Invited>> invitations_;  // all
   bool isClosing_ = false;
   Status turnedAway_;  // why the last guest was
   Clock::time_point turnedAwayAt_{};
@@ -333,15 +327,18 @@ void Context::State::closeAll() {
   listeners_.reset();
   inspection_.reset();
   sweepTimer_ = {};
+  // What ends with these, a program's own objects among them, ends outside of the lock.
   std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
-  std::vector<std::shared_ptr<PeerCore>> untaken;  // some have left; they end outside of the lock
+  std::vector<std::shared_ptr<PeerCore>> untaken;
+  std::function<void(Peer)> onPeer;
+  std::function<void(const Peer&)> onEachArrival;
   {
     const std::lock_guard lock(mutex_);
     peers = peers_;
-    untaken.swap(accepted_);
+    untaken = accepted_.takeAll();
     tellAccepted();
-    onPeer_ = nullptr;
-    onEachArrival_ = nullptr;
+    onPeer.swap(onPeer_);
+    onEachArrival.swap(onEachArrival_);
     isClosing_ = true;
     for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
       invited->over = Status(Code::kClosed, "the context of the invitation is gone");
@@ -403,47 +400,55 @@ std::shared_ptr<PeerCore> Context::State::makePeer(
   auto& slot = peers_[number];
   slot = std::make_shared<PeerCore>(
       number, around, initiator,
-      PeerCore::Events{
-          .connected =
-              [this, number, done = std::move(done)](Status status) {
-                std::shared_ptr<PeerCore> peer;
-                {
-                  const std::lock_guard inner(mutex_);
-                  if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
-                }
-                if (peer) done(peer, std::move(status));
-              },
-          .gone =
-              [this, number](const std::shared_ptr<PeerCore>& peer) {
-                const auto dropped = leftUntaken(number, peer);
-                // The peer may be inside one of its own callbacks: its last reference
-                // goes later, on this thread.
-                progress_->post([peer] {});
-                if (dropped && strangers_.allows())
-                  PEERLANE_LOG_WARN(
-                      "messages of {} are lost: it left before it was accepted, as did "
-                      "{} others since{}",
-                      dropped->name(), limits::kPeersLeft, strangers_.leftOut());
-              }});
+      PeerCore::Events{.connected =
+                           [this, number, done = std::move(done)](Status status) {
+                             std::shared_ptr<PeerCore> peer;
+                             {
+                               const std::lock_guard inner(mutex_);
+                               if (auto found = peers_.find(number); found != peers_.end())
+                                 peer = found->second;
+                             }
+                             if (peer) done(peer, std::move(status));
+                           },
+                       .gone =
+                           [this, number](const std::shared_ptr<PeerCore>& peer) {
+                             leftUntaken(number, peer);
+                             // The peer may be inside one of its own callbacks: its last reference
+                             // goes later, on this thread.
+                             progress_->post([peer] {});
+                           }});
   return slot;
 }
 
-// One that left before accept() took it is still handed out where it has left messages. Returns
-// whose are dropped for it.
-std::shared_ptr<PeerCore> Context::State::leftUntaken(uint64_t number,
-                                                      const std::shared_ptr<PeerCore>& peer) {
-  const std::lock_guard lock(mutex_);
-  peers_.erase(number);
-  if (!peer->messages().hasForProgram()) std::erase(accepted_, peer);
-  std::shared_ptr<PeerCore> dropped;
-  const auto left = [this](const auto& each) { return !peers_.contains(each->number()); };
-  if (std::ranges::count_if(accepted_, left) > ptrdiff_t{limits::kPeersLeft}) {
-    const auto oldest = std::ranges::find_if(accepted_, left);
-    dropped = *oldest;
-    accepted_.erase(oldest);
+// One that left before it was taken is still handed out where it has left messages.
+void Context::State::leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer) {
+  std::vector<std::shared_ptr<PeerCore>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    peers_.erase(number);
+    dropped.push_back(accepted_.leave(peer));
+    tellAccepted();
+    for (const auto& each : invitations_)
+      if (const auto invited = each.lock()) {
+        dropped.push_back(invited->guests.leave(peer));
+        if (invited->over.isOk())
+          invited->settled.store(!invited->guests.empty(), std::memory_order_release);
+      }
   }
-  tellAccepted();
-  return dropped;
+  for (const auto& each : dropped) noteLostMessages(each);
+}
+
+void Context::State::noteLostMessages(const std::shared_ptr<PeerCore>& dropped) {
+  if (!dropped) return;
+  std::string leftOut;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lostMessages_.allows()) return;
+    leftOut = lostMessages_.leftOut();
+  }
+  PEERLANE_LOG_WARN(
+      "messages of {} are lost: it left before it was accepted, as did {} others since{}",
+      dropped->name(), limits::kPeersLeft, leftOut);
 }
 
 void Context::State::onConnection(Fd socket) {
@@ -469,18 +474,18 @@ void Context::State::onConnection(Fd socket) {
       });
   HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
   options.patience = std::min<Duration>(kHelloPatience, config_.connectTimeout);
-  options.otherSecret = [this, by](uint32_t keyId,
-                                   const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
-    std::vector<Invited> named;
+  options.otherSecret = [this, by](uint32_t keyId, const HandshakeOptions::Fits& fits)
+      -> std::optional<HandshakeOptions::OtherSecret> {
+    std::vector<std::pair<Invited, bool>> named;
     {
       const std::lock_guard lock(mutex_);
       for (auto [at, end] = invitedByKey_.equal_range(keyId); at != end; ++at)
-        if (at->second->isOpen()) named.push_back(at->second);
+        named.emplace_back(at->second, at->second->hasRoom());
     }
-    for (const Invited& invited : named) {
+    for (const auto& [invited, hasRoom] : named) {
       if (!fits(invited->secret)) continue;
       *by = invited;
-      return invited->secret;
+      return HandshakeOptions::OtherSecret{invited->secret, hasRoom};
     }
     return std::nullopt;
   };
@@ -528,7 +533,7 @@ void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
     if (onPeer_)
       callback = onPeer_;
     else
-      accepted_.push_back(peer);
+      accepted_.add(peer);
     tellAccepted();
   }
   if (callback) callback(Peer(peer));
@@ -539,9 +544,9 @@ void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<
   bool isOpen = false;
   {
     const std::lock_guard lock(mutex_);
-    isOpen = invited->isOpen();
+    isOpen = invited->over.isOk() && invited->hasRoom();
     if (isOpen) {
-      invited->guests.push_back(peer);
+      invited->guests.add(peer);
       invited->settled.store(true, std::memory_order_release);
     }
   }
@@ -554,6 +559,8 @@ Context::State::Invited Context::State::invite() {
   invited->secret = Secret::random();
   invited->keyId = keyIdOf(invited->secret);
   const std::lock_guard lock(mutex_);
+  std::erase_if(invitations_, [](const auto& each) { return each.expired(); });
+  invitations_.push_back(invited);
   return invitedByKey_.emplace(invited->keyId, std::move(invited))->second;
 }
 
@@ -566,17 +573,15 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
     }));
     const std::lock_guard lock(mutex_);
     if (!invited->over.isOk()) return invited->over;
-    invited->forgetGone();
-    if (invited->guests.empty()) {
+    auto guest = invited->guests.take();
+    if (!guest) {
       invited->settled.store(false, std::memory_order_relaxed);
       continue;
     }
     forgetKey(invited);
     invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
     invited->isTaken = true;
-    Peer taken(std::move(invited->guests.front()));
-    invited->guests.pop_front();
-    return taken;
+    return Peer(std::move(guest));
   }
 }
 
@@ -590,12 +595,12 @@ bool Context::State::reopen(const Invited& invited) {
 }
 
 void Context::State::cancel(const Invited& invited) {
-  std::deque<std::shared_ptr<PeerCore>> unwanted;
+  std::vector<std::shared_ptr<PeerCore>> unwanted;
   {
     const std::lock_guard lock(mutex_);
     forgetKey(invited);
     invited->isTaken = false;
-    unwanted.swap(invited->guests);
+    unwanted = invited->guests.takeAll();
     if (invited->over.isOk())
       invited->over = Status(Code::kCancelled, "the invitation was cancelled");
     invited->settled.store(true, std::memory_order_release);
@@ -682,18 +687,16 @@ Result<Peer> Context::State::connectByAddress(const std::string& address, const 
 }
 
 Result<Peer> Context::State::accept(Duration timeout) {
-  std::shared_ptr<PeerCore> taken;
   const auto ready = [this] { return acceptedCount_.load(std::memory_order_acquire) != 0; };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
     PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(
         ready, deadline, [this] { return "a peer to connect here" + listeningInWords(); }));
     const std::lock_guard lock(mutex_);
-    if (accepted_.empty()) continue;  // another thread was faster
-    taken = accepted_.front();
-    accepted_.erase(accepted_.begin());
+    auto taken = accepted_.take();
+    if (!taken) continue;  // another thread was faster
     tellAccepted();
-    return Peer(taken);
+    return Peer(std::move(taken));
   }
 }
 
@@ -710,31 +713,35 @@ Result<int> Context::State::acceptFd() {
 
 std::optional<Peer> Context::State::takeArrived() {
   const std::lock_guard lock(mutex_);
-  if (accepted_.empty()) return std::nullopt;
-  Peer taken(std::move(accepted_.front()));
-  accepted_.erase(accepted_.begin());
+  auto taken = accepted_.take();
+  if (!taken) return std::nullopt;
   tellAccepted();
-  return taken;
+  return Peer(std::move(taken));
 }
 
 void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
+  std::shared_ptr<PeerCore> dropped;
   {
     const std::lock_guard lock(mutex_);
-    if (isClosing_ || !peers_.contains(peer->number())) return;
-    accepted_.push_back(peer);
+    if (isClosing_) return;
+    if (peers_.contains(peer->number()))
+      accepted_.add(peer);
+    else if (peer->messages().hasForProgram())
+      dropped = accepted_.addLeft(peer);
     tellAccepted();
   }
+  noteLostMessages(dropped);
   progress_->notifyWaiters();
 }
 
 void Context::State::onPeer(std::function<void(Peer)> callback) {
   const std::lock_guard lock(mutex_);
-  onPeer_ = std::move(callback);
+  onPeer_.swap(callback);  // the one before ends outside of the lock
 }
 
 void Context::State::onEachArrival(std::function<void(const Peer&)> callback) {
   const std::lock_guard lock(mutex_);
-  if (!isClosing_) onEachArrival_ = std::move(callback);
+  if (!isClosing_) onEachArrival_.swap(callback);
 }
 
 std::vector<Peer> Context::State::peers() const {
@@ -1010,12 +1017,17 @@ std::string Context::State::dump() {
   for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
   std::vector<std::shared_ptr<PeerCore>> peers;
   size_t toAccept = 0;
+  size_t invitedGuests = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, peer] : peers_) peers.push_back(peer);
-    for (const auto& peer : accepted_)
-      if (!peers_.contains(peer->number())) peers.push_back(peer);
+    std::ranges::copy(accepted_.thatLeft(), std::back_inserter(peers));
     toAccept = accepted_.size();
+    for (const auto& each : invitations_)
+      if (const auto invited = each.lock()) {
+        std::ranges::copy(invited->guests.thatLeft(), std::back_inserter(peers));
+        invitedGuests += invited->guests.size();
+      }
   }
   for (const auto& peer : peers) {
     text += "  " + peer->summary() + "\n";
@@ -1023,6 +1035,9 @@ std::string Context::State::dump() {
   }
   if (toAccept != 0)
     text += "  " + std::to_string(toAccept) + " peers connected and not taken (accept)\n";
+  if (invitedGuests != 0)
+    text += "  " + std::to_string(invitedGuests) +
+            " peers connected and not taken (Invitation::accept)\n";
   text += absentees_.describe();
   for (const RegionView& region : regions_.view())
     text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +

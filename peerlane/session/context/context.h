@@ -142,7 +142,9 @@ class Context {
 // Context::accept() or onPeer(). It is worth nothing any more once a peer has connected with it, it
 // was cancelled or destroyed, or the context is gone; an attempt that fails half way does not use
 // it up, and neither does a peer that leaves before it was taken. Of several that come before, the
-// first is taken, and the others wait for reopen() until the invitation ends. Thread-safe.
+// first is taken, and the others wait for reopen() until the invitation ends. One that has left
+// again comes after those that are there, and only if it has left messages (limits::kPeersLeft).
+// Thread-safe.
 class Invitation {
  public:
   Invitation() = default;

@@ -254,7 +254,7 @@ Status Handshake::readReject() const {
     case Reason::kNoRoom:
       return Status(Code::kTryAgain,
                     "turned away: the other side has no descriptor left, or too many connections "
-                    "that are not finished");
+                    "that are not finished or that nobody has taken");
     case Reason::kLate:
       return Status(Code::kTryAgain, "turned away: the hello did not come in the time given");
     case Reason::kOtherUser:
@@ -275,23 +275,29 @@ bool Handshake::isAuthentic(const Secret& secret) const {
   return sodium_memcmp(expected.data(), &message[kAuthenticatorAt], kAuthenticatorBytes) == 0;
 }
 
-bool Handshake::findSecret() {
-  if (role_ == Role::kInitiator) return isAuthentic(options_.secret);
+Status Handshake::findSecret() {
+  const Status wrong(Code::kPermissionDenied, std::string(kWrongSecret));
+  if (role_ == Role::kInitiator)
+    return isAuthentic(options_.secret) ? Status::ok() : refuse(Reason::kSecret, wrong);
   // So a stranger costs no more than a comparison, however many secrets are open.
   const uint32_t keyId = ByteReader(Piece(message_).subspan(kKeyIdAt)).u32();
-  if (keyId == keyIdOf(options_.secret) && isAuthentic(options_.secret)) return true;
-  if (!options_.otherSecret) return false;
-  auto other =
-      options_.otherSecret(keyId, [this](const Secret& secret) { return isAuthentic(secret); });
-  if (!other) return false;
-  options_.secret = *other;
-  return true;
+  if (keyId == keyIdOf(options_.secret) && isAuthentic(options_.secret)) return Status::ok();
+  std::optional<HandshakeOptions::OtherSecret> other;
+  if (options_.otherSecret)
+    other =
+        options_.otherSecret(keyId, [this](const Secret& secret) { return isAuthentic(secret); });
+  if (!other) return refuse(Reason::kSecret, wrong);
+  if (!other->hasRoom)
+    return refuse(Reason::kNoRoom, Status(Code::kTryAgain,
+                                          "as many peers as may have connected with this ticket, "
+                                          "and none of them has been taken"));
+  options_.secret = other->secret;
+  return Status::ok();
 }
 
 // Nothing behind the preface but the key's id is looked at before the authenticator fits.
 Status Handshake::checkHello() {
-  if (!findSecret())
-    return refuse(Reason::kSecret, Status(Code::kPermissionDenied, std::string(kWrongSecret)));
+  PEERLANE_RETURN_IF_ERROR(findSecret());
   ByteReader reader(Piece(message_).subspan(kMinorAt));
   peer_.major = options_.major;
   peer_.minor = std::min(reader.u16(), options_.minor);

@@ -41,9 +41,14 @@ struct HandshakeOptions {
   // secret.
   std::optional<ContextId> expectedPeer;
   // For the acceptor: asked once, when the hello names another key than that of `secret`, for the
-  // one with this id that fits. From then on that is the secret of this connection.
+  // one with this id that fits. From then on that is the secret of this connection. Without room
+  // the other side is told so, and may come again.
   using Fits = std::function<bool(const Secret&)>;
-  std::function<std::optional<Secret>(uint32_t keyId, const Fits& fits)> otherSecret;
+  struct OtherSecret {
+    Secret secret;
+    bool hasRoom = true;
+  };
+  std::function<std::optional<OtherSecret>(uint32_t keyId, const Fits& fits)> otherSecret;
   // For the acceptor's connection: how long the hello may take; 0: for ever.
   std::chrono::nanoseconds patience{};
   uint16_t major = kProtocolMajor;  // other values than the defaults are for tests
@@ -91,7 +96,8 @@ class Handshake {
     kSecret = 2,
     kSameContext = 3,
     kMalformed = 4,
-    kNoRoom = 5,     // no descriptor is left, or too many have not finished connecting
+    kNoRoom =
+        5,  // no descriptor is left, or too many have not finished connecting or were not taken
     kOtherUser = 6,  // the two processes of one host belong to different users
     kLate = 7,       // the hello did not come in time
   };
@@ -131,7 +137,7 @@ class Handshake {
   Status readReject() const;
   Status checkHello();
   bool isAuthentic(const Secret& secret) const;
-  bool findSecret();
+  Status findSecret();
   Status finish(std::vector<std::byte>& send);
   Status fail(Status status);
   Status refuse(Reason reason, Status status);

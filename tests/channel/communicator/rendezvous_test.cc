@@ -138,6 +138,32 @@ TEST_F(RendezvousTest, ASilentGuestStopsNobody) {
   met.clear();
 }
 
+// One that left a message for the program before and one that leaves while ranks meet.
+TEST_F(RendezvousTest, GuestsThatLeaveMessagesAreAcceptedAfterwards) {
+  const std::byte one[1] = {};
+  auto c = makeContext(), d = makeContext();
+  const Peer before = MUST(c->connect(address, zero->secretText(), kSoon));
+  ASSERT_OK(before.sendMessage(1, one));
+  ASSERT_TRUE(eventually([&] { return zero->peers().size() == 1; }));
+  before.close();
+  ASSERT_TRUE(eventually([&] { return zero->peers().empty(); }));
+  const Peer meanwhile = MUST(d->connect(address, zero->secretText(), kSoon));
+  ASSERT_OK(meanwhile.sendMessage(1, one));
+  ASSERT_TRUE(eventually([&] { return zero->peers().size() == 1; }));
+  Made host = meet(*zero, 0, 3);
+  Made first = meet(*a, 1, 3);
+  ASSERT_TRUE(shows("for rank 2 of 3 to introduce")) << zero->dump();
+  meanwhile.close();
+  ASSERT_TRUE(eventually([&] { return zero->peers().size() == 1; }));
+  Made second = meet(*b, 2, 3);
+  EXPECT_OK(host.get());
+  EXPECT_OK(first.get());
+  EXPECT_OK(second.get());
+  for (int left = 0; left < 2; ++left)
+    EXPECT_OK(MUST(zero->accept(kSoon)).receiveMessage(1, kSoon).status());
+  met.clear();
+}
+
 // Who does not speak as ranks do is no rank.
 TEST_F(RendezvousTest, AGuestWhoTalksNonsenseLeavesAlone) {
   const Guest guest = connect(*a);

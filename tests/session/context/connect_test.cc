@@ -404,6 +404,7 @@ TEST(Connect, PeersThatLeftMessagesAreAccepted) {
     if (number != 0) {
       ASSERT_OK(toB.sendMessage(1, std::as_bytes(std::span(&number, 1))));
     }
+    ASSERT_TRUE(eventually([&] { return b->peers().size() == 1; }));
     toB.close();
     ASSERT_TRUE(eventually([&] { return b->peers().empty(); }));
   };
@@ -418,6 +419,32 @@ TEST(Connect, PeersThatLeftMessagesAreAccepted) {
     EXPECT_EQ(left.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
   }
   EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout) << "the first one is dropped";
+}
+
+// The first to leave is the first to be dropped, and one that is still there comes before them.
+TEST(Connect, OneThatStaysIsAcceptedBeforeThoseThatLeft) {
+  auto a = makeContext(), stays = makeContext();
+  auto b = makeContext();
+  const std::byte one[1] = {};
+  const Peer first = MUST(a->connect(b->ticket(), kSoon));
+  ASSERT_OK(first.sendMessage(1, one));
+  ASSERT_TRUE(eventually([&] { return b->peers().size() == 1; }));
+  const Peer second = MUST(stays->connect(b->ticket(), kSoon));
+  ASSERT_TRUE(eventually([&] { return b->peers().size() == 2; }));
+  first.close();
+  ASSERT_TRUE(eventually([&] { return b->peers().size() == 1; }));
+  EXPECT_EQ(MUST(b->accept(kSoon)).contextId(), stays->id());
+  EXPECT_EQ(MUST(b->accept(kSoon)).contextId(), a->id());
+}
+
+// Its end may call the context.
+TEST(Connect, ACallbackEndsWithoutTheContextsLock) {
+  auto a = makeContext();
+  auto invitation = std::make_shared<Invitation>(MUST(a->invite()));
+  a->onPeer([invitation](const Peer&) {});
+  invitation = std::make_shared<Invitation>(MUST(a->invite()));
+  a->onPeer([invitation = std::exchange(invitation, nullptr)](const Peer&) {});
+  a.reset();
 }
 
 TEST(Connect, ContextsComeAndGoToo) {

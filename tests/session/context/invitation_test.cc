@@ -3,6 +3,7 @@
 // Tickets for one peer: who is met by which, once, and what ends them.
 #include <future>
 
+#include "peerlane/core/limits.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/os/child_process.h"
 #include "tests/progress/standing_callback.h"
@@ -131,6 +132,48 @@ TEST(Invitation, TakesAGuestThatLeftAMessage) {
   hasty.close();
   ASSERT_TRUE(eventually([&] { return host->peers().empty(); }));
   EXPECT_OK(MUST(invitation.accept(kSoon)).receiveMessage(1, kSoon).status());
+}
+
+// Guests that left messages: they are shown, take no place, and come after one that is there.
+TEST(Invitation, AGuestThatIsThereComesBeforeThoseThatLeftMessages) {
+  auto host = makeContext(), hasty = makeContext(), patient = makeContext();
+  Invitation invitation = MUST(host->invite());
+  for (uint32_t i = 0; i < limits::kPeersLeft + 1; ++i) {
+    const Peer guest = MUST(hasty->connect(invitation.ticket(), kSoon));
+    ASSERT_OK(guest.sendMessage(1, std::as_bytes(std::span(&i, 1))));
+    ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
+    guest.close();
+    ASSERT_TRUE(eventually([&] { return host->peers().empty(); }));
+  }
+  const std::string shown = std::to_string(limits::kPeersLeft) + " peers connected and not taken";
+  EXPECT_NE(host->dump().find(shown), std::string::npos) << host->dump();
+  const Peer stays = MUST(patient->connect(invitation.ticket(), kSoon));
+  EXPECT_EQ(MUST(invitation.accept(kSoon)).contextId(), patient->id());
+  for (uint32_t i = 1; i <= limits::kPeersLeft; ++i) {
+    ASSERT_TRUE(invitation.reopen());
+    const auto message = MUST(MUST(invitation.accept(kSoon)).receiveMessage(1, kSoon));
+    EXPECT_EQ(message.at(0), std::byte(i)) << "the first one is dropped";
+  }
+  ASSERT_TRUE(invitation.reopen());
+  EXPECT_EQ(invitation.accept(0ms).status().code(), Code::kTimeout);
+}
+
+// A guest for whom there is no room until another one is taken is not told that its secret is
+// wrong.
+TEST(Invitation, OneGuestTooManyComesAgainUntilThereIsRoom) {
+  auto host = makeContext(), guest = makeContext();
+  Invitation invitation = MUST(host->invite());
+  std::vector<Peer> early;
+  for (int i = 0; i < 8; ++i) early.push_back(MUST(guest->connect(invitation.ticket(), kSoon)));
+  ASSERT_TRUE(eventually([&] { return host->peers().size() == early.size(); }));
+  const auto refused = guest->connect(invitation.ticket(), 300ms).status();
+  EXPECT_NE(refused.code(), Code::kPermissionDenied) << refused.toString();
+  EXPECT_NE(refused.toString().find("that nobody has taken"), std::string::npos)
+      << refused.toString();
+  auto late = std::async(std::launch::async,
+                         [&] { return guest->connect(invitation.ticket(), kSoon).status(); });
+  early.front().close();
+  EXPECT_OK(late.get());
 }
 
 TEST(Invitation, IsOpenedOnceMore) {

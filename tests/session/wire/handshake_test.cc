@@ -286,15 +286,16 @@ TEST(Handshake, TheSecretIsFoundByItsName) {
   guest.secret = Secret(countingFrom<32>(0x77));
   std::vector<uint32_t> asked;
   size_t tried = 0;
+  bool hasRoom = true;
   auto host = optionsOf(contextB());
   host.otherSecret = [&](uint32_t keyId, const HandshakeOptions::Fits& fits) {
     asked.push_back(keyId);
-    std::optional<Secret> found;
+    std::optional<HandshakeOptions::OtherSecret> found;
     for (int first = 0x70; first < 0x80; ++first) {
       const Secret open(countingFrom<32>(first));
       if (keyIdOf(open) != keyId) continue;
       ++tried;
-      if (fits(open)) found = open;
+      if (fits(open)) found = {open, hasRoom};
     }
     return found;
   };
@@ -304,6 +305,12 @@ TEST(Handshake, TheSecretIsFoundByItsName) {
   EXPECT_EQ(tried, 1u);
   (void)answerTo(*acceptor(host), initiator()->start());
   EXPECT_EQ(asked.size(), 1u) << "the context's own secret is not looked for among others";
+  // Who knows the secret is told that there is no room.
+  hasRoom = false;
+  auto full = acceptor(host);
+  EXPECT_EQ(full->feed(initiator(guest)->start()).status().code(), Code::kTryAgain);
+  EXPECT_EQ(initiator(guest)->feed(full->rejection()).status().code(), Code::kTryAgain);
+  tried = 1;
   guest.secret = Secret(countingFrom<32>(0x11));
   EXPECT_EQ(acceptor(host)->feed(initiator(guest)->start()).status().code(),
             Code::kPermissionDenied);
