@@ -10,7 +10,7 @@ readonly root=$PWD
 readonly fuzz_seconds=${FUZZ_SECONDS:-5}
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 
-readonly all_stages=(packages scripts format layers configure headers build suite install tidy
+readonly all_stages=(packages scripts format layers prose configure headers build suite install tidy
                      asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz torture)
 # Minutes that stages may take together on two cores: when the caches know nearly all of the tree, and when they do not.
 # Stages that need more than 1.5 times that fail.
@@ -131,6 +131,8 @@ stage_scripts() {
 }
 stage_format() { scripts/format.sh; }
 stage_layers() { quietly scripts/check_layers.py; }
+# Add --headers to have the comments of headers checked as well.
+stage_prose() { quietly scripts/prose.py --docs; }
 # The generated sources have to be there before anything parses the tree.
 stage_configure() { quietly cmake --preset release && quietly cmake --build --preset release --target generated; }
 stage_headers() { scripts/static_checks.py headers build; }
