@@ -15,7 +15,7 @@ readonly all_stages=(packages scripts format layers prose configure headers buil
 # Minutes that stages may take together on two cores: when the caches know nearly all of the tree, and when they do not.
 # Stages that need more than 1.5 times that fail.
 readonly budgets=(
-  "checks   5  9 packages scripts format layers configure headers tidy"
+  "checks   5  9 packages scripts format layers prose configure headers tidy"
   "release 10 22 build suite install"
   "asan    10 24 asan-build asan-suite coverage"
   "tsan     6 12 tsan-build tsan-suite"
