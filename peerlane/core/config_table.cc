@@ -244,7 +244,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "choice",
        "auto",
        "auto, mapped, cma, ring",
-       "Who copies between processes of one host; anything but auto forbids the others.",
+       "The engine that copies between processes of one host; anything but auto forbids the "
+       "others.",
        readShmEngine},
       {"PEERLANE_STAGING_BYTES",
        {},
