@@ -82,7 +82,9 @@ Status flushOutput() {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return Status::ok();
-  return Status::system(errno != 0 ? errno : EIO, "standard output could not be written");
+  // An earlier write failed, and its reason is gone: one more fails for the same.
+  if (errno == 0 && ::write(STDOUT_FILENO, "\n", 1) == 1) errno = EIO;
+  return Status::system(errno, "standard output could not be written");
 }
 
 int parseAndRun(CLI::App& app, int count, char** arguments, const int& exitCode) {

@@ -30,6 +30,9 @@ class OutputFailures : public testing::TestWithParam<Output> {
     ASSERT_FALSE(lines.empty()) << arguments[0];
     EXPECT_TRUE(lines.back().starts_with("peerlane: System: ")) << lines.back();
     EXPECT_NE(lines.back().find(reason), std::string::npos) << lines.back();
+    if (GetParam() == Output::kFull) {
+      EXPECT_NE(lines.back().find("No space left"), std::string::npos) << lines.back();
+    }
   }
 };
 

@@ -158,6 +158,7 @@ Finding checkLockedMemory() {
 Finding checkDescriptors() {
   // Of a peer over shm that imports nothing; one over tcp takes fewer.
   constexpr rlim_t kOfAPeer = 10;
+  constexpr rlim_t kOfTheProcess = 20;  // streams, and what a context has before its first peer
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   // Contexts raise the soft limit (raiseDescriptorLimit).
@@ -166,7 +167,8 @@ Finding checkDescriptors() {
   return {"descriptors", enough ? State::kWorks : State::kLimited,
           fmt::format("{} per process, {} once it has a context: enough for about {} peers of this "
                       "host; each imported region takes one more",
-                      limitText(limit.rlim_cur), most, most / kOfAPeer),
+                      limitText(limit.rlim_cur), most,
+                      most > kOfTheProcess ? (most - kOfTheProcess) / kOfAPeer : 0),
           enough ? "" : "ulimit -Hn 65536, or LimitNOFILE= of the service, for more peers"};
 }
 

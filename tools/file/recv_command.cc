@@ -140,8 +140,12 @@ CommandEnd runRecv(const RecvOptions& options) {
   if (!request.isOk()) return CommandEnd::notRead(request.status());
   ContextOptions contextOptions{.devices = gpusOf(request->choice.local)};
   if (options.listen != std::vector<std::string>{"none"}) contextOptions.listen = options.listen;
-  PEERLANE_ASSIGN(const auto context, Context::create(std::move(contextOptions)));
-  return receiveOne(*context, options, *request);
+  auto context = Context::create(std::move(contextOptions));
+  // Of what it refuses as wrong, only the addresses come from the command line unread.
+  if (context.status().code() == Code::kInvalidArgument && Config::fromEnvironment().isOk())
+    return CommandEnd::notRead(context.status());
+  PEERLANE_RETURN_IF_ERROR(context.status());
+  return receiveOne(**context, options, *request);
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ bool CpuRun::awaited(const std::byte*& word, uint64_t& operand) const {
   if (op.code != OpCode::kWait) return false;
   word = placed(op.to).address;
   operand = operandValue(op.operand);
-  return true;
+  return word != nullptr && !satisfies(loadWord(word, op.width), op.compare, operand, op.width);
 }
 
 CpuRun::OpStep CpuRun::runWord(const Op& op) {

@@ -64,8 +64,9 @@ Result<std::string> readText(const SocketAddress& address, int pid) {
     const int ready = left <= 0 ? 0 : poll(&wanted, 1, static_cast<int>(left));
     if (ready < 0 && errno == EINTR) continue;
     if (ready != 1)
-      return Status(Code::kTimeout,
-                    "the process did not say all within 2 s: its progress thread is stuck");
+      return Status(
+          Code::kTimeout,
+          "the process did not say all within 2 s: it is stopped, or its progress thread stands");
     PEERLANE_ASSIGN(const size_t got, recvSome(socket.get(), space));
     if (got == 0) return plain(std::move(text));
     if (text.size() + got > kMostBytes)
@@ -157,6 +158,10 @@ Result<std::vector<std::string>> inspectProcess(int pid, const std::string& sock
                   (text.isOk() ? "refused (another user's process)" : text.status().toString());
   }
   if (!texts.empty()) return texts;
+  if (!names.empty())
+    return Status(Code::kUnavailable, "process " + std::to_string(pid) + " has " +
+                                          std::to_string(names.size()) +
+                                          " contexts, and none of them can be shown" + failures);
   return Status(Code::kUnavailable,
                 "process " + std::to_string(pid) + " shows no Peerlane context here" + failures);
 }

@@ -54,6 +54,16 @@ TEST_F(DescribeRun, AtAWordThatItWaitsFor) {
   EXPECT_EQ(run_.advance(UINT64_MAX), cpu::Step::kEnded);
 }
 
+// A word that is there already holds nobody up, though the run has not gone on yet.
+TEST_F(DescribeRun, AtAWordThatIsThere) {
+  ASSERT_EQ(run_.advance(UINT64_MAX), cpu::Step::kBlocked);
+  storeWord(near_.data(), Width::k64, 42, std::memory_order_release);
+  EXPECT_EQ(describeRun(program_, run_), "example op 1 of 2");
+  ASSERT_EQ(run_.advance(UINT64_MAX), cpu::Step::kBlocked);
+  EXPECT_TRUE(agent_.finishOne());
+  EXPECT_EQ(run_.advance(UINT64_MAX), cpu::Step::kEnded);
+}
+
 TEST_F(DescribeRun, PastItsLastOp) {
   reachTheEnd();
   EXPECT_EQ(describeRun(program_, run_),

@@ -223,6 +223,10 @@ TEST_F(FileCommands, RefuseWhatCannotBeRead) {
   const std::string ticket = startRecv();
   CommandRun folder({"send", in("there"), "--to", ticket});
   EXPECT_EQ(folder.wait(), 2) << "no folder is ever accepted";
+  for (const char* const listen : {"foo", "127.0.0.1", "127.0.0.1:99999"}) {
+    CommandRun recv({"recv", "--listen", listen}, {}, "/tmp");
+    EXPECT_EQ(recv.wait(), 2) << listen << recv.err();
+  }
   EXPECT_NE(folder.err().find(in("there")), std::string::npos) << folder.err();
   CommandRun absent({"send", in("absent"), "--to", ticket});
   EXPECT_EQ(absent.wait(), 1) << "it may be there later";
