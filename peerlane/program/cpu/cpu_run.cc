@@ -132,7 +132,7 @@ Status CpuRun::resolve(TargetId id) {
   if (id == kNoTarget || !prepared_->program_.targets[id].late || (lateResolved_ & (1u << id)) != 0)
     return Status::ok();
   BoundTarget target;
-  if (late_ == nullptr) return Status(Code::kInternal, "a late target and nobody to bind it");
+  if (late_ == nullptr) return Status(Code::kInternal, "a late target without a binder");
   PEERLANE_RETURN_IF_ERROR(late_->bind(id, target));
   lateTargets_[id] = target;
   lateResolved_ |= 1u << id;
