@@ -149,7 +149,8 @@ class DeviceExecutor {
     uint64_t value = 0;
     DeviceProgram* program = nullptr;
     // The abort word (borrowed), or null. If it is not 0 when the stream gets there, the kernel
-    // copies nothing. Only kernels look at it: it has no effect on programs of engine kCe.
+    // copies nothing. Only kernels look at it, so callers must not rely on it for programs of
+    // engine kCe.
     const std::atomic<uint64_t>* abort = nullptr;
   };
   // Enqueues the work in its order, and no other thread's post to this device comes in between:
