@@ -51,7 +51,7 @@ Status CpuProgram::checkRange(TargetId id, uint64_t offset, uint64_t bytes) cons
   return Status::ok();
 }
 
-// Lists are lowered once, so their targets must be where they are by then.
+// Lists are lowered once, in prepare(), so their targets must already be bound then.
 Status CpuProgram::checkFixed(const Segment& segment) const {
   for (const TargetId id : {segment.to, segment.from})
     if (!isFixed(id))

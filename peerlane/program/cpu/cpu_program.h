@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CpuProgram: a program made ready for CPU threads; CpuRun: one execution of it, resumable. The
-// reference executor: whatever it does is what a program means. Posting path: a run of a prepared
+// reference executor: its behaviour defines what a program means. Posting path: a run of a prepared
 // program allocates nothing, takes no lock and enters the kernel only to wake a sleeper.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Indices {
   std::span<const uint32_t> from;
 };
 
-// Immutable after prepare(), but for reset().
+// Immutable after prepare(), but for clear().
 class CpuProgram {
  public:
   CpuProgram() = default;
@@ -44,12 +44,12 @@ class CpuProgram {
   const Program& program() const { return program_; }
   const Binding& binding() const { return binding_; }
 
-  // True when the program never waits, needs no agent and has one form only: then runStraight() is
-  // all there is to do, and no CpuRun is needed.
+  // True when the program never waits, needs no agent and has one form only: then one call of
+  // runStraight() executes it, and the caller needs no CpuRun.
   bool isStraight() const { return isStraight_; }
   // Requires: isStraight(). Thread-safe as far as the memory it touches is.
   void runStraight() const;
-  // What runStraight() copies, for tests and dumps.
+  // The pieces that runStraight() copies, for tests and dumps.
   std::span<const MappedPiece> mappedPieces() const { return mapped_; }
 
  private:
@@ -60,7 +60,7 @@ class CpuProgram {
     uint32_t count = 0;
     bool agent = false;
     bool isPut = false;
-    bool deferred = false;  // late or ring places, indexed lists: made when reached
+    bool deferred = false;  // late or ring places, indexed lists: made when the run reaches the op
   };
   // A word op with its address, value and order found out.
   struct StraightWord {
@@ -113,15 +113,16 @@ class CpuRun {
   // Runs ops until blocked, ended, or about `budgetBytes` were copied.
   Step advance(uint64_t budgetBytes);
 
-  // Asks the run to end with `code` at the next op or slice. An entry that an agent already sent is
-  // waited for first: its memory is in use until then.
+  // Asks the run to end with `code` at the next op or slice. The run first waits for an entry that
+  // an agent has already sent, because the agent uses its memory until then.
   void cancel(Code code) { cancel_.store(code, std::memory_order_release); }
 
   bool ended() const { return ended_; }
   Code code() const { return code_; }
-  // Where it stands, for dumps: the op's index; the program's size when ended.
+  // The index of the op that the run has reached, for dumps; the program's size when it has ended.
   size_t opIndex() const { return pc_; }
-  // The word of the current Wait and what it must reach; false when not at a Wait.
+  // The word of the current Wait and the value that it must reach; false when the run is not at a
+  // Wait.
   bool awaited(const std::byte*& word, uint64_t& operand) const;
   uint64_t bytesMoved() const { return bytesMoved_; }
   // The late binder's error, OK else.
@@ -159,11 +160,11 @@ class CpuRun {
   bool ended_ = true;
   Code code_ = Code::kOk;
   uint64_t bytesMoved_ = 0;
-  const RemoteMemory* postedTo_ = nullptr;  // where a put among them goes
+  const RemoteMemory* postedTo_ = nullptr;  // the region that a put among them writes
   bool patient_ = false;                    // the caller of advance() has no budget
   bool ending_ = false;                     // has its end code; waits for the mailbox to drain
   uint32_t runPieceCount_ = 0;
-  std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies made when reached, until drained
+  std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies of this op, until drained
   std::vector<Piece> indexedPieces_;  // agent pieces of an indexed list; capacity is kept
   std::atomic<Code> cancel_{Code::kOk};
   Status lateStatus_;

@@ -39,7 +39,7 @@ PortQueue::Advance CpuQueue::advance() {
   return isIdle() ? Advance::kIdle : Advance::kPending;
 }
 
-// An agent may fail what it was just given.
+// Looks at the mailbox's code before each op, because an agent may fail an entry at once.
 bool CpuQueue::carriesOn() {
   if (failure_.isOk() && mailbox_ != nullptr && mailbox_->code() != Code::kOk)
     failure_ = Status(mailbox_->code(), "the link to the peer did not carry out a request");
@@ -52,8 +52,9 @@ bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
   const bool isCopy = op.kind == Kind::kCopy;
   const bool byAgent = op.kind != Kind::kMark &&
                        (op.to.address == nullptr || (isCopy && op.from.address == nullptr));
-  // Loads and stores must not overtake what an agent still has to do, nor a word tell of bytes that
-  // the peer may yet refuse: with the first such refusal the queue has failed.
+  // Loads and stores must not overtake entries that the agent has not performed yet, and no word
+  // may announce bytes that the peer can still refuse: with the first such refusal the queue has
+  // failed.
   if ((!byAgent || !isCopy) && (!mailboxIsIdle() || !carriesOn())) return false;
   if (byAgent) {
     const uint64_t slice = isCopy ? std::min(budget, op.bytes - op.done) : 0;
@@ -76,10 +77,10 @@ bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
   std::memcpy(op.to.address + op.done, op.from.address + op.done, slice);
   op.done += slice;
   budget -= slice;
-  return op.done == op.bytes;  // else others are served before the next slice
+  return op.done == op.bytes;  // else the proxy serves other queues before the next slice
 }
 
-// `slice`: of a copy, how much of what is left.
+// `slice`: how many of a copy's remaining bytes to post.
 bool CpuQueue::post(const Op& op, uint64_t slice) {
   MailboxEntry* entry = mailbox_->claim();
   if (entry == nullptr) return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CpuQueue: the port queue of host memory. Where both places have addresses the calling thread
-// copies, a slice in one advance(), so that neither a long copy nor many hold up other queues; what
-// is beyond a link that cannot map goes through a mailbox, entries of which take effect in order.
-// External synchronization required.
+// CpuQueue: the port queue of host memory. Where both places have addresses, the calling thread
+// copies, one slice in each advance(), so that neither a long copy nor many copies hold up other
+// queues. Copies and stores to memory that the link cannot map go through a mailbox, whose entries
+// take effect in order. External synchronization required.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace peerlane::cpu {
 
 class CpuQueue final : public PortQueue {
  public:
-  // `mailbox`: of the link to the peer, or null where all is mapped. Outlives the queue.
+  // `mailbox`: of the link to the peer, or null where all memory is mapped. Must outlive the queue.
   explicit CpuQueue(Mailbox* mailbox) : mailbox_(mailbox) {}
 
   bool hasRoom() override { return ops_.size() + kMostPerRequest <= kMostOps; }

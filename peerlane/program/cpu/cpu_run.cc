@@ -57,13 +57,14 @@ Step CpuRun::advance(uint64_t budgetBytes) {
   return settle();
 }
 
-// The run has nothing more to do, well or badly; it has ended when no agent works for it any more.
+// The run has no more ops to run, after success or failure; it has ended when no agent works for it
+// any more.
 Step CpuRun::settle() {
   ending_ = true;
   if (posted_) {
     Mailbox& mailbox = *prepared_->binding_.mailbox;
-    // Entries not begun are dropped, and then say so; when all were performed, a late cancel
-    // changes nothing.
+    // The mailbox drops entries that the agent has not begun and reports the code; when the agent
+    // has performed all of them, a late cancel changes nothing.
     const Code stop = code_ != Code::kOk ? code_ : cancel_.load(std::memory_order_acquire);
     if (stop != Code::kOk) mailbox.abort(stop);
     if (!drained()) return Step::kBlocked;
@@ -73,12 +74,13 @@ Step CpuRun::settle() {
   return Step::kEnded;
 }
 
-// True when every entry rung so far completed; serves them on this thread if nobody else does.
+// True when every entry rung so far has completed; serves them on this thread if no other thread
+// does.
 bool CpuRun::drained() {
   if (!posted_) return true;
   Mailbox& mailbox = *prepared_->binding_.mailbox;
-  // A poster with all the time in the world lets an agent that works at once (cma) come to its end,
-  // also when another thread happens to be serving it.
+  // A caller without a budget waits until an agent that works synchronously (cma) has finished,
+  // also when another thread is serving the mailbox.
   bool goesOn = mailbox.serve();
   while (patient_ && !mailbox.idle() && (goesOn || mailbox.beingServed())) {
     cpuRelax();
@@ -130,7 +132,7 @@ Status CpuRun::resolve(TargetId id) {
   if (id == kNoTarget || !prepared_->program_.targets[id].late || (lateResolved_ & (1u << id)) != 0)
     return Status::ok();
   BoundTarget target;
-  if (late_ == nullptr) return Status(Code::kInternal, "a late target and nobody to bind it");
+  if (late_ == nullptr) return Status(Code::kInternal, "a late target without a binder");
   PEERLANE_RETURN_IF_ERROR(late_->bind(id, target));
   lateTargets_[id] = target;
   lateResolved_ |= 1u << id;
@@ -145,7 +147,7 @@ CpuRun::OpStep CpuRun::runOp(const Op& op, uint64_t& budget) {
       return OpStep::kEnd;
     }
   }
-  // What plain stores do may not overtake what an agent still has to do.
+  // Plain stores must not overtake entries that the agent has not performed yet.
   if (posted_ && !isAgentOp(op)) {
     if (!drained()) return OpStep::kBlocked;
     if (code_ != Code::kOk) return OpStep::kEnd;
@@ -186,7 +188,7 @@ uint64_t CpuRun::operandValue(const Operand& operand) const {
 
 CpuRun::OpStep CpuRun::runWait(const Op& op) {
   const BoundTarget at = placed(op.to);
-  if (at.address == nullptr) {  // a late target; others are refused when prepared
+  if (at.address == nullptr) {  // a late target; prepare() refuses others
     code_ = Code::kNotSupported;
     return OpStep::kEnd;
   }
@@ -217,8 +219,8 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
       addWord(at.address, value);
     } else {
       // Release makes the copies before it visible with it. With a waker it must also not sink
-      // below the load of the poller count that follows; a fence behind it lets the word's cache
-      // line come together with the payload's, which an exchange would not.
+      // below the load of the poller count that follows; with a fence after it, the word's cache
+      // line travels together with the payload's; with an exchange it would not.
       storeWord(
           at.address, op.width, value,
           op.order == Order::kRelease ? std::memory_order_release : std::memory_order_relaxed);
@@ -227,8 +229,8 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
     if (at.waker != nullptr) at.waker->ring();
     return OpStep::kNext;
   }
-  // The owner may refuse the copy and still take the word, which would then speak of bytes that
-  // never came. Within one region both are refused.
+  // The owner may refuse the copy and still take the word, which would then announce bytes that
+  // never came. Within one region the owner refuses both.
   if (op.order == Order::kRelease && postedTo_ != nullptr && postedTo_ != at.remote) {
     if (!drained()) return OpStep::kBlocked;
     if (code_ != Code::kOk) return OpStep::kEnd;
@@ -317,7 +319,7 @@ CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
   const BoundTarget& from = bound(list.first.from);
   if (to.address == nullptr || from.address == nullptr) {
     if (piece_ == 0) makeIndexedPieces(list, to.address == nullptr);
-    piece_ = 1;  // made; a full mailbox brings us here again
+    piece_ = 1;  // the pieces are made; a full mailbox brings us here again
     return sendPieces(indexedPieces_, to.address == nullptr);
   }
   const size_t count = indices_.to.size();

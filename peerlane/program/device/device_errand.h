@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceErrand: a post that a thread of the executor's makes, on a stream of its own, for somebody
-// who must not stop: to put work on any stream can take until streams that wait go on
-// (docs/gotchas.md). Held by who asked for it; dropped while it is queued, it is taken
-// back. Thread-safe.
+// DeviceErrand: a deferred submission. A thread of the executor makes the post, on a stream of the
+// executor's own, for a caller that must not block: putting work on any stream can block until
+// streams that wait go on (docs/gotchas.md). The caller owns the object and polls it; nothing wakes
+// the caller. Destroying it takes the post back if that has not begun. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@ namespace peerlane {
 
 class DeviceErrand {
  public:
-  // What the executor has of it.
+  // The part that the executor holds, too.
   class Job {
    public:
     explicit Job(std::shared_ptr<DeviceProgram> program) : program_(std::move(program)) {}
-    // Makes the post, once, unless it was taken back.
+    // Makes the post unless it was taken back. The executor's thread calls it once.
     void run(const std::function<Result<DevicePost>(DeviceProgram&)>& post);
 
    private:
@@ -41,14 +41,14 @@ class DeviceErrand {
   DeviceErrand(const DeviceErrand&) = delete;
   DeviceErrand& operator=(const DeviceErrand&) = delete;
 
-  // Its post was not made yet.
+  // The post is still queued, or is being made.
   bool isToCome() const;
-  // Nothing of it is under way, and nothing will be.
+  // No work of the post is under way, and none will be.
   bool ended() const;
-  // Once it has ended. kCancelled: it was taken back; else as DeviceExecutor::post().
+  // Requires: ended(). kCancelled: it was taken back; else as DeviceExecutor::post().
   Status status() const;
-  // Nothing of it will be done, unless its post has begun by now. Then it ends in its own time:
-  // what the driver is told cannot be taken back.
+  // Cancels the post unless the executor's thread has already begun to make it. A post that has
+  // begun ends in its own time, because the driver takes no work back.
   void takeBack();
 
  private:

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceExecutor: runs programs on the streams of one GPU. The contract between whoever posts and
-// whoever knows the device. Uniform in meaning with the CPU executor, not in ability: what it lacks
-// is refused when a program is prepared.
+// DeviceExecutor: runs programs on the streams of one GPU. The contract between the code that posts
+// and the code that knows the device (program/stream). A program means the same here as on the CPU
+// executor, but not every op is possible: prepare() refuses an op that the device lacks.
 //
-// A post is enqueued completely when the call returns, and nothing of it afterwards. Its end is a
-// word in host memory that the stream stores as its last act: to look at it costs a load, and once
-// it is reached the stream has passed every op of the post. Thread-safe.
+// When a call that posts returns, all work of the post is enqueued, and no more follows. The stream
+// stores the post's completion word, in host memory, as its last act. Looking at that word costs
+// one load; once it has reached the post's number, the stream has passed every op of the post.
+// Thread-safe.
 //
-// A post that adds to a peer's counter by the copy engine ends by that counter's word, which the
-// peer could write as well: it would only harm what it is sent.
+// A post that adds to a peer's counter by the copy engine uses that counter's word as its
+// completion word. The peer could write the word as well; it would harm only the data that it is
+// sent.
 #pragma once
 
 #include <atomic>
@@ -33,7 +35,7 @@
 
 namespace peerlane {
 
-// One post under way. Lifetime of the word: the executor's.
+// One submission under way, and its completion word, which the executor owns.
 class DevicePost {
  public:
   DevicePost() = default;
@@ -55,29 +57,31 @@ class DevicePost {
 
  private:
   const std::atomic<uint64_t>* word_ = nullptr;
-  // Null: it has no block numbers in device memory. The number of the last post that had one out of
-  // range, of those that share the word: this one, and every 1024th of its stream.
+  // Null when the post has no block numbers in device memory. Else the word has the number of the
+  // last post with a block number out of range, among the posts that share the word: this one and
+  // every 1024th of its stream.
   const std::atomic<uint64_t>* fault_ = nullptr;
   uint64_t number_ = 0;
 };
 
-// Block numbers of one post of an indexed list; where they lie is the caller's affair.
+// Block numbers of one post of an indexed list. The caller owns the arrays; those in device memory
+// must stay valid until the post has ended.
 struct DeviceIndices {
   const uint32_t* to = nullptr;
   const uint32_t* from = nullptr;
   uint64_t count = 0;
   bool onDevice =
-      false;  // read by the stream when it gets there; else copied before post() returns
+      false;  // the stream reads them when it gets there; else post() copies them before it returns
 };
 
-// What a target is bound to whose address is not known yet: no memory lies there.
+// The address to which a target is bound while its real one is not known yet; no memory lies there.
 inline std::byte* lateBase() {
   return reinterpret_cast<std::byte*>(uintptr_t{1} << 60);
 }
 
 class DeviceErrand;
 
-// A program made ready for one device. Alive until its posts have ended.
+// A program lowered for one device. It must live until its posts have ended.
 class DeviceProgram {
  public:
   virtual ~DeviceProgram() = default;
@@ -85,21 +89,22 @@ class DeviceProgram {
   virtual uint64_t bytes() const = 0;  // of one post; of one block where it is indexed
 };
 
-// Work that is part of a graph: what it needs as long as the graph exists. Requires at its end: the
-// graph and every executable made from it are gone.
+// Holds everything that captured work needs as long as its graph exists. Its owner must destroy it
+// only after the graph and every executable made from it are gone.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
 };
 
-// The host's end of a resident port. External synchronization required.
+// The host's side of a resident kernel (program/ring/resident_port_device.h). External
+// synchronization required.
 class ResidentPort {
  public:
   virtual ~ResidentPort() = default;
-  // No launch is there, or to come.
+  // True once launch number `launch`, and with it every earlier one, has ended.
   virtual bool hasLeft(uint64_t launch) const = 0;
   bool hasLeft() const { return hasLeft(launches()); }
-  // How many there were.
+  // How many launches there were.
   virtual uint64_t launches() const = 0;
   // Requires: hasLeft(). Errors: kSystem.
   virtual Status launch() = 0;
@@ -115,7 +120,8 @@ class DeviceExecutor {
 
   virtual ~DeviceExecutor() = default;
   virtual Device device() const = 0;
-  // The stream belongs to this device (and may therefore be given to the calls below).
+  // True when the stream belongs to this device (only then may the caller pass it to the calls
+  // below).
   virtual bool owns(DeviceStream stream) = 0;
 
   // Errors: kNotSupported naming the op that a stream cannot do, kOutOfMemory.
@@ -123,40 +129,44 @@ class DeviceExecutor {
                                                          const Binding& binding,
                                                          const Wishes& wishes) = 0;
   // `stream`: none means one of the executor's own. Errors: kInvalidArgument (a stream of another
-  // GPU), kUnavailable (graphs hold all words of the signal), kNotSupported (it is being captured),
-  // kSystem (the device has failed). After an error
-  // nothing was enqueued, unless it is kSystem.
+  // GPU), kUnavailable (graphs hold all words of the signal), kNotSupported (the stream is being
+  // captured), kSystem (the device has failed). After an error nothing was enqueued, unless it is
+  // kSystem.
   virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                                   const DeviceIndices& indices = {}) = 0;
-  // For a thread on which others wait, and which must not stop where a stream takes no more work:
-  // another thread makes the post, on a stream of the executor's own, as soon as it can. Errands
-  // are posted in the order in which they are asked for. Requires: the program adds to no counter.
+  // A deferred submission, for a caller that must not block where a stream takes no more work (a
+  // turn of the progress engine): another thread makes the post, on a stream of the executor's own,
+  // as soon as it can. That thread posts in the order of these calls. Requires: the program adds to
+  // no counter.
   virtual std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) = 0;
-  // Holds the stream until the counter line is at least `value`, or `abort` (a borrowed word) is
-  // not 0. Whoever sees its end says so by waitEnded(), once.
+  // Holds the stream until the counter line is at least `value`, or the abort word (borrowed) is
+  // not 0. The caller must call waitEnded() exactly once after it has seen the end of the post.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                          const std::atomic<uint64_t>* abort) = 0;
-  // Work before which the stream is held until a borrowed word, which a CPU stores, is at least
-  // `value`. Without a program nothing is done then.
+  // A held submission: the stream waits until a borrowed word, which a CPU stores, is at least
+  // `value`, and then does the work. Without a program it only waits.
   struct Held {
     uint64_t value = 0;
     DeviceProgram* program = nullptr;
-    // A borrowed word, or none: where it is not 0 when the stream is there, nothing is copied. Only
-    // kernels look at it: not for programs of engine kCe.
+    // The abort word (borrowed), or null. If it is not 0 when the stream gets there, the kernel
+    // copies nothing. Only kernels look at it, so callers must not rely on it for programs of
+    // engine kCe.
     const std::atomic<uint64_t>* abort = nullptr;
   };
-  // One after the other, and nothing that other threads post to this device comes in between:
-  // streams share hardware queues, in which the rest could stand behind what waits for its end. No
-  // multiprocessor is used for a wait. Errors: as post(), and kNotSupported (more than a stream
-  // takes at once). `posts` gets those that were enqueued, also after an error; if it got any,
-  // waitEnded() as above, once for all.
+  // Enqueues the work in its order, and no other thread's post to this device comes in between:
+  // streams share hardware queues, and the rest of this work could be queued after a post that
+  // waits for the end of this work. The waits use no multiprocessor. Errors: as post(), and
+  // kNotSupported (more than a stream takes at once). `posts` receives the posts that were
+  // enqueued, also after an error. If there are any, the caller must call waitEnded() exactly once
+  // after it has seen the end of all of them.
   virtual Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
                           std::span<const Held> work, std::vector<DevicePost>& posts) = 0;
-  // A program of copies only, whose remote memory is not known yet: it was bound to kLateBase. The
-  // stream waits where the copies would begin until resolve() says where the memory is, or refuse()
-  // that there is none: then it goes on without a copy. One of the two, once; then waitEnded() as
-  // above. What the stream waits for is a word that a CPU stores, never work of another stream:
-  // streams share hardware queues, in which that work could stand behind the wait.
+  // A submission whose remote memory is not known yet: a program of copies only, bound to
+  // lateBase(). The stream waits at the place of the copies. The caller must call exactly one of
+  // resolve() and refuse(), once: after resolve() the stream copies, with `base` as the address of
+  // the memory; after refuse() it goes on without a copy. Then waitEnded() as above. The stream
+  // waits for a word that a CPU stores, never for work of another stream, because streams share
+  // hardware queues and that work could be queued after the wait.
   struct LatePost {
     DevicePost post;
     std::atomic<uint64_t>* gate = nullptr;
@@ -170,71 +180,74 @@ class DeviceExecutor {
   virtual void waitEnded() = 0;
 
   // --- Streams that are being captured into a graph ---
-  // Work becomes a part of the graph and is done at each replay, with numbers that grow from replay
-  // to replay. It looks at `abort` (a borrowed word): anything but 0 makes it do nothing but keep
-  // count. Replays of one graph run one after the other, as CUDA does with each executable.
+  // The work becomes part of the graph. Each replay does it, with numbers that grow from replay to
+  // replay. It looks at the abort word (borrowed): if that is not 0, a replay only keeps count.
+  // Replays of one graph run one after the other, as CUDA does with each executable.
   // Errors: kUnavailable (too many captured operations; graphs hold all words of a signal),
   // kInvalidArgument, kSystem; after them a part may have been captured.
   virtual bool isCapturing(DeviceStream stream) = 0;
-  // `program` lives as long as the work. `fault`, a borrowed word, becomes 1 when block numbers in
-  // device memory were out of range; block numbers in host memory are those of the capture.
+  // `program` must live as long as the work. `fault`, a borrowed word, becomes 1 when block numbers
+  // in device memory were out of range. Block numbers in host memory are read once, at the capture.
   virtual Result<std::unique_ptr<CapturedWork>> capture(DeviceProgram& program, DeviceStream stream,
                                                         const DeviceIndices& indices,
                                                         const std::atomic<uint64_t>* abort,
                                                         std::atomic<uint64_t>* fault) = 0;
-  // The first replay waits for `value`, each later one for `perReplay` more. Whoever sees the end
-  // of the graph says so by waitEnded(), once.
+  // The first replay waits for `value`, each later one for `perReplay` more. The caller must call
+  // waitEnded() exactly once after the graph is gone.
   virtual Result<std::unique_ptr<CapturedWork>> captureWait(DeviceStream stream,
                                                             const std::byte* line, uint64_t value,
                                                             uint64_t perReplay,
                                                             const std::atomic<uint64_t>* abort) = 0;
-  // Each replay adds 1 to `word`, a borrowed one, when what was captured before is done.
+  // Each replay adds 1 to `word`, a borrowed one, after the work captured before it is done.
   virtual Result<std::unique_ptr<CapturedWork>> captureBell(DeviceStream stream,
                                                             std::atomic<uint64_t>* word,
                                                             const std::atomic<uint64_t>* abort) = 0;
-  // Calls `gone` when the graph and all its executables are gone, on a thread of the driver's that
+  // A thread of the driver calls `gone` when the graph and all its executables are gone. `gone`
   // must not call CUDA.
   virtual Status keepByGraph(DeviceStream stream, std::function<void()> gone) = 0;
 
   // --- Messages ---
-  // Rings and words that a peer's device writes, zeroed; for one peer. Nothing else lies in the
-  // pages that are exported with it but areas of other peers.
+  // Zeroed memory for the rings and words that one peer's device writes. The pages that are
+  // exported with it hold nothing but areas of other peers.
   virtual Result<std::unique_ptr<Allocation>> makeArea(size_t bytes) = 0;
   virtual Result<std::unique_ptr<RegionNames>> makeRegionNames() = 0;
-  // Programs of waits, copies and stores on rings. Late local places and sizes come with each call.
-  // kNotSupported naming what is too much. `names` of the rules outlives the steps.
+  // Lowers a program of waits, copies and stores on rings to a step list. Late local places and
+  // sizes come with each call. kNotSupported names the op or rule that a step list cannot have.
+  // `names` of the rules must outlive the steps.
   virtual Result<std::unique_ptr<DeviceSteps>> prepareSteps(const Program& program,
                                                             const Binding& binding,
                                                             const StepRules& rules) = 0;
-  // Enqueues the calls in their order; the post ends with the last one. Whoever sees the end says
-  // so by waitEnded(), once. Errors: as post().
+  // Enqueues the calls in their order; the post ends with the last one. The caller must call
+  // waitEnded() exactly once after it has seen the end of the post. Errors: as post().
   virtual Result<DevicePost> postSteps(DeviceStream stream, std::span<const StepCall> calls) = 0;
-  // The same as a part of a graph; calls have cursors in memory of the device. waitEnded() when the
-  // graph is gone.
+  // The same as a part of a graph; the calls must have cursors in memory of the device. The caller
+  // must call waitEnded() exactly once after the graph is gone.
   virtual Result<std::unique_ptr<CapturedWork>> captureSteps(DeviceStream stream,
                                                              std::span<const StepCall> calls) = 0;
 
   // A word that streams of this device and CPUs read and write; 0 when it is lent.
   virtual Result<std::atomic<uint64_t>*> borrowWord() = 0;
-  // It is lent again once `after` has ended.
+  // The executor lends it again only after `after` has ended.
   virtual void returnWord(std::atomic<uint64_t>* word, const DevicePost& after = {}) = 0;
 
   // Copies and stores by the copy engine, in a queue of their own. Errors: kSystem, kOutOfMemory.
   virtual Result<std::unique_ptr<PortQueue>> makeQueue() = 0;
-  // A kernel of `blocks` thread blocks that serves `state`, memory of this device, zeroed; `left`:
-  // a word of the host that the device reaches, 0. Both outlive it, and its last launch.
+  // A resident kernel of `blocks` thread blocks that serves `state`, zeroed memory of this device.
+  // `left`: a word of the host that the device reaches, 0 at first. Both must outlive the port and
+  // its last launch.
   virtual Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state,
                                                                  uint64_t* left,
                                                                  uint32_t blocks) = 0;
   // The stream stores `value` to a word of pinned memory of the host when it gets there. Errors of
   // this and callHost(): kInvalidArgument (a stream of another GPU), kSystem.
   virtual Status storeOn(DeviceStream stream, uint64_t* word, uint64_t value) = 0;
-  // Calls `function` on a thread of the driver's when the stream gets there; part of the graph
-  // where it is being captured. It must not call CUDA, nor wait.
+  // A thread of the driver calls `function` when the stream gets there; part of the graph where the
+  // stream is being captured. `function` must neither call CUDA nor wait.
   virtual Status callHost(DeviceStream stream, void (*function)(void*), void* argument) = 0;
 
-  // All streams of this process share one hardware queue, also those of makeQueue(): what copies to
-  // memory of a device stands behind a kernel that is behind another one that waits.
+  // True when all streams of this process share one hardware queue, also those of makeQueue(): a
+  // copy to memory of a device then waits for a kernel queued before it, which can be queued after
+  // another kernel that waits.
   virtual bool hasOneQueue() const = 0;
 
   // Makes host memory reachable for all devices of this kind, at the address it has. Whole pages
@@ -243,26 +256,27 @@ class DeviceExecutor {
   virtual Result<std::unique_ptr<DevicePin>> pin(std::byte* address, size_t bytes) = 0;
 
   // Makes memory of another device of this process reachable for this one, at the address it has.
-  // `base`: where what `memory` describes begins. It stays so. Errors: kNotSupported (the two have
-  // no path to each other), kSystem.
+  // `base`: the address where the described memory begins. The memory stays reachable. Errors:
+  // kNotSupported (the two have no path to each other), kSystem.
   virtual Status open(const MemoryDescription& memory, const std::byte* base) = 0;
 
-  // Words in [address, address + bytes) go away: nothing waits for them or adds to them any more.
-  // Never waits. `memory`, in which they lie, is held until nobody looks at them, which can be as
-  // long as a thread is stopped in a post.
+  // Forgets the words in [address, address + bytes), which go away. Requires: no stream waits for
+  // them or adds to them any more. Never blocks. The executor holds `memory`, in which they lie,
+  // until none of its threads looks at them; that can last as long as a thread is blocked in a
+  // post.
   virtual void forgetWords(const std::byte* address, size_t bytes,
                            std::shared_ptr<void> memory) = 0;
 
-  // OK while the device works. Asks the driver: not for every look.
+  // OK while the device works. Asks the driver, so callers must not call it in every poll.
   virtual Status health() = 0;
-  // What it does with which engine from which size on, for people.
+  // Says, for people, from which size on it uses which engine.
   virtual std::string explain() const = 0;
 };
 
-// Those of one context, in the order in which its user named the devices.
+// The executors of one context, in the order in which its user named the devices.
 using DeviceExecutors = std::vector<std::shared_ptr<DeviceExecutor>>;
 
-// The one of a device; kInvalidArgument for a device that the context was not created with.
+// The executor of a device; kInvalidArgument for a device that the context was not created with.
 inline Result<std::shared_ptr<DeviceExecutor>> executorIn(const DeviceExecutors& executors,
                                                           Device device) {
   std::string known;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceHealth: whether a device still works, for whoever waits for a stream that would never come
-// to its end on a broken one. Asks the driver now and then, not at every look. External
-// synchronization required.
+// DeviceHealth: tells a thread that waits for a stream whether the device still works; on a broken
+// device the stream would never come to its end. Asks the driver at intervals, not at every look.
+// External synchronization required.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace peerlane {
 
 class DeviceHealth {
  public:
-  // OK, too, where it is not time to ask again.
+  // Also OK while it is too early to ask again.
   Status look(DeviceExecutor& executor) {
     const auto now = std::chrono::steady_clock::now();
     if (now - looked_ < kInterval) return Status::ok();

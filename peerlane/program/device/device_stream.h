@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceStream: a stream of a GPU as its owner holds it (a cudaStream_t). A plain value; it must
-// live until what was posted to it has been enqueued, which is when the post returns. Engine: who
-// copies on a GPU.
+// DeviceStream: a stream of a GPU as its owner holds it (a cudaStream_t). A plain value. The owner
+// must keep the stream until the call that posts to it returns, because the work is enqueued then.
+// Engine: the means by which a GPU copies.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PieceNames: how a list of places in regions is written down for a peer's device: the regions by
-// their names, {u64 allocation, generation} each, and right behind them a word for each place:
-// which of these regions, in the high 16 bits, and the offset in it. So a device looks up a region
-// once, however many places lie in it. Plain numbers.
+// PieceNames: how a list of places in regions is written for a peer's device: first the names of
+// the regions, {u64 allocation, generation} each, directly followed by one word for each place,
+// which has the number of the region in the high 16 bits and the offset in it. So a device looks up
+// each region once, however many places lie in it. Plain numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace peerlane {
 
 struct PieceNames {
-  static constexpr uint32_t kMostRegions = 256;  // more of one peer are not known to a device
+  static constexpr uint32_t kMostRegions = 256;  // a device knows no more of one peer
   static constexpr uint32_t kMostPieces = 4096;
   static constexpr uint32_t kNameBytes = 16;
   static constexpr uint32_t kPlaceBytes = 8;

@@ -19,8 +19,9 @@ namespace peerlane {
 // Loads `kernel`, a __global__ function, on the current device, without a launch.
 //
 // Why: CUDA loads a kernel at its first launch (CUDA_MODULE_LOADING=LAZY, the default), and that
-// waits for everything that runs on the device. If a kernel or a stream there waits for a peer, and
-// the peer for what this thread was about to do, that is for ever. docs/gotchas.md has the figures.
+// first launch waits for everything that runs on the device. If a kernel or a stream there waits
+// for a peer, and the peer waits for something that this thread was about to do, the launch never
+// returns. docs/gotchas.md has the figures.
 //
 // When: once for each kernel and each device, before anything on that device waits for a peer,
 // because the call itself may wait like that first launch. Calling it again does no harm. Kernels

@@ -8,7 +8,8 @@ Result<std::unique_ptr<Bell>> Bell::create() {
                                                                 .numaNode = std::nullopt,
                                                                 .populate = true,
                                                                 .name = "peerlane-bell"}));
-  // Peers read it. Before Linux 5.1 one of them could spoil it for the others.
+  // Peers map it for reading. Before Linux 5.1 it cannot be sealed, and one peer could overwrite it
+  // for the others.
   const Status sealed = sealAgainstWriters(page->fd());
   if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
   PEERLANE_ASSIGN(Fd event, makeEventFd());

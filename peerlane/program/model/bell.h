@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bell: the consumer's half of the wake rule (waker.h). One per context: a page with the word that
-// producers read, which every peer may map for reading, and an eventfd that whoever is in this
-// process writes when nobody polls (each other process has a pair of sockets for that).
-// Thread-safe.
+// producers read, which every peer may map for reading, and an eventfd that the producers of this
+// process write when no thread of the context polls (each other process has a pair of sockets for
+// that). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,19 +21,19 @@ class Bell {
  public:
   static Result<std::unique_ptr<Bell>> create();
 
-  // Brackets polling. Between leave() and sleep somebody must look once more at everything that is
-  // served, for a store that came before the word changed may have rung nobody. Whoever drains the
-  // descriptor enters and leaves before the next sleep.
+  // Brackets polling. Between leave() and its sleep the thread must look once more at everything
+  // that the context serves, because a producer that stored before the word changed may have rung
+  // nobody. A thread that drains the descriptor must enter and leave before the next sleep.
   void enter() { word().fetch_add(bell_word::kPoller, std::memory_order_seq_cst); }
   void leave() {
     word().fetch_add(bell_word::kLeave, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: the producer's, see waker.h
   }
 
-  // Readable after a ring; to be watched and drained by the thread that sleeps.
+  // Readable after a ring. The thread that sleeps must watch and drain it.
   int eventFd() const { return event_.get(); }
   const SharedSegment& page() const { return *page_; }
-  // For producers in this process; not longer than the bell.
+  // For producers in this process. They must not use it longer than the bell exists.
   Waker localWaker() const { return {&word(), &rungAt_, event_.get()}; }
 
   // In a mapping of a bell's page. Byte map: the word is the first; nothing else is used.

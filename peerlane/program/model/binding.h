@@ -23,20 +23,20 @@ struct BoundTarget {
   uint64_t bytes = 0;  // of the target; ops outside are refused when the program is prepared
   const RemoteMemory* remote = nullptr;  // set for memory of a peer, mapped or not
   uint64_t remoteOffset = 0;             // where the target starts in that region
-  const Waker* waker = nullptr;          // words that another process polls: whom to wake
+  const Waker* waker = nullptr;          // words that another process polls: wakes its threads
 };
 
 class LateBinder {
  public:
   virtual ~LateBinder() = default;
-  // Called once per run, when the first op that touches a late target is reached: everything the
-  // program waited for has happened. An error ends the run with that status before the op. May set
-  // `bytes` to 0: copies from or to that target are then skipped (the other side learns why by its
-  // own words).
+  // The executor calls it once per run for each late target, when the program reaches the first op
+  // that touches it: every wait before that op is satisfied. An error ends the run with that status
+  // before the op. May set `bytes` to 0: copies from or to that target are then skipped (the other
+  // side learns why by its own words).
   virtual Status bind(TargetId target, BoundTarget& out) = 0;
 };
 
-// Lifetime: everything pointed to outlives the runs made with it.
+// Lifetime: everything pointed to must outlive the runs made with it.
 struct Binding {
   std::vector<BoundTarget> targets;
   Mailbox* mailbox = nullptr;  // needed as soon as one target is reached by an agent

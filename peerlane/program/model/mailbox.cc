@@ -4,7 +4,8 @@
 namespace peerlane {
 namespace {
 
-// What one call performs of an entry that can go on and on: turns serve others, too.
+// So many slices of a long entry are performed by one call, because a turn of the progress engine
+// must serve other work, too.
 constexpr uint32_t kSlicesPerServe = 8;
 
 }  // namespace
@@ -19,9 +20,10 @@ MailboxEntry* Mailbox::claim() {
 
 bool Mailbox::serve() {
   bool moved = false;
-  // Who finds `serving_` taken goes away and relies on us: a finisher for the work it finished, the
-  // poster for what it rung or aborted. Both did that before they tried (all sequentially
-  // consistent), so we see it after we let go.
+  // A thread that finds `serving_` taken returns and relies on the thread that holds it: a finisher
+  // for the work that it finished, the poster for the entries that it rang or aborted. Both stored
+  // that before they tried (all sequentially consistent), so the holder sees it after it has let
+  // go.
   for (;;) {
     if (serving_.exchange(true, std::memory_order_seq_cst)) return moved;
     const uint64_t seen = doorbell_.load(std::memory_order_seq_cst);

@@ -50,28 +50,28 @@ struct AgentWork {
   uint32_t piece = 0;
   uint64_t offset = 0;  // bytes already moved of the current piece
   std::array<uint64_t, 2> scratch{};
-  std::atomic<bool> finished{false};  // release by whoever finishes; acquire by Mailbox::serve
+  std::atomic<bool> finished{false};  // release by the finishing thread; acquire by Mailbox::serve
   std::atomic<Code> code{Code::kOk};  // written before `finished`
 };
 
 enum class Served : uint8_t {
-  kDone,   // performed (or failed: work.code); nothing more will touch its memory
+  kDone,   // performed (or failed: work.code); the agent touches its memory no more
   kMore,   // moved something and can go on at once; cancellation is looked at in between
   kAgain,  // no or partial progress; call serve() again later with the same work
   kSent,   // handed to the wire; the link calls Mailbox::finish(work) exactly once
 };
 
-// Whoever performs entries: a link without loads and stores. serve() is called by one thread at a
-// time for one mailbox, but by several threads for several mailboxes. Entries of one mailbox take
-// effect in order.
+// Performs mailbox entries: the part of a link that copies and stores where plain loads and stores
+// do not reach. One thread at a time calls serve() for one mailbox; several threads may call it for
+// several mailboxes. Entries of one mailbox take effect in order.
 class Agent {
  public:
   virtual ~Agent() = default;
   virtual Served serve(AgentWork& work) = 0;
-  // `work` was kSent, and nobody wants the rest of it: no further part of it is begun. It ends by
-  // Mailbox::finish as before, once nothing touches its memory; with `code` if anything of it was
-  // left out. Called like serve(), and perhaps several times. Nothing to do for agents that never
-  // answer kSent.
+  // The answer for `work` was kSent, and its poster no longer wants the rest of it. The agent must
+  // not begin a further part. It ends the work by Mailbox::finish as before, after it has stopped
+  // touching the memory; with `code` if it left anything out. Threads call it like serve(), perhaps
+  // several times for one work. Agents that never answer kSent need not override it.
   virtual void abandon(AgentWork& /*work*/, Code /*code*/) {}
 };
 
@@ -86,7 +86,7 @@ class Mailbox {
   // --- Poster ---
   // A free entry to fill, or null when all are in flight (serve first).
   MailboxEntry* claim();
-  // Makes every claimed entry visible to the agent.
+  // Stores the doorbell, which makes every claimed entry visible to the agent.
   void ring() { doorbell_.store(claimed_, std::memory_order_seq_cst); }
   bool idle() const { return completion_.load(std::memory_order_acquire) == claimed_; }
   // The first failure among the entries of this use; valid when idle().
@@ -98,17 +98,17 @@ class Mailbox {
   // Performs what it can. Returns true when something moved. When another thread is serving it
   // returns false.
   bool serve();
-  // Some thread is inside serve() or finish() right now.
+  // True while a thread is inside serve() or finish().
   bool beingServed() const { return serving_.load(std::memory_order_acquire); }
-  // From the link, for work that was kSent. Never blocks; publishes the completion, or leaves that
-  // to the thread that serves right now.
+  // The link calls it for work that was kSent. Never blocks. It publishes the completion, or leaves
+  // that to the thread that serves at this moment.
   static void finish(AgentWork& work, Code code);
   // True when entries are rung and not completed.
   bool pending() const {
     return completion_.load(std::memory_order_acquire) != doorbell_.load(std::memory_order_acquire);
   }
-  // Entries not yet begun end with `code` instead of being performed (cancel, lost peer), and the
-  // agent is asked to abandon the others; the next serve() does it, or the one in progress.
+  // For cancellation and lost peers. The next serve(), or the one in progress, ends the entries
+  // that the agent has not begun with `code` and asks the agent to abandon the others.
   void abort(Code code) { abort_.store(code, std::memory_order_seq_cst); }
   void clearAbort() { abort_.store(Code::kOk, std::memory_order_release); }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op: the seven things the library ever does. A protocol is a short list of them; whoever can run
-// them (a CPU thread, a stream, a kernel, a NIC that is rung by a store) is an executor. Plain
-// values, no addresses: places are (target, offset) and are resolved by the executor. The idea of a
-// small address-free program that the wire hands to any device is PeerDirect Async's (2017).
+// Op: the seven things the library ever does. A protocol is a short list of ops. An executor runs
+// them: a CPU thread, a stream, a kernel, or a NIC whose doorbell is a store. Plain values, no
+// addresses: places are (target, offset), and the executor resolves them. The idea of a small
+// address-free program that the wire hands to any device is PeerDirect Async's (2017).
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@ enum class OpCode : uint8_t {
   kStore,     // write the word `to` = operand
   kAdd64,     // add operand to the 64-bit counter `to`, atomically
   kWait,      // do not go on before the word `to` satisfies `compare` with operand
-  kFence,     // what was written before is visible, within `scope`, before what comes after
-  kFlush,     // what was written to the peer of target `to` is visible there
+  kFence,     // earlier writes are visible, within `scope`, before later ones
+  kFlush,     // earlier writes to the peer of target `to` are visible there
 };
 
 enum class Width : uint8_t { k32 = 4, k64 = 8 };
 
-// kRelease: everything this program wrote before is visible to whoever reads the word with acquire.
+// kRelease: a thread that reads the word with acquire sees everything that this program wrote
+// before.
 enum class Order : uint8_t { kRelaxed, kRelease };
 
 // kGreaterEqual compares as CUDA does: (int64)(word - operand) >= 0. Shipped protocols use only it.
@@ -30,17 +31,19 @@ enum class Compare : uint8_t { kGreaterEqual, kEqual, kAnd, kNor };
 
 enum class Scope : uint8_t { kDevice, kSystem };
 
-// Releases every `>=` wait: counters stay below it, and above it a released wait is told from a
-// satisfied one. 2^62 and not the largest value, because the signed comparison above would wrap.
+// Releases every `>=` wait. Counters stay below it, so a value at or above it means that the wait
+// was released and not satisfied. 2^62 and not the largest value, because the signed comparison
+// above would wrap.
 inline constexpr uint64_t kPoison = uint64_t{1} << 62;
 
-// In the fault word of a launch: a wait of it was released, so it did nothing of what it was for. A
-// fault of its own stores something else.
+// A launch stores this value to its fault word when one of its waits was released and it therefore
+// left its work out. For a fault of its own it stores another value.
 inline constexpr uint64_t kReleasedFault = ~uint64_t{0};
 
-// Numbered memory (Target::numbered) is in units of this size: bytes, and behind them the number
-// that a copy gave them, stored at once. So whoever waits for the numbers needs no word behind the
-// bytes, and whoever copies no fence before one (NCCL's LL protocol has the idea).
+// The size of an LL packet, in the code a unit of "numbered" memory (Target::numbered): payload
+// bytes, then the number that a copy gives them, both in one store. A receiver waits for the
+// numbers themselves, so the sender needs no word after the bytes and no fence before such a word
+// (NCCL's LL protocol has the idea).
 inline constexpr uint32_t kUnitBytes = 16;
 inline constexpr uint32_t kUnitPayloadBytes = 8;
 
@@ -57,9 +60,9 @@ struct Place {
   uint64_t offset = 0;
 };
 
-// A word: `delta` alone when lane == kNoLane, else the lane's cursor + delta. Cursors are what make
-// a program right when it is replayed: a baked-in `>= n` would pass at once the second time and
-// read stale data.
+// The value of an operand: `delta` alone when lane == kNoLane, else the lane's cursor + delta (a
+// "lane" of a Program is the number of a cursor). Cursors make a replayed program right: a wait for
+// a constant `>= n` would pass at once the second time, and the program would read stale data.
 struct Operand {
   LaneId lane = kNoLane;
   int64_t delta = 0;
@@ -74,8 +77,8 @@ struct Op {
   uint32_t list = 0;  // kCopyList: index into Program::lists
   Place to{};    // Copy: destination; Store, Add64, Wait: the word; Flush: any place at the peer
   Place from{};  // Copy: source
-  uint64_t bytes = 0;  // Copy; Wait for numbered memory: all units of so many bytes
-  Operand operand{};   // Store, Add64, Wait; Copy into numbered memory: the number of its units
+  uint64_t bytes = 0;  // Copy; Wait for LL packets: all packets of so many payload bytes
+  Operand operand{};   // Store, Add64, Wait; Copy into LL packets: their number
 };
 
 }  // namespace peerlane

@@ -19,8 +19,8 @@ enum class Side : uint8_t { kLocal, kRemote };
 
 // One declared target. `slots` > 0 makes it a ring of equal slots, indexed by the cursor of `lane`.
 // `late`: bound only when the program reaches the first op that touches it (a receiver learns the
-// sender's buffer from the message that its wait was for). `numbered`: units of bytes and numbers
-// (op.h); places in it are counted in the bytes alone, and only numbered copies write it.
+// sender's buffer from the message that it waited for). `numbered`: LL packets (op.h); places in it
+// are counted in payload bytes alone, and only numbered copies may write it.
 struct Target {
   const char* name = "";
   Side side = Side::kLocal;
@@ -72,7 +72,7 @@ struct Program {
 // Writes programs. Chained calls in the order of execution.
 class ProgramBuilder {
  public:
-  // With room for most programs: one is made for every post that is not prepared.
+  // Reserves room for most programs, because every post that is not prepared makes one.
   explicit ProgramBuilder(const char* name) {
     program_.name = name;
     program_.targets.reserve(4);
@@ -85,9 +85,10 @@ class ProgramBuilder {
   TargetId remote(const char* name) { return target({.name = name, .side = Side::kRemote}); }
 
   ProgramBuilder& copy(Place to, Place from, uint64_t bytes);
-  // `to` is in numbered memory: every unit gets `number`, and each is visible when it likes.
+  // `to` is in numbered memory (LL packets): every packet gets `number`, and the packets may become
+  // visible in any order.
   ProgramBuilder& copyNumbered(Place to, Place from, uint64_t bytes, Operand number);
-  // Until all units of `bytes` bytes at `from` have at least `number`.
+  // Waits until all packets of `bytes` payload bytes at `from` have at least `number`.
   ProgramBuilder& waitNumbered(Place from, Operand number, uint64_t bytes);
   ProgramBuilder& copyList(CopyLayout layout);
   ProgramBuilder& store(Place word, Operand value, Order order, Width width = Width::k64);

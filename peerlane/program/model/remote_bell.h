@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RemoteBell: the bell of another context as its peer holds it: that context's page, mapped for
-// reading, and a descriptor that wakes it. It owns both, so a producer that comes too late rings
-// nobody and touches nothing that is gone. Thread-safe once made; movable.
+// reading, and a descriptor that wakes it. It owns both, so a producer that rings after the other
+// context has ended wakes nobody and touches no freed memory. Thread-safe once made; movable.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class RemoteBell {
     return bell;
   }
 
-  // Valid as long as what it was called on, or what that was moved to.
+  // The Waker is valid as long as this RemoteBell exists, or the one that it was moved to.
   Waker waker() const {
     return {Bell::wordIn(page_->data()), rungAt_.get(), descriptor_.get(), isSocket_};
   }

@@ -3,9 +3,9 @@
 // Waker: the producer's half of the wake rule. The consumer keeps one word that says how many of
 // its threads poll and how often one has stopped; having stopped, it looks once more before it
 // sleeps. The producer stores, then reads that word: it wakes the consumer by its descriptor only
-// if nobody polls, and only once in each sleep, for the consumer looks at everything between two of
-// them. Between the two accesses of each side stands a sequentially consistent fence or operation,
-// so one of them sees the other.
+// if no thread polls, and only once in each sleep, because the consumer looks at everything between
+// two sleeps. Each side puts a sequentially consistent fence or operation between its two accesses,
+// so one of the two sides sees the other's store.
 #pragma once
 
 #include <atomic>
@@ -31,10 +31,11 @@ struct Waker {
   // In the consumer's bell page; written by the consumer only.
   const std::atomic<uint64_t>* word = nullptr;
   // That word as it was when the descriptor was last made readable; kNever at first. One for each
-  // descriptor, in the producer's memory: whoever makes the waker keeps it as long as the waker.
+  // descriptor, in the producer's memory; the object that makes the waker must keep it as long as
+  // the waker.
   std::atomic<uint64_t>* rungAt = nullptr;
   int fd = -1;            // borrowed; an eventfd of this process, or
-  bool isSocket = false;  // a socket of the consumer, which may be anybody
+  bool isSocket = false;  // a socket to the consumer, which may be any process
 
   // Call after a store of the word the consumer polls and a sequentially consistent fence, or a
   // sequentially consistent operation on it.
@@ -46,7 +47,8 @@ struct Waker {
       signalEventFd(fd);
     else if (!knockPatiently())
       return;  // the next store tries again, or the next heartbeat wakes the consumer
-    // Afterwards: another thread that finds it relies on the descriptor being readable.
+    // Stored after the ring, because another thread that finds this value relies on the descriptor
+    // being readable.
     rungAt->store(now, std::memory_order_release);
   }
 

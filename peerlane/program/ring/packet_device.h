@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets: bytes that say by themselves that they are there. 16 bytes carry 8: two words, each with
-// four of them and a flag, so that each word is whole by itself. Whoever finds the flag has the
-// bytes: no signal behind them, no fence before it, one way over the link. For the price of twice
-// the bytes, so for small ones. The same source runs in CPU threads. The idea is that of NCCL's LL
+// LL packets of port channels: bytes that carry the proof of their arrival. A packet of 16 bytes
+// carries 8: two words, each with four bytes and a flag, so that each word is valid by itself. A
+// thread that finds the flag has the bytes: the sender needs no signal after them and no fence
+// before a signal, and the packet crosses the link once. The price is twice the bytes, so packets
+// are for small messages. The same source runs in CPU threads. The idea is that of NCCL's LL
 // protocols.
 //
-// A flag is not 0 and not the one that lies there: count them. A place may be written again once
-// its packets were taken, which the other side has to say in some way (its answer does).
+// A flag must not be 0 and must differ from the one that lies there, so senders count them. A
+// sender may write a place again only after the receiver has taken the packets, and the receiver
+// must tell it so in some way (its answer does).
 #pragma once
 
 #include <cstddef>
@@ -21,13 +23,13 @@ namespace peerlane::port {
 inline constexpr uint64_t kPacketBytes = 16;
 inline constexpr uint64_t kPacketDataBytes = 8;
 
-// Where the packets of so many bytes, a multiple of 8, need room.
+// The bytes that the packets of so many payload bytes, a multiple of 8, need.
 PEERLANE_DEVICE constexpr uint64_t packetRoom(uint64_t bytes) {
   return bytes / kPacketDataBytes * kPacketBytes;
 }
 
-// Nobody of the team goes on before `from` may be written. Requires: `to` on 16 bytes, `from` on 8,
-// `bytes` a multiple of 8.
+// When it returns, every thread of the team may write `from` again. Requires: `to` aligned to 16
+// bytes, `from` to 8, `bytes` a multiple of 8.
 template <class Team>
 PEERLANE_DEVICE void writePackets(const Team& team, std::byte* to, const std::byte* from,
                                   uint64_t bytes, uint32_t flag) {
@@ -40,7 +42,7 @@ PEERLANE_DEVICE void writePackets(const Team& team, std::byte* to, const std::by
   team.sync();
 }
 
-// One packet, if it is there.
+// Reads one packet; false when it is not there yet.
 PEERLANE_DEVICE inline bool readPacket(const WordPair* packet, uint32_t* to, uint32_t flag) {
   const WordPair seen = loadPairAhead(packet);
   if (seen.first >> 32 != flag || seen.second >> 32 != flag) return false;

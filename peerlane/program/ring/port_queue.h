@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortQueue: copies and stores that take effect in the order in which they were asked for, for the
-// proxy of a port: by a copy engine (stream/stream_queue.h), by the CPU, or by the agent of a link
-// (cpu/cpu_queue.h). The contract between who serves a FIFO and who knows a device or a wire. Never
-// waits. External synchronization required: the proxy's thread.
+// PortQueue: carries out copies and stores in the order of the calls, for the proxy of a port
+// channel: by a copy engine (stream/submit/stream_queue.h), by the CPU, or by the agent of a link
+// (cpu/cpu_queue.h). The contract between the proxy, which serves a FIFO of requests, and the code
+// that knows a device or a wire. Never blocks. External synchronization required: only the proxy's
+// thread calls it.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@
 
 namespace peerlane {
 
-// A place that the queue reaches: by address, or, without one, in a region of the peer.
+// A place that the queue reaches: by its address, or, if that is null, in a region of the peer.
 struct PortAddress {
   std::byte* address = nullptr;
   const RemoteMemory* remote = nullptr;
@@ -26,23 +27,27 @@ struct PortAddress {
 class PortQueue {
  public:
   virtual ~PortQueue() = default;
-  // False: nothing may be asked for before advance() made room. A request takes kMostPerRequest.
+  // False: the caller must not call copy() or store() before advance() has made room. One request
+  // makes at most kMostPerRequest such calls.
   virtual bool hasRoom() = 0;
   static constexpr uint32_t kMostPerRequest = 3;
-  // Memory stays until isIdle(). Errors: kSystem (the device has failed), kPeerLost, ...
+  // The memory must stay until isIdle(). Errors: kSystem (the device has failed), kPeerLost, ...
   virtual Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) = 0;
-  // Once all that was asked for before has taken effect, for whoever reads the word with acquire.
+  // Takes effect after all earlier calls: a thread that reads the word with acquire sees their
+  // effects.
   virtual Status store(const PortAddress& word, uint64_t value) = 0;
-  // Has `passed` raised once all that was asked for before touches memory no more, however much is
-  // asked for behind it. Needs no room. Not after a failure: then isIdle() will tell.
+  // Sets `passed` to true after all earlier copies and stores have stopped touching memory, however
+  // many calls follow. Needs no room. After a failure it never sets it; the caller must then use
+  // isIdle().
   using Mark = std::shared_ptr<std::atomic<bool>>;
   virtual void mark(Mark passed) = 0;
-  // Goes on with what is under way. kPending: it needs more calls, and nobody rings for them.
+  // Continues the work under way. kPending: the caller must call it again soon, because no doorbell
+  // announces the rest.
   enum class Advance : uint8_t { kIdle, kPending, kMoved };
   virtual Advance advance() = 0;
-  // Nothing of it touches memory any more.
+  // True when no copy or store touches memory any more.
   virtual bool isIdle() = 0;
-  // The first failure; nothing is carried out after it.
+  // The first failure; the queue carries out nothing after it.
   virtual Status health() = 0;
 };
 

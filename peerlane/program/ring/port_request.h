@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortRequest: what a thread of a device asks the proxy of its port to do, and its encoding as one
-// or two halves of 128 bits. What is small fits one half; nothing that a half cannot hold is cut:
-// it takes two. The top bit of each word is left for the queue (progress/fifo_device.h). The bit
-// map is private to one process: both ends are of one build. Any thread; there is no state.
+// PortRequest: the request of a kernel's thread to the proxy of its port channel, and its encoding
+// as one or two halves of 128 bits. A small request fits one half; a request with a value too large
+// for its field takes two, so no value is cut. The top bit of each word is left for the queue
+// (progress/fifo_device.h). The bit map is private to one process: both ends are of one
+// build. Any thread; there is no state.
 //
 //   short, word 0   62 0 | 61..56 verbs | 55..44 semaphore | 43..36 to | 35..28 from | 27..0 bytes
 //          word 1   61..31 offset at the destination | 30..0 offset at the source; adds 1
@@ -24,9 +25,9 @@ enum PortVerb : uint32_t {
   kPutVerb = 1,      // from local memory to a peer's
   kGetVerb = 2,      // from a peer's memory to local memory
   kSignalVerb = 4,   // then add `value` to the peer's semaphore
-  kFlushVerb = 8,    // then say at once that all of this semaphore's requests are done
-  kCustomVerb = 16,  // a request of the user's: `semaphore` is its kind, the rest are operands
-  kWakeVerb = 32,    // and the resident port is wanted, which was shut (resident_port_device.h)
+  kFlushVerb = 8,    // then report at once that all requests of this semaphore are done
+  kCustomVerb = 16,  // a request of the program: `semaphore` is its kind, the rest are operands
+  kWakeVerb = 32,    // asks for a launch of the resident port, which was shut
 };
 
 struct PortRequest {

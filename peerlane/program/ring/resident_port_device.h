@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The resident port: a kernel of few thread blocks that stays on the GPU and copies what other
-// kernels ask it for, with no host in between. They push into a FIFO in the device's memory; every
-// block takes every request, copies its share, and the last one to be done signals the peer. The
-// same source runs in CPU threads, a thread for each block.
+// The resident port: a resident kernel of few thread blocks that stays on the GPU and copies for
+// other kernels, with no host in between. Those kernels push requests into a FIFO in the device's
+// memory; every block takes every request and copies its share, and the block that finishes last
+// signals the peer. The same source runs in CPU threads, a thread for each block.
 //
-// It leaves by itself, after a while without work and at the latest after a longer while with it,
-// so that whoever waits for the whole GPU (a free, a synchronization) waits shortly. Whether it
-// takes requests is one bit of the word by which places in the FIFO are given out: a pusher that
-// finds it shut has no place and asks somebody else, and every place given out before is served
-// before the kernel leaves. So no request is ever left behind, and a kernel that cannot become
-// resident, because others fill the GPU, holds up nobody: it is open only once all of its blocks
-// are there.
+// The kernel leaves by itself: after a time without work, and at the latest after a longer time
+// with work, so that a host thread that waits for the whole GPU (a free, a synchronization) waits
+// only briefly. One bit of the word that gives out places in the FIFO says whether the port is
+// open. A pusher that finds it shut has no place and must ask the proxy instead; the kernel serves
+// every place given out before it leaves. So no request is lost. A kernel that cannot become
+// resident, because others fill the GPU, holds up no pusher: the port opens only after all of its
+// blocks have started.
 #pragma once
 
 #include <cstddef>
@@ -28,32 +28,32 @@ inline constexpr uint32_t kResidentHalves = 3;
 inline constexpr uint64_t kOpenBit = uint64_t{1} << 63;
 inline constexpr uint64_t kNoStop = ~uint64_t{0};
 
-// What a block needs to know to do its share: addresses, because the pusher has looked them up.
+// A request as the blocks read it: with addresses, because the pusher has looked them up.
 struct ResidentRequest {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   uint64_t bytes = 0;
   uint64_t count = 0;            // of signals, below 2^63
   uint64_t* outbound = nullptr;  // the peer's word that `count` is added to; null: none
-  uint64_t* done = nullptr;      // raised to the position behind the request
+  uint64_t* done = nullptr;      // raised to the request's position + 1
 };
 
-// Memory of the device, zeroed before the first launch: then it is shut. Each word has a line of
-// its own, because different threads write them.
+// Memory of the device, zeroed before the first launch, which means that the port is shut. Each
+// word has a cache line of its own, because different threads write them.
 struct ResidentState {
   alignas(64) uint64_t head;     // kOpenBit | places given out; pushers add, the opener stores
   alignas(64) uint64_t tail;     // requests served
   alignas(64) uint64_t arrived;  // blocks that have started, of all launches
   alignas(64) uint64_t left;     // blocks that have ended, of all launches
-  alignas(64) uint64_t gate;     // number of the launch that was decided << 1 | whether it opened
-  alignas(64) uint64_t stopAt;   // where the blocks leave; kNoStop while it is open
-  alignas(64) uint64_t beginAt;  // where they begin
+  alignas(64) uint64_t gate;     // number of the decided launch << 1 | whether it opened
+  alignas(64) uint64_t stopAt;   // position where blocks leave; kNoStop while open
+  alignas(64) uint64_t beginAt;  // position at which they begin
   alignas(64) uint64_t served[kResidentSlots];  // blocks that have done their share
   alignas(64) WordPair slots[kResidentSlots][4];
 };
 static_assert(sizeof(WordPair) * 4 == 64, "a request is one line of 64 bytes");
 
-// Part of a channel's handle. No state: there is no resident port.
+// Part of a channel's handle. A null `state`: there is no resident port.
 struct ResidentHandle {
   ResidentState* state = nullptr;
 };
@@ -62,27 +62,29 @@ PEERLANE_DEVICE constexpr uint64_t residentMark(uint64_t position) {
   return (position >> kResidentSlotShift & 1) != 0 ? 0 : uint64_t{1} << 63;
 }
 
-// Of a size and a count that leave the marks alone.
+// True when size and count leave the bits of the marks free.
 PEERLANE_DEVICE constexpr bool fitsResident(const ResidentRequest& request) {
   return (request.bytes | request.count) >> 63 == 0;
 }
 
-// Requires: fitsResident(). False: it is shut. Else the request will be served; `end` is the
-// position behind it. What this thread wrote, and learned of, is visible to whoever serves it.
+// Requires: fitsResident(). False: the port is shut. Else the kernel will serve the request, and
+// `end` is the request's position + 1. The threads that serve it see everything that this thread
+// wrote or had seen.
 PEERLANE_DEVICE inline bool pushResident(const ResidentHandle& port, const ResidentRequest& request,
                                          uint64_t& end) {
   ResidentState& state = *port.state;
-  // Both are under way at once; the tail may be more by now.
+  // Both accesses are under way at the same time, so the real tail may be larger.
   uint64_t tail = loadAhead(&state.tail);
   const uint64_t place = fetchAdd(&state.head, 1);
   if ((place & kOpenBit) == 0) return false;
   const uint64_t position = place & ~kOpenBit;
-  // The kernel stays until it has served this place, so there is room in a while.
+  // The kernel stays until it has served this place, so it will make room.
   for (uint32_t looks = 1; position >= tail + kResidentSlots; ++looks) {
     pauseBetween(looks);
     tail = loadAhead(&state.tail);
   }
-  // Those who read it are threads of this device; what this thread learned of comes with it.
+  // The readers are threads of this device, so a device-wide fence is enough; it also covers writes
+  // that this thread has seen.
   fenceDevice();
   const uint64_t mark = residentMark(position);
   WordPair* const slot = state.slots[position % kResidentSlots];
@@ -95,7 +97,7 @@ PEERLANE_DEVICE inline bool pushResident(const ResidentHandle& port, const Resid
   return true;
 }
 
-// False: not there yet, or not all of it.
+// False while the request, or a part of it, has not arrived.
 PEERLANE_DEVICE inline bool readResident(const ResidentState& state, uint64_t position,
                                          ResidentRequest& request) {
   const WordPair* const slot = state.slots[position % kResidentSlots];
@@ -118,16 +120,16 @@ PEERLANE_DEVICE inline bool readResident(const ResidentState& state, uint64_t po
 // One launch.
 struct ResidentJob {
   ResidentState* state = nullptr;
-  uint64_t* left = nullptr;  // a word of the host: the number of the last launch that has ended
+  uint64_t* left = nullptr;  // a word of the host: number of the last launch that has ended
   uint64_t launch = 0;       // counts from 1; one launch follows the other on one stream
-  uint64_t idle = 0;         // nanoseconds without a request, after which it leaves
-  uint64_t longest = 0;      // and at the latest
-  uint64_t patience = 0;     // how long the first blocks wait for the last
+  uint64_t idle = 0;         // nanoseconds without a request after which it leaves
+  uint64_t longest = 0;      // nanoseconds after which it leaves at the latest
+  uint64_t patience = 0;     // nanoseconds that the first blocks wait for the last
 };
 
 namespace resident {
 
-// Says once for all blocks whether this launch opens. True: it does.
+// Decides once for all blocks whether this launch opens the port. True: it does.
 PEERLANE_DEVICE inline bool decide(ResidentState& state, uint64_t launch, bool opens) {
   for (;;) {
     const uint64_t gate = loadAcquire(&state.gate);
@@ -136,7 +138,7 @@ PEERLANE_DEVICE inline bool decide(ResidentState& state, uint64_t launch, bool o
   }
 }
 
-// By one thread of each block. Returns whether the launch opened.
+// One thread of each block calls it. Returns whether the launch opened the port.
 PEERLANE_DEVICE inline bool enter(ResidentState& state, const ResidentJob& job, uint32_t blocks) {
   const uint64_t begin = nanoseconds();
   if (fetchAdd(&state.arrived, 1) + 1 == job.launch * blocks) {
@@ -149,7 +151,7 @@ PEERLANE_DEVICE inline bool enter(ResidentState& state, const ResidentJob& job, 
       storeRelaxed(&state.stopAt, position);
       return false;
     }
-    // Places given out while it was shut were none.
+    // Numbers given out while the port was shut were no places.
     storeRelaxed(&state.head, position | kOpenBit);
     return true;
   }
@@ -160,13 +162,13 @@ PEERLANE_DEVICE inline bool enter(ResidentState& state, const ResidentJob& job, 
   return decide(state, job.launch, false);
 }
 
-// By the first block alone: whoever asks from now on gets no place.
+// Only the first block calls it: later pushers get no place.
 PEERLANE_DEVICE inline void shut(ResidentState& state) {
   if (loadRelaxed(&state.stopAt) != kNoStop) return;
   storeRelaxed(&state.stopAt, fetchAdd(&state.head, kOpenBit) & ~kOpenBit);  // 1 + 1 is 0
 }
 
-// By one thread of each block, last.
+// One thread of each block calls it, as its last act.
 PEERLANE_DEVICE inline void leave(ResidentState& state, const ResidentJob& job, uint32_t blocks) {
   fenceSystem();
   if (fetchAdd(&state.left, 1) + 1 == job.launch * blocks) {
@@ -175,14 +177,14 @@ PEERLANE_DEVICE inline void leave(ResidentState& state, const ResidentJob& job, 
   }
 }
 
-// By one thread of a block whose share is done.
+// One thread of each block calls it after the block has copied its share.
 PEERLANE_DEVICE inline void finish(ResidentState& state, const ResidentRequest& request,
                                    uint64_t position, uint32_t blocks) {
   fenceSystem();
   uint64_t* const served = &state.served[position % kResidentSlots];
   if (fetchAdd(served, 1) + 1 != blocks) return;
   storeRelaxed(served, 0);
-  // For all of the blocks' shares, and for that word.
+  // Covers the shares of all blocks, and that word.
   fenceSystem();
   if (request.outbound != nullptr) addBehind(request.outbound, request.count);
   raise(request.done, position + 1);
@@ -191,7 +193,8 @@ PEERLANE_DEVICE inline void finish(ResidentState& state, const ResidentRequest& 
 
 }  // namespace resident
 
-// What a block does, from its start to its end. `shared`: one place for all threads of the block.
+// The work of one block, from its start to its end. `shared`: one place for all threads of the
+// block.
 template <class Team>
 PEERLANE_DEVICE void residentBlock(const Team& team, const ResidentJob& job, uint32_t block,
                                    uint32_t blocks, ResidentRequest& shared) {
@@ -202,7 +205,7 @@ PEERLANE_DEVICE void residentBlock(const Team& team, const ResidentJob& job, uin
     if (team.rank() == 0) resident::leave(state, job, blocks);
     return;
   }
-  // The opener is about to; nobody shuts before.
+  // The last block to enter sets the bit soon; this block must not shut the port before that.
   if (team.rank() == 0 && block == 0)
     for (uint32_t looks = 1; (loadAcquire(&state.head) & kOpenBit) == 0; ++looks)
       pauseBetween(looks);

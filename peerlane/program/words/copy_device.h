@@ -2,14 +2,15 @@
 //
 // Copies as device code does them: a warp, or a block, moves `bytes` from one place in global
 // memory (of this device, a peer's, pinned host memory) to another that does not overlap it. Any
-// alignment, 64-bit sizes. Not a memcpy for the host, and not ordered by itself: what is copied is
-// visible to others after a fence, a barrier or the kernel's end, as for any store.
+// alignment, 64-bit sizes. Not a memcpy for the host, and not ordered by itself: other threads see
+// the copied bytes after a fence, a barrier or the kernel's end, as for any store.
 //
-// Loads of vectors are plain ones. What a peer has written is seen all the same: it was waited for,
-// by this kernel with an acquire, which empties the L1 cache, or before it, and L1 is empty when a
-// kernel begins. (Loads at system scope are 8 % slower where few blocks of threads read.) Stores
-// are whole 16-byte vectors; a source that lies otherwise to them is read in aligned vectors and
-// shifted, and never is a byte read outside the aligned 16 bytes that hold bytes of the source.
+// Loads of vectors are plain loads. They see a peer's writes all the same: either this kernel has
+// waited for them with an acquire, which empties the L1 cache, or the stream has waited before the
+// kernel, and L1 is empty when a kernel begins. (Loads at system scope are 8 % slower where few
+// thread blocks read.) Stores are whole 16-byte vectors. A source with another alignment is read in
+// aligned vectors and shifted; no byte is read outside the aligned 16 bytes that hold bytes of the
+// source.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +20,15 @@
 
 namespace peerlane {
 
-// What one warp copies at a time, 8 vectors a lane: the unit by which copies are shared out.
+// The bytes that one warp copies at a time, 8 vectors per lane: the unit in which copies are shared
+// out.
 inline constexpr uint64_t kCopyTileBytes = 4096;
 // Inner borders of tiles lie on multiples of this in the destination, so that warps write whole
 // lines.
 inline constexpr uint64_t kCopyLineBytes = 128;
 
-// How many tiles a piece has: its size over the tile's, rounded; none if it is empty. The last
-// tile takes what is over, so tiles have between 0.4 and 1.5 times the size.
+// How many tiles a piece has: its size over the tile's, rounded; none if it is empty. The last tile
+// takes the rest, so tiles have between 0.4 and 1.5 times the size.
 PEERLANE_DEVICE constexpr uint64_t copyTiles(uint64_t bytes) {
   if (bytes == 0) return 0;
   const uint64_t tiles = bytes / kCopyTileBytes + (bytes % kCopyTileBytes >= kCopyTileBytes / 2);
@@ -72,8 +74,8 @@ __device__ __forceinline__ uint4 loadVector(const void* from) {
   return v;
 }
 
-// Zeros where not `wanted`: a value that is only sometimes defined would be kept alive by the
-// compiler from one round to the next.
+// Zeros when not `wanted`, because the compiler would keep a value that is only sometimes defined
+// alive from one round to the next.
 __device__ __forceinline__ uint4 loadVectorIf(bool wanted, const void* from) {
   uint4 v;
   asm volatile(
@@ -115,7 +117,7 @@ __device__ __forceinline__ uint4 joinVectors(const uint4& low, const uint4& high
           __funnelshift_r(j, k, bits)};
 }
 
-// Both sides on 16 bytes. All lanes of the warp call with the same arguments.
+// Both sides aligned to 16 bytes. All lanes of the warp must call with the same arguments.
 __device__ __forceinline__ void warpCopyAligned(const std::byte* from, std::byte* to,
                                                 uint64_t vectors) {
   const uint32_t lane = laneOfWarp();
@@ -142,9 +144,10 @@ __device__ __forceinline__ void warpCopyAligned(const std::byte* from, std::byte
     if (j * kWarpLanes + lane < rest) storeVector(to + j * kStep, v[j]);
 }
 
-// `to` on 16 bytes, the source `shift` (1 to 15) bytes behind the aligned address `from`. A lane
-// reads one vector and gets the next one from its neighbour; behind the last lane of a round stands
-// the first lane of the next, and behind the last round one vector that lane 0 reads.
+// `to` aligned to 16 bytes; the source begins `shift` (1 to 15) bytes after the aligned address
+// `from`. Each lane reads one vector and gets the next one from its neighbour; the last lane of a
+// round gets it from the first lane of the next round, and after the last round from one more
+// vector that lane 0 reads.
 __device__ __forceinline__ void warpCopyShifted(const std::byte* from, uint32_t shift,
                                                 std::byte* to, uint64_t vectors) {
   const uint32_t lane = laneOfWarp();
@@ -177,14 +180,14 @@ __device__ __forceinline__ void warpCopyShifted(const std::byte* from, uint32_t 
   }
 }
 
-// The warp copies `bytes`. All 32 lanes call with the same arguments.
+// The warp copies `bytes`. All 32 lanes must call with the same arguments.
 __device__ inline void warpCopy(const std::byte* from, std::byte* to, uint64_t bytes) {
   const uint32_t lane = laneOfWarp();
   uint32_t head = static_cast<uint32_t>(-reinterpret_cast<uintptr_t>(to)) & (kVectorBytes - 1);
   if (head > bytes) head = static_cast<uint32_t>(bytes);
   const uint64_t vectors = (bytes - head) / kVectorBytes;
   const uint32_t tail = static_cast<uint32_t>(bytes - head) & (kVectorBytes - 1);
-  // Lanes 0 to 15 take the bytes before the first whole vector, 16 to 31 those behind the last.
+  // Lanes 0 to 15 take the bytes before the first whole vector, 16 to 31 those after the last.
   const uint64_t edge = lane < 16 ? lane : bytes - tail + (lane - 16);
   const bool hasEdge = lane < 16 ? lane < head : lane - 16 < tail;
   uint32_t edgeByte = 0;
@@ -208,7 +211,7 @@ __device__ inline void warpCopyTile(const std::byte* from, std::byte* to, uint64
 }
 
 // The block copies `bytes`, its warps tile by tile. All threads of a block of whole warps, one
-// dimension, call with the same arguments. No barrier inside.
+// dimension, must call with the same arguments. No barrier inside.
 __device__ inline void blockCopy(const std::byte* from, std::byte* to, uint64_t bytes) {
   const uint64_t tiles = copyTiles(bytes);
   for (uint64_t tile = threadIdx.x / kWarpLanes; tile < tiles; tile += blockDim.x / kWarpLanes)

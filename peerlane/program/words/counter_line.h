@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CounterLine: how a counter is laid out where devices add to it as well. CUDA has no atomic
-// operation on a stream, and a GPU none on host memory across PCIe; so a counter is a cache line of
-// eight words, each with one writer who stores his own running total in order, and its value is
-// their sum. Word 0 belongs to CPUs (who add atomically), words 1 to 7 to lanes of devices. Plain
-// functions on shared memory.
+// CounterLine: the layout of a counter to which devices add as well. CUDA has no atomic operation
+// on a stream, and a GPU has none on host memory across PCIe. So a counter is a cache line of eight
+// words; each word has one writer, which stores its own running total in order, and the counter's
+// value is their sum. Word 0 belongs to CPUs, which add atomically; words 1 to 7 belong to streams
+// of devices (CounterLanes). Plain functions on shared memory.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct CounterLine {
   static constexpr uint32_t kDeviceLanes = kWords - 1;
   static constexpr uint32_t kBytes = kWords * sizeof(uint64_t);
 
-  // Acquire: what was written before any of the additions in it is visible.
+  // Acquire: writes made before any of the additions in the value are visible.
   static uint64_t value(const std::byte* line) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < kWords; ++i) sum += loadWord(line + i * sizeof(uint64_t), Width::k64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Words that code of port channels loads, stores and adds to, the same source for GPU threads and
-// for CPU threads: what runs in a kernel runs under a thread sanitizer as well. Words are 8 bytes,
+// for CPU threads, so that a thread sanitizer can run the code of a kernel. Words are 8 bytes,
 // aligned. *System*: the other party may be a CPU, another GPU or another process. *Device*: all
 // parties are threads of one device. Any thread; there is no state.
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace peerlane::port {
 
-// Two words that are read and written at once where hardware can; whoever relies on the two
-// belonging together marks both.
+// Two words that the hardware reads and writes in one access where it can. Nothing guarantees that
+// the pair is read atomically; code that needs both words of one store must mark each of them.
 struct alignas(16) WordPair {
   uint64_t first;
   uint64_t second;
@@ -45,7 +45,8 @@ PEERLANE_DEVICE inline WordPair loadPairAcquire(const WordPair* pair) {
                : "memory");
   return value;
 }
-// The two for whoever fences behind them, once for several: they are under way at the same time.
+// The next two are for callers that put one fence after several of them; the loads are then under
+// way at the same time.
 PEERLANE_DEVICE inline uint64_t loadAhead(const uint64_t* word) {
   return loadRelaxed(word);
 }
@@ -60,8 +61,8 @@ PEERLANE_DEVICE inline WordPair loadPairAhead(const WordPair* pair) {
 PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
-// Everything before it, of this thread and what it learned of, is visible to whoever sees one of
-// the two with acquire.
+// A thread that reads one of the two words with acquire sees everything that this thread wrote, or
+// had seen, before the store.
 PEERLANE_DEVICE inline void storePairRelease(WordPair* pair, WordPair value) {
   asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};"
                :
@@ -78,11 +79,11 @@ PEERLANE_DEVICE inline void storePairRelaxed(WordPair* pair, WordPair value) {
 PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
   asm volatile("red.release.sys.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
-// The same for whoever has fenced before it.
+// The same without the release: the caller must put a fence before it.
 PEERLANE_DEVICE inline void addBehind(uint64_t* word, uint64_t value) {
   asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
-// Device, all of the following but fenceSystem().
+// All of the following are device scope but fenceSystem().
 PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(word), value);
 }
@@ -108,13 +109,13 @@ PEERLANE_DEVICE inline uint64_t nanoseconds() {
   return now;
 }
 
-// Between two looks at a word that others store; `looks` counts them.
+// Called between two looks at a word that other threads store; `looks` counts them.
 PEERLANE_DEVICE inline void pauseBetween(uint32_t /*looks*/) {}
 
 #else
 
 PEERLANE_DEVICE inline void pauseBetween(uint32_t looks) {
-  // Who stores it may need this core.
+  // The thread that stores the word may need this core.
   if (looks % 64 == 0)
     std::this_thread::yield();
   else
@@ -130,8 +131,8 @@ PEERLANE_DEVICE inline uint64_t loadAcquire(const uint64_t* word) {
 PEERLANE_DEVICE inline WordPair loadPairAcquire(const WordPair* pair) {
   return {loadAcquire(&pair->first), loadAcquire(&pair->second)};
 }
-// What has to be fenced on a device is ordered by itself here: fences say nothing to a thread
-// sanitizer.
+// On a CPU these loads are acquires, so they need no fence after them: a thread sanitizer does not
+// understand fences.
 PEERLANE_DEVICE inline uint64_t loadAhead(const uint64_t* word) {
   return loadAcquire(word);
 }
@@ -154,7 +155,7 @@ PEERLANE_DEVICE inline void addRelease(uint64_t* word, uint64_t value) {
 PEERLANE_DEVICE inline void addBehind(uint64_t* word, uint64_t value) {
   addRelease(word, value);
 }
-// Stronger than the device's, which has fences around them where that matters.
+// Stronger than on a device, where callers put fences around them if the order matters.
 PEERLANE_DEVICE inline uint64_t fetchAdd(uint64_t* word, uint64_t value) {
   return std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_acq_rel);
 }

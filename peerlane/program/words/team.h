@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Team: who makes a call of a port channel together: a thread, a warp, a block; and CPU threads
-// that stand for the threads of a block. A team has rank(), size(), sync() (a barrier that also
-// orders memory among its members), agree() (everybody gets what rank 0 has), any() and copy(),
-// which shares the bytes out. All members call, with the same arguments. No state but that of a
-// Crew.
+// Team: the threads that make a call of a port channel together: one thread, a warp, a block; or
+// CPU threads that stand for the threads of a block. A team has rank(), size(), sync() (a barrier
+// that also orders memory among its members), agree() (every member gets the value of rank 0),
+// any() and copy(), which shares the bytes out. All members must call, with the same arguments. No
+// state but that of a Crew.
 #pragma once
 
 #include <cstddef>
@@ -119,7 +119,7 @@ struct ThisThread {
   }
 };
 
-// CPU threads instead of the threads of a block. What they share outlives their calls.
+// CPU threads instead of the threads of a block. Their Shared must outlive their calls.
 class Crew {
  public:
   static constexpr TeamKind kKind = TeamKind::kBlock;
@@ -127,7 +127,7 @@ class Crew {
     explicit Shared(uint32_t threads) : size(threads), barrier(threads) {}
     const uint32_t size;
     std::barrier<> barrier;
-    uint32_t agreed = 0;  // rank 0 between two barriers
+    uint32_t agreed = 0;  // rank 0 writes it between two barriers
     std::atomic<bool> isAny{false};
   };
   Crew(uint32_t rank, Shared& shared) : rank_(rank), shared_(&shared) {}

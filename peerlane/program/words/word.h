@@ -14,7 +14,7 @@
 namespace peerlane {
 
 inline uint64_t loadWord(const std::byte* at, Width width) {
-  // Acquire: pairs with the release store of whoever wrote the word.
+  // Acquire: pairs with the release store that wrote the word.
   if (width == Width::k32)
     return std::atomic_ref<const uint32_t>(*reinterpret_cast<const uint32_t*>(at))
         .load(std::memory_order_acquire);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Words as device code sees them: load, store, add, fence, and a wait that somebody else can end.
-// The host's side of the same words is program/words/word.h. System scope throughout: the writer
-// may be a CPU or another GPU. Words are 8 bytes, aligned, in global memory (of this device, a
-// peer's, or pinned host memory). Any thread may call any of these; there is no state.
+// Words as device code sees them: load, store, add, fence, and a wait that another thread can
+// release. The host's side of the same words is program/words/word.h. System scope throughout: the
+// writer may be a CPU or another GPU. Words are 8 bytes, aligned, in global memory (of this device,
+// a peer's, or pinned host memory). Any thread may call any of these; there is no state.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -20,7 +20,7 @@ __device__ __forceinline__ uint64_t loadWordRelaxed(const uint64_t* word) {
   return value;
 }
 
-// Pairs with a release store of whoever wrote the word.
+// Pairs with the release store that wrote the word.
 __device__ __forceinline__ uint64_t loadWordAcquire(const uint64_t* word) {
   uint64_t value;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -31,24 +31,25 @@ __device__ __forceinline__ void storeWordRelaxed(uint64_t* word, uint64_t value)
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
 
-// Everything this thread wrote, and everything it learned of (through a barrier, say), is visible
-// to whoever reads the word with acquire.
+// A thread that reads the word with acquire sees everything that this thread wrote, and everything
+// that this thread had seen (through a barrier, say).
 __device__ __forceinline__ void storeWordRelease(uint64_t* word, uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
 
-// Relaxed; returns what was there before. On a peer's memory this needs native atomics (NVLink).
+// Relaxed; returns the value before the addition. On a peer's memory this needs native atomics
+// (NVLink).
 __device__ __forceinline__ uint64_t addWord(uint64_t* word, uint64_t value) {
   return atomicAdd_system(reinterpret_cast<unsigned long long*>(word), value);
 }
 
-// Before a relaxed store it makes a release, after a relaxed load an acquire.
+// With a relaxed store after it, it is a release; with a relaxed load before it, an acquire.
 __device__ __forceinline__ void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" : : : "memory");
 }
 
-// The same among the threads of this device only; a fence for the system by somebody who has
-// learned of it carries it further.
+// The same among the threads of this device only; a later fenceSystem() of a thread that has seen
+// the effect extends it to the system.
 __device__ __forceinline__ void fenceDevice() {
   asm volatile("fence.acq_rel.gpu;" : : : "memory");
 }
@@ -63,8 +64,8 @@ __device__ __forceinline__ bool isAtLeast(uint64_t value, uint64_t wanted) {
 }
 
 enum class Waited : uint32_t {
-  kSatisfied,  // what was written before the word was stored may be read
-  kReleased,   // the word is poisoned or the abort word is not 0: there is nothing to read
+  kSatisfied,  // the thread may read everything written before the word was stored
+  kReleased,   // the word is poisoned or the abort word is not 0: the thread must not read
 };
 
 // A look at the abort word may cost a round trip to the host, so there are this many polls between.
@@ -106,7 +107,7 @@ __device__ inline Waited waitLine(const uint64_t* line, uint64_t wanted,
       sum += __shfl_xor_sync(kEveryLane, sum, distance);
     if (isAtLeast(__shfl_sync(kEveryLane, sum, 0), wanted)) break;
   }
-  __syncwarp();  // what one lane has acquired, all may read
+  __syncwarp();  // all lanes may read the data that one lane has acquired
   return Waited::kSatisfied;
 }
 

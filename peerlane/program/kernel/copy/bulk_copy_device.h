@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bulk ring: one warp moves bytes by the copy hardware of sm_90, from global memory into a ring of
-// buffers in shared memory and out again, half of the buffers on their way in, half on their way
-// out. A few warps keep a link busy that takes hundreds of threads otherwise. Not for unaligned
+// Bulk ring: one warp moves bytes by the bulk copies (TMA) of sm_90, from global memory into a ring
+// of buffers in shared memory and out again; half of the buffers are on their way in, half on their
+// way out. A few warps keep a link busy that otherwise needs hundreds of threads. Not for unaligned
 // bytes: addresses and sizes are multiples of 16.
 //
-// The hardware reads and writes past what threads order among themselves ("async proxy"), so a
-// fence for it stands behind every wait whose data is copied and before every store that announces
-// it.
+// The accesses of bulk copies (the "async proxy") are not ordered with those of threads, so code
+// that uses them must put fenceBulkCopies() after every wait whose data is copied and before every
+// store that announces it.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -27,7 +27,8 @@ __device__ __forceinline__ uint32_t sharedAddress(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// Every lane of the warp makes one, lane 0 calls everything else; the tables lie in shared memory.
+// Every lane of the warp constructs one; only lane 0 calls the other functions. `slots` and
+// `buffers` lie in shared memory.
 template <uint32_t kStages>
 class BulkRing {
  public:
@@ -57,7 +58,7 @@ class BulkRing {
     }
   }
 
-  // Afterwards everything is written, and a fence for the whole system covers it.
+  // When it returns, everything is written, and a system-wide fence after it covers the bytes.
   __device__ void finish() {
     while (stored_ != loaded_) storeOldest();
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -68,8 +69,8 @@ class BulkRing {
   static constexpr uint32_t kAhead = kStages / 2;
 
   __device__ __forceinline__ void load(const std::byte* from, std::byte* to, uint32_t bytes) {
-    // The buffer was last used kStages loads ago; of the stores since its own, so many may still
-    // be reading theirs.
+    // The buffer was last used kStages loads ago; so many of the stores after its own may still be
+    // reading their buffers.
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kStages - kAhead - 1) : "memory");
     const uint32_t slot = loadSlot_;
     const uint32_t full = sharedAddress(&slots_.full[slot]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a copy kernel gets as its parameters, and the table of the kernels: what the half that
-// launches and the half that runs agree on. Only for those two. No state.
+// The parameters of a gather/scatter kernel (copy kernel), and the table of these kernels: the
+// agreement between copy_launch.cu, which launches, and copy_kernel.cu, which runs. Only for those
+// two. No state.
 #pragma once
 
 #if defined(__CUDACC__)

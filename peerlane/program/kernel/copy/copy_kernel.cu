@@ -15,9 +15,9 @@ __device__ __forceinline__ bool isReady(const CopyFrame& frame) {
   return __syncthreads_or(threadIdx.x == 0 && !passesWait(frame.wait)) == 0;
 }
 
-// The last CTA that arrives does the tail. The others' fences are for the device only: they order
-// their bytes before their arrival, and the last one's, for the whole system, covers all that it
-// has learned of by its own arrival.
+// The last CTA to arrive does the tail. The fences of the others are for the device only: they
+// order their bytes before their arrival. The last CTA's fence is for the whole system and covers
+// everything that its own arrival made visible to it.
 __device__ inline void finish(const CopyFrame& frame, bool released) {
   if (frame.tail.isEmpty()) return;
   __syncthreads();
@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   awaitKernelBefore();
   const bool ready = isReady(job.frame);
   if (ready) {
-    // In turns: all blocks of threads are near each other in memory, and few of them are faster so.
+    // Interleaved, so that all thread blocks work near each other in memory; with few blocks that
+    // is faster.
     const CopyPiece& piece = job.source.piece;
     const uint64_t tiles = copyTiles(piece.bytes);
     const uint32_t warps = blockDim.x / device::kWarpLanes;

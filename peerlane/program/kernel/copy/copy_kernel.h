@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copy kernel: one launch that waits for a word, copies any list of places and stores words behind
-// it. Not a queue and not an executor: it launches what it is told and remembers nothing but which
-// devices it has been loaded on. Any thread may call; the launch goes to the caller's current
-// device, which must be the stream's. Usable under stream capture.
+// Copy kernel, the gather/scatter kernel: one launch that waits for a word, copies any list of
+// pieces and then stores words. Not a queue and not an executor: all places are arguments of the
+// launch, and the only state is the set of devices on which the kernels are loaded. Any thread may
+// call; the launch goes to the caller's current device, which must be the stream's. Usable under
+// stream capture.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ struct CopyPiece {
   uint64_t bytes = 0;
 };
 
-// So many pieces travel in the launch's parameters; the caller's array is free after the call. The
-// driver copies all parameters of a kernel, used or not, so there are kernels of three sizes.
+// So many pieces travel in the launch's parameters; the caller may reuse its array after the call.
+// The driver copies all parameters of a kernel, used or not, so there are kernels of three sizes.
 inline constexpr uint32_t kShortInlinePieces = 32;
 inline constexpr uint32_t kMiddleInlinePieces = 128;
 inline constexpr uint32_t kInlinePieces = 512;
@@ -34,10 +35,10 @@ struct PieceList {
   const uint64_t* tileEnds = nullptr;
   uint64_t count = 0;
   uint64_t tiles = 0;  // the last of tileEnds
-  // In host memory, of which a device reads as little as it can.
+  // The list lies in host memory, so the kernel reads as little of it as it can.
   bool isFar = false;
-  // Many pieces lie differently on 16 bytes than where they go, so kThreads takes them, whatever
-  // the method.
+  // Many pieces have a source and a destination with different addresses modulo 16, so kThreads
+  // copies them, whatever the method.
   bool isUnaligned = false;
 };
 
@@ -52,8 +53,8 @@ struct BlockList {
   const uint32_t* fromIndex = nullptr;
   const uint32_t* toIndex = nullptr;
   uint64_t count = 0;
-  // Indices must be below these (0: not looked at). A block that breaks that is left out, and
-  // `faultValue` is stored to `fault`, a word as in WordTail.
+  // Indices must be below these limits (0: no check). The kernel leaves out a block whose index is
+  // not, and stores `faultValue` to `fault`, a word as in WordTail.
   uint64_t fromLimit = 0;
   uint64_t toLimit = 0;
   uint64_t* fault = nullptr;
@@ -62,9 +63,9 @@ struct BlockList {
 
 enum class CopyMethod : uint8_t {
   kThreads,  // loads and stores: any alignment at full speed
-  // The copy hardware of sm_90 and newer by way of shared memory: a few CTAs of few threads fill
-  // the link. Not for bytes that lie differently on 16 bytes than where they go: launches with many
-  // of those, blocks of less than kSmallBlockBytes and older devices take kThreads.
+  // The bulk copies of sm_90 and newer, by way of shared memory: a few CTAs of few threads fill the
+  // link. Source and destination must have the same address modulo 16: launches with many other
+  // pieces, blocks of less than kSmallBlockBytes and older devices use kThreads.
   kBulk,
 };
 
@@ -72,7 +73,8 @@ enum class CopyMethod : uint8_t {
 inline constexpr uint64_t kSmallBlockBytes = 4096;
 
 struct CopyLaunch {
-  // What to copy: the first of these that is not empty. All empty: only the words are done.
+  // The bytes to copy: the first of these three that is not empty. All empty: the launch only waits
+  // and stores words.
   const CopyPiece* pieces = nullptr;  // host memory
   uint32_t pieceCount = 0;            // at most kInlinePieces
   PieceList list;
@@ -80,21 +82,22 @@ struct CopyLaunch {
 
   WordWait wait;
   WordTail tail;
-  // A word of the device's memory that holds 0 and is left so, used by one launch at a time: where
-  // blocks of threads count each other. May be null if `tail` is empty or `ctas` is 1.
+  // The word, in the device's memory, by which the thread blocks count their arrivals. It must hold
+  // 0 and holds 0 again after the launch; one launch at a time may use it. May be null if `tail` is
+  // empty or `ctas` is 1.
   uint32_t* arrivals = nullptr;
 
   CopyMethod method = CopyMethod::kThreads;
   uint32_t ctas = 0;     // 0: as many as the bytes need, at most one for each multiprocessor
   uint32_t threads = 0;  // per CTA, whole warps, at most 1024 (kBulk: 64); 0: what measured best
-  // The launch may be set up while the kernel before it in the stream comes to its end (sm_90 and
-  // newer; nothing is read or written before that).
+  // The device may set up the launch while the kernel before it in the stream ends (sm_90 and
+  // newer; the launch reads and writes nothing before that end).
   bool overlapsEnd = false;
   void* stream = nullptr;  // cudaStream_t
 };
 
-// Makes every kernel resident on the current device. A kernel that is loaded at its first launch
-// waits for the device to be idle: never, if one that runs waits for it.
+// Loads every kernel on the current device. CUDA would otherwise load a kernel at its first launch
+// and wait until the device is idle, which never happens if a running kernel waits for that launch.
 Status loadCopyKernels();
 
 // Errors: InvalidArgument, Unavailable (not loaded on this device), System (the launch failed).

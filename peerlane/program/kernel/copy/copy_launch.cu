@@ -21,15 +21,15 @@ constexpr int kMaxDevices = 128;
 LoadedDevice loadedDevices[kMaxDevices];
 
 Status failed(cudaError_t error, const char* what) {
-  (void)cudaGetLastError();  // it is reported here and shall not be found by somebody else's call
+  (void)cudaGetLastError();  // reported here, so no later call of the program may find it
   return Status(Code::kSystem, std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 constexpr uint32_t kDefaultThreads = 512;
-// So few CTAs do not fill the link with the default.
+// With the default number of threads, so few CTAs do not fill the link.
 constexpr uint32_t kFewCtas = 16;
 
-// What is to be copied, as far as the shape of the launch depends on it.
+// The properties of the copy on which the shape of the launch depends.
 struct Load {
   CopySource source;
   const void* threadKernel;

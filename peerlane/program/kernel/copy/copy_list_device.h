@@ -3,8 +3,8 @@
 // How the blocks of threads of a copy share a list: every entry has its tiles, the tiles of all
 // entries are numbered through, and each block takes an equal run of numbers. It searches its first
 // entry once, all threads together, and then walks: entries are staged in shared memory a few
-// hundred at a time, fetched for the next turn while this one is copied. Every function is called
-// by all threads of a block.
+// hundred at a time, and the threads fetch those of the next turn while they copy this one. All
+// threads of a block must call every function.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -15,8 +15,8 @@
 
 namespace peerlane::kernel {
 
-// Entries of one turn, a column each: neighbouring threads write neighbouring words. An entry whose
-// `to` is null is left out, whatever tiles it has.
+// Entries of one turn, a column each: neighbouring threads write neighbouring words. The copy
+// leaves out an entry whose `to` is null, whatever tiles it has.
 template <uint32_t kEntries>
 struct EntryStage {
   const std::byte* from[kEntries];
@@ -73,7 +73,7 @@ struct InlinePieces {
   CopyPiece pieces[kMost];
 
   struct Fetched {};
-  // Parameters that differ from thread to thread are read one after another.
+  // A warp whose threads read different parameters reads them one after another.
   __device__ uint64_t countUpTo(uint64_t end) const { return find(end - 1) + 1; }
   __device__ uint64_t find(uint64_t tile) const { return searchUpTo(tileEnds, pieceCount, tile); }
   __device__ uint64_t tileBegin(uint64_t entry) const {
@@ -139,9 +139,9 @@ struct EqualBlocks {
 };
 
 // Calls consume(stage, entries, firstTile, begin, end) for each run of staged entries: `firstTile`
-// is the number of entry 0's first tile, [begin, end) what is to be done of it. `ready` is called
-// once, when the first entries are on their way; the walk goes on if it says so. Returns what it
-// said.
+// is the number of entry 0's first tile, [begin, end) are the tiles of the run to copy. Calls
+// `ready` once, when the loads of the first entries are on their way; the walk goes on if it
+// returns true. Returns the result of `ready`.
 template <uint32_t kEntries, class Source, class Ready, class Consume>
 __device__ __forceinline__ bool walkEntries(const Source& source, uint64_t begin, uint64_t end,
                                             EntryStage<kEntries> (&stages)[2], Ready&& ready,
@@ -163,7 +163,8 @@ __device__ __forceinline__ bool walkEntries(const Source& source, uint64_t begin
         count - entry < capacity ? static_cast<uint32_t>(count - entry) : capacity;
     EntryStage<kEntries>& stage = stages[turn];
     if (threadIdx.x < staged) source.put(fetched, entry + threadIdx.x, stage, threadIdx.x);
-    // One barrier a turn: who is past it has left the turn before, whose stage is written next.
+    // One barrier per turn: a thread that is past it has left the turn before, whose stage is
+    // written next.
     __syncthreads();
     const uint64_t lastTile = stage.tileEnd[staged - 1];
     entry += staged;

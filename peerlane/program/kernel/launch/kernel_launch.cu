@@ -12,15 +12,15 @@ namespace peerlane::kernel {
 namespace {
 
 Status failed(cudaError_t error, const std::string& what) {
-  (void)cudaGetLastError();  // it is reported here and shall not be found by somebody else's call
+  (void)cudaGetLastError();  // reported here, so no later call of the program may find it
   return Status(Code::kSystem, what + ": " + cudaGetErrorString(error));
 }
 
 constexpr int kMaxDevices = 128;
 constexpr size_t kMaxKernels = 64;
 
-// A kernel as the driver knows it on each device, found by loadKernel(): to look it up at every
-// launch, as the runtime does, costs a tenth of the launch.
+// A kernel as the driver knows it on each device, found by loadKernel(): the runtime looks it up at
+// every launch, which costs a tenth of the launch.
 struct Loaded {
   std::atomic<const void*> kernel{nullptr};
   std::atomic<CUfunction> byDevice[kMaxDevices]{};
@@ -28,7 +28,7 @@ struct Loaded {
 Loaded loaded[kMaxKernels];
 std::atomic<bool> canOverlap[kMaxDevices];
 
-// Null when there is no room.
+// Null when the table is full.
 Loaded* placeOf(const void* kernel) {
   for (Loaded& place : loaded) {
     const void* known = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How kernels of messages are let go, and what they leave to those behind them. `Job` is one of
-// theirs: `fault` and `ended` as in TurnJob.
+// How a message kernel sees and records that a wait was released, for the launches after it. `Job`:
+// the parameters of such a kernel, with `fault` and `ended` as in TurnJob.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -13,13 +13,14 @@
 
 namespace peerlane::kernel {
 
-// Another stream may just be storing it: threads that have to agree make one of them look.
+// Another stream may store the word at any time, so threads that have to agree must let one of them
+// look.
 template <class Job>
 __device__ __forceinline__ bool isEnded(const Job& job) {
   return job.ended != nullptr && device::loadWordRelaxed(job.ended) != 0;
 }
 
-// By one thread, before the completion.
+// One thread calls it, before it stores the completion word.
 template <class Job>
 __device__ __forceinline__ void tellReleased(const Job& job) {
   if (job.fault != nullptr) device::storeWordRelaxed(job.fault, kReleasedFault);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a kernel does with words before and after its work, as plain values that travel in the
-// launch's parameters: no CUDA header, any thread. Pointers are what the device calls the memory.
+// The words for which a kernel waits before its work and which it stores after it, as plain values
+// that travel in the launch's parameters: no CUDA header, any thread. Pointers are addresses of the
+// device.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace peerlane::kernel {
 
 // The number to wait for or to store: `delta` alone, or *cursor + delta when the kernel runs. A
-// cursor lies in memory of the device that runs the kernel, and makes the kernel right when a graph
-// replays it.
+// cursor lies in memory of the device that runs the kernel; with it the kernel is right when a
+// graph replays it.
 struct WordOperand {
   const uint64_t* cursor = nullptr;
   uint64_t delta = 0;
@@ -21,7 +22,8 @@ struct WordOperand {
 struct WordWait {
   const uint64_t* word = nullptr;  // null: nothing is waited for
   WordOperand atLeast;
-  // Pinned host memory, or null. Anything but 0 ends the wait; without a wait it is read once.
+  // The abort word in pinned host memory, or null. Anything but 0 ends the wait; a kernel without a
+  // wait reads it once.
   const uint64_t* abort = nullptr;
 };
 
@@ -32,7 +34,8 @@ struct WordStore {
 
 inline constexpr uint32_t kMaxWordStores = 4;
 
-// What the last thread of a kernel does when everything before is visible to everybody.
+// The stores that the last thread of a kernel makes, after a fence has made everything before them
+// visible to the whole system.
 struct WordTail {
   WordStore stores[kMaxWordStores];  // the first `storeCount`; left out if the wait was released
   uint32_t storeCount = 0;

@@ -14,7 +14,7 @@ __device__ __forceinline__ uint64_t operandNow(const WordOperand& operand) {
   return operand.cursor == nullptr ? operand.delta : *operand.cursor + operand.delta;
 }
 
-// False if the work that waits must not be done.
+// False when the kernel must leave out the work after the wait.
 __device__ inline bool passesWait(const WordWait& wait) {
   if (wait.word == nullptr)
     return wait.abort == nullptr || device::loadWordRelaxed(wait.abort) == 0;
@@ -22,7 +22,7 @@ __device__ inline bool passesWait(const WordWait& wait) {
          device::Waited::kSatisfied;
 }
 
-// Needs a fence before it that makes visible what the stores stand for.
+// The caller must first make visible, by a fence, the work that the stores announce.
 __device__ inline void performTail(const WordTail& tail, bool released) {
   if (!released)
 #pragma unroll
@@ -30,7 +30,7 @@ __device__ inline void performTail(const WordTail& tail, bool released) {
       if (i < tail.storeCount)
         device::storeWordRelaxed(tail.stores[i].word, operandNow(tail.stores[i].value));
   if (tail.completion.word != nullptr) {
-    // Whoever reads it may take away the memory of the other words.
+    // The thread that reads the completion may free the memory of the other words.
     if (tail.storeCount != 0) device::fenceSystem();
     device::storeWordRelaxed(tail.completion.word, operandNow(tail.completion.value));
   }

@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kNamedThreads, 1) getKernel(const __grid_const
   letKernelBehindBegin();
   if (place.verdict == PutPlace::kGo)
     copyShare(reinterpret_cast<const std::byte*>(place.address), job.to, job.bytes);
-  // What a thread has read was in its registers when it was stored, which was before the barrier.
+  // Each thread stored the bytes that it had read before the barrier, so its reads had ended by
+  // then.
   __syncthreads();
   if (threadIdx.x != 0 || !isLastBlock(job.arrivals)) return;
   if (job.advance != 0) *job.cursorWord = counted + job.advance;
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kNamedThreads, 1) getKernel(const __grid_const
     tellReleased(job);
   }
   if (job.completion == nullptr) return;
-  device::fenceSystem();  // whoever reads it may take away the memory of the words
+  device::fenceSystem();  // its reader may free the memory of the words
   device::storeWordRelaxed(job.completion, job.completionValue);
 }
 

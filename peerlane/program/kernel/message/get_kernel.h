@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Get kernel: fetches a message from where its sender says. It waits for a word of a ring; words
-// behind that one name a region and a place in it; the bytes come from there, and words that say so
-// are stored. In one launch or two, as puts (put_kernel.h). The kernel of its sender's end waits
-// until that is told, and looks whether the bytes were taken or refused. Any thread may call; the
-// launches go to the caller's current device, which must be the stream's. Usable under stream
-// capture.
+// Get kernel: the receiver's side of rendezvous-get. It waits for a word of a ring; words after
+// that one in the slot name a region of the sender and a place in it; the kernel copies the bytes
+// from there and then stores the words that tell the sender so. One launch or two, as puts
+// (put_kernel.h). The sender's kernel (get end) waits for these words and checks whether the
+// receiver took or refused the bytes. Any thread may call; the launches go to the caller's current
+// device, which must be the stream's. Usable under stream capture.
 #pragma once
 
 #include "peerlane/program/kernel/message/put_kernel.h"
@@ -22,15 +22,16 @@ struct GetJob {
   uint64_t completionValue = 0;
   std::byte* to = nullptr;
   uint64_t bytes = 0;
-  // In this order: wait; if the word at `checkAt` behind it is not `expected`, or the place reaches
-  // outside of its region, store the fault word and leave out copy and `accept`; copy; store
-  // `accept`; store `tell`, a release of all before and of the reads. A region that is not in the
-  // table is waited for until the abort word is not 0.
+  // The kernel does this in order: wait; if the word `checkAt` bytes after it is not `expected`, or
+  // the place reaches outside its region, store the fault word and leave out the copy and `accept`;
+  // copy; store `accept`; store `tell`, a release of everything before it and of the reads. It
+  // waits for a region that is not in the table until the region appears or the abort word is not
+  // 0.
   TurnWord wait, accept, tell;
   uint64_t expected = 0;
   RegionTable table;
-  PutPlace* place = nullptr;     // may be null if the message is short, as the next
-  uint32_t* arrivals = nullptr;  // holds 0 and is left so; used by one launch at a time
+  PutPlace* place = nullptr;     // this and the next may be null if the message is short
+  uint32_t* arrivals = nullptr;  // must hold 0, and does so after the launch; one launch at a time
   uint32_t faultValue = 0;
   uint32_t advance = 0;
   uint16_t checkAt = 0, allocationAt = 0, generationAt = 0, offsetAt = 0;
@@ -53,7 +54,8 @@ struct GetEndJob {
   uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;
   uint64_t completionValue = 0;
-  // In this order: wait; if `accepted` has not reached its number, store the fault word.
+  // The kernel does this in order: wait; if `accepted` has not reached its number, store the fault
+  // word.
   TurnWord wait, accepted;
   uint32_t faultValue = 0;
   uint32_t advance = 0;
@@ -73,7 +75,7 @@ Status loadGetKernels();
 Status launchGet(const GetLaunch& launch);
 Status launchGetEnd(const GetEndLaunch& launch);
 
-// What is the same for every device that runs one.
+// The checks of a launch that are the same for every device. Errors: InvalidArgument.
 Status checkGet(const GetLaunch& launch);
 Status checkGetEnd(const GetEndLaunch& launch);
 

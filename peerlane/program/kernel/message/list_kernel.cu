@@ -10,11 +10,11 @@
 namespace peerlane::kernel {
 namespace {
 
-// What the host wrote before the launch may be read whatever the kernel before is at; it takes a
-// round trip over PCIe, and the wait for the peer mostly longer.
+// The kernel may read data that the host wrote before the launch while the kernel before it still
+// runs. The read takes a round trip over PCIe, and the wait for the peer is mostly longer.
 inline constexpr uint32_t kWordsAhead = 4;
 
-// All threads. Nobody looks at it before the word of its slot is stored.
+// All threads call it. The peer reads the list only after the word of its slot is stored.
 __device__ __forceinline__ void writeList(const ListHeadJob& job, uint64_t cursor,
                                           const uint64_t (&ahead)[kWordsAhead]) {
   uint64_t* const to = wordAt(slotOf(job, job.list, cursor));
@@ -31,7 +31,7 @@ __device__ __forceinline__ void writeList(const ListHeadJob& job, uint64_t curso
 #pragma unroll
   for (uint32_t i = 0; i < 2; ++i)
     device::storeWordRelaxed(wordAt(slot + job.valuesAt[i]), job.values[i]);
-  device::fenceSystem();  // for what all threads have stored, which is before the barrier
+  device::fenceSystem();  // covers the stores of all threads, which are before the barrier
 }
 
 __global__ void __launch_bounds__(kNamedThreads, 1)
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
     const uint32_t i = threadIdx.x + j * blockDim.x;
     ahead[j] = i < job.wordCount ? device::loadWordRelaxed(job.words + i) : 0;
   }
-  // Where its slot is free already it is written while the kernel before comes to its end, and only
-  // the word behind it is left for afterwards.
+  // If its slot is free already, the list is written while the kernel before ends, and only its
+  // word has to wait for that end.
   bool isWritten = false;
   if (job.cursorWord == nullptr) {
     if (threadIdx.x == 0 && !isEnded(job)) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
     tellReleased(job);
   }
   if (job.completion == nullptr) return;
-  device::fenceSystem();  // whoever reads it may take away the memory of the words
+  device::fenceSystem();  // its reader may free the memory of the words
   device::storeWordRelaxed(job.completion, job.completionValue);
 }
 
@@ -83,7 +83,7 @@ __device__ __forceinline__ LocalPiece localPiece(const ListPutJob& job, uint32_t
           device::loadWordRelaxed(words + 1), device::loadWordRelaxed(words + 2)};
 }
 
-// All but the places, which nobody knows yet.
+// Everything but the places, which the receiver has not sent yet.
 __device__ __forceinline__ void writeLocal(const ListPutJob& job, const LocalPiece& first) {
   for (uint32_t i = threadIdx.x; i < job.count; i += blockDim.x) {
     const LocalPiece piece = i == threadIdx.x ? first : localPiece(job, i);
@@ -110,7 +110,7 @@ __device__ __forceinline__ PutPlace::Verdict findPlaces(const ListPutJob& job, u
     }
   }
   released = __syncthreads_or(released) != 0;
-  letKernelBehindBegin();  // it is set up while the places are looked up
+  letKernelBehindBegin();  // the device sets it up while this one looks up the places
   if (released) return PutPlace::kReleased;
   if (__syncthreads_or(wrong)) return PutPlace::kFault;
   const uint64_t* const names = wordAt(slotOf(job, job.list, cursor));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// List kernels: the two sides of a message in many pieces. The receiver's head writes down for the
-// sender where the pieces go. The sender's kernel waits for that, looks up the regions, and makes a
-// list of pieces in the device's memory, which is then copied as other lists are: shared out evenly
-// among the thread blocks, whatever the sizes. One block does both for a few bytes; else a launch
-// of one block finds and a second one copies, as put kernels do (put_kernel.h). Any thread may
-// call; the launches go to the caller's current device, which must be the stream's. Usable under
-// stream capture.
+// List kernels: the two sides of a rendezvous message in many pieces. The receiver's kernel (list
+// head) writes to the sender the places of the pieces. The sender's kernel waits for that, looks up
+// the regions, and makes a list of pieces in the device's memory. The thread blocks then copy that
+// list as they copy others: in equal shares, whatever the sizes of the pieces. For a few bytes one
+// block does both; else a launch of one block finds the places and a second launch copies, as put
+// kernels do (put_kernel.h). Any thread may call; the launches go to the caller's current device,
+// which must be the stream's. Usable under stream capture.
 #pragma once
 
 #include "peerlane/program/device/piece_names.h"
@@ -15,14 +15,14 @@
 
 namespace peerlane::kernel {
 
-// In pinned host memory, read by the device once.
+// In pinned host memory; the device reads it once.
 struct LocalPiece {
   const std::byte* from;
   uint64_t bytes;
   uint64_t tileEnd;  // as in PieceList
 };
 
-// Room for the pieces as they are copied; used by one launch at a time.
+// Room for the list of pieces that the sender's kernel makes; one launch at a time uses it.
 struct ListTable {
   CopyPiece* pieces = nullptr;
   uint64_t* tileEnds = nullptr;
@@ -38,9 +38,10 @@ struct ListHeadJob {
   uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;
   uint64_t completionValue = 0;
-  // In this order: wait; copy the words to the slot of `list`; store the values at `valuesAt` of
-  // the slot of `tell`; store `tell`, a release of all before. The words are in pinned host memory
-  // that holds them when the launch is made: they are read before the wait.
+  // The kernel does this in order: wait; copy the words to the slot of `list`; store the values at
+  // `valuesAt` of the slot of `tell`; store `tell`, a release of everything before it. The words
+  // lie in pinned host memory and must be there before the launch, because the kernel reads them
+  // before the wait.
   const uint64_t* words = nullptr;
   uint32_t wordCount = 0;
   TurnWord wait, list, tell;
@@ -66,9 +67,9 @@ struct ListPutJob {
   uint64_t* ended = nullptr;
   uint64_t* completion = nullptr;
   uint64_t completionValue = 0;
-  // As in PutJob, for `count` pieces, whose places are in the slot of `list`; how many regions that
-  // names is at `regionsAt` of the slot of `wait`. One place outside of its region is a fault of
-  // all: nothing is copied.
+  // As in PutJob, for `count` pieces. Their places are in the slot of `list`; the number of regions
+  // that it names is at `regionsAt` of the slot of `wait`. One place outside its region is a fault
+  // of the whole message: the kernel copies nothing.
   const LocalPiece* pieces = nullptr;  // as ListHeadJob::words
   ListTable room;
   uint64_t tiles = 0;  // the last of the pieces' tileEnd
@@ -78,7 +79,7 @@ struct ListPutJob {
   uint64_t expected = 0;
   uint64_t value = 0;
   RegionTable table;
-  PutPlace* place = nullptr;  // its verdict alone; may be null as in PutJob, as the next
+  PutPlace* place = nullptr;  // its verdict alone; this and the next may be null as in PutJob
   uint32_t* arrivals = nullptr;
   uint32_t advance = 0;
   uint16_t checkAt = 0, regionsAt = 0, valueAt = 0;
@@ -93,7 +94,7 @@ struct ListPutLaunch {
   void* stream = nullptr;  // cudaStream_t
 };
 
-// Lists of more tiles are copied by a launch of their own.
+// Lists of more tiles are copied by a second launch.
 inline constexpr uint64_t kAloneListTiles = kAlonePutBytes / kCopyTileBytes;
 
 // Makes the kernels resident on the current device, as loadCopyKernels() does.
@@ -103,7 +104,7 @@ Status loadListKernels();
 Status launchListHead(const ListHeadLaunch& launch);
 Status launchListPut(const ListPutLaunch& launch);
 
-// What is the same for every device that runs one.
+// The checks of a launch that are the same for every device. Errors: InvalidArgument.
 Status checkListHead(const ListHeadLaunch& launch);
 Status checkListPut(const ListPutLaunch& launch);
 

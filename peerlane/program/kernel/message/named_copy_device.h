@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernels have in common that copy between memory of their own and a place that a slot of
-// a ring names (put_kernel.h, get_kernel.h): the parts of a launch, how one warp waits and finds
-// the place, and how many threads share the bytes. `Job` is one of theirs.
+// The common part of the kernels that copy between memory of their own side and a place that a slot
+// of a ring names (put_kernel.h, get_kernel.h, list_kernel.h): the parts of a launch, how one warp
+// waits and finds the place, and how many threads share the bytes. `Job`: the parameters of such a
+// kernel.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -22,7 +23,8 @@ namespace peerlane::kernel {
 
 inline constexpr uint32_t kNamedThreads = 512;
 
-// What a part of a launch does: of a short message there is one, of a long one the last two.
+// The part of the work that a launch does: a short message has one launch (kAll), a long one the
+// other two.
 enum class NamedPart { kAll, kFind, kCopy };
 
 template <class Job>
@@ -34,7 +36,7 @@ __device__ __forceinline__ uint64_t* wordAt(uint64_t address) {
   return reinterpret_cast<uint64_t*>(address);
 }
 
-// What a ring's word is told, or waited for, for message `cursor`.
+// The number that a ring's word gets, or must reach, for message `cursor`.
 __device__ __forceinline__ uint64_t numberOf(const TurnWord& word, uint64_t cursor) {
   return cursor + static_cast<int64_t>(word.delta);
 }
@@ -63,7 +65,7 @@ __device__ __forceinline__ PutPlace findNamed(const Job& job, uint64_t cursor) {
   return {0, PutPlace::kFault};
 }
 
-// The tiles of this block, by its warps.
+// The warps of this block copy its tiles.
 __device__ __forceinline__ void copyShare(const std::byte* from, std::byte* to, uint64_t bytes) {
   const uint64_t tiles = copyTiles(bytes);
   const uint64_t end = tiles * (blockIdx.x + 1) / gridDim.x;
@@ -72,8 +74,8 @@ __device__ __forceinline__ void copyShare(const std::byte* from, std::byte* to, 
     device::warpCopyTile(from, to, bytes, tile, tiles);
 }
 
-// By one thread of each block, behind a barrier. True in the last block that comes: it knows of
-// what all have done, and its fence for the system covers that.
+// One thread of each block calls it, after a barrier. True in the last block that arrives: the
+// stores of all blocks are visible to it, so its system-wide fence covers them.
 __device__ __forceinline__ bool isLastBlock(uint32_t* arrivals) {
   if (gridDim.x == 1) return true;
   device::fenceDevice();
@@ -82,7 +84,8 @@ __device__ __forceinline__ bool isLastBlock(uint32_t* arrivals) {
   return true;
 }
 
-// By the thread that isLastBlock() has chosen: what a put tells, and leaves behind it.
+// The thread that isLastBlock() has chosen calls it: advances the cursor, stores the words that
+// tell the peer, then the completion word.
 template <class Job>
 __device__ __forceinline__ void tellPut(const Job& job, uint64_t counted, uint64_t cursor,
                                         uint64_t verdict) {
@@ -96,7 +99,7 @@ __device__ __forceinline__ void tellPut(const Job& job, uint64_t counted, uint64
     tellReleased(job);
   }
   if (job.completion == nullptr) return;
-  device::fenceSystem();  // whoever reads it may take away the memory of the words
+  device::fenceSystem();  // its reader may free the memory of the words
   device::storeWordRelaxed(job.completion, job.completionValue);
 }
 
@@ -108,7 +111,7 @@ inline uint32_t namedThreads(uint64_t bytes) {
                                device::kWarpLanes);
 }
 
-// Multiprocessors of devices, found when the kernels are loaded.
+// The number of multiprocessors of each device, found when the kernels are loaded.
 class NamedCtas {
  public:
   static Status find() {
@@ -119,7 +122,8 @@ class NamedCtas {
     found_[index].store(static_cast<uint32_t>(count), std::memory_order_relaxed);
     return Status::ok();
   }
-  // A tile for each warp, as for other copies of one piece. `wanted` overrules.
+  // One tile for each warp, as for other copies of one piece. If `wanted` is not 0, it is the
+  // result.
   static uint32_t of(uint64_t bytes, uint32_t wanted) {
     if (wanted != 0) return wanted;
     constexpr uint64_t kPerCta = kNamedThreads / device::kWarpLanes * kCopyTileBytes;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of regions that messages name: in pinned host memory, where a host enters what it has
-// imported, and a mirror of it in the device's memory, where kernels keep what they found, because
-// a look at the table costs them some microseconds. Plain values, no state.
+// The table of regions that messages name: in pinned host memory, where the host enters the regions
+// that it has imported, and a mirror of it in the device's memory, where kernels keep the entries
+// that they found, because a look at the host's table costs a kernel some microseconds. Plain
+// values, no state.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@
 
 namespace peerlane::kernel {
 
-// A host may write entries while kernels read: `base` null, then the others, then `base` with
-// release. An entry that a kernel may still ask for stays.
+// The host may write entries while kernels read them: `base` null, then the others, then `base`
+// with release. It must not change an entry that a kernel may still look up.
 struct NamedRegion {
   uint64_t allocation = 0;
   uint64_t generation = 0;
@@ -21,8 +22,8 @@ struct NamedRegion {
   uint64_t bytes = 0;
 };
 
-// What a kernel found in the entry of the same number. Written once for each version of the table,
-// by whoever changes `version` from an older one.
+// The mirrored contents of the table's entry with the same number. The thread that changes
+// `version` from an older value to kBeingWritten writes it, once for each version of the table.
 struct MirroredRegion {
   static constexpr uint64_t kBeingWritten = ~uint64_t{0};
   uint64_t version;  // released last
@@ -36,8 +37,8 @@ struct RegionTable {
   const NamedRegion* entries = nullptr;
   uint32_t slots = 0;
   MirroredRegion* mirror = nullptr;  // zeroed device memory, or null: there is none
-  // Not 0. Another one since an entry was taken out, which is done only while no kernel is queued
-  // that was told the one before.
+  // Not 0. It changes when the host removes an entry; the host may do so only while no kernel with
+  // the older version is queued.
   uint64_t version = 1;
 };
 

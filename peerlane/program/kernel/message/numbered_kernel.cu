@@ -19,7 +19,7 @@ struct Unit {
   uint64_t tag;
 };
 
-// One access of 16 bytes, which is never seen in part (PTX: a scalar of type b128).
+// One access of 16 bytes, which no thread sees in part (PTX: a scalar of type b128).
 __device__ __forceinline__ void storeUnit(std::byte* to, const Unit& unit) {
   asm volatile(
       "{\n .reg .b128 u;\n mov.b128 u, {%1, %2};\n st.relaxed.sys.global.b128 [%0], u;\n}" ::"l"(
@@ -77,12 +77,12 @@ __device__ __forceinline__ uint64_t tagOf(const NumberedJob& job, uint64_t curso
   return numberedTag(cursor + static_cast<int64_t>(job.units.delta), job.bytes);
 }
 
-// What ends the launch, by one thread behind a barrier.
+// Ends the launch; one thread calls it, after a barrier.
 __device__ __forceinline__ void end(const NumberedJob& job, uint64_t counted, bool released) {
   if (released) tellReleased(job);
   if (job.advance != 0) *job.cursorWord = counted + job.advance;
   if (job.completion == nullptr) return;
-  // Whoever reads it may use the memory, or take it away.
+  // The thread that reads the completion may reuse or free the memory.
   device::fenceSystem();
   device::storeWordRelaxed(job.completion, job.completionValue);
 }
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     numberedSend(const __grid_constant__ NumberedJob job) {
   const uint32_t lane = device::laneOfWarp();
   awaitKernelBefore();
-  // All that needs nothing else at once; of the credits those of every slot, for the cursor is on
-  // its way.
+  // All loads that depend on no other are issued at once: the credits of every slot, because the
+  // cursor is still on its way.
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
   const bool sawEnd = isEnded(job);
   const uint64_t credit = lane >= job.slots
@@ -145,8 +145,9 @@ __device__ __forceinline__ bool isAborted(const NumberedJob& job, uint32_t polls
          device::loadWordRelaxed(job.abort) != 0;
 }
 
-// Until all units of a message of another length are there: whoever gives the slot back before
-// lets the peer write into it while units of this message are on their way. By one thread.
+// Waits until all packets of a message of another length are there: a receiver that gave the slot
+// back earlier would let the peer write into it while packets of this message are on their way. One
+// thread calls it.
 __device__ bool awaitOther(const NumberedJob& job, const std::byte* slot, uint64_t tag) {
   uint64_t units = 1;
   for (uint64_t i = 0; i < units; ++i) {
@@ -162,14 +163,15 @@ __device__ bool awaitOther(const NumberedJob& job, const std::byte* slot, uint64
 
 __global__ void __launch_bounds__(kMostThreads, 1)
     numberedRecv(const __grid_constant__ NumberedJob job) {
-  // The peer writes units, so a look at them needs nothing of the kernel before; the cursor does.
+  // The peer writes the packets, so reading them does not depend on the kernel before; reading the
+  // cursor does.
   if (job.cursorWord != nullptr) awaitKernelBefore();
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
   const uint64_t cursor = job.cursor + counted;
   const std::byte* const slot = slotOf(job, job.units, cursor);
   const uint64_t tag = tagOf(job, cursor);
-  // A shorter message never fills the units of some warps, but every message has the first unit:
-  // a lane of each looks at that as well.
+  // A shorter message never fills the packets of some warps, but every message has the first
+  // packet, so one lane of each warp looks at that as well.
   const bool looksAtFirst = threadIdx.x >= device::kWarpLanes && device::laneOfWarp() == 0;
   Unit unit{};
   uint32_t arrived = hasUnit(job) ? kNotYet : kHere;
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     if (job.fault != nullptr) device::storeWordRelaxed(job.fault, job.faultValue);
     live = awaitOther(job, slot, tag);
   }
-  // All have read their units, which the peer may now write again.
+  // All threads have read their packets, so the peer may write them again.
   if (live)
     device::storeWordRelaxed(reinterpret_cast<uint64_t*>(slotOf(job, job.credits, cursor)),
                              cursor + static_cast<int64_t>(job.credits.delta));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Put kernel: puts a message where its receiver says. It waits for a word of a ring; words behind
-// that one name a region and a place in it; the bytes go there, and words that say so are stored.
-// One block does all of it for short messages. For longer ones one warp waits and finds the place,
-// and leaves it in the device's memory for a second launch, of as many blocks as fill the link: so
-// none of those occupies the device while it waits, and the place is looked up once. Any thread may
-// call; the launches go to the caller's current device, which must be the stream's. Usable under
-// stream capture.
+// Put kernel: the sender's side of rendezvous-put. It waits for a word of a ring; words after that
+// one in the slot name a region of the receiver and a place in it; the kernel copies the bytes
+// there and then stores the words that tell the receiver so. For short messages one block does all
+// of it. For longer ones one warp waits, finds the place, and leaves it in the device's memory for
+// a second launch of as many blocks as fill the link: so none of those blocks occupies the device
+// during the wait, and the place is looked up once. Any thread may call; the launches go to the
+// caller's current device, which must be the stream's. Usable under stream capture.
 #pragma once
 
 #include "peerlane/program/kernel/message/named_region.h"
@@ -14,10 +14,10 @@
 
 namespace peerlane::kernel {
 
-// Longer messages are copied by a launch of their own.
+// Longer messages are copied by a second launch.
 inline constexpr uint64_t kAlonePutBytes = 128 << 10;
 
-// In device memory; written by the launch that finds, read by the one that copies.
+// In device memory. The launch that finds the place writes it; the launch that copies reads it.
 struct PutPlace {
   enum Verdict : uint64_t { kGo = 1, kFault = 2, kReleased = 3 };
   uint64_t address;
@@ -34,16 +34,17 @@ struct PutJob {
   uint64_t completionValue = 0;
   const std::byte* from = nullptr;
   uint64_t bytes = 0;
-  // In this order: wait; if the word at `checkAt` behind it is not `expected`, or the place reaches
-  // outside of its region, store the fault word and leave out the copy; copy; store `value` at
-  // `valueAt` of the slot of `tell`; store `tell`, a release of all before. A region that is not in
-  // the table is waited for until the abort word is not 0.
+  // The kernel does this in order: wait; if the word `checkAt` bytes after it is not `expected`, or
+  // the place reaches outside its region, store the fault word and leave out the copy; copy; store
+  // `value` at `valueAt` of the slot of `tell`; store `tell`, a release of everything before it. It
+  // waits for a region that is not in the table until the region appears or the abort word is not
+  // 0.
   TurnWord wait, tell;
   uint64_t expected = 0;
   uint64_t value = 0;
   RegionTable table;
-  PutPlace* place = nullptr;     // may be null if the message is short, as the next
-  uint32_t* arrivals = nullptr;  // holds 0 and is left so; used by one launch at a time
+  PutPlace* place = nullptr;     // this and the next may be null if the message is short
+  uint32_t* arrivals = nullptr;  // must hold 0, and does so after the launch; one launch at a time
   uint32_t faultValue = 0;
   uint32_t advance = 0;
   uint16_t checkAt = 0, allocationAt = 0, generationAt = 0, offsetAt = 0, valueAt = 0;
@@ -64,7 +65,7 @@ Status loadPutKernels();
 // Errors: InvalidArgument, System (the launch failed).
 Status launchPut(const PutLaunch& launch);
 
-// What is the same for every device that runs one.
+// The checks of a launch that are the same for every device. Errors: InvalidArgument.
 Status checkPut(const PutLaunch& launch);
 
 }  // namespace peerlane::kernel

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a warp finds a region by its name: in the mirror of the device's own memory, else in the
-// host's table, until it is there or somebody ends it. All lanes call, with the same arguments.
+// How a warp finds a region by its name: in the mirror in the device's own memory, else in the
+// host's table; it looks until the region is there or the abort word is not 0. All lanes must call,
+// with the same arguments.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -12,7 +13,8 @@
 
 namespace peerlane::kernel {
 
-// What late places are relative to.
+// The result of a lookup: the address of a late place and the bytes from there to the end of its
+// region.
 struct LatePlace {
   uint64_t address;
   uint64_t room;
@@ -32,7 +34,7 @@ __device__ __forceinline__ LatePlace placeIn(const RegionQuery& query, uint64_t 
   return {base + query.offset, bytes - query.offset, true, false};
 }
 
-// The first 32 places of the search only.
+// Looks only at the first 32 places of the search.
 __device__ __forceinline__ bool isMirrored(const RegionTable& table, const RegionQuery& query,
                                            uint32_t start, LatePlace& place) {
   if (table.mirror == nullptr) return false;
@@ -50,7 +52,7 @@ __device__ __forceinline__ bool isMirrored(const RegionTable& table, const Regio
   return true;
 }
 
-// By one lane.
+// One lane calls it.
 __device__ __forceinline__ void mirrorRegion(const RegionTable& table, const RegionQuery& query,
                                              uint32_t slot, uint64_t base, uint64_t bytes) {
   MirroredRegion& entry = table.mirror[slot];
@@ -85,7 +87,8 @@ __device__ __forceinline__ LatePlace findRegion(const RegionTable& table, const 
                   device::loadWordRelaxed(&entry->generation) == query.generation;
       if (isIt) {
         bytes = device::loadWordRelaxed(&entry->bytes);
-        // The base of what the slot held before, beside the name of what it is about to hold?
+        // Guards against the base of the slot's former region with the name of the new one, which
+        // the host is about to enter.
         device::fenceSystem();
         isIt = device::loadWordRelaxed(baseWord) == base;
       }

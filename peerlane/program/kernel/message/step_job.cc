@@ -16,7 +16,7 @@ StepSpot spotOf(const StepPlace& place, const StepLaunch& launch) {
   if (place.late) return {place.offset, 0, 0, 0};
   if (place.slots == 0) return {spot.at, 0, 0, 0};
   if (launch.cursorWord != nullptr) return spot;
-  // The cursor is known: the device need not divide.
+  // The host knows the cursor, so the device need not divide.
   const auto slots = static_cast<int64_t>(place.slots);
   int64_t slot = (static_cast<int64_t>(launch.cursor) + place.slotDelta) % slots;
   if (slot < 0) slot += slots;
@@ -29,7 +29,7 @@ bool isWord(const StepPlace& place) {
   return place.base != nullptr && !place.late && bits % 8 == 0;
 }
 
-// What each thread moves if one round does the copy, else 0.
+// The bytes that each thread moves if one round does the copy, else 0.
 uint8_t unitBytes(const Step& step) {
   if (step.to.late || step.from.late) return 0;
   uint64_t bits = step.bytes;
@@ -139,7 +139,7 @@ Status makeStepJob(const StepLaunch& launch, StepJob& job, StepShape& shape) {
     phase.arrival = phase.stores > 0 || ends ? arrivals++ : kNoArrival;
   }
   if (shape.ctas > 1 && arrivals > kMostArrivals)
-    return invalid("several CTAs can store behind two groups of copies, not more");
+    return invalid("several CTAs can store after two groups of copies, not more");
   job.cursor = launch.cursor;
   job.cursorWord = launch.cursorWord;
   job.advance = launch.advance;

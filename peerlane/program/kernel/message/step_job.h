@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Step job: what the step kernel gets as its parameters. The host sorts the steps into phases so
-// that the device issues together what does not depend on each other: a phase is waits, then
+// Step job: the parameters of the step kernel. The host sorts the steps into phases so that the
+// device issues together the accesses that do not depend on each other: a phase is waits, then
 // checks, then at most two copies, then stores. Plain values, no CUDA header, no state.
 #pragma once
 
@@ -10,11 +10,12 @@
 
 namespace peerlane::kernel {
 
-// Copies whose bytes a thread may hold while it waits.
+// So many copies may have their bytes in the thread's registers during the wait.
 inline constexpr uint32_t kHeldCopies = 2;
 inline constexpr uint32_t kStepThreads = 512;
 inline constexpr uint8_t kNoArrival = 0xff;
-// With several blocks, so many phases may end with stores: each has its part of the arrivals.
+// With several blocks, so many phases may end with stores: each has its own part of the arrival
+// word.
 inline constexpr uint8_t kMostArrivals = 2;
 
 struct StepSpot {
@@ -28,7 +29,7 @@ struct StepItem {
   StepSpot to, from;
   uint64_t bytes;
   uint64_t value;
-  uint8_t unitBytes;  // a copy that one round of the threads does: what each moves; 0: by tiles
+  uint8_t unitBytes;  // a copy that one round of the threads does: bytes per thread; 0: by tiles
   bool byCursor;
   bool early;
   bool readsOnly;
@@ -38,7 +39,7 @@ struct StepItem {
 // Its items are in this order, `first` is the number of its first.
 struct StepPhase {
   uint8_t first, waits, checks, copies, stores;
-  uint8_t arrival;  // which part of the arrivals; kNoArrival: nothing is done behind the copies
+  uint8_t arrival;  // which part of the arrival word; kNoArrival: no store follows the copies
   bool late;
 };
 

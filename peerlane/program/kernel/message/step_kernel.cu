@@ -56,7 +56,7 @@ __device__ inline void storeFault(const StepJob& job) {
   if (job.fault != nullptr) device::storeWordRelaxed(job.fault, job.faultValue);
 }
 
-// The tiles of this block, by its warps. False if a late place reaches outside.
+// The warps of this block copy its tiles. False if a late place reaches outside its region.
 __device__ __forceinline__ bool copyTilesOf(const StepItem& item, uint64_t cursor,
                                             const LatePlace& late) {
   if (item.lateTo || item.lateFrom) {
@@ -76,7 +76,8 @@ __device__ __forceinline__ bool copyTilesOf(const StepItem& item, uint64_t curso
   return true;
 }
 
-// Waits, checks and copies of a phase, by all threads of the block. False if it was released.
+// Waits, checks and copies of a phase; all threads of the block call it. False if a wait was
+// released.
 template <bool kByTiles>
 __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& phase,
                                          uint64_t cursor, bool isLast, LatePlace& late,
@@ -99,7 +100,8 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
                                     job.abort) == device::Waited::kReleased;
     if (__syncthreads_or(released)) return false;
   }
-  // Not earlier: what begins occupies the device, and somebody whom the wait is for may need it.
+  // Not earlier: the launch that begins occupies the device, and the work that ends the wait may
+  // need the device.
   if (isLast && !phase.late) letKernelBehindBegin();
 #pragma unroll
   for (uint32_t i = 0; i < kHeldCopies; ++i) load(i, false);
@@ -115,7 +117,7 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
   if constexpr (kByTiles) {
     if (phase.late && !faulted) {
       const bool looks = threadIdx.x < device::kWarpLanes && !late.isFound;
-      __syncthreads();  // everybody has read it before one writes
+      __syncthreads();  // all threads have read it before one writes it
       if (looks) {
         const LatePlace found = findPlace(job, cursor);
         if (threadIdx.x == 0) late = found;
@@ -140,7 +142,8 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
   return true;
 }
 
-// Stores of a phase and, behind the last one, what ends the launch; by the last block that comes.
+// Stores of a phase and, after the last phase, the end of the launch; the last block that arrives
+// calls it.
 __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase& phase,
                                             uint64_t cursor, bool isLast, bool released) {
   __syncthreads();
@@ -153,7 +156,7 @@ __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase&
   if (gridDim.x > 1) {
     const uint32_t shift = phase.arrival * kArrivalBits;
     const uint32_t mine = (1 + (released ? kReleasedUnit : 0)) << shift;
-    device::fenceDevice();  // the last block's fence for the system covers it
+    device::fenceDevice();  // the last block's system-wide fence covers these stores
     const uint32_t part = ((atomicAdd(job.arrivals, mine) + mine) >> shift) & 0xffff;
     if ((part & (kReleasedUnit - 1)) != gridDim.x) return;
     atomicSub(job.arrivals, part << shift);
@@ -164,8 +167,8 @@ __device__ __forceinline__ void finishPhase(const StepJob& job, const StepPhase&
     const uint32_t first = phase.first + phase.waits + phase.checks + phase.copies;
     for (uint32_t i = first; i < first + phase.stores; ++i) {
       const StepItem& item = job.items[i];
-      // Without a fence: what this block has read was in registers when it was stored, which was
-      // before the barrier.
+      // Without a fence: this block stored the bytes that it had read before the barrier, so its
+      // reads had ended by then.
       if (!item.readsOnly) fence();
       device::storeWordRelaxed(wordOf(item, cursor), valueOf(item, cursor));
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Step kernel: one launch that runs a short program of waits, copies, stores and checks, such as
-// one side of a message protocol. Built for small messages, where a message costs what its launch
-// and its few round trips to memory cost; large copies are shared among several blocks of threads.
-// Not for lists (copy_kernel.h), not an executor: places are told, nothing is remembered. Any
-// thread may call; the launch goes to the caller's current device, which must be the stream's.
-// Usable under stream capture.
+// one side of a message protocol. Built for small messages, whose cost is that of the launch and of
+// a few round trips to memory; several thread blocks share a large copy. Stateless: all places are
+// arguments of the launch. Lists are copied by copy_kernel.h. Any thread may call; the launch goes
+// to the caller's current device, which must be the stream's. Usable under stream capture.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ inline constexpr uint32_t kMostSteps = 8;
 inline constexpr uint32_t kMostStepCtas = 255;
 
 // base + offset; with slots > 0: base + ((cursor + slotDelta) mod slots) * strideBytes + offset.
-// `late`: `offset` bytes behind what LateSource finds; only for copies.
+// `late`: the place that LateSource finds, + offset; only for copies.
 struct StepPlace {
   std::byte* base = nullptr;
   uint64_t offset = 0;
@@ -32,16 +31,15 @@ struct StepPlace {
 };
 
 enum class StepCode : uint8_t {
-  // Until (int64)(word `to` - value) >= 0. Poison, or an abort word that is not 0, releases it:
-  // then
-  // all the rest is left out but the completion.
+  // Until (int64)(word `to` - value) >= 0. Poison, or an abort word that is not 0, releases it: the
+  // kernel then leaves out all other steps and stores only the completion.
   kWait,
   kCopy,  // `bytes` from `from` to `to`
-  // Word `to` = value, a release for the whole system of all before. Stores that follow each other
+  // Word `to` = value, a system-wide release of everything before it. Stores that follow each other
   // directly are in no order among themselves.
   kStore,
-  // The word `to` equals value; else the fault word is stored, later copies are left out and stores
-  // are done.
+  // The word `to` must equal value; else the kernel stores the fault word and leaves out later
+  // copies, but not later stores.
   kExpect,
 };
 
@@ -54,18 +52,18 @@ struct Step {
   uint64_t bytes = 0;
   int64_t delta = 0;  // the value: delta, or cursor + delta
   bool byCursor = false;
-  // kCopy: the source is not what the waits in front are for, so it may be read before they are
+  // kCopy: the waits before it do not guard the source, so the kernel may read it before they are
   // satisfied. Saves a round trip to memory.
   bool early = false;
-  // kStore: tells only that what was to be read has been read; whoever sees the word reads nothing
-  // that was written before. Saves a fence.
+  // kStore: tells only that this side has read the bytes; the peer that sees the word must not rely
+  // on any earlier write. Saves a fence.
   bool readsOnly = false;
 };
 
-// Where late places are: three words of an envelope name a region and an offset in it, and are read
-// when the waits in front of the copy are satisfied. A region that is not in the table is waited
-// for, until the abort word is not 0. A copy that reaches outside of the region is a fault, as
-// kExpect's.
+// How the kernel finds late places: three words of an envelope name a region and an offset in it;
+// the kernel reads them when the waits before the copy are satisfied. It waits for a region that is
+// not in the table until the region appears or the abort word is not 0. A copy that reaches outside
+// the region is a fault, as kExpect's.
 struct LateSource {
   StepPlace envelope;
   uint32_t allocationAt = 0, generationAt = 0, offsetAt = 0;  // bytes in the envelope
@@ -73,28 +71,28 @@ struct LateSource {
 };
 
 struct StepLaunch {
-  const Step* steps = nullptr;  // the caller's again after the call
+  const Step* steps = nullptr;  // the caller may reuse it after the call
   uint32_t count = 0;           // at most kMostSteps
   uint64_t cursor = 0;
-  // Memory of the device; used instead of `cursor`, and grows by `advance` once per execution: what
-  // makes the launch right when a graph replays it.
+  // A cursor in memory of the device, used instead of `cursor`; each execution adds `advance` to
+  // it. With it the launch is right when a graph replays it.
   uint64_t* cursorWord = nullptr;
   uint64_t advance = 0;
   LateSource late;
   const uint64_t* abort = nullptr;  // pinned host memory, or null
-  WordStore completion;  // stored last, however the launch ended; word null: none, saves a fence
+  WordStore completion;  // stored last, even if a wait was released; word null: none, saves a fence
   uint64_t* fault = nullptr;
   uint64_t faultValue = 0;
   uint64_t* ended = nullptr;  // as TurnJob's (turn_kernel.h)
-  // Copies are shared by so many blocks, each of which does all waits: put a launch with the wait
-  // alone in front, lest they occupy the device.
+  // So many thread blocks share the copies, and each of them does all waits. The caller must launch
+  // the wait alone before it, else they occupy the device during the wait.
   uint32_t ctas = 1;
-  // A word of the device's memory that holds 0 and is left so, used by one launch at a time; may be
-  // null with one block.
+  // The arrival word, in the device's memory. It must hold 0 and holds 0 again after the launch;
+  // one launch at a time may use it. May be null with one block.
   uint32_t* arrivals = nullptr;
-  // The launch may be set up while the kernel before it in the stream comes to its end (sm_90 and
-  // newer; nothing of it is read or written before that). Saves some of the gap between two short
-  // kernels. Step kernels let the one behind them begin so when their last wait is satisfied.
+  // The device may set up the launch while the kernel before it in the stream ends (sm_90 and
+  // newer; the launch reads and writes nothing before that end). Saves some of the gap between two
+  // short kernels. A step kernel lets the next launch begin so when its last wait is satisfied.
   bool overlapsEnd = false;
   void* stream = nullptr;  // cudaStream_t
 };

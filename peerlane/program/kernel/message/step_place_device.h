@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the places of a step job are, as the device finds out: slots of rings from the cursor, and
-// regions that an envelope names, from the table of those that are known. No state.
+// How the device finds the places of a step job: slots of rings from the cursor, and regions that
+// an envelope names from the table of known regions. No state.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -33,7 +33,7 @@ __device__ __forceinline__ uint64_t valueOf(const StepItem& item, uint64_t curso
   return (item.byCursor ? cursor : 0) + item.value;
 }
 
-// By one warp.
+// One warp calls it.
 __device__ __forceinline__ LatePlace findPlace(const StepJob& job, uint64_t cursor) {
   const uint64_t envelope = addressOf(job.envelope, cursor);
   auto word = [&](uint32_t at) {

@@ -28,8 +28,8 @@ __device__ __forceinline__ Slot slotOf(const TurnJob& job, const TurnWord& word,
 __global__ void __launch_bounds__(device::kWarpLanes, 1)
     turnKernel(const __grid_constant__ TurnJob job) {
   awaitKernelBefore();
-  // All loads that need no other are on their way before one is waited for: the words of all slots
-  // at once, while the cursor is. Mostly they are satisfied long ago.
+  // All loads that depend on no other are issued before the kernel waits for one: the words of all
+  // slots together with the cursor. Mostly the wait was satisfied long before.
   const uint32_t lane = device::laneOfWarp();
   const uint64_t counted = job.cursorWord == nullptr ? 0 : device::loadWordRelaxed(job.cursorWord);
   const bool ended = job.tellsPeer && isEnded(job);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(device::kWarpLanes, 1)
     tellReleased(job);
   }
   if (job.completion == nullptr) return;
-  // Whoever reads it may take away the memory of the words.
+  // The thread that reads the completion may free the memory of the words.
   device::fenceSystem();
   device::storeWordRelaxed(job.completion, job.completionValue);
 }

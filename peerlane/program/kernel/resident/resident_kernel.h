@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resident kernel: the launch half of the resident port (program/ring/resident_port_device.h). Any
-// thread may call; the launch goes to the caller's current device, which must be the stream's.
+// Resident kernel: launches the kernel of the resident port (program/ring/resident_port_device.h).
+// Any thread may call; the launch goes to the caller's current device, which must be the stream's.
 #pragma once
 
 #include "peerlane/core/status.h"

@@ -9,7 +9,7 @@ namespace peerlane::stream {
 void GraphWords::adopt(std::byte* memory, size_t count) {
   const std::lock_guard lock(mutex_);
   count_ = count;
-  // Taken from the back: the first words first.
+  // take() takes from the back, so the first words go first.
   for (size_t i = count; i-- > 0;) clean_.push_back(memory + i * kBytes);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GraphWords: cursors and arrival words of captured work: 64 bytes each of the device's memory, all
-// zero when they are handed out. To zero one takes the device, which may be held up by a stream
-// that waits; so those that come back are kept apart, and zeroed only when no other is left.
+// zero when they are handed out. Zeroing a word needs the device, which a waiting stream may hold
+// up; so the words that come back are kept apart, and are zeroed only when no clean one is left.
 // Thread-safe.
 #pragma once
 
@@ -25,7 +25,7 @@ class GraphWords {
   // `zero` clears a range of device memory and waits until that is done. Errors: its own;
   // kUnavailable when all are in use, naming how many there are.
   Result<std::byte*> take(const std::function<Status(std::byte*, size_t)>& zero);
-  // Requires: no graph uses it any more.
+  // Requires: no graph uses the word any more.
   void giveBack(std::byte* word);
 
  private:

@@ -50,7 +50,7 @@ class GraphCounter {
   GraphCounter(StreamCapture& owner, std::byte* line, const CounterLanes::Claim& claim,
                std::byte* cursor)
       : owner_(owner), line_(line), claim_(claim), cursor_(cursor) {}
-  // No graph stores there any more: the word itself says what was added.
+  // No graph stores to the word any more, so the word itself has the total.
   ~GraphCounter() {
     const uint64_t total = loadWord(reinterpret_cast<const std::byte*>(claim_.word), Width::k64);
     owner_.counters_->mutex.soon([counters = owner_.counters_.get(), line = line_, claim = claim_,
@@ -74,8 +74,8 @@ class GraphCounter {
   std::byte* const cursor_;
 };
 
-// The first 8 bytes of `words` are a cursor, behind it is the word where blocks count each other,
-// and then what a launch leaves for the next.
+// The first 8 bytes of `words` are a cursor; then come the arrival word of the thread blocks, and
+// the place that one launch leaves for the next.
 struct StreamCapture::Work final : CapturedWork {
   explicit Work(StreamCapture& capture) : owner(capture) {}
   ~Work() override {
@@ -97,7 +97,7 @@ struct StreamCapture::Work final : CapturedWork {
 
 bool StreamCapture::isCapturing(void* stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  // An error: asked of the default stream while another one is captured.
+  // An error: the query of the default stream fails while another stream is being captured.
   return cuda::api().cuStreamIsCapturing(static_cast<CUstream>(stream), &status) != CUDA_SUCCESS ||
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -196,7 +196,7 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::wait(void* stream, const st
   launch.tail.step = perReplay;
   launch.stream = stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
-  CudaReclaimer::instance().waitBegins();  // nobody knows when a replay waits
+  CudaReclaimer::instance().waitBegins();  // a replay may wait at any time
   return std::unique_ptr<CapturedWork>(std::move(work));
 }
 
@@ -227,7 +227,7 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::steps(void* stream,
     PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(call.steps)
                                  ->launch(call, {}, work->shared(), room, stream));
   }
-  CudaReclaimer::instance().waitBegins();  // nobody knows when a replay waits
+  CudaReclaimer::instance().waitBegins();  // a replay may wait at any time
   return std::unique_ptr<CapturedWork>(std::move(work));
 }
 
@@ -243,7 +243,7 @@ Status StreamCapture::keepByGraph(void* stream, std::function<void()> gone) {
   PEERLANE_RETURN_IF_ERROR(check(
       cudaUserObjectCreate(&object, owned.get(), destroyed, 1, cudaUserObjectNoDestructorSync),
       "cudaUserObjectCreate"));
-  (void)owned.release();  // the object's, from here on
+  (void)owned.release();  // from here on the graph's user object owns it
   Status kept = check(cudaGraphRetainUserObject(info.graph, object, 1, cudaGraphUserObjectMove),
                       "cudaGraphRetainUserObject");
   if (!kept.isOk()) (void)cudaUserObjectRelease(object, 1);

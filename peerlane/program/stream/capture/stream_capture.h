@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamCapture: makes work part of the graph that a stream is being captured into. Constants would
-// be right once, so every number is a cursor in the device's memory plus a constant, and only
-// kernels are captured (copy engine copies where the caller asks for them). Words of a signal that
-// a graph adds to are the graph's alone. Any thread; one capture at a time.
+// StreamCapture: makes work part of the graph that a stream is being captured into. A constant
+// would be right in the first replay only, so every number is a cursor in the device's memory plus
+// a constant, and only kernels are captured (copies of the copy engine where the caller asks for
+// them). A word of a signal to which a graph adds has that graph as its only writer. Any thread;
+// one capture at a time.
 #pragma once
 
 #include <map>
@@ -22,8 +23,8 @@
 
 namespace peerlane::stream {
 
-// One word of a signal and its cursor, shared by what one capture adds on one stream: those run in
-// order.
+// One word of a signal and its cursor, shared by all additions that one capture makes on one
+// stream, because those run in order.
 class GraphCounter;
 
 class StreamCapture {

@@ -49,7 +49,7 @@ Status CopyEngine::batch([[maybe_unused]] const std::vector<kernel::CopyPiece>& 
 }
 
 Status CopyEngine::copy(const std::vector<kernel::CopyPiece>& pieces, void* stream) {
-  // CUDA's default stream takes no batches.
+  // CUDA's default stream does not accept batches.
   if (pieces.size() < 2 || stream == nullptr || batches_ == Batches::kRefused)
     return oneByOne(pieces, stream);
   Status batched = batch(pieces, stream);

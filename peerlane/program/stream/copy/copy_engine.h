@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CopyEngine: lists of pieces by the GPU's copy engine, as one batch where the driver has batches
-// (12.8 and newer), else one by one. No multiprocessor is used. External synchronization required.
+// CopyEngine: copies lists of pieces by the GPU's copy engine, as one batch where the driver has
+// batches (12.8 and newer), else one by one. No multiprocessor is used. External synchronization
+// required.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ class CopyEngine {
  public:
   // Enqueues all pieces on `stream` (a CUstream of the current context).
   Status copy(const std::vector<kernel::CopyPiece>& pieces, void* stream);
-  // The same without batches, which graphs do not take.
+  // The same without batches, which graphs do not accept.
   static Status oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream);
   std::string explain() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EngineChoice: from which size on which engine of a GPU is the fastest. Built-in figures were
+// EngineChoice: the sizes from which on each engine of a GPU is the fastest. Built-in figures were
 // measured over NVLink; a tune file replaces them. Plain value.
 #pragma once
 
@@ -13,13 +13,13 @@
 namespace peerlane::stream {
 
 struct EngineChoice {
-  // Contiguous puts and gets from here on: the copy engine. A copy with a stored word behind it
-  // costs the stream less than a kernel with its fences, whatever the size.
+  // Contiguous puts and gets of at least so many bytes use the copy engine. A copy followed by a
+  // stored word costs the stream less than a kernel with its fences, whatever the size.
   uint64_t cePutBytes = 1;
   uint64_t ceGetBytes = 1;
-  // Posts of plans, contiguous puts, on no stream of the user's, while others are still under way
-  // on that which is chosen: several streams carry kernels at once, but there is one copy engine
-  // for all of them. (Posts that are not prepared come too slowly for that.)
+  // The same for posts of plans (contiguous puts) on one of the library's streams that still has
+  // posts under way: several streams run kernels at once, but they share one copy engine. (Posts
+  // that are not prepared come too slowly to queue up.)
   uint64_t ceQueuedPutBytes = 8 << 20;
   uint64_t ceBlockBytes = 16 << 20;  // the same for each of several pieces
   uint64_t inlineBytes = 32 << 10;   // else, up to here: one small launch
@@ -31,8 +31,9 @@ struct EngineChoice {
     if (pieces != 0 && bytes / pieces >= ceBytes) return Engine::kCe;
     return bytes <= inlineBytes ? Engine::kInline : Engine::kSm;
   }
-  // For who has chosen the copy engine, and finds work before it on the stream. Small copies follow
-  // a kernel, such as one that waits for a peer, closer by a kernel than by copy and stored word.
+  // Asked after choose() has returned kCe, if the stream still has work under way. After a kernel,
+  // such as one that waits for a peer, a small copy by a kernel starts earlier than a copy-engine
+  // copy with a stored word.
   bool prefersKernelBehindWork(uint64_t pieces, uint64_t bytes) const {
     return pieces == 1 && bytes <= inlineBytes;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one launch of the copy kernel says for a program: shared by posts and by captured work.
+// The arguments of one launch of the gather/scatter kernel for a program; posts and captured work
+// share it.
 #pragma once
 
 #include "peerlane/program/stream/copy/stream_program.h"
@@ -8,8 +9,8 @@
 
 namespace peerlane::stream {
 
-// Fills in what is to be copied. Descriptors and block numbers that do not fit the launch's
-// parameters are written to `held`, taken from `pool`, which the kernel reads when it runs. A block
+// Fills in the places of the copies. Descriptors and block numbers that do not fit the launch's
+// parameters go to `held`, a block taken from `pool`; the kernel reads it when it runs. A block
 // number in device memory that is out of range makes the kernel store `faultValue` to `fault`.
 Status describeCopies(const StreamProgram& program, const DeviceIndices& indices, uint64_t* fault,
                       uint64_t faultValue, PinnedPool& pool, kernel::CopyLaunch& launch,

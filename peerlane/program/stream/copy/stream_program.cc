@@ -25,7 +25,7 @@ Result<std::byte*> placeOf(const Binding& binding, TargetId target, uint64_t off
   return bound.address + offset;
 }
 
-// At both ends: they are one.
+// They adjoin on both sides, so they are one piece.
 bool touch(const kernel::CopyPiece& piece, const kernel::CopyPiece& next) {
   return piece.to + piece.bytes == next.to && piece.from + piece.bytes == next.from;
 }
@@ -59,7 +59,7 @@ void StreamProgram::append(const kernel::CopyPiece& piece) {
 
 // The loop of long lists: no Result per piece.
 Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segment>& segments) {
-  // Mostly those of the segment before.
+  // Mostly the targets are those of the segment before.
   struct Found {
     TargetId id = kNoTarget;
     std::byte* address = nullptr;
@@ -76,7 +76,8 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
   };
   if (segments.empty()) return unsupported("a list without segments");
   Found to, from;
-  // Gathered in variables of its own, for stores of pieces might change a member's.
+  // Gathered in local variables, because the compiler must assume that storing a piece changes a
+  // member.
   pieces_.reserve(pieces_.size() + segments.size());
   kernel::CopyPiece last;
   uint64_t bytes = 0;
@@ -172,7 +173,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
     return unsupported("numbered copies by itself");
   for (const Op& op : program.ops) {
     const bool copies = op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
-    if (made->counter_ != nullptr) return unsupported("an op behind an addition");
+    if (made->counter_ != nullptr) return unsupported("an op after an addition");
     if (copies && !op.to.slotDelta && op.code == OpCode::kCopy) {
       PEERLANE_RETURN_IF_ERROR(made->addCopy(
           binding, {op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes}));
@@ -209,7 +210,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
         (wishes.repeated && choice.prefersKernelOnOwnStreams(made->isPut_, count, made->bytes_));
   }
   if (made->engine_ == Engine::kInline) made->ctas_ = 1;
-  // A few thread blocks read from afar faster by the copy hardware, and write faster without.
+  // Few thread blocks read from a peer faster with bulk copies, and write faster without them.
   if (made->ctas_ != 0 && made->ctas_ <= 16 && made->engine_ == Engine::kSm && !made->isPut_)
     made->method_ = kernel::CopyMethod::kBulk;
   return made;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamProgram: a program lowered for one GPU: pieces or blocks to copy, a counter to add to, and
-// who copies. Immutable once made, but for descriptors in device memory that the executor adds.
+// StreamProgram: a program lowered for one GPU: the pieces or blocks to copy, the counter to add
+// to, and the engine that copies. Immutable once made, but for descriptors in device memory that
+// the executor adds.
 #pragma once
 
 #include <memory>
@@ -38,7 +39,8 @@ class StreamProgram final : public DeviceProgram {
   uint64_t counterAdd() const { return counterAdd_; }
   uint32_t ctas() const { return ctas_; }
   kernel::CopyMethod method() const { return method_; }
-  // Instead of the copy engine, on a stream that has posts under way; `isOwn`: of the library's.
+  // True when a kernel is better than the copy engine on a stream that has posts under way;
+  // `isOwn`: the stream is one of the library's.
   bool prefersKernelBehindWork(bool isOwn) const {
     return isOwn ? kernelOnOwnStreams_ : kernelBehindWork_;
   }
@@ -49,8 +51,9 @@ class StreamProgram final : public DeviceProgram {
     memory_ = std::move(memory);
     uploaded_ = list;
   }
-  // How many bytes the two arrays take; writes them to `at`, and says where they are for who finds
-  // the same bytes at `seenAt`: the same place of the host's memory, or where they will be copied.
+  // The size of the two arrays in bytes. writeDescriptors() writes them to `at` and returns their
+  // list with addresses as if they lay at `seenAt`: `at` itself where the kernel reads host memory,
+  // or the place in device memory to which the caller will copy them.
   size_t descriptorBytes() const;
   kernel::PieceList writeDescriptors(std::byte* at, std::byte* seenAt) const;
 

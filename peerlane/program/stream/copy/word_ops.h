@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a stream is told about words: to store one, or to wait for one. Thread-safe: no state.
+// Stream memory operations on words: the stream stores a word, or waits for one. Thread-safe: no
+// state.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace peerlane::stream {
 
-// Behind a fence for the whole system. `stream`: a CUstream.
+// The stream stores the word after a system-wide fence. `stream`: a CUstream.
 Status storeWord(void* stream, const void* word, uint64_t value);
 Status awaitWord(void* stream, const void* word, uint64_t atLeast);
 

@@ -12,7 +12,8 @@ CounterLanes::Claim CounterLanes::claim(std::byte* line, const StreamLane& lane,
   if (chosen == words.end())
     chosen = std::find_if(words.begin(), words.end(),
                           [](const Word& word) { return !word.reserved && word.last.ended(); });
-  // All are busy with other streams: line up behind the one that was used least recently.
+  // All words are busy with other streams: wait for the stream of the word that was used least
+  // recently.
   if (chosen == words.end())
     chosen = std::min_element(words.begin(), words.end(), [](const Word& a, const Word& b) {
       return a.reserved != b.reserved ? b.reserved : a.claims < b.claims;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CounterLanes: which stream adds to which word of which counter line
-// (program/words/counter_line.h), and the running totals. A word has one writer at a time; one that
-// changes hands is handed over when the writer before has ended, or else the new stream waits for
-// that. External synchronization required.
+// (program/words/counter_line.h), and the running totals. A word has one writer at a time. Another
+// stream gets a word after the last post of its former writer has ended, or else waits for that
+// end. External synchronization required.
 #pragma once
 
 #include <array>
@@ -22,20 +22,21 @@ class CounterLanes {
   struct Claim {
     uint64_t* word = nullptr;
     uint64_t total = 0;  // to be stored there
-    DevicePost after;    // to be waited for before, if it has a word
+    DevicePost after;    // the stream must wait for it before, if it has a word
   };
 
-  // The word for the next post of `lane`, which adds `add` to the counter. Null when graphs have
-  // them all.
+  // The word for the next post of `lane`, which adds `add` to the counter. Null when graphs hold
+  // all words.
   Claim claim(std::byte* line, const StreamLane& lane, uint64_t add);
-  // The post of that claim was made, as `post`; or was not.
+  // After a claim the caller must call one of the two: settle() with the post that was made, or
+  // undo() when none was made.
   void settle(std::byte* line, const Claim& claim, const DevicePost& post);
   void undo(std::byte* line, const Claim& claim, uint64_t add);
-  // A word for a graph alone, with the total that it has now; null when none is idle. Given back
-  // with the total that the graph left.
+  // A word whose only writer is one graph, with its present total; null when no word is idle. The
+  // caller must give it back with the total that the graph left.
   Claim reserve(std::byte* line);
   void giveBack(std::byte* line, const Claim& claim, uint64_t total);
-  // Lines in [address, address + bytes) are gone.
+  // Forgets the lines in [address, address + bytes), which are gone.
   void forget(const std::byte* address, size_t bytes);
 
  private:
@@ -52,8 +53,9 @@ class CounterLanes {
   uint64_t claims_ = 0;
 };
 
-// Those of one context: its devices add to the same counters of a peer. Locked from the claim until
-// the post is settled, so that no other device takes the word in between.
+// The CounterLanes of one context, whose devices add to the same counters of a peer. The executor
+// holds the lock from the claim until the post is settled, so that no other device takes the word
+// in between.
 struct SharedCounterLanes {
   PostingLock mutex;
   CounterLanes lanes;  // under mutex

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamLane: what the executor keeps for one stream: a completion word that the stream stores
-// numbers to, words in device memory for its launches, and what must stay until posts have ended. A
-// stream does its work in order, so one word serves all its posts. External synchronization
-// required.
+// StreamLane: the submission queue of one stream: a completion word to which the stream stores
+// numbers, words in device memory for its launches, and the memory that must stay until posts have
+// ended. A stream does its work in order, so one word serves all its posts. The executor owns it.
+// External synchronization required.
 #pragma once
 
 #include <atomic>
@@ -23,19 +23,20 @@ struct StreamLane {
   uint64_t streamId = 0;                        // the driver's, never used twice
   bool isOwn = false;                           // one of the library's streams
   std::atomic<uint64_t>* completion = nullptr;  // in pinned memory; written by the stream alone
-  // Where post n with block numbers in device memory says that one was out of range: at n %
-  // kFaults, so that none is blamed for those under way behind it, but for one that is as many
-  // posts ahead and has not been told of its end yet. Made for the first of them.
+  // The fault words: post n stores to word n % kFaults if one of its block numbers in device memory
+  // was out of range. So a post is blamed for none of the posts under way after it but the one
+  // kFaults later, and for that one only if the caller has not yet asked for the status of the
+  // earlier post. Allocated for the first post with block numbers in device memory.
   static constexpr uint64_t kFaults = 1024;
   std::atomic<uint64_t>* faults = nullptr;
   StreamWords words;
-  uint64_t posted = 0;  // the last number that was or will be stored to `completion`
-  DevicePost last;      // the last post, whatever word tells its end
-  std::deque<std::pair<DevicePost, PinnedBlock>> held;  // and the posts that read them
+  uint64_t posted = 0;  // the last number that the stream has stored or will store to `completion`
+  DevicePost last;      // the last post, whichever completion word it uses
+  std::deque<std::pair<DevicePost, PinnedBlock>> held;  // blocks, and the posts that read them
   std::deque<std::pair<DevicePost, ListRoom>> rooms;    // of lists
 
   bool idle() const { return last.ended(); }
-  // The stream was told to store the next number to its completion word.
+  // Call after the store of the next number to the completion word was enqueued.
   DevicePost tellsEnd(const std::atomic<uint64_t>* fault = nullptr) {
     last = {completion, ++posted, fault};
     return last;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LaneAreas: pieces of exportable device memory that peers write to, several to a block of 2 MiB,
-// which is the least that can be exported. Thread-safe.
+// which is the smallest size that CUDA can export. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ class LaneAreas {
 
  private:
   static constexpr size_t kBlockBytes = size_t{2} << 20;
-  // Stays as long as this does, so peers may keep it mapped from one communicator to the next.
+  // Lives as long as LaneAreas, so peers may keep it mapped from one communicator to the next.
   struct Block {
     std::shared_ptr<CudaMapping> memory;
     std::shared_ptr<DescriptorArena> arena;
-    // As what it travels: asked of the driver once, whose locks others may hold for long.
+    // The exported handle, which peers import. LaneAreas asks the driver for it once, because other
+    // threads may hold the driver's locks for long.
     Device device;
     Fd descriptor;
     uint64_t identity = 0;

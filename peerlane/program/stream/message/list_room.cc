@@ -15,7 +15,7 @@ Result<ListRoom> ListRoom::make(const StepCall& call, PinnedPool& pool, Descript
   const size_t count = call.pieces.size();
   const size_t listed = count * sizeof(kernel::LocalPiece);
   const size_t roomBytes = count * kernel::ListTable::kPieceBytes;
-  // Never from the driver: whoever posts does not wait for it.
+  // tryTake() never asks the driver for memory, because that could block the posting thread.
   std::unique_ptr<DescriptorMemory> device = arena.tryTake(roomBytes);
   PEERLANE_ASSIGN(const PinnedBlock pinned, pool.take(listed + (device ? 0 : roomBytes)));
   ListRoom room(pool, pinned);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ListRoom: what one launch of a list kernel reads and writes beside its parameters: a copy of what
-// came with the call, in pinned host memory, and room for the pieces, in the device's memory, or in
-// the host's where that has no more. For as long as the stream, or the graph, may run the launch.
+// ListRoom: the memory that one launch of a list kernel reads and writes in addition to its
+// parameters: a copy of the call's pieces or words, in pinned host memory, and room for the list of
+// pieces, in the device's memory, or in the host's when the device has no more. Its owner must keep
+// it as long as the stream, or the graph, may run the launch.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@ namespace peerlane::stream {
 class ListRoom {
  public:
   static bool isNeeded(const StepCall& call) { return !call.pieces.empty() || !call.words.empty(); }
-  // With the GPU current. Both outlive it. What PinnedPool::take says.
+  // With the GPU current. `pool` and `arena` must outlive it. Errors: those of PinnedPool::take.
   static Result<ListRoom> make(const StepCall& call, PinnedPool& pool, DescriptorArena& arena);
   ~ListRoom();
   ListRoom(ListRoom&& other) noexcept;

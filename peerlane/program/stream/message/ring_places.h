@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the steps of a program are read as words and places of rings, for kernels that are made for
-// one shape of program. Pure functions; false: it is none.
+// How the lowering reads the steps of a program as words and places of rings, for kernels that are
+// made for one shape of program. Pure functions; false: the step or place is none.
 #pragma once
 
 #include <limits>
@@ -16,7 +16,7 @@ inline bool isRing(const kernel::StepPlace& place, uint32_t slots) {
          slots <= kernel::kMostTurnSlots && (slots & (slots - 1)) == 0;
 }
 
-// The ring of a word that is counted.
+// Reads a step on a word that counts messages as its ring.
 inline bool readRing(const kernel::Step& step, kernel::StepCode code, uint32_t slots,
                      kernel::TurnWord& word) {
   if (step.code != code || !step.byCursor || !isRing(step.to, slots) ||
@@ -27,7 +27,7 @@ inline bool readRing(const kernel::Step& step, kernel::StepCode code, uint32_t s
   return true;
 }
 
-// Where in the slot of `word` a place is.
+// Reads the offset of a place in the slot of `word`.
 inline bool readInSlot(const kernel::StepPlace& place, const kernel::StepPlace& word,
                        uint16_t& at) {
   if (!isRing(place, word.slots) || place.base != word.base ||

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that the get kernel runs, recognised by their steps: StreamGet, a copy from where a ring
-// says; StreamGetEnd, a wait and a look at whether the other side accepted. Immutable once made.
+// Rendezvous-get on streams: programs that the get kernels run, recognised by their steps.
+// StreamGet: the receiver's side, a copy from the place that a ring names. StreamGetEnd: the
+// sender's side, a wait and a check whether the receiver accepted. Immutable once made.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,7 @@ namespace peerlane::stream {
 
 class StreamGet {
  public:
-  // `accepting`: the step that is left out with the copy.
+  // `accepting`: the step that the kernel leaves out if it leaves out the copy.
   static std::optional<StreamGet> match(std::span<const LoweredStep> steps,
                                         const kernel::LateSource& late, uint32_t accepting);
   // `stepOf`: the step of each op that may be patched.

@@ -13,7 +13,7 @@ using kernel::StepCode;
 using kernel::StepPlace;
 using kernel::TurnWord;
 
-// A whole slot of it belongs to the message.
+// Reads a ring whose whole slots belong to the message.
 bool readList(const StepPlace& place, uint32_t slots, TurnWord& list) {
   if (!isRing(place, slots) || place.offset != 0) return false;
   list = {place.base, place.strideBytes, 0};
@@ -26,7 +26,7 @@ bool isConstantStore(const Step& step) {
 
 }  // namespace
 
-// wait, words to a ring, two constants, the word that tells of them.
+// wait, words to a ring, two constants, the word that announces them.
 std::optional<StreamListHead> StreamListHead::match(std::span<const LoweredStep> steps) {
   enum : size_t { kWait, kCopy, kFirst, kSecond, kTell, kSteps };
   if (steps.size() != kSteps) return std::nullopt;
@@ -69,7 +69,7 @@ Status StreamListHead::launch(const StepCall& call, std::span<const uint32_t> st
   return kernel::launchListHead(launch);
 }
 
-// wait, expected word, pieces to named places, a constant, the word that tells of them.
+// wait, expected word, pieces to named places, a constant, the word that announces them.
 std::optional<StreamListPut> StreamListPut::match(std::span<const LoweredStep> steps,
                                                   const StepPlace& list, uint32_t regionsAt) {
   enum : size_t { kWait, kExpected, kCopy, kValue, kTell, kSteps };

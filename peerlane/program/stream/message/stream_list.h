@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that the list kernels run, recognised by their steps: StreamListHead, words of a call
-// copied to a ring; StreamListPut, the pieces of a call copied to where a ring says. Immutable once
-// made.
+// Programs that the list kernels run, recognised by their steps. StreamListHead: a copy of a call's
+// words to a ring. StreamListPut: a copy of a call's pieces to the places that a ring names.
+// Immutable once made.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ class StreamListHead {
 
 class StreamListPut {
  public:
-  // `list`: the ring with the places. `regionsAt`: in the slot of the word that is waited for.
+  // `list`: the ring with the places. `regionsAt`: in the slot of the awaited word.
   static std::optional<StreamListPut> match(std::span<const LoweredStep> steps,
                                             const kernel::StepPlace& list, uint32_t regionsAt);
   Status launch(const StepCall& call, std::span<const uint32_t> stepOf, const ListRoom& room,

@@ -37,7 +37,8 @@ Status StreamRegionNames::add(uint64_t allocation, uint64_t generation, std::byt
   for (uint32_t i = 0; i < kSlots; ++i) {
     kernel::NamedRegion& entry = table_[(first + i) % kSlots];
     if (entry.base != nullptr) continue;
-    // A kernel may be looking: the base comes last, with release, and is what it looks at first.
+    // A kernel may read the entry at any time: the host writes the base last, with release, and
+    // kernels read it first.
     std::atomic_ref(entry.allocation).store(allocation, std::memory_order_relaxed);
     std::atomic_ref(entry.generation).store(generation, std::memory_order_relaxed);
     std::atomic_ref(entry.bytes).store(bytes, std::memory_order_relaxed);

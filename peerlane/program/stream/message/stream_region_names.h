@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamRegionNames: the regions of one peer as kernels find them: a table in pinned host memory,
-// which a CPU writes whatever the GPU does, and its mirror in the GPU's own memory, which kernels
-// fill. One writer at a time; table() from any thread.
+// StreamRegionNames: the imported regions of one peer, as kernels find them by name: a table in
+// pinned host memory, which a CPU can write whatever the GPU does, and its mirror in the GPU's own
+// memory, which kernels fill. One writer at a time; table() from any thread.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class StreamRegionNames final : public RegionNames {
   ~StreamRegionNames() override;
   Status add(uint64_t allocation, uint64_t generation, std::byte* base, uint64_t bytes) override;
   void remove(uint64_t allocation, uint64_t generation) override;
-  // As it is now: for one launch.
+  // The present table, for one launch.
   kernel::RegionTable table() const {
     return {.entries = table_,
             .slots = kSlots,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamSteps: programs of waits, copies and stores as launches: of a kernel made for their shape
-// where there is one, else of the step kernel. Immutable once made.
+// StreamSteps: the step list of CUDA streams: a program of waits, copies and stores as one or two
+// launches, of a kernel made for its shape where there is one, else of the step kernel. Immutable
+// once made.
 #pragma once
 
 #include <memory>
@@ -25,12 +26,12 @@ class StreamSteps final : public DeviceSteps {
   static Result<std::unique_ptr<StreamSteps>> lower(const Program& program, const Binding& binding,
                                                     const StepRules& rules);
 
-  // The launches of one call on `stream`, one or two. `completion` is stored by the last. `room`:
-  // of this call, if it needs some. With the device current.
+  // Makes the launches of one call on `stream`, one or two. The last one stores `completion`.
+  // `room`: that of this call, if it needs some. With the device current.
   Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
                 const ListRoom* room, void* stream) const;
-  // "numbered", "turn", "put", "get", "get end", "list head", "list" or "steps": which kernel runs
-  // it.
+  // The kernel that runs it: "numbered" (LL packets), "turn" (ring slot), "put", "get", "get end",
+  // "list head", "list" or "steps".
   const char* kernelName() const {
     return numbered_   ? "numbered"
            : turn_     ? "turn"

@@ -12,7 +12,7 @@ using kernel::StepCode;
 using kernel::StepPlace;
 using kernel::TurnWord;
 
-// Reads the steps one by one; what does not fit makes the whole not fit.
+// Reads the steps one by one; one step that does not fit makes the whole program not fit.
 class Reader {
  public:
   explicit Reader(std::span<const LoweredStep> steps) : steps_(steps) {}
@@ -27,7 +27,7 @@ class Reader {
   const LoweredStep& take() { return steps_[at_++]; }
   void require(bool holds) { fits_ = fits_ && holds; }
 
-  // The ring of a word that is counted.
+  // A step on a word that counts messages: its ring.
   TurnWord ringOf(const Step& step) {
     const StepPlace& place = step.to;
     require(isRing(place));
@@ -35,7 +35,7 @@ class Reader {
             step.delta <= std::numeric_limits<int32_t>::max());
     return {place.base + place.offset, place.strideBytes, static_cast<int32_t>(step.delta)};
   }
-  // Where in the slot of `word` a place is.
+  // The offset of a place in the slot of `word`.
   uint16_t inSlot(const StepPlace& place, const StepPlace& word) {
     const uint64_t at = place.offset - word.offset;
     require(isRing(place) && place.base == word.base && place.strideBytes == word.strideBytes &&
@@ -117,8 +117,8 @@ Status StreamTurn::launch(const StepCall& call, std::span<const uint32_t> stepOf
   return kernel::launchTurn(launch);
 }
 
-// A sender waits for the credit and copies into the units; a receiver waits for units, copies out
-// of them and stores the credit.
+// A sender waits for the credit and copies into the packets; a receiver waits for the packets,
+// copies out of them and stores the credit.
 std::optional<StreamNumbered> StreamNumbered::match(std::span<const LoweredStep> steps) {
   StreamNumbered made;
   kernel::NumberedJob& job = made.launch_.job;
@@ -134,7 +134,7 @@ std::optional<StreamNumbered> StreamNumbered::match(std::span<const LoweredStep>
     job.units = reader.ringOf(copy.step);
     reader.require(copy.step.early && copy.step.from.slots == 0);
   } else {
-    // Not a part of what was waited for, and nothing else.
+    // The copy must take exactly the packets of the wait.
     reader.require(wait.numbered && copy.step.to.slots == 0 && copy.step.bytes == wait.step.bytes &&
                    reader.inSlot(copy.step.from, wait.step.to) == 0);
     if (!reader.isNext(StepCode::kStore, true)) return std::nullopt;
@@ -152,7 +152,7 @@ Status StreamNumbered::launch(const StepCall& call, const kernel::WordStore& com
   kernel::NumberedLaunch launch = launch_;
   describeCall(launch.job, call, completion);
   for (uint32_t i = 0; i < call.patchCount; ++i) {
-    const StepPatch& patch = call.patches[i];  // of its copy: it has no other
+    const StepPatch& patch = call.patches[i];  // of its copy: it has no other op to patch
     if (patch.bytes > kernel::kMostNumberedBytes)
       return Status(Code::kInternal, "a numbered message has at most 1024 bytes, not " +
                                          std::to_string(patch.bytes));

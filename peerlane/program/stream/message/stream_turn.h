@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs of a shape that a kernel of its own runs: StreamTurn, one turn of ring slots with
-// nothing moved; StreamNumbered, a side of a message in numbered units; StreamPut, a copy to
-// where a ring says. Recognised by their steps, whoever's program it is; all others are for the
-// step kernel, but for numbered ones, which it cannot run. Immutable once made.
+// Programs of a shape for which there is a kernel of its own. StreamTurn: the words of one ring
+// slot, without a copy (ring-slot kernel). StreamNumbered: a side of a message in LL packets.
+// StreamPut: the sender's side of rendezvous-put, a copy to the place that a ring names. match()
+// recognises them by their steps alone, whichever protocol made the program. The step kernel runs
+// all other programs but those with LL packets, which it cannot run. Immutable once made.
 #pragma once
 
 #include <optional>
@@ -18,22 +19,23 @@
 
 namespace peerlane::stream {
 
-// What launches of one stream share, in the device's memory: zero at first, one launch at a time.
+// Words in the device's memory that the launches of one stream share: zero at first; one launch at
+// a time uses them.
 struct StreamWords {
   uint32_t* arrivals = nullptr;
   kernel::PutPlace* place = nullptr;
 };
 
-// A step of a lowered program; what a patch of its op changes.
+// A step of a lowered program, and the properties of its op on which patches and matching depend.
 struct LoweredStep {
   kernel::Step step;
   bool isLocalTo = false;  // the word or destination is this side's
-  bool numbered = false;   // copies into or out of numbered memory, and waits for it
+  bool numbered = false;   // copies into or out of LL packets, and waits for them
 };
 
 inline constexpr uint32_t kNoStep = ~uint32_t{0};
 
-// What one call tells a job of any of these kernels.
+// Fills in the part of a call that the jobs of all these kernels have in common.
 template <class Job>
 void describeCall(Job& job, const StepCall& call, const kernel::WordStore& completion) {
   job.cursor = call.cursor;

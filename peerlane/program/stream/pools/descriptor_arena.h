@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DescriptorArena: device memory for the descriptors of plans: pieces of one block that was there
-// from the start, and cudaMalloc for what is too large or comes when that is full. Thread-safe.
+// DescriptorArena: device memory for the descriptors of plans: pieces of one block that exists from
+// the start, and cudaMalloc for descriptors that are too large or come when the block is full.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ namespace peerlane::stream {
 
 class DescriptorArena;
 
-// Device memory; goes back to where it came from. Requires: no work that reads it is queued.
+// Owns a piece of device memory; the destructor returns it to its source. Requires: no work that
+// reads it is queued.
 class DescriptorMemory {
  public:
   DescriptorMemory(std::byte* data, std::shared_ptr<DescriptorArena> arena, size_t bytes,
@@ -47,7 +49,7 @@ class DescriptorArena : public std::enable_shared_from_this<DescriptorArena> {
 
   // With the GPU current.
   Result<std::unique_ptr<DescriptorMemory>> take(size_t bytes);
-  // From the block alone; null when it has no such piece.
+  // Takes from the block alone; null when the block has no such piece.
   std::unique_ptr<DescriptorMemory> tryTake(size_t bytes);
 
  private:

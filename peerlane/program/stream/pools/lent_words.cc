@@ -5,7 +5,8 @@ namespace peerlane::stream {
 
 std::atomic<uint64_t>* LentWords::tryLend() {
   const std::lock_guard lock(mutex_);
-  // Only when it must be: a look at each costs a load that a GPU may have written.
+  // Only when there is no free word: a look at each costs a load of a line that a GPU may have
+  // written.
   if (free_.empty())
     std::erase_if(used_, [this](const auto& used) {
       if (!used.second.ended()) return false;

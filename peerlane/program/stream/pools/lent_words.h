@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LentWords: words in pinned host memory that streams and CPUs read and write, lent one by one and
-// taken back when the last post that used them has ended. Thread-safe, by a lock of its own: who
-// enqueues work holds the executor's for as long as a launch takes.
+// LentWords: words in pinned host memory that streams and CPUs read and write. It lends them one by
+// one, and lends a word again after the last post that used it has ended. Thread-safe, by a lock of
+// its own, because a thread that enqueues work holds the executor's lock for as long as a launch
+// takes.
 #pragma once
 
 #include <atomic>
@@ -19,11 +20,11 @@ class LentWords {
  public:
   // `pool` outlives it.
   explicit LentWords(PinnedPool& pool) : pool_(pool) {}
-  // With 0 in it; null when more() must be called first.
+  // A word with 0 in it; null when the caller must call more() first.
   std::atomic<uint64_t>* tryLend();
   // With the GPU current and every capture relaxed.
   Status more();
-  // Lent again once `after` has ended.
+  // The word is lent again only after `after` has ended.
   void takeBack(std::atomic<uint64_t>* word, const DevicePost& after) {
     const std::lock_guard lock(mutex_);
     used_.emplace_back(word, after);

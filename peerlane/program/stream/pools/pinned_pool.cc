@@ -24,12 +24,13 @@ Result<PinnedBlock> PinnedPool::take(size_t bytes) {
     return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes of pinned host memory");
   for (;;) {
     if (std::byte* const data = tryTake(order)) return PinnedBlock{data, order};
-    // Another thread may take of it first.
+    // Another thread may take from it first.
     PEERLANE_RETURN_IF_ERROR(prepare(std::max(order, kPieceOrder)));
   }
 }
 
-// Of the smallest free block that is large enough, halved until it fits; null: there is none.
+// Takes the smallest free block that is large enough and halves it until it fits; null: there is
+// none.
 std::byte* PinnedPool::tryTake(uint32_t order) {
   const std::lock_guard lock(mutex_);
   uint32_t larger = order;

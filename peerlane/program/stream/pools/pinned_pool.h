@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PinnedPool: host memory that a GPU reads and writes, in blocks of powers of two. Blocks that come
-// back are lent again; nothing goes back to the system before the end, because that would wait for
-// the whole GPU. Thread-safe, by a lock that nobody holds while calling the driver.
+// PinnedPool: host memory that a GPU reads and writes, in blocks of powers of two. The pool lends
+// returned blocks again; it returns no memory to the system before its end, because that would wait
+// for the whole GPU. Thread-safe, by a lock that no thread holds while it calls the driver.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct PinnedBlock {
 
 class PinnedPool {
  public:
-  // `gpu` pins and unpins; what is pinned is for all of them.
+  // `gpu` pins and unpins; all GPUs can reach the pinned memory.
   explicit PinnedPool(std::shared_ptr<const cuda::PrimaryContext> gpu) : gpu_(std::move(gpu)) {}
   // Gives the memory to the reclaimer. Requires: no work that uses a block is queued.
   ~PinnedPool();
@@ -34,7 +34,7 @@ class PinnedPool {
 
   // Pins memory ahead of its use, for blocks of up to 2^order bytes.
   Status prepare(uint32_t order);
-  // At least `bytes`, on a boundary of 4 KiB. Contents are left over from earlier use.
+  // A block of at least `bytes`, aligned to 4 KiB. It may contain bytes of an earlier use.
   Result<PinnedBlock> take(size_t bytes);
   void giveBack(const PinnedBlock& block) {
     const std::lock_guard lock(mutex_);

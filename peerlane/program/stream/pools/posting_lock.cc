@@ -12,7 +12,7 @@ void PostingLock::soon(std::function<void()> work) {
   workOff();
 }
 
-// False: somebody holds the lock, and will look himself.
+// False: another thread holds the lock, and that thread will look for the work.
 bool PostingLock::tryWork() {
   if (!mutex_.try_lock()) return false;
   std::vector<std::function<void()>> work;

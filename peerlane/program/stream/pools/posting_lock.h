@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PostingLock: a lock that is held while work is put on streams, and so for as long as the driver
-// stops who puts it there. Who must not wait for that leaves what is to be done under the lock to
-// whoever holds it. Thread-safe.
+// PostingLock: the lock that a thread holds while it puts work on streams, and so for as long as
+// the driver blocks that thread. A thread that must not wait that long leaves its work under the
+// lock to the thread that holds it. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,18 +16,20 @@ namespace peerlane::stream {
 class PostingLock {
  public:
   void lock() { mutex_.lock(); }
-  // Does what was left to it before. Every post comes here: one atomic operation more than a mutex.
+  // Does the work that other threads left to the holder, after unlocking the mutex. Every post
+  // calls it, so it costs only one atomic operation more than a mutex.
   void unlock() {
     mutex_.unlock();
     workOff();
   }
-  // Does `work` under the lock, and never waits for its holder: at once, or the holder does it.
-  // `work` is short, and takes no lock of this kind.
+  // Does `work` under the lock without waiting for its holder: either this thread does it at once,
+  // or the holder does it in unlock(). `work` must be short and must take no lock of this kind.
   void soon(std::function<void()> work);
 
  private:
-  // Whoever leaves something, then finds the lock taken, is seen by who unlocks it then, and looks
-  // for what was left after that: each does the one before the other.
+  // No work is lost: a thread first leaves its work and then tries the lock, and the holder first
+  // unlocks and then looks for work. So if that thread finds the lock taken, the holder sees the
+  // work.
   void workOff() {
     while (waiting_.fetch_add(0, std::memory_order_seq_cst) != 0)
       if (!tryWork()) return;

@@ -16,7 +16,7 @@ uint64_t* plain(std::atomic<uint64_t>* word) {
 
 }  // namespace
 
-// Block numbers in device memory are known to kernels only.
+// Only kernels can read block numbers in device memory.
 Result<DevicePost> CopyPoster::post(const StreamProgram& program, StreamLane& lane,
                                     const DeviceIndices& indices,
                                     const CounterLanes::Claim* counter, bool behindWait,
@@ -68,8 +68,8 @@ Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane
   return post;
 }
 
-// One word is stored behind the copies, for each costs the stream some microseconds: where a
-// counter is stored, its word tells the end as well.
+// The stream stores only one word after the copies, because each store costs it some microseconds:
+// where it stores a counter, the counter's word is the completion word as well.
 Result<DevicePost> CopyPoster::byCopyEngine(const StreamProgram& program, StreamLane& lane,
                                             const DeviceIndices& indices,
                                             const CounterLanes::Claim* counter) {

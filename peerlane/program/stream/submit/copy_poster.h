@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CopyPoster: enqueues the copies of a program on a stream, and what tells their end behind them.
-// External synchronization required.
+// CopyPoster: enqueues the copies of a program on a stream, and after them the store of the
+// completion word. External synchronization required.
 #pragma once
 
 #include <string>
@@ -16,9 +16,9 @@ namespace peerlane::stream {
 class CopyPoster {
  public:
   explicit CopyPoster(PinnedPool& pool) : pool_(pool) {}
-  // With the GPU current. `counter`: what the copies add to, or null. `behindWait`: the stream was
-  // told to wait for a word just before, which a launch must not begin beside. `abort`: of kernels,
-  // which copy nothing where it is not 0; or null.
+  // With the GPU current. `counter`: the claimed word to which the post adds, or null.
+  // `behindWait`: the last work on the stream is a wait for a word; the launch must not begin
+  // before that wait ends. `abort`: the abort word, or null; kernels copy nothing if it is not 0.
   Result<DevicePost> post(const StreamProgram& program, StreamLane& lane,
                           const DeviceIndices& indices, const CounterLanes::Claim* counter,
                           bool behindWait = false, const std::atomic<uint64_t>* abort = nullptr);

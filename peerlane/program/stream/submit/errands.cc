@@ -13,7 +13,8 @@ namespace {
 
 constexpr uint32_t kStreams = 2;
 
-// Neither that of most streams nor the greatest, which others like to take for what they wait on.
+// Neither the priority of most streams nor the greatest, which other libraries often choose for the
+// streams on which they wait.
 Result<int> ownPriority() {
   int least = 0, greatest = 0;
   PEERLANE_RETURN_IF_ERROR(cuda::check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
@@ -57,7 +58,8 @@ std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> progra
 
 void Errands::run() {
   const cuda::CurrentContext current(*gpu_);
-  // For good: all that is done here is legal while another thread captures a stream.
+  // For the thread's whole life: every call it makes is legal while another thread captures a
+  // stream.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   std::unique_lock lock(mutex_);

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errands: copies that somebody waits for, perhaps another stream, or a peer, and that are asked
-// for by a thread on which others wait, whenever their turn comes. So they must not stand behind
-// anything that waits, and who asks must not stop:
+// Errands: the deferred submissions of an executor, and their submission thread. Another stream or
+// a peer may wait for these copies, and the thread that asks for them (a turn of the progress
+// engine) must not block. So the copies must not be queued after any work that waits, and add()
+// must not block:
 //
-// * they are posted by a thread of their own, one after the other. Where a hardware queue takes no
-//   more, whatever stream filled it, the driver stops who puts work there (docs/gotchas.md);
-// * they have streams of their own, on which nothing ever waits;
-// * these have a priority of their own: should streams of one priority have hardware queues of
-//   their own, nothing that waits is in theirs;
-// * they need no lock of the executor's, which is held by who posts to a stream that takes no more.
+// * a thread of their own posts them, one after the other. When a hardware queue is full, whichever
+//   stream filled it, the driver blocks the thread that puts work there (docs/gotchas.md);
+// * they have streams of their own, on which no work ever waits;
+// * these streams have a priority of their own: if streams of one priority have hardware queues of
+//   their own, no waiting work is in theirs;
+// * they need no lock of the executor, which a thread may hold while it is blocked in a post to a
+//   full stream.
 //
-// The thread is there from the first errand on. Thread-safe.
+// The thread starts with the first call of add(). Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -31,16 +33,16 @@ class Errands {
  public:
   explicit Errands(std::shared_ptr<const cuda::PrimaryContext> gpu)
       : gpu_(std::move(gpu)), lanes_(gpu_, pool_) {}
-  // Waits for the post that is being made. Requires: nobody looks for an errand any more, and what
-  // streams wait for has been released.
+  // Waits for the post that is being made. Requires: no thread uses a DeviceErrand any more, and
+  // every wait on a stream has been released.
   ~Errands();
   Errands(const Errands&) = delete;
   Errands& operator=(const Errands&) = delete;
 
   // `deviceWords`: as StreamLanes::open(). With the GPU current.
   Status open(std::byte* deviceWords);
-  // Never waits. Errands are posted in the order in which they are added. Requires: a StreamProgram
-  // that adds to no counter.
+  // Never blocks. The thread posts in the order of the calls. Requires: a StreamProgram that adds
+  // to no counter.
   std::unique_ptr<DeviceErrand> add(std::shared_ptr<DeviceProgram> program);
 
  private:
@@ -48,7 +50,7 @@ class Errands {
   Result<DevicePost> post(const DeviceProgram& program);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
-  PinnedPool pool_{gpu_};  // the thread's, as the next two
+  PinnedPool pool_{gpu_};  // used by the thread alone, as the next two
   StreamLanes lanes_;
   CopyPoster copies_{pool_};
 

@@ -12,8 +12,8 @@ namespace {
 
 using cuda::check;
 
-// Nanoseconds. A call that waits for the GPU waits for the longest at most, and then for the next
-// launch only if it was asked for meanwhile.
+// Nanoseconds. A call that waits for the whole GPU waits for at most kLongest, and then for the
+// next launch only if a kernel has asked for one in the meantime.
 constexpr uint64_t kIdle = 200'000;
 constexpr uint64_t kLongest = 20'000'000;
 constexpr uint64_t kPatience = 200'000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ResidentPort: the host's end of a resident port: a stream of its own, and one launch behind the
-// other when it is wanted. External synchronization required.
+// ResidentPort: the host's side of a resident kernel: a stream of its own, on which one launch
+// follows the other when the proxy wants one. External synchronization required.
 #pragma once
 
 #include <memory>

@@ -46,9 +46,10 @@ constexpr uint32_t kMostCaptured = 1024;
 constexpr size_t kSlabBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
 constexpr uint32_t kOwnStreams = 4;
-// A plan of more pieces has them in the GPU's memory: a launch copies its parameters every time.
+// The descriptors of a plan with more pieces lie in the GPU's memory, because a launch copies its
+// parameters every time.
 constexpr size_t kUploadedPieces = 8;
-// A stream takes 1024 pieces of work, and then whoever posts waits (docs/gotchas.md).
+// A stream takes 1024 pieces of work; then the posting thread blocks (docs/gotchas.md).
 constexpr size_t kMostHeldWork = 1000;
 
 // At most so many pieces of work for a stream.
@@ -200,8 +201,8 @@ Status StreamExecutor::open() {
   return Status::ok();
 }
 
-// The first import of a process is slow (milliseconds), whoever's memory it is: better now than
-// when the first peer connects.
+// The first import of a process is slow (milliseconds), whichever memory it imports: better now
+// than when the first peer connects.
 Status StreamExecutor::importOnce() {
   VmmHandle handle;
   PEERLANE_ASSIGN(handle.fd, exportDescriptor(slab_->data()));
@@ -224,7 +225,7 @@ Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& pr
   return std::unique_ptr<DeviceProgram>(std::move(lowered));
 }
 
-// Descriptors of a plan: read by every post from the device's own memory.
+// Descriptors of a plan: every post reads them from the device's own memory.
 Status StreamExecutor::upload(StreamProgram& program) {
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
@@ -310,7 +311,7 @@ Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>*
   Status status;
   for (const Held& each : work) {
     auto posted = enqueueHeld(*lane, word, each);
-    // The wait may be there without the work: the word is in use until the stream has passed it.
+    // The wait may be enqueued without the work: the word is in use until the stream has passed it.
     if (!posted.isOk()) {
       status = posted.status();
       posted = tellEnd(*lane);
@@ -336,8 +337,8 @@ Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atom
   return tellEnd(lane);
 }
 
-// The kernel reads its pieces from host memory, when the gate is open; until then they may be
-// changed.
+// The kernel reads its pieces from host memory after the gate has opened; until then resolve() may
+// change them.
 Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, DeviceStream given) {
   auto& program = static_cast<StreamProgram&>(base);
   PEERLANE_RETURN_IF_ERROR(program.expandBlocks());
@@ -442,8 +443,8 @@ Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const
   return lane->tellsEnd();
 }
 
-// They go when the next post of the stream has ended that did not fail: so also where one of the
-// launches was refused, and those before it are on the stream.
+// The rooms are freed after the next post of the stream that does not fail has ended. That is right
+// also when CUDA refuses one of the launches and those before it are on the stream.
 Status StreamExecutor::makeRooms(StreamLane& lane, std::span<const StepCall> calls) {
   const DevicePost end(lane.completion, lane.posted + 1);
   for (const StepCall& call : calls) {
@@ -552,7 +553,7 @@ Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), vo
                "cudaLaunchHostFunc");
 }
 
-// As CUDA reads it, once for the process.
+// The variable as CUDA reads it, once for the process.
 bool StreamExecutor::hasOneQueue() const {
   const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   return queues != nullptr && std::string_view(queues) == "1";
@@ -563,7 +564,7 @@ Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* ba
   return openToGpu(base - memory.fdOffset, memory.backingBytes, memory.device.index, *gpu_);
 }
 
-// Nothing is under way any more that such a word would tell.
+// No post is under way any more whose end such a word would tell.
 void StreamExecutor::forgetWords(const std::byte* address, size_t bytes,
                                  std::shared_ptr<void> memory) {
   mutex_.soon([this, address, bytes, memory] { lanes_.forgetWords(address, bytes); });

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamExecutor: runs programs on CUDA streams of one GPU, by the copy engine or by kernels. It
-// keeps a lane for each stream it has seen, and answers every post by the number that the stream
-// will store. Thread-safe: one lock, held while work is enqueued, because the numbers of a stream
-// are in the order of its work; the driver locks as well.
+// keeps a submission queue (StreamLane) for each stream that it has seen, and answers every post
+// with the number that the stream will store. Thread-safe: a thread holds one lock while it
+// enqueues work, because the numbers of a stream must be in the order of its work; the driver locks
+// as well.
 #pragma once
 
 #include <memory>
@@ -15,10 +16,9 @@
 
 namespace peerlane::stream {
 
-// `counters`: one for all devices of a context.
-// Loads every kernel and makes everything whose first use would be slow or wait for the GPU: words,
-// pinned memory, streams, and the first import of GPU memory. Tens of milliseconds, about 4 MiB of
-// device memory.
+// `counters`: one for all devices of a context. Loads every kernel and makes in advance everything
+// whose first use would be slow or wait for the GPU: words, pinned memory, streams, and the first
+// import of GPU memory. Tens of milliseconds, about 4 MiB of device memory.
 Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
     std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
     std::shared_ptr<SharedCounterLanes> counters);

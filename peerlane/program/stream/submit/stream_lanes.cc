@@ -58,7 +58,7 @@ Result<StreamLane*> StreamLanes::of(DeviceStream given) {
   return found->second;
 }
 
-// A new stream takes a place of its own, or that of one which has nothing under way.
+// A new stream takes a place of its own, or that of a stream which has no work under way.
 Result<StreamLane*> StreamLanes::make(void* stream, uint64_t id, bool isOwn) {
   StreamLane* lane = nullptr;
   if (lanes_.size() < kMost) {
@@ -86,7 +86,7 @@ Result<StreamLane*> StreamLanes::make(void* stream, uint64_t id, bool isOwn) {
   return lane;
 }
 
-// Takes back what posts that have ended were reading.
+// Takes back the memory that ended posts were reading.
 void StreamLanes::letGo(StreamLane& lane) {
   while (!lane.held.empty() && lane.held.front().first.ended()) {
     pool_.giveBack(lane.held.front().second);

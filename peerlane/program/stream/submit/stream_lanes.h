@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamLanes: the lanes of all streams that an executor has seen, and a few streams of its own.
-// External synchronization required, but for what is said to need none.
+// StreamLanes: the submission queues (StreamLane) of all streams that an executor has seen, and a
+// few streams of its own. External synchronization required, except for functions that say
+// otherwise.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ namespace peerlane::stream {
 class StreamLanes {
  public:
   static constexpr uint32_t kMost = 512;
-  static constexpr size_t kWordBytes = 64;  // of each kind of memory, for each lane
+  static constexpr size_t kWordBytes = 64;  // of each kind of memory, for each queue
   static constexpr size_t kBytes = kMost * kWordBytes;
 
   StreamLanes(std::shared_ptr<const cuda::PrimaryContext> gpu, PinnedPool& pool)
@@ -35,7 +36,7 @@ class StreamLanes {
   Result<StreamLane*> of(DeviceStream stream);
   // Needs no lock.
   bool owns(DeviceStream stream) const;
-  // Words in that range tell the end of no post any more.
+  // Words in that range are no completion words of posts any more.
   void forgetWords(const std::byte* address, size_t bytes);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 using cuda::api;
 using cuda::check;
 
-// A stream takes 1024 pieces of work before a launch waits; this stays far below.
+// A stream takes 1024 pieces of work before a launch blocks; this limit stays far below.
 constexpr uint64_t kMostUnderWay = 384;
 constexpr uint64_t kValues = 512;
 constexpr uint64_t kOpsPerNote = 32;
@@ -26,7 +26,7 @@ CUdeviceptr deviceAddress(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-// Pinned: the values, and behind them what has passed.
+// Pinned memory: the values, and after them the number of the last copy that the stream has passed.
 struct Values {
   uint64_t values[kValues];
   alignas(64) std::atomic<uint64_t> passed;  // copied here by the stream; acquire by the queue
@@ -39,7 +39,7 @@ class StreamQueue final : public PortQueue {
   StreamQueue& operator=(const StreamQueue&) = delete;
   ~StreamQueue() override {
     if (stream_ == nullptr) return;
-    // To free pinned memory waits for the GPU.
+    // Freeing pinned memory waits for the GPU.
     CudaReclaimer::instance().add(gpu_, [stream = stream_, values = values_, relay = relay_] {
       (void)cudaStreamDestroy(stream);
       if (relay != nullptr) (void)cudaFree(relay);
@@ -115,9 +115,9 @@ class StreamQueue final : public PortQueue {
     failure_ = check(api().cuMemcpyAsync(deviceAddress(to), deviceAddress(from), bytes, stream_),
                      "cuMemcpyAsync");
   }
-  // By copies as well; by way of the device, because who makes a copy from host to host, and when,
-  // is the driver's choice. A write of the stream's own (cuStreamWriteValue64) would stand behind a
-  // kernel that waits, where both have one hardware queue, and all copies behind it, too.
+  // By copies as well, and by way of the device, because the driver chooses by which engine and
+  // when it copies from host to host. A stream memory operation (cuStreamWriteValue64) would wait
+  // for a kernel that waits, where both have one hardware queue, and so would all copies after it.
   void notePassed() {
     uint64_t* const slot = &values_->values[enqueued_ % kValues];
     *slot = noted_ = enqueued_;
@@ -133,9 +133,9 @@ class StreamQueue final : public PortQueue {
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   cudaStream_t stream_ = nullptr;
   Values* values_ = nullptr;
-  void* relay_ = nullptr;  // a word of the device's
+  void* relay_ = nullptr;  // a word in the device's memory
   uint64_t enqueued_ = 0;
-  uint64_t noted_ = 0;  // `passed` will be at least that
+  uint64_t noted_ = 0;  // `passed` will reach at least this number
   std::deque<Marked> marks_;
   Status failure_;
 };
