@@ -31,8 +31,8 @@ gpu-check:  ## compute-sanitizer over some GPU tests, from build/bundle-test, on
 format: packages-test  ## rewrite every source in the house format
 	@scripts/format.sh --fix
 
-lint: packages-test  ## format, layers, headers alone, clang-tidy
-	@scripts/test.sh format layers configure headers tidy
+lint: packages-test  ## format, layers, sizes, headers alone, clang-tidy
+	@scripts/test.sh format layers shape configure headers tidy
 
 clean:  ## remove everything that was built
 	rm -rf build build-*/

@@ -85,11 +85,51 @@ if(PEERLANE_FUZZ)
 endif()
 
 # Half of the time to compile a file goes into the standard library's headers. Where this is on, a file that lacks
-# an include still compiles; the release build, where it is off, finds it.
+# an include still compiles; the tsan build, where it is off, finds it.
 option(PEERLANE_PRECOMPILE "Parse the standard headers once for each library" OFF)
 function(peerlane_precompile TARGET)
   # clang's precompiled headers name the folder they were made in: no other clone could take them from the cache.
   if(PEERLANE_PRECOMPILE AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     target_precompile_headers(${TARGET} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:<cmake/standard_headers.h$<ANGLE-R>>)
   endif()
+endfunction()
+
+# Two thirds of the time to compile a file goes into headers, at -O3 as well. So the release preset compiles the files of
+# a folder as one, and names that are a file's own must differ within a folder. Our own lists instead of CMake's, which
+# know no CUDA and name the clone that they lie in, so that no other could take the objects from the cache. The tsan and
+# dev presets compile each file alone and without precompiled headers: there a missing include is found.
+option(PEERLANE_UNITY "Compile the files of a folder as one" OFF)
+# For the folder that made TARGET, once all its sources are known.
+function(peerlane_unite TARGET)
+  if(NOT PEERLANE_UNITY)
+    return()
+  endif()
+  # GCC inlines less in a large unit; together files shall become what they are alone.
+  target_compile_options(${TARGET} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=large-unit-insns=200000>)
+  set(most 16)  # files in one
+  set(units)
+  get_target_property(sources ${TARGET} SOURCES)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
+    if(NOT name MATCHES "^[^.].*\\.(cc|cu)$")
+      continue()  # a header, objects
+    endif()
+    cmake_path(GET name EXTENSION LAST_ONLY language)
+    cmake_path(GET name PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER ${folder} folder)
+    list(APPEND files_${folder}_${language} ${name})
+    list(LENGTH files_${folder}_${language} count)
+    math(EXPR part "(${count} - 1) / ${most}")
+    set(unit ${folder}_${part}${language})
+    list(APPEND units ${unit})
+    string(APPEND content_${unit} "#include \"${name}\"\n")
+    set_source_files_properties(${source} PROPERTIES HEADER_FILE_ONLY ON)
+  endforeach()
+  list(REMOVE_DUPLICATES units)
+  foreach(unit IN LISTS units)
+    set(file ${PROJECT_BINARY_DIR}/units/${TARGET}/${unit})
+    file(CONFIGURE OUTPUT ${file} CONTENT "${content_${unit}}" @ONLY)
+    target_sources(${TARGET} PRIVATE ${file})
+  endforeach()
 endfunction()

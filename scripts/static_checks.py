@@ -105,12 +105,21 @@ class Passed:
             pass
 
 
+def taken_apart(entry, build):
+    """An entry for each source where several are compiled as one (peerlane_unite of cmake/compiler.cmake)."""
+    path = os.path.join(entry["directory"], entry["file"])
+    if not path.startswith(os.path.join(build, "units") + "/"):
+        return [entry]
+    with open(path, "rb") as stream:
+        return [dict(entry, file=os.path.join(ROOT, name.decode())) for name in INCLUDE.findall(stream.read())]
+
+
 def load_commands(build):
     """{source: (folder, flags)} without output, input, precompiled header and what only g++ knows."""
     commands = {}
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as stream:
         entries = json.load(stream)
-    for entry in entries:
+    for entry in (alone for entry in entries for alone in taken_apart(entry, build)):
         source = os.path.normpath(os.path.join(entry["directory"], entry["file"]))
         inside = os.path.relpath(source, ROOT)
         if not inside.startswith(tuple(f + "/" for f in FOLDERS)):

@@ -10,12 +10,12 @@ readonly root=$PWD
 readonly fuzz_seconds=${FUZZ_SECONDS:-5}
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 
-readonly all_stages=(packages scripts format layers prose configure headers build suite install tidy
+readonly all_stages=(packages scripts format layers prose shape configure headers build suite install tidy
                      asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz torture)
 # Minutes that stages may take together on two cores: when the caches know nearly all of the tree, and when they do not.
 # Stages that need more than 1.5 times that fail.
 readonly budgets=(
-  "checks   5  9 packages scripts format layers prose configure headers tidy"
+  "checks   5  9 packages scripts format layers prose shape configure headers tidy"
   "release 10 22 build suite install"
   "asan    10 24 asan-build asan-suite coverage"
   "tsan     6 12 tsan-build tsan-suite"
@@ -133,6 +133,7 @@ stage_format() { scripts/format.sh; }
 stage_layers() { quietly scripts/check_layers.py; }
 # Add --headers to have the comments of headers checked as well.
 stage_prose() { quietly scripts/prose.py --docs; }
+stage_shape() { quietly scripts/shape.py; }
 # The generated sources have to be there before anything parses the tree.
 stage_configure() { quietly cmake --preset release && quietly cmake --build --preset release --target generated; }
 stage_headers() { scripts/static_checks.py headers build; }

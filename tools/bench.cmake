@@ -59,3 +59,4 @@ endif()
 
 target_sources(peerlane_command PRIVATE bench/bench_command.cc)
 target_link_libraries(peerlane_command PRIVATE peerlane_bench_parts)
+peerlane_unite(peerlane_bench_parts)

@@ -30,10 +30,6 @@ Frame placeFrame(FrameKind kind, const RemoteMemory& memory, uint64_t offset) {
   return frame;
 }
 
-IoSlice sliceOf(const std::byte* from, size_t bytes) {
-  return {const_cast<std::byte*>(from), bytes};  // the pipe only reads
-}
-
 }  // namespace
 
 bool FrameSender::mayBegin(const AgentWork& work) {
@@ -118,62 +114,27 @@ void FrameSender::dropReplies(uint64_t first, uint64_t last) {
 Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& effects) {
   size_t moved = 0;
   while (moved < budget && pipe.writable()) {
-    if (batchAt_ == batchCount_) fill(effects);
-    if (batchAt_ == batchCount_) break;
-    std::array<IoSlice, 2 * kBatchFrames> slices;
-    size_t count = 0;
-    size_t skip = batchOffset_;
-    for (size_t i = batchAt_; i < batchCount_; ++i, skip = 0) {
-      const Outgoing& frame = batch_[i];
-      const size_t header = std::min(skip, kFrameHeaderBytes);
-      if (header < kFrameHeaderBytes)
-        slices[count++] = sliceOf(frame.header.data() + header, kFrameHeaderBytes - header);
-      skip -= header;
-      if (skip < frame.payloadBytes)
-        slices[count++] = sliceOf(frame.payload + skip, frame.payloadBytes - skip);
-    }
-    Result<size_t> written = pipe.write(std::span(slices.data(), count));
+    if (batch_.isWritten()) fill(effects);
+    if (batch_.isWritten()) break;
+    FrameBatch::Slices room;
+    Result<size_t> written = pipe.write(batch_.slices(room));
     if (!written) return written.status();
     if (*written == 0) break;
     moved += *written;
-    advance(*written, effects);
+    batch_.written(*written, effects.unpinned);
   }
   return moved;
 }
 
-void FrameSender::advance(size_t bytes, FrameEffects& effects) {
-  while (batchAt_ < batchCount_) {
-    const Outgoing& frame = batch_[batchAt_];
-    const size_t left = kFrameHeaderBytes + frame.payloadBytes - batchOffset_;
-    if (bytes < left) {
-      batchOffset_ += bytes;
-      return;
-    }
-    bytes -= left;
-    if (frame.unpins) effects.unpinned.push_back(frame.allocation);
-    ++batchAt_;
-    batchOffset_ = 0;
-  }
-}
-
 void FrameSender::fill(FrameEffects& effects) {
-  batchCount_ = batchAt_ = batchOffset_ = batchBytes_ = 0;
-  while (batchCount_ < kBatchFrames && batchBytes_ < kBatchBytes) {
+  batch_.clear();
+  while (!batch_.isFull() && batch_.payloadBytes() < kBatchBytes) {
     if (addAckFrame() || addCancelFrame()) continue;
     const bool added = replyNext_ ? addReplyFrame() || addWorkFrame(effects)
                                   : addWorkFrame(effects) || addReplyFrame();
     if (!added) break;
     replyNext_ = !replyNext_;
   }
-}
-
-void FrameSender::add(const Frame& frame, const std::byte* payload) {
-  Outgoing& out = batch_[batchCount_++];
-  encodeFrame(frame, out.header);
-  out.payload = payload;
-  out.payloadBytes = frame.payload;
-  out.unpins = false;
-  batchBytes_ += frame.payload;
 }
 
 bool FrameSender::addAckFrame() {
@@ -183,7 +144,7 @@ bool FrameSender::addAckFrame() {
   frame.sequence = acks_.front().entry;
   frame.value = static_cast<uint64_t>(acks_.front().code);
   acks_.pop_front();
-  add(frame, nullptr);
+  batch_.add(frame, nullptr);
   return true;
 }
 
@@ -194,7 +155,7 @@ bool FrameSender::addCancelFrame() {
   frame.sequence = cancels_.front().last;
   frame.value = cancels_.front().first;
   cancels_.pop_front();
-  add(frame, nullptr);
+  batch_.add(frame, nullptr);
   return true;
 }
 
@@ -204,9 +165,8 @@ bool FrameSender::addRefusedFrame(const GetReply& reply, Code code) {
   frame.kind = FrameKind::kGetRefused;
   frame.sequence = reply.request;
   frame.value = static_cast<uint64_t>(code);
-  add(frame, nullptr);
-  batch_[batchCount_ - 1].unpins = reply.refusal == Code::kOk;
-  batch_[batchCount_ - 1].allocation = reply.allocation;
+  batch_.add(frame, nullptr);
+  if (reply.refusal == Code::kOk) batch_.unpinAfterLast(reply.allocation);
   return true;
 }
 
@@ -230,11 +190,10 @@ bool FrameSender::addReplyFrame() {
   frame.payload =
       static_cast<uint32_t>(std::min<uint64_t>(reply.bytes - reply.sent, kFrameMaxPayload));
   frame.last = reply.sent + frame.payload == reply.bytes;
-  add(frame, reply.from + reply.sent);
+  batch_.add(frame, reply.from + reply.sent);
   reply.sent += frame.payload;
   if (frame.last) {
-    batch_[batchCount_ - 1].unpins = true;
-    batch_[batchCount_ - 1].allocation = reply.allocation;
+    batch_.unpinAfterLast(reply.allocation);
     replies_.pop_front();
   }
   return true;
@@ -273,7 +232,7 @@ void FrameSender::addPutFrame(AgentWork& work) {
   frame.kind = FrameKind::kPut;
   frame.sequence = work.scratch[0];
   frame.last = nextPiece(work) == nullptr;
-  add(frame, payload);
+  batch_.add(frame, payload);
   if (frame.last) entryCut(work);
 }
 
@@ -283,7 +242,7 @@ void FrameSender::addEndFrame(AgentWork& work) {
   frame.kind = FrameKind::kPut;
   frame.sequence = work.scratch[0];
   frame.last = true;
-  add(frame, nullptr);
+  batch_.add(frame, nullptr);
   entryCut(work);
 }
 
@@ -299,7 +258,7 @@ void FrameSender::addWordFrame(AgentWork& work) {
         kind == FrameKind::kStore32 ? static_cast<uint32_t>(entry.operand) : entry.operand;
   }
   frame.sequence = work.scratch[0];
-  add(frame, nullptr);
+  batch_.add(frame, nullptr);
   entryCut(work);
 }
 
@@ -313,7 +272,7 @@ bool FrameSender::addRequestFrame(AgentWork& work, FrameEffects& effects) {
     requests_.push_back({frame.sequence, &work, piece->local, piece->bytes, 0});
     ++work.scratch[0];
     work.offset = piece->bytes;
-    add(frame, nullptr);
+    batch_.add(frame, nullptr);
   }
   if (nextPiece(work) == nullptr) {
     current_ = nullptr;
@@ -404,8 +363,7 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
     effects.finished.emplace_back(last, code);
   }
   if (current_ != nullptr) effects.finished.emplace_back(current_, code);
-  for (size_t i = batchAt_; i < batchCount_; ++i)
-    if (batch_[i].unpins) effects.unpinned.push_back(batch_[i].allocation);
+  batch_.abandon(effects.unpinned);
   for (const GetReply& reply : replies_)
     if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
   for (const GetReply& reply : dropped_)
@@ -419,7 +377,6 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   gets_.clear();
   current_ = nullptr;
   abandoned_ = Code::kOk;
-  batchCount_ = batchAt_ = batchOffset_ = 0;
   effects.wake = true;
 }
 

@@ -10,7 +10,6 @@
 // memory.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "peerlane/program/model/mailbox.h"
+#include "peerlane/transport/frame_batch.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/frame_pipe.h"
 
@@ -74,7 +74,7 @@ class FrameSender {
   Result<size_t> pump(FramePipe& pipe, size_t budget, FrameEffects& effects);
   // True when there is something to write.
   bool busy() const {
-    return batchAt_ < batchCount_ || current_ != nullptr || !acks_.empty() || !replies_.empty() ||
+    return !batch_.isWritten() || current_ != nullptr || !acks_.empty() || !replies_.empty() ||
            !dropped_.empty() || !cancels_.empty();
   }
 
@@ -90,15 +90,6 @@ class FrameSender {
   void endAll(Code code, FrameEffects& effects);
 
  private:
-  static constexpr size_t kBatchFrames = 32;
-
-  struct Outgoing {
-    std::array<std::byte, kFrameHeaderBytes> header;
-    const std::byte* payload = nullptr;
-    size_t payloadBytes = 0;
-    bool unpins = false;  // the last frame of a reply
-    uint64_t allocation = 0;
-  };
   struct Ack {
     uint64_t entry = 0;
     Code code = Code::kOk;
@@ -133,18 +124,11 @@ class FrameSender {
   void addEndFrame(AgentWork& work);
   void addWordFrame(AgentWork& work);
   bool addRequestFrame(AgentWork& work, FrameEffects& effects);
-  void add(const Frame& frame, const std::byte* payload);
   void entryCut(AgentWork& work);
   void getPartEnded(AgentWork& work, Code code, FrameEffects& effects);
-  void advance(size_t bytes, FrameEffects& effects);
   void noteRoom(FrameEffects& effects);
 
-  // Frames that the pipe takes next; the pipe may be in the middle of one.
-  std::array<Outgoing, kBatchFrames> batch_;
-  size_t batchCount_ = 0;
-  size_t batchAt_ = 0;      // the frame that goes on
-  size_t batchOffset_ = 0;  // bytes of it already taken
-  size_t batchBytes_ = 0;   // payload of the whole batch
+  FrameBatch batch_;
 
   AgentWork* current_ = nullptr;
   Code abandoned_ = Code::kOk;  // of the current work, unless it is a get: it ends with this

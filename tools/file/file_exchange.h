@@ -6,6 +6,7 @@
 // only: nothing here moves a byte.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,9 @@
 namespace peerlane {
 
 inline constexpr uint32_t kFileChannel = 3;
+// How long the other side's program may live (the library watches that) and do nothing: a disk that
+// hangs, say.
+inline constexpr auto kFileStall = std::chrono::minutes(10);
 // Tags of notifications.
 inline constexpr uint32_t kPieceTag = 1;
 inline constexpr uint32_t kEndTag = 2;

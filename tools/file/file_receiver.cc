@@ -17,7 +17,6 @@
 namespace peerlane {
 namespace {
 
-constexpr auto kStall = std::chrono::minutes(10);
 constexpr auto kOfferTimeout = std::chrono::seconds(30);
 // How long the sender may take to read the outcome and close.
 constexpr auto kGoodbyeTimeout = std::chrono::seconds(5);
@@ -115,7 +114,7 @@ Status FileReceiver::receive() {
 Status FileReceiver::receiveContent() {
   ProgressLine progress("receiving " + shownName(file_->path()), expectedBytes_);
   for (;;) {
-    PEERLANE_ASSIGN(const Notification next, waitNotification(peer_, kStall));
+    PEERLANE_ASSIGN(const Notification next, waitNotification(peer_, kFileStall));
     if (next.tag == kAbortTag) {
       const std::string why(reinterpret_cast<const char*>(next.message.data()),
                             next.message.size());

@@ -18,9 +18,6 @@
 namespace peerlane {
 namespace {
 
-// The other side's program lives (the library watches that) but does nothing: a disk that hangs,
-// say.
-constexpr auto kStall = std::chrono::minutes(10);
 constexpr auto kOutcomeTimeout = std::chrono::seconds(10);
 constexpr uint64_t kSlots = 8;
 
@@ -76,7 +73,7 @@ Status FileSender::offer(uint64_t ringBytes) {
                         .slotBytes = ringBytes / kSlots,
                         .slots = kSlots};
   PEERLANE_RETURN_IF_ERROR(peer_.sendMessage(kFileChannel, offer.encode()));
-  auto message = peer_.receiveMessage(kFileChannel, kStall);
+  auto message = peer_.receiveMessage(kFileChannel, kFileStall);
   if (message.status().code() == Code::kPeerLost)
     return message.status().withContext(
         "the receiver ended before it answered (it may have taken another file)");
@@ -112,10 +109,10 @@ Status FileSender::checkMemory() const {
 
 Status FileSender::awaitSlot(uint64_t index) {
   if (index >= slots_) {
-    PEERLANE_RETURN_IF_ERROR(slotsBack_.wait(index - slots_ + 1, kStall));
+    PEERLANE_RETURN_IF_ERROR(slotsBack_.wait(index - slots_ + 1, kFileStall));
     // The piece before it in the same place is at the receiver; this only brings its errors to
     // light.
-    PEERLANE_RETURN_IF_ERROR(transfers_[index % slots_].wait(kStall));
+    PEERLANE_RETURN_IF_ERROR(transfers_[index % slots_].wait(kFileStall));
   }
   if (slotsBack_.value() >= kReceiverEnded)
     return Status(Code::kCancelled, "the receiver ended before the content did");
@@ -161,13 +158,13 @@ Status FileSender::sendContent() {
   }
   whole_ = hash.finish();
   // "All of it" may be said only when all of it has arrived.
-  for (const Transfer& transfer : transfers_) PEERLANE_RETURN_IF_ERROR(transfer.wait(kStall));
+  for (const Transfer& transfer : transfers_) PEERLANE_RETURN_IF_ERROR(transfer.wait(kFileStall));
   return say(kEndTag, FilePiece{.index = index, .bytes = sent_, .hash = whole_}.encode());
 }
 
 Status FileSender::say(uint32_t tag, std::span<const std::byte> message) {
   PEERLANE_ASSIGN(const Transfer transfer, notify(peer_, {.message = message, .tag = tag}));
-  return transfer.wait(kStall);
+  return transfer.wait(kFileStall);
 }
 
 Status FileSender::abort(const Status& why) {
@@ -176,7 +173,7 @@ Status FileSender::abort(const Status& why) {
 }
 
 Result<FileOutcome> FileSender::outcome() {
-  PEERLANE_ASSIGN(const auto message, peer_.receiveMessage(kFileChannel, kStall));
+  PEERLANE_ASSIGN(const auto message, peer_.receiveMessage(kFileChannel, kFileStall));
   return FileOutcome::decode(message);
 }
 

@@ -110,7 +110,7 @@ struct RecvRequest {
   DeviceChoice choice;
 };
 
-Result<RecvRequest> readOptions(const RecvOptions& options) {
+Result<RecvRequest> readRecvOptions(const RecvOptions& options) {
   RecvRequest request;
   if (options.force) request.existing = OutputFile::Existing::kReplace;
   PEERLANE_ASSIGN(request.ringBytes, readRingBytes(options.memory));
@@ -136,7 +136,7 @@ Status receiveOne(Context& context, const RecvOptions& options, const RecvReques
 }
 
 CommandEnd runRecv(const RecvOptions& options) {
-  const auto request = readOptions(options);
+  const auto request = readRecvOptions(options);
   if (!request.isOk()) return CommandEnd::notRead(request.status());
   ContextOptions contextOptions{.devices = gpusOf(request->choice.local)};
   if (options.listen != std::vector<std::string>{"none"}) contextOptions.listen = options.listen;

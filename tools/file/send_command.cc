@@ -29,7 +29,7 @@ struct SendRequest {
   DeviceChoice choice;
 };
 
-Result<SendRequest> readOptions(const SendOptions& options) {
+Result<SendRequest> readSendOptions(const SendOptions& options) {
   SendRequest request;
   PEERLANE_ASSIGN(request.ringBytes, readRingBytes(options.memory));
   PEERLANE_ASSIGN(request.file, InputFile::create(options.file));
@@ -38,7 +38,7 @@ Result<SendRequest> readOptions(const SendOptions& options) {
 }
 
 CommandEnd runSend(const SendOptions& options) {
-  const auto request = readOptions(options);
+  const auto request = readSendOptions(options);
   if (!request.isOk()) return CommandEnd::notRead(request.status());
   PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(request->choice.local)}));
   const std::string ticket = options.to.empty() ? context->config().ticket : options.to;

@@ -9,38 +9,38 @@
 namespace peerlane {
 namespace {
 
-Status invalid(std::string message) {
+Status invalidArgument(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
 }
 
 // A peer belongs to the context that lists it.
 Status checkPeers(const Context& context, const std::vector<Peer>& peers, Rank own) {
   if (peers.size() < 2 || own >= peers.size())
-    return invalid("rank " + std::to_string(own) + " of " + std::to_string(peers.size()) +
-                   "; need at least two ranks, and the own one among them");
+    return invalidArgument("rank " + std::to_string(own) + " of " + std::to_string(peers.size()) +
+                           "; need at least two ranks, and the own one among them");
   const std::vector<Peer> known = context.peers();
   for (Rank rank = 0; rank < peers.size(); ++rank) {
     if (rank == own) continue;
     const Peer& peer = peers[rank];
     if (!peer)
-      return invalid("rank " + std::to_string(rank) +
-                     " is an empty Peer; take one from Context::connect or accept");
+      return invalidArgument("rank " + std::to_string(rank) +
+                             " is an empty Peer; take one from Context::connect or accept");
     PEERLANE_RETURN_IF_ERROR(peer.core()->usable().withContext("rank " + std::to_string(rank)));
     const auto same = [&](const Peer& other) { return other.core() == peer.core(); };
     if (std::none_of(known.begin(), known.end(), same))
-      return invalid("rank " + std::to_string(rank) + " is a peer of another context");
+      return invalidArgument("rank " + std::to_string(rank) + " is a peer of another context");
     if (std::count_if(peers.begin(), peers.end(), [&](const Peer& other) {
           return &other != &peers[own] && other && other.core() == peer.core();
         }) > 1)
-      return invalid("rank " + std::to_string(rank) + " is there twice");
+      return invalidArgument("rank " + std::to_string(rank) + " is there twice");
   }
   return Status::ok();
 }
 
 Status checkOptions(const CommunicatorOptions& options) {
   if (options.eagerBytes && *options.eagerBytes > LaneArea::kMaxEagerBytes)
-    return invalid("eagerBytes is " + std::to_string(*options.eagerBytes) + "; at most " +
-                   std::to_string(LaneArea::kMaxEagerBytes));
+    return invalidArgument("eagerBytes is " + std::to_string(*options.eagerBytes) + "; at most " +
+                           std::to_string(LaneArea::kMaxEagerBytes));
   return Status::ok();
 }
 
@@ -81,9 +81,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context,
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, const Peer& peer,
                                                            const CommunicatorOptions& options) {
-  if (!peer) return invalid("an empty Peer; take one from Context::connect or accept");
+  if (!peer) return invalidArgument("an empty Peer; take one from Context::connect or accept");
   if (peer.contextId() == context.id())
-    return invalid("the peer is this context itself; messages go to others");
+    return invalidArgument("the peer is this context itself; messages go to others");
   const Rank own = context.id() < peer.contextId() ? 0 : 1;
   std::vector<Peer> peers(2);
   peers[1 - own] = peer;
@@ -232,7 +232,7 @@ Result<Transfer> Communicator::Group::post(const MessageOptions& options) {
   };
   if (isOne &&
       (messages.size() > UINT16_MAX || !std::all_of(messages.begin(), messages.end(), isOfOne)))
-    return invalid(
+    return invalidArgument(
         "a group as one message has pieces to, or from, one rank, at most 65535, and no lists");
   if (isOne && options.deviceStream)
     return Status(

@@ -6,7 +6,7 @@
 namespace peerlane {
 namespace {
 
-Target words(const StreamShape& shape, const char* name, Side side) {
+Target getWords(const StreamShape& shape, const char* name, Side side) {
   return {.name = name,
           .side = side,
           .lane = 0,
@@ -20,8 +20,8 @@ Program streamGetHead(const StreamShape& shape) {
   using Ops = GetHeadOps;
   ProgramBuilder program("stream-get-head");
   program.lane(1);
-  program.target(words(shape, "offered", Side::kRemote));
-  program.target(words(shape, "taken", Side::kLocal));
+  program.target(getWords(shape, "offered", Side::kRemote));
+  program.target(getWords(shape, "taken", Side::kLocal));
   program.wait({.target = Ops::kTaken}, oneTurnAgo(shape.slots));
   for (const uint32_t at : {DeviceArea::kBytesAt, DeviceArea::kOfferedAllocationAt,
                             DeviceArea::kOfferedGenerationAt, DeviceArea::kOfferedOffsetAt})
@@ -33,7 +33,7 @@ Program streamGetHead(const StreamShape& shape) {
 Program streamGetTail(const StreamShape& shape) {
   ProgramBuilder program("stream-get-tail");
   program.lane(1);
-  program.target(words(shape, "taken", Side::kLocal));
+  program.target(getWords(shape, "taken", Side::kLocal));
   program.wait({.target = GetTailOps::kTaken}, thisMessage());
   return program.build();
 }
@@ -44,8 +44,8 @@ Program streamGetRecv(const StreamShape& shape) {
   program.lane(1);
   program.local("buffer");
   program.target({.name = "payload", .side = Side::kRemote, .late = true});
-  program.target(words(shape, "offered", Side::kLocal));
-  program.target(words(shape, "taken", Side::kRemote));
+  program.target(getWords(shape, "offered", Side::kLocal));
+  program.target(getWords(shape, "taken", Side::kRemote));
   program.wait({.target = Ops::kOffered}, thisMessage())
       .copy({.target = Ops::kBuffer}, {.target = Ops::kPayload}, 1)
       .store({.target = Ops::kTaken, .offset = DeviceArea::kAcceptedAt}, thisMessage(),

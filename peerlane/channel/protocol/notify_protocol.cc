@@ -8,7 +8,7 @@ namespace {
 
 const Operand kThisMessage{.lane = 0, .delta = 1};
 
-Target ring(const char* name, Side side, uint32_t slots, uint32_t strideBytes) {
+Target notifyRing(const char* name, Side side, uint32_t slots, uint32_t strideBytes) {
   return {.name = name, .side = side, .lane = 0, .slots = slots, .strideBytes = strideBytes};
 }
 
@@ -19,8 +19,8 @@ Program notifySender(const NotifyShape& shape, PutPayload payload) {
   program.lane(1);
   program.local("header");
   program.local("message");
-  program.target(ring("inbox", Side::kRemote, shape.slots, shape.inboxStrideBytes));
-  program.target(ring("credits", Side::kLocal, shape.slots, kNotifyCreditStrideBytes));
+  program.target(notifyRing("inbox", Side::kRemote, shape.slots, shape.inboxStrideBytes));
+  program.target(notifyRing("credits", Side::kLocal, shape.slots, kNotifyCreditStrideBytes));
   declarePayload(program, payload);
   // The payload needs no slot: it goes first, and the receiver may meanwhile free one.
   if (!payload.targets.empty()) movePayload(program, std::move(payload));
@@ -39,9 +39,9 @@ Program notifySender(const NotifyShape& shape, PutPayload payload) {
 Program notifyReceiver(const NotifyShape& shape) {
   ProgramBuilder program("notify-take");
   program.lane(1);
-  program.target(ring("inbox", Side::kLocal, shape.slots, shape.inboxStrideBytes));
+  program.target(notifyRing("inbox", Side::kLocal, shape.slots, shape.inboxStrideBytes));
   program.target({.name = "message", .side = Side::kLocal, .late = true});
-  program.target(ring("credits", Side::kRemote, shape.slots, kNotifyCreditStrideBytes));
+  program.target(notifyRing("credits", Side::kRemote, shape.slots, kNotifyCreditStrideBytes));
   program.wait({.target = kNotifyReceiverInbox}, kThisMessage)
       .copy({.target = kNotifyReceiverMessage},
             {.target = kNotifyReceiverInbox, .offset = kNotifyHeaderOffset},

@@ -25,7 +25,7 @@ CUmemoryPool asPool(void* pool) {
   return static_cast<CUmemoryPool>(pool);
 }
 
-CUmemAccessDesc accessFor(int gpu) {
+CUmemAccessDesc poolAccessFor(int gpu) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = gpu;
@@ -169,7 +169,7 @@ class ImportedPools {
     Pool& pool = pools_.at(name);
     std::vector<CUmemAccessDesc> access;
     for (const auto& gpu : gpus)
-      if (!pool.gpus.contains(gpu->gpu())) access.push_back(accessFor(gpu->gpu()));
+      if (!pool.gpus.contains(gpu->gpu())) access.push_back(poolAccessFor(gpu->gpu()));
     if (access.empty()) return Status::ok();
     Status given = check(api().cuMemPoolSetAccess(pool.handle, access.data(), access.size()),
                          "cuMemPoolSetAccess");
@@ -270,7 +270,7 @@ void* poolOf(const void* allocation) {
 }
 
 Status openPoolToGpu(void* pool, const cuda::PrimaryContext& gpu) {
-  CUmemAccessDesc access = accessFor(gpu.gpu());
+  CUmemAccessDesc access = poolAccessFor(gpu.gpu());
   CUmemAccess_flags flags{};
   if (api().cuMemPoolGetAccess(&flags, asPool(pool), &access.location) == CUDA_SUCCESS &&
       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)

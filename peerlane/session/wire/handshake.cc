@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "peerlane/core/wire.h"
+#include "peerlane/session/wire/sodium_bytes.h"
 
 namespace peerlane {
 namespace {
@@ -42,13 +43,6 @@ using Piece = std::span<const std::byte>;
 
 Piece bytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-unsigned char* raw(std::byte* bytes) {
-  return reinterpret_cast<unsigned char*>(bytes);
-}
-const unsigned char* raw(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
 }
 
 // BLAKE2b of the concatenated pieces, keyed; `out` may have 16 to 64 bytes.

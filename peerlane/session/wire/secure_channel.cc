@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "peerlane/core/wire.h"
+#include "peerlane/session/wire/sodium_bytes.h"
 
 namespace peerlane {
 namespace {
@@ -19,13 +20,6 @@ constexpr size_t kKeptBytes = 1024;
 static_assert(SecureChannel::kOverheadBytes == crypto_secretstream_xchacha20poly1305_ABYTES);
 static_assert(Secret::kBytes == crypto_secretstream_xchacha20poly1305_KEYBYTES);
 static_assert(kHeaderBytes == 24);
-
-unsigned char* raw(std::byte* bytes) {
-  return reinterpret_cast<unsigned char*>(bytes);
-}
-const unsigned char* raw(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
 
 }  // namespace
 

@@ -16,6 +16,7 @@
 
 #include "peerlane/core/wire.h"
 #include "peerlane/os/host_identity.h"
+#include "peerlane/session/wire/sodium_bytes.h"
 
 namespace peerlane {
 namespace {
@@ -27,13 +28,6 @@ constexpr size_t kMaxBinaryBytes =
     kFixedBytes + Ticket::kMaxAddresses * (1 + Ticket::kMaxAddressBytes) + kChecksumBytes;
 static_assert(kFixedBytes == 57);
 static_assert(kPrefix.size() + (kMaxBinaryBytes * 4 + 2) / 3 <= Ticket::kMaxTextBytes);
-
-unsigned char* raw(std::byte* bytes) {
-  return reinterpret_cast<unsigned char*>(bytes);
-}
-const unsigned char* raw(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
 
 // libsodium picks its code for this processor once; later calls are a load and a compare.
 void readySodium() {

@@ -84,7 +84,7 @@ GpuGame rawGameOf(GpuSide& side, const GpuPingpong& request) {
   return game;
 }
 
-GpuRepeats repeatsOf(const GpuPingpong& request) {
+GpuRepeats messageRepeats(const GpuPingpong& request) {
   return {request.warmup * request.rounds, request.samples, request.rounds};
 }
 
@@ -92,7 +92,7 @@ Status clearGame(GpuSide& side) {
   return setGpuBytes(side.stream(), side.gameHere(), 0, GpuGame::kWords * sizeof(uint64_t));
 }
 
-Status playOurs(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips) {
+Status playMessages(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips) {
   PEERLANE_ASSIGN(const auto game, MessageGame::create(pair.side(), request));
   PEERLANE_RETURN_IF_ERROR(pair.pipe().receive(kReady).status());
   for (uint64_t sample = 0; sample < request.warmup + request.samples; ++sample) {
@@ -105,12 +105,12 @@ Status playOurs(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips) 
   return pair.pipe().receive(kReady).status();
 }
 
-Status playRaw(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips) {
+Status playRawMessages(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips) {
   GpuSide& side = pair.side();
   PEERLANE_RETURN_IF_ERROR(clearGame(side));
   PEERLANE_RETURN_IF_ERROR(pair.pipe().receive(kReady).status());
-  PEERLANE_RETURN_IF_ERROR(
-      gpuServe(side.stream().handle(), rawGameOf(side, request), repeatsOf(request), roundTrips));
+  PEERLANE_RETURN_IF_ERROR(gpuServe(side.stream().handle(), rawGameOf(side, request),
+                                    messageRepeats(request), roundTrips));
   return pair.pipe().receive(kReady).status();
 }
 
@@ -123,8 +123,8 @@ Status play(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips, uint
   PEERLANE_RETURN_IF_ERROR(side.poison(request.bytes));
   PEERLANE_RETURN_IF_ERROR(pair.poisonOther(request.bytes));
   PEERLANE_RETURN_IF_ERROR(pair.pipe().send(kGpuMessages, request));
-  PEERLANE_RETURN_IF_ERROR(request.ours ? playOurs(pair, request, roundTrips)
-                                        : playRaw(pair, request, roundTrips));
+  PEERLANE_RETURN_IF_ERROR(request.ours ? playMessages(pair, request, roundTrips)
+                                        : playRawMessages(pair, request, roundTrips));
   // The raw game of 8 bytes has a message of its own, and sees to it.
   if (!request.ours && request.bytes <= sizeof(uint64_t)) return Status::ok();
   const GpuSpan all{0, 0, request.bytes};
@@ -156,7 +156,7 @@ Status serveGpuMessages(GpuSide& side, GpuPipe& pipe, const GpuPingpong& request
     PEERLANE_RETURN_IF_ERROR(clearGame(side));
     PEERLANE_RETURN_IF_ERROR(pipe.send(kReady));
     PEERLANE_RETURN_IF_ERROR(
-        gpuReturn(side.stream().handle(), rawGameOf(side, request), repeatsOf(request)));
+        gpuReturn(side.stream().handle(), rawGameOf(side, request), messageRepeats(request)));
     return pipe.send(kReady);
   }
   PEERLANE_ASSIGN(const auto game, MessageGame::create(side, request));

@@ -4,12 +4,11 @@
 
 #include "peerlane/core/text.h"
 #include "tools/bench/gpu/bench_gpu_suite.h"
+#include "tools/measure/byte_units.h"
 
 namespace peerlane::bench {
 namespace {
 
-constexpr uint64_t kKiB = 1 << 10;
-constexpr uint64_t kMiB = 1 << 20;
 constexpr double kLeast = 0.95;
 
 struct Recorded {

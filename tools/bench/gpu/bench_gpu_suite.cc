@@ -7,12 +7,11 @@
 #include "peerlane/core/text.h"
 #include "tools/bench/gpu/bench_gpu_lists.h"
 #include "tools/bench/gpu/bench_gpu_messages.h"
+#include "tools/measure/byte_units.h"
 
 namespace peerlane::bench {
 namespace {
 
-constexpr uint64_t kKiB = 1 << 10;
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kGiB = 1 << 30;
 constexpr uint64_t kManyPages = 100000;
 constexpr uint64_t kPageBytes = 45 * kKiB;

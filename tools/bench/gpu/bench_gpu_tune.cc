@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "peerlane/core/text.h"
+#include "tools/measure/byte_units.h"
 
 namespace peerlane::bench {
 namespace {
 
-constexpr uint64_t kKiB = 1 << 10;
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kMostBytes = 256 * kMiB;
 constexpr uint64_t kBlocks = 16;
 constexpr uint64_t kQueued = 16;  // posts of a plan in flight, on streams of the library's

@@ -9,7 +9,7 @@
 namespace peerlane::bench {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kCancelPatience = std::chrono::seconds(60);
 // Long enough to be well under way, and not nearly done.
 constexpr auto kHeadStart = std::chrono::milliseconds(10);
 
@@ -30,7 +30,7 @@ class CancelRow {
       Block few = block_;
       few.bytes = std::min<uint64_t>(few.bytes, 4096);
       PEERLANE_ASSIGN(const Transfer next, post(few));
-      return next.wait(kPatience);
+      return next.wait(kCancelPatience);
     }
     return Status(Code::kUnavailable, std::to_string(block_.bytes) +
                                           " bytes were moved before cancel() was called; "
@@ -46,7 +46,7 @@ class CancelRow {
     std::this_thread::sleep_for(kHeadStart);
     const Clock::time_point start = Clock::now();
     posted.cancel();
-    const Status ended = posted.wait(kPatience);
+    const Status ended = posted.wait(kCancelPatience);
     if (ended.code() == Code::kCancelled) {
       samples.add(microsecondsSince(start));
       return true;

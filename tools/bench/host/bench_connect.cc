@@ -14,7 +14,7 @@ namespace peerlane::bench {
 namespace {
 
 constexpr uint32_t kPeerCount = 64;
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kConnectPatience = std::chrono::seconds(20);
 
 class ConnectRow {
  public:
@@ -37,7 +37,7 @@ class ConnectRow {
     PEERLANE_ASSIGN(const RemoteRegion remote, peer.importRegion(reference));
     const Block block{&endpoint_.source(), 0, &remote, 0, bytes_};
     PEERLANE_ASSIGN(const Transfer posted, put(peer, {&block, 1}));
-    PEERLANE_RETURN_IF_ERROR(posted.wait(kPatience));
+    PEERLANE_RETURN_IF_ERROR(posted.wait(kConnectPatience));
     samples.add(microsecondsSince(start));
     connectOnly_.add(connected);
 
@@ -80,9 +80,9 @@ Status addFootprint(BenchPair& pair, BenchRow& row) {
   const auto takePeers = [&](uint32_t count) -> Result<Footprint> {
     PEERLANE_ASSIGN(const Footprint other, askForPeers(pair, count));
     for (uint32_t i = 0; i < count; ++i) {
-      PEERLANE_ASSIGN(Peer peer, pair.endpoint().context().accept(kPatience));
+      PEERLANE_ASSIGN(Peer peer, pair.endpoint().context().accept(kConnectPatience));
       PEERLANE_ASSIGN(const Transfer told, addSignal(peer, 0));
-      PEERLANE_RETURN_IF_ERROR(told.wait(kPatience));
+      PEERLANE_RETURN_IF_ERROR(told.wait(kConnectPatience));
       peers.push_back(std::move(peer));
     }
     return other;
@@ -120,7 +120,7 @@ Footprint footprintOfThisProcess() {
 }
 
 Status ConnectPartner::acceptPeer(BenchPipe& pipe, const ConnectCheck& check) {
-  PEERLANE_ASSIGN(const Peer peer, endpoint_.context().accept(kPatience));
+  PEERLANE_ASSIGN(const Peer peer, endpoint_.context().accept(kConnectPatience));
   uint64_t word = 0;
   std::memcpy(&word, endpoint_.destination().data(), sizeof(word));
   std::memset(endpoint_.destination().data(), 0xee, sizeof(word));
@@ -138,7 +138,7 @@ Status ConnectPartner::connectMore(BenchPipe& pipe, uint32_t count, const std::s
   for (Extra& extra : made) {
     PEERLANE_ASSIGN(extra.peer, extra.context->connect(ticket));
     PEERLANE_ASSIGN(const Transfer told, addSignal(extra.peer, 0));
-    PEERLANE_RETURN_IF_ERROR(told.wait(kPatience));
+    PEERLANE_RETURN_IF_ERROR(told.wait(kConnectPatience));
   }
   const Footprint after = footprintOfThisProcess();
   for (Extra& extra : made) extra_.push_back(std::move(extra));

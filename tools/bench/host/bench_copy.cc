@@ -13,7 +13,7 @@
 namespace peerlane::bench {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kCopyPatience = std::chrono::seconds(120);
 constexpr uint64_t kSlotAlignment = 64;
 // A sample of small transfers is many of them, each at its own place, so that one look at the clock
 // does not weigh: up to this many, and no more bytes than this.
@@ -196,14 +196,14 @@ Status CopyRow::postOne(std::span<const Block> blocks) {
   if (isPut_) options.notify.signal = 0;
   auto posted = isPut_ ? put(peer, blocks, options) : get(peer, blocks, options);
   if (!posted) return posted.status();
-  return posted->wait(kPatience);
+  return posted->wait(kCopyPatience);
 }
 
 Status CopyRow::postOurs() {
   if (options_.indexed) {
     auto posted = plan_.post(localPlace_, otherPlace_);
     if (!posted) return posted.status();
-    return posted->wait(kPatience);
+    return posted->wait(kCopyPatience);
   }
   if (layout_.oneCall) return postOne(blocks_);
   for (const Block& block : blocks_) PEERLANE_RETURN_IF_ERROR(postOne({&block, 1}));

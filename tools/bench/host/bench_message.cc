@@ -13,11 +13,11 @@
 namespace peerlane::bench {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kMessagePatience = std::chrono::seconds(120);
 constexpr uint64_t kAlignment = 64;
 // As for put and get: a sample of small messages is many of them, each at its own place.
-constexpr uint64_t kMaxSlots = 64;
-constexpr uint64_t kSlotsBytes = 256 << 10;
+constexpr uint64_t kMessageSlots = 64;
+constexpr uint64_t kMessageSlotsBytes = 256 << 10;
 // Up to this size two plain copies can beat one by the kernel.
 constexpr uint64_t kStagedBytes = 16 << 10;
 
@@ -28,7 +28,7 @@ MessagesRequest requestOf(const BenchOptions& options, uint64_t bytes) {
   request.stride = (request.bytes + kAlignment - 1) / kAlignment * kAlignment;
   request.count = request.isBatch
                       ? options.blocks
-                      : std::clamp<uint64_t>(kSlotsBytes / request.stride, 1, kMaxSlots);
+                      : std::clamp<uint64_t>(kMessageSlotsBytes / request.stride, 1, kMessageSlots);
   return request;
 }
 
@@ -50,7 +50,7 @@ Protocol protocolOf(const std::string& name) {
 }
 
 Status ended(const Result<Transfer>& posted) {
-  return posted ? posted->wait(kPatience) : posted.status();
+  return posted ? posted->wait(kMessagePatience) : posted.status();
 }
 
 RawGame rawGame(BenchEndpoint& endpoint, MessageSide& side, const MessagesRequest& request,

@@ -18,7 +18,7 @@ constexpr uint64_t kPerSample = 16;  // round trips between two looks at the clo
 constexpr uint64_t kWarmupRounds = 64;
 constexpr uint64_t kSamplesPerTurn = 64;
 constexpr uint64_t kVerifiedRounds = 16;
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kPingpongPatience = std::chrono::seconds(20);
 
 Result<Plan> makePlan(BenchEndpoint& endpoint, uint64_t bytes) {
   const Block block{&endpoint.source(), 0, &endpoint.otherDestination().remote, 0, bytes};
@@ -49,7 +49,7 @@ class Player {
     return hitAgain();
   }
   Status await(uint64_t round) {
-    if (!request_.poll) return signal_.wait(base_ + round, kPatience);
+    if (!request_.poll) return signal_.wait(base_ + round, kPingpongPatience);
     SpinLimit limit;
     while (signal_.value() < base_ + round)
       if (limit.over()) return spinOver();

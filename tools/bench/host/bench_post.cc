@@ -11,7 +11,7 @@ namespace peerlane::bench {
 namespace {
 
 constexpr uint64_t kWindow = 64;
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPostPatience = std::chrono::seconds(60);
 
 // Windows per sample: about 50 us of small posts, one window of large ones.
 uint64_t windowsFor(uint64_t bytes) {
@@ -73,12 +73,12 @@ class PostRow {
         PEERLANE_RETURN_IF_ERROR(postAgain(posted.status()));
       last_ = posted.isOk() ? *posted : last_;
     }
-    return flush(pair_.endpoint().peer(), kPatience);
+    return flush(pair_.endpoint().peer(), kPostPatience);
   }
   // A plan runs once at a time: where an agent carries posts out, the last one is waited for.
   Status postAgain(Status why) {
     while (why.code() == Code::kTryAgain) {
-      PEERLANE_RETURN_IF_ERROR(last_.wait(kPatience));
+      PEERLANE_RETURN_IF_ERROR(last_.wait(kPostPatience));
       auto posted = plan_.post();
       if (posted) {
         last_ = *posted;

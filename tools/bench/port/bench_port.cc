@@ -20,40 +20,22 @@
 #include "peerlane/core/text.h"
 #include "tools/bench/gpu/bench_gpu_pair.h"
 #include "tools/bench/port/bench_port_side.h"
+#include "tools/measure/byte_units.h"
 
 namespace peerlane::bench {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint64_t kKiB = 1024, kMiB = uint64_t{1} << 20;
 constexpr uint32_t kKind = 9;
 constexpr uint64_t kReplays = 20;  // of a graph, in a sample
 
-// The rows of both processes; the parent's are printed.
-class PortBench {
+// What all rows of both processes have; the parent's are printed. One thread of the process.
+class PortRows {
  public:
-  PortBench(PortSide& side, GpuReport& report) : side_(side), report_(report) {}
+  PortRows(PortSide& side, GpuReport& report) : side_(side), report_(report) {}
 
-  Status run() {
-    PEERLANE_RETURN_IF_ERROR(exchangeByWarp(kKiB));
-    for (const uint64_t bytes : {64 * kKiB, kMiB})
-      PEERLANE_RETURN_IF_ERROR(exchangeByBlocks(bytes));
-    for (const uint64_t bytes : {64 * kKiB, kMiB})
-      PEERLANE_RETURN_IF_ERROR(exchangeByResident(bytes));
-    for (const uint64_t bytes : {kKiB, 64 * kKiB, kMiB})
-      PEERLANE_RETURN_IF_ERROR(exchangeByProxy(bytes));
-    for (const uint64_t bytes : {16 * kMiB, 128 * kMiB}) PEERLANE_RETURN_IF_ERROR(copies(bytes));
-    PEERLANE_RETURN_IF_ERROR(signals());
-    for (const auto& [blocks, threads] : {std::pair(1u, 1u), {1u, 32u}, {32u, 128u}})
-      PEERLANE_RETURN_IF_ERROR(requests(blocks, threads));
-    PEERLANE_RETURN_IF_ERROR(firstRequests());
-    PEERLANE_RETURN_IF_ERROR(idleProxy());
-    for (const bool byTensorCores : {true, false}) PEERLANE_RETURN_IF_ERROR(besides(byTensorCores));
-    return side_.service().status();
-  }
-
- private:
+ protected:
   void* stream() const { return side_.stream().handle(); }
 
   GpuRow row(const std::string& name, const std::string& operation, const std::string& engine,
@@ -73,8 +55,28 @@ class PortBench {
     if (side_.isParent()) report_.add(std::move(row));
   }
 
-  // --- Exchanges, 20 in a graph ---
+  PortSide& side_;
+  GpuReport& report_;
+};
 
+// Exchanges, 20 in a graph; copies both ways; signals. One thread of the process.
+class PortExchanges : private PortRows {
+ public:
+  using PortRows::PortRows;
+
+  Status run() {
+    PEERLANE_RETURN_IF_ERROR(exchangeByWarp(kKiB));
+    for (const uint64_t bytes : {64 * kKiB, kMiB})
+      PEERLANE_RETURN_IF_ERROR(exchangeByBlocks(bytes));
+    for (const uint64_t bytes : {64 * kKiB, kMiB})
+      PEERLANE_RETURN_IF_ERROR(exchangeByResident(bytes));
+    for (const uint64_t bytes : {kKiB, 64 * kKiB, kMiB})
+      PEERLANE_RETURN_IF_ERROR(exchangeByProxy(bytes));
+    for (const uint64_t bytes : {16 * kMiB, 128 * kMiB}) PEERLANE_RETURN_IF_ERROR(copies(bytes));
+    return signals();
+  }
+
+ private:
   PortGame replays(const GpuGraph& graph, uint64_t times) {
     return {.run = [this, &graph, times] {
       for (uint64_t i = 0; i < times; ++i) PEERLANE_RETURN_IF_ERROR(graph.launch(side_.stream()));
@@ -280,9 +282,23 @@ class PortBench {
     add(std::move(row));
     return Status::ok();
   }
+};
 
-  // --- Requests ---
+// Requests, what the proxy costs, and what it takes from other work. One thread of the process.
+class PortRequests : private PortRows {
+ public:
+  using PortRows::PortRows;
 
+  Status run() {
+    for (const auto& [blocks, threads] : {std::pair(1u, 1u), {1u, 32u}, {32u, 128u}})
+      PEERLANE_RETURN_IF_ERROR(requests(blocks, threads));
+    PEERLANE_RETURN_IF_ERROR(firstRequests());
+    PEERLANE_RETURN_IF_ERROR(idleProxy());
+    for (const bool byTensorCores : {true, false}) PEERLANE_RETURN_IF_ERROR(besides(byTensorCores));
+    return side_.service().status();
+  }
+
+ private:
   // The host's end of a raw ring.
   struct Ring {
     RawRing device;
@@ -491,6 +507,31 @@ class PortBench {
 
   // --- What a copy by the proxy takes from other work ---
 
+  struct Besides {
+    double copyGbps = 0;
+    double teraflops = 0;  // of the product
+    Samples alone, ours, raw;
+  };
+  void addBesides(bool byTensorCores, uint64_t bytes, const Besides& took) {
+    const auto slowdown = [&](const Samples& with) {
+      return (with.median() / took.alone.median() - 1) * 100;
+    };
+    GpuRow row = this->row(byTensorCores ? "bf16 product beside a put of 128 MiB"
+                                         : "copy kernel beside a put of 128 MiB",
+                           byTensorCores ? "port_beside_product" : "port_beside_memory", "ce",
+                           bytes, true, "beside raw copies");
+    row.row.outcome.ours = took.ours;
+    row.row.outcome.ceiling = took.raw;
+    row.row.extras["copy_gbps"] = took.copyGbps;
+    row.row.extras["alone_us"] = took.alone.median();
+    row.row.extras["slowdown_percent"] = slowdown(took.ours);
+    row.row.extras["raw_slowdown_percent"] = slowdown(took.raw);
+    if (byTensorCores) row.row.extras["tflops"] = took.teraflops;
+    row.note = fmt::format("{:.2f} % slower, beside raw copies {:.2f} %{}", slowdown(took.ours),
+                           slowdown(took.raw), side_.isOneGpu() ? "; to the host" : "");
+    add(std::move(row));
+  }
+
   Status besides(bool byTensorCores) {
     constexpr uint64_t kBytes = 128 * kMiB;
     constexpr uint32_t kSize = 8192;
@@ -540,29 +581,12 @@ class PortBench {
       ours.add(second);
       raw.add(third);
     }
-    const auto slowdown = [&](const Samples& with) {
-      return (with.median() / alone.median() - 1) * 100;
-    };
-    GpuRow row = this->row(byTensorCores ? "bf16 product beside a put of 128 MiB"
-                                         : "copy kernel beside a put of 128 MiB",
-                           byTensorCores ? "port_beside_product" : "port_beside_memory", "ce",
-                           kBytes, true, "beside raw copies");
-    row.row.outcome.ours = ours;
-    row.row.outcome.ceiling = raw;
-    row.row.extras["copy_gbps"] = kTimed * kBytes / copying * 1e-3;
-    row.row.extras["alone_us"] = alone.median();
-    row.row.extras["slowdown_percent"] = slowdown(ours);
-    row.row.extras["raw_slowdown_percent"] = slowdown(raw);
-    if (byTensorCores)
-      row.row.extras["tflops"] = 2.0 * kSize * kSize * kSize / alone.median() * 1e-6;
-    row.note = fmt::format("{:.2f} % slower, beside raw copies {:.2f} %{}", slowdown(ours),
-                           slowdown(raw), side_.isOneGpu() ? "; to the host" : "");
-    add(std::move(row));
+    Besides row{
+        .copyGbps = kTimed * kBytes / copying * 1e-3, .alone = alone, .ours = ours, .raw = raw};
+    if (byTensorCores) row.teraflops = 2.0 * kSize * kSize * kSize / alone.median() * 1e-6;
+    addBesides(byTensorCores, kBytes, row);
     return side_.line().meet();
   }
-
-  PortSide& side_;
-  GpuReport& report_;
 };
 
 Status runSide(bool isParent, const std::vector<int>& gpus, int fd, GpuReport& report) {
@@ -580,7 +604,8 @@ Status runSide(bool isParent, const std::vector<int>& gpus, int fd, GpuReport& r
     if (isOneGpu)
       report.say("# both sides on one GPU, in one process: bytes go through its own memory");
   }
-  return PortBench(*side, report).run();
+  PEERLANE_RETURN_IF_ERROR(PortExchanges(*side, report).run());
+  return PortRequests(*side, report).run();
 }
 
 Status makeLine(int fds[2]) {

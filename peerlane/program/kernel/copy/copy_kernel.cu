@@ -167,6 +167,24 @@ __global__ void __launch_bounds__(kMaxThreads)
   finish(job.frame, !ready);
 }
 
+// Whole vectors by the ring, edges by the lanes; all of it by the lanes if the two sides lie
+// differently.
+template <class Ring>
+__device__ __forceinline__ void moveByRing(Ring& ring, uint32_t lane, const std::byte* from,
+                                           std::byte* to, uint64_t bytes) {
+  const uint64_t fromAddress = reinterpret_cast<uintptr_t>(from);
+  const uint64_t toAddress = reinterpret_cast<uintptr_t>(to);
+  if (((fromAddress ^ toAddress) & 15) != 0) return device::warpCopy(from, to, bytes);
+  const uint64_t edge = -toAddress & 15;
+  const uint64_t head = edge < bytes ? edge : bytes;
+  const uint64_t body = (bytes - head) & ~uint64_t{15};
+  const uint64_t tail = bytes - head - body;
+  if (lane == 0 && body != 0) ring.copy(from + head, to + head, body);
+  if (lane < head) device::storeByte(to + lane, device::loadByte(from + lane));
+  if (lane < tail)
+    device::storeByte(to + head + body + lane, device::loadByte(from + head + body + lane));
+}
+
 template <class Source>
 __global__ void __launch_bounds__(kBulkThreads)
     bulkKernel(const __grid_constant__ CopyJob<Source> job) {
@@ -180,21 +198,6 @@ __global__ void __launch_bounds__(kBulkThreads)
   const uint64_t tilesAtOnce = bufferBytes / kCopyTileBytes;
   BulkRing<kBulkStages> ring(slots[warp], buffers + warp * kBulkStages * bufferBytes, bufferBytes);
 
-  // Whole vectors by the ring, edges by the lanes; all of it by the lanes if the two sides lie
-  // differently.
-  auto move = [&](const std::byte* from, std::byte* to, uint64_t bytes) {
-    const uint64_t fromAddress = reinterpret_cast<uintptr_t>(from);
-    const uint64_t toAddress = reinterpret_cast<uintptr_t>(to);
-    if (((fromAddress ^ toAddress) & 15) != 0) return device::warpCopy(from, to, bytes);
-    const uint64_t edge = -toAddress & 15;
-    const uint64_t head = edge < bytes ? edge : bytes;
-    const uint64_t body = (bytes - head) & ~uint64_t{15};
-    const uint64_t tail = bytes - head - body;
-    if (lane == 0 && body != 0) ring.copy(from + head, to + head, body);
-    if (lane < head) device::storeByte(to + lane, device::loadByte(from + lane));
-    if (lane < tail)
-      device::storeByte(to + head + body + lane, device::loadByte(from + head + body + lane));
-  };
   const Share share = shareOf(job.frame);
   const bool ready = walkEntries(
       job.source, share.begin, share.end, stages,
@@ -223,7 +226,8 @@ __global__ void __launch_bounds__(kBulkThreads)
           const uint64_t bytes = stage.bytes[entry];
           const uint64_t first = copyTileBegin(to, bytes, tile - entryBegin, tiles);
           const uint64_t behind = copyTileBegin(to, bytes, upTo - entryBegin, tiles);
-          move(stage.from[entry] + first, stage.to[entry] + first, behind - first);
+          moveByRing(ring, lane, stage.from[entry] + first, stage.to[entry] + first,
+                     behind - first);
           tile = upTo;
         }
       });

@@ -6,13 +6,13 @@
 namespace peerlane::kernel {
 namespace {
 
-Status invalid(const std::string& what) {
+Status invalidGet(const std::string& what) {
   return Status(Code::kInvalidArgument, "a get kernel " + what);
 }
 
 Status checkSlots(uint32_t slots) {
   if (isSlotCount(slots)) return Status::ok();
-  return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(slots));
+  return invalidGet("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(slots));
 }
 
 }  // namespace
@@ -21,15 +21,15 @@ Status checkGet(const GetLaunch& launch) {
   const GetJob& job = launch.job;
   PEERLANE_RETURN_IF_ERROR(checkSlots(job.slots));
   for (const TurnWord* word : {&job.wait, &job.accept, &job.tell})
-    if (!isRing(*word)) return invalid("waits for a word and stores two, all on 8 bytes");
+    if (!isRing(*word)) return invalidGet("waits for a word and stores two, all on 8 bytes");
   if ((job.checkAt | job.allocationAt | job.generationAt | job.offsetAt) % 8 != 0)
-    return invalid("has words on 8 bytes");
+    return invalidGet("has words on 8 bytes");
   if (job.table.entries == nullptr || job.table.slots == 0 || job.table.version == 0)
-    return invalid("gets from regions of a table");
-  if (job.to == nullptr && job.bytes != 0) return invalid("copies to memory");
-  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+    return invalidGet("gets from regions of a table");
+  if (job.to == nullptr && job.bytes != 0) return invalidGet("copies to memory");
+  if (job.advance != 0 && job.cursorWord == nullptr) return invalidGet("advances a cursor word");
   if (job.bytes > kAlonePutBytes && (job.place == nullptr || job.arrivals == nullptr))
-    return invalid("needs words in the device's memory for more than one block");
+    return invalidGet("needs words in the device's memory for more than one block");
   return Status::ok();
 }
 
@@ -37,8 +37,8 @@ Status checkGetEnd(const GetEndLaunch& launch) {
   const GetEndJob& job = launch.job;
   PEERLANE_RETURN_IF_ERROR(checkSlots(job.slots));
   if (!isRing(job.wait) || !isRing(job.accepted))
-    return invalid("ends with a word that is waited for and one that is looked at");
-  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+    return invalidGet("ends with a word that is waited for and one that is looked at");
+  if (job.advance != 0 && job.cursorWord == nullptr) return invalidGet("advances a cursor word");
   return Status::ok();
 }
 

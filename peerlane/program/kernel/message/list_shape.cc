@@ -6,20 +6,20 @@
 namespace peerlane::kernel {
 namespace {
 
-Status invalid(const std::string& what) {
+Status invalidList(const std::string& what) {
   return Status(Code::kInvalidArgument, "a list kernel " + what);
 }
 
 template <class Job>
 Status checkRings(const Job& job) {
   if (!isSlotCount(job.slots))
-    return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
+    return invalidList("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
   if (!isRing(job.wait) || !isRing(job.list) || !isRing(job.tell))
-    return invalid("has rings of words and one of places, all on 8 bytes");
+    return invalidList("has rings of words and one of places, all on 8 bytes");
   if (job.list.strideBytes < PieceNames::kMostBytes)
-    return invalid("has slots of at least " + std::to_string(PieceNames::kMostBytes) +
-                   " bytes for places, not " + std::to_string(job.list.strideBytes));
-  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+    return invalidList("has slots of at least " + std::to_string(PieceNames::kMostBytes) +
+                       " bytes for places, not " + std::to_string(job.list.strideBytes));
+  if (job.advance != 0 && job.cursorWord == nullptr) return invalidList("advances a cursor word");
   return Status::ok();
 }
 
@@ -30,10 +30,10 @@ Status checkListHead(const ListHeadLaunch& launch) {
   PEERLANE_RETURN_IF_ERROR(checkRings(job));
   if (job.words == nullptr || job.wordCount == 0 ||
       job.wordCount > PieceNames::kMostBytes / sizeof(uint64_t))
-    return invalid("has between 1 and " +
-                   std::to_string(PieceNames::kMostBytes / sizeof(uint64_t)) + " words, not " +
-                   std::to_string(job.wordCount));
-  if ((job.valuesAt[0] | job.valuesAt[1]) % 8 != 0) return invalid("has words on 8 bytes");
+    return invalidList("has between 1 and " +
+                       std::to_string(PieceNames::kMostBytes / sizeof(uint64_t)) + " words, not " +
+                       std::to_string(job.wordCount));
+  if ((job.valuesAt[0] | job.valuesAt[1]) % 8 != 0) return invalidList("has words on 8 bytes");
   return Status::ok();
 }
 
@@ -41,15 +41,16 @@ Status checkListPut(const ListPutLaunch& launch) {
   const ListPutJob& job = launch.job;
   PEERLANE_RETURN_IF_ERROR(checkRings(job));
   if (job.pieces == nullptr || job.count == 0 || job.count > PieceNames::kMostPieces)
-    return invalid("has between 1 and " + std::to_string(PieceNames::kMostPieces) +
-                   " pieces, not " + std::to_string(job.count));
+    return invalidList("has between 1 and " + std::to_string(PieceNames::kMostPieces) +
+                       " pieces, not " + std::to_string(job.count));
   if (job.room.pieces == nullptr || job.room.tileEnds == nullptr)
-    return invalid("needs room for its pieces");
-  if ((job.checkAt | job.regionsAt | job.valueAt) % 8 != 0) return invalid("has words on 8 bytes");
+    return invalidList("needs room for its pieces");
+  if ((job.checkAt | job.regionsAt | job.valueAt) % 8 != 0)
+    return invalidList("has words on 8 bytes");
   if (job.table.entries == nullptr || job.table.slots == 0 || job.table.version == 0)
-    return invalid("puts into regions of a table");
+    return invalidList("puts into regions of a table");
   if (job.tiles > kAloneListTiles && (job.place == nullptr || job.arrivals == nullptr))
-    return invalid("needs words in the device's memory for more than one block");
+    return invalidList("needs words in the device's memory for more than one block");
   return Status::ok();
 }
 

@@ -6,7 +6,7 @@
 namespace peerlane::kernel {
 namespace {
 
-Status invalid(const std::string& what) {
+Status invalidNumbered(const std::string& what) {
   return Status(Code::kInvalidArgument, "a kernel of a numbered message " + what);
 }
 
@@ -15,17 +15,19 @@ Status invalid(const std::string& what) {
 Status checkNumbered(const NumberedLaunch& launch) {
   const NumberedJob& job = launch.job;
   if (!isSlotCount(job.slots))
-    return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
-  if (!isRing(job.units, kUnitBytes)) return invalid("has its units on 16 bytes");
-  if (!isRing(job.credits)) return invalid("has credits on 8 bytes");
+    return invalidNumbered("has rings of 1, 2, 4, 8, 16 or 32 slots, not " +
+                           std::to_string(job.slots));
+  if (!isRing(job.units, kUnitBytes)) return invalidNumbered("has its units on 16 bytes");
+  if (!isRing(job.credits)) return invalidNumbered("has credits on 8 bytes");
   if (job.bytes > kMostNumberedBytes)
-    return invalid("has at most " + std::to_string(kMostNumberedBytes) + " bytes, not " +
-                   std::to_string(job.bytes));
+    return invalidNumbered("has at most " + std::to_string(kMostNumberedBytes) + " bytes, not " +
+                           std::to_string(job.bytes));
   if (job.bytes > job.units.strideBytes / kUnitBytes * kUnitPayloadBytes)
-    return invalid("fits into a slot of " + std::to_string(job.units.strideBytes) + " bytes, not " +
-                   std::to_string(job.bytes) + " bytes");
-  if (job.local == nullptr && job.bytes != 0) return invalid("copies from or to memory");
-  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+    return invalidNumbered("fits into a slot of " + std::to_string(job.units.strideBytes) +
+                           " bytes, not " + std::to_string(job.bytes) + " bytes");
+  if (job.local == nullptr && job.bytes != 0) return invalidNumbered("copies from or to memory");
+  if (job.advance != 0 && job.cursorWord == nullptr)
+    return invalidNumbered("advances a cursor word");
   return Status::ok();
 }
 

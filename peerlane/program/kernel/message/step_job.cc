@@ -6,7 +6,7 @@
 namespace peerlane::kernel {
 namespace {
 
-Status invalid(const char* what) {
+Status invalidStep(const char* what) {
   return Status(Code::kInvalidArgument, what);
 }
 
@@ -42,27 +42,28 @@ uint8_t unitBytes(const Step& step) {
 
 Status check(const StepLaunch& launch) {
   if (launch.count > kMostSteps || (launch.count > 0 && launch.steps == nullptr))
-    return invalid("a launch has at most 8 steps");
-  if (launch.ctas > kMostStepCtas) return invalid("a launch of steps has at most 255 CTAs");
+    return invalidStep("a launch has at most 8 steps");
+  if (launch.ctas > kMostStepCtas) return invalidStep("a launch of steps has at most 255 CTAs");
   if (launch.ctas > 1 && launch.arrivals == nullptr)
-    return invalid("several CTAs need a word for arrivals");
+    return invalidStep("several CTAs need a word for arrivals");
   bool late = false;
   for (uint32_t i = 0; i < launch.count; ++i) {
     const Step& step = launch.steps[i];
     if (step.code != StepCode::kCopy) {
-      if (!isWord(step.to)) return invalid("a step's word must be aligned memory, and not late");
+      if (!isWord(step.to))
+        return invalidStep("a step's word must be aligned memory, and not late");
       continue;
     }
     late = late || step.to.late || step.from.late;
     if (step.bytes == 0) continue;
     if ((!step.to.late && step.to.base == nullptr) ||
         (!step.from.late && step.from.base == nullptr))
-      return invalid("a step copies from or to nowhere");
-    if (step.early && step.from.late) return invalid("a late source cannot be read early");
+      return invalidStep("a step copies from or to nowhere");
+    if (step.early && step.from.late) return invalidStep("a late source cannot be read early");
   }
   if (late && (!isWord(launch.late.envelope) || launch.late.table.entries == nullptr ||
                launch.late.table.slots == 0))
-    return invalid("late places need an envelope and a table");
+    return invalidStep("late places need an envelope and a table");
   return Status::ok();
 }
 
@@ -139,7 +140,7 @@ Status makeStepJob(const StepLaunch& launch, StepJob& job, StepShape& shape) {
     phase.arrival = phase.stores > 0 || ends ? arrivals++ : kNoArrival;
   }
   if (shape.ctas > 1 && arrivals > kMostArrivals)
-    return invalid("several CTAs can store after two groups of copies, not more");
+    return invalidStep("several CTAs can store after two groups of copies, not more");
   job.cursor = launch.cursor;
   job.cursorWord = launch.cursorWord;
   job.advance = launch.advance;

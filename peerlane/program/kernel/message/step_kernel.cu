@@ -76,6 +76,11 @@ __device__ __forceinline__ bool copyTilesOf(const StepItem& item, uint64_t curso
   return true;
 }
 
+// True if the word of a check has another value than it must have.
+__device__ __forceinline__ bool isOther(const StepItem& item, uint64_t cursor) {
+  return device::loadWordRelaxed(wordOf(item, cursor)) != valueOf(item, cursor);
+}
+
 // Waits, checks and copies of a phase; all threads of the block call it. False if a wait was
 // released.
 template <bool kByTiles>
@@ -106,11 +111,8 @@ __device__ __forceinline__ bool runPhase(const StepJob& job, const StepPhase& ph
 #pragma unroll
   for (uint32_t i = 0; i < kHeldCopies; ++i) load(i, false);
   if (phase.checks > 0) {
-    bool wrong = false;
-    if (threadIdx.x < phase.checks) {
-      const StepItem& item = job.items[checks + threadIdx.x];
-      wrong = device::loadWordRelaxed(wordOf(item, cursor)) != valueOf(item, cursor);
-    }
+    const bool wrong =
+        threadIdx.x < phase.checks && isOther(job.items[checks + threadIdx.x], cursor);
     if (wrong) storeFault(job);
     faulted |= __syncthreads_or(wrong) != 0;
   }

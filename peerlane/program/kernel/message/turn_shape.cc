@@ -7,7 +7,7 @@
 namespace peerlane::kernel {
 namespace {
 
-Status invalid(const std::string& what) {
+Status invalidTurn(const std::string& what) {
   return Status(Code::kInvalidArgument, "a kernel of one turn " + what);
 }
 
@@ -16,28 +16,28 @@ Status invalid(const std::string& what) {
 Status checkPut(const PutLaunch& launch) {
   const PutJob& job = launch.job;
   if (!isSlotCount(job.slots))
-    return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
-  if (!isRing(job.wait) || !isRing(job.tell)) return invalid("waits for a word and stores one");
+    return invalidTurn("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
+  if (!isRing(job.wait) || !isRing(job.tell)) return invalidTurn("waits for a word and stores one");
   if ((job.checkAt | job.allocationAt | job.generationAt | job.offsetAt | job.valueAt) % 8 != 0)
-    return invalid("has words on 8 bytes");
+    return invalidTurn("has words on 8 bytes");
   if (job.table.entries == nullptr || job.table.slots == 0 || job.table.version == 0)
-    return invalid("puts into regions of a table");
-  if (job.from == nullptr && job.bytes != 0) return invalid("copies from or to memory");
-  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+    return invalidTurn("puts into regions of a table");
+  if (job.from == nullptr && job.bytes != 0) return invalidTurn("copies from or to memory");
+  if (job.advance != 0 && job.cursorWord == nullptr) return invalidTurn("advances a cursor word");
   if (job.bytes > kAlonePutBytes && (job.place == nullptr || job.arrivals == nullptr))
-    return invalid("needs words in the device's memory for more than one block");
+    return invalidTurn("needs words in the device's memory for more than one block");
   return Status::ok();
 }
 
 Status checkTurn(const TurnLaunch& launch) {
   const TurnJob& job = launch.job;
   if (!isSlotCount(job.slots))
-    return invalid("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
-  if (!isRing(job.wait) || !isRing(job.tell)) return invalid("waits for a word and stores one");
-  if ((job.checkAt | job.valuesAt) % 8 != 0) return invalid("has words on 8 bytes");
+    return invalidTurn("has rings of 1, 2, 4, 8, 16 or 32 slots, not " + std::to_string(job.slots));
+  if (!isRing(job.wait) || !isRing(job.tell)) return invalidTurn("waits for a word and stores one");
+  if ((job.checkAt | job.valuesAt) % 8 != 0) return invalidTurn("has words on 8 bytes");
   if (job.valueCount > kMostTurnValues)
-    return invalid("stores at most 4 values, not " + std::to_string(job.valueCount));
-  if (job.advance != 0 && job.cursorWord == nullptr) return invalid("advances a cursor word");
+    return invalidTurn("stores at most 4 values, not " + std::to_string(job.valueCount));
+  if (job.advance != 0 && job.cursorWord == nullptr) return invalidTurn("advances a cursor word");
   return Status::ok();
 }
 

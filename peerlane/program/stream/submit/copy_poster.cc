@@ -10,7 +10,7 @@
 namespace peerlane::stream {
 namespace {
 
-uint64_t* plain(std::atomic<uint64_t>* word) {
+uint64_t* plainWord(std::atomic<uint64_t>* word) {
   return reinterpret_cast<uint64_t*>(word);
 }
 
@@ -51,14 +51,14 @@ Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
     launch.tail.storeCount = 1;
   }
-  launch.tail.completion = {plain(lane.completion), {nullptr, number}};
+  launch.tail.completion = {plainWord(lane.completion), {nullptr, number}};
   std::atomic<uint64_t>* fault = nullptr;
   if (indices.onDevice) {
     PEERLANE_ASSIGN(fault, faultWord(lane, number));
   }
   PinnedBlock held;
   PEERLANE_RETURN_IF_ERROR(
-      describeCopies(program, indices, plain(fault), number, pool_, launch, held));
+      describeCopies(program, indices, plainWord(fault), number, pool_, launch, held));
   if (Status launched = kernel::launchCopy(launch); !launched.isOk()) {
     if (held.data != nullptr) pool_.giveBack(held);
     return launched;
