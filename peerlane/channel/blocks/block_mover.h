@@ -22,8 +22,8 @@ Result<DeviceExecutor*> executorFor(const BlockList& blocks, const PeerCore& pee
                                     DeviceStream stream);
 
 // Makes what is host memory reachable for that device, for as long as it is registered. Requires:
-// imported, and inside the gates: a region that is taken back meanwhile would keep its pages
-// pinned. Errors: kNotSupported for a peer's memory that is not mapped here.
+// imported, and inside the gates: the memory must not go while the driver pins it. Errors:
+// kNotSupported for a peer's memory that is not mapped here.
 Status pinFor(DeviceExecutor& executor, const BlockList& blocks);
 
 // kInvalidArgument for GPU memory that was freed, or freed and allocated anew, since it was
