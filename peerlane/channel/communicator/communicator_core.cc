@@ -173,6 +173,8 @@ Result<Transfer> CommunicatorCore::post(std::span<const Wanted> messages,
                                         const MessageOptions& options) {
   PEERLANE_RETURN_IF_ERROR(usable());
   if (messages.empty()) return invalid("a list without messages; need at least one");
+  // The early answer. A post that passes here while close() runs is refused by its lanes, under
+  // their locks.
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
   bool hasLists = false;
@@ -197,6 +199,7 @@ Result<Transfer> CommunicatorCore::postOnHost(std::span<const Wanted> messages,
     PEERLANE_RETURN_IF_ERROR(addItem(*batch, wanted, *pair, protocol));
     batch->useLane(lane);
   }
+  // Before a lane has it: the runner of a lane may begin with an item as soon as that is posted.
   if (options.stream != nullptr) batch->holdBack();
   // From here on everything ends by its transfer.
   for (size_t first = 0; first < messages.size();) {
@@ -210,6 +213,8 @@ Result<Transfer> CommunicatorCore::postOnHost(std::span<const Wanted> messages,
     lane.post(batch, first, end - first);
     first = end;
   }
+  // After the lanes have it: messages take their numbers in the order of posting, also those that
+  // the stream lets begin later.
   if (options.stream != nullptr) options.stream->enqueue(batch);
   return Transfer(std::move(batch));
 }
@@ -354,6 +359,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
     PEERLANE_RETURN_IF_ERROR(checkRegion(*first_, region, 0, 0));
     RegionRecord& record = *region.record();
     if (record.memory.device.kind == DeviceKind::kHost) {
+      // Inside the gate: the memory must not go while the driver pins it.
       if (!record.gate.enter())
         return Status(Code::kClosed,
                       "region " + std::to_string(record.allocation) + " is being unregistered");
@@ -368,6 +374,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
     reached.push_back(region.record());
   }
   PEERLANE_RETURN_IF_ERROR(lane.health());
+  // All are announced before one is waited for: the peer imports them side by side.
   for (const auto& record : reached) lane.announce(*record, toRead);
   const auto isReachable = [&](const std::shared_ptr<RegionRecord>& record) {
     return lane.isReachable(*record, toRead) || !record->gate.open();
@@ -390,9 +397,11 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
 }
 
 void CommunicatorCore::close() {
+  // Once. Before the lanes fail: turn() reads it when all of them have ended, and ends itself.
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
   const Status why(Code::kClosed, "the communicator was closed by this side");
   for (const auto& pair : pairs_) {
+    // Acquire, here and below: the lanes were made before the pair became ready.
     if (!pair || !pair->ready.load(std::memory_order_acquire)) continue;
     pair->sender->fail(why);
     pair->receiver->fail(why);
@@ -408,6 +417,7 @@ void CommunicatorCore::close() {
   };
   const auto advance = [this] {
     bool moved = false;
+    // A budget of 0: nothing more is copied, only ended.
     for (const auto& pair : pairs_)
       if (pair && pair->ready.load(std::memory_order_acquire))
         moved |= pair->sender->advanceIfFree(0) || pair->receiver->advanceIfFree(0);
@@ -421,6 +431,10 @@ void CommunicatorCore::close() {
 // Both lanes are over: nothing of this side touches the peer's memory any more, and it may know.
 void CommunicatorCore::finish(Pair& pair) {
   pair.finished = true;
+  // After this side's last touch of the peer's memory (over() acquires what the lanes released),
+  // because the peer's operations end by the note, and its buffers are then its user's again.
+  // Before this side's areas are taken back, because the peer's lanes leave them when they end by
+  // the note.
   pair.ground.say({.kind = LaneNote::Kind::kBye, .code = Code::kClosed});
   retireRegion(pair.ground.area, {pair.ground.peer});
   if (pair.receiver->ring()) retireRegion(pair.receiver->ring(), {pair.ground.peer});
@@ -450,7 +464,7 @@ Task::Turn CommunicatorCore::turn() {
     }
   }
   if (all && closed_.load(std::memory_order_acquire)) {
-    spans_->clear();
+    spans_->clear();  // the last messages that named them have ended
     return Turn::kFinished;
   }
   return moved ? Turn::kMoved : Turn::kIdle;

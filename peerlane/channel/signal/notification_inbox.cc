@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "peerlane/channel/blocks/block_program.h"
+#include "peerlane/channel/blocks/owned_notify.h"
 #include "peerlane/channel/protocol/notify_protocol.h"
 #include "peerlane/core/log.h"
 #include "peerlane/program/words/word.h"

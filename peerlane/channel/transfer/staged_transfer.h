@@ -34,7 +34,7 @@ namespace peerlane {
 
 class StagedTransfer final : public Pending, public Task {
  public:
-  using Piece = BlockProgram::Piece;
+  using Piece = BlockPiece;
 
   // `why` it is staged. `localIndex` and `remoteIndex`: of indexed blocks, checked. Errors:
   // kNotSupported (PEERLANE_STRICT, a stream being captured, no staging memory), and as put().

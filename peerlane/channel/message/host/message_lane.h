@@ -48,6 +48,14 @@ class LaneEnd {
   // What one step copies before cancellation is looked at and others have their turn.
   static constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
 
+  // One item of a batch, in its turn.
+  struct Posted {
+    std::shared_ptr<MessageBatch> batch;  // null: already ended (cancelled)
+    size_t index = 0;
+    Part part{};
+    uint8_t ordinal = 0;  // as in Envelope
+  };
+
   explicit LaneEnd(const LaneGround& ground) : ground_(ground) {}
   virtual ~LaneEnd() = default;
   LaneEnd(const LaneEnd&) = delete;
@@ -86,13 +94,6 @@ class LaneEnd {
   std::string describe();
 
  protected:
-  struct Posted {
-    std::shared_ptr<MessageBatch> batch;  // null: already ended (cancelled)
-    size_t index = 0;
-    Part part{};
-    uint8_t ordinal = 0;  // as in Envelope
-  };
-
   // One look at everything. Runner only, as all below.
   virtual bool step(uint64_t budgetBytes) = 0;
   virtual void handle(const LaneNote& note) = 0;

@@ -1,39 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LaneReceiver: the receiving end of a lane. Receive n waits for envelope n, judges it (size,
-// protocol, cancelled?), and then runs the receiver of the protocol that the envelope names. What
-// it refuses it answers with the reason, so that both sides end and the lane goes on. Threads: as
-// LaneEnd.
+// LaneReceiver: the receiving end of a lane, which carries each message from its envelope to the
+// end of its receive. ReceiveMatcher says which receive an envelope is for; the phases below say
+// what becomes of the two. What the receiver refuses it answers with the reason, so that both sides
+// end and the lane goes on. Threads: as LaneEnd. The communicator's pair owns it.
+//
+//   phase      the runner                            then
+//   Waiting    looks for the envelope, judges it     eager: Copying; get: Copying, or Reaching;
+//                                                    put: Landing; ring: Agreeing; or Refusing
+//   Reaching   looks for the import of the payload   Copying; out of reach: Agreeing or Refusing
+//   Copying    runs: copy, answer "accepted"         Done; copy failed or cancelled: Refusing
+//   Landing    runs: answer "accepted", wait until   Done
+//              the sender has written
+//   Agreeing   runs: answer "staged"                 Staging
+//   Staging    waits for its turn in the ring, then  Done
+//              takes its chunks out
+//   Refusing   runs: answer "refused"                Done
+//   Done       nothing; its number is passed when it is the oldest and its receive is known
+//
+// Where a program fails because the link did, the lane breaks, and all its messages end.
 //
 // A cancelled receive ends at once where nothing was begun; its number stays taken, and the message
 // with that number is refused when it comes.
-//
-// A message in pieces takes a number for each. Where the sender's has another number of pieces than
-// the receiver's, all of both ends, and the receives behind get new numbers: those of the messages
-// behind.
 #pragma once
 
 #include <array>
-#include <deque>
 #include <memory>
-#include <set>
+#include <string>
 #include <vector>
 
 #include "peerlane/channel/message/host/import_shelf.h"
+#include "peerlane/channel/message/host/lane_inbox.h"
 #include "peerlane/channel/message/host/message_lane.h"
 #include "peerlane/channel/message/host/message_run.h"
+#include "peerlane/channel/message/host/receive_matcher.h"
+#include "peerlane/channel/message/host/received_counts.h"
 #include "peerlane/channel/message/host/staged_flow.h"
 
 namespace peerlane {
 
-class LaneReceiver final : public LaneEnd {
+class LaneReceiver final : public LaneEnd, private ReceiveQueue {
  public:
-  explicit LaneReceiver(const LaneGround& ground)
-      : LaneEnd(ground), shelf_(*ground.peer), staged_(ground) {}
+  explicit LaneReceiver(const LaneGround& ground);
 
-  uint64_t received(MessageKind kind) const {
-    return received_[static_cast<size_t>(kind)].load(std::memory_order_relaxed);
-  }
+  uint64_t received(MessageKind kind) const { return counts_.of(kind); }
   // The ring of chunks, if one was needed. Once the lane is over.
   const std::shared_ptr<RegionRecord>& ring() const { return staged_.ownRegion(); }
 
@@ -44,80 +54,93 @@ class LaneReceiver final : public LaneEnd {
   std::string describeWindow() const override;
 
  private:
+  using Slot = ReceiveMatcher::Slot;
   enum class Phase : uint8_t {
-    kWaiting,   // for the envelope
-    kReaching,  // get: waits for the import of the payload's region
-    kCopying,   // eager, get: copies and answers
-    kLanding,   // put: answers, waits until the sender has written
-    kRefusing,  // answers no
-    kAgreeing,  // answers that it will be staged
-    kStaging,   // waits for its turn in the ring, or is in it
+    kWaiting,
+    kReaching,
+    kCopying,
+    kLanding,
+    kAgreeing,
+    kStaging,
+    kRefusing,
     kDone,
   };
+  static constexpr size_t kPhaseCount = static_cast<size_t>(Phase::kDone) + 1;
+  // One number of the window.
   struct Entry {
+    Slot* slot = nullptr;  // the matcher's half; constant
     Phase phase = Phase::kWaiting;
-    uint64_t number = 0;
-    bool posted = false;      // a receive took this number
-    bool isLeftOver = false;  // its message has more pieces than its receive had: there is none
-    bool isMet = false;       // the message that came is for that receive
-    Posted wanted;            // without a batch: it has ended already
-    Status outcome;           // of a message that ended before it was posted, or when it is refused
+    Status outcome;  // of a message that ended before it was posted, or when it is refused
     uint64_t firstChunk = 0;
     std::unique_ptr<MessageRun> run;
+
+    uint64_t number() const { return slot->number; }
+    MessageBatch* batch() const { return slot->wanted.batch.get(); }
+    const MessageItem& item() const { return batch()->item(slot->wanted.index); }
   };
+  // What a phase does. Those with `ended` run a program.
+  struct PhaseRow {
+    bool (LaneReceiver::*look)(Entry&, uint64_t& budget);  // true when something moved
+    void (LaneReceiver::*ended)(Entry&, Code);             // its program has ended
+    const char* waitsFor;                                  // for dumps, where no program says so
+  };
+  static const std::array<PhaseRow, kPhaseCount> kPhases;
+  static const PhaseRow& rowOf(const Entry& entry) {
+    return kPhases[static_cast<size_t>(entry.phase)];
+  }
 
   Entry& entryOf(uint64_t number) { return window_[number % kSlots]; }
-  const MessageItem& itemOf(const Entry& entry) const {
-    return entry.wanted.batch->item(entry.wanted.index);
-  }
+  bool nextReceive(Posted& receive) override { return next(receive); }
+
+  // Waiting
   void admit();
-  bool nextReceive(Posted& posted);
-  bool isLeftOver(uint64_t number) const;
-  bool fits(const Entry& entry) const;
-  bool realign(Entry& entry);
   bool lookAll(uint64_t& budget);
   bool look(Entry& entry, uint64_t& budget);
   bool meet(Entry& entry, bool& moved);
-  bool arrived(const Entry& entry) const;
   bool readEnvelope(Entry& entry);
+  bool takeUp(Entry& entry);
+  void endRealigned(const Entry& entry, const Part& wanted, std::vector<Posted>& ended);
   void judge(Entry& entry);
   void beginEager(Entry& entry);
   void beginGet(Entry& entry);
   void beginPut(Entry& entry);
-  void stageOrRefuse(Entry& entry, const Status& why);
   void beginStaging(Entry& entry);
+  void stageOrRefuse(Entry& entry, const Status& why);
   void refuse(Entry& entry, const Status& why);
-  void copied(Entry& entry);
-  void taken(Entry& entry);
-  bool stage(Entry& entry, uint64_t& budget);
-  Status moveStaged(Entry& entry, uint64_t& budget, bool& moved);
-  void takeRest();
-  bool holdsPayload(const Entry& entry) const;
-  void settle(Entry& entry, const Status& status);
   void start(Entry& entry, const cpu::CpuProgram& program, Verdict verdict, Phase phase);
   LanePrograms* programsFor(Entry& entry, bool agent);
-  void count(MessageKind kind, const char* engine, uint64_t bytes);
+
+  // The phases' own, as in the table
+  bool reach(Entry& entry, uint64_t& budget);
+  bool run(Entry& entry, uint64_t& budget);
+  bool copy(Entry& entry, uint64_t& budget);
+  bool stage(Entry& entry, uint64_t& budget);
+  void copied(Entry& entry, Code code);
+  void landed(Entry& entry, Code code);
+  void agreed(Entry& entry, Code code);
+  void refused(Entry& entry, Code code);
+
+  // Ends
+  void taken(Entry& entry);
+  void settle(Entry& entry, const Status& status);
+  void linkFailed(const Entry& entry, Code code);
+  Status moveStaged(Entry& entry, uint64_t& budget, bool& moved);
+  void takeRest();
+  bool abandonEntry(Entry& entry, bool othersEnded);
+  bool holdsPayload(const Entry& entry) const;
+  void passDone();
   std::string nameOf(const Entry& entry) const;
 
   std::unique_ptr<LanePrograms> programs_;  // where the peer's area is mapped
+  LaneInbox inbox_;
+  ReceiveMatcher matcher_{*this};
   std::array<Entry, kSlots> window_;
-  uint64_t head_ = 0;            // oldest number that is not done
-  uint64_t next_ = 0;            // the number of the next receive
-  uint64_t end_ = 0;             // no number from here on was ever a receive's
-  std::deque<Posted> receives_;  // go before the queue: their numbers were taken back
-  struct NumberRange {
-    uint64_t first = 0;
-    uint64_t end = 0;
-  };
-  std::vector<NumberRange> leftOver_;  // of messages that have no receive
-  std::set<uint64_t> withdrawn_;       // messages that their sender wants refused
   ImportShelf shelf_;
   StagedFlow staged_;
   bool again_ = false;        // an entry looked at earlier may go on now
   uint64_t chunksGiven_ = 0;  // of the ring, to accepted messages
   uint64_t stagedTurn_ = 0;   // the chunk at which the next staged message begins
-  std::array<std::atomic<uint64_t>, 8> received_{};  // by kind; written by the runner
-  std::array<std::pair<const char*, Counter*>, 8> counters_{};
+  ReceivedCounts counts_;
 };
 
 }  // namespace peerlane

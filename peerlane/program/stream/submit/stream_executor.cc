@@ -236,6 +236,8 @@ Status StreamExecutor::upload(StreamProgram& program) {
   if (status.isOk()) {
     std::byte* const at = (*memory)->data();
     program.setUploaded(std::move(*memory), program.writeDescriptors(staging.data, at));
+    // Waited for: posts on other streams read the descriptors, and nothing orders those streams
+    // after this one.
     status = check(cudaMemcpyAsync(at, staging.data, bytes, cudaMemcpyHostToDevice, setUpStream_),
                    "cudaMemcpyAsync");
     if (status.isOk()) status = check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
@@ -248,7 +250,10 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
                                         const DeviceIndices& indices) {
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
+  // Until the stream has the work: it must get its numbers in the order in which they are counted.
   const std::lock_guard lock(mutex_);
+  // After the executor's own lock, in every post. From the claim until the post is settled, so that
+  // no other device of the context takes the word in between.
   std::unique_lock<PostingLock> counting;
   if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex);
   return enqueue(program, given, indices);
@@ -266,12 +271,15 @@ Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceS
   const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
   if (claim.word == nullptr) return signalTaken();
   Status before;
+  // The word changes hands. Totals only grow, so this stream must store after the writer before it.
   if (claim.after.word() != nullptr) {
     before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
   }
   auto posted = before.isOk()
                     ? copies_.post(program, *lane, indices, &claim, claim.after.word() != nullptr)
                     : before;
+  // Settled under the same lock: the next claim waits for this post. Or undone: no stream will
+  // store this total, and the next one must not count it.
   if (posted.isOk())
     lanes.settle(program.counter(), claim, *posted);
   else
@@ -282,7 +290,7 @@ Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceS
 Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
                                                uint64_t value, const std::atomic<uint64_t>* abort) {
   const CurrentContext current(*gpu_);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);  // the number below must be the one that tellsEnd() counts
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   kernel::WordLaunch launch;
   launch.waitsForLine = true;
@@ -292,7 +300,7 @@ Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::by
   launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
   launch.stream = lane->stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
-  CudaReclaimer::instance().waitBegins();
+  CudaReclaimer::instance().waitBegins();  // a launch that failed waits for nothing
   return lane->tellsEnd();
 }
 
@@ -305,8 +313,12 @@ Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>*
                                            " waits and copies in one post; a stream takes " +
                                            std::to_string(kMostHeldWork) + " at once");
   const CurrentContext current(*gpu_);
+  // One lock for all of it: work that another thread enqueues in between could stand in the same
+  // hardware queue, after a wait of this post and before what ends the wait.
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  // Before the first wait is enqueued: the driver may stop this thread in one of the next calls,
+  // and a release meanwhile would wait for the peer.
   CudaReclaimer::instance().waitBegins();
   Status status;
   for (const Held& each : work) {
@@ -323,6 +335,8 @@ Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>*
   return status;
 }
 
+// The store comes after all that the stream got before, behind a fence for the whole system: a host
+// that reads the number may read the bytes.
 Result<DevicePost> StreamExecutor::tellEnd(StreamLane& lane) {
   PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, lane.completion, lane.posted + 1));
   return lane.tellsEnd();
@@ -356,9 +370,12 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
     launch.list = program.writeDescriptors(held.data, held.data);
     launch.wait.abort = plain(late.refusal);
     launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    // The stream waits, not the kernel: no multiprocessor is taken until the gate is open, and the
+    // kernel reads pieces and refusal after that.
     Status status = awaitWord(lane->stream, late.gate, 1);
     if (status.isOk()) status = kernel::launchCopy(launch);
     if (!status.isOk()) {
+      // The wait may be on the stream already, and nobody else will end it.
       late.gate->store(1, std::memory_order_release);
       pool_.giveBack(held);
       return status;
@@ -385,9 +402,11 @@ void StreamExecutor::resolve(const LatePost& late, std::byte* base) {
     if (pieces[i].to >= lateBase()) pieces[i].to = found(pieces[i].to);
     if (pieces[i].from >= lateBase()) pieces[i].from = found(pieces[i].from);
   }
+  // Release, after the addresses: the kernel that the gate lets go reads them.
   late.gate->store(1, std::memory_order_release);
 }
 
+// The refusal before the gate: the kernel that the gate lets go reads it.
 void StreamExecutor::refuse(const LatePost& late) {
   late.refusal->store(1, std::memory_order_release);
   late.gate->store(1, std::memory_order_release);
@@ -401,6 +420,7 @@ Result<std::unique_ptr<Allocation>> StreamExecutor::makeArea(size_t bytes) {
   return area;
 }
 
+// Waited for: a peer may write the memory as soon as it is told of it, and streams read it.
 Status StreamExecutor::zero(std::byte* memory, size_t bytes) const {
   PEERLANE_RETURN_IF_ERROR(
       check(cudaMemsetAsync(memory, 0, bytes, setUpStream_), "cudaMemsetAsync"));
@@ -427,11 +447,13 @@ Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program&
 
 Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const StepCall> calls) {
   const CurrentContext current(*gpu_);
+  // One lock for all calls: they share a number, and rooms are counted from the lane's last one.
   const std::lock_guard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   size_t room = lane->rooms.size();
   PEERLANE_RETURN_IF_ERROR(makeRooms(*lane, calls));
   for (size_t i = 0; i < calls.size(); ++i) {
+    // The last call alone tells the end: a stream does its work in order.
     kernel::WordStore completion;
     if (i + 1 == calls.size()) completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
     const ListRoom* const own =
@@ -508,6 +530,8 @@ Status StreamExecutor::keepByGraph(DeviceStream stream, std::function<void()> go
   return StreamCapture::keepByGraph(stream.handle(), std::move(gone));
 }
 
+// Under the lock of the words alone: the executor's is held as long as the driver stops a post,
+// which may wait for a thread that needs a word.
 Result<std::atomic<uint64_t>*> StreamExecutor::borrowWord() {
   for (;;) {
     if (std::atomic<uint64_t>* const word = lentWords_.tryLend()) return word;
@@ -538,6 +562,7 @@ Result<std::unique_ptr<ResidentPort>> StreamExecutor::makeResidentPort(port::Res
   return stream::makeResidentPort(gpu_, state, left, blocks);
 }
 
+// This and callHost() take no lock, for they take no number of a lane: their caller orders them.
 Status StreamExecutor::storeOn(DeviceStream stream, uint64_t* word, uint64_t value) {
   if (!owns(stream))
     return Status(Code::kInvalidArgument, "the stream does not belong to " + device().toString());
@@ -564,7 +589,9 @@ Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* ba
   return openToGpu(base - memory.fdOffset, memory.backingBytes, memory.device.index, *gpu_);
 }
 
-// No post is under way any more whose end such a word would tell.
+// No post is under way any more whose end such a word would tell. The holders of the locks do it:
+// one of them may be stopped in the driver for as long as a peer likes. One lock after the other,
+// never both, so the order of post() does not matter here.
 void StreamExecutor::forgetWords(const std::byte* address, size_t bytes,
                                  std::shared_ptr<void> memory) {
   mutex_.soon([this, address, bytes, memory] { lanes_.forgetWords(address, bytes); });

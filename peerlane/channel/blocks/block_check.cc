@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/blocks/block_check.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "peerlane/channel/blocks/block_overlap.h"
+
+namespace peerlane {
+namespace {
+
+constexpr size_t kMaxRegions = 0x3f00;
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+// Two handles may name one region: their blocks are in the same memory.
+bool sameRegion(const RemoteRegion& a, const RemoteRegion& b) {
+  return a.slot() == b.slot() ||
+         (a.peer() == b.peer() && a.reference().allocation == b.reference().allocation &&
+          a.reference().generation == b.reference().generation);
+}
+
+bool isInside(uint64_t regionBytes, uint64_t offset, uint64_t bytes) {
+  return bytes - 1 < regionBytes && offset <= regionBytes - bytes;  // no bytes are in no region
+}
+
+// Of a block that is not inside.
+Status badRange(const char* side, uint64_t regionBytes, uint64_t offset, uint64_t bytes,
+                size_t index) {
+  if (bytes == 0)
+    return invalid("block " + std::to_string(index) + " has 0 bytes; need at least 1");
+  return invalid("block " + std::to_string(index) + ": " + side + " range [" +
+                 std::to_string(offset) + ", +" + std::to_string(bytes) +
+                 ") lies outside the region's " + std::to_string(regionBytes) + " bytes");
+}
+
+// Blocks of one size at fixed distances in a region.
+struct Row {
+  uint64_t offset;
+  uint64_t stride;
+  uint64_t count;
+};
+
+// offset + (count - 1) * stride + bytes, or nothing when that is no 64-bit number.
+std::optional<uint64_t> extentOf(const Row& row, uint64_t bytes) {
+  uint64_t span = 0;
+  uint64_t end = 0;
+  if (__builtin_mul_overflow(row.stride, row.count - 1, &span) ||
+      __builtin_add_overflow(span, bytes, &end))
+    return {};
+  return end;
+}
+
+Status checkRow(const char* side, uint64_t regionBytes, const Row& row, uint64_t bytes) {
+  const auto extent = extentOf(row, bytes);
+  if (extent && *extent <= regionBytes && row.offset <= regionBytes - *extent) return Status::ok();
+  return invalid(std::string(side) + " blocks: " + std::to_string(row.count) + " x " +
+                 std::to_string(bytes) + " bytes, stride " + std::to_string(row.stride) +
+                 ", from offset " + std::to_string(row.offset) + " lie outside the region's " +
+                 std::to_string(regionBytes) + " bytes");
+}
+
+// Fills the regions of a list, and hands out their numbers.
+class RegionNumbers {
+ public:
+  RegionNumbers(const PeerCore& peer, BlockList& list) : peer_(peer), list_(list) {}
+
+  Result<TargetId> local(const Region* region);
+  Result<TargetId> remote(const RemoteRegion* region);
+
+ private:
+  const PeerCore& peer_;
+  BlockList& list_;
+};
+
+Result<TargetId> RegionNumbers::local(const Region* region) {
+  if (region == nullptr || !*region) return invalid("a block names no local region");
+  auto& locals = list_.locals;
+  // Blocks of a list mostly share the region of the one before: look from the back.
+  for (size_t i = locals.size(); i-- > 0;)
+    if (locals[i] == region->record()) return static_cast<TargetId>(i);
+  if (locals.size() >= kMaxRegions)
+    return invalid("one post names more than " + std::to_string(kMaxRegions) + " local regions");
+  locals.push_back(region->record());
+  return static_cast<TargetId>(locals.size() - 1);
+}
+
+Result<TargetId> RegionNumbers::remote(const RemoteRegion* region) {
+  if (region == nullptr || !*region) return invalid("a block names no remote region");
+  auto& remotes = list_.remotes;
+  for (size_t i = remotes.size(); i-- > 0;)
+    if (sameRegion(remotes[i], *region)) return static_cast<TargetId>(BlockList::kRemoteBit + i);
+  if (region->peer().get() != &peer_)
+    return invalid(
+        "a block names a region of another peer (or of an earlier connection to this one)");
+  const Access wanted = list_.wantedAccess();
+  if (!allows(region->access(), wanted))
+    return Status(Code::kPermissionDenied, std::string("the remote region grants ") +
+                                               accessName(region->access()) + ", this needs " +
+                                               accessName(wanted));
+  if (remotes.size() >= kMaxRegions)
+    return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
+  remotes.push_back(*region);
+  return static_cast<TargetId>(BlockList::kRemoteBit + remotes.size() - 1);
+}
+
+// A strided or indexed layout of blocks that lie in both rows.
+Status takeRows(const PeerCore& peer, const Region* localRegion, const Row& local,
+                const RemoteRegion* remoteRegion, const Row& remote, uint64_t blockBytes,
+                BlockList& list) {
+  RegionNumbers numbers(peer, list);
+  PEERLANE_ASSIGN(const TargetId localId, numbers.local(localRegion));
+  PEERLANE_ASSIGN(const TargetId remoteId, numbers.remote(remoteRegion));
+  PEERLANE_RETURN_IF_ERROR(checkRow("local", list.locals[0]->bytes, local, blockBytes));
+  PEERLANE_RETURN_IF_ERROR(checkRow("remote", remoteRegion->bytes(), remote, blockBytes));
+  const bool isPut = list.isPut();
+  CopyLayout& layout = list.layout;
+  layout.first = isPut ? Segment{remoteId, localId, remote.offset, local.offset, blockBytes}
+                       : Segment{localId, remoteId, local.offset, remote.offset, blockBytes};
+  layout.toStride = isPut ? remote.stride : local.stride;
+  layout.fromStride = isPut ? local.stride : remote.stride;
+  return Status::ok();
+}
+
+}  // namespace
+
+Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
+                   BlockList& checked) {
+  checked.direction = direction;
+  if (blocks.empty()) return invalid("a list without blocks; need at least one");
+  RegionNumbers numbers(peer, checked);
+  std::vector<Segment>& segments = checked.layout.segments;
+  segments.reserve(blocks.size());
+  const Region* lastLocal = nullptr;
+  const RemoteRegion* lastRemote = nullptr;
+  TargetId local = 0, remote = 0;
+  uint64_t localBytes = 0, remoteBytes = 0;
+  // One walk: lists may be long, and the caller of a post waits for it. What the walk gathers are
+  // its own variables, because stores of segments might change a member's.
+  const bool isPut = direction == Direction::kPut;
+  std::optional<WrittenGrid> grid;
+  uint64_t bytes = 0;
+  bool inOrder = true;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
+    if (block.local != lastLocal || i == 0) {
+      PEERLANE_ASSIGN(local, numbers.local(block.local));
+      lastLocal = block.local;
+      localBytes = checked.locals[local]->bytes;
+    }
+    if (block.remote != lastRemote || i == 0) {
+      PEERLANE_ASSIGN(remote, numbers.remote(block.remote));
+      lastRemote = block.remote;
+      remoteBytes = block.remote->bytes();
+    }
+    if (!isInside(localBytes, block.localOffset, block.bytes)) [[unlikely]]
+      return badRange("local", localBytes, block.localOffset, block.bytes, i);
+    if (!isInside(remoteBytes, block.remoteOffset, block.bytes)) [[unlikely]]
+      return badRange("remote", remoteBytes, block.remoteOffset, block.bytes, i);
+    const Segment segment =
+        isPut ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
+              : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes};
+    if (i == 0)
+      grid.emplace(segment);
+    else
+      inOrder = inOrder && writesAfter(segment, segments.back());
+    grid->add(segment);
+    segments.push_back(segment);
+    bytes += block.bytes;
+  }
+  checked.bytes = bytes;
+  return inOrder ? Status::ok() : checkDestinations(segments, *grid);
+}
+
+Status checkBlocks(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,
+                   BlockList& checked) {
+  checked.direction = direction;
+  if (blocks.count == 0 || blocks.blockBytes == 0)
+    return invalid("strided blocks: " + std::to_string(blocks.count) + " x " +
+                   std::to_string(blocks.blockBytes) +
+                   " bytes; need at least one of at least 1 byte");
+  const Row local{blocks.localOffset, blocks.localStride, blocks.count};
+  const Row remote{blocks.remoteOffset, blocks.remoteStride, blocks.count};
+  PEERLANE_RETURN_IF_ERROR(
+      takeRows(peer, blocks.local, local, blocks.remote, remote, blocks.blockBytes, checked));
+  CopyLayout& layout = checked.layout;
+  if (blocks.count > 1 && layout.toStride < blocks.blockBytes)
+    return invalid("strided blocks overlap at their destination: stride " +
+                   std::to_string(layout.toStride) + " is below the block size " +
+                   std::to_string(blocks.blockBytes));
+  layout.kind = CopyLayout::Kind::kStrided;
+  layout.count = blocks.count;
+  checked.bytes = blocks.count * blocks.blockBytes;
+  return Status::ok();
+}
+
+Status checkBlocks(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks,
+                   BlockList& checked) {
+  checked.direction = direction;
+  if (blocks.blockBytes == 0 || blocks.localCount == 0 || blocks.remoteCount == 0 ||
+      blocks.maxBlocksPerPost == 0)
+    return invalid(
+        "indexed blocks need blockBytes, localCount, remoteCount and maxBlocksPerPost above 0");
+  if (blocks.localCount > UINT32_MAX || blocks.remoteCount > UINT32_MAX ||
+      blocks.maxBlocksPerPost > UINT32_MAX)
+    return invalid("indexed blocks are numbered by 32 bits; a count is above that");
+  const auto strideOf = [&](uint64_t stride) { return stride == 0 ? blocks.blockBytes : stride; };
+  const Row local{blocks.localOffset, strideOf(blocks.localStride), blocks.localCount};
+  const Row remote{blocks.remoteOffset, strideOf(blocks.remoteStride), blocks.remoteCount};
+  if (local.stride < blocks.blockBytes || remote.stride < blocks.blockBytes)
+    return invalid("indexed blocks overlap: a stride is below the block size " +
+                   std::to_string(blocks.blockBytes));
+  PEERLANE_RETURN_IF_ERROR(
+      takeRows(peer, blocks.local, local, blocks.remote, remote, blocks.blockBytes, checked));
+  CopyLayout& layout = checked.layout;
+  layout.kind = CopyLayout::Kind::kIndexed;
+  layout.toLimit = checked.isPut() ? blocks.remoteCount : blocks.localCount;
+  layout.fromLimit = checked.isPut() ? blocks.localCount : blocks.remoteCount;
+  layout.count = blocks.maxBlocksPerPost;
+  checked.bytes = blocks.blockBytes;
+  return Status::ok();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The order in which gates are entered does not matter: entering never waits, so two posts cannot
+// wait for each other.
+#include "peerlane/channel/blocks/block_gates.h"
+
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+Status enterLocalGates(const BlockList& blocks) {
+  for (size_t i = 0; i < blocks.locals.size(); ++i) {
+    if (blocks.locals[i]->gate.enter()) continue;
+    while (i-- > 0) blocks.locals[i]->gate.leave();
+    return Status(Code::kClosed, "a local region of this transfer is being unregistered");
+  }
+  return Status::ok();
+}
+
+void leaveLocalGates(const BlockList& blocks) {
+  for (const auto& local : blocks.locals) local->gate.leave();
+}
+
+Status enterGates(const BlockList& blocks) {
+  PEERLANE_RETURN_IF_ERROR(enterLocalGates(blocks));
+  for (size_t i = 0; i < blocks.remotes.size(); ++i) {
+    ImportedRegion& region = *blocks.remotes[i].slot()->region;
+    if (region.gate.enter()) continue;
+    // Relaxed: it only chooses the sentence below.
+    const bool freed = region.freed.load(std::memory_order_relaxed);
+    while (i-- > 0) blocks.remotes[i].slot()->region->gate.leave();
+    leaveLocalGates(blocks);
+    return Status(Code::kClosed,
+                  freed ? "the peer freed the memory of a remote region without unregistering it"
+                        : "the peer has unregistered a remote region of this transfer, or is "
+                          "about to");
+  }
+  return Status::ok();
+}
+
+void leaveGates(const BlockList& blocks) {
+  leaveLocalGates(blocks);
+  for (const RemoteRegion& remote : blocks.remotes) remote.slot()->region->gate.leave();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BlockList: the blocks of one post, after block_check.h has accepted them: which regions, which
+// bytes of those, in which direction. Import, gates and lowering read it. A value: copies name the
+// same regions and keep them alive. The post's BlockProgram owns it. External synchronization
+// required.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "peerlane/channel/blocks/blocks.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/program/model/program.h"
+#include "peerlane/session/peer/peer.h"
+
+namespace peerlane {
+
+// One run of bytes, by the numbers of BlockList::locals and BlockList::remotes.
+struct BlockPiece {
+  size_t local = 0;
+  uint64_t localOffset = 0;
+  size_t remote = 0;
+  uint64_t remoteOffset = 0;
+  uint64_t bytes = 0;
+};
+
+struct BlockList {
+  // In `layout`, targets have these numbers until the list is lowered: local region i has number i,
+  // remote region j has number kRemoteBit + j.
+  static constexpr TargetId kRemoteBit = 0x4000;
+
+  Direction direction = Direction::kPut;
+  uint64_t bytes = 0;  // of one post; of one block where the layout is indexed
+  std::vector<std::shared_ptr<RegionRecord>> locals;
+  std::vector<RemoteRegion> remotes;
+  CopyLayout layout;
+
+  bool isPut() const { return direction == Direction::kPut; }
+  bool empty() const { return locals.empty(); }
+  Access wantedAccess() const { return isPut() ? Access::kRemoteWrite : Access::kRemoteRead; }
+
+  static bool isRemote(TargetId target) { return target >= kRemoteBit; }
+  // The place in `remotes` of the peer's side of a block.
+  size_t remoteOf(const Segment& block) const {
+    return size_t{isPut() ? block.to : block.from} - kRemoteBit;
+  }
+
+  // Calls visit(const Segment&) for each block of a scattered or strided layout, in order. An
+  // indexed layout has none of its own: their numbers come with every post.
+  template <typename Visit>
+  void eachBlock(const Visit& visit) const {
+    for (const Segment& segment : layout.segments) visit(segment);
+    if (layout.kind != CopyLayout::Kind::kStrided) return;
+    for (uint64_t i = 0; i < layout.count; ++i) visit(blockAt(i, i));
+  }
+  // Of a strided or indexed layout: the block with these numbers.
+  Segment blockAt(uint64_t toNumber, uint64_t fromNumber) const {
+    Segment block = layout.first;
+    block.toOffset += toNumber * layout.toStride;
+    block.fromOffset += fromNumber * layout.fromStride;
+    return block;
+  }
+
+  // All blocks in their order; indexed ones with their numbers, which were checked.
+  std::vector<BlockPiece> pieces(std::span<const uint32_t> localIndex,
+                                 std::span<const uint32_t> remoteIndex) const;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/blocks/block_overlap.h"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+namespace {
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+// Blocks of one size on a grid (pages), in any order: a bit for each place between the first and
+// the last tells whether two meet. Nothing when the list is not of that kind.
+std::optional<bool> overlapOnGrid(const std::vector<Segment>& blocks, const WrittenGrid& grid) {
+  // To clear so many bits takes as long as to sort one segment.
+  constexpr uint64_t kBitsPerSegment = 1024;
+  if (!grid.isUniform) return {};
+  const uint64_t places = (grid.last - grid.first) / grid.block + 1;
+  if (places > blocks.size() * kBitsPerSegment) return {};
+  // A multiplication in place of a division. It is exact for whole blocks; the check below finds
+  // the others. A reciprocal of 2^64 does not fit, but a block of one byte is its own number.
+  const uint64_t reciprocal = grid.block == 1 ? 0 : UINT64_MAX / grid.block + 1;
+  std::vector<bool> taken(places, false);
+  for (const Segment& block : blocks) {
+    const uint64_t distance = block.toOffset - grid.first;
+    const auto product = static_cast<unsigned __int128>(distance) * reciprocal;
+    const uint64_t place = grid.block == 1 ? distance : static_cast<uint64_t>(product >> 64);
+    if (place * grid.block != distance) return {};
+    if (taken[place]) return true;
+    taken[place] = true;
+  }
+  return false;
+}
+
+// Callers know their blocks by the place in the list.
+Status overlapOf(const std::vector<Segment>& blocks, const Segment& first, const Segment& second) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < blocks.size() && places.size() < 2; ++i) {
+    const auto is = [&](const Segment& other) {
+      return blocks[i].to == other.to && blocks[i].toOffset == other.toOffset &&
+             blocks[i].bytes == other.bytes;
+    };
+    if (is(first) || is(second)) places.push_back(i);
+  }
+  return invalid("blocks " + std::to_string(places.front()) + " and " +
+                 std::to_string(places.back()) + " of the list (from 0) overlap at their " +
+                 "destination: offset " + std::to_string(first.toOffset) + " + " +
+                 std::to_string(first.bytes) + " bytes, and offset " +
+                 std::to_string(second.toOffset));
+}
+
+// Bytes of this process that one block reads or writes.
+struct Range {
+  const std::byte* begin;
+  const std::byte* end;
+  bool isSource;
+};
+
+std::vector<Range> rangesOf(const BlockList& blocks) {
+  const auto baseOf = [&](TargetId target) -> const std::byte* {
+    return BlockList::isRemote(target)
+               ? blocks.remotes[target - BlockList::kRemoteBit].slot()->region->memory.mapped
+               : blocks.locals[target]->base;
+  };
+  std::vector<Range> ranges;
+  blocks.eachBlock([&](const Segment& block) {
+    const std::byte* to = baseOf(block.to) + block.toOffset;
+    const std::byte* from = baseOf(block.from) + block.fromOffset;
+    ranges.push_back({to, to + block.bytes, false});
+    ranges.push_back({from, from + block.bytes, true});
+  });
+  return ranges;
+}
+
+}  // namespace
+
+// Lists mostly come in order, and then nobody calls this; pages in any order are looked at on a
+// grid; else the ranges are sorted.
+Status checkDestinations(const std::vector<Segment>& blocks, const WrittenGrid& grid) {
+  if (overlapOnGrid(blocks, grid) == false) return Status::ok();
+  std::vector<Segment> sorted = blocks;
+  std::sort(sorted.begin(), sorted.end(), [](const Segment& a, const Segment& b) {
+    return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
+  });
+  for (size_t i = 1; i < sorted.size(); ++i)
+    if (!writesAfter(sorted[i], sorted[i - 1])) return overlapOf(blocks, sorted[i - 1], sorted[i]);
+  return Status::ok();
+}
+
+Status checkSources(const BlockList& blocks) {
+  if (blocks.layout.kind == CopyLayout::Kind::kIndexed) return Status::ok();
+  for (const RemoteRegion& remote : blocks.remotes)
+    // Acquire: the region was written before kReady. One that is not ready is posted late, for a
+    // device, and its place is not known yet.
+    if (remote.slot()->state.load(std::memory_order_acquire) != ImportSlot::State::kReady)
+      return Status::ok();
+  std::vector<Range> ranges = rangesOf(blocks);
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const std::byte* sourceEnd = nullptr;
+  const std::byte* destinationEnd = nullptr;
+  for (const Range& range : ranges) {
+    const std::byte* otherEnd = range.isSource ? destinationEnd : sourceEnd;
+    if (otherEnd != nullptr && range.begin < otherEnd)
+      return invalid("source and destination of this transfer are the same memory in part");
+    const std::byte*& end = range.isSource ? sourceEnd : destinationEnd;
+    end = std::max(end, range.end);
+  }
+  return Status::ok();
+}
+
+}  // namespace peerlane
