@@ -5,7 +5,6 @@
 // what the posting path reads is atomic or immutable once the peer is ready.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -130,7 +129,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   }
   const std::vector<control::Refusal>& refusedTransports() const { return refused_; }
   pid_t processId() const { return facts_.credentials.pid; }
-  bool overUnix() const { return facts_.unixSocket; }
   // Dialled by IP, the peer said who it is, and that it is on this host: nothing was set up,
   // because its Unix socket is the better way. Constant once connecting has failed.
   bool turnedBack() const { return turnedBack_; }
@@ -195,9 +193,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // agent may still be leaving it when its last entry is complete.
   Mailbox* borrowMailbox();
   void returnMailbox(Mailbox* mailbox);
-  bool hasBorrowedMailboxes() const {
-    return mailboxesPending_.load(std::memory_order_relaxed) != 0;
-  }
 
   // OK when something can be posted: ready, and not in a forked child.
   Status usable() const {
