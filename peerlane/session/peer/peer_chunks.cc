@@ -92,15 +92,15 @@ void PeerCore::sendChunkRequests() {
     next.range.first += wish.range.count;
     next.range.count -= wish.range.count;
     if (next.range.count == 0) chunkWishes_.pop_front();
-    const uint64_t request = nextRequest_++;
-    const Status sent = connection_->send(
+    const uint64_t request = env_.nextRequest();
+    const Status sent = env_.connection->send(
         control::ChunkRequest{request, wish.allocation, wish.generation, wish.range.first,
                               static_cast<uint32_t>(wish.range.count)});
     if (sent.isOk()) {
       chunkRequests_[request] = std::move(wish);
     } else {
       region->memory.chunks->fail(wish.range, sent);
-      around_.progress.notifyWaiters();
+      env_.around.progress.notifyWaiters();
     }
   }
 }
@@ -111,7 +111,7 @@ void PeerCore::failChunkRequests() {
   for (const ChunkWish& wish : std::exchange(chunkWishes_, {}))
     if (const auto region = wish.region.lock()) region->memory.chunks->fail(wish.range, failure());
   settleWholeImports();
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
 }
 
 void PeerCore::settleWholeImports() {
@@ -138,7 +138,7 @@ Status PeerCore::handle(control::ChunkRequest& message) {
   if (!handles.isOk()) {
     reply.code = handles.status().code();
     reply.reason = std::string(handles.status().message()).substr(0, control::kMaxTextBytes);
-    return connection_->send(reply);
+    return env_.connection->send(reply);
   }
   metrics().counter("peerlane_chunks_exported_total").add(message.count);
   metrics().counter("peerlane_chunk_export_nanoseconds_total").add(nanosecondsSince(begin));
@@ -148,16 +148,17 @@ Status PeerCore::handle(control::ChunkRequest& message) {
     reply.handles.insert(reply.handles.end(), handle.fabric.begin(), handle.fabric.end());
   }
   reply.fdCount = static_cast<uint32_t>(fds.size());
-  return connection_->send(reply, std::move(fds));
+  return env_.connection->send(reply, std::move(fds));
 }
 
 Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkRequest& message) {
-  PEERLANE_ASSIGN(const auto record, around_.regions.find(message.allocation, message.generation));
+  PEERLANE_ASSIGN(const auto record,
+                  env_.around.regions.find(message.allocation, message.generation));
   const std::string name = "region " + std::to_string(message.allocation);
   const std::vector<CudaChunk>& chunks = record->memory.chunks;
   if (!deviceLink_ || !isInChunks(record->memory.kind))
     return Status(Code::kInvalidArgument, name + " does not travel in chunks");
-  if (!around_.regions.isImporter(message.allocation, number_))
+  if (!env_.around.regions.isImporter(message.allocation, env_.number))
     return Status(Code::kInvalidArgument, name + " is not imported by this peer");
   if (message.count == 0 || message.count > kChunksPerRequest || message.count > chunks.size() ||
       message.first > chunks.size() - message.count)
@@ -165,7 +166,7 @@ Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkReques
                   std::to_string(message.count) + " chunks from " + std::to_string(message.first) +
                       " on of the " + std::to_string(chunks.size()) + " of " + name + "; 1 to " +
                       std::to_string(kChunksPerRequest) + " at a time");
-  if (connection_->queuedFds() + message.count > ControlConnection::kMaxWaitingFds)
+  if (env_.connection->queuedFds() + message.count > ControlConnection::kMaxWaitingFds)
     return Status(Code::kTryAgain, "the peer asks for chunks faster than it takes them");
   const std::byte* at = record->base - record->memory.fdOffset;
   for (uint64_t i = 0; i < message.first; ++i) at += chunks[i].bytes;
@@ -209,12 +210,12 @@ Status PeerCore::handle(control::ChunkReply& message) {
   }
   sendChunkRequests();
   settleWholeImports();
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
   return Status::ok();
 }
 
 Result<std::vector<VmmHandle>> PeerCore::handlesIn(const control::ChunkReply& message) {
-  PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
+  PEERLANE_ASSIGN(auto fds, env_.connection->takeFds(message.fdCount));
   std::vector<VmmHandle> handles;
   for (Fd& fd : fds) handles.push_back({std::move(fd), {}});
   for (auto at = message.handles.begin(); at != message.handles.end(); at += kFabricHandleBytes)
@@ -233,14 +234,14 @@ void PeerCore::mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t
   const Status mapped = chunks.map(first, std::move(handles));
   const uint64_t took = nanosecondsSince(begin);
   if (!mapped.isOk()) {
-    PEERLANE_LOG_WARN("peer {}: chunks {} to {} of its region {} could not be mapped: {}", number_,
-                      first, first + count - 1, allocation, mapped.toString());
+    PEERLANE_LOG_WARN("peer {}: chunks {} to {} of its region {} could not be mapped: {}",
+                      env_.number, first, first + count - 1, allocation, mapped.toString());
     return;
   }
   metrics().counter("peerlane_chunks_imported_total").add(count);
   metrics().counter("peerlane_chunk_import_nanoseconds_total").add(took);
   PEERLANE_LOG_DEBUG("peer {}: {} chunks of its region {} mapped, {} us each; {} of {} are here",
-                     number_, count, allocation, took / count / 1000, chunks.mapped(),
+                     env_.number, count, allocation, took / count / 1000, chunks.mapped(),
                      chunks.count());
 }
 

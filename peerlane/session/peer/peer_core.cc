@@ -39,23 +39,8 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 
 }  // namespace
 
-const char* peerStateName(PeerState state) {
-  switch (state) {
-    case PeerState::kConnecting: return "connecting";
-    case PeerState::kReady: return "ready";
-    case PeerState::kSilent: return "silent";
-    case PeerState::kLost: return "lost";
-    case PeerState::kClosed: return "closed";
-  }
-  return "?";
-}
-
 PeerCore::PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiator, Events events)
-    : number_(number),
-      around_(std::move(surroundings)),
-      initiator_(initiator),
-      events_(std::move(events)),
-      failure_(Code::kUnavailable, "the peer is still connecting") {}
+    : env_(number, std::move(surroundings), initiator), events_(std::move(events)) {}
 
 PeerCore::~PeerCore() {
   // The locks below may be held for ever by threads that are not here.
@@ -66,35 +51,31 @@ PeerCore::~PeerCore() {
   }
   closeWindow(ownWindow_);
   closeWindow(peerWindow_);
-  if (slab_) around_.regions.remove(slab_->allocation);
+  if (slab_) env_.around.regions.remove(slab_->allocation);
   // The mapping of the peer's slab goes before the link that made it.
   if (peerSlab_ && link_) link_->detach(peerSlab_->memory);
 }
 
-Status PeerCore::failure() const {
-  if (failureCode() == Code::kOk) return Status::ok();
-  const std::lock_guard lock(failureMutex_);
-  return failure_;
-}
-
 Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner) {
-  facts_.initiator = initiator_;
+  env_.peer = weak_from_this();
+  facts_.initiator = env_.initiator;
   manner_ = std::move(manner);
   // The handshake may run to its end inside create() only for events of the loop, so `this` is
   // complete by then.
   PEERLANE_ASSIGN(
-      connection_,
+      env_.connection,
       ControlConnection::create(
-          around_.progress.loop(), std::move(socket), connecting,
-          initiator_ ? Handshake::Role::kInitiator : Handshake::Role::kAcceptor, std::move(options),
+          env_.around.progress.loop(), std::move(socket), connecting,
+          env_.initiator ? Handshake::Role::kInitiator : Handshake::Role::kAcceptor,
+          std::move(options),
           {.authenticated = [this](const PeerIdentity& identity) { onAuthenticated(identity); },
            .message = [this](ControlMessage message) { onMessage(std::move(message)); },
            .ended = [this](Status status) { onEnded(std::move(status)); }}));
-  setupTimer_ = around_.progress.loop().after(around_.config.connectTimeout, [this] {
+  setupTimer_ = env_.around.progress.loop().after(env_.around.config.connectTimeout, [this] {
     fail(PeerState::kLost,
          Status(Code::kTimeout, "the peer did not finish connecting in time: waited " +
-                                    durationInWords(around_.config.connectTimeout) + " for it " +
-                                    nextOfSetup()));
+                                    durationInWords(env_.around.config.connectTimeout) +
+                                    " for it " + nextOfSetup()));
   });
   return Status::ok();
 }
@@ -107,11 +88,11 @@ const char* PeerCore::nextOfSetup() const {
 
 void PeerCore::onAuthenticated(const PeerIdentity& identity) {
   identity_ = identity;
-  facts_.unixSocket = connection_->isUnix();
+  facts_.unixSocket = env_.connection->isUnix();
   std::memcpy(&facts_.life, identity.context.bytes().data(), sizeof facts_.life);
-  if (auto address = localAddress(connection_->socket()); address.isOk())
+  if (auto address = localAddress(env_.connection->socket()); address.isOk())
     facts_.localAddress = *address;
-  if (auto address = peerAddress(connection_->socket()); address.isOk())
+  if (auto address = peerAddress(env_.connection->socket()); address.isOk())
     facts_.remoteAddress = *address;
   if (manner_.turnBackIfNear && !facts_.unixSocket && sameHostByClaim()) {
     turnedBack_ = true;
@@ -122,7 +103,7 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
     return fail(PeerState::kLost,
                 Status(Code::kClosed, "the peer was reached at another address before"));
   if (facts_.unixSocket) {
-    auto credentials = peerCredentials(connection_->socket());
+    auto credentials = peerCredentials(env_.connection->socket());
     if (!credentials.isOk()) return fail(PeerState::kLost, credentials.status());
     facts_.credentials = *credentials;
     // An acceptor has looked before.
@@ -133,14 +114,14 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
   }
   // A hello may be a recorded one: descriptors, and what lets the peer read this process, are given
   // to whom has answered, and so shown that he has the secret. The initiator knows by now.
-  if (!initiator_ && facts_.unixSocket) return;
+  if (!env_.initiator && facts_.unixSocket) return;
   if (Status status = sendOffers(/*all=*/true); !status.isOk()) fail(PeerState::kLost, status);
 }
 
 // What proves the end of the peer's process. Where the system has no such thing, its memory stays
 // in quarantine if it leaves without a goodbye; that it could not be had this time is an error.
 Status PeerCore::watchProcess() {
-  auto process = ProcessHandle::ofPeer(connection_->socket());
+  auto process = ProcessHandle::ofPeer(env_.connection->socket());
   const Code code = process.status().code();
   if (code == Code::kNotSupported || code == Code::kUnavailable) return Status::ok();
   if (code == Code::kPeerLost) return process.status();
@@ -151,19 +132,22 @@ Status PeerCore::watchProcess() {
   proof_.process = std::move(*process);
   facts_.pidFd = proof_.process->fd();
   if (facts_.sameProcess) return Status::ok();
-  PEERLANE_ASSIGN(processWatch_, around_.progress.loop().watch(facts_.pidFd, true, false, [this] {
-    processWatch_.setInterest(false, false);
-    const auto self = shared_from_this();
-    // What it said last lies in this side's socket: all of that comes before its end.
-    connection_->readRest();
-    peerLeft_ = true;
-    if (over()) {
-      if (!leaveTimer_.pending()) forget();
-      return;
-    }
-    fail(PeerState::kLost,
-         Status(Code::kPeerLost, "process " + std::to_string(facts_.credentials.pid) + " ended"));
-  }));
+  PEERLANE_ASSIGN(processWatch_,
+                  env_.around.progress.loop().watch(facts_.pidFd, true, false, [this] {
+                    processWatch_.setInterest(false, false);
+                    const auto self = shared_from_this();
+                    // What it said last lies in this side's socket: all of that comes before its
+                    // end.
+                    env_.connection->readRest();
+                    peerLeft_ = true;
+                    if (over()) {
+                      if (!leaveTimer_.pending()) forget();
+                      return;
+                    }
+                    fail(PeerState::kLost,
+                         Status(Code::kPeerLost,
+                                "process " + std::to_string(facts_.credentials.pid) + " ended"));
+                  }));
   return Status::ok();
 }
 
@@ -171,20 +155,21 @@ Status PeerCore::watchProcess() {
 // (tcp: a listener that every user of the host can reach). So an acceptor there offers the best one
 // first, and the rest, `all`, to who can use none of it.
 Status PeerCore::sendOffers(bool all) {
-  const LinkSurroundings surroundings{around_.config,
-                                      around_.progress.loop(),
-                                      around_.progress.bell(),
-                                      around_.regions,
-                                      [this] { around_.progress.nudge(); },
-                                      [&progress = around_.progress] { progress.countWakeup(); }};
+  const LinkSurroundings surroundings{
+      env_.around.config,
+      env_.around.progress.loop(),
+      env_.around.progress.bell(),
+      env_.around.regions,
+      [this] { env_.around.progress.nudge(); },
+      [&progress = env_.around.progress] { progress.countWakeup(); }};
   control::Offers offers;
   std::vector<Fd> fds;
-  for (const auto& transport : around_.transports) {
+  for (const auto& transport : env_.around.transports) {
     const std::string name(transport->name());
     const auto same = [&](const control::Refusal& refusal) { return refusal.transport == name; };
     if (pendingLinks_.contains(name) || std::any_of(refused_.begin(), refused_.end(), same))
       continue;
-    if (!around_.config.allowsLink(name)) {
+    if (!env_.around.config.allowsLink(name)) {
       refused_.push_back({name, "not among PEERLANE_LINKS"});
       continue;
     }
@@ -206,31 +191,31 @@ Status PeerCore::sendOffers(bool all) {
     pendingLinks_[name] = std::move(*pending);
   }
   // An empty list would leave the initiator to guess. His offers are answered with the reason.
-  if (!initiator_ && !offersLink()) return Status::ok();
+  if (!env_.initiator && !offersLink()) return Status::ok();
   hasMore_ = offers.more;
-  return connection_->send(std::move(offers), std::move(fds));
+  return env_.connection->send(std::move(offers), std::move(fds));
 }
 
 Status PeerCore::handle(control::Offers& message) {
   if (link_ || !offers_.empty()) return Status(Code::kCorrupt, "link offers came twice");
-  if (!initiator_ && facts_.unixSocket) PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
+  if (!env_.initiator && facts_.unixSocket) PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
   std::map<std::string, Offer> offered;
   for (control::LinkOffer& offer : message.links) {
-    PEERLANE_ASSIGN(auto fds, connection_->takeFds(offer.fdCount));
+    PEERLANE_ASSIGN(auto fds, env_.connection->takeFds(offer.fdCount));
     offered[offer.transport] = {std::move(offer.blob), std::move(fds)};
   }
   offered.merge(offeredBefore_);
-  if (!initiator_) {
+  if (!env_.initiator) {
     if (!offersLink()) {
       Status status = noLink(offered);
-      PEERLANE_LOG_WARN("peer {}: {}", number_, status.message());  // nobody calls for him
+      PEERLANE_LOG_WARN("peer {}: {}", env_.number, status.message());  // nobody calls for him
       return status;
     }
     offers_ = std::move(offered);
     return Status::ok();
   }
   std::vector<control::Refusal> notOffered;
-  for (const auto& transport : around_.transports) {
+  for (const auto& transport : env_.around.transports) {
     if (transport->forDevices()) continue;
     const std::string name(transport->name());
     auto mine = pendingLinks_.find(name);
@@ -246,16 +231,18 @@ Status PeerCore::handle(control::Offers& message) {
     if (!link.isOk()) {
       refused_.push_back({name, std::string(link.status().message())});
       pendingLinks_.erase(mine);
-      PEERLANE_LOG_WARN("peer {}: link {} refused: {}", number_, name, link.status().toString());
+      PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name,
+                        link.status().toString());
       metrics().fallbacks().add();
-      if (around_.config.strict) return link.status().withContext("PEERLANE_STRICT: link " + name);
+      if (env_.around.config.strict)
+        return link.status().withContext("PEERLANE_STRICT: link " + name);
       continue;
     }
     link_ = std::move(*link);
     refused_.insert(refused_.end(), notOffered.begin(), notOffered.end());
     if (link_->traits().isFallback) metrics().fallbacks().add();
     PEERLANE_RETURN_IF_ERROR(completeDeviceLink(offered));
-    PEERLANE_RETURN_IF_ERROR(connection_->send(control::Accepted{name, {}, refused_}));
+    PEERLANE_RETURN_IF_ERROR(env_.connection->send(control::Accepted{name, {}, refused_}));
     return sendSlab();
   }
   if (message.more && !askedForMore_) return askForTheRest(std::move(offered));
@@ -266,7 +253,7 @@ Status PeerCore::handle(control::Offers& message) {
 Status PeerCore::askForTheRest(std::map<std::string, Offer> offered) {
   askedForMore_ = true;
   offeredBefore_ = std::move(offered);
-  return connection_->send(control::Accepted{"", {}, refused_});
+  return env_.connection->send(control::Accepted{"", {}, refused_});
 }
 
 Status PeerCore::offerTheRest() {
@@ -277,7 +264,7 @@ Status PeerCore::offerTheRest() {
 
 bool PeerCore::offersLink() const {
   return std::any_of(
-      around_.transports.begin(), around_.transports.end(), [&](const auto& transport) {
+      env_.around.transports.begin(), env_.around.transports.end(), [&](const auto& transport) {
         return !transport->forDevices() && pendingLinks_.contains(std::string(transport->name()));
       });
 }
@@ -288,16 +275,16 @@ Status PeerCore::noLink(const std::map<std::string, Offer>& offered) const {
     why += "; " + refusal.transport + ": " + refusal.reason;
   std::vector<std::string> forbidden;  // here, by the settings
   std::vector<std::string> offeredOnly;
-  for (const auto& transport : around_.transports) {
+  for (const auto& transport : env_.around.transports) {
     const std::string name(transport->name());
-    if (transport->forDevices() || around_.config.allowsLink(name)) continue;
+    if (transport->forDevices() || env_.around.config.allowsLink(name)) continue;
     forbidden.push_back(name);
     if (offered.contains(name)) offeredOnly.push_back(name);
   }
   if (forbidden.empty()) return Status(Code::kUnavailable, why);
   // The sentence is read on both sides, so neither is "this".
   why += "; PEERLANE_LINKS (Config::links) of process " + std::to_string(getpid()) + " is " +
-         joined(around_.config.links, ",") + ": allow ";
+         joined(env_.around.config.links, ",") + ": allow ";
   why += offeredOnly.empty() ? joined(forbidden, " or ") + " on both sides"
                              : joined(offeredOnly, " or ") + ", which the other side offers";
   why += ", or leave it unset";
@@ -305,10 +292,10 @@ Status PeerCore::noLink(const std::map<std::string, Offer>& offered) const {
 }
 
 Status PeerCore::handle(control::Accepted& message) {
-  if (message.transport.empty() && !initiator_ && !link_ && hasMore_) return offerTheRest();
+  if (message.transport.empty() && !env_.initiator && !link_ && hasMore_) return offerTheRest();
   auto mine = pendingLinks_.find(message.transport);
   auto theirs = offers_.find(message.transport);
-  if (initiator_ || link_ || mine == pendingLinks_.end() || theirs == offers_.end())
+  if (env_.initiator || link_ || mine == pendingLinks_.end() || theirs == offers_.end())
     return Status(Code::kCorrupt,
                   "the peer accepted link '" + message.transport + "', which was not offered");
   PEERLANE_ASSIGN(link_, mine->second->complete(std::move(theirs->second)));
@@ -328,8 +315,8 @@ Status PeerCore::handle(control::Accepted& message) {
 
 // Beside the link that was chosen: memory of devices, where both sides have some.
 Status PeerCore::completeDeviceLink(std::map<std::string, Offer>& offers) {
-  devicesAdd_ = !around_.devices.empty() || offers.find("cuda_ipc") != offers.end();
-  for (const auto& transport : around_.transports) {
+  devicesAdd_ = !env_.around.devices.empty() || offers.find("cuda_ipc") != offers.end();
+  for (const auto& transport : env_.around.transports) {
     if (!transport->forDevices()) continue;
     const std::string name(transport->name());
     auto mine = pendingLinks_.find(name);
@@ -345,9 +332,10 @@ Status PeerCore::completeDeviceLink(std::map<std::string, Offer>& offers) {
       return Status::ok();
     }
     refused_.push_back({name, std::string(link.status().message())});
-    PEERLANE_LOG_WARN("peer {}: link {} refused: {}", number_, name, link.status().toString());
+    PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name, link.status().toString());
     metrics().fallbacks().add();
-    if (around_.config.strict) return link.status().withContext("PEERLANE_STRICT: link " + name);
+    if (env_.around.config.strict)
+      return link.status().withContext("PEERLANE_STRICT: link " + name);
   }
   return Status::ok();
 }
@@ -363,7 +351,7 @@ Status PeerCore::sendSlab() {
         std::shared_ptr<ImportedRegion> shared = std::move(region);
         shared->slot().release([self, shared] { self->dropImported(shared); });
       });
-  PEERLANE_ASSIGN(slab_, makeLibraryMemory(around_.regions, slab::kBytes));
+  PEERLANE_ASSIGN(slab_, makeLibraryMemory(env_.around.regions, slab::kBytes));
   return sendGrant(0, *slab_, 0);
 }
 
@@ -375,7 +363,7 @@ Status PeerCore::adoptSlab(control::ImportReply& message) {
   PEERLANE_ASSIGN(Grant grant, grantOf(message));
   if (isCuda(grant.region.kind))
     return Status(Code::kCorrupt, "the peer's slab lies in GPU memory");
-  if (!around_.devices.empty() && grant.fd) {
+  if (!env_.around.devices.empty() && grant.fd) {
     PEERLANE_ASSIGN(peerSlabFd_, grant.fd.dup());
     peerSlabOffset_ = grant.region.fdOffset;
   }
@@ -395,11 +383,9 @@ void PeerCore::maybeReady() {
       if (proof_.process && proof_.process->alive())  // so it was that process's number
         proof_.memory = std::move(*memory);
   startHeartbeat();
-  around_.progress.add(shared_from_this());
-  failureCode_.store(Code::kOk, std::memory_order_release);
-  met_.store(true, std::memory_order_release);
-  state_.store(PeerState::kReady, std::memory_order_release);
-  PEERLANE_LOG_INFO("peer {} connected over {}", number_, link_->traits().transport);
+  env_.around.progress.add(shared_from_this());
+  env_.status.setReady();
+  PEERLANE_LOG_INFO("peer {} connected over {}", env_.number, link_->traits().transport);
   if (auto connected = std::move(events_.connected)) connected(Status::ok());
 }
 
@@ -419,7 +405,7 @@ void PeerCore::onMessage(ControlMessage message) {
       [this](auto& body) -> Status {
         using Body = std::decay_t<decltype(body)>;
         if constexpr (std::is_same_v<Body, control::UnknownMessage>) {
-          PEERLANE_LOG_DEBUG("peer {}: message type {} is of a newer version, skipped", number_,
+          PEERLANE_LOG_DEBUG("peer {}: message type {} is of a newer version, skipped", env_.number,
                              body.type);
           return Status::ok();
         } else if constexpr (std::is_same_v<Body, control::Ready> ||
@@ -451,7 +437,7 @@ Status PeerCore::handle(control::Bye& message) {
   if (state() == PeerState::kConnecting && message.code != Code::kOk) {
     const std::string why = "the peer refused: " + message.reason;
     // The peer was the first to find out; here it would have been the same.
-    if (message.code == Code::kUnavailable && initiator_ && !link_ && !offersLink())
+    if (message.code == Code::kUnavailable && env_.initiator && !link_ && !offersLink())
       return Status(Code::kUnavailable, std::string(noLink({}).message()) + "; " + why);
     return Status(message.code, why);
   }
@@ -463,42 +449,37 @@ Status PeerCore::handle(control::Bye& message) {
 // Somebody connected here who may not, or does not speak as he should. Nobody calls for him, so the
 // log says it; that he merely left again, or found a better way here, is not worth a warning.
 bool PeerCore::turnsAway(const Status& status, PeerState before) const {
-  return before == PeerState::kConnecting && !initiator_ && status.code() != Code::kPeerLost &&
+  return before == PeerState::kConnecting && !env_.initiator && status.code() != Code::kPeerLost &&
          status.code() != Code::kUnavailable && status.code() != Code::kClosed;
 }
 
 void PeerCore::fail(PeerState state, const Status& status) {
-  const PeerState before = state_.load(std::memory_order_acquire);
+  const PeerState before = this->state();
   if (before == PeerState::kLost || before == PeerState::kClosed) return;
   if (state == PeerState::kLost && before != PeerState::kConnecting &&
       status.code() != Code::kPeerLost)
-    PEERLANE_LOG_ERROR("peer {}: {}", number_, status.toString());
+    PEERLANE_LOG_ERROR("peer {}: {}", env_.number, status.toString());
   else if (turnsAway(status, before)) {
-    if (around_.strangers.allows())
-      PEERLANE_LOG_WARN("peer {} was turned away: {}{}", number_, status.toString(),
-                        around_.strangers.leftOut());
+    if (env_.around.strangers.allows())
+      PEERLANE_LOG_WARN("peer {} was turned away: {}{}", env_.number, status.toString(),
+                        env_.around.strangers.leftOut());
   } else
-    PEERLANE_LOG_INFO("peer {}: {}", number_, status.toString());
-  {
-    const std::lock_guard lock(failureMutex_);
-    failure_ = before == PeerState::kConnecting || state == PeerState::kClosed ||
-                       status.code() == Code::kPeerLost
-                   ? status
-                   : Status(Code::kPeerLost, std::string(status.message()));
-    failureCode_.store(failure_.code(), std::memory_order_release);
-  }
+    PEERLANE_LOG_INFO("peer {}: {}", env_.number, status.toString());
+  const bool isTold = before == PeerState::kConnecting || state == PeerState::kClosed ||
+                      status.code() == Code::kPeerLost;
+  env_.status.setFailure(isTold ? status : Status(Code::kPeerLost, std::string(status.message())));
   // Where only the link is known to have ended, the control connection may still bring messages,
   // and the peer's goodbye behind them. Who answers before he has read them may cost some.
-  const bool mayStillSay = state == PeerState::kLost && met() && connection_->open() &&
+  const bool mayStillSay = state == PeerState::kLost && met() && env_.connection->open() &&
                            !peerLeft_ && !breaksRules(status);
   if (mayStillSay)
-    lastWordsTimer_ = around_.progress.loop().after(kLastWords, [this, status] {
+    lastWordsTimer_ = env_.around.progress.loop().after(kLastWords, [this, status] {
       endMessages();
       leave(status);
     });
   else
     endMessages();
-  state_.store(state, std::memory_order_release);
+  env_.status.setOver(state);
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
   if (link_) link_->close(failureCode());
@@ -514,7 +495,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
   failStaging();
   if (auto connected = std::move(events_.connected)) connected(status);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
   if (!lastWordsTimer_.pending()) leave(status);
 }
 
@@ -532,26 +513,27 @@ void PeerCore::leave(const Status& reason) {
     if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
       if (busySince_ == Clock::time_point{}) busySince_ = Clock::now();
       const bool isLong = Clock::now() - busySince_ >= kLent;
-      const bool isQuiet = isLong && unsent_.empty() && connection_->isTaken() &&
+      const bool isQuiet = isLong && unsent_.empty() && env_.connection->isTaken() &&
                            pendingOperations_.load(std::memory_order_acquire) == 0;
-      if (isQuiet && !hasSaidAll_.exchange(true)) around_.progress.notifyWaiters();
-      leaveTimer_ = around_.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });
+      if (isQuiet && !hasSaidAll_.exchange(true)) env_.around.progress.notifyWaiters();
+      leaveTimer_ =
+          env_.around.progress.loop().after(kLeavePoll, [this, reason] { leave(reason); });
       return;
     }
   }
   const Code code = reason.code() == Code::kPeerLost ? Code::kOk : reason.code();
   // That it was closed is the peer's sentence; here another reason may stand.
   const std::string why = state() == PeerState::kClosed ? "" : std::string(reason.message());
-  (void)connection_->sendLast(control::Bye{code, why.substr(0, control::kMaxTextBytes)});
+  (void)env_.connection->sendLast(control::Bye{code, why.substr(0, control::kMaxTextBytes)});
   // Who broke the rules is not listened to any more; only the end of a process that writes by
   // itself is still waited for.
   if (state() == PeerState::kLost && breaksRules(reason)) {
-    connection_->close();
+    env_.connection->close();
     peerLeft_ = peerLeft_ || endedForGood();
   }
   // Before the link was made there is nothing to wait for; on a connection that has ended nothing
   // more will be heard.
-  if (!link_ || peerLeft_ || !connection_->open()) forget();
+  if (!link_ || peerLeft_ || !env_.connection->open()) forget();
 }
 
 // A connection that ended without a goodbye says nothing about a process that lives and writes by
@@ -565,7 +547,7 @@ bool PeerCore::endedForGood() const {
 // memory of this peer go with the last handle.
 void PeerCore::forget() {
   if (std::exchange(forgotten_, true)) return;
-  connection_->close();
+  env_.connection->close();
   lastWordsTimer_.cancel();
   endMessages();
   processWatch_ = Watch();
@@ -575,12 +557,13 @@ void PeerCore::forget() {
   revocationWishes_.clear();
   Absentees::Number absentee = 0;
   if (peerLeft_ || endedForGood())
-    around_.regions.forgetPeer(number_);
+    env_.around.regions.forgetPeer(env_.number);
   else
-    absentee = around_.absentees.add(around_.progress.loop(), number_, std::move(proof_));
+    absentee =
+        env_.around.absentees.add(env_.around.progress.loop(), env_.number, std::move(proof_));
   for (const auto& [request, done] : revocations) {
     if (absentee != 0)
-      around_.absentees.await(absentee, done);
+      env_.around.absentees.await(absentee, done);
     else
       done();
   }
@@ -592,19 +575,19 @@ void PeerCore::endMessages() {
   lastWordsTimer_.cancel();
   messagesEnded_.store(true, std::memory_order_release);
   messages_.setEnded(true);
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
   if (hasToLeave) leave(failure());
 }
 
 std::optional<PeerCore::Clock::duration> PeerCore::silentFor() const {
   std::optional<Clock::duration> silence;
   const auto look = [&] {
-    if (!over() && connection_) silence = Clock::now() - connection_->lastHeard();
+    if (!over() && env_.connection) silence = Clock::now() - env_.connection->lastHeard();
   };
-  if (around_.progress.onLoopThread())
+  if (env_.around.progress.onLoopThread())
     look();
   else
-    (void)around_.progress.call(look);
+    (void)env_.around.progress.call(look);
   return silence;
 }
 
@@ -614,61 +597,56 @@ void PeerCore::close() {
     self->fail(PeerState::kClosed, Status(Code::kClosed, "closed by this side"));
     self->endMessages();
   };
-  if (around_.progress.onLoopThread())
+  if (env_.around.progress.onLoopThread())
     act();
   else
-    (void)around_.progress.call(act);
+    (void)env_.around.progress.call(act);
 }
 
 void PeerCore::closeSoon() {
-  around_.progress.post([self = shared_from_this()] { self->close(); });
+  env_.around.progress.post([self = shared_from_this()] { self->close(); });
 }
 
 void PeerCore::startHeartbeat() {
   lastBeat_ = Clock::now();
-  heartbeatTimer_ = around_.progress.loop().after(around_.config.heartbeatInterval(), [this] {
-    heartbeat();
-    if (state() == PeerState::kReady || state() == PeerState::kSilent) startHeartbeat();
-  });
+  heartbeatTimer_ =
+      env_.around.progress.loop().after(env_.around.config.heartbeatInterval(), [this] {
+        heartbeat();
+        if (state() == PeerState::kReady || state() == PeerState::kSilent) startHeartbeat();
+      });
 }
 
 void PeerCore::heartbeat() {
   const auto now = Clock::now();
-  const auto interval = around_.config.heartbeatInterval();
-  const auto patience = around_.config.peerTimeout;
+  const auto interval = env_.around.config.heartbeatInterval();
+  const auto patience = env_.around.config.peerTimeout;
   // This side stood still (stopped, or in a long callback), and has not read what came meanwhile.
   if (now - lastBeat_ >= interval + patience / 2) attentiveSince_ = now;
-  if (now - connection_->lastHeard() < interval / 2) return;
-  if (now - std::max(connection_->lastHeard(), attentiveSince_) >= patience) setSilent();
-  (void)connection_->send(control::Heartbeat{++heartbeatSequence_, false});
+  if (now - env_.connection->lastHeard() < interval / 2) return;
+  if (now - std::max(env_.connection->lastHeard(), attentiveSince_) >= patience) setSilent();
+  (void)env_.connection->send(control::Heartbeat{++heartbeatSequence_, false});
 }
 
 Status PeerCore::handle(control::Heartbeat& message) {
   if (message.reply) return Status::ok();
-  return connection_->send(control::Heartbeat{message.sequence, true});
+  return env_.connection->send(control::Heartbeat{message.sequence, true});
 }
 
 void PeerCore::setSilent() {
   if (state() != PeerState::kReady) return;
-  const auto seconds = std::chrono::duration<double>(around_.config.peerTimeout).count();
-  {
-    const std::lock_guard lock(failureMutex_);
-    failure_ =
-        Status(Code::kPeerSilent, "nothing heard from peer " + std::to_string(number_) + " for " +
-                                      std::to_string(seconds) + " s; it may still be alive");
-  }
-  failureCode_.store(Code::kPeerSilent, std::memory_order_release);
+  const auto seconds = std::chrono::duration<double>(env_.around.config.peerTimeout).count();
+  env_.status.setSilent(
+      Status(Code::kPeerSilent, "nothing heard from peer " + std::to_string(env_.number) + " for " +
+                                    std::to_string(seconds) + " s; it may still be alive"));
   PEERLANE_LOG_WARN("{}", failure().toString());
-  state_.store(PeerState::kSilent, std::memory_order_release);
   messages_.setEnded(true);
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
 }
 
 void PeerCore::setHeard() {
   if (state() != PeerState::kSilent) return;
-  PEERLANE_LOG_WARN("peer {} is heard again", number_);
-  failureCode_.store(Code::kOk, std::memory_order_release);
-  state_.store(PeerState::kReady, std::memory_order_release);
+  PEERLANE_LOG_WARN("peer {} is heard again", env_.number);
+  env_.status.setHeard();
   messages_.setEnded(false);
 }
 
@@ -680,7 +658,7 @@ Task::Turn PeerCore::turn() {
     if (!link_->health().isOk() && !linkFailed_.exchange(true))
       progress().post([self = shared_from_this()] {
         // Its goodbye may lie here already, and is the better reason.
-        self->connection_->readRest();
+        self->env_.connection->readRest();
         self->fail(PeerState::kLost, self->link_->health());
       });
   }
@@ -739,7 +717,7 @@ Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> conten
   if (MessageChannels::isProgram(channel)) {
     PEERLANE_RETURN_IF_ERROR(messages_.claim(channel));
     progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
-      (void)self->connection_->sendIfOpen(control::UserMessage{channel, std::move(content)});
+      (void)self->env_.connection->sendIfOpen(control::UserMessage{channel, std::move(content)});
     });
     return Status::ok();
   }
@@ -755,7 +733,7 @@ void PeerCore::sendUnsent() {
   for (auto each = unsent_.begin(); each != unsent_.end();) {
     auto& [channel, contents] = *each;
     while (!contents.empty() && messages_.claim(channel).isOk()) {
-      (void)connection_->sendIfOpen(control::UserMessage{channel, std::move(contents.front())});
+      (void)env_.connection->sendIfOpen(control::UserMessage{channel, std::move(contents.front())});
       contents.pop_front();
     }
     each = contents.empty() ? unsent_.erase(each) : std::next(each);
@@ -779,7 +757,7 @@ void PeerCore::onUserMessage(uint32_t channel,
 Status PeerCore::handle(control::UserMessage& message) {
   PEERLANE_RETURN_IF_ERROR(messages_.push(message.channel, std::move(message.content)));
   if (MessageChannels::isProgram(message.channel)) {
-    around_.progress.notifyWaiters();
+    env_.around.progress.notifyWaiters();
     return Status::ok();
   }
   const auto found = userReceivers_.find(message.channel);
@@ -794,7 +772,7 @@ Status PeerCore::handle(control::UserMessage& message) {
 Status PeerCore::handle(control::MessagesTaken& message) {
   PEERLANE_RETURN_IF_ERROR(messages_.taken(message.channel, message.count));
   sendUnsent();
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
   return Status::ok();
 }
 
@@ -804,12 +782,12 @@ void PeerCore::tellTaken() {
   progress().post([self = shared_from_this()] {
     self->isTellingTaken_.store(false, std::memory_order_seq_cst);
     for (const auto& [channel, count] : self->messages_.untold())
-      (void)self->connection_->sendIfOpen(control::MessagesTaken{channel, count});
+      (void)self->env_.connection->sendIfOpen(control::MessagesTaken{channel, count});
   });
 }
 
 std::string PeerCore::name() const {
-  std::string text = "peer " + std::to_string(number_);
+  std::string text = "peer " + std::to_string(env_.number);
   if (facts_.credentials.pid != 0)
     return text + " (process " + std::to_string(facts_.credentials.pid) + ")";
   return facts_.unixSocket ? text : text + " (" + facts_.remoteAddress.toString() + ")";
@@ -839,9 +817,9 @@ std::vector<std::string> PeerCore::untaken() const {
 }
 
 std::string PeerCore::summary() const {
-  if (!met()) return "peer " + std::to_string(number_) + " " + peerStateName(state());
-  std::string line = "peer " + std::to_string(number_) + " context " + identity_.context.toText() +
-                     " " + peerStateName(state());
+  if (!met()) return "peer " + std::to_string(env_.number) + " " + peerStateName(state());
+  std::string line = "peer " + std::to_string(env_.number) + " context " +
+                     identity_.context.toText() + " " + peerStateName(state());
   if (facts_.credentials.pid != 0) line += " pid " + std::to_string(facts_.credentials.pid);
   if (link_) line += " link " + link_->traits().transport;
   if (deviceLink_) line += " and " + deviceLink_->traits().transport;

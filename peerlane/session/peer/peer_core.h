@@ -33,36 +33,13 @@
 #include "peerlane/session/peer/absentees.h"
 #include "peerlane/session/peer/byte_counters.h"
 #include "peerlane/session/peer/message_channels.h"
+#include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/peer_slab.h"
 #include "peerlane/session/wire/control_connection.h"
 #include "peerlane/session/wire/ticket.h"
 #include "peerlane/transport/transport.h"
 
 namespace peerlane {
-
-enum class PeerState : uint8_t {
-  kConnecting,
-  kReady,
-  kSilent,  // nothing heard for the peer timeout; may come back
-  kLost,    // its end is proven
-  kClosed,  // closed by this side
-};
-const char* peerStateName(PeerState state);
-
-// What a context gives to each of its peers.
-struct PeerSurroundings {
-  std::shared_ptr<void>
-      keepAlive;  // what the references point into: handles may outlive the context
-  const Config& config;
-  Progress& progress;
-  RegionTable& regions;
-  MemoryProviders& providers;
-  Metrics& metrics;
-  std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
-  const DeviceExecutors& devices;
-  LogLimit& strangers;  // lines about those who were turned away; progress thread
-  Absentees& absentees;
-};
 
 // The place where an import ends up, shared by all handles on one remote region.
 struct ImportSlot {
@@ -103,19 +80,19 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner = {});
 
   // --- Any thread ---
-  uint64_t number() const { return number_; }
-  PeerState state() const { return state_.load(std::memory_order_acquire); }
+  uint64_t number() const { return env_.number; }
+  PeerState state() const { return env_.status.state(); }
   // Transfers posted to this peer that have not ended: what flush() waits for.
   std::atomic<uint64_t>& pendingOperations() { return pendingOperations_; }
   // It was ready once: link, slabs and identity are there.
-  bool met() const { return met_.load(std::memory_order_acquire); }
+  bool met() const { return env_.status.met(); }
   // Closed, and the peer's kernel has all that was said; no transfer that was posted is under way,
   // and for 100 ms the goodbye was kept back by memory in use: it is lent, as to a port.
   bool hasSaidAll() const { return hasSaidAll_.load(std::memory_order_acquire); }
-  bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
+  bool over() const { return env_.status.over(); }
   // OK while ready; else why nothing can be posted.
-  Status failure() const;
-  Code failureCode() const { return failureCode_.load(std::memory_order_acquire); }
+  Status failure() const { return env_.status.failure(); }
+  Code failureCode() const { return env_.status.failureCode(); }
   // The next five are constant once the peer is ready.
   const ContextId& context() const { return identity_.context; }
   Link& link() const { return *link_; }
@@ -135,18 +112,18 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
   bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
 
-  Progress& progress() const { return around_.progress; }
-  const Config& config() const { return around_.config; }
-  Metrics& metrics() const { return around_.metrics; }
+  Progress& progress() const { return env_.around.progress; }
+  const Config& config() const { return env_.around.config; }
+  Metrics& metrics() const { return env_.around.metrics; }
   // Bytes over the link to this peer. Both are literals.
   Counter& bytes(const char* engine, const char* direction) {
     const bool device = deviceLink_ && engine == kCudaEngine;
-    return byteCounters_.of(around_.metrics, (device ? *deviceLink_ : link()).traits().transport,
-                            engine, direction);
+    return byteCounters_.of(env_.around.metrics,
+                            (device ? *deviceLink_ : link()).traits().transport, engine, direction);
   }
-  RegionTable& regions() const { return around_.regions; }
+  RegionTable& regions() const { return env_.around.regions; }
 
-  const DeviceExecutors& devices() const { return around_.devices; }
+  const DeviceExecutors& devices() const { return env_.around.devices; }
   // The executor of a device of this context; kInvalidArgument for any other.
   Result<DeviceExecutor*> executor(Device device) const;
   // The executor that a stream belongs to.
@@ -195,13 +172,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void returnMailbox(Mailbox* mailbox);
 
   // OK when something can be posted: ready, and not in a forked child.
-  Status usable() const {
-    if (forkGeneration() != forks_)
-      return Status(Code::kNotSupported,
-                    "this peer belongs to a context made before fork(); make a new one");
-    return failure();
-  }
-  bool forked() const { return forkGeneration() != forks_; }
+  Status usable() const { return env_.status.usable(); }
+  bool forked() const { return env_.status.forked(); }
 
   // Objects of higher floors that live as long as the peer, one per type; turned with it.
   template <typename T>
@@ -338,25 +310,16 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::shared_ptr<Task> attachmentFor(std::type_index type,
                                       const std::function<std::shared_ptr<Task>()>& make);
 
-  const uint64_t number_;
-  const PeerSurroundings around_;
-  const bool initiator_;
-  const uint64_t forks_ = forkGeneration();
+  PeerEnvironment env_;
   Events events_;
 
   ByteCounters byteCounters_;
   std::atomic<uint64_t> pendingOperations_{0};
   std::atomic<bool> hasSaidAll_{false};
   InboxCounts inboxCounts_;
-  std::atomic<bool> met_{false};
   std::atomic<bool> linkFailed_{false};  // told to the progress thread
-  std::atomic<PeerState> state_{PeerState::kConnecting};
-  std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
-  mutable std::mutex failureMutex_;
-  Status failure_;
 
   // Progress thread only, from here to the next comment.
-  std::unique_ptr<ControlConnection> connection_;
   PeerIdentity identity_;
   PeerFacts facts_;
   ProofOfEnd proof_;
@@ -381,7 +344,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   uint64_t heartbeatSequence_ = 0;
   Clock::time_point lastBeat_{};
   Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing
-  uint64_t nextRequest_ = 1;
   std::map<uint64_t, Import> imports_;  // by request
   struct ImportWish {
     RegionReference reference;

@@ -9,12 +9,12 @@
 namespace peerlane {
 
 Result<DeviceExecutor*> PeerCore::executor(Device device) const {
-  PEERLANE_ASSIGN(const auto executor, executorIn(around_.devices, device));
+  PEERLANE_ASSIGN(const auto executor, executorIn(env_.around.devices, device));
   return executor.get();
 }
 
 Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {
-  for (const auto& executor : around_.devices)
+  for (const auto& executor : env_.around.devices)
     if (executor->owns(stream)) return executor.get();
   return Status(Code::kInvalidArgument,
                 "the stream belongs to no device of this context (ContextOptions::devices)");
@@ -33,7 +33,7 @@ std::string PeerCore::whyOutOfReach(const MemoryDescription& memory) const {
 Result<std::byte*> PeerCore::openWindow(Window& window, const Fd& fd, uint64_t offset) {
   const std::lock_guard lock(windowMutex_);
   if (window.segment) return window.segment->data();
-  if (around_.devices.empty())
+  if (env_.around.devices.empty())
     return Status(Code::kInvalidArgument, "this context was made without devices");
   if (!fd)
     return Status(Code::kNotSupported, "words of a peer over " + link_->traits().transport +
@@ -41,7 +41,7 @@ Result<std::byte*> PeerCore::openWindow(Window& window, const Fd& fd, uint64_t o
   PEERLANE_ASSIGN(Fd own, fd.dup());
   PEERLANE_ASSIGN(auto segment,
                   SharedSegment::import(std::move(own), slab::kBytes, offset, /*writable=*/true));
-  PEERLANE_ASSIGN(window.pin, around_.devices.front()->pin(segment->data(), segment->bytes()));
+  PEERLANE_ASSIGN(window.pin, env_.around.devices.front()->pin(segment->data(), segment->bytes()));
   window.segment = std::move(segment);
   return window.segment->data();
 }
@@ -54,7 +54,7 @@ PeerCore::Window::~Window() {
 void PeerCore::closeWindow(Window& window) {
   if (!window.segment) return;
   const auto closing = std::make_shared<Window>(std::move(window));
-  for (const auto& executor : around_.devices)
+  for (const auto& executor : env_.around.devices)
     executor->forgetWords(closing->segment->data(), closing->segment->bytes(), closing);
 }
 

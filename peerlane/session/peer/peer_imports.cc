@@ -57,9 +57,9 @@ void PeerCore::startImport(const RegionReference& reference,
     importWishes_.push_back({reference, slot});
     return;
   }
-  const uint64_t request = nextRequest_++;
+  const uint64_t request = env_.nextRequest();
   imports_[request] = {reference, {slot}};
-  const Status sent = connection_->send(control::ImportRequest{
+  const Status sent = env_.connection->send(control::ImportRequest{
       request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
       static_cast<uint8_t>(kLastMemoryKind)});
   if (!sent.isOk()) {
@@ -86,7 +86,7 @@ void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
     slot->failure = result.status();
     slot->state.store(ImportSlot::State::kFailed, std::memory_order_release);
   }
-  around_.progress.notifyWaiters();
+  env_.around.progress.notifyWaiters();
 }
 
 RegionGrant grantFor(const RegionRecord& record) {
@@ -139,7 +139,7 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t
   reply.isKept = grant.region.isKept;
   std::vector<Fd> fds;
   if (grant.fd) fds.push_back(std::move(grant.fd));
-  return connection_->send(reply, std::move(fds));
+  return env_.connection->send(reply, std::move(fds));
 }
 
 Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
@@ -161,29 +161,29 @@ Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
   grant.region.identity = message.identity;
   grant.region.handle = message.handle;
   grant.region.isKept = message.isKept;
-  PEERLANE_ASSIGN(auto fds, connection_->takeFds(message.fdCount));
+  PEERLANE_ASSIGN(auto fds, env_.connection->takeFds(message.fdCount));
   if (!fds.empty()) grant.fd = std::move(fds.front());
   return grant;
 }
 
 Status PeerCore::handle(control::ImportRequest& message) {
   if (!link_) return Status(Code::kCorrupt, "an import before the link is made");
-  auto record = around_.regions.find(message.allocation, message.generation);
+  auto record = env_.around.regions.find(message.allocation, message.generation);
   Status refused = record.status();
   if (record.isOk() && (*record)->access == Access::kLocal)
     refused = Status(Code::kPermissionDenied, "region " + std::to_string(message.allocation) +
                                                   " is registered for local use only");
   if (refused.isOk()) {
-    around_.regions.addImporter(message.allocation, number_);
+    env_.around.regions.addImporter(message.allocation, env_.number);
     refused = sendGrant(message.request, **record, message.mostKind);
     if (refused.isOk()) return Status::ok();
-    around_.regions.removeImporter(message.allocation, number_);
+    env_.around.regions.removeImporter(message.allocation, env_.number);
   }
   control::ImportReply reply;
   reply.request = message.request;
   reply.code = refused.code();
   reply.reason = std::string(refused.message()).substr(0, control::kMaxTextBytes);
-  return connection_->send(reply);
+  return env_.connection->send(reply);
 }
 
 Status PeerCore::handle(control::ImportReply& message) {
@@ -217,7 +217,7 @@ Status PeerCore::importAnswered(const Import& import, const control::ImportReply
       for (const auto& slot : import.slots) importDone(slot, grant.status());
       if (grant.status().code() != Code::kUnavailable) return grant.status();
       // This side had no room for its descriptor. The owner has lent it, and did nothing wrong.
-      return connection_->send(
+      return env_.connection->send(
           control::Release{import.reference.allocation, import.reference.generation});
     }
     auto memory = attach(std::move(*grant));
@@ -225,7 +225,7 @@ Status PeerCore::importAnswered(const Import& import, const control::ImportReply
       result = imported_->insert(std::move(*memory));
     } else {
       result = memory.status();
-      (void)connection_->send(
+      (void)env_.connection->send(
           control::Release{import.reference.allocation, import.reference.generation});
     }
   }
@@ -239,7 +239,7 @@ Result<RemoteMemory> PeerCore::attach(Grant grant) {
   std::string why = "the region is GPU memory, and this side has no link to it";
   for (const control::Refusal& refusal : refused_)
     if (refusal.transport == "cuda_ipc") why += "; cuda_ipc: " + refusal.reason;
-  if (around_.devices.empty()) why += "; name a GPU in ContextOptions::devices";
+  if (env_.around.devices.empty()) why += "; name a GPU in ContextOptions::devices";
   return Status(Code::kNotSupported, why);
 }
 
@@ -258,23 +258,23 @@ void PeerCore::forgetImported(ImportedRegion& region) {
   linkOf(region.memory).detach(region.memory);
   imported_->gone(grant);
   if (state() == PeerState::kReady || state() == PeerState::kSilent)
-    (void)connection_->sendIfOpen(control::Release{grant.allocation, grant.generation});
+    (void)env_.connection->sendIfOpen(control::Release{grant.allocation, grant.generation});
 }
 
 Status PeerCore::handle(control::Release& message) {
-  around_.regions.removeImporter(message.allocation, number_);
+  env_.around.regions.removeImporter(message.allocation, env_.number);
   return Status::ok();
 }
 
 void PeerCore::revoke(uint64_t allocation, uint64_t generation, bool freed,
                       std::function<void()> done) {
   if (!events_.gone) {  // forgotten: it has left
-    around_.regions.forgetImporter(allocation, number_);
+    env_.around.regions.forgetImporter(allocation, env_.number);
     return done();
   }
-  const uint64_t request = nextRequest_++;
+  const uint64_t request = env_.nextRequest();
   // It may outlive this peer.
-  revocations_[request] = [&regions = around_.regions, number = number_, allocation,
+  revocations_[request] = [&regions = env_.around.regions, number = env_.number, allocation,
                            done = std::move(done)] {
     regions.forgetImporter(allocation, number);
     done();
@@ -292,7 +292,7 @@ void PeerCore::revoke(uint64_t allocation, uint64_t generation, bool freed,
 void PeerCore::askForRevocations() {
   while (!revocationWishes_.empty() &&
          revocations_.size() - revocationWishes_.size() < limits::kRevocations) {
-    (void)connection_->send(revocationWishes_.front());
+    (void)env_.connection->send(revocationWishes_.front());
     revocationWishes_.pop_front();
   }
 }
@@ -301,11 +301,11 @@ Status PeerCore::handle(control::Revoke& message) {
   if (!imported_) return Status(Code::kCorrupt, "a revocation before the link is made");
   auto region = imported_->find(message.allocation, message.generation);
   if (!region && !imported_->isLeaving(message.allocation, message.generation))
-    return connection_->send(control::RevokeDone{message.request, Code::kOk});
+    return env_.connection->send(control::RevokeDone{message.request, Code::kOk});
   if (region && message.freed) {
     region->freed.store(true,
                         std::memory_order_relaxed);  // before the gate, which is looked at first
-    PEERLANE_LOG_WARN("peer {} freed its region {} without unregistering it", number_,
+    PEERLANE_LOG_WARN("peer {} freed its region {} without unregistering it", env_.number,
                       message.allocation);
   }
   if (region) region->gate.close();
@@ -342,7 +342,7 @@ bool PeerCore::turnRevocations() {
     if (revoked.region && !ImportedRegion::letGo(revoked.region)) return false;
     if (imported_->isLeaving(revoked.allocation, revoked.generation)) return false;
     progress().post([self = shared_from_this(), request = revoked.request] {
-      (void)self->connection_->sendIfOpen(control::RevokeDone{request, Code::kOk});
+      (void)self->env_.connection->sendIfOpen(control::RevokeDone{request, Code::kOk});
     });
     return true;
   });

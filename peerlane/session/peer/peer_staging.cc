@@ -35,14 +35,14 @@ std::string PeerCore::whyStaged(const RegionReference& region, bool byDevice) co
 }
 
 Result<std::shared_ptr<StagingMemory>> PeerCore::makeStaging(uint64_t bytes) const {
-  return StagingMemory::make(around_.keepAlive, around_.regions, bytes);
+  return StagingMemory::make(env_.around.keepAlive, env_.around.regions, bytes);
 }
 
 void PeerCore::requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell) {
   progress().post([self = shared_from_this(), bytes, tell = std::move(tell)] {
     if (self->over()) return tell(self->failure());
-    const uint64_t request = self->nextRequest_++;
-    if (Status sent = self->connection_->send(control::StagingRequest{request, bytes});
+    const uint64_t request = self->env_.nextRequest();
+    if (Status sent = self->env_.connection->send(control::StagingRequest{request, bytes});
         !sent.isOk())
       return tell(sent);
     self->stagingRequests_[request] = tell;
@@ -53,8 +53,8 @@ void PeerCore::requestMove(control::StagedMove move, std::function<void(Status)>
   progress().post([self = shared_from_this(), move = std::move(move), tell = std::move(tell)] {
     if (self->over()) return tell(self->failure());
     control::StagedMove numbered = move;
-    numbered.request = self->nextRequest_++;
-    if (Status sent = self->connection_->send(numbered); !sent.isOk()) return tell(sent);
+    numbered.request = self->env_.nextRequest();
+    if (Status sent = self->env_.connection->send(numbered); !sent.isOk()) return tell(sent);
     self->moveRequests_[numbered.request] = tell;
   });
 }
@@ -66,21 +66,21 @@ void PeerCore::failStaging() {
 }
 
 Status PeerCore::makeStagingForPeer(uint64_t bytes) {
-  if (around_.devices.empty())
+  if (env_.around.devices.empty())
     return Status(Code::kNotSupported, "this context has no GPU whose memory would need staging");
   if (staging_ && staging_->bytes() == bytes) return Status::ok();
   if (staging_)
     return Status(Code::kNotSupported, "staging memory of " + std::to_string(bytes) +
                                            " bytes; this connection has some of " +
                                            std::to_string(staging_->bytes()));
-  const uint64_t most = around_.config.stagingBytes;
+  const uint64_t most = env_.around.config.stagingBytes;
   if (bytes > most || bytes == 0)
     return Status(Code::kNotSupported, "staging memory of " + std::to_string(bytes) +
                                            " bytes; PEERLANE_STAGING_BYTES of process " +
                                            std::to_string(getpid()) + " allows " +
                                            std::to_string(most) + ": set both sides alike");
   PEERLANE_ASSIGN(staging_, makeStaging(bytes));
-  PEERLANE_LOG_INFO("peer {}: {} bytes of staging memory, for what it cannot reach", number_,
+  PEERLANE_LOG_INFO("peer {}: {} bytes of staging memory, for what it cannot reach", env_.number,
                     bytes);
   return Status::ok();
 }
@@ -92,12 +92,12 @@ Status PeerCore::handle(control::StagingRequest& message) {
   if (Status made = makeStagingForPeer(message.bytes); !made.isOk()) {
     reply.code = made.code();
     reply.reason = std::string(made.message()).substr(0, control::kMaxTextBytes);
-    return connection_->send(reply);
+    return env_.connection->send(reply);
   }
   reply.allocation = staging_->record()->allocation;
   reply.generation = staging_->record()->generation;
   reply.bytes = staging_->bytes();
-  return connection_->send(reply);
+  return env_.connection->send(reply);
 }
 
 Status PeerCore::handle(control::StagingReply& message) {
@@ -118,7 +118,7 @@ Status PeerCore::handle(control::StagingReply& message) {
 Status PeerCore::handle(control::StagedMove& message) {
   if (!link_) return Status(Code::kCorrupt, "a move was asked for before the link is made");
   const auto answer = [request = message.request](PeerCore& to, const Status& status) {
-    return to.connection_->sendIfOpen(control::StagedMoveDone{
+    return to.env_.connection->sendIfOpen(control::StagedMoveDone{
         request, status.code(), std::string(status.message()).substr(0, control::kMaxTextBytes)});
   };
   if (!staging_)
@@ -130,8 +130,8 @@ Status PeerCore::handle(control::StagedMove& message) {
       if (!self->over()) (void)answer(*self, status);
     });
   };
-  const Status begun =
-      StagedMove::begin({progress(), around_.regions, around_.devices}, staging_, message, ended);
+  const Status begun = StagedMove::begin({progress(), env_.around.regions, env_.around.devices},
+                                         staging_, message, ended);
   return begun.isOk() ? begun : answer(*this, begun);
 }
 
