@@ -128,7 +128,8 @@ void PeerCore::settleWholeImports() {
 }
 
 Status PeerCore::handle(control::ChunkRequest& message) {
-  if (!link_) return Status(Code::kCorrupt, "chunks were asked for before the link is made");
+  if (!links_.isMade())
+    return Status(Code::kCorrupt, "chunks were asked for before the link is made");
   control::ChunkReply reply;
   reply.request = message.request;
   reply.first = message.first;
@@ -156,7 +157,7 @@ Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkReques
                   env_.around.regions.find(message.allocation, message.generation));
   const std::string name = "region " + std::to_string(message.allocation);
   const std::vector<CudaChunk>& chunks = record->memory.chunks;
-  if (!deviceLink_ || !isInChunks(record->memory.kind))
+  if (links_.device() == nullptr || !isInChunks(record->memory.kind))
     return Status(Code::kInvalidArgument, name + " does not travel in chunks");
   if (!env_.around.regions.isImporter(message.allocation, env_.number))
     return Status(Code::kInvalidArgument, name + " is not imported by this peer");
@@ -174,7 +175,7 @@ Result<std::vector<VmmHandle>> PeerCore::exportChunks(const control::ChunkReques
     if (cuda::identityOf(at) != chunks[i].identity)
       return Status(Code::kClosed, "chunk " + std::to_string(i) + " of " + name +
                                        " was freed without the region being unregistered");
-  return deviceLink_->exportChunks(grantFor(*record), message.first, message.count);
+  return links_.device()->exportChunks(grantFor(*record), message.first, message.count);
 }
 
 Status PeerCore::handle(control::ChunkReply& message) {

@@ -4,10 +4,7 @@
 // peer_imports.cc.
 #include "peerlane/session/peer/peer_core.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "peerlane/core/log.h"
 #include "peerlane/memory/library_memory.h"
@@ -28,15 +25,6 @@ bool breaksRules(const Status& status) {
   return status.code() == Code::kCorrupt || status.code() == Code::kPermissionDenied;
 }
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
-  std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += between;
-    text += word;
-  }
-  return text;
-}
-
 }  // namespace
 
 PeerCore::PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiator, Events events)
@@ -45,20 +33,18 @@ PeerCore::PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiato
 PeerCore::~PeerCore() {
   // The locks below may be held for ever by threads that are not here.
   if (forked()) {
-    (void)link_.release();
-    (void)deviceLink_.release();
+    links_.abandon();
     return;
   }
   closeWindow(ownWindow_);
   closeWindow(peerWindow_);
   if (slab_) env_.around.regions.remove(slab_->allocation);
   // The mapping of the peer's slab goes before the link that made it.
-  if (peerSlab_ && link_) link_->detach(peerSlab_->memory);
+  if (peerSlab_ && links_.isMade()) links_.host().detach(peerSlab_->memory);
 }
 
 Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner) {
   env_.peer = weak_from_this();
-  facts_.initiator = env_.initiator;
   manner_ = std::move(manner);
   // The handshake may run to its end inside create() only for events of the loop, so `this` is
   // complete by then.
@@ -81,20 +67,14 @@ Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, Dia
 }
 
 const char* PeerCore::nextOfSetup() const {
-  if (identity_.context.isNull()) return "to say who it is";
-  if (!link_) return "to say which links it has";
+  if (process_.identity().context.isNull()) return "to say who it is";
+  if (!links_.isMade()) return "to say which links it has";
   return "to name the memory that it keeps for this side";
 }
 
 void PeerCore::onAuthenticated(const PeerIdentity& identity) {
-  identity_ = identity;
-  facts_.unixSocket = env_.connection->isUnix();
-  std::memcpy(&facts_.life, identity.context.bytes().data(), sizeof facts_.life);
-  if (auto address = localAddress(env_.connection->socket()); address.isOk())
-    facts_.localAddress = *address;
-  if (auto address = peerAddress(env_.connection->socket()); address.isOk())
-    facts_.remoteAddress = *address;
-  if (manner_.turnBackIfNear && !facts_.unixSocket && sameHostByClaim()) {
+  process_.meet(identity, *env_.connection, env_.initiator);
+  if (manner_.turnBackIfNear && !process_.facts().unixSocket && process_.sameHostByClaim()) {
     turnedBack_ = true;
     return fail(PeerState::kLost, Status(Code::kUnavailable, "the peer is on this host"));
   }
@@ -102,247 +82,42 @@ void PeerCore::onAuthenticated(const PeerIdentity& identity) {
   if (manner_.mayGoOn && !manner_.mayGoOn())
     return fail(PeerState::kLost,
                 Status(Code::kClosed, "the peer was reached at another address before"));
-  if (facts_.unixSocket) {
-    auto credentials = peerCredentials(env_.connection->socket());
-    if (!credentials.isOk()) return fail(PeerState::kLost, credentials.status());
-    facts_.credentials = *credentials;
-    // An acceptor has looked before.
-    if (const Status fits = checkUser(facts_.credentials); !fits.isOk())
-      return fail(PeerState::kLost, fits);
-    facts_.sameProcess = facts_.credentials.pid == getpid();
-    if (Status status = watchProcess(); !status.isOk()) return fail(PeerState::kLost, status);
-  }
-  // A hello may be a recorded one: descriptors, and what lets the peer read this process, are given
-  // to whom has answered, and so shown that he has the secret. The initiator knows by now.
-  if (!env_.initiator && facts_.unixSocket) return;
-  if (Status status = sendOffers(/*all=*/true); !status.isOk()) fail(PeerState::kLost, status);
+  Status status;
+  if (process_.facts().unixSocket)
+    status =
+        process_.watch(env_.around.progress.loop(), *env_.connection, [this] { onProcessEnded(); });
+  if (status.isOk()) status = negotiation_.begin();
+  if (!status.isOk()) fail(PeerState::kLost, status);
 }
 
-// What proves the end of the peer's process. Where the system has no such thing, its memory stays
-// in quarantine if it leaves without a goodbye; that it could not be had this time is an error.
-Status PeerCore::watchProcess() {
-  auto process = ProcessHandle::ofPeer(env_.connection->socket());
-  const Code code = process.status().code();
-  if (code == Code::kNotSupported || code == Code::kUnavailable) return Status::ok();
-  if (code == Code::kPeerLost) return process.status();
-  if (!process.isOk())
-    return Status(
-        Code::kUnavailable,
-        process.status().toString() + ": this process takes no peer whose end it would not notice");
-  proof_.process = std::move(*process);
-  facts_.pidFd = proof_.process->fd();
-  if (facts_.sameProcess) return Status::ok();
-  PEERLANE_ASSIGN(processWatch_,
-                  env_.around.progress.loop().watch(facts_.pidFd, true, false, [this] {
-                    processWatch_.setInterest(false, false);
-                    const auto self = shared_from_this();
-                    // What it said last lies in this side's socket: all of that comes before its
-                    // end.
-                    env_.connection->readRest();
-                    peerLeft_ = true;
-                    if (over()) {
-                      if (!leaveTimer_.pending()) forget();
-                      return;
-                    }
-                    fail(PeerState::kLost,
-                         Status(Code::kPeerLost,
-                                "process " + std::to_string(facts_.credentials.pid) + " ended"));
-                  }));
-  return Status::ok();
-}
-
-// On one host the best link almost always works, and another one may open a door that nobody needs
-// (tcp: a listener that every user of the host can reach). So an acceptor there offers the best one
-// first, and the rest, `all`, to who can use none of it.
-Status PeerCore::sendOffers(bool all) {
-  const LinkSurroundings surroundings{
-      env_.around.config,
-      env_.around.progress.loop(),
-      env_.around.progress.bell(),
-      env_.around.regions,
-      [this] { env_.around.progress.nudge(); },
-      [&progress = env_.around.progress] { progress.countWakeup(); }};
-  control::Offers offers;
-  std::vector<Fd> fds;
-  for (const auto& transport : env_.around.transports) {
-    const std::string name(transport->name());
-    const auto same = [&](const control::Refusal& refusal) { return refusal.transport == name; };
-    if (pendingLinks_.contains(name) || std::any_of(refused_.begin(), refused_.end(), same))
-      continue;
-    if (!env_.around.config.allowsLink(name)) {
-      refused_.push_back({name, "not among PEERLANE_LINKS"});
-      continue;
-    }
-    if (!all && !transport->forDevices() && offersLink()) {
-      offers.more = true;
-      continue;
-    }
-    auto pending = transport->prepare(facts_, surroundings);
-    if (!pending.isOk()) {
-      // A shortage passes; a pair that took a worse link for it would stay with that.
-      if (pending.status().code() == Code::kUnavailable && !offersLink())
-        return pending.status().withContext("link " + name);
-      refused_.push_back({name, std::string(pending.status().message())});
-      continue;
-    }
-    Offer offer = (*pending)->takeOffer();
-    offers.links.push_back({name, std::move(offer.blob), static_cast<uint32_t>(offer.fds.size())});
-    for (Fd& fd : offer.fds) fds.push_back(std::move(fd));
-    pendingLinks_[name] = std::move(*pending);
+void PeerCore::onProcessEnded() {
+  const auto self = shared_from_this();
+  // What it said last lies in this side's socket: all of that comes before its end.
+  env_.connection->readRest();
+  peerLeft_ = true;
+  if (over()) {
+    if (!leaveTimer_.pending()) forget();
+    return;
   }
-  // An empty list would leave the initiator to guess. His offers are answered with the reason.
-  if (!env_.initiator && !offersLink()) return Status::ok();
-  hasMore_ = offers.more;
-  return env_.connection->send(std::move(offers), std::move(fds));
+  fail(PeerState::kLost,
+       Status(Code::kPeerLost, "process " + std::to_string(process_.id()) + " ended"));
 }
 
 Status PeerCore::handle(control::Offers& message) {
-  if (link_ || !offers_.empty()) return Status(Code::kCorrupt, "link offers came twice");
-  if (!env_.initiator && facts_.unixSocket) PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
-  std::map<std::string, Offer> offered;
-  for (control::LinkOffer& offer : message.links) {
-    PEERLANE_ASSIGN(auto fds, env_.connection->takeFds(offer.fdCount));
-    offered[offer.transport] = {std::move(offer.blob), std::move(fds)};
-  }
-  offered.merge(offeredBefore_);
-  if (!env_.initiator) {
-    if (!offersLink()) {
-      Status status = noLink(offered);
-      PEERLANE_LOG_WARN("peer {}: {}", env_.number, status.message());  // nobody calls for him
-      return status;
-    }
-    offers_ = std::move(offered);
-    return Status::ok();
-  }
-  std::vector<control::Refusal> notOffered;
-  for (const auto& transport : env_.around.transports) {
-    if (transport->forDevices()) continue;
-    const std::string name(transport->name());
-    auto mine = pendingLinks_.find(name);
-    auto theirs = offered.find(name);
-    if (mine == pendingLinks_.end()) continue;
-    if (theirs == offered.end()) {
-      notOffered.push_back({name, "not offered by the peer"});
-      continue;
-    }
-    auto link = mine->second->complete(std::move(theirs->second));
-    if (link.status().code() == Code::kUnavailable)  // as for the offers
-      return link.status().withContext("link " + name);
-    if (!link.isOk()) {
-      refused_.push_back({name, std::string(link.status().message())});
-      pendingLinks_.erase(mine);
-      PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name,
-                        link.status().toString());
-      metrics().fallbacks().add();
-      if (env_.around.config.strict)
-        return link.status().withContext("PEERLANE_STRICT: link " + name);
-      continue;
-    }
-    link_ = std::move(*link);
-    refused_.insert(refused_.end(), notOffered.begin(), notOffered.end());
-    if (link_->traits().isFallback) metrics().fallbacks().add();
-    PEERLANE_RETURN_IF_ERROR(completeDeviceLink(offered));
-    PEERLANE_RETURN_IF_ERROR(env_.connection->send(control::Accepted{name, {}, refused_}));
-    return sendSlab();
-  }
-  if (message.more && !askedForMore_) return askForTheRest(std::move(offered));
-  refused_.insert(refused_.end(), notOffered.begin(), notOffered.end());
-  return noLink(offered);
-}
-
-Status PeerCore::askForTheRest(std::map<std::string, Offer> offered) {
-  askedForMore_ = true;
-  offeredBefore_ = std::move(offered);
-  return env_.connection->send(control::Accepted{"", {}, refused_});
-}
-
-Status PeerCore::offerTheRest() {
-  PEERLANE_RETURN_IF_ERROR(sendOffers(true));
-  hasMore_ = false;
-  return Status::ok();
-}
-
-bool PeerCore::offersLink() const {
-  return std::any_of(
-      env_.around.transports.begin(), env_.around.transports.end(), [&](const auto& transport) {
-        return !transport->forDevices() && pendingLinks_.contains(std::string(transport->name()));
-      });
-}
-
-Status PeerCore::noLink(const std::map<std::string, Offer>& offered) const {
-  std::string why = "no link works between the two";
-  for (const control::Refusal& refusal : refused_)
-    why += "; " + refusal.transport + ": " + refusal.reason;
-  std::vector<std::string> forbidden;  // here, by the settings
-  std::vector<std::string> offeredOnly;
-  for (const auto& transport : env_.around.transports) {
-    const std::string name(transport->name());
-    if (transport->forDevices() || env_.around.config.allowsLink(name)) continue;
-    forbidden.push_back(name);
-    if (offered.contains(name)) offeredOnly.push_back(name);
-  }
-  if (forbidden.empty()) return Status(Code::kUnavailable, why);
-  // The sentence is read on both sides, so neither is "this".
-  why += "; PEERLANE_LINKS (Config::links) of process " + std::to_string(getpid()) + " is " +
-         joined(env_.around.config.links, ",") + ": allow ";
-  why += offeredOnly.empty() ? joined(forbidden, " or ") + " on both sides"
-                             : joined(offeredOnly, " or ") + ", which the other side offers";
-  why += ", or leave it unset";
-  return Status(Code::kUnavailable, why);
+  PEERLANE_RETURN_IF_ERROR(negotiation_.handle(message));
+  return links_.isMade() ? sendSlab() : Status::ok();
 }
 
 Status PeerCore::handle(control::Accepted& message) {
-  if (message.transport.empty() && !env_.initiator && !link_ && hasMore_) return offerTheRest();
-  auto mine = pendingLinks_.find(message.transport);
-  auto theirs = offers_.find(message.transport);
-  if (env_.initiator || link_ || mine == pendingLinks_.end() || theirs == offers_.end())
-    return Status(Code::kCorrupt,
-                  "the peer accepted link '" + message.transport + "', which was not offered");
-  PEERLANE_ASSIGN(link_, mine->second->complete(std::move(theirs->second)));
-  if (link_->traits().isFallback) metrics().fallbacks().add();
-  for (control::Refusal& refusal : message.refused) {
-    const auto same = [&](const control::Refusal& own) {
-      return own.transport == refusal.transport;
-    };
-    if (std::none_of(refused_.begin(), refused_.end(), same))
-      refused_.push_back(std::move(refusal));
-  }
-  PEERLANE_RETURN_IF_ERROR(completeDeviceLink(offers_));
+  PEERLANE_RETURN_IF_ERROR(negotiation_.handle(message));
+  if (!links_.isMade()) return Status::ok();
   PEERLANE_RETURN_IF_ERROR(sendSlab());
   maybeReady();
   return Status::ok();
 }
 
-// Beside the link that was chosen: memory of devices, where both sides have some.
-Status PeerCore::completeDeviceLink(std::map<std::string, Offer>& offers) {
-  devicesAdd_ = !env_.around.devices.empty() || offers.find("cuda_ipc") != offers.end();
-  for (const auto& transport : env_.around.transports) {
-    if (!transport->forDevices()) continue;
-    const std::string name(transport->name());
-    auto mine = pendingLinks_.find(name);
-    auto theirs = offers.find(name);
-    if (mine == pendingLinks_.end()) continue;
-    if (theirs == offers.end()) {
-      refused_.push_back({name, "not offered by the peer"});
-      continue;
-    }
-    auto link = mine->second->complete(std::move(theirs->second));
-    if (link.isOk()) {
-      deviceLink_ = std::move(*link);
-      return Status::ok();
-    }
-    refused_.push_back({name, std::string(link.status().message())});
-    PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name, link.status().toString());
-    metrics().fallbacks().add();
-    if (env_.around.config.strict)
-      return link.status().withContext("PEERLANE_STRICT: link " + name);
-  }
-  return Status::ok();
-}
-
 Status PeerCore::sendSlab() {
-  pendingLinks_.clear();
-  offers_.clear();
+  negotiation_.end();
   imported_ = std::make_unique<ImportCache>(
       [weak = weak_from_this()](std::unique_ptr<ImportedRegion> region) {
         auto self = weak.lock();
@@ -356,7 +131,8 @@ Status PeerCore::sendSlab() {
 }
 
 Status PeerCore::adoptSlab(control::ImportReply& message) {
-  if (peerSlab_ || !link_) return Status(Code::kCorrupt, "the peer's slab came out of turn");
+  if (peerSlab_ || !links_.isMade())
+    return Status(Code::kCorrupt, "the peer's slab came out of turn");
   if (message.bytes < slab::kBytes)
     return Status(Code::kCorrupt, "the peer's slab has " + std::to_string(message.bytes) +
                                       " bytes; need " + std::to_string(slab::kBytes));
@@ -367,7 +143,7 @@ Status PeerCore::adoptSlab(control::ImportReply& message) {
     PEERLANE_ASSIGN(peerSlabFd_, grant.fd.dup());
     peerSlabOffset_ = grant.region.fdOffset;
   }
-  PEERLANE_ASSIGN(RemoteMemory memory, link_->attach(std::move(grant)));
+  PEERLANE_ASSIGN(RemoteMemory memory, links_.host().attach(std::move(grant)));
   peerSlab_ = std::make_shared<ImportedRegion>();
   peerSlab_->memory = std::move(memory);
   maybeReady();
@@ -375,17 +151,13 @@ Status PeerCore::adoptSlab(control::ImportReply& message) {
 }
 
 void PeerCore::maybeReady() {
-  if (!link_ || !slab_ || !peerSlab_ || state() != PeerState::kConnecting) return;
+  if (!links_.isMade() || !slab_ || !peerSlab_ || state() != PeerState::kConnecting) return;
   setupTimer_.cancel();
-  // By now both sides have let each other in, where they do.
-  if (facts_.unixSocket && !facts_.sameProcess)
-    if (auto memory = AddressSpace::open(facts_.credentials.pid); memory.isOk())
-      if (proof_.process && proof_.process->alive())  // so it was that process's number
-        proof_.memory = std::move(*memory);
+  process_.watchMemory();
   startHeartbeat();
   env_.around.progress.add(shared_from_this());
   env_.status.setReady();
-  PEERLANE_LOG_INFO("peer {} connected over {}", env_.number, link_->traits().transport);
+  PEERLANE_LOG_INFO("peer {} connected over {}", env_.number, link().traits().transport);
   if (auto connected = std::move(events_.connected)) connected(Status::ok());
 }
 
@@ -437,8 +209,9 @@ Status PeerCore::handle(control::Bye& message) {
   if (state() == PeerState::kConnecting && message.code != Code::kOk) {
     const std::string why = "the peer refused: " + message.reason;
     // The peer was the first to find out; here it would have been the same.
-    if (message.code == Code::kUnavailable && env_.initiator && !link_ && !offersLink())
-      return Status(Code::kUnavailable, std::string(noLink({}).message()) + "; " + why);
+    if (message.code == Code::kUnavailable && env_.initiator && !links_.isMade() &&
+        !negotiation_.offersLink())
+      return Status(Code::kUnavailable, std::string(negotiation_.noLink().message()) + "; " + why);
     return Status(message.code, why);
   }
   std::string text = "the peer closed the connection";
@@ -482,8 +255,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
   env_.status.setOver(state);
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
-  if (link_) link_->close(failureCode());
-  if (deviceLink_) deviceLink_->close(failureCode());
+  links_.close(failureCode());
   if (imported_)
     for (const auto& region : imported_->all()) region->gate.close();
   if (peerSlab_) peerSlab_->gate.close();
@@ -533,14 +305,14 @@ void PeerCore::leave(const Status& reason) {
   }
   // Before the link was made there is nothing to wait for; on a connection that has ended nothing
   // more will be heard.
-  if (!link_ || peerLeft_ || !env_.connection->open()) forget();
+  if (!links_.isMade() || peerLeft_ || !env_.connection->open()) forget();
 }
 
 // A connection that ended without a goodbye says nothing about a process that lives and writes by
 // itself.
 bool PeerCore::endedForGood() const {
-  if (!link_ || facts_.sameProcess) return true;
-  return (!link_->traits().peerWritesAlone && !deviceLink_) || proof_.given();
+  if (!links_.isMade() || process_.facts().sameProcess) return true;
+  return !links_.peerWritesAlone() || process_.hasEnded();
 }
 
 // Who is not proven to have ended leaves his imports behind, and nothing else: descriptors and
@@ -550,7 +322,7 @@ void PeerCore::forget() {
   env_.connection->close();
   lastWordsTimer_.cancel();
   endMessages();
-  processWatch_ = Watch();
+  process_.stopWatching();
   leaveTimer_.cancel();
   revokedTimer_.cancel();
   const auto revocations = std::exchange(revocations_, {});
@@ -560,7 +332,7 @@ void PeerCore::forget() {
     env_.around.regions.forgetPeer(env_.number);
   else
     absentee =
-        env_.around.absentees.add(env_.around.progress.loop(), env_.number, std::move(proof_));
+        env_.around.absentees.add(env_.around.progress.loop(), env_.number, process_.takeProof());
   for (const auto& [request, done] : revocations) {
     if (absentee != 0)
       env_.around.absentees.await(absentee, done);
@@ -654,12 +426,12 @@ Task::Turn PeerCore::turn() {
   bool moved = false;
   const bool over = this->over();
   if (!over) {
-    moved = link_->poll();
-    if (!link_->health().isOk() && !linkFailed_.exchange(true))
+    moved = link().poll();
+    if (!link().health().isOk() && !linkFailed_.exchange(true))
       progress().post([self = shared_from_this()] {
         // Its goodbye may lie here already, and is the better reason.
         self->env_.connection->readRest();
-        self->fail(PeerState::kLost, self->link_->health());
+        self->fail(PeerState::kLost, self->link().health());
       });
   }
   {
@@ -683,7 +455,7 @@ bool PeerCore::serveMailboxes() {
 Mailbox* PeerCore::borrowMailbox() {
   const std::lock_guard lock(mailboxMutex_);
   if (freeMailboxes_.empty()) {
-    mailboxes_.push_back(std::make_unique<Mailbox>(*link_));
+    mailboxes_.push_back(std::make_unique<Mailbox>(link()));
     freeMailboxes_.push_back(mailboxes_.back().get());
   }
   Mailbox* mailbox = freeMailboxes_.back();
@@ -787,10 +559,7 @@ void PeerCore::tellTaken() {
 }
 
 std::string PeerCore::name() const {
-  std::string text = "peer " + std::to_string(env_.number);
-  if (facts_.credentials.pid != 0)
-    return text + " (process " + std::to_string(facts_.credentials.pid) + ")";
-  return facts_.unixSocket ? text : text + " (" + facts_.remoteAddress.toString() + ")";
+  return "peer " + std::to_string(env_.number) + process_.place();
 }
 
 std::vector<std::string> PeerCore::untaken() const {
@@ -818,11 +587,11 @@ std::vector<std::string> PeerCore::untaken() const {
 
 std::string PeerCore::summary() const {
   if (!met()) return "peer " + std::to_string(env_.number) + " " + peerStateName(state());
-  std::string line = "peer " + std::to_string(env_.number) + " context " +
-                     identity_.context.toText() + " " + peerStateName(state());
-  if (facts_.credentials.pid != 0) line += " pid " + std::to_string(facts_.credentials.pid);
-  if (link_) line += " link " + link_->traits().transport;
-  if (deviceLink_) line += " and " + deviceLink_->traits().transport;
+  std::string line = "peer " + std::to_string(env_.number) + " context " + context().toText() +
+                     " " + peerStateName(state());
+  if (processId() != 0) line += " pid " + std::to_string(processId());
+  if (links_.isMade()) line += " link " + link().traits().transport;
+  if (deviceLink() != nullptr) line += " and " + deviceLink()->traits().transport;
   return line;
 }
 

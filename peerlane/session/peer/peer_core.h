@@ -32,8 +32,11 @@
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/peer/absentees.h"
 #include "peerlane/session/peer/byte_counters.h"
+#include "peerlane/session/peer/link_negotiation.h"
+#include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/message_channels.h"
 #include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
 #include "peerlane/session/wire/control_connection.h"
 #include "peerlane/session/wire/ticket.h"
@@ -94,32 +97,28 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status failure() const { return env_.status.failure(); }
   Code failureCode() const { return env_.status.failureCode(); }
   // The next five are constant once the peer is ready.
-  const ContextId& context() const { return identity_.context; }
-  Link& link() const { return *link_; }
+  const ContextId& context() const { return process_.identity().context; }
+  Link& link() const { return links_.host(); }
   // Beside it, for memory of devices; null when either side has none, or they cannot be reached.
-  const Link* deviceLink() const { return deviceLink_.get(); }
+  const Link* deviceLink() const { return links_.device(); }
   // Devices, at either side, may add to counters: these are lines then
   // (program/words/counter_line.h).
-  bool devicesAdd() const { return devicesAdd_; }
-  Link& linkOf(const RemoteMemory& memory) const {
-    return isCuda(memory.grant.kind) && deviceLink_ ? *deviceLink_ : *link_;
-  }
-  const std::vector<control::Refusal>& refusedTransports() const { return refused_; }
-  pid_t processId() const { return facts_.credentials.pid; }
+  bool devicesAdd() const { return links_.devicesAdd(); }
+  Link& linkOf(const RemoteMemory& memory) const { return links_.of(memory); }
+  const std::vector<control::Refusal>& refusedTransports() const { return links_.refused(); }
+  pid_t processId() const { return process_.id(); }
   // Dialled by IP, the peer said who it is, and that it is on this host: nothing was set up,
   // because its Unix socket is the better way. Constant once connecting has failed.
   bool turnedBack() const { return turnedBack_; }
-  // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
-  bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
 
   Progress& progress() const { return env_.around.progress; }
   const Config& config() const { return env_.around.config; }
   Metrics& metrics() const { return env_.around.metrics; }
   // Bytes over the link to this peer. Both are literals.
   Counter& bytes(const char* engine, const char* direction) {
-    const bool device = deviceLink_ && engine == kCudaEngine;
-    return byteCounters_.of(env_.around.metrics,
-                            (device ? *deviceLink_ : link()).traits().transport, engine, direction);
+    const bool device = deviceLink() != nullptr && engine == kCudaEngine;
+    return byteCounters_.of(metrics(), (device ? *deviceLink() : link()).traits().transport, engine,
+                            direction);
   }
   RegionTable& regions() const { return env_.around.regions; }
 
@@ -152,12 +151,12 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
 
   // --- Memory of the peer that cannot be reached (peer_staging.cc) ---
-  // Why bytes cannot go straight between the region and this side's memory; `byDevice`: a GPU would
-  // copy them. Empty when they can, as far as is known before the import.
-  std::string whyStaged(const RegionReference& region, bool byDevice) const;
-  // Why GPUs of the peer cannot reach this memory of this side's. Empty when they can, as far as is
-  // known here (peer_devices.cc).
-  std::string whyOutOfReach(const MemoryDescription& memory) const;
+  std::string whyStaged(const RegionReference& region, bool byDevice) const {
+    return links_.whyStaged(region, byDevice);
+  }
+  std::string whyOutOfReach(const MemoryDescription& memory) const {
+    return links_.whyOutOfReach(memory);
+  }
   // Staging memory of the peer's, to be imported. `tell` is called once, on the progress thread.
   void requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell);
   // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it
@@ -227,6 +226,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
  private:
   void onAuthenticated(const PeerIdentity& identity);
+  void onProcessEnded();
   void onMessage(ControlMessage message);
   void onEnded(Status status);
   void fail(PeerState state, const Status& status);
@@ -237,17 +237,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void sendUnsent();
   bool endedForGood() const;
   const char* nextOfSetup() const;
-  Status sendOffers(bool all);
-  Status offerTheRest();
-  Status askForTheRest(std::map<std::string, Offer> offered);
-  Status watchProcess();
-  // Until the link is chosen: whether this side has one to offer, beside those for devices.
-  bool offersLink() const;
-  // Why there is no link, and which setting could change that. `offered`: what the peer offers, as
-  // far as that is known.
-  Status noLink(const std::map<std::string, Offer>& offered) const;
   Status sendSlab();
-  Status completeDeviceLink(std::map<std::string, Offer>& offers);
   // A mapping of a slab that is for devices alone. Its end unpins it.
   struct Window {
     Window() = default;
@@ -258,7 +248,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   };
   Result<std::byte*> openWindow(Window& window, const Fd& fd, uint64_t offset);
   void closeWindow(Window& window);
-  Result<RemoteMemory> attach(Grant grant);
   void maybeReady();
   Status handle(control::Offers& message);
   Status handle(control::Accepted& message);
@@ -311,6 +300,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
                                       const std::function<std::shared_ptr<Task>()>& make);
 
   PeerEnvironment env_;
+  PeerProcess process_;
+  LinkSet links_{env_, process_};
+  LinkNegotiation negotiation_{env_, process_, links_};
   Events events_;
 
   ByteCounters byteCounters_;
@@ -320,14 +312,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::atomic<bool> linkFailed_{false};  // told to the progress thread
 
   // Progress thread only, from here to the next comment.
-  PeerIdentity identity_;
-  PeerFacts facts_;
-  ProofOfEnd proof_;
-  Watch processWatch_;
-  std::map<std::string, std::unique_ptr<PendingLink>> pendingLinks_;
-  std::map<std::string, Offer>
-      offers_;  // the peer's, kept by the acceptor until the initiator chose
-  std::vector<control::Refusal> refused_;
   Timer heartbeatTimer_;
   Timer setupTimer_;
   Timer leaveTimer_;
@@ -335,9 +319,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer revokedTimer_;
   Timer lastWordsTimer_;
   DialManner manner_;
-  bool hasMore_ = false;                        // acceptor: links that were not offered yet
-  bool askedForMore_ = false;                   // initiator
-  std::map<std::string, Offer> offeredBefore_;  // initiator: what came with the first offers
   bool turnedBack_ = false;
   bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
   bool forgotten_ = false;
@@ -375,9 +356,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::map<uint32_t, std::deque<std::vector<std::byte>>> unsent_;
 
   // Constant once ready.
-  std::unique_ptr<Link> link_;
-  std::unique_ptr<Link> deviceLink_;
-  bool devicesAdd_ = false;
   std::shared_ptr<RegionRecord> slab_;
   std::shared_ptr<ImportedRegion> peerSlab_;
   std::unique_ptr<ImportCache> imported_;

@@ -20,23 +20,13 @@ Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {
                 "the stream belongs to no device of this context (ContextOptions::devices)");
 }
 
-std::string PeerCore::whyOutOfReach(const MemoryDescription& memory) const {
-  if (isCuda(memory.kind))
-    return memory.kind == MemoryKind::kCudaPrivate && !facts_.sameProcess ? memory.whyNot : "";
-  const LinkTraits& traits = link_->traits();
-  if (traits.transport == "self") return {};
-  if (!traits.mapsRegions)
-    return "link " + traits.transport + " maps no memory that a GPU could reach";
-  return memory.kind == MemoryKind::kShared ? "" : "it is private memory of this process";
-}
-
 Result<std::byte*> PeerCore::openWindow(Window& window, const Fd& fd, uint64_t offset) {
   const std::lock_guard lock(windowMutex_);
   if (window.segment) return window.segment->data();
   if (env_.around.devices.empty())
     return Status(Code::kInvalidArgument, "this context was made without devices");
   if (!fd)
-    return Status(Code::kNotSupported, "words of a peer over " + link_->traits().transport +
+    return Status(Code::kNotSupported, "words of a peer over " + link().traits().transport +
                                            " cannot be reached by a stream: they are not mapped");
   PEERLANE_ASSIGN(Fd own, fd.dup());
   PEERLANE_ASSIGN(auto segment,

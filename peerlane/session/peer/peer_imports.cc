@@ -112,10 +112,10 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t
       std::max(mostKind, static_cast<uint8_t>(MemoryKind::kCudaPrivate)))
     return Status(Code::kNotSupported,
                   "the region is memory of a kind that came with a later version of the library");
-  if (isCuda(region.kind) && !deviceLink_)
+  if (isCuda(region.kind) && links_.device() == nullptr)
     return Status(Code::kNotSupported,
                   region.device.toString() + " memory, and no link between the two reaches GPUs");
-  Link& link = isCuda(region.kind) ? *deviceLink_ : *link_;
+  Link& link = isCuda(region.kind) ? *links_.device() : links_.host();
   const Fd& backing = record.memory.pool ? record.memory.pool->fd : record.memory.backing;
   auto granted = link.grant(std::move(region), backing);
   if (!granted.isOk() && !record.memory.whyNot.empty())
@@ -167,7 +167,7 @@ Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
 }
 
 Status PeerCore::handle(control::ImportRequest& message) {
-  if (!link_) return Status(Code::kCorrupt, "an import before the link is made");
+  if (!links_.isMade()) return Status(Code::kCorrupt, "an import before the link is made");
   auto record = env_.around.regions.find(message.allocation, message.generation);
   Status refused = record.status();
   if (record.isOk() && (*record)->access == Access::kLocal)
@@ -220,7 +220,7 @@ Status PeerCore::importAnswered(const Import& import, const control::ImportReply
       return env_.connection->send(
           control::Release{import.reference.allocation, import.reference.generation});
     }
-    auto memory = attach(std::move(*grant));
+    auto memory = links_.attach(std::move(*grant));
     if (memory.isOk()) {
       result = imported_->insert(std::move(*memory));
     } else {
@@ -231,16 +231,6 @@ Status PeerCore::importAnswered(const Import& import, const control::ImportReply
   }
   for (const auto& slot : import.slots) importDone(slot, result);
   return Status::ok();
-}
-
-Result<RemoteMemory> PeerCore::attach(Grant grant) {
-  if (!isCuda(grant.region.kind)) return link_->attach(std::move(grant));
-  if (deviceLink_) return deviceLink_->attach(std::move(grant));
-  std::string why = "the region is GPU memory, and this side has no link to it";
-  for (const control::Refusal& refusal : refused_)
-    if (refusal.transport == "cuda_ipc") why += "; cuda_ipc: " + refusal.reason;
-  if (env_.around.devices.empty()) why += "; name a GPU in ContextOptions::devices";
-  return Status(Code::kNotSupported, why);
 }
 
 // The last user of an imported region is gone, and no device reaches it any more. Any thread.

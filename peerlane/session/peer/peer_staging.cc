@@ -11,29 +11,6 @@
 
 namespace peerlane {
 
-std::string PeerCore::whyStaged(const RegionReference& region, bool byDevice) const {
-  if (region.device.kind != DeviceKind::kHost) {
-    if (!deviceLink_) {
-      std::string why = "no link between the two reaches GPUs";
-      for (const control::Refusal& refusal : refused_)
-        if (refusal.transport == "cuda_ipc") why += " (cuda_ipc: " + refusal.reason + ")";
-      return why;
-    }
-    if (region.kind == MemoryKind::kCudaPrivate && !facts_.sameProcess)
-      return "the peer's memory was not made for export, or its driver exports none of it "
-             "(Region::description at its owner says more)";
-    if (region.kind && isByFabric(*region.kind)) return deviceLink_->traits().fabricRefused;
-    return region.kind == MemoryKind::kCudaHandle ? deviceLink_->traits().legacyRefused : "";
-  }
-  if (!byDevice || link_->traits().transport == "self") return {};
-  if (!link_->traits().mapsRegions)
-    return "link " + link_->traits().transport + " maps no memory that a GPU could reach";
-  if (region.kind == MemoryKind::kPrivate)
-    return "it is private memory of the peer; Context::allocate and memfd give memory that can be "
-           "mapped";
-  return {};
-}
-
 Result<std::shared_ptr<StagingMemory>> PeerCore::makeStaging(uint64_t bytes) const {
   return StagingMemory::make(env_.around.keepAlive, env_.around.regions, bytes);
 }
@@ -86,7 +63,8 @@ Status PeerCore::makeStagingForPeer(uint64_t bytes) {
 }
 
 Status PeerCore::handle(control::StagingRequest& message) {
-  if (!link_) return Status(Code::kCorrupt, "staging was asked for before the link is made");
+  if (!links_.isMade())
+    return Status(Code::kCorrupt, "staging was asked for before the link is made");
   control::StagingReply reply;
   reply.request = message.request;
   if (Status made = makeStagingForPeer(message.bytes); !made.isOk()) {
@@ -116,7 +94,8 @@ Status PeerCore::handle(control::StagingReply& message) {
 }
 
 Status PeerCore::handle(control::StagedMove& message) {
-  if (!link_) return Status(Code::kCorrupt, "a move was asked for before the link is made");
+  if (!links_.isMade())
+    return Status(Code::kCorrupt, "a move was asked for before the link is made");
   const auto answer = [request = message.request](PeerCore& to, const Status& status) {
     return to.env_.connection->sendIfOpen(control::StagedMoveDone{
         request, status.code(), std::string(status.message()).substr(0, control::kMaxTextBytes)});
