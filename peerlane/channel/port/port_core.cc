@@ -402,7 +402,7 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
     }
     connection->engine = "ce";
   } else {
-    connection->mailbox = core.borrowMailbox();
+    connection->mailbox = core.mailboxes().borrow();
     straight = std::make_unique<cpu::CpuQueue>(connection->mailbox);
     connection->engine = mapsWords ? "cpu" : "agent";
   }
@@ -516,7 +516,7 @@ Status PortCore::status() const {
 void PortCore::retire(PortQueueSlot& connection) {
   if (connection.mailbox != nullptr) {
     connection.mailbox->resetCode();
-    connection.peer.core()->returnMailbox(connection.mailbox);
+    connection.peer.core()->mailboxes().giveBack(connection.mailbox);
     connection.mailbox = nullptr;
   }
   if (!connection.isByDevice) return;

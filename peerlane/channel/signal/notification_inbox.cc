@@ -37,7 +37,7 @@ NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer), counts_(peer
        .remote = &memory,
        .remoteOffset = slab::kCreditsOffset,
        .waker = memory.mapped != nullptr ? &peer.link().traits().waker : nullptr});
-  if (memory.mapped == nullptr) binding.mailbox = peer.borrowMailbox();
+  if (memory.mapped == nullptr) binding.mailbox = peer.mailboxes().borrow();
   const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes, kNotifyMaxMessageBytes};
   broken_ = program_.prepare(notifyReceiver(shape), std::move(binding));
   PEERLANE_CHECK(broken_.isOk());

@@ -438,37 +438,10 @@ Task::Turn PeerCore::turn() {
     const std::lock_guard lock(attachmentMutex_);
     for (auto& [type, task] : attachments_) moved |= task->turn() == Turn::kMoved;
   }
-  if (mailboxesPending_.load(std::memory_order_relaxed) != 0) moved |= serveMailboxes();
+  moved |= mailboxes_.turn();
   moved |= turnRevocations();
   if (over) return Turn::kFinished;
   return moved ? Turn::kMoved : Turn::kIdle;
-}
-
-bool PeerCore::serveMailboxes() {
-  const std::lock_guard lock(mailboxMutex_);
-  bool moved = false;
-  for (const auto& mailbox : mailboxes_)
-    if (mailbox->pending()) moved |= mailbox->serve();
-  return moved;
-}
-
-Mailbox* PeerCore::borrowMailbox() {
-  const std::lock_guard lock(mailboxMutex_);
-  if (freeMailboxes_.empty()) {
-    mailboxes_.push_back(std::make_unique<Mailbox>(link()));
-    freeMailboxes_.push_back(mailboxes_.back().get());
-  }
-  Mailbox* mailbox = freeMailboxes_.back();
-  freeMailboxes_.pop_back();
-  mailboxesPending_.fetch_add(1, std::memory_order_relaxed);
-  return mailbox;
-}
-
-void PeerCore::returnMailbox(Mailbox* mailbox) {
-  PEERLANE_CHECK(mailbox->idle());
-  const std::lock_guard lock(mailboxMutex_);
-  freeMailboxes_.push_back(mailbox);
-  mailboxesPending_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 std::shared_ptr<Task> PeerCore::attachmentFor(std::type_index type,

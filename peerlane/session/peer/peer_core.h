@@ -34,6 +34,7 @@
 #include "peerlane/session/peer/byte_counters.h"
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/link_set.h"
+#include "peerlane/session/peer/mailboxes.h"
 #include "peerlane/session/peer/message_channels.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/peer_process.h"
@@ -165,10 +166,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // Of this side, for whoever needs some in the life of this peer.
   Result<std::shared_ptr<StagingMemory>> makeStaging(uint64_t bytes) const;
 
-  // A mailbox to this peer's link, for one run at a time. Never freed before the peer, because an
-  // agent may still be leaving it when its last entry is complete.
-  Mailbox* borrowMailbox();
-  void returnMailbox(Mailbox* mailbox);
+  Mailboxes& mailboxes() { return mailboxes_; }
 
   // OK when something can be posted: ready, and not in a forked child.
   Status usable() const { return env_.status.usable(); }
@@ -295,7 +293,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void askForRevocations();
   bool turnRevocations();
   void watchRevocations();
-  bool serveMailboxes();
   std::shared_ptr<Task> attachmentFor(std::type_index type,
                                       const std::function<std::shared_ptr<Task>()>& make);
 
@@ -380,10 +377,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
   std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
 
-  std::atomic<uint32_t> mailboxesPending_{0};  // borrowed ones: worth taking the lock
-  std::mutex mailboxMutex_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-  std::vector<Mailbox*> freeMailboxes_;
+  Mailboxes mailboxes_{links_};
 
   mutable std::mutex attachmentMutex_;
   std::map<std::type_index, std::shared_ptr<Task>> attachments_;
