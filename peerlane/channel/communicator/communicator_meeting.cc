@@ -12,7 +12,7 @@
 namespace peerlane {
 
 std::shared_ptr<CommunicatorNumbers> CommunicatorNumbers::of(PeerCore& peer) {
-  return peer.attachment<CommunicatorNumbers>(
+  return peer.attachments().communicatorNumbers.getOr(
       [] { return std::make_shared<CommunicatorNumbers>(); });
 }
 

@@ -19,7 +19,8 @@ Status endedStatus(const PortNote& note) {
 }  // namespace
 
 std::shared_ptr<PortMeeting> PortMeeting::of(PeerCore& peer) {
-  auto meeting = peer.attachment<PortMeeting>([] { return std::make_shared<PortMeeting>(); });
+  auto meeting =
+      peer.attachments().portMeeting.getOr([] { return std::make_shared<PortMeeting>(); });
   if (meeting->subscribed_.exchange(true)) return meeting;
   std::weak_ptr<PortMeeting> weak = meeting;
   peer.onUserMessage(kPortChannel,

@@ -22,11 +22,10 @@
 
 namespace peerlane {
 
-class PortMeeting final : public Task {
+class PortMeeting {
  public:
   using Clock = std::chrono::steady_clock;
   static std::shared_ptr<PortMeeting> of(PeerCore& peer);
-  Turn turn() override { return Turn::kIdle; }
 
   // Reserves the tag for one semaphore of this side and returns its serial; kUnavailable.
   Result<uint64_t> begin(uint32_t tag);

@@ -17,7 +17,7 @@ constexpr size_t kCreditOp = 2;
 }  // namespace
 
 std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
-  return peer.attachment<NotificationInbox>(
+  return peer.attachments().notificationInbox.getOr(
       [&] { return std::make_shared<NotificationInbox>(peer); });
 }
 

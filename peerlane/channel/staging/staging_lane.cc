@@ -8,7 +8,7 @@
 namespace peerlane {
 
 std::shared_ptr<StagingLane> StagingLane::of(PeerCore& peer) {
-  return peer.attachment<StagingLane>(
+  return peer.attachments().stagingLane.getOr(
       [&] { return std::make_shared<StagingLane>(peer.config().stagingBytes); });
 }
 

@@ -18,7 +18,7 @@ constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
 }  // namespace
 
 std::shared_ptr<NotifyNumbers> NotifyNumbers::of(PeerCore& peer) {
-  return peer.attachment<NotifyNumbers>([] { return std::make_shared<NotifyNumbers>(); });
+  return peer.attachments().notifyNumbers.getOr([] { return std::make_shared<NotifyNumbers>(); });
 }
 
 Status NotifyNumbers::room() const {

@@ -434,22 +434,11 @@ Task::Turn PeerCore::turn() {
         self->fail(PeerState::kLost, self->link().health());
       });
   }
-  {
-    const std::lock_guard lock(attachmentMutex_);
-    for (auto& [type, task] : attachments_) moved |= task->turn() == Turn::kMoved;
-  }
+  moved |= attachments_.turn();
   moved |= mailboxes_.turn();
   moved |= turnRevocations();
   if (over) return Turn::kFinished;
   return moved ? Turn::kMoved : Turn::kIdle;
-}
-
-std::shared_ptr<Task> PeerCore::attachmentFor(std::type_index type,
-                                              const std::function<std::shared_ptr<Task>()>& make) {
-  const std::lock_guard lock(attachmentMutex_);
-  std::shared_ptr<Task>& attachment = attachments_[type];
-  if (!attachment) attachment = make();
-  return attachment;
 }
 
 Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> content,

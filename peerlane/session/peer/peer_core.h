@@ -14,7 +14,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <typeindex>
 #include <vector>
 
 #include "peerlane/core/config.h"
@@ -31,6 +30,7 @@
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/peer/absentees.h"
+#include "peerlane/session/peer/attachments.h"
 #include "peerlane/session/peer/byte_counters.h"
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/link_set.h"
@@ -172,11 +172,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status usable() const { return env_.status.usable(); }
   bool forked() const { return env_.status.forked(); }
 
-  // Objects of higher floors that live as long as the peer, one per type; turned with it.
-  template <typename T>
-  std::shared_ptr<T> attachment(const std::function<std::shared_ptr<T>()>& make) {
-    return std::static_pointer_cast<T>(attachmentFor(typeid(T), [&] { return make(); }));
-  }
+  Attachments& attachments() { return attachments_; }
 
   // A silent peer is refused like a lost one, unless `alsoToSilent`: it hears of it if it comes
   // back. kTryAgain on a channel of the program's whose messages the peer does not take; what the
@@ -293,8 +289,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void askForRevocations();
   bool turnRevocations();
   void watchRevocations();
-  std::shared_ptr<Task> attachmentFor(std::type_index type,
-                                      const std::function<std::shared_ptr<Task>()>& make);
 
   PeerEnvironment env_;
   PeerProcess process_;
@@ -379,8 +373,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   Mailboxes mailboxes_{links_};
 
-  mutable std::mutex attachmentMutex_;
-  std::map<std::type_index, std::shared_ptr<Task>> attachments_;
+  Attachments attachments_;
 };
 
 }  // namespace peerlane
