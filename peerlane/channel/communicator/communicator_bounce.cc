@@ -79,7 +79,7 @@ Status CommunicatorCore::openBounce(Pair& pair) {
     if (pair.device) std::exchange(pair.device, nullptr)->retire();
     pair.bounce = std::move(lane);
   }
-  return pair.ground.peer->sendUserMessage(pair.channel, note.encode());
+  return pair.ground.peer->messages().send(pair.channel, note.encode());
 }
 
 Status CommunicatorCore::reachBounce(Pair& pair, Progress::Clock::time_point deadline) {

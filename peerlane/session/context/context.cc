@@ -97,7 +97,7 @@ struct Invitation::Invited {
   // A guest that left messages is still to be taken.
   void forgetGone() {
     std::erase_if(guests, [](const auto& guest) {
-      return guest->over() && !guest->messages().hasForProgram();
+      return guest->over() && !guest->messages().channels().hasForProgram();
     });
   }
   bool isOpen() {
@@ -434,7 +434,7 @@ std::shared_ptr<PeerCore> Context::State::leftUntaken(uint64_t number,
                                                       const std::shared_ptr<PeerCore>& peer) {
   const std::lock_guard lock(mutex_);
   peers_.erase(number);
-  if (!peer->messages().hasForProgram()) std::erase(accepted_, peer);
+  if (!peer->messages().channels().hasForProgram()) std::erase(accepted_, peer);
   std::shared_ptr<PeerCore> dropped;
   const auto left = [this](const auto& each) { return !peers_.contains(each->number()); };
   if (std::ranges::count_if(accepted_, left) > ptrdiff_t{limits::kPeersLeft}) {

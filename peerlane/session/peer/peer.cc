@@ -188,10 +188,10 @@ Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content,
   PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    Status sent = core_->sendUserMessage(channel, {content.begin(), content.end()});
+    Status sent = core_->messages().send(channel, {content.begin(), content.end()});
     if (sent.code() != Code::kTryAgain || timeout.count() <= 0) return sent;
     const auto hasRoom = [&] {
-      return core_->messages().hasRoom(channel) || core_->failureCode() != Code::kOk;
+      return core_->messages().channels().hasRoom(channel) || core_->failureCode() != Code::kOk;
     };
     const auto words = [&] {
       return "room at " + core_->name() + ": " + std::string(sent.message());
@@ -205,10 +205,10 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
   PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
-  MessageChannels& messages = core_->messages();
+  MessageChannels& messages = core_->messages().channels();
   const auto isOver = [&] {
     const Code code = core_->failureCode();
-    return code == Code::kPeerSilent || (code != Code::kOk && core_->messagesEnded());
+    return code == Code::kPeerSilent || (code != Code::kOk && core_->messages().ended());
   };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
@@ -216,7 +216,7 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
     const Status ended = isOver() ? core_->failure() : Status::ok();
     std::vector<std::byte> content;
     if (messages.pop(channel, content)) {
-      core_->tellTaken();
+      core_->messages().tellTaken();
       return content;
     }
     PEERLANE_RETURN_IF_ERROR(ended);
@@ -232,7 +232,7 @@ Result<int> Peer::messageFd(uint32_t channel) const {
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
   PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
-  return core_->messages().fd(channel);
+  return core_->messages().channels().fd(channel);
 }
 
 }  // namespace peerlane

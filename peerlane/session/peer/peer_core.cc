@@ -164,8 +164,8 @@ void PeerCore::maybeReady() {
 void PeerCore::onMessage(ControlMessage message) {
   if (over()) {
     // Only the other side's goodbye matters now, and what it said before it.
-    if (auto* last = std::get_if<control::UserMessage>(&message); last && !messagesEnded())
-      (void)handle(*last);
+    if (auto* last = std::get_if<control::UserMessage>(&message); last && !messages_.ended())
+      (void)messages_.handle(*last);
     if (!std::holds_alternative<control::Bye>(message)) return;
     peerLeft_ = true;
     endMessages();
@@ -285,7 +285,7 @@ void PeerCore::leave(const Status& reason) {
     if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
       if (busySince_ == Clock::time_point{}) busySince_ = Clock::now();
       const bool isLong = Clock::now() - busySince_ >= kLent;
-      const bool isQuiet = isLong && unsent_.empty() && env_.connection->isTaken() &&
+      const bool isQuiet = isLong && messages_.allSent() && env_.connection->isTaken() &&
                            pendingOperations_.load(std::memory_order_acquire) == 0;
       if (isQuiet && !hasSaidAll_.exchange(true)) env_.around.progress.notifyWaiters();
       leaveTimer_ =
@@ -345,9 +345,7 @@ void PeerCore::forget() {
 void PeerCore::endMessages() {
   const bool hasToLeave = lastWordsTimer_.pending();
   lastWordsTimer_.cancel();
-  messagesEnded_.store(true, std::memory_order_release);
-  messages_.setEnded(true);
-  env_.around.progress.notifyWaiters();
+  messages_.end();
   if (hasToLeave) leave(failure());
 }
 
@@ -411,7 +409,7 @@ void PeerCore::setSilent() {
       Status(Code::kPeerSilent, "nothing heard from peer " + std::to_string(env_.number) + " for " +
                                     std::to_string(seconds) + " s; it may still be alive"));
   PEERLANE_LOG_WARN("{}", failure().toString());
-  messages_.setEnded(true);
+  messages_.channels().setEnded(true);
   env_.around.progress.notifyWaiters();
 }
 
@@ -419,7 +417,7 @@ void PeerCore::setHeard() {
   if (state() != PeerState::kSilent) return;
   PEERLANE_LOG_WARN("peer {} is heard again", env_.number);
   env_.status.setHeard();
-  messages_.setEnded(false);
+  messages_.channels().setEnded(false);
 }
 
 Task::Turn PeerCore::turn() {
@@ -439,85 +437,6 @@ Task::Turn PeerCore::turn() {
   moved |= turnRevocations();
   if (over) return Turn::kFinished;
   return moved ? Turn::kMoved : Turn::kIdle;
-}
-
-Status PeerCore::sendUserMessage(uint32_t channel, std::vector<std::byte> content,
-                                 bool alsoToSilent) {
-  if (content.size() > limits::kMessageBytes)
-    return Status(Code::kInvalidArgument, "user message of " + std::to_string(content.size()) +
-                                              " bytes; at most " +
-                                              std::to_string(limits::kMessageBytes));
-  if (!alsoToSilent || over()) PEERLANE_RETURN_IF_ERROR(failure());
-  if (MessageChannels::isProgram(channel)) {
-    PEERLANE_RETURN_IF_ERROR(messages_.claim(channel));
-    progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
-      (void)self->env_.connection->sendIfOpen(control::UserMessage{channel, std::move(content)});
-    });
-    return Status::ok();
-  }
-  progress().post([self = shared_from_this(), channel, content = std::move(content)]() mutable {
-    self->unsent_[channel].push_back(std::move(content));
-    self->sendUnsent();
-  });
-  return Status::ok();
-}
-
-// Channels of the library's: what the peer has room for.
-void PeerCore::sendUnsent() {
-  for (auto each = unsent_.begin(); each != unsent_.end();) {
-    auto& [channel, contents] = *each;
-    while (!contents.empty() && messages_.claim(channel).isOk()) {
-      (void)env_.connection->sendIfOpen(control::UserMessage{channel, std::move(contents.front())});
-      contents.pop_front();
-    }
-    each = contents.empty() ? unsent_.erase(each) : std::next(each);
-  }
-}
-
-void PeerCore::onUserMessage(uint32_t channel,
-                             std::function<void(std::vector<std::byte>)> receive) {
-  progress().post([self = shared_from_this(), channel, receive = std::move(receive)] {
-    if (!receive) {
-      self->userReceivers_.erase(channel);
-      return;
-    }
-    std::vector<std::byte> early;
-    while (self->messages_.pop(channel, early)) receive(std::exchange(early, {}));
-    self->userReceivers_[channel] = receive;
-    self->tellTaken();
-  });
-}
-
-Status PeerCore::handle(control::UserMessage& message) {
-  PEERLANE_RETURN_IF_ERROR(messages_.push(message.channel, std::move(message.content)));
-  if (MessageChannels::isProgram(message.channel)) {
-    env_.around.progress.notifyWaiters();
-    return Status::ok();
-  }
-  const auto found = userReceivers_.find(message.channel);
-  if (found == userReceivers_.end()) return Status::ok();
-  const auto receive = found->second;  // it may replace itself
-  std::vector<std::byte> content;
-  while (messages_.pop(message.channel, content)) receive(std::exchange(content, {}));
-  tellTaken();
-  return Status::ok();
-}
-
-Status PeerCore::handle(control::MessagesTaken& message) {
-  PEERLANE_RETURN_IF_ERROR(messages_.taken(message.channel, message.count));
-  sendUnsent();
-  env_.around.progress.notifyWaiters();
-  return Status::ok();
-}
-
-// Once for all that are taken until the progress thread comes to it.
-void PeerCore::tellTaken() {
-  if (isTellingTaken_.exchange(true, std::memory_order_seq_cst)) return;
-  progress().post([self = shared_from_this()] {
-    self->isTellingTaken_.store(false, std::memory_order_seq_cst);
-    for (const auto& [channel, count] : self->messages_.untold())
-      (void)self->env_.connection->sendIfOpen(control::MessagesTaken{channel, count});
-  });
 }
 
 std::string PeerCore::name() const {
@@ -540,7 +459,7 @@ std::vector<std::string> PeerCore::untaken() const {
     lines.push_back(std::to_string(notifications) +
                     " notifications not taken (pollNotification, waitNotification)" +
                     (inSlab == slab::kNotifySlots ? "; the peer's next one waits" : ""));
-  for (const auto& [channel, count] : messages_.waiting())
+  for (const auto& [channel, count] : messages_.channels().waiting())
     if (MessageChannels::isProgram(channel))
       lines.push_back(std::to_string(count) + " messages not received on channel " +
                       std::to_string(channel));

@@ -35,10 +35,10 @@
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/mailboxes.h"
-#include "peerlane/session/peer/message_channels.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
+#include "peerlane/session/peer/user_messages.h"
 #include "peerlane/session/wire/control_connection.h"
 #include "peerlane/session/wire/ticket.h"
 #include "peerlane/transport/transport.h"
@@ -174,21 +174,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   Attachments& attachments() { return attachments_; }
 
-  // A silent peer is refused like a lost one, unless `alsoToSilent`: it hears of it if it comes
-  // back. kTryAgain on a channel of the program's whose messages the peer does not take; what the
-  // library sends waits here for that.
-  Status sendUserMessage(uint32_t channel, std::vector<std::byte> content,
-                         bool alsoToSilent = false);
-  // Messages of a channel of the library's go to `receive`, on the progress thread, also those that
-  // came before.
-  void onUserMessage(uint32_t channel, std::function<void(std::vector<std::byte>)> receive);
-
-  // Those of the program's channels wait here until they are received.
-  MessageChannels& messages() { return messages_; }
-  // Some were received: the peer may send as many more.
-  void tellTaken();
-  // No message comes any more. What came before the peer's end may be read after that is known.
-  bool messagesEnded() const { return messagesEnded_.load(std::memory_order_acquire); }
+  UserMessages& messages() { return messages_; }
 
   // Any thread, but not where a turn waits for it. Nothing: the connection has ended.
   std::optional<Clock::duration> silentFor() const;
@@ -228,7 +214,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   void leave(const Status& reason);
   void forget();
   void endMessages();
-  void sendUnsent();
   bool endedForGood() const;
   const char* nextOfSetup() const;
   Status sendSlab();
@@ -252,8 +237,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::Release& message);
   Status handle(control::Revoke& message);
   Status handle(control::RevokeDone& message);
-  Status handle(control::UserMessage& message);
-  Status handle(control::MessagesTaken& message);
+  Status handle(control::UserMessage& message) { return messages_.handle(message); }
+  Status handle(control::MessagesTaken& message) { return messages_.handle(message); }
   Status handle(control::ChunkRequest& message);
   Status handle(control::ChunkReply& message);
   Status handle(control::StagingRequest& message);
@@ -342,10 +327,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
   // Of those not asked for yet: enough are under way.
   std::deque<control::Revoke> revocationWishes_;
-  std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
-  // The library's messages that the peer has no room for yet; none of them is empty.
-  std::map<uint32_t, std::deque<std::vector<std::byte>>> unsent_;
-
   // Constant once ready.
   std::shared_ptr<RegionRecord> slab_;
   std::shared_ptr<ImportedRegion> peerSlab_;
@@ -363,14 +344,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     uint64_t generation;
     std::shared_ptr<ImportedRegion> region;  // null where only what has left it is waited for
   };
-  MessageChannels messages_;
-  std::atomic<bool> messagesEnded_{false};   // release after the last one; acquire by receivers
-  std::atomic<bool> isTellingTaken_{false};  // to whoever took: the progress thread will look
-
   std::mutex revokedMutex_;
   std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
   std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
 
+  UserMessages messages_{env_};
   Mailboxes mailboxes_{links_};
 
   Attachments attachments_;
