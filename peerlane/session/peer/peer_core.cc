@@ -264,7 +264,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
   imports_.clear();
   for (const ImportWish& wish : std::exchange(importWishes_, {})) importDone(wish.slot, failure());
   failChunkRequests();
-  failStaging();
+  staging_.fail();
   if (auto connected = std::move(events_.connected)) connected(status);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
   env_.around.progress.notifyWaiters();

@@ -24,7 +24,6 @@
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/memory/region_table.h"
-#include "peerlane/memory/staging_memory.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/program/device/device_executor.h"
@@ -38,6 +37,7 @@
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
+#include "peerlane/session/peer/staging_requests.h"
 #include "peerlane/session/peer/user_messages.h"
 #include "peerlane/session/wire/control_connection.h"
 #include "peerlane/session/wire/ticket.h"
@@ -138,7 +138,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   const std::shared_ptr<ImportedRegion>& peerSlab() const { return peerSlab_; }
 
   // What names a region of this peer to requestImport(), with all rights; no more is checked here.
-  RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const;
+  RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const {
+    return process_.referenceTo(allocation, generation, bytes);
+  }
   // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
   // heard again, or gone. One call per slot does the work.
   void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
@@ -158,13 +160,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::string whyOutOfReach(const MemoryDescription& memory) const {
     return links_.whyOutOfReach(memory);
   }
-  // Staging memory of the peer's, to be imported. `tell` is called once, on the progress thread.
-  void requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell);
-  // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it
-  // touches memory any more, or the peer is lost. `move.request` is filled in.
-  void requestMove(control::StagedMove move, std::function<void(Status)> tell);
-  // Of this side, for whoever needs some in the life of this peer.
-  Result<std::shared_ptr<StagingMemory>> makeStaging(uint64_t bytes) const;
+  StagingRequests& staging() { return staging_; }
+  const StagingRequests& staging() const { return staging_; }
 
   Mailboxes& mailboxes() { return mailboxes_; }
 
@@ -241,12 +238,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::MessagesTaken& message) { return messages_.handle(message); }
   Status handle(control::ChunkRequest& message);
   Status handle(control::ChunkReply& message);
-  Status handle(control::StagingRequest& message);
-  Status handle(control::StagingReply& message);
-  Status handle(control::StagedMove& message);
-  Status handle(control::StagedMoveDone& message);
-  Status makeStagingForPeer(uint64_t bytes);
-  void failStaging();
+  Status handle(control::StagingRequest& message) { return staging_.handle(message); }
+  Status handle(control::StagingReply& message) { return staging_.handle(message); }
+  Status handle(control::StagedMove& message) { return staging_.handle(message); }
+  Status handle(control::StagedMoveDone& message) { return staging_.handle(message); }
   Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
   Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
   void sendChunkRequests();
@@ -321,9 +316,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   };
   std::vector<WholeImport> wholeImports_;        // imported, and waiting for all of their chunks
   std::map<uint64_t, ChunkWish> chunkRequests_;  // under way, by request
-  std::shared_ptr<StagingMemory> staging_;       // for the peer
-  std::map<uint64_t, std::function<void(Result<RegionReference>)>> stagingRequests_;
-  std::map<uint64_t, std::function<void(Status)>> moveRequests_;
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
   // Of those not asked for yet: enough are under way.
   std::deque<control::Revoke> revocationWishes_;
@@ -348,6 +340,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
   std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
 
+  StagingRequests staging_{env_, process_, links_};
   UserMessages messages_{env_};
   Mailboxes mailboxes_{links_};
 

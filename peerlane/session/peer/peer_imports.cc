@@ -12,19 +12,6 @@
 
 namespace peerlane {
 
-RegionReference PeerCore::referenceTo(uint64_t allocation, uint64_t generation,
-                                      uint64_t bytes) const {
-  RegionReference reference;
-  const auto owner = context().bytes();
-  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
-                 [](std::byte b) { return static_cast<uint8_t>(b); });
-  reference.allocation = allocation;
-  reference.generation = generation;
-  reference.bytes = bytes;
-  reference.access = Access::kRemoteReadWrite;
-  return reference;
-}
-
 void PeerCore::requestImport(const RegionReference& reference,
                              const std::shared_ptr<ImportSlot>& slot) {
   auto expected = ImportSlot::State::kNone;

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace peerlane {
@@ -10,6 +11,19 @@ namespace peerlane {
 std::string PeerProcess::place() const {
   if (id() != 0) return " (process " + std::to_string(id()) + ")";
   return facts_.unixSocket ? "" : " (" + facts_.remoteAddress.toString() + ")";
+}
+
+RegionReference PeerProcess::referenceTo(uint64_t allocation, uint64_t generation,
+                                         uint64_t bytes) const {
+  RegionReference reference;
+  const auto owner = identity_.context.bytes();
+  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
+                 [](std::byte b) { return static_cast<uint8_t>(b); });
+  reference.allocation = allocation;
+  reference.generation = generation;
+  reference.bytes = bytes;
+  reference.access = Access::kRemoteReadWrite;
+  return reference;
 }
 
 void PeerProcess::meet(const PeerIdentity& identity, const ControlConnection& connection,

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "peerlane/memory/region_reference.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/session/peer/absentees.h"
 #include "peerlane/session/wire/control_connection.h"
@@ -25,6 +26,9 @@ class PeerProcess {
   pid_t id() const { return facts_.credentials.pid; }
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
   bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
+  // What names a region of this peer to Imports::request(), with all rights; no more is checked
+  // here.
+  RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const;
   // " (process 1234)", " (10.0.0.2:4000)", or nothing where neither is known.
   std::string place() const;
 
