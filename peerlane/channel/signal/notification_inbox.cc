@@ -21,7 +21,8 @@ std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
       [&] { return std::make_shared<NotificationInbox>(peer); });
 }
 
-NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer), counts_(peer.inboxCounts()) {
+NotificationInbox::NotificationInbox(PeerCore& peer)
+    : peer_(peer), counts_(peer.slabs().inboxCounts()) {
   static_assert(slab::kNotifyMaxMessageBytes == kNotifyMaxMessageBytes);
   static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
   static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);

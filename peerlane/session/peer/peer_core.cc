@@ -7,8 +7,6 @@
 #include <algorithm>
 
 #include "peerlane/core/log.h"
-#include "peerlane/memory/library_memory.h"
-#include "peerlane/program/words/word.h"
 
 namespace peerlane {
 namespace {
@@ -36,11 +34,20 @@ PeerCore::~PeerCore() {
     links_.abandon();
     return;
   }
-  closeWindow(ownWindow_);
-  closeWindow(peerWindow_);
-  if (slab_) env_.around.regions.remove(slab_->allocation);
-  // The mapping of the peer's slab goes before the link that made it.
-  if (peerSlab_ && links_.isMade()) links_.host().detach(peerSlab_->memory);
+  windows_.close();
+  slabs_.end();  // the mapping of the peer's goes before the link that made it
+}
+
+Result<DeviceExecutor*> PeerCore::executor(Device device) const {
+  PEERLANE_ASSIGN(const auto executor, executorIn(env_.around.devices, device));
+  return executor.get();
+}
+
+Result<DeviceExecutor*> PeerCore::executorOf(DeviceStream stream) const {
+  for (const auto& executor : env_.around.devices)
+    if (executor->owns(stream)) return executor.get();
+  return Status(Code::kInvalidArgument,
+                "the stream belongs to no device of this context (ContextOptions::devices)");
 }
 
 Status PeerCore::start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner) {
@@ -126,32 +133,12 @@ Status PeerCore::sendSlab() {
         std::shared_ptr<ImportedRegion> shared = std::move(region);
         shared->slot().release([self, shared] { self->dropImported(shared); });
       });
-  PEERLANE_ASSIGN(slab_, makeLibraryMemory(env_.around.regions, slab::kBytes));
-  return sendGrant(0, *slab_, 0);
-}
-
-Status PeerCore::adoptSlab(control::ImportReply& message) {
-  if (peerSlab_ || !links_.isMade())
-    return Status(Code::kCorrupt, "the peer's slab came out of turn");
-  if (message.bytes < slab::kBytes)
-    return Status(Code::kCorrupt, "the peer's slab has " + std::to_string(message.bytes) +
-                                      " bytes; need " + std::to_string(slab::kBytes));
-  PEERLANE_ASSIGN(Grant grant, grantOf(message));
-  if (isCuda(grant.region.kind))
-    return Status(Code::kCorrupt, "the peer's slab lies in GPU memory");
-  if (!env_.around.devices.empty() && grant.fd) {
-    PEERLANE_ASSIGN(peerSlabFd_, grant.fd.dup());
-    peerSlabOffset_ = grant.region.fdOffset;
-  }
-  PEERLANE_ASSIGN(RemoteMemory memory, links_.host().attach(std::move(grant)));
-  peerSlab_ = std::make_shared<ImportedRegion>();
-  peerSlab_->memory = std::move(memory);
-  maybeReady();
-  return Status::ok();
+  PEERLANE_ASSIGN(const RegionRecord* const slab, slabs_.make());
+  return sendGrant(0, *slab, 0);
 }
 
 void PeerCore::maybeReady() {
-  if (!links_.isMade() || !slab_ || !peerSlab_ || state() != PeerState::kConnecting) return;
+  if (!links_.isMade() || !slabs_.areThere() || state() != PeerState::kConnecting) return;
   setupTimer_.cancel();
   process_.watchMemory();
   startHeartbeat();
@@ -258,7 +245,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
   links_.close(failureCode());
   if (imported_)
     for (const auto& region : imported_->all()) region->gate.close();
-  if (peerSlab_) peerSlab_->gate.close();
+  slabs_.closeGate();
   for (auto& [request, import] : imports_)
     for (const auto& slot : import.slots) importDone(slot, failure());
   imports_.clear();
@@ -278,7 +265,7 @@ void PeerCore::fail(PeerState state, const Status& status) {
 void PeerCore::leave(const Status& reason) {
   if (imported_) {
     auto regions = imported_->all();
-    if (peerSlab_) regions.push_back(peerSlab_);
+    if (slabs_.peers()) regions.push_back(slabs_.peers());
     const auto busy = [](const std::shared_ptr<ImportedRegion>& region) {
       return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
     };
@@ -446,19 +433,7 @@ std::string PeerCore::name() const {
 std::vector<std::string> PeerCore::untaken() const {
   std::vector<std::string> lines;
   if (!met()) return lines;
-  uint64_t notifications = inboxCounts_.waiting.load(std::memory_order_relaxed);
-  const uint64_t passed = inboxCounts_.passed.load(std::memory_order_acquire);
-  uint64_t inSlab = 0;
-  for (; inSlab < slab::kNotifySlots; ++inSlab) {
-    const std::byte* slot = slab() + slab::kInboxOffset +
-                            (passed + inSlab) % slab::kNotifySlots * slab::kInboxStrideBytes;
-    if (loadWord(slot, Width::k64) != passed + inSlab + 1) break;
-  }
-  notifications += inSlab;
-  if (notifications != 0)
-    lines.push_back(std::to_string(notifications) +
-                    " notifications not taken (pollNotification, waitNotification)" +
-                    (inSlab == slab::kNotifySlots ? "; the peer's next one waits" : ""));
+  if (std::string line = slabs_.untaken(); !line.empty()) lines.push_back(std::move(line));
   for (const auto& [channel, count] : messages_.channels().waiting())
     if (MessageChannels::isProgram(channel))
       lines.push_back(std::to_string(count) + " messages not received on channel " +

@@ -25,18 +25,19 @@
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/os/process.h"
-#include "peerlane/os/shm_segment.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/peer/absentees.h"
 #include "peerlane/session/peer/attachments.h"
 #include "peerlane/session/peer/byte_counters.h"
+#include "peerlane/session/peer/device_windows.h"
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/mailboxes.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
+#include "peerlane/session/peer/slab_pair.h"
 #include "peerlane/session/peer/staging_requests.h"
 #include "peerlane/session/peer/user_messages.h"
 #include "peerlane/session/wire/control_connection.h"
@@ -128,14 +129,12 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Result<DeviceExecutor*> executor(Device device) const;
   // The executor that a stream belongs to.
   Result<DeviceExecutor*> executorOf(DeviceStream stream) const;
-  // Where streams of this context's devices find the two slabs below. Made when first asked for.
-  // kNotSupported where the slabs are not mapped (tcp).
-  Result<std::byte*> deviceSlab();
-  Result<std::byte*> devicePeerSlab();
+  DeviceWindows& windows() { return windows_; }
 
+  SlabPair& slabs() { return slabs_; }
   // The slab this side keeps for the peer, and the one the peer keeps for this side.
-  std::byte* slab() const { return slab_->base; }
-  const std::shared_ptr<ImportedRegion>& peerSlab() const { return peerSlab_; }
+  std::byte* slab() const { return slabs_.own(); }
+  const std::shared_ptr<ImportedRegion>& peerSlab() const { return slabs_.peers(); }
 
   // What names a region of this peer to requestImport(), with all rights; no more is checked here.
   RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const {
@@ -185,12 +184,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // One line for dumps, and one for each kind of thing that came from it and nobody took.
   std::string summary() const;
   std::vector<std::string> untaken() const;
-  // Of notifications: written by their inbox, which is not made before somebody asks for one.
-  struct InboxCounts {
-    std::atomic<uint64_t> passed{0};   // numbers that have left the slab
-    std::atomic<uint64_t> waiting{0};  // of them, not yet given to the user
-  };
-  InboxCounts& inboxCounts() { return inboxCounts_; }
   // It has not said goodbye, lives as far as is known, and needs nobody to write to what it
   // imported. Progress thread, or once that has stopped.
   bool mayStillWrite() const { return !peerLeft_ && !endedForGood(); }
@@ -214,16 +207,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   bool endedForGood() const;
   const char* nextOfSetup() const;
   Status sendSlab();
-  // A mapping of a slab that is for devices alone. Its end unpins it.
-  struct Window {
-    Window() = default;
-    Window(Window&&) = default;
-    ~Window();
-    std::shared_ptr<SharedSegment> segment;
-    std::unique_ptr<DevicePin> pin;
-  };
-  Result<std::byte*> openWindow(Window& window, const Fd& fd, uint64_t offset);
-  void closeWindow(Window& window);
   void maybeReady();
   Status handle(control::Offers& message);
   Status handle(control::Accepted& message);
@@ -254,8 +237,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
     RegionReference reference;
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
-  Result<Grant> grantOf(const control::ImportReply& message);
-  Status adoptSlab(control::ImportReply& message);
   Status importAnswered(const Import& import, const control::ImportReply& message);
   void startHeartbeat();
   void heartbeat();
@@ -274,12 +255,13 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   PeerProcess process_;
   LinkSet links_{env_, process_};
   LinkNegotiation negotiation_{env_, process_, links_};
+  SlabPair slabs_{env_, links_};
+  DeviceWindows windows_{env_, links_, slabs_};
   Events events_;
 
   ByteCounters byteCounters_;
   std::atomic<uint64_t> pendingOperations_{0};
   std::atomic<bool> hasSaidAll_{false};
-  InboxCounts inboxCounts_;
   std::atomic<bool> linkFailed_{false};  // told to the progress thread
 
   // Progress thread only, from here to the next comment.
@@ -320,15 +302,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // Of those not asked for yet: enough are under way.
   std::deque<control::Revoke> revocationWishes_;
   // Constant once ready.
-  std::shared_ptr<RegionRecord> slab_;
-  std::shared_ptr<ImportedRegion> peerSlab_;
   std::unique_ptr<ImportCache> imported_;
-  Fd peerSlabFd_;  // where devices are: for a mapping of our own
-  uint64_t peerSlabOffset_ = 0;
-
-  std::mutex windowMutex_;
-  Window ownWindow_;  // under windowMutex_, as the next
-  Window peerWindow_;
 
   struct Revoked {
     uint64_t request;

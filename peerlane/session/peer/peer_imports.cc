@@ -9,6 +9,7 @@
 #include "peerlane/core/log.h"
 #include "peerlane/memory/cuda/cuda_pools.h"
 #include "peerlane/session/peer/peer_core.h"
+#include "peerlane/session/wire/grant_message.h"
 
 namespace peerlane {
 
@@ -109,48 +110,10 @@ Status PeerCore::sendGrant(uint64_t request, const RegionRecord& record, uint8_t
     return Status(granted.status().code(),
                   std::string(granted.status().message()) + ": " + record.memory.whyNot);
   PEERLANE_ASSIGN(Grant grant, std::move(granted));
-  control::ImportReply reply;
-  reply.request = request;
-  reply.memoryKind = static_cast<uint8_t>(grant.region.kind);
-  reply.base = grant.region.base;
-  reply.bytes = grant.region.bytes;
-  reply.fdOffset = grant.region.fdOffset;
-  reply.fdCount = grant.fd ? 1 : 0;
-  reply.access = static_cast<uint8_t>(grant.region.access);
-  reply.allocation = grant.region.allocation;
-  reply.generation = grant.region.generation;
-  reply.device = grant.region.device.index;
-  reply.backingBytes = grant.region.backingBytes;
-  reply.identity = grant.region.identity;
-  reply.handle = grant.region.handle;
-  reply.isKept = grant.region.isKept;
   std::vector<Fd> fds;
+  const control::ImportReply reply = replyWith(request, grant);
   if (grant.fd) fds.push_back(std::move(grant.fd));
   return env_.connection->send(reply, std::move(fds));
-}
-
-Result<Grant> PeerCore::grantOf(const control::ImportReply& message) {
-  if (message.memoryKind > static_cast<uint8_t>(kLastMemoryKind) || message.access > 3 ||
-      message.fdCount > 1)
-    return Status(Code::kCorrupt, "a grant with memory kind " + std::to_string(message.memoryKind) +
-                                      ", access " + std::to_string(message.access) + ", " +
-                                      std::to_string(message.fdCount) + " descriptors");
-  Grant grant;
-  grant.region.allocation = message.allocation;
-  grant.region.generation = message.generation;
-  grant.region.base = message.base;
-  grant.region.bytes = message.bytes;
-  grant.region.fdOffset = message.fdOffset;
-  grant.region.kind = static_cast<MemoryKind>(message.memoryKind);
-  grant.region.access = static_cast<Access>(message.access);
-  if (isCuda(grant.region.kind)) grant.region.device = {DeviceKind::kCuda, message.device};
-  grant.region.backingBytes = message.backingBytes;
-  grant.region.identity = message.identity;
-  grant.region.handle = message.handle;
-  grant.region.isKept = message.isKept;
-  PEERLANE_ASSIGN(auto fds, env_.connection->takeFds(message.fdCount));
-  if (!fds.empty()) grant.fd = std::move(fds.front());
-  return grant;
 }
 
 Status PeerCore::handle(control::ImportRequest& message) {
@@ -174,7 +137,11 @@ Status PeerCore::handle(control::ImportRequest& message) {
 }
 
 Status PeerCore::handle(control::ImportReply& message) {
-  if (message.request == 0) return adoptSlab(message);
+  if (message.request == 0) {
+    PEERLANE_RETURN_IF_ERROR(slabs_.adopt(message));
+    maybeReady();
+    return Status::ok();
+  }
   auto found = imports_.find(message.request);
   if (found == imports_.end())
     return Status(Code::kCorrupt, "an answer to import " + std::to_string(message.request) +
@@ -196,7 +163,7 @@ Status PeerCore::importAnswered(const Import& import, const control::ImportReply
   if (message.code != Code::kOk) {
     result = Status(message.code, "the owner refused: " + message.reason);
   } else {
-    auto grant = grantOf(message);
+    auto grant = grantIn(message, *env_.connection);
     if (grant.isOk() && (grant->region.allocation != import.reference.allocation ||
                          grant->region.generation != import.reference.generation))
       grant = Status(Code::kCorrupt, "an import was answered with another region");
