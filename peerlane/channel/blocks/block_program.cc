@@ -340,7 +340,8 @@ bool BlockProgram::imported(PeerCore& peer) {
   bool all = true;
   for (const RemoteRegion& remote : remotes_) {
     const auto state = remote.slot()->state.load(std::memory_order_acquire);
-    if (state == ImportSlot::State::kNone) peer.requestImport(remote.reference(), remote.slot());
+    if (state == ImportSlot::State::kNone)
+      peer.imports().request(remote.reference(), remote.slot());
     all = all && state == ImportSlot::State::kReady;
   }
   if (!all) return false;
@@ -355,7 +356,7 @@ bool BlockProgram::imported(PeerCore& peer) {
       const auto missing = region->memory.chunks->ask(touched.offset, touched.bytes);
       wanted.insert(wanted.end(), missing.begin(), missing.end());
     });
-    peer.requestChunks(region, std::move(wanted));
+    peer.imports().requestChunks(region, std::move(wanted));
   }
   asked_ = true;
   return all;

@@ -293,7 +293,7 @@ bool StagedTransfer::remoteReady() {
   const auto& slot = remoteStaging_.slot();
   switch (slot->state.load(std::memory_order_acquire)) {
     case ImportSlot::State::kNone:
-      peer_->requestImport(remoteStaging_.reference(), slot);
+      peer_->imports().request(remoteStaging_.reference(), slot);
       return false;
     case ImportSlot::State::kPending: return false;
     case ImportSlot::State::kFailed: return fail(slot->failure), true;

@@ -31,7 +31,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
   if (peer_->forked()) return peer_->usable();
   // It cannot be imported, and transfers do without.
   if (!peer_->whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
-  peer_->requestImport(reference_, slot_);
+  peer_->imports().request(reference_, slot_);
   const auto done = [this] {
     const auto state = slot_->state.load(std::memory_order_acquire);
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
@@ -54,7 +54,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     return slot_->failure;
   const std::shared_ptr<ImportedRegion>& region = slot_->region;
   const uint64_t all = region->memory.grant.bytes;
-  if (peer_->reaches(region, 0, all)) return Status::ok();
+  if (peer_->imports().reaches(region, 0, all)) return Status::ok();
   const ChunkMap& chunks = *region->memory.chunks;
   PEERLANE_RETURN_IF_ERROR(
       waitFor([&] { return chunks.complete() || !chunks.failure(0, all).isOk(); }));

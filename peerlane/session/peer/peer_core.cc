@@ -125,14 +125,7 @@ Status PeerCore::handle(control::Accepted& message) {
 
 Status PeerCore::sendSlab() {
   negotiation_.end();
-  imported_ = std::make_unique<ImportCache>(
-      [weak = weak_from_this()](std::unique_ptr<ImportedRegion> region) {
-        auto self = weak.lock();
-        if (!self) return;           // the link went with the peer
-        if (self->forked()) return;  // locks may be held for ever
-        std::shared_ptr<ImportedRegion> shared = std::move(region);
-        shared->slot().release([self, shared] { self->dropImported(shared); });
-      });
+  imports_.open();
   PEERLANE_ASSIGN(const RegionRecord* const slab, slabs_.make());
   return sendGrant(0, *slab, 0);
 }
@@ -243,14 +236,8 @@ void PeerCore::fail(PeerState state, const Status& status) {
   heartbeatTimer_.cancel();
   setupTimer_.cancel();
   links_.close(failureCode());
-  if (imported_)
-    for (const auto& region : imported_->all()) region->gate.close();
   slabs_.closeGate();
-  for (auto& [request, import] : imports_)
-    for (const auto& slot : import.slots) importDone(slot, failure());
-  imports_.clear();
-  for (const ImportWish& wish : std::exchange(importWishes_, {})) importDone(wish.slot, failure());
-  failChunkRequests();
+  imports_.fail();
   staging_.fail();
   if (auto connected = std::move(events_.connected)) connected(status);
   // Waiters look at the state; runs of this peer are cancelled by their next turn.
@@ -263,13 +250,13 @@ void PeerCore::fail(PeerState state, const Status& status) {
 // frees it, though he may have said goodbye himself. And the regions that the peer imported are
 // free only when its own goodbye, or its end, has come.
 void PeerCore::leave(const Status& reason) {
-  if (imported_) {
-    auto regions = imported_->all();
+  if (imports_.isOpen()) {
+    auto regions = imports_.all();
     if (slabs_.peers()) regions.push_back(slabs_.peers());
     const auto busy = [](const std::shared_ptr<ImportedRegion>& region) {
       return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
     };
-    if (std::any_of(regions.begin(), regions.end(), busy) || imported_->isAnyHeldLeaving()) {
+    if (std::any_of(regions.begin(), regions.end(), busy) || imports_.isAnyHeldLeaving()) {
       if (busySince_ == Clock::time_point{}) busySince_ = Clock::now();
       const bool isLong = Clock::now() - busySince_ >= kLent;
       const bool isQuiet = isLong && messages_.allSent() && env_.connection->isTaken() &&

@@ -19,7 +19,6 @@
 #include "peerlane/core/config.h"
 #include "peerlane/core/log_limit.h"
 #include "peerlane/core/metrics.h"
-#include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/import_cache.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_reference.h"
@@ -31,6 +30,7 @@
 #include "peerlane/session/peer/attachments.h"
 #include "peerlane/session/peer/byte_counters.h"
 #include "peerlane/session/peer/device_windows.h"
+#include "peerlane/session/peer/imports.h"
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/mailboxes.h"
@@ -45,18 +45,6 @@
 #include "peerlane/transport/transport.h"
 
 namespace peerlane {
-
-// The place where an import ends up, shared by all handles on one remote region.
-struct ImportSlot {
-  enum class State : uint8_t { kNone, kPending, kReady, kFailed };
-  uint64_t bytes = 0;  // what the reference says, 0: unknown; constant once shared, as the next
-  // Whoever uses it asks for chunks by himself (PeerCore::reaches). Else all are there when it is
-  // ready.
-  bool inChunks = false;
-  std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
-  std::shared_ptr<ImportedRegion> region;  // written before kReady
-  Status failure;                          // written before kFailed
-};
 
 // What a peer must be told of a region to reach it.
 RegionGrant grantFor(const RegionRecord& record);
@@ -140,17 +128,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const {
     return process_.referenceTo(allocation, generation, bytes);
   }
-  // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
-  // heard again, or gone. One call per slot does the work.
-  void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
-
-  // Asks for chunks of an imported region (RemoteMemory::chunks): those that ChunkMap::ask() gave
-  // to the caller. Waiters are told when some have come or will not come. Any thread.
-  void requestChunks(const std::shared_ptr<ImportedRegion>& region,
-                     std::vector<ChunkMap::Range> ranges);
-  // All of [offset, +bytes) of an imported region can be reached. Else what is missing is asked
-  // for.
-  bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
+  Imports& imports() { return imports_; }
 
   // --- Memory of the peer that cannot be reached (peer_staging.cc) ---
   std::string whyStaged(const RegionReference& region, bool byDevice) const {
@@ -220,33 +198,17 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::UserMessage& message) { return messages_.handle(message); }
   Status handle(control::MessagesTaken& message) { return messages_.handle(message); }
   Status handle(control::ChunkRequest& message);
-  Status handle(control::ChunkReply& message);
+  Status handle(control::ChunkReply& message) { return imports_.handle(message); }
   Status handle(control::StagingRequest& message) { return staging_.handle(message); }
   Status handle(control::StagingReply& message) { return staging_.handle(message); }
   Status handle(control::StagedMove& message) { return staging_.handle(message); }
   Status handle(control::StagedMoveDone& message) { return staging_.handle(message); }
   Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
   Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
-  void sendChunkRequests();
-  void failChunkRequests();
-  void settleWholeImports();
-  Result<std::vector<VmmHandle>> handlesIn(const control::ChunkReply& message);
-  void mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
-                 std::vector<VmmHandle> handles);
-  struct Import {
-    RegionReference reference;
-    std::vector<std::shared_ptr<ImportSlot>> slots;
-  };
-  Status importAnswered(const Import& import, const control::ImportReply& message);
   void startHeartbeat();
   void heartbeat();
   void setSilent();
   void setHeard();
-  void startImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
-  void importDone(const std::shared_ptr<ImportSlot>& slot,
-                  Result<std::shared_ptr<ImportedRegion>> result);
-  void dropImported(std::shared_ptr<ImportedRegion> region);
-  void forgetImported(ImportedRegion& region);
   void askForRevocations();
   bool turnRevocations();
   void watchRevocations();
@@ -278,31 +240,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   uint64_t heartbeatSequence_ = 0;
   Clock::time_point lastBeat_{};
   Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing
-  std::map<uint64_t, Import> imports_;  // by request
-  struct ImportWish {
-    RegionReference reference;
-    std::shared_ptr<ImportSlot> slot;
-  };
-  std::deque<ImportWish> importWishes_;  // not asked for yet: enough are under way
-  struct ChunkWish {
-    std::weak_ptr<ImportedRegion> region;  // whoever wanted it may be gone before it comes
-    uint64_t allocation = 0;
-    uint64_t generation = 0;
-    ChunkMap::Range range;
-    bool byFabric = false;
-  };
-  std::deque<ChunkWish> chunkWishes_;
-  struct WholeImport {
-    std::shared_ptr<ImportSlot> slot;
-    std::shared_ptr<ImportedRegion> region;
-  };
-  std::vector<WholeImport> wholeImports_;        // imported, and waiting for all of their chunks
-  std::map<uint64_t, ChunkWish> chunkRequests_;  // under way, by request
   std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
   // Of those not asked for yet: enough are under way.
   std::deque<control::Revoke> revocationWishes_;
   // Constant once ready.
-  std::unique_ptr<ImportCache> imported_;
 
   struct Revoked {
     uint64_t request;
@@ -314,6 +255,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
   std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
 
+  Imports imports_{env_, links_};
   StagingRequests staging_{env_, process_, links_};
   UserMessages messages_{env_};
   Mailboxes mailboxes_{links_};

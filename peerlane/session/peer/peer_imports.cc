@@ -13,70 +13,6 @@
 
 namespace peerlane {
 
-void PeerCore::requestImport(const RegionReference& reference,
-                             const std::shared_ptr<ImportSlot>& slot) {
-  auto expected = ImportSlot::State::kNone;
-  if (!slot->state.compare_exchange_strong(expected, ImportSlot::State::kPending)) return;
-  // A handle may outlive the context: then nobody runs what is posted.
-  if (over()) return importDone(slot, failure());
-  progress().post([self = shared_from_this(), reference, slot] {
-    // A silent peer may answer later. Until then the slot is pending, because a failed one stays
-    // so.
-    if (Status failure = self->failure(); !failure.isOk() && failure.code() != Code::kPeerSilent)
-      return self->importDone(slot, failure);
-    self->startImport(reference, slot);
-  });
-}
-
-// Few are under way at once, so that their answers, and the descriptors beside them, do not pile up
-// at the owner.
-void PeerCore::startImport(const RegionReference& reference,
-                           const std::shared_ptr<ImportSlot>& slot) {
-  if (auto known = imported_->find(reference.allocation, reference.generation))
-    return importDone(slot, known);
-  for (auto& [request, import] : imports_) {
-    if (import.reference.allocation != reference.allocation ||
-        import.reference.generation != reference.generation)
-      continue;
-    import.slots.push_back(slot);
-    return;
-  }
-  if (imports_.size() >= limits::kImportsUnderWay) {
-    importWishes_.push_back({reference, slot});
-    return;
-  }
-  const uint64_t request = env_.nextRequest();
-  imports_[request] = {reference, {slot}};
-  const Status sent = env_.connection->send(control::ImportRequest{
-      request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
-      static_cast<uint8_t>(kLastMemoryKind)});
-  if (!sent.isOk()) {
-    imports_.erase(request);
-    importDone(slot, sent);
-  }
-}
-
-void PeerCore::importDone(const std::shared_ptr<ImportSlot>& slot,
-                          Result<std::shared_ptr<ImportedRegion>> result) {
-  // The reference came through the user's hands: a wrong one is no fault of the peer.
-  if (result.isOk() && slot->bytes != 0 && (*result)->memory.grant.bytes != slot->bytes)
-    result = Status(Code::kInvalidArgument,
-                    "the reference names a region of " + std::to_string(slot->bytes) +
-                        " bytes; the owner's has " + std::to_string((*result)->memory.grant.bytes));
-  if (result.isOk() && !slot->inChunks && !reaches(*result, 0, (*result)->memory.grant.bytes)) {
-    wholeImports_.push_back({slot, std::move(*result)});
-    return settleWholeImports();  // a chunk may have failed earlier
-  }
-  if (result.isOk()) {
-    slot->region = std::move(*result);
-    slot->state.store(ImportSlot::State::kReady, std::memory_order_release);
-  } else {
-    slot->failure = result.status();
-    slot->state.store(ImportSlot::State::kFailed, std::memory_order_release);
-  }
-  env_.around.progress.notifyWaiters();
-}
-
 RegionGrant grantFor(const RegionRecord& record) {
   RegionGrant region;
   region.allocation = record.allocation;
@@ -142,67 +78,7 @@ Status PeerCore::handle(control::ImportReply& message) {
     maybeReady();
     return Status::ok();
   }
-  auto found = imports_.find(message.request);
-  if (found == imports_.end())
-    return Status(Code::kCorrupt, "an answer to import " + std::to_string(message.request) +
-                                      ", which nobody asked");
-  Import import = std::move(found->second);
-  imports_.erase(found);
-  PEERLANE_RETURN_IF_ERROR(importAnswered(import, message));
-  // Behind it: what is wished for may be the region that has just come.
-  while (!importWishes_.empty() && imports_.size() < limits::kImportsUnderWay) {
-    const ImportWish wish = std::move(importWishes_.front());
-    importWishes_.pop_front();
-    startImport(wish.reference, wish.slot);
-  }
-  return Status::ok();
-}
-
-Status PeerCore::importAnswered(const Import& import, const control::ImportReply& message) {
-  Result<std::shared_ptr<ImportedRegion>> result = Status(Code::kInternal, "import");
-  if (message.code != Code::kOk) {
-    result = Status(message.code, "the owner refused: " + message.reason);
-  } else {
-    auto grant = grantIn(message, *env_.connection);
-    if (grant.isOk() && (grant->region.allocation != import.reference.allocation ||
-                         grant->region.generation != import.reference.generation))
-      grant = Status(Code::kCorrupt, "an import was answered with another region");
-    if (!grant.isOk()) {
-      for (const auto& slot : import.slots) importDone(slot, grant.status());
-      if (grant.status().code() != Code::kUnavailable) return grant.status();
-      // This side had no room for its descriptor. The owner has lent it, and did nothing wrong.
-      return env_.connection->send(
-          control::Release{import.reference.allocation, import.reference.generation});
-    }
-    auto memory = links_.attach(std::move(*grant));
-    if (memory.isOk()) {
-      result = imported_->insert(std::move(*memory));
-    } else {
-      result = memory.status();
-      (void)env_.connection->send(
-          control::Release{import.reference.allocation, import.reference.generation});
-    }
-  }
-  for (const auto& slot : import.slots) importDone(slot, result);
-  return Status::ok();
-}
-
-// The last user of an imported region is gone, and no device reaches it any more. Any thread.
-void PeerCore::dropImported(std::shared_ptr<ImportedRegion> region) {
-  if (over()) {
-    linkOf(region->memory).detach(region->memory);
-    return imported_->gone(region->memory.grant);
-  }
-  progress().post(
-      [self = shared_from_this(), region = std::move(region)] { self->forgetImported(*region); });
-}
-
-void PeerCore::forgetImported(ImportedRegion& region) {
-  const RegionGrant grant = region.memory.grant;
-  linkOf(region.memory).detach(region.memory);
-  imported_->gone(grant);
-  if (state() == PeerState::kReady || state() == PeerState::kSilent)
-    (void)env_.connection->sendIfOpen(control::Release{grant.allocation, grant.generation});
+  return imports_.handle(message);
 }
 
 Status PeerCore::handle(control::Release& message) {
@@ -242,9 +118,9 @@ void PeerCore::askForRevocations() {
 }
 
 Status PeerCore::handle(control::Revoke& message) {
-  if (!imported_) return Status(Code::kCorrupt, "a revocation before the link is made");
-  auto region = imported_->find(message.allocation, message.generation);
-  if (!region && !imported_->isLeaving(message.allocation, message.generation))
+  if (!imports_.isOpen()) return Status(Code::kCorrupt, "a revocation before the link is made");
+  auto region = imports_.find(message.allocation, message.generation);
+  if (!region && !imports_.isLeaving(message.allocation, message.generation))
     return env_.connection->send(control::RevokeDone{message.request, Code::kOk});
   if (region && message.freed) {
     region->freed.store(true,
@@ -284,7 +160,7 @@ bool PeerCore::turnRevocations() {
     // In one process it is the owner's memory itself that was pinned; and pool memory has to be
     // freed here before its owner frees it.
     if (revoked.region && !ImportedRegion::letGo(revoked.region)) return false;
-    if (imported_->isLeaving(revoked.allocation, revoked.generation)) return false;
+    if (imports_.isLeaving(revoked.allocation, revoked.generation)) return false;
     progress().post([self = shared_from_this(), request = revoked.request] {
       (void)self->env_.connection->sendIfOpen(control::RevokeDone{request, Code::kOk});
     });

@@ -229,7 +229,7 @@ TEST_P(PeerTest, ManyRegionsAreImportedAtOnce) {
   std::vector<RemoteRegion> remotes;
   const auto wish = [&](const Region& region) {
     remotes.push_back(MUST(toB_.importRegion(region.share())));
-    toB_.core()->requestImport(remotes.back().reference(), remotes.back().slot());
+    toB_.core()->imports().request(remotes.back().reference(), remotes.back().slot());
   };
   {
     const StandingCallback still(toA_.core()->progress());
@@ -353,7 +353,7 @@ TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
     const Block block{&near, 0, &posted, 0, 4096};
     EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerSilent);
     // As a post that had been checked just before the silence was noticed.
-    toB.core()->requestImport(posted.reference(), slot);
+    toB.core()->imports().request(posted.reference(), slot);
   }
   EXPECT_TRUE(eventually([&] { return toB.state() == "ready"; }));
   for (const RemoteRegion* remote : {&before, &during, &posted}) {
