@@ -804,8 +804,8 @@ std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
         if (auto alive = weak.lock()) alive->tryFinish(leaving);
       };
       if (peer)
-        peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
-                     done);
+        peer->grants().revoke(leaving->record->allocation, leaving->record->generation,
+                              /*freed=*/false, done);
       else
         self->absentees_.await(number, done);
     }
@@ -965,7 +965,8 @@ void Context::State::sweep() {
         const std::lock_guard lock(mutex_);
         if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
       }
-      if (peer) peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
+      if (peer)
+        peer->grants().revoke(record->allocation, record->generation, /*freed=*/true, [] {});
     }
   }
   for (const auto& transport : transports_) transport->sweep();

@@ -127,7 +127,14 @@ Status PeerCore::sendSlab() {
   negotiation_.end();
   imports_.open();
   PEERLANE_ASSIGN(const RegionRecord* const slab, slabs_.make());
-  return sendGrant(0, *slab, 0);
+  return grants_.send(0, *slab, 0);
+}
+
+Status PeerCore::handle(control::ImportReply& message) {
+  if (message.request != 0) return imports_.handle(message);
+  PEERLANE_RETURN_IF_ERROR(slabs_.adopt(message));
+  maybeReady();
+  return Status::ok();
 }
 
 void PeerCore::maybeReady() {
@@ -298,21 +305,21 @@ void PeerCore::forget() {
   endMessages();
   process_.stopWatching();
   leaveTimer_.cancel();
-  revokedTimer_.cancel();
-  const auto revocations = std::exchange(revocations_, {});
-  revocationWishes_.clear();
+  revoked_.stop();
+  const Grants::Revocations revocations = grants_.takeRevocations();
   Absentees::Number absentee = 0;
   if (peerLeft_ || endedForGood())
     env_.around.regions.forgetPeer(env_.number);
   else
     absentee =
         env_.around.absentees.add(env_.around.progress.loop(), env_.number, process_.takeProof());
-  for (const auto& [request, done] : revocations) {
+  for (const auto& done : revocations) {
     if (absentee != 0)
       env_.around.absentees.await(absentee, done);
     else
       done();
   }
+  grants_.close();
   if (auto gone = std::move(events_.gone)) gone(shared_from_this());
 }
 
@@ -408,7 +415,7 @@ Task::Turn PeerCore::turn() {
   }
   moved |= attachments_.turn();
   moved |= mailboxes_.turn();
-  moved |= turnRevocations();
+  moved |= revoked_.turn();
   if (over) return Turn::kFinished;
   return moved ? Turn::kMoved : Turn::kIdle;
 }

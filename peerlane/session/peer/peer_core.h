@@ -30,6 +30,7 @@
 #include "peerlane/session/peer/attachments.h"
 #include "peerlane/session/peer/byte_counters.h"
 #include "peerlane/session/peer/device_windows.h"
+#include "peerlane/session/peer/grants.h"
 #include "peerlane/session/peer/imports.h"
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/link_set.h"
@@ -37,6 +38,7 @@
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
+#include "peerlane/session/peer/revoked_imports.h"
 #include "peerlane/session/peer/slab_pair.h"
 #include "peerlane/session/peer/staging_requests.h"
 #include "peerlane/session/peer/user_messages.h"
@@ -45,9 +47,6 @@
 #include "peerlane/transport/transport.h"
 
 namespace peerlane {
-
-// What a peer must be told of a region to reach it.
-RegionGrant grantFor(const RegionRecord& record);
 
 // What an attempt to reach a peer is for.
 struct DialManner {
@@ -168,9 +167,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   // --- Progress thread ---
   Turn turn() override;
-  // The owner takes a region back; `done` is called when the peer has confirmed or is proven dead.
-  // `freed`: the memory has gone already.
-  void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done);
+  Grants& grants() { return grants_; }
 
  private:
   void onAuthenticated(const PeerIdentity& identity);
@@ -190,28 +187,23 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(control::Accepted& message);
   Status handle(control::Bye& message);
   Status handle(control::Heartbeat& message);
-  Status handle(control::ImportRequest& message);
+  Status handle(control::ImportRequest& message) { return grants_.handle(message); }
   Status handle(control::ImportReply& message);
-  Status handle(control::Release& message);
-  Status handle(control::Revoke& message);
-  Status handle(control::RevokeDone& message);
+  Status handle(control::Release& message) { return grants_.handle(message); }
+  Status handle(control::Revoke& message) { return revoked_.handle(message); }
+  Status handle(control::RevokeDone& message) { return grants_.handle(message); }
   Status handle(control::UserMessage& message) { return messages_.handle(message); }
   Status handle(control::MessagesTaken& message) { return messages_.handle(message); }
-  Status handle(control::ChunkRequest& message);
+  Status handle(control::ChunkRequest& message) { return grants_.handle(message); }
   Status handle(control::ChunkReply& message) { return imports_.handle(message); }
   Status handle(control::StagingRequest& message) { return staging_.handle(message); }
   Status handle(control::StagingReply& message) { return staging_.handle(message); }
   Status handle(control::StagedMove& message) { return staging_.handle(message); }
   Status handle(control::StagedMoveDone& message) { return staging_.handle(message); }
-  Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
-  Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
   void startHeartbeat();
   void heartbeat();
   void setSilent();
   void setHeard();
-  void askForRevocations();
-  bool turnRevocations();
-  void watchRevocations();
 
   PeerEnvironment env_;
   PeerProcess process_;
@@ -231,7 +223,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Timer setupTimer_;
   Timer leaveTimer_;
   Clock::time_point busySince_{};  // the goodbye is kept back from then on
-  Timer revokedTimer_;
   Timer lastWordsTimer_;
   DialManner manner_;
   bool turnedBack_ = false;
@@ -240,22 +231,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   uint64_t heartbeatSequence_ = 0;
   Clock::time_point lastBeat_{};
   Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing
-  std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
-  // Of those not asked for yet: enough are under way.
-  std::deque<control::Revoke> revocationWishes_;
-  // Constant once ready.
-
-  struct Revoked {
-    uint64_t request;
-    uint64_t allocation;
-    uint64_t generation;
-    std::shared_ptr<ImportedRegion> region;  // null where only what has left it is waited for
-  };
-  std::mutex revokedMutex_;
-  std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
-  std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
 
   Imports imports_{env_, links_};
+  RevokedImports revoked_{env_, imports_};
+  Grants grants_{env_, links_};
   StagingRequests staging_{env_, process_, links_};
   UserMessages messages_{env_};
   Mailboxes mailboxes_{links_};
