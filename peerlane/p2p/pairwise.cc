@@ -132,8 +132,8 @@ Status Pairwise::checkOther(const PairNote& other) const {
 Status Pairwise::checkLink() const {
   const PeerCore& core = *peer_.core();
   const LinkTraits& traits = core.link().traits();
-  const bool isNetwork = traits.transport == "tcp" && core.deviceLink() == nullptr;
-  const bool isMapped = core.deviceLink() != nullptr || (!hasGpu() && traits.mapsRegions);
+  const bool isNetwork = traits.transport == "tcp" && core.links().device() == nullptr;
+  const bool isMapped = core.links().device() != nullptr || (!hasGpu() && traits.mapsRegions);
   std::string lacks;
   if (wishes_.link == P2P_LINK_HCCS && !isMapped) lacks = "maps no memory of the other side";
   if (wishes_.link == P2P_LINK_ROCE && !isNetwork)

@@ -462,7 +462,8 @@ std::string BlockProgram::whyStaged(const PeerCore& peer) const {
     return local->memory.device.kind != DeviceKind::kHost;
   });
   for (const RemoteRegion& remote : remotes_)
-    if (std::string why = peer.whyStaged(remote.reference(), byDevice); !why.empty()) return why;
+    if (std::string why = peer.links().whyStaged(remote.reference(), byDevice); !why.empty())
+      return why;
   return {};
 }
 

@@ -68,10 +68,10 @@ Status CommunicatorCore::open(Pair& pair) {
 // Whoever may be waited for says something, be it that there is nothing.
 Status CommunicatorCore::openDevice(Pair& pair) {
   PeerCore& peer = *pair.ground.peer;
-  if (!peer.devicesAdd()) return Status::ok();
+  if (!peer.links().devicesAdd()) return Status::ok();
   LaneNote note;
   note.kind = LaneNote::Kind::kDeviceArea;
-  if (peer.deviceLink() != nullptr) {
+  if (peer.links().device() != nullptr) {
     PEERLANE_ASSIGN(pair.device, DeviceLane::create(pair.ground, *peer.devices().front()));
     note.area = pair.device->area();
   }

@@ -329,7 +329,8 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
                     .bytes = region.bytes(),
                     .access = region.access()};
   // What has to be staged is not imported.
-  if (isOfHost || region.peer()->whyStaged(region.reference(), executor_ != nullptr).empty()) {
+  if (isOfHost ||
+      region.peer()->links().whyStaged(region.reference(), executor_ != nullptr).empty()) {
     PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
     memory.imported = region.slot()->region;
     PEERLANE_ASSIGN(memory.address, reachRemote(*memory.imported));

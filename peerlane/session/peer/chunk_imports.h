@@ -34,7 +34,7 @@ class ChunkImports {
   // Any thread. `ranges`: what ChunkMap::ask() gave to the caller.
   void request(const std::shared_ptr<ImportedRegion>& region, std::vector<ChunkMap::Range> ranges);
   Status handle(control::ChunkReply& message);
-  // The peer is lost or closed: what was asked for ends with its failure.
+  // The peer is lost or closed: requests end with its failure.
   void fail();
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DeviceWindows: where streams of this context's devices find the two slabs of a peer. A slab is
-// host memory that the link has mapped; a GPU reaches it once it is pinned. What is pinned can only
-// be let go when no stream waits, which may be after the link is gone; so a window is a mapping of
-// its own. Owned by PeerCore; thread-safe.
+// host memory that the link has mapped; a GPU reaches it once it is pinned. Pinned memory can be
+// let go only when no stream waits, which may be after the link is gone; so a window is a mapping
+// of its own. Owned by PeerCore; thread-safe.
 #pragma once
 
 #include <cstddef>

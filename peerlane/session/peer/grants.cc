@@ -15,7 +15,7 @@
 namespace peerlane {
 namespace {
 
-// What a peer must be told of a region to reach it.
+// The facts that a peer must know of a region to reach it.
 RegionGrant grantFor(const RegionRecord& record) {
   RegionGrant region;
   region.allocation = record.allocation;

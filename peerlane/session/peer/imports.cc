@@ -116,7 +116,7 @@ Status Imports::handle(control::ImportReply& message) {
   Asked asked = std::move(found->second);
   asked_.erase(found);
   PEERLANE_RETURN_IF_ERROR(answered(asked, message));
-  // After that: what is wished for may be the region that has just come.
+  // After that, because a wish may be for the region that has just come.
   while (!wishes_.empty() && asked_.size() < limits::kImportsUnderWay) {
     const Wish wish = std::move(wishes_.front());
     wishes_.pop_front();

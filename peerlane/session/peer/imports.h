@@ -2,7 +2,8 @@
 //
 // Imports: the regions of one peer that are imported here. Each is asked for once over the control
 // connection, however many handles name it, and released with the last one. Owned by PeerCore.
-// Thread-safe, but for what is named the progress thread's.
+// Thread-safe, but for the functions that are named as the
+// progress thread's.
 #pragma once
 
 #include <atomic>
@@ -47,8 +48,8 @@ class Imports {
                      std::vector<ChunkMap::Range> ranges) {
     chunks_.request(region, std::move(ranges));
   }
-  // All of [offset, +bytes) of an imported region can be reached. Else what is missing is asked
-  // for.
+  // All of [offset, +bytes) of an imported region can be reached. Else the missing chunks are
+  // asked for.
   bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
 
   // --- Progress thread ---
@@ -69,7 +70,7 @@ class Imports {
   Status handle(control::ImportReply& message);
   Status handle(control::ChunkReply& message) { return chunks_.handle(message); }
   // The peer is lost or closed: no transfer that begins from now on uses an imported region, and
-  // what was asked for ends with the peer's failure.
+  // requests end with the peer's failure.
   void fail();
 
  private:

@@ -24,13 +24,13 @@ class LinkNegotiation {
       : env_(env), process_(process), links_(links) {}
 
   // To be called when the peer is known. An acceptor on a Unix socket waits for the first offers: a
-  // hello may be a recorded one, and descriptors, and what lets the peer read this process, are
-  // given to a side alone that has answered, and so shown that it has the secret.
+  // hello may be a recorded one, so descriptors, and the right to read this process, are given only
+  // to a side that has answered, and so has shown that it has the secret.
   Status begin();
   // Afterwards either links are made, or more is awaited.
   Status handle(control::Offers& message);
   Status handle(control::Accepted& message);
-  // What is not needed once links are made.
+  // Drops offers that are not needed once links are made.
   void end();
 
   // This side has a link to offer, beside those for devices.

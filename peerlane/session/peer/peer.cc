@@ -30,7 +30,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
                   "an empty RemoteRegion; take one from Peer::importRegion");
   if (peer_->forked()) return peer_->usable();
   // It cannot be imported, and transfers do without.
-  if (!peer_->whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
+  if (!peer_->links().whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
   peer_->imports().request(reference_, slot_);
   const auto done = [this] {
     const auto state = slot_->state.load(std::memory_order_acquire);
@@ -64,7 +64,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
 std::string RemoteRegion::description() const {
   std::string text = engine();
   if (text.empty() && slot_) {
-    const std::string why = peer_->whyStaged(reference_, /*byDevice=*/false);
+    const std::string why = peer_->links().whyStaged(reference_, /*byDevice=*/false);
     if (!why.empty()) return "staged through host memory, because " + why;
   }
   if (text.empty()) return "not imported yet";
@@ -78,7 +78,7 @@ std::string RemoteRegion::rightsEnforcedBy() const {
   if (engine().empty()) return {};
   const RemoteMemory& memory = slot_->region->memory;
   const std::string_view own = memory.rightsEnforcedBy;
-  return own.empty() ? peer_->linkOf(memory).traits().rightsEnforcedBy : std::string(own);
+  return own.empty() ? peer_->links().of(memory).traits().rightsEnforcedBy : std::string(own);
 }
 
 std::string RemoteRegion::engine() const {
@@ -133,7 +133,7 @@ Route Peer::route() const {
   route.sharedEngine =
       traits.wordsBy == "mapped" && traits.mapsRegions ? "mapped" : traits.agentEngine;
   route.privateEngine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine;
-  if (const Link* link = core_->deviceLink(); link != nullptr) {
+  if (const Link* link = core_->links().device(); link != nullptr) {
     route.deviceLink = link->traits().transport;
     route.deviceEngine = kCudaEngine;
     route.devices = devicesOf(*core_);
@@ -147,7 +147,7 @@ Route Peer::route() const {
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   route.readOnlyEnforcedBy =
       traits.readOnlyEnforcedBy.empty() ? traits.rightsEnforcedBy : traits.readOnlyEnforcedBy;
-  for (const auto& refusal : core_->refusedTransports())
+  for (const auto& refusal : core_->links().refused())
     route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);
   for (const std::string& why : traits.refused) route.refused.push_back("engine " + why);
   return route;

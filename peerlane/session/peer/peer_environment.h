@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerEnvironment: what the objects of one peer have in common: its number, what the context gives
-// them, the peer's status and its control connection. Owned by PeerCore, which outlives them.
+// PeerEnvironment: the things that all objects of one peer use: its number, the services of its
+// context, the peer's status and its control connection. Owned by PeerCore, which outlives them.
 // Number, surroundings and status are for any thread; the rest is the progress thread's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -24,9 +25,9 @@
 
 namespace peerlane {
 
-// What a context gives to each of its peers.
+// A context gives these to each of its peers.
 struct PeerSurroundings {
-  // What the references point into: handles may outlive the context.
+  // Owns everything that the references point into: handles may outlive the context.
   std::shared_ptr<void> keepAlive;
   const Config& config;
   Progress& progress;
@@ -35,7 +36,7 @@ struct PeerSurroundings {
   Metrics& metrics;
   std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
   const DeviceExecutors& devices;
-  LogLimit& strangers;  // lines about those who were turned away; progress thread
+  LogLimit& strangers;  // for lines about strangers that were turned away; progress thread
   Absentees& absentees;
 };
 
@@ -55,6 +56,7 @@ struct PeerEnvironment {
   const PeerSurroundings around;
   const bool initiator;  // this side dialled
   PeerStatus status;
+  std::atomic<uint64_t> pendingOperations{0};  // posted transfers that have not ended
   std::weak_ptr<void> peer;  // set before any other thread knows the peer; constant then
 
   std::unique_ptr<ControlConnection> connection;  // from start() on

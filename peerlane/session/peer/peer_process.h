@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerProcess: who is at the other end of a connection: what the handshake and the operating system
-// say of it, and what proves its end. Owned by PeerCore. The progress thread changes it; identity
-// and facts are constant once the peer is ready, and may then be read by any thread.
+// PeerProcess: the process at the other end of a connection: its identity from the handshake, the
+// facts that the operating system knows of it, and the proof of its end. Owned by PeerCore. The
+// progress thread changes it; identity and facts are constant once the peer is ready, and may then
+// be read by any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -26,8 +27,8 @@ class PeerProcess {
   pid_t id() const { return facts_.credentials.pid; }
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
   bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
-  // What names a region of this peer to Imports::request(), with all rights; no more is checked
-  // here.
+  // A reference to a region of this peer for Imports::request(), with all rights; no more is
+  // checked here.
   RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const;
   // " (process 1234)", " (10.0.0.2:4000)", or nothing where neither is known.
   std::string place() const;

@@ -52,7 +52,8 @@ class PeerStatus {
  private:
   const uint64_t forks_ = forkGeneration();
   std::atomic<bool> met_{false};
-  // Release by the progress thread after what it tells of; acquire by all others, as the next.
+  // Stored (release) by the progress thread after the fields that they announce; loaded (acquire)
+  // by all other threads.
   std::atomic<PeerState> state_{PeerState::kConnecting};
   std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
   mutable std::mutex mutex_;

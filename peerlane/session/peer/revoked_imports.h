@@ -27,7 +27,7 @@ class RevokedImports {
   Status handle(control::Revoke& message);
   // True when something was confirmed.
   bool turn() { return count_.load(std::memory_order_relaxed) != 0 && confirm(); }
-  // Nobody waits for what is not confirmed yet.
+  // The peer has left: nothing is confirmed any more.
   void stop() { timer_.cancel(); }
 
  private:
@@ -35,7 +35,7 @@ class RevokedImports {
     uint64_t request;
     uint64_t allocation;
     uint64_t generation;
-    std::shared_ptr<ImportedRegion> region;  // null where only what has left it is waited for
+    std::shared_ptr<ImportedRegion> region;  // null: only users that left it are waited for
   };
   void watch();
   bool confirm();

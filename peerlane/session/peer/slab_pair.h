@@ -36,8 +36,8 @@ class SlabPair {
   // One line for the notifications that came and nobody took; empty where there are none.
   std::string untaken() const;
 
-  // The descriptor behind a slab and where it begins in that; an empty one where the slab is not
-  // mapped.
+  // The descriptor of a slab's memory and the offset of the slab in it; an empty one where the slab
+  // is not mapped.
   struct Backing {
     const Fd& fd;
     uint64_t offset;
@@ -48,7 +48,7 @@ class SlabPair {
 
   // --- Progress thread ---
   bool areThere() const { return own_ && peers_; }
-  // Returns what is to be granted to the peer.
+  // Returns the record that is to be granted to the peer.
   Result<const RegionRecord*> make();
   Status adopt(const control::ImportReply& message);
   // No transfer that begins from now on uses the peer's.

@@ -3,8 +3,8 @@
 // StagingRequests: what the two sides of a connection ask of each other for bytes that cannot go
 // straight: staging memory, and copies between that and regions of GPUs. A poster asks for the
 // peer's staging memory, moves the bytes between that and its own side by any link, and has the
-// peer copy the rest of the way. Owned by PeerCore; confined to the progress thread, but for what
-// is named any thread's.
+// peer copy the rest of the way. Owned by PeerCore; confined to the progress thread, but for the
+// functions that are named as any thread's.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class StagingRequests {
   // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it
   // touches memory any more, or the peer is lost. `move.request` is filled in.
   void askForMove(control::StagedMove move, std::function<void(Status)> tell);
-  // Of this side, for what needs some in the life of this peer.
+  // Staging memory of this side, for the life of this peer.
   Result<std::shared_ptr<StagingMemory>> makeMemory(uint64_t bytes) const;
 
   // --- Progress thread ---
@@ -39,7 +39,7 @@ class StagingRequests {
   Status handle(control::StagingReply& message);
   Status handle(control::StagedMove& message);
   Status handle(control::StagedMoveDone& message);
-  // The peer is lost or closed: what was asked for ends with its failure.
+  // The peer is lost or closed: requests end with its failure.
   void fail();
 
  private:

@@ -3,7 +3,7 @@
 // UserMessages: small messages over the control connection, between the two programs and between
 // the higher floors of the two sides. Those of the program's channels wait in MessageChannels until
 // they are received; those of the library's go to a receiver. Owned by PeerCore; thread-safe, but
-// for what is named the progress thread's.
+// for the functions that are named as the progress thread's.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class UserMessages {
   explicit UserMessages(PeerEnvironment& env) : env_(env) {}
 
   // A silent peer is refused like a lost one, unless `alsoToSilent`: it hears of it if it comes
-  // back. kTryAgain on a channel of the program's whose messages the peer does not take; what the
-  // library sends waits here for that.
+  // back. kTryAgain on a channel of the program's whose messages the peer does not take; messages
+  // of the library wait here for that.
   Status send(uint32_t channel, std::vector<std::byte> content, bool alsoToSilent = false);
   // Messages of a channel of the library's go to `receive`, on the progress thread, also those that
   // came before. Empty: no longer.
@@ -38,7 +38,8 @@ class UserMessages {
   const MessageChannels& channels() const { return channels_; }
   // Some were received: the peer may send as many more.
   void tellTaken();
-  // No message comes any more. What came before the peer's end may be read after that is known.
+  // No message comes any more. Messages that came before the peer's end may be read
+  // after that is known.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
 
   // --- Progress thread ---
