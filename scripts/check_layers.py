@@ -20,7 +20,7 @@ ROOMS = {
     "peerlane/program": ["model", "words", "ring", "cpu", "device", "kernel/launch", "kernel/copy", "kernel/message",
                          "kernel/resident", "stream/pools", "stream/message", "stream/lanes", "stream/copy",
                          "stream/capture", "stream/submit"],
-    "peerlane/session": ["wire", "peer", "context"],
+    "peerlane/session": ["wire", "staging", "peer", "context"],
     "peerlane/memory": [".", "cuda"],
     "tools": ["report", "memory", "trial", "doctor", "file", "measure", "ceiling", "bench/sides", "bench/gpu",
               "bench/port", "bench/host", "bench/p2p", "bench", "."],

@@ -74,15 +74,16 @@ Pairwise::~Pairwise() {
 Status Pairwise::meet(const ProcessToken& process) {
   const auto deadline = Progress::deadlineIn(wishes_.timeout);
   PeerCore& core = *peer_.core();
-  core.onUserMessage(kPairChannel, [weak = weak_from_this()](const std::vector<std::byte>& bytes) {
-    if (const auto alive = weak.lock()) alive->onNote(bytes);
-  });
+  core.messages().onMessage(kPairChannel,
+                            [weak = weak_from_this()](const std::vector<std::byte>& bytes) {
+                              if (const auto alive = weak.lock()) alive->onNote(bytes);
+                            });
   PairNote hello;
   hello.kind = static_cast<uint8_t>(wishes_.kind);
   hello.link = static_cast<uint8_t>(wishes_.link);
   hello.sends = wishes_.sends;
   hello.process = process;
-  const Status sent = core.sendUserMessage(kPairChannel, hello.encode());
+  const Status sent = core.messages().send(kPairChannel, hello.encode());
   const auto come = [&] {
     return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
   };
@@ -131,8 +132,8 @@ Status Pairwise::checkOther(const PairNote& other) const {
 Status Pairwise::checkLink() const {
   const PeerCore& core = *peer_.core();
   const LinkTraits& traits = core.link().traits();
-  const bool isNetwork = traits.transport == "tcp" && core.deviceLink() == nullptr;
-  const bool isMapped = core.deviceLink() != nullptr || (!hasGpu() && traits.mapsRegions);
+  const bool isNetwork = traits.transport == "tcp" && core.links().device() == nullptr;
+  const bool isMapped = core.links().device() != nullptr || (!hasGpu() && traits.mapsRegions);
   std::string lacks;
   if (wishes_.link == P2P_LINK_HCCS && !isMapped) lacks = "maps no memory of the other side";
   if (wishes_.link == P2P_LINK_ROCE && !isNetwork)
@@ -146,7 +147,7 @@ Status Pairwise::checkLink() const {
 }
 
 Status Pairwise::say(const PairNote& note) {
-  Status status = peer_.core()->sendUserMessage(kPairChannel, note.encode());
+  Status status = peer_.core()->messages().send(kPairChannel, note.encode());
   if (!status.isOk())
     PEERLANE_LOG_DEBUG("a note to the other side of a communicator: {}", status.toString());
   return status;
@@ -212,7 +213,7 @@ void Pairwise::posted(const Transfer& transfer, const OperationStream& stream, P
 void Pairwise::leave() {
   PeerCore& core = *peer_.core();
   if (core.forked()) return;
-  core.onUserMessage(kPairChannel, nullptr);
+  core.messages().onMessage(kPairChannel, nullptr);
   (void)core.progress().call([] {});  // a note that is being read now is read to its end
 }
 

@@ -182,7 +182,7 @@ TEST(ChunkedImport, OthersGetAllOfIt) {
       [](const Meeting& here, const RemoteRegion& remote, const Line& line) {
         const auto imported = [&](const RemoteRegion& what) {
           auto slot = std::make_shared<ImportSlot>();
-          here.peer.core()->requestImport(what.reference(), slot);
+          here.peer.core()->imports().request(what.reference(), slot);
           must(here.peer.core()->progress().waitAsleep(
                    [&] {
                      const auto state = slot->state.load(std::memory_order_acquire);

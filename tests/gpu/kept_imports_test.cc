@@ -136,7 +136,7 @@ TEST_F(KeptImportsTest, ProcessesThatAreNotSeenHaveNoName) {
 
 std::byte* import(PeerCore& peer, const RegionName& name) {
   const auto slot = std::make_shared<ImportSlot>();
-  peer.requestImport(referenceTo(peer, name), slot);
+  peer.imports().request(referenceTo(peer, name), slot);
   must(peer.progress().wait(
            [&] {
              const auto state = slot->state.load(std::memory_order_acquire);

@@ -20,21 +20,21 @@ using Bytes = std::vector<std::byte>;
 class ByHand {
  public:
   explicit ByHand(Peer peer) : peer_(std::move(peer)) {
-    peer_.core()->onUserMessage(kPairChannel, [come = come_](const Bytes& bytes) {
+    peer_.core()->messages().onMessage(kPairChannel, [come = come_](const Bytes& bytes) {
       const std::lock_guard lock(come->mutex);
       come->notes.push_back(bytes);
       come->changed.notify_one();
     });
   }
   ~ByHand() {
-    peer_.core()->onUserMessage(kPairChannel, nullptr);
+    peer_.core()->messages().onMessage(kPairChannel, nullptr);
     peer_.close();
   }
   ByHand(const ByHand&) = delete;
   ByHand& operator=(const ByHand&) = delete;
 
   void say(const Bytes& note) const {
-    EXPECT_OK(peer_.core()->sendUserMessage(kPairChannel, note));
+    EXPECT_OK(peer_.core()->messages().send(kPairChannel, note));
   }
   // The next note; empty when none comes.
   Bytes hear() const {

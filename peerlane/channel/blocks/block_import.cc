@@ -60,7 +60,8 @@ bool BlockImport::request(const BlockList& blocks, PeerCore& peer) {
   bool all = true;
   for (const RemoteRegion& remote : blocks.remotes) {
     const ImportSlot::State state = stateOf(remote);
-    if (state == ImportSlot::State::kNone) peer.requestImport(remote.reference(), remote.slot());
+    if (state == ImportSlot::State::kNone)
+      peer.imports().request(remote.reference(), remote.slot());
     all = all && state == ImportSlot::State::kReady;
   }
   // Which chunks a region has is known only after its import.
@@ -76,7 +77,7 @@ bool BlockImport::request(const BlockList& blocks, PeerCore& peer) {
       const auto missing = region->memory.chunks->ask(touched.offset, touched.bytes);
       wanted.insert(wanted.end(), missing.begin(), missing.end());
     });
-    peer.requestChunks(region, std::move(wanted));
+    peer.imports().requestChunks(region, std::move(wanted));
   }
   asked_ = true;
   return all;

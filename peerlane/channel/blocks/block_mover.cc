@@ -14,7 +14,8 @@ std::string whyStaged(const BlockList& blocks, const PeerCore& peer) {
       std::any_of(blocks.locals.begin(), blocks.locals.end(),
                   [](const auto& local) { return local->memory.device.kind != DeviceKind::kHost; });
   for (const RemoteRegion& remote : blocks.remotes)
-    if (std::string why = peer.whyStaged(remote.reference(), byDevice); !why.empty()) return why;
+    if (std::string why = peer.links().whyStaged(remote.reference(), byDevice); !why.empty())
+      return why;
   return {};
 }
 

@@ -15,10 +15,11 @@ namespace peerlane {
 namespace {
 
 std::string whyStaged(const PeerCore& peer) {
-  if (peer.deviceLink() != nullptr) return "the other side has no path between the GPUs of the two";
+  if (peer.links().device() != nullptr)
+    return "the other side has no path between the GPUs of the two";
   RegionReference ofAGpu;
   ofAGpu.device = {DeviceKind::kCuda, 0};
-  return peer.whyStaged(ofAGpu, /*byDevice=*/true);
+  return peer.links().whyStaged(ofAGpu, /*byDevice=*/true);
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ uint64_t CommunicatorCore::stagingBytes(const PeerCore& peer) const {
 BounceOffer CommunicatorCore::bounceOffer(const Pair& pair) const {
   const PeerCore& peer = *pair.ground.peer;
   BounceOffer offer;
-  offer.hasLink = peer.deviceLink() != nullptr;
+  offer.hasLink = peer.links().device() != nullptr;
   if (!peer.devices().empty() && !pair.ground.strict)
     offer.ringBytes = BounceCut::ringBytes(stagingBytes(peer), pairs_.size() - 1);
   return offer;
@@ -79,7 +80,7 @@ Status CommunicatorCore::openBounce(Pair& pair) {
     if (pair.device) std::exchange(pair.device, nullptr)->retire();
     pair.bounce = std::move(lane);
   }
-  return pair.ground.peer->sendUserMessage(pair.channel, note.encode());
+  return pair.ground.peer->messages().send(pair.channel, note.encode());
 }
 
 Status CommunicatorCore::reachBounce(Pair& pair, Progress::Clock::time_point deadline) {

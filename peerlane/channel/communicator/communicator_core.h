@@ -125,9 +125,8 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
 };
 
 // Numbers for communicators on one connection: both sides count alike.
-class CommunicatorNumbers final : public Task {
+class CommunicatorNumbers {
  public:
-  Turn turn() override { return Turn::kIdle; }
   uint32_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
   static std::shared_ptr<CommunicatorNumbers> of(PeerCore& peer);
 

@@ -12,7 +12,7 @@
 namespace peerlane {
 
 std::shared_ptr<CommunicatorNumbers> CommunicatorNumbers::of(PeerCore& peer) {
-  return peer.attachment<CommunicatorNumbers>(
+  return peer.attachments().communicatorNumbers.getOr(
       [] { return std::make_shared<CommunicatorNumbers>(); });
 }
 
@@ -43,7 +43,7 @@ void CommunicatorCore::claim(Pair& pair) {
   ground.say = [weak = std::weak_ptr<PeerCore>(ground.peer),
                 channel = pair.channel](const LaneNote& note) {
     // To a peer that is gone there is nothing to say.
-    if (const auto alive = weak.lock()) (void)alive->sendUserMessage(channel, note.encode());
+    if (const auto alive = weak.lock()) (void)alive->messages().send(channel, note.encode());
   };
   subscribe(pair);
 }
@@ -61,21 +61,21 @@ Status CommunicatorCore::open(Pair& pair) {
   hello.eagerBytes = eagerBytes_;
   hello.area = nameOf(*ground.area);
   hello.number = bounceOffer(pair).encode();
-  PEERLANE_RETURN_IF_ERROR(ground.peer->sendUserMessage(pair.channel, hello.encode()));
+  PEERLANE_RETURN_IF_ERROR(ground.peer->messages().send(pair.channel, hello.encode()));
   return openDevice(pair);
 }
 
 // Whoever may be waited for says something, be it that there is nothing.
 Status CommunicatorCore::openDevice(Pair& pair) {
   PeerCore& peer = *pair.ground.peer;
-  if (!peer.devicesAdd()) return Status::ok();
+  if (!peer.links().devicesAdd()) return Status::ok();
   LaneNote note;
   note.kind = LaneNote::Kind::kDeviceArea;
-  if (peer.deviceLink() != nullptr) {
+  if (peer.links().device() != nullptr) {
     PEERLANE_ASSIGN(pair.device, DeviceLane::create(pair.ground, *peer.devices().front()));
     note.area = pair.device->area();
   }
-  return peer.sendUserMessage(pair.channel, note.encode());
+  return peer.messages().send(pair.channel, note.encode());
 }
 
 Status CommunicatorCore::reachDevice(Pair& pair, Progress::Clock::time_point deadline) {
@@ -92,18 +92,17 @@ Status CommunicatorCore::reachDevice(Pair& pair, Progress::Clock::time_point dea
 
 void CommunicatorCore::subscribe(Pair& pair) {
   const std::weak_ptr<PeerCore> peer = pair.ground.peer;
-  pair.ground.peer->onUserMessage(pair.channel,
-                                  [core = weak_from_this(), peer, channel = pair.channel,
-                                   rank = pair.ground.rank](const std::vector<std::byte>& bytes) {
-                                    if (const auto alive = core.lock()) alive->onNote(rank, bytes);
-                                    // After its goodbye the peer says nothing more here. Without
-                                    // one, somebody must listen: messages that nobody wants are
-                                    // counted against the peer.
-                                    auto note = LaneNote::decode(bytes);
-                                    if (!note.isOk() || note->kind != LaneNote::Kind::kBye) return;
-                                    if (const auto alive = peer.lock())
-                                      alive->onUserMessage(channel, nullptr);
-                                  });
+  pair.ground.peer->messages().onMessage(
+      pair.channel, [core = weak_from_this(), peer, channel = pair.channel,
+                     rank = pair.ground.rank](const std::vector<std::byte>& bytes) {
+        if (const auto alive = core.lock()) alive->onNote(rank, bytes);
+        // After its goodbye the peer says nothing more here. Without
+        // one, somebody must listen: messages that nobody wants are
+        // counted against the peer.
+        auto note = LaneNote::decode(bytes);
+        if (!note.isOk() || note->kind != LaneNote::Kind::kBye) return;
+        if (const auto alive = peer.lock()) alive->messages().onMessage(channel, nullptr);
+      });
 }
 
 // Progress thread.

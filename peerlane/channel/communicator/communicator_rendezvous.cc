@@ -372,13 +372,14 @@ class Assembly {
   void tellThoseToCome(const RendezvousNote& note) {
     arrivals_.onEach([note, until = deadline_](const Peer& late) {
       if (Clock::now() >= until) return;
-      late.core()->onUserMessage(kRendezvousChannel, [weak = late.core()->weak_from_this(),
-                                                      note](const std::vector<std::byte>& bytes) {
-        const auto peer = weak.lock();
-        if (!peer || !RendezvousDesk::introduces(bytes)) return;
-        (void)RendezvousDesk::say(*peer, note);
-        peer->closeSoon();  // behind what was said
-      });
+      late.core()->messages().onMessage(
+          kRendezvousChannel,
+          [weak = late.core()->weak_from_this(), note](const std::vector<std::byte>& bytes) {
+            const auto peer = weak.lock();
+            if (!peer || !RendezvousDesk::introduces(bytes)) return;
+            (void)RendezvousDesk::say(*peer, note);
+            peer->closeSoon();  // behind what was said
+          });
     });
   }
 

@@ -26,7 +26,7 @@ Status RendezvousDesk::say(PeerCore& peer, const RendezvousNote& note) {
     writer.u32(note.rank);
     writer.u32(note.ranks);
     writer.string(text.substr(at, kPieceBytes), kPieceBytes);
-    PEERLANE_RETURN_IF_ERROR(peer.sendUserMessage(kRendezvousChannel, std::move(bytes)));
+    PEERLANE_RETURN_IF_ERROR(peer.messages().send(kRendezvousChannel, std::move(bytes)));
   }
   return Status::ok();
 }
@@ -37,16 +37,17 @@ bool RendezvousDesk::introduces(const std::vector<std::byte>& bytes) {
 }
 
 void RendezvousDesk::hear(PeerCore& peer, size_t guest) {
-  peer.onUserMessage(kRendezvousChannel,
-                     [weak = weak_from_this(), guest, partial = std::make_shared<Partial>(),
-                      &progress = peer.progress()](const std::vector<std::byte>& bytes) {
-                       if (const auto alive = weak.lock()) alive->add(guest, *partial, bytes);
-                       progress.notifyWaiters();
-                     });
+  peer.messages().onMessage(kRendezvousChannel,
+                            [weak = weak_from_this(), guest, partial = std::make_shared<Partial>(),
+                             &progress = peer.progress()](const std::vector<std::byte>& bytes) {
+                              if (const auto alive = weak.lock())
+                                alive->add(guest, *partial, bytes);
+                              progress.notifyWaiters();
+                            });
 }
 
 void RendezvousDesk::letGo(PeerCore& peer) {
-  peer.onUserMessage(kRendezvousChannel, nullptr);
+  peer.messages().onMessage(kRendezvousChannel, nullptr);
 }
 
 // Progress thread.

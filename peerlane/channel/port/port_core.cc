@@ -329,7 +329,8 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
                     .bytes = region.bytes(),
                     .access = region.access()};
   // What has to be staged is not imported.
-  if (isOfHost || region.peer()->whyStaged(region.reference(), executor_ != nullptr).empty()) {
+  if (isOfHost ||
+      region.peer()->links().whyStaged(region.reference(), executor_ != nullptr).empty()) {
     PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
     memory.imported = region.slot()->region;
     PEERLANE_ASSIGN(memory.address, reachRemote(*memory.imported));
@@ -402,7 +403,7 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
     }
     connection->engine = "ce";
   } else {
-    connection->mailbox = core.borrowMailbox();
+    connection->mailbox = core.mailboxes().borrow();
     straight = std::make_unique<cpu::CpuQueue>(connection->mailbox);
     connection->engine = mapsWords ? "cpu" : "agent";
   }
@@ -516,7 +517,7 @@ Status PortCore::status() const {
 void PortCore::retire(PortQueueSlot& connection) {
   if (connection.mailbox != nullptr) {
     connection.mailbox->resetCode();
-    connection.peer.core()->returnMailbox(connection.mailbox);
+    connection.peer.core()->mailboxes().giveBack(connection.mailbox);
     connection.mailbox = nullptr;
   }
   if (!connection.isByDevice) return;

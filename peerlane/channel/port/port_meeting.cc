@@ -19,14 +19,15 @@ Status endedStatus(const PortNote& note) {
 }  // namespace
 
 std::shared_ptr<PortMeeting> PortMeeting::of(PeerCore& peer) {
-  auto meeting = peer.attachment<PortMeeting>([] { return std::make_shared<PortMeeting>(); });
+  auto meeting =
+      peer.attachments().portMeeting.getOr([] { return std::make_shared<PortMeeting>(); });
   if (meeting->subscribed_.exchange(true)) return meeting;
   std::weak_ptr<PortMeeting> weak = meeting;
-  peer.onUserMessage(kPortChannel,
-                     [weak, &progress = peer.progress()](const std::vector<std::byte>& bytes) {
-                       if (const auto alive = weak.lock()) alive->take(bytes);
-                       progress.notifyWaiters();
-                     });
+  peer.messages().onMessage(
+      kPortChannel, [weak, &progress = peer.progress()](const std::vector<std::byte>& bytes) {
+        if (const auto alive = weak.lock()) alive->take(bytes);
+        progress.notifyWaiters();
+      });
   return meeting;
 }
 

@@ -22,11 +22,10 @@
 
 namespace peerlane {
 
-class PortMeeting final : public Task {
+class PortMeeting {
  public:
   using Clock = std::chrono::steady_clock;
   static std::shared_ptr<PortMeeting> of(PeerCore& peer);
-  Turn turn() override { return Turn::kIdle; }
 
   // Reserves the tag for one semaphore of this side and returns its serial; kUnavailable.
   Result<uint64_t> begin(uint32_t tag);
@@ -36,7 +35,7 @@ class PortMeeting final : public Task {
   void end(uint32_t tag, std::function<void()> gone);
   // Also to a peer that is silent: it may come back, and must not miss what ended meanwhile.
   static Status say(PeerCore& peer, const PortNote& note) {
-    return peer.sendUserMessage(kPortChannel, note.encode(), true);
+    return peer.messages().send(kPortChannel, note.encode(), true);
   }
   // The peer's hello, as soon as it has one. Errors of this and hearReady(): kTimeout, what it says
   // of its end, why the peer is gone.

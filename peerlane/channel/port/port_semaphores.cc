@@ -128,7 +128,7 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
 // on its host.
 Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
                            Clock::time_point deadline) {
-  const bool hasDeviceLink = semaphore.connection->peer.core()->deviceLink() != nullptr;
+  const bool hasDeviceLink = semaphore.connection->peer.core()->links().device() != nullptr;
   usesHostLine = !(executor_ && hello.deviceLine.isThere && hasDeviceLink);
   const LinePlace& line = usesHostLine ? hello.hostLine : hello.deviceLine;
   if (!line.isThere) return Status(Code::kCorrupt, "the peer named no line for signals");

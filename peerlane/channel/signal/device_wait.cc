@@ -15,7 +15,7 @@ Result<Transfer> DeviceWait::begin(const std::shared_ptr<PeerCore>& peer, Device
   PEERLANE_ASSIGN(DeviceExecutor* const executor, peer->executorOf(stream));
   if (executor->isCapturing(stream))
     return CapturedPost::captureWait(peer, *executor, stream, offset, value, perReplay, what);
-  PEERLANE_ASSIGN(std::byte* const slab, peer->deviceSlab());
+  PEERLANE_ASSIGN(std::byte* const slab, peer->windows().own());
   auto wait = std::make_shared<DeviceWait>(peer, *executor, offset, value, std::move(what));
   PEERLANE_ASSIGN(wait->abort_, executor->borrowWord());
   wait->deadline_ = Progress::deadlineIn(timeout);

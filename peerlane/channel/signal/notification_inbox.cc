@@ -17,11 +17,12 @@ constexpr size_t kCreditOp = 2;
 }  // namespace
 
 std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
-  return peer.attachment<NotificationInbox>(
+  return peer.attachments().notificationInbox.getOr(
       [&] { return std::make_shared<NotificationInbox>(peer); });
 }
 
-NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer), counts_(peer.inboxCounts()) {
+NotificationInbox::NotificationInbox(PeerCore& peer)
+    : peer_(peer), counts_(peer.slabs().inboxCounts()) {
   static_assert(slab::kNotifyMaxMessageBytes == kNotifyMaxMessageBytes);
   static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
   static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
@@ -37,7 +38,7 @@ NotificationInbox::NotificationInbox(PeerCore& peer) : peer_(peer), counts_(peer
        .remote = &memory,
        .remoteOffset = slab::kCreditsOffset,
        .waker = memory.mapped != nullptr ? &peer.link().traits().waker : nullptr});
-  if (memory.mapped == nullptr) binding.mailbox = peer.borrowMailbox();
+  if (memory.mapped == nullptr) binding.mailbox = peer.mailboxes().borrow();
   const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes, kNotifyMaxMessageBytes};
   broken_ = program_.prepare(notifyReceiver(shape), std::move(binding));
   PEERLANE_CHECK(broken_.isOk());

@@ -42,7 +42,7 @@ class NotificationInbox final : public Task, private LateBinder {
   void tell();
 
   PeerCore& peer_;                 // owns this object
-  PeerCore::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
+  SlabPair::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
   mutable std::mutex mutex_;
   cpu::CpuProgram program_;  // under mutex_, as all below
   cpu::CpuRun run_;

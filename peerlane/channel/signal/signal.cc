@@ -60,7 +60,7 @@ Status Signal::wait(uint64_t value, std::chrono::nanoseconds timeout) const {
   PeerCore& core = *peer_.core();
   const auto over = [&] { return reached() || core.failureCode() != Code::kOk; };
   // A store of a device wakes nobody: while this thread sleeps, the progress thread looks.
-  const bool byDevice = core.devicesAdd();
+  const bool byDevice = core.links().devicesAdd();
   if (byDevice) core.progress().expectDeviceStores();
   const auto words = [&] {
     const auto offset = static_cast<uint64_t>(word_ - core.slab());

@@ -28,7 +28,8 @@ Result<int> SignalWatch::fd(uint64_t value) {
   PEERLANE_ASSIGN(const int fd, readiness_.fd());
   if (readiness_.isReady() || std::exchange(active_, true)) return fd;
   // A store of a device wakes nobody: while one is waited for, the progress thread looks.
-  if (peer_->devicesAdd() && !std::exchange(expects_, true)) peer_->progress().expectDeviceStores();
+  if (peer_->links().devicesAdd() && !std::exchange(expects_, true))
+    peer_->progress().expectDeviceStores();
   peer_->progress().add(shared_from_this());
   return fd;
 }

@@ -21,7 +21,7 @@ namespace peerlane {
 // What the peer added to the signal whose word this is.
 inline uint64_t signalValue(const PeerCore& peer, const std::byte* word) {
   // Devices of the peer add to words of their own.
-  return peer.devicesAdd() ? CounterLine::value(word) : loadWord(word, Width::k64);
+  return peer.links().devicesAdd() ? CounterLine::value(word) : loadWord(word, Width::k64);
 }
 
 class SignalWatch final : public Task, public std::enable_shared_from_this<SignalWatch> {

@@ -8,14 +8,14 @@
 namespace peerlane {
 
 std::shared_ptr<StagingLane> StagingLane::of(PeerCore& peer) {
-  return peer.attachment<StagingLane>(
+  return peer.attachments().stagingLane.getOr(
       [&] { return std::make_shared<StagingLane>(peer.config().stagingBytes); });
 }
 
 Result<std::shared_ptr<StagingMemory>> StagingLane::memory(const PeerCore& peer) {
   const std::lock_guard lock(mutex_);
   if (!memory_) {
-    PEERLANE_ASSIGN(memory_, peer.makeStaging(bytes()));
+    PEERLANE_ASSIGN(memory_, peer.staging().makeMemory(bytes()));
   }
   return memory_;
 }
@@ -24,8 +24,8 @@ std::optional<Result<RegionReference>> StagingLane::remote(PeerCore& peer) {
   const std::lock_guard lock(mutex_);
   if (!std::exchange(asked_, true)) {
     const auto lane = of(peer);
-    peer.requestStaging(bytes(), [weak = std::weak_ptr(lane),
-                                  &progress = peer.progress()](Result<RegionReference> answer) {
+    peer.staging().askForMemory(bytes(), [weak = std::weak_ptr(lane), &progress = peer.progress()](
+                                             Result<RegionReference> answer) {
       const auto self = weak.lock();
       if (!self) return;
       {

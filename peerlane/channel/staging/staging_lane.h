@@ -21,17 +21,15 @@
 
 namespace peerlane {
 
-class StagingLane final : public Task {
+class StagingLane {
  public:
   enum class Half : uint8_t { kOnStreams, kWithout };
   // So many groups of bytes of a transfer are under way at once.
   static constexpr uint32_t kSlots = 4;
 
-  // The lane of a peer; lives as long as that. Turned with it.
+  // The lane of a peer; lives as long as that.
   static std::shared_ptr<StagingLane> of(PeerCore& peer);
   explicit StagingLane(uint64_t bytes) : slotBytes_(bytes / kAllSlots / kPage * kPage) {}
-
-  Turn turn() override { return Turn::kIdle; }
 
   uint64_t slotBytes() const { return slotBytes_; }
   // Where the bytes of a transfer's group lie, here and at the peer.

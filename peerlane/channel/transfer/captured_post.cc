@@ -79,7 +79,7 @@ Result<Transfer> CapturedPost::capture(const std::shared_ptr<PeerCore>& peer,
   PEERLANE_RETURN_IF_ERROR(post->enter(std::move(blocks), notify.signal.has_value()));
   std::byte* window = nullptr;
   if (notify.signal) {
-    PEERLANE_ASSIGN(window, peer->devicePeerSlab());
+    PEERLANE_ASSIGN(window, peer->windows().peers());
   }
   PEERLANE_RETURN_IF_ERROR(post->borrow());
   if (copies || notify.signal) {
@@ -134,7 +134,7 @@ Result<Transfer> CapturedPost::captureWait(const std::shared_ptr<PeerCore>& peer
                                            uint64_t offset, uint64_t value, uint64_t perReplay,
                                            const std::string& what) {
   PEERLANE_RETURN_IF_ERROR(peer->usable());
-  PEERLANE_ASSIGN(std::byte* const slab, peer->deviceSlab());
+  PEERLANE_ASSIGN(std::byte* const slab, peer->windows().own());
   auto post = std::make_shared<CapturedPost>(peer, executor, "wait for " + what);
   PEERLANE_RETURN_IF_ERROR(post->borrow());
   PEERLANE_ASSIGN(auto work,

@@ -41,7 +41,7 @@ Status DevicePlan::prepare(const PlanOptions& options) {
   PEERLANE_RETURN_IF_ERROR(pinned);
   std::byte* window = nullptr;
   if (notify_.signal) {
-    PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
+    PEERLANE_ASSIGN(window, peer_->windows().peers());
   }
   Program program;
   Binding binding;

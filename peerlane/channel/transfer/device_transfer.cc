@@ -115,7 +115,7 @@ Status DeviceTransfer::sendErrand() {
 Status DeviceTransfer::prepare(OwnedNotify byStream) {
   std::byte* window = nullptr;
   if (byStream.signal) {
-    PEERLANE_ASSIGN(window, peer_->devicePeerSlab());
+    PEERLANE_ASSIGN(window, peer_->windows().peers());
   }
   Program program;
   Binding binding;

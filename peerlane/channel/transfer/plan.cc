@@ -81,7 +81,7 @@ PlanCore::~PlanCore() {
   // The locks below may be held for ever by threads that are not here.
   if (peer_->forked()) return;
   tellMetrics();
-  if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
+  if (mailbox_ != nullptr && mailbox_->idle()) peer_->mailboxes().giveBack(mailbox_);
 }
 
 Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds timeout) {
@@ -101,7 +101,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
   for (const BoundTarget& target : binding.targets)
-    if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->borrowMailbox();
+    if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->mailboxes().borrow();
   binding.mailbox = mailbox_;
   PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
   if (blocks_.layout().kind == CopyLayout::Kind::kIndexed) {

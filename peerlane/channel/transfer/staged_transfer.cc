@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "peerlane/channel/transfer/transfer_core.h"
-#include "peerlane/session/peer/staging_copy.h"
+#include "peerlane/session/staging/staging_copy.h"
 
 namespace peerlane {
 namespace {
@@ -293,7 +293,7 @@ bool StagedTransfer::remoteReady() {
   const auto& slot = remoteStaging_.slot();
   switch (slot->state.load(std::memory_order_acquire)) {
     case ImportSlot::State::kNone:
-      peer_->requestImport(remoteStaging_.reference(), slot);
+      peer_->imports().request(remoteStaging_.reference(), slot);
       return false;
     case ImportSlot::State::kPending: return false;
     case ImportSlot::State::kFailed: return fail(slot->failure), true;
@@ -423,11 +423,12 @@ void StagedTransfer::startRemote(size_t index) {
     move.pieces.push_back({region.allocation, region.generation, piece.remoteOffset, piece.bytes});
   }
   group.move = std::make_shared<RemoteMove>();
-  peer_->requestMove(std::move(move), [asked = group.move, &progress = progress_](Status status) {
-    asked->status = std::move(status);
-    asked->ended.store(true, std::memory_order_release);
-    progress.nudge();
-  });
+  peer_->staging().askForMove(std::move(move),
+                              [asked = group.move, &progress = progress_](Status status) {
+                                asked->status = std::move(status);
+                                asked->ended.store(true, std::memory_order_release);
+                                progress.nudge();
+                              });
 }
 
 void StagedTransfer::end(const Status& status) {

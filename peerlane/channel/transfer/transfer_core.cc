@@ -18,7 +18,7 @@ constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
 }  // namespace
 
 std::shared_ptr<NotifyNumbers> NotifyNumbers::of(PeerCore& peer) {
-  return peer.attachment<NotifyNumbers>([] { return std::make_shared<NotifyNumbers>(); });
+  return peer.attachments().notifyNumbers.getOr([] { return std::make_shared<NotifyNumbers>(); });
 }
 
 Status NotifyNumbers::room() const {
@@ -57,7 +57,7 @@ TransferCore::~TransferCore() {
   // The locks below may be held for ever by threads that are not here.
   if (peer_->forked()) return;
   // Dropped by an engine that stopped: nothing runs any more.
-  if (mailbox_ != nullptr && mailbox_->idle()) peer_->returnMailbox(mailbox_);
+  if (mailbox_ != nullptr && mailbox_->idle()) peer_->mailboxes().giveBack(mailbox_);
   leaveGates();
 }
 
@@ -166,7 +166,7 @@ Status TransferCore::prepare() {
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
   for (const BoundTarget& target : binding.targets)
-    if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->borrowMailbox();
+    if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->mailboxes().borrow();
   binding.mailbox = mailbox_;
   PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
   const uint64_t cursor = notifyNumber_.value_or(0);
@@ -188,7 +188,7 @@ Status TransferCore::endStatus() const {
 void TransferCore::end(const Status& status) {
   state_ = State::kEnded;
   leaveGates();
-  if (mailbox_ != nullptr) peer_->returnMailbox(mailbox_);
+  if (mailbox_ != nullptr) peer_->mailboxes().giveBack(mailbox_);
   mailbox_ = nullptr;
   if (!isPart_) peer_->metrics().ended(status.code()).add();
   if (!isPart_ && status.isOk() && blocks_.bytes() > 0)

@@ -19,9 +19,8 @@ namespace peerlane {
 
 // Numbers for notifications to one peer: each post that carries one takes the next. Counts those
 // that wait for room in the peer's memory.
-class NotifyNumbers final : public Task {
+class NotifyNumbers {
  public:
-  Turn turn() override { return Turn::kIdle; }
   uint64_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
   void waits() { waiting_.fetch_add(1, std::memory_order_relaxed); }
   void waitsNoMore() { waiting_.fetch_sub(1, std::memory_order_relaxed); }

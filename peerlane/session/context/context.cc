@@ -726,7 +726,7 @@ void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
     if (isClosing_) return;
     if (peers_.contains(peer->number()))
       accepted_.add(peer);
-    else if (peer->messages().hasForProgram())
+    else if (peer->messages().channels().hasForProgram())
       dropped = accepted_.addLeft(peer);
     tellAccepted();
   }
@@ -811,8 +811,8 @@ std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
         if (auto alive = weak.lock()) alive->tryFinish(leaving);
       };
       if (peer)
-        peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
-                     done);
+        peer->grants().revoke(leaving->record->allocation, leaving->record->generation,
+                              /*freed=*/false, done);
       else
         self->absentees_.await(number, done);
     }
@@ -972,7 +972,8 @@ void Context::State::sweep() {
         const std::lock_guard lock(mutex_);
         if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
       }
-      if (peer) peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
+      if (peer)
+        peer->grants().revoke(record->allocation, record->generation, /*freed=*/true, [] {});
     }
   }
   for (const auto& transport : transports_) transport->sweep();

@@ -39,7 +39,8 @@ class UntakenPeers {
   // `peer` has gone: it stays for the messages it left, or leaves without any. Nothing happens
   // where it is not one of these. Returns as addLeft().
   [[nodiscard]] Peer leave(const Peer& peer) {
-    if (std::erase(living_, peer) == 0 || !peer->messages().hasForProgram()) return nullptr;
+    if (std::erase(living_, peer) == 0 || !peer->messages().channels().hasForProgram())
+      return nullptr;
     return addLeft(peer);
   }
 

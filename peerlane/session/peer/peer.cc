@@ -30,8 +30,8 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
                   "an empty RemoteRegion; take one from Peer::importRegion");
   if (peer_->forked()) return peer_->usable();
   // It cannot be imported, and transfers do without.
-  if (!peer_->whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
-  peer_->requestImport(reference_, slot_);
+  if (!peer_->links().whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
+  peer_->imports().request(reference_, slot_);
   const auto done = [this] {
     const auto state = slot_->state.load(std::memory_order_acquire);
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
@@ -54,7 +54,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     return slot_->failure;
   const std::shared_ptr<ImportedRegion>& region = slot_->region;
   const uint64_t all = region->memory.grant.bytes;
-  if (peer_->reaches(region, 0, all)) return Status::ok();
+  if (peer_->imports().reaches(region, 0, all)) return Status::ok();
   const ChunkMap& chunks = *region->memory.chunks;
   PEERLANE_RETURN_IF_ERROR(
       waitFor([&] { return chunks.complete() || !chunks.failure(0, all).isOk(); }));
@@ -64,7 +64,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
 std::string RemoteRegion::description() const {
   std::string text = engine();
   if (text.empty() && slot_) {
-    const std::string why = peer_->whyStaged(reference_, /*byDevice=*/false);
+    const std::string why = peer_->links().whyStaged(reference_, /*byDevice=*/false);
     if (!why.empty()) return "staged through host memory, because " + why;
   }
   if (text.empty()) return "not imported yet";
@@ -78,7 +78,7 @@ std::string RemoteRegion::rightsEnforcedBy() const {
   if (engine().empty()) return {};
   const RemoteMemory& memory = slot_->region->memory;
   const std::string_view own = memory.rightsEnforcedBy;
-  return own.empty() ? peer_->linkOf(memory).traits().rightsEnforcedBy : std::string(own);
+  return own.empty() ? peer_->links().of(memory).traits().rightsEnforcedBy : std::string(own);
 }
 
 std::string RemoteRegion::engine() const {
@@ -133,7 +133,7 @@ Route Peer::route() const {
   route.sharedEngine =
       traits.wordsBy == "mapped" && traits.mapsRegions ? "mapped" : traits.agentEngine;
   route.privateEngine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine;
-  if (const Link* link = core_->deviceLink(); link != nullptr) {
+  if (const Link* link = core_->links().device(); link != nullptr) {
     route.deviceLink = link->traits().transport;
     route.deviceEngine = kCudaEngine;
     route.devices = devicesOf(*core_);
@@ -147,7 +147,7 @@ Route Peer::route() const {
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   route.readOnlyEnforcedBy =
       traits.readOnlyEnforcedBy.empty() ? traits.rightsEnforcedBy : traits.readOnlyEnforcedBy;
-  for (const auto& refusal : core_->refusedTransports())
+  for (const auto& refusal : core_->links().refused())
     route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);
   for (const std::string& why : traits.refused) route.refused.push_back("engine " + why);
   return route;
@@ -188,10 +188,10 @@ Status Peer::sendMessage(uint32_t channel, std::span<const std::byte> content,
   PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
-    Status sent = core_->sendUserMessage(channel, {content.begin(), content.end()});
+    Status sent = core_->messages().send(channel, {content.begin(), content.end()});
     if (sent.code() != Code::kTryAgain || timeout.count() <= 0) return sent;
     const auto hasRoom = [&] {
-      return core_->messages().hasRoom(channel) || core_->failureCode() != Code::kOk;
+      return core_->messages().channels().hasRoom(channel) || core_->failureCode() != Code::kOk;
     };
     const auto words = [&] {
       return "room at " + core_->name() + ": " + std::string(sent.message());
@@ -205,10 +205,10 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
   PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
-  MessageChannels& messages = core_->messages();
+  MessageChannels& messages = core_->messages().channels();
   const auto isOver = [&] {
     const Code code = core_->failureCode();
-    return code == Code::kPeerSilent || (code != Code::kOk && core_->messagesEnded());
+    return code == Code::kPeerSilent || (code != Code::kOk && core_->messages().ended());
   };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
@@ -216,7 +216,7 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
     const Status ended = isOver() ? core_->failure() : Status::ok();
     std::vector<std::byte> content;
     if (messages.pop(channel, content)) {
-      core_->tellTaken();
+      core_->messages().tellTaken();
       return content;
     }
     PEERLANE_RETURN_IF_ERROR(ended);
@@ -232,7 +232,7 @@ Result<int> Peer::messageFd(uint32_t channel) const {
   if (!core_) return emptyPeer();
   if (core_->forked()) return core_->usable();
   PEERLANE_RETURN_IF_ERROR(checkChannel(channel));
-  return core_->messages().fd(channel);
+  return core_->messages().channels().fd(channel);
 }
 
 }  // namespace peerlane

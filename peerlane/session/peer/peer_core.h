@@ -1,457 +1,154 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerCore: one connected peer, as the floors above see it: its link, what of it is imported,
-// whether it lives. Not public; Peer is its handle. State changes happen on the progress thread;
-// what the posting path reads is atomic or immutable once the peer is ready.
+// PeerCore: one connected peer, put together of the objects that each do one thing for it. Not
+// public; Peer is its handle. Owned by its handles, by operations under way with it, and by the
+// context until it is forgotten. Any thread may call a function that is not named as the progress
+// thread's; posting reads only fields that are atomic, or constant once the peer is ready.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <chrono>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <typeindex>
 #include <vector>
 
-#include "peerlane/core/config.h"
-#include "peerlane/core/log_limit.h"
-#include "peerlane/core/metrics.h"
-#include "peerlane/memory/chunk_map.h"
-#include "peerlane/memory/import_cache.h"
-#include "peerlane/memory/memory_provider.h"
-#include "peerlane/memory/region_reference.h"
-#include "peerlane/memory/region_table.h"
-#include "peerlane/memory/staging_memory.h"
-#include "peerlane/os/process.h"
-#include "peerlane/os/shm_segment.h"
-#include "peerlane/program/device/device_executor.h"
-#include "peerlane/progress/progress.h"
-#include "peerlane/session/peer/absentees.h"
+#include "peerlane/session/peer/attachments.h"
 #include "peerlane/session/peer/byte_counters.h"
-#include "peerlane/session/peer/message_channels.h"
+#include "peerlane/session/peer/device_windows.h"
+#include "peerlane/session/peer/goodbye.h"
+#include "peerlane/session/peer/grants.h"
+#include "peerlane/session/peer/imports.h"
+#include "peerlane/session/peer/link_negotiation.h"
+#include "peerlane/session/peer/link_set.h"
+#include "peerlane/session/peer/mailboxes.h"
+#include "peerlane/session/peer/peer_connection.h"
+#include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
-#include "peerlane/session/wire/control_connection.h"
-#include "peerlane/session/wire/ticket.h"
-#include "peerlane/transport/transport.h"
+#include "peerlane/session/peer/revoked_imports.h"
+#include "peerlane/session/peer/slab_pair.h"
+#include "peerlane/session/peer/staging_requests.h"
+#include "peerlane/session/peer/user_messages.h"
 
 namespace peerlane {
 
-enum class PeerState : uint8_t {
-  kConnecting,
-  kReady,
-  kSilent,  // nothing heard for the peer timeout; may come back
-  kLost,    // its end is proven
-  kClosed,  // closed by this side
-};
-const char* peerStateName(PeerState state);
-
-// What a context gives to each of its peers.
-struct PeerSurroundings {
-  std::shared_ptr<void>
-      keepAlive;  // what the references point into: handles may outlive the context
-  const Config& config;
-  Progress& progress;
-  RegionTable& regions;
-  MemoryProviders& providers;
-  Metrics& metrics;
-  std::vector<std::unique_ptr<Transport>>& transports;  // in the order of preference
-  const DeviceExecutors& devices;
-  LogLimit& strangers;  // lines about those who were turned away; progress thread
-  Absentees& absentees;
-};
-
-// The place where an import ends up, shared by all handles on one remote region.
-struct ImportSlot {
-  enum class State : uint8_t { kNone, kPending, kReady, kFailed };
-  uint64_t bytes = 0;  // what the reference says, 0: unknown; constant once shared, as the next
-  // Whoever uses it asks for chunks by himself (PeerCore::reaches). Else all are there when it is
-  // ready.
-  bool inChunks = false;
-  std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
-  std::shared_ptr<ImportedRegion> region;  // written before kReady
-  Status failure;                          // written before kFailed
-};
-
-// What a peer must be told of a region to reach it.
-RegionGrant grantFor(const RegionRecord& record);
-
-// What an attempt to reach a peer is for.
-struct DialManner {
-  bool turnBackIfNear = false;  // see PeerCore::turnedBack()
-  // Asked once, when the other side has shown that it knows the secret. False: another attempt to
-  // reach it was faster.
-  std::function<bool()> mayGoOn{};
-};
-
 class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore> {
  public:
-  using Clock = std::chrono::steady_clock;
+  // On the progress thread, once each.
   struct Events {
-    std::function<void(Status)> connected;  // OK once, or the reason why it will never be
-    std::function<void(const std::shared_ptr<PeerCore>&)>
-        gone;  // lost or closed: the context forgets it
+    std::function<void(Status)> connected;  // OK, or the reason why it will never be
+    // Lost or closed: the context forgets it.
+    std::function<void(const std::shared_ptr<PeerCore>&)> gone;
   };
 
   PeerCore(uint64_t number, PeerSurroundings surroundings, bool initiator, Events events);
   ~PeerCore() override;
 
-  // --- Set-up, progress thread ---
-  Status start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner = {});
-
-  // --- Any thread ---
-  uint64_t number() const { return number_; }
-  PeerState state() const { return state_.load(std::memory_order_acquire); }
-  // Transfers posted to this peer that have not ended: what flush() waits for.
-  std::atomic<uint64_t>& pendingOperations() { return pendingOperations_; }
-  // It was ready once: link, slabs and identity are there.
-  bool met() const { return met_.load(std::memory_order_acquire); }
-  // Closed, and the peer's kernel has all that was said; no transfer that was posted is under way,
-  // and for 100 ms the goodbye was kept back by memory in use: it is lent, as to a port.
-  bool hasSaidAll() const { return hasSaidAll_.load(std::memory_order_acquire); }
-  bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
-  // OK while ready; else why nothing can be posted.
-  Status failure() const;
-  Code failureCode() const { return failureCode_.load(std::memory_order_acquire); }
-  // The next five are constant once the peer is ready.
-  const ContextId& context() const { return identity_.context; }
-  Link& link() const { return *link_; }
-  // Beside it, for memory of devices; null when either side has none, or they cannot be reached.
-  const Link* deviceLink() const { return deviceLink_.get(); }
-  // Devices, at either side, may add to counters: these are lines then
-  // (program/words/counter_line.h).
-  bool devicesAdd() const { return devicesAdd_; }
-  Link& linkOf(const RemoteMemory& memory) const {
-    return isCuda(memory.grant.kind) && deviceLink_ ? *deviceLink_ : *link_;
-  }
-  const std::vector<control::Refusal>& refusedTransports() const { return refused_; }
-  pid_t processId() const { return facts_.credentials.pid; }
-  bool overUnix() const { return facts_.unixSocket; }
-  // Dialled by IP, the peer said who it is, and that it is on this host: nothing was set up,
-  // because its Unix socket is the better way. Constant once connecting has failed.
-  bool turnedBack() const { return turnedBack_; }
-  // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
-  bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
-
-  Progress& progress() const { return around_.progress; }
-  const Config& config() const { return around_.config; }
-  Metrics& metrics() const { return around_.metrics; }
-  // Bytes over the link to this peer. Both are literals.
-  Counter& bytes(const char* engine, const char* direction) {
-    const bool device = deviceLink_ && engine == kCudaEngine;
-    return byteCounters_.of(around_.metrics, (device ? *deviceLink_ : link()).traits().transport,
-                            engine, direction);
-  }
-  RegionTable& regions() const { return around_.regions; }
-
-  const DeviceExecutors& devices() const { return around_.devices; }
-  // The executor of a device of this context; kInvalidArgument for any other.
+  // --- The context it belongs to ---
+  Progress& progress() const { return env_.around.progress; }
+  const Config& config() const { return env_.around.config; }
+  Metrics& metrics() const { return env_.around.metrics; }
+  RegionTable& regions() const { return env_.around.regions; }
+  const DeviceExecutors& devices() const { return env_.around.devices; }
+  // The executor of a device of the context; kInvalidArgument for any other.
   Result<DeviceExecutor*> executor(Device device) const;
   // The executor that a stream belongs to.
   Result<DeviceExecutor*> executorOf(DeviceStream stream) const;
-  // Where streams of this context's devices find the two slabs below. Made when first asked for.
-  // kNotSupported where the slabs are not mapped (tcp).
-  Result<std::byte*> deviceSlab();
-  Result<std::byte*> devicePeerSlab();
 
-  // The slab this side keeps for the peer, and the one the peer keeps for this side.
-  std::byte* slab() const { return slab_->base; }
-  const std::shared_ptr<ImportedRegion>& peerSlab() const { return peerSlab_; }
+  // --- Whether it can be used (PeerStatus) ---
+  PeerState state() const { return env_.status.state(); }
+  bool met() const { return env_.status.met(); }
+  bool over() const { return env_.status.over(); }
+  Status failure() const { return env_.status.failure(); }
+  Code failureCode() const { return env_.status.failureCode(); }
+  Status usable() const { return env_.status.usable(); }
+  bool forked() const { return env_.status.forked(); }
+  // Transfers posted to this peer that have not ended: what flush() waits for.
+  std::atomic<uint64_t>& pendingOperations() { return env_.pendingOperations; }
 
-  // What names a region of this peer to requestImport(), with all rights; no more is checked here.
-  RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const;
-  // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
-  // heard again, or gone. One call per slot does the work.
-  void requestImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
-
-  // Asks for chunks of an imported region (RemoteMemory::chunks): those that ChunkMap::ask() gave
-  // to the caller. Waiters are told when some have come or will not come. Any thread.
-  void requestChunks(const std::shared_ptr<ImportedRegion>& region,
-                     std::vector<ChunkMap::Range> ranges);
-  // All of [offset, +bytes) of an imported region can be reached. Else what is missing is asked
-  // for.
-  bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
-
-  // --- Memory of the peer that cannot be reached (peer_staging.cc) ---
-  // Why bytes cannot go straight between the region and this side's memory; `byDevice`: a GPU would
-  // copy them. Empty when they can, as far as is known before the import.
-  std::string whyStaged(const RegionReference& region, bool byDevice) const;
-  // Why GPUs of the peer cannot reach this memory of this side's. Empty when they can, as far as is
-  // known here (peer_devices.cc).
-  std::string whyOutOfReach(const MemoryDescription& memory) const;
-  // Staging memory of the peer's, to be imported. `tell` is called once, on the progress thread.
-  void requestStaging(uint64_t bytes, std::function<void(Result<RegionReference>)> tell);
-  // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it
-  // touches memory any more, or the peer is lost. `move.request` is filled in.
-  void requestMove(control::StagedMove move, std::function<void(Status)> tell);
-  // Of this side, for whoever needs some in the life of this peer.
-  Result<std::shared_ptr<StagingMemory>> makeStaging(uint64_t bytes) const;
-
-  // A mailbox to this peer's link, for one run at a time. Never freed before the peer, because an
-  // agent may still be leaving it when its last entry is complete.
-  Mailbox* borrowMailbox();
-  void returnMailbox(Mailbox* mailbox);
-  bool hasBorrowedMailboxes() const {
-    return mailboxesPending_.load(std::memory_order_relaxed) != 0;
-  }
-
-  // OK when something can be posted: ready, and not in a forked child.
-  Status usable() const {
-    if (forkGeneration() != forks_)
-      return Status(Code::kNotSupported,
-                    "this peer belongs to a context made before fork(); make a new one");
-    return failure();
-  }
-  bool forked() const { return forkGeneration() != forks_; }
-
-  // Objects of higher floors that live as long as the peer, one per type; turned with it.
-  template <typename T>
-  std::shared_ptr<T> attachment(const std::function<std::shared_ptr<T>()>& make) {
-    return std::static_pointer_cast<T>(attachmentFor(typeid(T), [&] { return make(); }));
-  }
-
-  // A silent peer is refused like a lost one, unless `alsoToSilent`: it hears of it if it comes
-  // back. kTryAgain on a channel of the program's whose messages the peer does not take; what the
-  // library sends waits here for that.
-  Status sendUserMessage(uint32_t channel, std::vector<std::byte> content,
-                         bool alsoToSilent = false);
-  // Messages of a channel of the library's go to `receive`, on the progress thread, also those that
-  // came before.
-  void onUserMessage(uint32_t channel, std::function<void(std::vector<std::byte>)> receive);
-
-  // Those of the program's channels wait here until they are received.
-  MessageChannels& messages() { return messages_; }
-  // Some were received: the peer may send as many more.
-  void tellTaken();
-  // No message comes any more. What came before the peer's end may be read after that is known.
-  bool messagesEnded() const { return messagesEnded_.load(std::memory_order_acquire); }
-
-  // Any thread, but not where a turn waits for it. Nothing: the connection has ended.
-  std::optional<Clock::duration> silentFor() const;
-  // Says goodbye and ends everything with kClosed.
-  void close();
-  // The same by the progress thread when it comes to it: the caller does not wait for callbacks.
-  void closeSoon();
-
+  // --- Its identity; constant once it is ready ---
+  uint64_t number() const { return env_.number; }
+  const ContextId& context() const { return process_.identity().context; }
+  pid_t processId() const { return process_.id(); }
   // "peer 3 (process 1234)", "peer 3 (10.0.0.2:4000)", for sentences. Requires: it was ready once.
   std::string name() const;
-  // One line for dumps, and one for each kind of thing that came from it and nobody took.
+  // A reference to a region of this peer for Imports::request(), with all rights; no more is
+  // checked here.
+  RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const {
+    return process_.referenceTo(allocation, generation, bytes);
+  }
+
+  // --- Its parts; each header says which threads may call which function ---
+  const LinkSet& links() const { return links_; }
+  Link& link() const { return links_.host(); }
+  SlabPair& slabs() { return slabs_; }
+  std::byte* slab() const { return slabs_.own(); }
+  const std::shared_ptr<ImportedRegion>& peerSlab() const { return slabs_.peers(); }
+  DeviceWindows& windows() { return windows_; }
+  Imports& imports() { return imports_; }
+  Grants& grants() { return grants_; }
+  StagingRequests& staging() { return staging_; }
+  const StagingRequests& staging() const { return staging_; }
+  UserMessages& messages() { return messages_; }
+  Mailboxes& mailboxes() { return mailboxes_; }
+  Attachments& attachments() { return attachments_; }
+  // Bytes over the link to this peer. Both are literals.
+  Counter& bytes(const char* engine, const char* direction) {
+    const Link* const device = engine == kCudaEngine ? links_.device() : nullptr;
+    const Link& by = device != nullptr ? *device : link();
+    return byteCounters_.of(metrics(), by.traits().transport, engine, direction);
+  }
+
+  // --- Its life ---
+  // Progress thread, first of all.
+  Status start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner = {});
+  bool turnedBack() const { return connection_.turnedBack(); }
+  std::optional<PeerConnection::Clock::duration> silentFor() const {
+    return connection_.silentFor();
+  }
+  // Says goodbye and ends everything with kClosed.
+  void close() { connection_.close(); }
+  // The same by the progress thread when it comes to it: the caller does not wait for callbacks.
+  void closeSoon();
+  bool hasSaidAll() const { return goodbye_.hasSaidAll(); }
+  // It has not said goodbye, lives as far as is known, and may write to what it imported without an
+  // agent. Progress thread, or once that has stopped.
+  bool mayStillWrite() const { return !goodbye_.hasLeft() && !goodbye_.isProven(); }
+  // By the thread that has the turn.
+  Turn turn() override;
+
+  // --- Dumps ---
+  // One line, and one for each kind of thing that came from it and nobody took.
   std::string summary() const;
   std::vector<std::string> untaken() const;
-  // Of notifications: written by their inbox, which is not made before somebody asks for one.
-  struct InboxCounts {
-    std::atomic<uint64_t> passed{0};   // numbers that have left the slab
-    std::atomic<uint64_t> waiting{0};  // of them, not yet given to the user
-  };
-  InboxCounts& inboxCounts() { return inboxCounts_; }
-  // It has not said goodbye, lives as far as is known, and needs nobody to write to what it
-  // imported. Progress thread, or once that has stopped.
-  bool mayStillWrite() const { return !peerLeft_ && !endedForGood(); }
-
-  // --- Progress thread ---
-  Turn turn() override;
-  // The owner takes a region back; `done` is called when the peer has confirmed or is proven dead.
-  // `freed`: the memory has gone already.
-  void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done);
 
  private:
-  void onAuthenticated(const PeerIdentity& identity);
-  void onMessage(ControlMessage message);
-  void onEnded(Status status);
-  void fail(PeerState state, const Status& status);
-  bool turnsAway(const Status& status, PeerState before) const;
-  void leave(const Status& reason);
-  void forget();
-  void endMessages();
-  void sendUnsent();
-  bool endedForGood() const;
-  const char* nextOfSetup() const;
-  Status sendOffers(bool all);
-  Status offerTheRest();
-  Status askForTheRest(std::map<std::string, Offer> offered);
-  Status watchProcess();
-  // Until the link is chosen: whether this side has one to offer, beside those for devices.
-  bool offersLink() const;
-  // Why there is no link, and which setting could change that. `offered`: what the peer offers, as
-  // far as that is known.
-  Status noLink(const std::map<std::string, Offer>& offered) const;
-  Status sendSlab();
-  Status completeDeviceLink(std::map<std::string, Offer>& offers);
-  // A mapping of a slab that is for devices alone. Its end unpins it.
-  struct Window {
-    Window() = default;
-    Window(Window&&) = default;
-    ~Window();
-    std::shared_ptr<SharedSegment> segment;
-    std::unique_ptr<DevicePin> pin;
-  };
-  Result<std::byte*> openWindow(Window& window, const Fd& fd, uint64_t offset);
-  void closeWindow(Window& window);
-  Result<RemoteMemory> attach(Grant grant);
+  Status handle(ControlMessage& message);
+  Status goOnWithLinks(const Status& negotiated);
+  Status goOnWithSlab(const control::ImportReply& message);
   void maybeReady();
-  Status handle(control::Offers& message);
-  Status handle(control::Accepted& message);
-  Status handle(control::Bye& message);
-  Status handle(control::Heartbeat& message);
-  Status handle(control::ImportRequest& message);
-  Status handle(control::ImportReply& message);
-  Status handle(control::Release& message);
-  Status handle(control::Revoke& message);
-  Status handle(control::RevokeDone& message);
-  Status handle(control::UserMessage& message);
-  Status handle(control::MessagesTaken& message);
-  Status handle(control::ChunkRequest& message);
-  Status handle(control::ChunkReply& message);
-  Status handle(control::StagingRequest& message);
-  Status handle(control::StagingReply& message);
-  Status handle(control::StagedMove& message);
-  Status handle(control::StagedMoveDone& message);
-  Status makeStagingForPeer(uint64_t bytes);
-  void failStaging();
-  Status sendGrant(uint64_t request, const RegionRecord& record, uint8_t mostKind);
-  Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
-  void sendChunkRequests();
-  void failChunkRequests();
-  void settleWholeImports();
-  Result<std::vector<VmmHandle>> handlesIn(const control::ChunkReply& message);
-  void mapChunks(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
-                 std::vector<VmmHandle> handles);
-  struct Import {
-    RegionReference reference;
-    std::vector<std::shared_ptr<ImportSlot>> slots;
-  };
-  Result<Grant> grantOf(const control::ImportReply& message);
-  Status adoptSlab(control::ImportReply& message);
-  Status importAnswered(const Import& import, const control::ImportReply& message);
-  void startHeartbeat();
-  void heartbeat();
-  void setSilent();
-  void setHeard();
-  void startImport(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
-  void importDone(const std::shared_ptr<ImportSlot>& slot,
-                  Result<std::shared_ptr<ImportedRegion>> result);
-  void dropImported(std::shared_ptr<ImportedRegion> region);
-  void forgetImported(ImportedRegion& region);
-  void askForRevocations();
-  bool turnRevocations();
-  void watchRevocations();
-  bool serveMailboxes();
-  std::shared_ptr<Task> attachmentFor(std::type_index type,
-                                      const std::function<std::shared_ptr<Task>()>& make);
+  void endPending(const Status& why);
 
-  const uint64_t number_;
-  const PeerSurroundings around_;
-  const bool initiator_;
-  const uint64_t forks_ = forkGeneration();
+  // In this order, because an object uses those above it.
+  PeerEnvironment env_;
   Events events_;
-
+  PeerProcess process_;
+  LinkSet links_{env_, process_};
+  LinkNegotiation negotiation_{env_, process_, links_};
+  SlabPair slabs_{env_, links_};
+  DeviceWindows windows_{env_, links_, slabs_};
+  Imports imports_{env_, links_};
+  RevokedImports revoked_{env_, imports_};
+  Grants grants_{env_, links_};
+  StagingRequests staging_{env_, process_, links_};
+  UserMessages messages_{env_};
+  Goodbye goodbye_;
+  PeerConnection connection_;
+  Mailboxes mailboxes_{links_};
+  Attachments attachments_;
   ByteCounters byteCounters_;
-  std::atomic<uint64_t> pendingOperations_{0};
-  std::atomic<bool> hasSaidAll_{false};
-  InboxCounts inboxCounts_;
-  std::atomic<bool> met_{false};
-  std::atomic<bool> linkFailed_{false};  // told to the progress thread
-  std::atomic<PeerState> state_{PeerState::kConnecting};
-  std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
-  mutable std::mutex failureMutex_;
-  Status failure_;
-
-  // Progress thread only, from here to the next comment.
-  std::unique_ptr<ControlConnection> connection_;
-  PeerIdentity identity_;
-  PeerFacts facts_;
-  ProofOfEnd proof_;
-  Watch processWatch_;
-  std::map<std::string, std::unique_ptr<PendingLink>> pendingLinks_;
-  std::map<std::string, Offer>
-      offers_;  // the peer's, kept by the acceptor until the initiator chose
-  std::vector<control::Refusal> refused_;
-  Timer heartbeatTimer_;
-  Timer setupTimer_;
-  Timer leaveTimer_;
-  Clock::time_point busySince_{};  // the goodbye is kept back from then on
-  Timer revokedTimer_;
-  Timer lastWordsTimer_;
-  DialManner manner_;
-  bool hasMore_ = false;                        // acceptor: links that were not offered yet
-  bool askedForMore_ = false;                   // initiator
-  std::map<std::string, Offer> offeredBefore_;  // initiator: what came with the first offers
-  bool turnedBack_ = false;
-  bool peerLeft_ = false;  // nothing of the peer touches this side's memory any more
-  bool forgotten_ = false;
-  uint64_t heartbeatSequence_ = 0;
-  Clock::time_point lastBeat_{};
-  Clock::time_point attentiveSince_{};  // before that, nothing heard means nothing
-  uint64_t nextRequest_ = 1;
-  std::map<uint64_t, Import> imports_;  // by request
-  struct ImportWish {
-    RegionReference reference;
-    std::shared_ptr<ImportSlot> slot;
-  };
-  std::deque<ImportWish> importWishes_;  // not asked for yet: enough are under way
-  struct ChunkWish {
-    std::weak_ptr<ImportedRegion> region;  // whoever wanted it may be gone before it comes
-    uint64_t allocation = 0;
-    uint64_t generation = 0;
-    ChunkMap::Range range;
-    bool byFabric = false;
-  };
-  std::deque<ChunkWish> chunkWishes_;
-  struct WholeImport {
-    std::shared_ptr<ImportSlot> slot;
-    std::shared_ptr<ImportedRegion> region;
-  };
-  std::vector<WholeImport> wholeImports_;        // imported, and waiting for all of their chunks
-  std::map<uint64_t, ChunkWish> chunkRequests_;  // under way, by request
-  std::shared_ptr<StagingMemory> staging_;       // for the peer
-  std::map<uint64_t, std::function<void(Result<RegionReference>)>> stagingRequests_;
-  std::map<uint64_t, std::function<void(Status)>> moveRequests_;
-  std::map<uint64_t, std::function<void()>> revocations_;  // ours, by request
-  // Of those not asked for yet: enough are under way.
-  std::deque<control::Revoke> revocationWishes_;
-  std::map<uint32_t, std::function<void(std::vector<std::byte>)>> userReceivers_;
-  // The library's messages that the peer has no room for yet; none of them is empty.
-  std::map<uint32_t, std::deque<std::vector<std::byte>>> unsent_;
-
-  // Constant once ready.
-  std::unique_ptr<Link> link_;
-  std::unique_ptr<Link> deviceLink_;
-  bool devicesAdd_ = false;
-  std::shared_ptr<RegionRecord> slab_;
-  std::shared_ptr<ImportedRegion> peerSlab_;
-  std::unique_ptr<ImportCache> imported_;
-  Fd peerSlabFd_;  // where devices are: for a mapping of our own
-  uint64_t peerSlabOffset_ = 0;
-
-  std::mutex windowMutex_;
-  Window ownWindow_;  // under windowMutex_, as the next
-  Window peerWindow_;
-
-  struct Revoked {
-    uint64_t request;
-    uint64_t allocation;
-    uint64_t generation;
-    std::shared_ptr<ImportedRegion> region;  // null where only what has left it is waited for
-  };
-  MessageChannels messages_;
-  std::atomic<bool> messagesEnded_{false};   // release after the last one; acquire by receivers
-  std::atomic<bool> isTellingTaken_{false};  // to whoever took: the progress thread will look
-
-  std::mutex revokedMutex_;
-  std::vector<Revoked> revoked_;           // regions the peer takes back, until drained here
-  std::atomic<uint32_t> revokedCount_{0};  // hint for turns: worth taking the lock
-
-  std::atomic<uint32_t> mailboxesPending_{0};  // borrowed ones: worth taking the lock
-  std::mutex mailboxMutex_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-  std::vector<Mailbox*> freeMailboxes_;
-
-  mutable std::mutex attachmentMutex_;
-  std::map<std::type_index, std::shared_ptr<Task>> attachments_;
+  std::atomic<bool> linkFailed_{false};  // told to the progress thread, by the thread with the turn
 };
 
 }  // namespace peerlane

@@ -28,7 +28,7 @@ class Liar {
     channel_ = kCommunicatorChannels + CommunicatorNumbers::of(peer_)->claim();
     area_ = MUST(makeLibraryMemory(peer_.regions(), LaneArea::bytes(kEagerBytes)));
     heard_ = std::make_shared<std::promise<LaneNote>>();
-    peer_.onUserMessage(
+    peer_.messages().onMessage(
         channel_, [heard = heard_, done = false](const std::vector<std::byte>& bytes) mutable {
           auto note = LaneNote::decode(bytes);
           if (done || !note.isOk() || note->kind != LaneNote::Kind::kHello) return;
@@ -45,13 +45,13 @@ class Liar {
     say(hello.encode());
   }
   ~Liar() {
-    peer_.onUserMessage(channel_, nullptr);
+    peer_.messages().onMessage(channel_, nullptr);
     shelf_.clear();
     retireRegion(area_, {peer_.shared_from_this()});
   }
 
   void say(std::vector<std::byte> bytes) {
-    EXPECT_OK(peer_.sendUserMessage(channel_, std::move(bytes)));
+    EXPECT_OK(peer_.messages().send(channel_, std::move(bytes)));
   }
   // The honest side's area, mapped.
   void reach() {

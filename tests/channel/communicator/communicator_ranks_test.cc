@@ -72,7 +72,7 @@ std::vector<std::byte> heardOn(const Peer& peer, uint32_t channel) {
     std::vector<std::byte> content;
   };
   const auto heard = std::make_shared<Heard>();
-  peer.core()->onUserMessage(channel, [heard](std::vector<std::byte> content) {
+  peer.core()->messages().onMessage(channel, [heard](std::vector<std::byte> content) {
     if (heard->is.load()) return;
     heard->content = std::move(content);
     heard->is.store(true);
@@ -120,14 +120,14 @@ TEST(CommunicatorRanks, GoldenIntroduction) {
 
   // Read: rank 0 takes the same bytes (here in two pieces) for rank 1, and goes on with its hello.
   const Peer toZero = MUST(one->connect(zero->ticket(), kSoon));
-  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("0100000100000002000000"
+  ASSERT_OK(toZero.core()->messages().send(kIntroductions, fromHex("0100000100000002000000"
                                                                    "02000000"
                                                                    "706c")));
-  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("0101000100000002000000"
+  ASSERT_OK(toZero.core()->messages().send(kIntroductions, fromHex("0101000100000002000000"
                                                                    "01000000"
                                                                    "31")));
   // It has nobody to connect to.
-  ASSERT_OK(toZero.core()->sendUserMessage(kIntroductions, fromHex("0401000100000002000000"
+  ASSERT_OK(toZero.core()->messages().send(kIntroductions, fromHex("0401000100000002000000"
                                                                    "00000000")));
   std::thread other([&] {
     CommunicatorOptions options;

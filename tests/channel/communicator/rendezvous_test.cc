@@ -168,7 +168,7 @@ TEST_F(RendezvousTest, GuestsThatLeaveMessagesAreAcceptedAfterwards) {
 TEST_F(RendezvousTest, AGuestWhoTalksNonsenseLeavesAlone) {
   const Guest guest = connect(*a);
   const std::string text = "no introduction";
-  ASSERT_OK(guest.peer.core()->sendUserMessage(
+  ASSERT_OK(guest.peer.core()->messages().send(
       kChannel, {std::as_bytes(std::span(text)).begin(), std::as_bytes(std::span(text)).end()}));
   Made host = meet(*zero, 0, 2);
   Made one = meet(*b, 1, 2);

@@ -412,7 +412,7 @@ TEST_F(PortMeetingTest, AnEndIsToldOnceWheneverItComes) {
 TEST_F(PortMeetingTest, ANoteThatIsNoneEndsWaitsWithKCorrupt) {
   ASSERT_OK(meeting_->begin(7).status());
   const std::vector<std::byte> noise(20, std::byte{0xee});
-  ASSERT_OK(pair_.toA.core()->sendUserMessage(kPortChannel, noise));
+  ASSERT_OK(pair_.toA.core()->messages().send(kPortChannel, noise));
   EXPECT_EQ(hear(7, Kind::kHello).code(), Code::kCorrupt);
 }
 

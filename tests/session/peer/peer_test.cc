@@ -193,21 +193,21 @@ TEST_P(PeerTest, TheProgramsMessagesStarveNoneOfTheLibrarys) {
   constexpr uint32_t kLibrarys = 0x9000'0000u;
   constexpr uint32_t kNotes = 300;
   for (uint32_t i = 0; i < kNotes; ++i)
-    ASSERT_OK(toB_.core()->sendUserMessage(
+    ASSERT_OK(toB_.core()->messages().send(
         kLibrarys, {static_cast<std::byte>(i), static_cast<std::byte>(i >> 8)}));
   const Region region = MUST(b_->allocate(4096));
   const RemoteRegion remote = MUST(toB_.importRegion(region.share()));
   EXPECT_OK(remote.prepare(kSoon));
   std::vector<uint32_t> heard;
   std::atomic<uint32_t> count{0};
-  toA_.core()->onUserMessage(kLibrarys, [&](const std::vector<std::byte>& note) {
+  toA_.core()->messages().onMessage(kLibrarys, [&](const std::vector<std::byte>& note) {
     heard.push_back(std::to_integer<uint32_t>(note.at(0)) | std::to_integer<uint32_t>(note.at(1))
                                                                 << 8);
     count.store(static_cast<uint32_t>(heard.size()), std::memory_order_release);
   });
   EXPECT_TRUE(eventually([&] { return count.load(std::memory_order_acquire) == kNotes; }));
   for (uint32_t i = 0; i < heard.size(); ++i) ASSERT_EQ(heard[i], i);
-  toA_.core()->onUserMessage(kLibrarys, nullptr);
+  toA_.core()->messages().onMessage(kLibrarys, nullptr);
   EXPECT_OK(toA_.core()->progress().call([] {}));
   EXPECT_OK(toA_.status());
 }
@@ -229,7 +229,7 @@ TEST_P(PeerTest, ManyRegionsAreImportedAtOnce) {
   std::vector<RemoteRegion> remotes;
   const auto wish = [&](const Region& region) {
     remotes.push_back(MUST(toB_.importRegion(region.share())));
-    toB_.core()->requestImport(remotes.back().reference(), remotes.back().slot());
+    toB_.core()->imports().request(remotes.back().reference(), remotes.back().slot());
   };
   {
     const StandingCallback still(toA_.core()->progress());
@@ -353,7 +353,7 @@ TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
     const Block block{&near, 0, &posted, 0, 4096};
     EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerSilent);
     // As a post that had been checked just before the silence was noticed.
-    toB.core()->requestImport(posted.reference(), slot);
+    toB.core()->imports().request(posted.reference(), slot);
   }
   EXPECT_TRUE(eventually([&] { return toB.state() == "ready"; }));
   for (const RemoteRegion* remote : {&before, &during, &posted}) {

@@ -22,7 +22,7 @@ Result<std::shared_ptr<ImportedRegion>> ImportShelf::find(const RegionName& name
   entry.used = ++clock_;
   switch (entry.slot->state.load(std::memory_order_acquire)) {
     case ImportSlot::State::kNone: {
-      peer_.requestImport(referenceTo(peer_, name), entry.slot);
+      peer_.imports().request(referenceTo(peer_, name), entry.slot);
       return std::shared_ptr<ImportedRegion>();
     }
     case ImportSlot::State::kPending: return std::shared_ptr<ImportedRegion>();

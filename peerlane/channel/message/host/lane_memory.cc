@@ -38,8 +38,8 @@ void retireRegion(const std::shared_ptr<RegionRecord>& record,
         forgetIfFree(regions, *record);
         continue;
       }
-      peer->revoke(record->allocation, record->generation, /*freed=*/false,
-                   [record, &regions] { forgetIfFree(regions, *record); });
+      peer->grants().revoke(record->allocation, record->generation, /*freed=*/false,
+                            [record, &regions] { forgetIfFree(regions, *record); });
     }
   });
 }

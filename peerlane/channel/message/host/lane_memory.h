@@ -24,7 +24,7 @@ inline RegionName nameOf(const RegionRecord& record) {
   return {record.allocation, record.generation, record.bytes, record.access};
 }
 
-// A region of the peer, as its message or note named it, for PeerCore::requestImport.
+// A region of the peer, as its message or note named it, for Imports::request.
 RegionReference referenceTo(const PeerCore& peer, const RegionName& name);
 
 }  // namespace peerlane

@@ -96,7 +96,7 @@ MessageRun::~MessageRun() {
   // The locks below may be held for ever by threads that are not here.
   if (peer_.forked()) return;
   if (used_) used_->gate.leave();
-  if (mailbox_ != nullptr && mailbox_->idle()) peer_.returnMailbox(mailbox_);
+  if (mailbox_ != nullptr && mailbox_->idle()) peer_.mailboxes().giveBack(mailbox_);
 }
 
 Status MessageRun::use(const std::shared_ptr<ImportedRegion>& region) {

@@ -52,7 +52,7 @@ class MessageRun final : public LateBinder {
   template <typename Make>
   Result<LanePrograms*> agentPrograms(const Make& make) {
     if (!programs_) {
-      if (mailbox_ == nullptr) mailbox_ = peer_.borrowMailbox();
+      if (mailbox_ == nullptr) mailbox_ = peer_.mailboxes().borrow();
       PEERLANE_ASSIGN(programs_, make(mailbox_));
     }
     return programs_.get();

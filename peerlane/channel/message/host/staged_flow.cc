@@ -27,7 +27,7 @@ StagedFlow::~StagedFlow() {
   // The locks below may be held for ever by threads that are not here.
   if (ground_.peer->forked()) return;
   if (inRun_ && used_) used_->gate.leave();
-  if (mailbox_ != nullptr && mailbox_->idle()) ground_.peer->returnMailbox(mailbox_);
+  if (mailbox_ != nullptr && mailbox_->idle()) ground_.peer->mailboxes().giveBack(mailbox_);
 }
 
 Status StagedFlow::open(Program program, Binding binding) {
@@ -35,7 +35,7 @@ Status StagedFlow::open(Program program, Binding binding) {
     return target.address == nullptr && target.remote != nullptr;
   };
   if (std::any_of(binding.targets.begin(), binding.targets.end(), needsAgent))
-    mailbox_ = ground_.peer->borrowMailbox();
+    mailbox_ = ground_.peer->mailboxes().borrow();
   binding.mailbox = mailbox_;
   PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
   isOpen_ = true;

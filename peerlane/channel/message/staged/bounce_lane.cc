@@ -9,7 +9,7 @@
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/core/log.h"
 #include "peerlane/memory/library_memory.h"
-#include "peerlane/session/peer/staging_copy.h"
+#include "peerlane/session/staging/staging_copy.h"
 
 namespace peerlane {
 

@@ -104,7 +104,7 @@ void DeviceLane::takeRegion(const LaneNote& note) {
     if (std::any_of(named_.begin(), named_.end(), same)) return;
     named_.push_back({slot, note.area, toRead});
   }
-  peer_->requestImport(referenceTo(*peer_, note.area), slot);
+  peer_->imports().request(referenceTo(*peer_, note.area), slot);
 }
 
 // Whoever delivers notes tells those who wait. Memory that this side takes back is missed by
@@ -138,7 +138,7 @@ void DeviceLane::reach(const RegionName& area) {
   }
   if (peerArea_->state.load(std::memory_order_acquire) != ImportSlot::State::kNone) return;
   peerArea_->bytes = area.bytes;
-  peer_->requestImport(referenceTo(*peer_, area), peerArea_);
+  peer_->imports().request(referenceTo(*peer_, area), peerArea_);
 }
 
 // The other side takes its area back, or is gone, and may not hear of the end of this lane: nobody

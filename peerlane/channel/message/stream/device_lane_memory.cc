@@ -24,7 +24,7 @@ Status DeviceLane::check(const Item& item) const {
                                                accessName(item.region->access) + "; " +
                                                nameOf(item) + " on a stream needs remote " +
                                                (item.isSend ? "read" : "write"));
-  const std::string why = peer_->whyOutOfReach(item.region->memory);
+  const std::string why = peer_->links().whyOutOfReach(item.region->memory);
   return why.empty() ? Status::ok() : outOfReach(item, why);
 }
 

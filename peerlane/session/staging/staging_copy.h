@@ -14,7 +14,7 @@ namespace peerlane {
 
 // Targets of its segments.
 inline constexpr TargetId kStagingTarget = 0;
-inline constexpr TargetId kFirstRegionTarget = 1;  // and the others behind it, in their order
+inline constexpr TargetId kFirstRegionTarget = 1;  // and the others after it, in their order
 
 // Pins the staging memory, where that was not done before. Errors: as DeviceExecutor::pin and
 // prepare.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/session/peer/staging_copy.h"
+#include "peerlane/session/staging/staging_copy.h"
 
 #include <utility>
 

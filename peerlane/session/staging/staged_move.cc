@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/session/peer/staged_move.h"
+#include "peerlane/session/staging/staged_move.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "peerlane/os/cuda.h"
-#include "peerlane/session/peer/staging_copy.h"
+#include "peerlane/session/staging/staging_copy.h"
 
 namespace peerlane {
 namespace {

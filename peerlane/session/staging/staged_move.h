@@ -26,8 +26,8 @@ class StagedMove final : public Task {
     const RegionTable& regions;
     const DeviceExecutors& devices;
   };
-  // `ended` is called once, by whoever has a turn, if OK was returned. Errors: those of the peer's
-  // words (docs/wire.md, "Staging"), and the device's.
+  // `ended` is called once, by the thread that has a turn, if OK was returned. Errors: those of the
+  // peer's words (docs/wire.md, "Staging"), and the device's.
   static Status begin(const Ground& ground, std::shared_ptr<StagingMemory> staging,
                       const control::StagedMove& asked, std::function<void(Status)> ended);
   explicit StagedMove(Progress& progress) : progress_(progress) {}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/peer/device_windows.h"
+
+#include <utility>
+
+#include "peerlane/session/peer/peer_slab.h"
+
+namespace peerlane {
+
+Result<std::byte*> DeviceWindows::own() {
+  return open(own_, slabs_.ownBacking());
+}
+
+Result<std::byte*> DeviceWindows::peers() {
+  return open(peers_, slabs_.peersBacking());
+}
+
+Result<std::byte*> DeviceWindows::open(Window& window, SlabPair::Backing backing) {
+  const DeviceExecutors& devices = env_.around.devices;
+  const std::lock_guard lock(mutex_);
+  if (window.segment) return window.segment->data();
+  if (devices.empty())
+    return Status(Code::kInvalidArgument, "this context was made without devices");
+  if (!backing.fd)
+    return Status(Code::kNotSupported, "words of a peer over " + links_.host().traits().transport +
+                                           " cannot be reached by a stream: they are not mapped");
+  PEERLANE_ASSIGN(Fd own, backing.fd.dup());
+  PEERLANE_ASSIGN(auto segment, SharedSegment::import(std::move(own), slab::kBytes, backing.offset,
+                                                      /*writable=*/true));
+  PEERLANE_ASSIGN(window.pin, devices.front()->pin(segment->data(), segment->bytes()));
+  window.segment = std::move(segment);
+  return window.segment->data();
+}
+
+DeviceWindows::Window::~Window() {
+  if (pin) DevicePin::release(std::move(pin), [kept = std::move(segment)] {});
+}
+
+void DeviceWindows::close() {
+  close(own_);
+  close(peers_);
+}
+
+void DeviceWindows::close(Window& window) {
+  if (!window.segment) return;
+  const auto closing = std::make_shared<Window>(std::move(window));
+  for (const auto& executor : env_.around.devices)
+    executor->forgetWords(closing->segment->data(), closing->segment->bytes(), closing);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/peer/grants.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "peerlane/core/limits.h"
+#include "peerlane/memory/cuda/cuda_pools.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/session/peer/chunk_imports.h"
+#include "peerlane/session/wire/grant_message.h"
+
+namespace peerlane {
+namespace {
+
+// The facts that a peer must know of a region to reach it.
+RegionGrant grantFor(const RegionRecord& record) {
+  RegionGrant region;
+  region.allocation = record.allocation;
+  region.generation = record.generation;
+  region.base = reinterpret_cast<uint64_t>(record.base);
+  region.bytes = record.bytes;
+  region.fdOffset = record.memory.fdOffset;
+  region.kind = record.memory.kind;
+  region.access = record.access;
+  region.device = record.memory.device;
+  region.backingBytes = record.memory.backingBytes;
+  region.identity = record.memory.identity;
+  region.handle = record.memory.handle;
+  region.isKept = record.memory.isKept;
+  return region;
+}
+
+}  // namespace
+
+Status Grants::send(uint64_t request, const RegionRecord& record, uint8_t mostKind) {
+  RegionGrant region = grantFor(record);
+  if (static_cast<uint8_t>(region.kind) >
+      std::max(mostKind, static_cast<uint8_t>(MemoryKind::kCudaPrivate)))
+    return Status(Code::kNotSupported,
+                  "the region is memory of a kind that came with a later version of the library");
+  if (isCuda(region.kind) && links_.device() == nullptr)
+    return Status(Code::kNotSupported,
+                  region.device.toString() + " memory, and no link between the two reaches GPUs");
+  Link& link = isCuda(region.kind) ? *links_.device() : links_.host();
+  const Fd& backing = record.memory.pool ? record.memory.pool->fd : record.memory.backing;
+  auto granted = link.grant(std::move(region), backing);
+  if (!granted.isOk() && !record.memory.whyNot.empty())
+    return Status(granted.status().code(),
+                  std::string(granted.status().message()) + ": " + record.memory.whyNot);
+  PEERLANE_ASSIGN(Grant grant, std::move(granted));
+  const control::ImportReply reply = replyWith(request, grant);
+  std::vector<Fd> fds;
+  if (grant.fd) fds.push_back(std::move(grant.fd));
+  return env_.connection->send(reply, std::move(fds));
+}
+
+Status Grants::handle(control::ImportRequest& message) {
+  if (!links_.isMade()) return Status(Code::kCorrupt, "an import before the link is made");
+  RegionTable& regions = env_.around.regions;
+  auto record = regions.find(message.allocation, message.generation);
+  Status refused = record.status();
+  if (record.isOk() && (*record)->access == Access::kLocal)
+    refused = Status(Code::kPermissionDenied, "region " + std::to_string(message.allocation) +
+                                                  " is registered for local use only");
+  if (refused.isOk()) {
+    regions.addImporter(message.allocation, env_.number);
+    refused = send(message.request, **record, message.mostKind);
+    if (refused.isOk()) return Status::ok();
+    regions.removeImporter(message.allocation, env_.number);
+  }
+  control::ImportReply reply;
+  reply.request = message.request;
+  reply.code = refused.code();
+  reply.reason = std::string(refused.message()).substr(0, control::kMaxTextBytes);
+  return env_.connection->send(reply);
+}
+
+Status Grants::handle(control::Release& message) {
+  env_.around.regions.removeImporter(message.allocation, env_.number);
+  return Status::ok();
+}
+
+Status Grants::handle(control::ChunkRequest& message) {
+  if (!links_.isMade())
+    return Status(Code::kCorrupt, "chunks were asked for before the link is made");
+  control::ChunkReply reply;
+  reply.request = message.request;
+  reply.first = message.first;
+  reply.count = message.count;
+  const auto begin = std::chrono::steady_clock::now();
+  auto handles = exportChunks(message);
+  if (!handles.isOk()) {
+    reply.code = handles.status().code();
+    reply.reason = std::string(handles.status().message()).substr(0, control::kMaxTextBytes);
+    return env_.connection->send(reply);
+  }
+  const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::steady_clock::now() - begin);
+  Metrics& metrics = env_.around.metrics;
+  metrics.counter("peerlane_chunks_exported_total").add(message.count);
+  metrics.counter("peerlane_chunk_export_nanoseconds_total")
+      .add(static_cast<uint64_t>(took.count()));
+  std::vector<Fd> fds;
+  for (VmmHandle& handle : *handles) {
+    if (handle.fd) fds.push_back(std::move(handle.fd));
+    reply.handles.insert(reply.handles.end(), handle.fabric.begin(), handle.fabric.end());
+  }
+  reply.fdCount = static_cast<uint32_t>(fds.size());
+  return env_.connection->send(reply, std::move(fds));
+}
+
+Result<std::vector<VmmHandle>> Grants::exportChunks(const control::ChunkRequest& message) {
+  RegionTable& regions = env_.around.regions;
+  PEERLANE_ASSIGN(const auto record, regions.find(message.allocation, message.generation));
+  const std::string name = "region " + std::to_string(message.allocation);
+  const std::vector<CudaChunk>& chunks = record->memory.chunks;
+  if (links_.device() == nullptr || !isInChunks(record->memory.kind))
+    return Status(Code::kInvalidArgument, name + " does not travel in chunks");
+  if (!regions.isImporter(message.allocation, env_.number))
+    return Status(Code::kInvalidArgument, name + " is not imported by this peer");
+  if (message.count == 0 || message.count > ChunkImports::kPerRequest ||
+      message.count > chunks.size() || message.first > chunks.size() - message.count)
+    return Status(Code::kInvalidArgument,
+                  std::to_string(message.count) + " chunks from " + std::to_string(message.first) +
+                      " on of the " + std::to_string(chunks.size()) + " of " + name + "; 1 to " +
+                      std::to_string(ChunkImports::kPerRequest) + " at a time");
+  if (env_.connection->queuedFds() + message.count > ControlConnection::kMaxWaitingFds)
+    return Status(Code::kTryAgain, "the peer asks for chunks faster than it takes them");
+  const std::byte* at = record->base - record->memory.fdOffset;
+  for (uint64_t i = 0; i < message.first; ++i) at += chunks[i].bytes;
+  for (uint64_t i = message.first; i < message.first + message.count; at += chunks[i++].bytes)
+    if (cuda::identityOf(at) != chunks[i].identity)
+      return Status(Code::kClosed, "chunk " + std::to_string(i) + " of " + name +
+                                       " was freed without the region being unregistered");
+  return links_.device()->exportChunks(grantFor(*record), message.first, message.count);
+}
+
+void Grants::revoke(uint64_t allocation, uint64_t generation, bool freed,
+                    std::function<void()> done) {
+  RegionTable& regions = env_.around.regions;
+  if (isClosed_) {
+    regions.forgetImporter(allocation, env_.number);
+    return done();
+  }
+  const uint64_t request = env_.nextRequest();
+  // It may outlive this peer.
+  revocations_[request] = [&regions, number = env_.number, allocation, done = std::move(done)] {
+    regions.forgetImporter(allocation, number);
+    done();
+  };
+  // The goodbye of the peer will confirm, or its end: a connection that ended proves nothing about
+  // a process that writes by itself.
+  if (env_.status.over()) return;
+  wishes_.push_back({request, allocation, generation, freed});
+  askForRevocations();
+}
+
+// Few are under way at once, so that neither the peer's notes of those that it cannot confirm yet
+// nor its answers grow without an end: two sides that both take back much would not read each
+// other's answers any more.
+void Grants::askForRevocations() {
+  while (!wishes_.empty() && revocations_.size() - wishes_.size() < limits::kRevocations) {
+    (void)env_.connection->send(wishes_.front());
+    wishes_.pop_front();
+  }
+}
+
+Status Grants::handle(control::RevokeDone& message) {
+  auto found = revocations_.find(message.request);
+  const bool isAskedFor = wishes_.empty() || message.request < wishes_.front().request;
+  if (found == revocations_.end() || !isAskedFor)
+    return Status(Code::kCorrupt, "a confirmation of revocation " +
+                                      std::to_string(message.request) + ", which nobody asked");
+  auto done = std::move(found->second);
+  revocations_.erase(found);
+  askForRevocations();
+  done();
+  return Status::ok();
+}
+
+Grants::Revocations Grants::takeRevocations() {
+  wishes_.clear();
+  Revocations taken;
+  for (auto& [request, done] : std::exchange(revocations_, {})) taken.push_back(std::move(done));
+  return taken;
+}
+
+}  // namespace peerlane

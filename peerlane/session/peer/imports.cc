@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/peer/imports.h"
+
+#include <string>
+#include <utility>
+
+#include "peerlane/core/limits.h"
+#include "peerlane/session/wire/grant_message.h"
+
+namespace peerlane {
+
+Imports::Imports(PeerEnvironment& env, LinkSet& links)
+    : env_(env), links_(links), chunks_(env, [this] { settleWhole(); }) {}
+
+void Imports::open() {
+  cache_ = std::make_unique<ImportCache>(
+      [this, weak = env_.peer](std::unique_ptr<ImportedRegion> region) {
+        const auto kept = weak.lock();
+        if (!kept) return;                 // link and imports went with the peer
+        if (env_.status.forked()) return;  // locks may be held for ever
+        std::shared_ptr<ImportedRegion> shared = std::move(region);
+        shared->slot().release([this, kept, shared] { drop(shared); });
+      });
+}
+
+bool Imports::reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset,
+                      uint64_t bytes) {
+  const auto& chunks = region->memory.chunks;
+  if (!chunks || chunks->covers(offset, bytes)) return true;
+  requestChunks(region, chunks->ask(offset, bytes));
+  return false;
+}
+
+void Imports::request(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot) {
+  auto expected = ImportSlot::State::kNone;
+  if (!slot->state.compare_exchange_strong(expected, ImportSlot::State::kPending)) return;
+  // A handle may outlive the context: then nobody runs what is posted.
+  if (env_.status.over()) return done(slot, env_.status.failure());
+  env_.post([this, reference, slot] {
+    // A silent peer may answer later. Until then the slot is pending, because a failed one stays
+    // so.
+    if (Status failure = env_.status.failure();
+        !failure.isOk() && failure.code() != Code::kPeerSilent)
+      return done(slot, failure);
+    start(reference, slot);
+  });
+}
+
+// Few are under way at once, so that their answers, and the descriptors beside them, do not pile up
+// at the owner.
+void Imports::start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot) {
+  if (auto known = cache_->find(reference.allocation, reference.generation))
+    return done(slot, known);
+  for (auto& [request, asked] : asked_) {
+    if (asked.reference.allocation != reference.allocation ||
+        asked.reference.generation != reference.generation)
+      continue;
+    asked.slots.push_back(slot);
+    return;
+  }
+  if (asked_.size() >= limits::kImportsUnderWay) {
+    wishes_.push_back({reference, slot});
+    return;
+  }
+  const uint64_t request = env_.nextRequest();
+  asked_[request] = {reference, {slot}};
+  const Status sent = env_.connection->send(control::ImportRequest{
+      request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
+      static_cast<uint8_t>(kLastMemoryKind)});
+  if (!sent.isOk()) {
+    asked_.erase(request);
+    done(slot, sent);
+  }
+}
+
+void Imports::done(const std::shared_ptr<ImportSlot>& slot,
+                   Result<std::shared_ptr<ImportedRegion>> result) {
+  // The reference came through the user's hands: a wrong one is no fault of the peer.
+  if (result.isOk() && slot->bytes != 0 && (*result)->memory.grant.bytes != slot->bytes)
+    result = Status(Code::kInvalidArgument,
+                    "the reference names a region of " + std::to_string(slot->bytes) +
+                        " bytes; the owner's has " + std::to_string((*result)->memory.grant.bytes));
+  if (result.isOk() && !slot->inChunks && !reaches(*result, 0, (*result)->memory.grant.bytes)) {
+    whole_.push_back({slot, std::move(*result)});
+    return settleWhole();  // a chunk may have failed earlier
+  }
+  if (result.isOk()) {
+    slot->region = std::move(*result);
+    slot->state.store(ImportSlot::State::kReady, std::memory_order_release);
+  } else {
+    slot->failure = result.status();
+    slot->state.store(ImportSlot::State::kFailed, std::memory_order_release);
+  }
+  env_.around.progress.notifyWaiters();
+}
+
+void Imports::settleWhole() {
+  for (WholeImport& import : std::exchange(whole_, {})) {
+    const ChunkMap& chunks = *import.region->memory.chunks;
+    Status failed = env_.status.over() ? env_.status.failure()
+                                       : chunks.failure(0, import.region->memory.grant.bytes);
+    if (!failed.isOk())
+      done(import.slot, failed);
+    else if (chunks.complete())
+      done(import.slot, import.region);
+    else
+      whole_.push_back(std::move(import));
+  }
+}
+
+Status Imports::handle(control::ImportReply& message) {
+  auto found = asked_.find(message.request);
+  if (found == asked_.end())
+    return Status(Code::kCorrupt, "an answer to import " + std::to_string(message.request) +
+                                      ", which nobody asked");
+  Asked asked = std::move(found->second);
+  asked_.erase(found);
+  PEERLANE_RETURN_IF_ERROR(answered(asked, message));
+  // After that, because a wish may be for the region that has just come.
+  while (!wishes_.empty() && asked_.size() < limits::kImportsUnderWay) {
+    const Wish wish = std::move(wishes_.front());
+    wishes_.pop_front();
+    start(wish.reference, wish.slot);
+  }
+  return Status::ok();
+}
+
+Status Imports::release(const RegionReference& reference) {
+  return env_.connection->send(control::Release{reference.allocation, reference.generation});
+}
+
+Status Imports::answered(const Asked& asked, const control::ImportReply& message) {
+  Result<std::shared_ptr<ImportedRegion>> result = Status(Code::kInternal, "import");
+  if (message.code != Code::kOk) {
+    result = Status(message.code, "the owner refused: " + message.reason);
+  } else {
+    auto grant = grantIn(message, *env_.connection);
+    if (grant.isOk() && (grant->region.allocation != asked.reference.allocation ||
+                         grant->region.generation != asked.reference.generation))
+      grant = Status(Code::kCorrupt, "an import was answered with another region");
+    if (!grant.isOk()) {
+      for (const auto& slot : asked.slots) done(slot, grant.status());
+      if (grant.status().code() != Code::kUnavailable) return grant.status();
+      // This side had no room for its descriptor. The owner has lent it, and did nothing wrong.
+      return release(asked.reference);
+    }
+    auto memory = links_.attach(std::move(*grant));
+    if (memory.isOk()) {
+      result = cache_->insert(std::move(*memory));
+    } else {
+      result = memory.status();
+      (void)release(asked.reference);
+    }
+  }
+  for (const auto& slot : asked.slots) done(slot, result);
+  return Status::ok();
+}
+
+void Imports::fail() {
+  const Status failure = env_.status.failure();
+  if (cache_)
+    for (const auto& region : cache_->all()) region->gate.close();
+  for (auto& [request, asked] : asked_)
+    for (const auto& slot : asked.slots) done(slot, failure);
+  asked_.clear();
+  for (const Wish& wish : std::exchange(wishes_, {})) done(wish.slot, failure);
+  chunks_.fail();
+}
+
+// The last user of an imported region is gone, and no device reaches it any more. Any thread.
+void Imports::drop(std::shared_ptr<ImportedRegion> region) {
+  if (env_.status.over()) {
+    links_.of(region->memory).detach(region->memory);
+    return cache_->gone(region->memory.grant);
+  }
+  env_.post([this, region = std::move(region)] { forget(*region); });
+}
+
+void Imports::forget(ImportedRegion& region) {
+  const RegionGrant grant = region.memory.grant;
+  links_.of(region.memory).detach(region.memory);
+  cache_->gone(grant);
+  const PeerState state = env_.status.state();
+  if (state == PeerState::kReady || state == PeerState::kSilent)
+    (void)env_.connection->sendIfOpen(control::Release{grant.allocation, grant.generation});
+}
+
+}  // namespace peerlane

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Imports: the regions of one peer that are imported here. Each is asked for once over the control
+// connection, however many handles name it, and released with the last one. Owned by PeerCore.
+// Thread-safe, but for the functions that are named as the
+// progress thread's.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "peerlane/memory/chunk_map.h"
+#include "peerlane/memory/import_cache.h"
+#include "peerlane/memory/region_reference.h"
+#include "peerlane/session/peer/chunk_imports.h"
+#include "peerlane/session/peer/link_set.h"
+#include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/wire/control_message.h"
+
+namespace peerlane {
+
+// The place where an import ends up, shared by all handles on one remote region.
+struct ImportSlot {
+  enum class State : uint8_t { kNone, kPending, kReady, kFailed };
+  uint64_t bytes = 0;  // what the reference says, 0: unknown; constant once shared, as the next
+  // Its user asks for chunks (Imports::reaches). Else all are there when it is ready.
+  bool inChunks = false;
+  std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
+  std::shared_ptr<ImportedRegion> region;  // written before kReady
+  Status failure;                          // written before kFailed
+};
+
+class Imports {
+ public:
+  Imports(PeerEnvironment& env, LinkSet& links);
+
+  // Brings `slot` from kNone to kReady or kFailed, sooner or later: of a silent peer when it is
+  // heard again, or gone. One call per slot does the work.
+  void request(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
+  // Asks for chunks of an imported region (RemoteMemory::chunks): those that ChunkMap::ask() gave
+  // to the caller. Waiters are told when some have come or will not come.
+  void requestChunks(const std::shared_ptr<ImportedRegion>& region,
+                     std::vector<ChunkMap::Range> ranges) {
+    chunks_.request(region, std::move(ranges));
+  }
+  // All of [offset, +bytes) of an imported region can be reached. Else the missing chunks are
+  // asked for.
+  bool reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t offset, uint64_t bytes);
+
+  // --- Progress thread ---
+  // The links are made.
+  void open();
+  bool isOpen() const { return cache_ != nullptr; }
+  // Of the next four: the region itself is looked up by any thread, once it is open.
+  std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation) const {
+    return cache_->find(allocation, generation);
+  }
+  bool isLeaving(uint64_t allocation, uint64_t generation) const {
+    return cache_->isLeaving(allocation, generation);
+  }
+  // A region whose owner must not go on before it is given back, and is not.
+  bool isAnyHeldLeaving() const { return cache_->isAnyHeldLeaving(); }
+  std::vector<std::shared_ptr<ImportedRegion>> all() const { return cache_->all(); }
+
+  Status handle(control::ImportReply& message);
+  Status handle(control::ChunkReply& message) { return chunks_.handle(message); }
+  // The peer is lost or closed: no transfer that begins from now on uses an imported region, and
+  // requests end with the peer's failure.
+  void fail();
+
+ private:
+  struct Asked {
+    RegionReference reference;
+    std::vector<std::shared_ptr<ImportSlot>> slots;
+  };
+  struct Wish {
+    RegionReference reference;
+    std::shared_ptr<ImportSlot> slot;
+  };
+  struct WholeImport {
+    std::shared_ptr<ImportSlot> slot;
+    std::shared_ptr<ImportedRegion> region;
+  };
+  void start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
+  Status answered(const Asked& asked, const control::ImportReply& message);
+  Status release(const RegionReference& reference);
+  void done(const std::shared_ptr<ImportSlot>& slot,
+            Result<std::shared_ptr<ImportedRegion>> result);
+  void settleWhole();
+  void drop(std::shared_ptr<ImportedRegion> region);
+  void forget(ImportedRegion& region);
+
+  PeerEnvironment& env_;
+  LinkSet& links_;
+  ChunkImports chunks_;
+  std::unique_ptr<ImportCache> cache_;  // constant once the peer is ready
+  // Progress thread.
+  std::map<uint64_t, Asked> asked_;  // by request
+  std::deque<Wish> wishes_;          // not asked for yet: enough are under way
+  std::vector<WholeImport> whole_;   // imported, and waiting for all of their chunks
+};
+
+}  // namespace peerlane

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/peer/peer_status.h"
+
+#include <utility>
+
+namespace peerlane {
+
+const char* peerStateName(PeerState state) {
+  switch (state) {
+    case PeerState::kConnecting: return "connecting";
+    case PeerState::kReady: return "ready";
+    case PeerState::kSilent: return "silent";
+    case PeerState::kLost: return "lost";
+    case PeerState::kClosed: return "closed";
+  }
+  return "?";
+}
+
+Status PeerStatus::failure() const {
+  if (failureCode() == Code::kOk) return Status::ok();
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void PeerStatus::setReady() {
+  failureCode_.store(Code::kOk, std::memory_order_release);
+  met_.store(true, std::memory_order_release);
+  state_.store(PeerState::kReady, std::memory_order_release);
+}
+
+void PeerStatus::setSilent(Status why) {
+  setFailure(std::move(why));
+  state_.store(PeerState::kSilent, std::memory_order_release);
+}
+
+void PeerStatus::setHeard() {
+  failureCode_.store(Code::kOk, std::memory_order_release);
+  state_.store(PeerState::kReady, std::memory_order_release);
+}
+
+void PeerStatus::setFailure(Status why) {
+  const std::lock_guard lock(mutex_);
+  failure_ = std::move(why);
+  failureCode_.store(failure_.code(), std::memory_order_release);
+}
+
+}  // namespace peerlane

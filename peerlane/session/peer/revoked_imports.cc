@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/peer/revoked_imports.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "peerlane/core/limits.h"
+#include "peerlane/core/log.h"
+
+namespace peerlane {
+
+Status RevokedImports::handle(control::Revoke& message) {
+  if (!imports_.isOpen()) return Status(Code::kCorrupt, "a revocation before the link is made");
+  auto region = imports_.find(message.allocation, message.generation);
+  if (!region && !imports_.isLeaving(message.allocation, message.generation))
+    return env_.connection->send(control::RevokeDone{message.request, Code::kOk});
+  if (region && message.freed) {
+    region->freed.store(true,
+                        std::memory_order_relaxed);  // before the gate, which is looked at first
+    PEERLANE_LOG_WARN("peer {} freed its region {} without unregistering it", env_.number,
+                      message.allocation);
+  }
+  if (region) region->gate.close();
+  {
+    const std::lock_guard lock(mutex_);
+    if (revoked_.size() >= limits::kRevocations)
+      return Status(Code::kCorrupt, "the peer takes back more than " +
+                                        std::to_string(limits::kRevocations) +
+                                        " regions at once while transfers of this side use them");
+    revoked_.push_back(
+        {message.request, message.allocation, message.generation, std::move(region)});
+    count_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
+  }
+  watch();
+  return Status::ok();
+}
+
+void RevokedImports::watch() {
+  turn();
+  if (count_.load(std::memory_order_relaxed) == 0) return;
+  timer_ = env_.around.progress.loop().after(std::chrono::milliseconds(1), [this] { watch(); });
+}
+
+// In one process it is the owner's memory itself that was pinned; and pool memory has to be freed
+// here before its owner frees it.
+bool RevokedImports::isLetGo(const Revoked& revoked) const {
+  if (revoked.region && !ImportedRegion::letGo(revoked.region)) return false;
+  return !imports_.isLeaving(revoked.allocation, revoked.generation);
+}
+
+bool RevokedImports::confirm() {
+  const std::lock_guard lock(mutex_);
+  const size_t before = revoked_.size();
+  std::erase_if(revoked_, [this](const Revoked& revoked) {
+    if (!isLetGo(revoked)) return false;
+    env_.post([this, request = revoked.request] {
+      (void)env_.connection->sendIfOpen(control::RevokeDone{request, Code::kOk});
+    });
+    return true;
+  });
+  count_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
+  return revoked_.size() != before;
+}
+
+}  // namespace peerlane

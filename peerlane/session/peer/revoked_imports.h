@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RevokedImports: imported regions that the peer takes back. Each is confirmed once nothing of this
+// side touches it any more. Posting threads do not tell when they let go of a region, because that
+// would cost each post; so this looks, in each turn and every millisecond. Owned by PeerCore.
+// turn() is called by the thread that has the turn; the rest is confined to the progress thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "peerlane/memory/import_cache.h"
+#include "peerlane/os/event_loop.h"
+#include "peerlane/session/peer/imports.h"
+#include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/wire/control_message.h"
+
+namespace peerlane {
+
+class RevokedImports {
+ public:
+  RevokedImports(PeerEnvironment& env, const Imports& imports) : env_(env), imports_(imports) {}
+
+  Status handle(control::Revoke& message);
+  // True when something was confirmed.
+  bool turn() { return count_.load(std::memory_order_relaxed) != 0 && confirm(); }
+  // The peer has left: nothing is confirmed any more.
+  void stop() { timer_.cancel(); }
+
+ private:
+  struct Revoked {
+    uint64_t request;
+    uint64_t allocation;
+    uint64_t generation;
+    std::shared_ptr<ImportedRegion> region;  // null: only users that left it are waited for
+  };
+  void watch();
+  bool confirm();
+  bool isLetGo(const Revoked& revoked) const;
+
+  PeerEnvironment& env_;
+  const Imports& imports_;
+  Timer timer_;
+  std::mutex mutex_;
+  std::vector<Revoked> revoked_;    // under mutex_; until drained here
+  std::atomic<uint32_t> count_{0};  // of revoked_, a hint for turns: worth taking the lock
+};
+
+}  // namespace peerlane

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SlabPair: the slab that this side keeps for the peer, and the one that the peer keeps for this
+// side (peer_slab.h). Owned by PeerCore. The progress thread makes the first and adopts the second;
+// both are constant once the peer is ready, and may then be used by any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "peerlane/memory/import_cache.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/session/peer/link_set.h"
+#include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/wire/control_message.h"
+
+namespace peerlane {
+
+class SlabPair {
+ public:
+  // Of notifications: written by their inbox, which is not made before somebody asks for one.
+  struct InboxCounts {
+    std::atomic<uint64_t> passed{0};   // numbers that have left the slab
+    std::atomic<uint64_t> waiting{0};  // of them, not yet given to the user
+  };
+
+  SlabPair(PeerEnvironment& env, const LinkSet& links) : env_(env), links_(links) {}
+
+  // Any thread, once the peer was ready.
+  std::byte* own() const { return own_->base; }
+  const std::shared_ptr<ImportedRegion>& peers() const { return peers_; }
+  InboxCounts& inboxCounts() { return inboxCounts_; }
+  // One line for the notifications that came and nobody took; empty where there are none.
+  std::string untaken() const;
+
+  // The descriptor of a slab's memory and the offset of the slab in it; an empty one where the slab
+  // is not mapped.
+  struct Backing {
+    const Fd& fd;
+    uint64_t offset;
+  };
+  Backing ownBacking() const { return {own_->memory.backing, own_->memory.fdOffset}; }
+  // Kept where this side has devices.
+  Backing peersBacking() const { return {peersFd_, peersOffset_}; }
+
+  // --- Progress thread ---
+  bool areThere() const { return own_ && peers_; }
+  // Returns the record that is to be granted to the peer.
+  Result<const RegionRecord*> make();
+  Status adopt(const control::ImportReply& message);
+  // No transfer that begins from now on uses the peer's.
+  void closeGate() {
+    if (peers_) peers_->gate.close();
+  }
+  // Nobody uses them any more. Any thread; before the link that made the mapping goes.
+  void end();
+
+ private:
+  PeerEnvironment& env_;
+  const LinkSet& links_;
+  std::shared_ptr<RegionRecord> own_;
+  std::shared_ptr<ImportedRegion> peers_;
+  Fd peersFd_;
+  uint64_t peersOffset_ = 0;
+  InboxCounts inboxCounts_;
+};
+
+}  // namespace peerlane
