@@ -2,9 +2,9 @@
 //
 // The bytes of the C API: what is written is read again, and what is damaged is refused.
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/pair_note.h"
-#include "peerlane/p2p/root_blob.h"
-#include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/pair/pair_note.h"
+#include "peerlane/p2p/process/root_blob.h"
+#include "peerlane/p2p/segment/segment_name.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::p2p {

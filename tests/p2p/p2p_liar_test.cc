@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise, and an other side that speaks its notes by hand and lies about the process that it is.
+// PairCommunicator, and an other side that speaks its notes by hand and lies about the process that
+// it is.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <future>
 #include <mutex>
 
-#include "peerlane/p2p/pairwise.h"
-#include "peerlane/p2p/root_blob.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
+#include "peerlane/p2p/process/root_blob.h"
 #include "tests/session/peer/session_pair.h"
 
 namespace peerlane::p2p {
@@ -73,11 +74,12 @@ struct Meeting {
   Meeting(Process& liar, Process& honest, const ProcessToken& claimed) {
     Invitation invitation = MUST(honest.context->invite());
     end.emplace(MUST(liar.context->connect(invitation.ticket(), kSoon)));
-    Pairwise::Wishes wishes;
-    wishes.sends = false;
-    wishes.timeout = kSoon;
+    PairOptions options;
+    options.sends = false;
+    options.timeout = kSoon;
     auto made = std::async(std::launch::async, [&, peer = MUST(invitation.accept(kSoon))] {
-      return Pairwise::create(honest.context, peer, true, wishes, honest.token, *honest.book);
+      return PairCommunicator::create(honest.context, peer, true, options, honest.token,
+                                      *honest.book);
     });
     PairNote hello;
     hello.kind = P2P_BIDIRECTIONAL;
@@ -91,7 +93,7 @@ struct Meeting {
   ~Meeting() { pair->leave(); }
 
   std::optional<ByHand> end;
-  std::shared_ptr<Pairwise> pair;
+  std::shared_ptr<PairCommunicator> pair;
 };
 
 TEST(P2pLiar, ALiarLearnsNoKeyAndItsAskIsWorthNothingElsewhere) {

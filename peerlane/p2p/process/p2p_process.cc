@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/process/p2p_process.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "peerlane/core/log.h"
 #include "peerlane/core/text.h"
 #include "peerlane/os/process.h"
-#include "peerlane/p2p/root_addresses.h"
+#include "peerlane/p2p/process/root_addresses.h"
 
 namespace peerlane::p2p {
 namespace {
@@ -231,7 +231,7 @@ void P2pProcess::setGuest(Root& root, const Peer& guest) {
   guest.close();
 }
 
-P2PComm P2pProcess::addComm(std::shared_ptr<Pairwise> pair) {
+P2PComm P2pProcess::addComm(std::shared_ptr<PairCommunicator> pair) {
   const std::unique_lock lock(commMutex_);
   // Never the same twice: a handle that was destroyed names nobody.
   const auto handle = reinterpret_cast<P2PComm>(uintptr_t{nextComm_++});
@@ -239,21 +239,21 @@ P2PComm P2pProcess::addComm(std::shared_ptr<Pairwise> pair) {
   return handle;
 }
 
-std::shared_ptr<Pairwise> P2pProcess::find(P2PComm comm) const {
+std::shared_ptr<PairCommunicator> P2pProcess::find(P2PComm comm) const {
   const std::shared_lock lock(commMutex_);
   const auto found = comms_.find(comm);
   return found == comms_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<Pairwise> P2pProcess::takeComm(P2PComm comm) {
+std::shared_ptr<PairCommunicator> P2pProcess::takeComm(P2PComm comm) {
   const std::unique_lock lock(commMutex_);
   auto taken = comms_.extract(comm);
   return taken.empty() ? nullptr : std::move(taken.mapped());
 }
 
-std::vector<std::shared_ptr<Pairwise>> P2pProcess::comms() const {
+std::vector<std::shared_ptr<PairCommunicator>> P2pProcess::comms() const {
   const std::shared_lock lock(commMutex_);
-  std::vector<std::shared_ptr<Pairwise>> all;
+  std::vector<std::shared_ptr<PairCommunicator>> all;
   for (const auto& [handle, pair] : comms_) all.push_back(pair);
   return all;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/segment/segment_name.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
@@ -29,6 +29,6 @@ Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uin
                  const char* name, std::vector<LocalPiece>& pieces);
 
 // The stream of a call on `pair`. HCCL_E_NOT_FOUND.
-Answer streamOf(aclrtStream stream, Pairwise& pair, OperationStream& found);
+Answer streamOf(aclrtStream stream, PairCommunicator& pair, OperationStream& found);
 
 }  // namespace peerlane::p2p

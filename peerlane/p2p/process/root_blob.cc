@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/root_blob.h"
+#include "peerlane/p2p/process/root_blob.h"
 
 #include <algorithm>
 #include <cstdint>

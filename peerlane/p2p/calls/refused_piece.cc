@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/refused_piece.h"
+#include "peerlane/p2p/calls/refused_piece.h"
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "peerlane/os/cuda.h"
-#include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/process/p2p_process.h"
 
 namespace peerlane::p2p {
 namespace {
 
 // As the calls look for memory of this side that a stream of CUDA is to reach.
-bool isOutOfReach(const LocalPiece& piece, Access access, const Pairwise& pair) {
+bool isOutOfReach(const LocalPiece& piece, Access access, const PairCommunicator& pair) {
   SegmentBook& book = P2pProcess::instance().segments();
   if (const auto own = book.hostRegion(piece.address, piece.bytes, access, pair.context()))
     return !allows(own->access(), access);
@@ -28,7 +28,7 @@ bool isOfAPiece(const Status& why) {
 
 std::optional<size_t> refusedPiece(const Status& why, Direction direction,
                                    std::span<const CopyPiece> pieces, const OperationStream& stream,
-                                   const Pairwise& pair) {
+                                   const PairCommunicator& pair) {
   if (!isOfAPiece(why)) return std::nullopt;
   const SegmentBook& book = P2pProcess::instance().segments();
   const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
@@ -61,7 +61,7 @@ std::optional<std::pair<size_t, size_t>> overlappingPieces(const Status& why, Di
 
 std::optional<size_t> refusedPiece(const Status& why, Access access,
                                    std::span<const LocalPiece> pieces,
-                                   const OperationStream& stream, const Pairwise& pair) {
+                                   const OperationStream& stream, const PairCommunicator& pair) {
   if (!isOfAPiece(why)) return std::nullopt;
   for (size_t at = 0; at < pieces.size(); ++at) {
     const LocalPiece& piece = pieces[at];

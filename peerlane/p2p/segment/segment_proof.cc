@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/segment_proof.h"
+#include "peerlane/p2p/segment/segment_proof.h"
 
 #include <sodium.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise: send and receive.
+// PairCommunicator: send and receive.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -9,7 +9,7 @@
 
 #include "peerlane/channel/message/staged/bounce_cut.h"
 #include "peerlane/os/cuda.h"
-#include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
 
 namespace peerlane::p2p {
 namespace {
@@ -49,22 +49,22 @@ std::vector<MessageBlock> splitLong(std::span<const MessageBlock> blocks) {
 
 }  // namespace
 
-Status Pairwise::send(std::span<const LocalPiece> pieces, const OperationStream& stream) {
-  if (wishes_.kind == P2P_RECEIVER)
+Status PairCommunicator::send(std::span<const LocalPiece> pieces, const OperationStream& stream) {
+  if (options_.kind == P2P_RECEIVER)
     return Status(Code::kInvalidArgument,
                   "this side is the P2P_RECEIVER; the P2P_SENDER, or P2P_BIDIRECTIONAL, sends");
   return post(true, pieces, stream);
 }
 
-Status Pairwise::recv(std::span<const LocalPiece> pieces, const OperationStream& stream) {
-  if (wishes_.kind == P2P_SENDER)
+Status PairCommunicator::recv(std::span<const LocalPiece> pieces, const OperationStream& stream) {
+  if (options_.kind == P2P_SENDER)
     return Status(Code::kInvalidArgument,
                   "this side is the P2P_SENDER; the P2P_RECEIVER, or P2P_BIDIRECTIONAL, receives");
   return post(false, pieces, stream);
 }
 
-Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
-                      const OperationStream& stream) {
+Status PairCommunicator::post(bool isSend, std::span<const LocalPiece> pieces,
+                              const OperationStream& stream) {
   if (!communicator_)
     return Status(Code::kNotSupported,
                   "this communicator was made for put and get alone (enableTwoSidedBuffer is false "
@@ -110,8 +110,8 @@ Status Pairwise::post(bool isSend, std::span<const LocalPiece> pieces,
   return Status::ok();
 }
 
-Status Pairwise::postOnQueue(bool isSend, std::span<const LocalPiece> pieces,
-                             const OperationStream& stream) {
+Status PairCommunicator::postOnQueue(bool isSend, std::span<const LocalPiece> pieces,
+                                     const OperationStream& stream) {
   for (const LocalPiece& piece : pieces) PEERLANE_RETURN_IF_ERROR(checkOnHost(piece, isSend));
   std::unique_lock<std::mutex> lock;
   if (pieces.size() > kMostHostPieces) lock = std::unique_lock(isSend ? sendMutex_ : recvMutex_);
@@ -125,8 +125,8 @@ Status Pairwise::postOnQueue(bool isSend, std::span<const LocalPiece> pieces,
   return Status::ok();
 }
 
-Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> pieces,
-                                      const OperationStream& stream) {
+Result<Transfer> PairCommunicator::postOnHost(bool isSend, std::span<const LocalPiece> pieces,
+                                              const OperationStream& stream) {
   const Rank other = isRoot_ ? 1 : 0;
   MessageOptions options;
   options.stream = stream.host->stream.get();
@@ -165,7 +165,7 @@ Result<Transfer> Pairwise::postOnHost(bool isSend, std::span<const LocalPiece> p
 
 // A wrong address would end the process wherever the bytes are copied, also in another thread. That
 // memory which was there is unmapped later nobody notices.
-Status Pairwise::checkOnHost(const LocalPiece& piece, bool isSend) {
+Status PairCommunicator::checkOnHost(const LocalPiece& piece, bool isSend) {
   if (const auto gpu = hasGpu() ? cuda::gpuOf(piece.address) : std::nullopt)
     return Status(Code::kInvalidArgument,
                   "memory of cuda:" + std::to_string(*gpu) +
@@ -173,7 +173,7 @@ Status Pairwise::checkOnHost(const LocalPiece& piece, bool isSend) {
   return checkTouch(piece, isSend ? Touch::kRead : Touch::kWrite);
 }
 
-Status Pairwise::checkTouch(const LocalPiece& piece, Touch touch) {
+Status PairCommunicator::checkTouch(const LocalPiece& piece, Touch touch) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15, kOther = 0xc2b2ae3d27d4eb4f;
   const uint64_t address = reinterpret_cast<uint64_t>(piece.address);
   uint64_t hash =
@@ -186,8 +186,8 @@ Status Pairwise::checkTouch(const LocalPiece& piece, Touch touch) {
   return Status::ok();
 }
 
-Result<Transfer> Pairwise::postOnDevice(bool isSend, std::span<const MessageBlock> blocks,
-                                        const OperationStream& stream) {
+Result<Transfer> PairCommunicator::postOnDevice(bool isSend, std::span<const MessageBlock> blocks,
+                                                const OperationStream& stream) {
   const Rank other = isRoot_ ? 1 : 0;
   MessageOptions options;
   options.deviceStream = stream.device;

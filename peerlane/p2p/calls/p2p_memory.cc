@@ -9,10 +9,10 @@
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/topology.h"
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/call_arguments.h"
-#include "peerlane/p2p/null_pointers.h"
-#include "peerlane/p2p/p2p_process.h"
-#include "peerlane/p2p/refused_piece.h"
+#include "peerlane/p2p/calls/call_arguments.h"
+#include "peerlane/p2p/calls/null_pointers.h"
+#include "peerlane/p2p/calls/refused_piece.h"
+#include "peerlane/p2p/process/p2p_process.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
@@ -72,7 +72,7 @@ Answer addEntry(const P2pScatterEntry& entry, bool contiguousIsRemote,
 
 // `nameOf`: of the piece of an index, as the caller knows it.
 template <typename NameOf>
-Answer copyPieces(Direction direction, std::span<const CopyPiece> pieces, Pairwise& pair,
+Answer copyPieces(Direction direction, std::span<const CopyPiece> pieces, PairCommunicator& pair,
                   aclrtStream stream, const NameOf& nameOf) {
   OperationStream on;
   PEERLANE_RETURN_IF_ERROR(streamOf(stream, pair, on));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/call_arguments.h"
+#include "peerlane/p2p/calls/call_arguments.h"
 
-#include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/process/p2p_process.h"
 
 namespace peerlane::p2p {
 namespace {
@@ -64,7 +64,7 @@ Status addPieces(void** pointers, const uint64_t* counts, HcclDataType type, uin
   return Status::ok();
 }
 
-Answer streamOf(aclrtStream stream, Pairwise& pair, OperationStream& found) {
+Answer streamOf(aclrtStream stream, PairCommunicator& pair, OperationStream& found) {
   found.host = P2pProcess::instance().streams().find(stream);
   if (found.host) return Status::ok();
   if (HostStreams::isOne(stream))

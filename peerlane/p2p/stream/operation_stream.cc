@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/operation_stream.h"
+#include "peerlane/p2p/stream/operation_stream.h"
 
 #include <mutex>
 #include <utility>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise: what a P2PComm is: one connection of its own to the other process, a communicator of
-// two ranks on it, and the memory of the other side that is known there. Thread-safe.
+// PairCommunicator: what a P2PComm is: one connection of its own to the other process, a
+// communicator of two ranks on it, and the memory of the other side that is known there.
+// Thread-safe.
 #pragma once
 
 #include <array>
@@ -18,10 +19,10 @@
 #include "peerlane/channel/communicator/communicator.h"
 #include "peerlane/channel/transfer/plan.h"
 #include "peerlane/os/adopted_mapping.h"
-#include "peerlane/p2p/operation_stream.h"
-#include "peerlane/p2p/pair_note.h"
-#include "peerlane/p2p/pending_transfers.h"
-#include "peerlane/p2p/segment_book.h"
+#include "peerlane/p2p/pair/pair_note.h"
+#include "peerlane/p2p/segment/segment_book.h"
+#include "peerlane/p2p/stream/operation_stream.h"
+#include "peerlane/p2p/stream/pending_transfers.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane::p2p {
@@ -36,27 +37,30 @@ struct CopyPiece {
   uint64_t bytes = 0;
 };
 
-class Pairwise final : public std::enable_shared_from_this<Pairwise> {
+struct PairOptions {
+  P2pKind kind = P2P_BIDIRECTIONAL;
+  P2pLink link = P2P_LINK_AUTO;
+  bool sends = true;
+  std::chrono::nanoseconds timeout{};
+  std::optional<int> gpu{};
+  std::optional<uint64_t> stagingBytes{};
+};
+
+class PairCommunicator final : public std::enable_shared_from_this<PairCommunicator> {
  public:
   using Duration = std::chrono::nanoseconds;
-  struct Wishes {
-    P2pKind kind = P2P_BIDIRECTIONAL;
-    P2pLink link = P2P_LINK_AUTO;
-    bool sends = true;
-    Duration timeout{};
-    std::optional<int> gpu{};
-    std::optional<uint64_t> stagingBytes{};
-  };
 
   // Both sides call it on their ends of one connection. `book` outlives it. Errors:
   // kInvalidArgument (the two do not go together), kNotSupported (the link), kTimeout, kPeerLost,
   // kTryAgain (the other side's patience had ended before this one came).
-  static Result<std::shared_ptr<Pairwise>> create(std::shared_ptr<Context> context, Peer peer,
-                                                  bool isRoot, const Wishes& wishes,
-                                                  const ProcessToken& process, SegmentBook& book);
-  ~Pairwise();
+  static Result<std::shared_ptr<PairCommunicator>> create(std::shared_ptr<Context> context,
+                                                          Peer peer, bool isRoot,
+                                                          const PairOptions& options,
+                                                          const ProcessToken& process,
+                                                          SegmentBook& book);
+  ~PairCommunicator();
 
-  bool hasGpu() const { return wishes_.gpu.has_value(); }
+  bool hasGpu() const { return options_.gpu.has_value(); }
   const std::shared_ptr<Context>& context() const { return context_; }
   // Which process is at the other side.
   const ProcessToken& other() const { return other_; }
@@ -99,8 +103,8 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
              piece.bytes <= bytes - (piece.remote - address);
     }
   };
-  Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, const Wishes& wishes,
-           SegmentBook& book);
+  PairCommunicator(std::shared_ptr<Context> context, Peer peer, bool isRoot,
+                   const PairOptions& options, SegmentBook& book);
   Status meet(const ProcessToken& process);
   Status checkOther(const PairNote& other) const;
   Status checkLink() const;
@@ -131,7 +135,7 @@ class Pairwise final : public std::enable_shared_from_this<Pairwise> {
   const Peer peer_;
   const ContextId self_;  // of context_
   const bool isRoot_;
-  const Wishes wishes_;
+  const PairOptions options_;
   SegmentBook& book_;
   std::unique_ptr<Communicator> communicator_;  // null: messages are not wanted
   ProcessToken other_{};                        // constant once they have met

@@ -12,8 +12,8 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/region_reference.h"
-#include "peerlane/p2p/segment_name.h"
-#include "peerlane/p2p/segment_proof.h"
+#include "peerlane/p2p/segment/segment_name.h"
+#include "peerlane/p2p/segment/segment_proof.h"
 
 namespace peerlane::p2p {
 

@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/call_arguments.h"
-#include "peerlane/p2p/null_pointers.h"
-#include "peerlane/p2p/p2p_process.h"
-#include "peerlane/p2p/refused_piece.h"
+#include "peerlane/p2p/calls/call_arguments.h"
+#include "peerlane/p2p/calls/null_pointers.h"
+#include "peerlane/p2p/calls/refused_piece.h"
+#include "peerlane/p2p/process/p2p_process.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
 namespace {
 
-using Act = Status (Pairwise::*)(std::span<const LocalPiece>, const OperationStream&);
+using Act = Status (PairCommunicator::*)(std::span<const LocalPiece>, const OperationStream&);
 
 // One buffer, the common case, allocates nothing.
 HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, HcclDataType type,
@@ -43,7 +43,7 @@ HcclResult transferAll(const char* name, Act act, void** buffers, const uint64_t
     PEERLANE_RETURN_IF_ERROR(streamOf(stream, *pair, on));
     Status status = ((*pair).*act)(pieces, on);
     if (status.isOk()) return status;
-    const Access access = act == &Pairwise::send ? Access::kLocal : Access::kRemoteWrite;
+    const Access access = act == &PairCommunicator::send ? Access::kLocal : Access::kRemoteWrite;
     const auto refused = refusedPiece(status, access, pieces, on, *pair);
     if (!refused) return status;
     return status.withContext(std::string(name) + "[" + std::to_string(*refused) + "]");
@@ -57,22 +57,22 @@ using namespace peerlane::p2p;
 
 HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataType dataType, P2PComm comm,
                    aclrtStream stream) {
-  return transferOne("sendBuf", &Pairwise::send, sendBuf, count, dataType, comm, stream);
+  return transferOne("sendBuf", &PairCommunicator::send, sendBuf, count, dataType, comm, stream);
 }
 
 HcclResult P2PRecv(void* recvBuf, uint64_t count, HcclDataType dataType, P2PComm comm,
                    aclrtStream stream) {
-  return transferOne("recvBuf", &Pairwise::recv, recvBuf, count, dataType, comm, stream);
+  return transferOne("recvBuf", &PairCommunicator::recv, recvBuf, count, dataType, comm, stream);
 }
 
 HcclResult P2PSendBatch(void** sendBufs, uint64_t* counts, HcclDataType dataType,
                         uint32_t batchSize, P2PComm comm, aclrtStream stream) {
-  return transferAll("sendBufs", &Pairwise::send, sendBufs, counts, dataType, batchSize, comm,
-                     stream);
+  return transferAll("sendBufs", &PairCommunicator::send, sendBufs, counts, dataType, batchSize,
+                     comm, stream);
 }
 
 HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts, HcclDataType dataType,
                         uint32_t batchSize, P2PComm comm, aclrtStream stream) {
-  return transferAll("recvBuffs", &Pairwise::recv, recvBuffs, counts, dataType, batchSize, comm,
-                     stream);
+  return transferAll("recvBuffs", &PairCommunicator::recv, recvBuffs, counts, dataType, batchSize,
+                     comm, stream);
 }

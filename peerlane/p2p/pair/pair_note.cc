@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/pair_note.h"
+#include "peerlane/p2p/pair/pair_note.h"
 
 #include <algorithm>
 #include <cstring>

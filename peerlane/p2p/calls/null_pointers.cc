@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/null_pointers.h"
+#include "peerlane/p2p/calls/null_pointers.h"
 
 namespace peerlane::p2p {
 

@@ -10,23 +10,23 @@
 #include <span>
 #include <utility>
 
-#include "peerlane/p2p/operation_stream.h"
-#include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
+#include "peerlane/p2p/stream/operation_stream.h"
 
 namespace peerlane::p2p {
 
-// `why` is what Pairwise::copy said. Nothing: none of them, or none of them any more.
+// `why` is what PairCommunicator::copy said. Nothing: none of them, or none of them any more.
 std::optional<size_t> refusedPiece(const Status& why, Direction direction,
                                    std::span<const CopyPiece> pieces, const OperationStream& stream,
-                                   const Pairwise& pair);
+                                   const PairCommunicator& pair);
 // Where it is written.
 uint64_t destinationOf(const CopyPiece& piece, Direction direction);
 // Two that are written to the same bytes, in their order. Nothing, as above.
 std::optional<std::pair<size_t, size_t>> overlappingPieces(const Status& why, Direction direction,
                                                            std::span<const CopyPiece> pieces);
-// What Pairwise::send said (`access` is kLocal) or recv (kRemoteWrite).
+// What PairCommunicator::send said (`access` is kLocal) or recv (kRemoteWrite).
 std::optional<size_t> refusedPiece(const Status& why, Access access,
                                    std::span<const LocalPiece> pieces,
-                                   const OperationStream& stream, const Pairwise& pair);
+                                   const OperationStream& stream, const PairCommunicator& pair);
 
 }  // namespace peerlane::p2p

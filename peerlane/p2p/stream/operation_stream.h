@@ -11,7 +11,7 @@
 
 #include "peerlane/channel/operation/host_stream.h"
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/pending_transfers.h"
+#include "peerlane/p2p/stream/pending_transfers.h"
 #include "peerlane/program/device/device_stream.h"
 
 namespace peerlane::p2p {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise: how the two meet, and how they are. What they send is in pairwise_messages.cc, what
-// they copy in pairwise_copies.cc.
-#include "peerlane/p2p/pairwise.h"
+// PairCommunicator: how the two meet, and how they are. What they send is in pairwise_messages.cc,
+// what they copy in pairwise_copies.cc.
+#include "peerlane/p2p/pair/pair_communicator.h"
 
 #include <algorithm>
 #include <utility>
@@ -38,20 +38,22 @@ bool goTogether(uint8_t one, uint8_t other) {
 
 }  // namespace
 
-Pairwise::Pairwise(std::shared_ptr<Context> context, Peer peer, bool isRoot, const Wishes& wishes,
-                   SegmentBook& book)
+PairCommunicator::PairCommunicator(std::shared_ptr<Context> context, Peer peer, bool isRoot,
+                                   const PairOptions& options, SegmentBook& book)
     : context_(std::move(context)),
       peer_(std::move(peer)),
       self_(*ContextId::fromText(context_->id())),
       isRoot_(isRoot),
-      wishes_(wishes),
+      options_(options),
       book_(book) {}
 
-Result<std::shared_ptr<Pairwise>> Pairwise::create(std::shared_ptr<Context> context, Peer peer,
-                                                   bool isRoot, const Wishes& wishes,
-                                                   const ProcessToken& process, SegmentBook& book) {
-  std::shared_ptr<Pairwise> made(
-      new Pairwise(std::move(context), std::move(peer), isRoot, wishes, book));
+Result<std::shared_ptr<PairCommunicator>> PairCommunicator::create(std::shared_ptr<Context> context,
+                                                                   Peer peer, bool isRoot,
+                                                                   const PairOptions& options,
+                                                                   const ProcessToken& process,
+                                                                   SegmentBook& book) {
+  std::shared_ptr<PairCommunicator> made(
+      new PairCommunicator(std::move(context), std::move(peer), isRoot, options, book));
   const Status met = made->meet(process);
   if (met.code() == Code::kTimeout) {
     PairNote note;
@@ -64,23 +66,23 @@ Result<std::shared_ptr<Pairwise>> Pairwise::create(std::shared_ptr<Context> cont
   return made;
 }
 
-Pairwise::~Pairwise() {
+PairCommunicator::~PairCommunicator() {
   if (peer_.core()->forked()) return;
   communicator_.reset();
   pending_.cancel();
   peer_.close();
 }
 
-Status Pairwise::meet(const ProcessToken& process) {
-  const auto deadline = Progress::deadlineIn(wishes_.timeout);
+Status PairCommunicator::meet(const ProcessToken& process) {
+  const auto deadline = Progress::deadlineIn(options_.timeout);
   PeerCore& core = *peer_.core();
   core.onUserMessage(kPairChannel, [weak = weak_from_this()](const std::vector<std::byte>& bytes) {
     if (const auto alive = weak.lock()) alive->onNote(bytes);
   });
   PairNote hello;
-  hello.kind = static_cast<uint8_t>(wishes_.kind);
-  hello.link = static_cast<uint8_t>(wishes_.link);
-  hello.sends = wishes_.sends;
+  hello.kind = static_cast<uint8_t>(options_.kind);
+  hello.link = static_cast<uint8_t>(options_.link);
+  hello.sends = options_.sends;
   hello.process = process;
   const Status sent = core.sendUserMessage(kPairChannel, hello.encode());
   const auto come = [&] {
@@ -102,50 +104,50 @@ Status Pairwise::meet(const ProcessToken& process) {
   PEERLANE_RETURN_IF_ERROR(checkLink());
   other_ = (*other)->process;
   for (const SegmentName& name : book_.importsOf(other_)) ask(name);
-  if (!wishes_.sends || !(*other)->sends) return Status::ok();
+  if (!options_.sends || !(*other)->sends) return Status::ok();
   const Rank own = isRoot_ ? 0 : 1;
   std::vector<Peer> peers(2);
   peers[1 - own] = peer_;
   CommunicatorOptions options;
-  options.stagingBytes = wishes_.stagingBytes;
+  options.stagingBytes = options_.stagingBytes;
   options.timeout = std::max<Duration>(deadline - Progress::Clock::now(), Duration(0));
   PEERLANE_ASSIGN(communicator_, Communicator::create(*context_, peers, own, options));
   return Status::ok();
 }
 
 // The other side finds the same, and says it there.
-Status Pairwise::checkOther(const PairNote& other) const {
-  const auto own = static_cast<uint8_t>(wishes_.kind);
+Status PairCommunicator::checkOther(const PairNote& other) const {
+  const auto own = static_cast<uint8_t>(options_.kind);
   if (!goTogether(own, other.kind))
     return Status(Code::kInvalidArgument,
                   std::string("this side is ") + kindName(own) + ", the other side " +
                       kindName(other.kind) +
                       "; a P2P_SENDER meets a P2P_RECEIVER, P2P_BIDIRECTIONAL its like");
-  const auto link = static_cast<uint8_t>(wishes_.link);
+  const auto link = static_cast<uint8_t>(options_.link);
   if (link != other.link && link != P2P_LINK_AUTO && other.link != P2P_LINK_AUTO)
     return Status(Code::kInvalidArgument, std::string("this side asks for ") + linkName(link) +
                                               ", the other side for " + linkName(other.link));
   return Status::ok();
 }
 
-Status Pairwise::checkLink() const {
+Status PairCommunicator::checkLink() const {
   const PeerCore& core = *peer_.core();
   const LinkTraits& traits = core.link().traits();
   const bool isNetwork = traits.transport == "tcp" && core.deviceLink() == nullptr;
   const bool isMapped = core.deviceLink() != nullptr || (!hasGpu() && traits.mapsRegions);
   std::string lacks;
-  if (wishes_.link == P2P_LINK_HCCS && !isMapped) lacks = "maps no memory of the other side";
-  if (wishes_.link == P2P_LINK_ROCE && !isNetwork)
+  if (options_.link == P2P_LINK_HCCS && !isMapped) lacks = "maps no memory of the other side";
+  if (options_.link == P2P_LINK_ROCE && !isNetwork)
     lacks = "is not the network; name P2P_LINK_ROCE at both sides";
   if (lacks.empty()) return Status::ok();
   std::string why;
   for (const std::string& refused : peer_.route().refused) why += "; " + refused;
-  return Status(Code::kNotSupported, std::string(linkName(static_cast<uint8_t>(wishes_.link))) +
+  return Status(Code::kNotSupported, std::string(linkName(static_cast<uint8_t>(options_.link))) +
                                          " was asked for, and the link that works here (" +
                                          traits.transport + ") " + lacks + why);
 }
 
-Status Pairwise::say(const PairNote& note) {
+Status PairCommunicator::say(const PairNote& note) {
   Status status = peer_.core()->sendUserMessage(kPairChannel, note.encode());
   if (!status.isOk())
     PEERLANE_LOG_DEBUG("a note to the other side of a communicator: {}", status.toString());
@@ -153,7 +155,7 @@ Status Pairwise::say(const PairNote& note) {
 }
 
 // Progress thread, as the next two.
-void Pairwise::onNote(const std::vector<std::byte>& bytes) {
+void PairCommunicator::onNote(const std::vector<std::byte>& bytes) {
   auto note = PairNote::decode(bytes);
   if (note.isOk() && note->type == PairNote::Type::kAsk) return onAsk(*note);
   if (note.isOk() && note->type == PairNote::Type::kTell) return onTell(*note);
@@ -168,7 +170,7 @@ void Pairwise::onNote(const std::vector<std::byte>& bytes) {
   peer_.core()->progress().notifyWaiters();
 }
 
-void Pairwise::onAsk(const PairNote& note) {
+void PairCommunicator::onAsk(const PairNote& note) {
   PairNote answer;
   answer.type = PairNote::Type::kTell;
   answer.segment = note.segment;
@@ -182,7 +184,7 @@ void Pairwise::onAsk(const PairNote& note) {
   (void)say(answer);  // a peer that cannot be told is lost, or asks again
 }
 
-void Pairwise::onTell(const PairNote& note) {
+void PairCommunicator::onTell(const PairNote& note) {
   Result<RemoteRegion> remote = note.code == Code::kOk
                                     ? peer_.importRegion(note.reference)
                                     : Result<RemoteRegion>(Status(note.code, note.why));
@@ -195,7 +197,7 @@ void Pairwise::onTell(const PairNote& note) {
   peer_.core()->progress().notifyWaiters();
 }
 
-Result<std::shared_ptr<HostQueue>> Pairwise::ownQueue() {
+Result<std::shared_ptr<HostQueue>> PairCommunicator::ownQueue() {
   const std::lock_guard lock(mutex_);
   if (queue_) return queue_;
   auto queue = std::make_shared<HostQueue>();
@@ -203,42 +205,43 @@ Result<std::shared_ptr<HostQueue>> Pairwise::ownQueue() {
   return queue_ = std::move(queue);
 }
 
-void Pairwise::posted(const Transfer& transfer, const OperationStream& stream, PostName name) {
+void PairCommunicator::posted(const Transfer& transfer, const OperationStream& stream,
+                              PostName name) {
   // Of the communicator's own queue nobody asks but for all of the communicator.
   if (stream.host && !stream.isOwn) stream.host->pending.add(transfer, name);
   pending_.add(transfer, name);
 }
 
-void Pairwise::leave() {
+void PairCommunicator::leave() {
   PeerCore& core = *peer_.core();
   if (core.forked()) return;
   core.onUserMessage(kPairChannel, nullptr);
   (void)core.progress().call([] {});  // a note that is being read now is read to its end
 }
 
-void Pairwise::interrupt() {
+void PairCommunicator::interrupt() {
   pending_.close();
   peer_.close();
 }
 
-Status Pairwise::asyncError() {
+Status PairCommunicator::asyncError() {
   PEERLANE_RETURN_IF_ERROR(pending_.firstError());
   return peer_.status();
 }
 
-Status Pairwise::synchronize(Duration timeout) {
+Status PairCommunicator::synchronize(Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(pending_.wait(timeout));
   return pending_.firstError();
 }
 
-int Pairwise::silence() const {
+int PairCommunicator::silence() const {
   const auto silent = peer_.silentFor();
   return silent
              ? static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(*silent).count())
              : -1;
 }
 
-std::string Pairwise::route() const {
+std::string PairCommunicator::route() const {
   std::string text = peer_.route().toString();
   if (communicator_) text += communicator_->explain(isRoot_ ? 1 : 0);
   return text;

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 
-#include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/segment/segment_name.h"
 #include "peerlane/session/wire/ticket.h"
 
 namespace peerlane::p2p {

@@ -15,10 +15,10 @@
 #include "peerlane/core/version.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/call_arguments.h"
-#include "peerlane/p2p/p2p_process.h"
+#include "peerlane/p2p/calls/call_arguments.h"
+#include "peerlane/p2p/process/p2p_process.h"
+#include "peerlane/p2p/process/root_blob.h"
 #include "peerlane/p2p/result_code.h"
-#include "peerlane/p2p/root_blob.h"
 #include "peerlane/session/wire/ticket.h"
 
 namespace peerlane::p2p {
@@ -90,7 +90,7 @@ P2pProcess::Gpu gpuFor(const P2PCommInitOptions& options) {
   return options.device == P2P_DEVICE_NONE ? std::nullopt : cuda::currentGpu();
 }
 
-milliseconds inMs(Pairwise::Duration time) {
+milliseconds inMs(PairCommunicator::Duration time) {
   return std::chrono::duration_cast<milliseconds>(time);
 }
 
@@ -99,19 +99,19 @@ std::string gpuText(P2pProcess::Gpu gpu) {
 }
 
 // Accepts the other side of a root of this process.
-Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwise::Wishes& wishes,
-                 std::shared_ptr<Pairwise>& made) {
+Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const PairOptions& wanted,
+                 std::shared_ptr<PairCommunicator>& made) {
   P2pProcess& process = P2pProcess::instance();
-  if (wishes.gpu != root.gpu) {
+  if (wanted.gpu != root.gpu) {
     process.putBack(ticket);
     return Status(Code::kInvalidArgument,
                   "the root was made for " + gpuText(root.gpu) + ", this call is for " +
-                      gpuText(wishes.gpu) +
+                      gpuText(wanted.gpu) +
                       "; choose the GPU (cudaSetDevice, and use it or call PrewarmHccp) before "
                       "P2PGetRootInfo");
   }
-  const auto deadline = Progress::deadlineIn(wishes.timeout);
-  Pairwise::Wishes left = wishes;
+  const auto deadline = Progress::deadlineIn(wanted.timeout);
+  PairOptions left = wanted;
   Status status;
   bool mayComeBack = false;
   do {
@@ -120,19 +120,19 @@ Answer meetGuest(const std::string& ticket, P2pProcess::Root& root, const Pairwi
     auto peer = root.invitation.accept(left.timeout);
     if (!peer.isOk()) {
       process.putBack(ticket);
-      return afterWaiting(peer.status(), inMs(wishes.timeout),
+      return afterWaiting(peer.status(), inMs(wanted.timeout),
                           "the other side did not come with the root (P2PCommInitRootInfo)");
     }
     process.setGuest(root, *peer);
     // One whose patience ended just now may be back before that is known.
     mayComeBack = root.invitation.reopen();
-    auto pair = Pairwise::create(root.context, *peer, /*isRoot=*/true, left, process.token(),
-                                 process.segments());
+    auto pair = PairCommunicator::create(root.context, *peer, /*isRoot=*/true, left,
+                                         process.token(), process.segments());
     status = pair.status();
     if (pair.isOk()) made = std::move(*pair);
   } while (status.code() == Code::kTryAgain && mayComeBack);
   if (process.dropRoot(ticket))
-    return afterWaiting(status, inMs(wishes.timeout),
+    return afterWaiting(status, inMs(wanted.timeout),
                         "the other side has connected, and did not go on");
   made.reset();
   return Status(Code::kCancelled, "the root was cancelled");
@@ -172,28 +172,28 @@ Status notJoined(const Status& status, milliseconds timeout) {
                       "the process that made the root did not call P2PCommInitRootInfo");
 }
 
-Answer meetRoot(const std::string& ticket, const Pairwise::Wishes& wishes,
-                std::shared_ptr<Pairwise>& made) {
+Answer meetRoot(const std::string& ticket, const PairOptions& wanted,
+                std::shared_ptr<PairCommunicator>& made) {
   P2pProcess& process = P2pProcess::instance();
   using Use = P2pProcess::Use;
   PEERLANE_ASSIGN(const Ticket read, Ticket::decode(ticket));
   PEERLANE_ASSIGN(
       auto context,
-      process.context(wishes.gpu, wishes.link == P2P_LINK_ROCE ? Use::kNetwork : Use::kPlain));
+      process.context(wanted.gpu, wanted.link == P2P_LINK_ROCE ? Use::kNetwork : Use::kPlain));
   if (context->id() == read.context.toText()) {
-    PEERLANE_ASSIGN(context, process.context(wishes.gpu, Use::kMirror));
+    PEERLANE_ASSIGN(context, process.context(wanted.gpu, Use::kMirror));
   }
-  auto peer = context->connect(ticket, wishes.timeout);
-  if (!peer.isOk()) return notMet(peer.status(), inMs(wishes.timeout));
-  auto pair = Pairwise::create(std::move(context), *peer, /*isRoot=*/false, wishes, process.token(),
-                               process.segments());
-  if (!pair.isOk()) return notJoined(pair.status(), inMs(wishes.timeout));
+  auto peer = context->connect(ticket, wanted.timeout);
+  if (!peer.isOk()) return notMet(peer.status(), inMs(wanted.timeout));
+  auto pair = PairCommunicator::create(std::move(context), *peer, /*isRoot=*/false, wanted,
+                                       process.token(), process.segments());
+  if (!pair.isOk()) return notJoined(pair.status(), inMs(wanted.timeout));
   made = std::move(*pair);
   return Status::ok();
 }
 
 // Called by the program, wherever that is: nothing is thrown.
-int heartbeatOf(const std::weak_ptr<Pairwise>& pair) noexcept {
+int heartbeatOf(const std::weak_ptr<PairCommunicator>& pair) noexcept {
   try {
     const auto alive = pair.lock();
     return alive ? alive->silence() : -1;
@@ -208,19 +208,19 @@ Answer initComm(const HcclRootInfo& rootInfo, P2pKind kind, P2pLink link,
   PEERLANE_RETURN_IF_ERROR(checkLink(link));
   PEERLANE_RETURN_IF_ERROR(checkOptions(options));
   PEERLANE_ASSIGN(const std::string ticket, decodeRoot(rootInfo.internal));
-  Pairwise::Wishes wishes;
-  wishes.kind = kind;
-  wishes.link = link;
-  wishes.sends = options.enableTwoSidedBuffer;
-  wishes.timeout = options.timeoutMs == 0 ? kConnectPatience : milliseconds(options.timeoutMs);
-  wishes.gpu = gpuFor(options);
-  PEERLANE_ASSIGN(wishes.stagingBytes, stagingOf(options));
+  PairOptions wanted;
+  wanted.kind = kind;
+  wanted.link = link;
+  wanted.sends = options.enableTwoSidedBuffer;
+  wanted.timeout = options.timeoutMs == 0 ? kConnectPatience : milliseconds(options.timeoutMs);
+  wanted.gpu = gpuFor(options);
+  PEERLANE_ASSIGN(wanted.stagingBytes, stagingOf(options));
   P2pProcess& process = P2pProcess::instance();
   std::shared_ptr<P2pProcess::Root> root;
-  std::shared_ptr<Pairwise> made;
+  std::shared_ptr<PairCommunicator> made;
   Answer met = process.takeRoot(ticket, root) == P2pProcess::Whose::kOwn
-                   ? meetGuest(ticket, *root, wishes, made)
-                   : meetRoot(ticket, wishes, made);
+                   ? meetGuest(ticket, *root, wanted, made)
+                   : meetRoot(ticket, wanted, made);
   if (!met.status.isOk()) return met;
   // Made before anybody can know of the communicator: for this, too, memory may be missing.
   std::function<int()> heartbeat;

@@ -18,9 +18,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "peerlane/p2p/operation_stream.h"
-#include "peerlane/p2p/pairwise.h"
-#include "peerlane/p2p/segment_book.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
+#include "peerlane/p2p/segment/segment_book.h"
+#include "peerlane/p2p/stream/operation_stream.h"
 #include "peerlane/session/context/context.h"
 
 namespace peerlane::p2p {
@@ -71,9 +71,9 @@ class P2pProcess {
   bool dropRoot(const std::string& ticket);
   bool cancelRoot(const std::string& ticket);
 
-  P2PComm addComm(std::shared_ptr<Pairwise> pair);
-  std::shared_ptr<Pairwise> find(P2PComm comm) const;
-  std::shared_ptr<Pairwise> takeComm(P2PComm comm);
+  P2PComm addComm(std::shared_ptr<PairCommunicator> pair);
+  std::shared_ptr<PairCommunicator> find(P2PComm comm) const;
+  std::shared_ptr<PairCommunicator> takeComm(P2PComm comm);
   // Every communicator asks for the segment, or forgets it.
   Status importSegment(const SegmentName& name);
   bool unimportSegment(const SegmentName& name);
@@ -92,7 +92,7 @@ class P2pProcess {
   // Those in PEERLANE_SOCKET_DIR; abstract ones end with the process.
   void removeSocketsAtExit(const Context& context, const std::string& directory);
   static void removeSockets();
-  std::vector<std::shared_ptr<Pairwise>> comms() const;
+  std::vector<std::shared_ptr<PairCommunicator>> comms() const;
 
   ProcessToken token_;
   SegmentBook segments_;
@@ -109,7 +109,7 @@ class P2pProcess {
 
   std::atomic<uint64_t> nextComm_{1};
   mutable std::shared_mutex commMutex_;
-  std::unordered_map<P2PComm, std::shared_ptr<Pairwise>> comms_;
+  std::unordered_map<P2PComm, std::shared_ptr<PairCommunicator>> comms_;
 
   struct Allocated {
     std::shared_ptr<Context> context;

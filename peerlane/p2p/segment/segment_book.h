@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "peerlane/p2p/result_code.h"
-#include "peerlane/p2p/segment_name.h"
-#include "peerlane/p2p/segment_proof.h"
+#include "peerlane/p2p/segment/segment_name.h"
+#include "peerlane/p2p/segment/segment_proof.h"
 #include "peerlane/session/context/context.h"
 
 namespace peerlane::p2p {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/p2p/pending_transfers.h"
+#include "peerlane/p2p/stream/pending_transfers.h"
 
 #include <algorithm>
 #include <string>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise: put and get, and how memory of either side is found by its address.
+// PairCommunicator: put and get, and how memory of either side is found by its address.
 #include <deque>
 #include <string>
 #include <utility>
 
-#include "peerlane/p2p/pairwise.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
 
 namespace peerlane::p2p {
 namespace {
@@ -23,13 +23,14 @@ bool wasUnregistered(const RemoteRegion& remote) {
 
 }  // namespace
 
-bool Pairwise::isWithin(const Region& region, const LocalPiece& piece) const {
+bool PairCommunicator::isWithin(const Region& region, const LocalPiece& piece) const {
   const auto offset = static_cast<uint64_t>(piece.address - region.data());
   return offset <= region.bytes() && piece.bytes <= region.bytes() - offset;
 }
 
 // `onDevice`: a GPU will reach it.
-Result<Region> Pairwise::localRegion(const LocalPiece& piece, Access access, bool onDevice) {
+Result<Region> PairCommunicator::localRegion(const LocalPiece& piece, Access access,
+                                             bool onDevice) {
   if (auto own = book_.hostRegion(piece.address, piece.bytes, access, context_)) {
     if (allows(own->access(), access)) return *own;
     return Status(Code::kPermissionDenied,
@@ -46,7 +47,7 @@ Result<Region> Pairwise::localRegion(const LocalPiece& piece, Access access, boo
                     (region.isOk() ? "" : "; " + std::string(region.status().message())));
 }
 
-void Pairwise::ask(const SegmentName& name) {
+void PairCommunicator::ask(const SegmentName& name) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(attached_[name.number].wasAsked, true)) return;
@@ -62,7 +63,7 @@ void Pairwise::ask(const SegmentName& name) {
     found->second.wasAsked = false;
 }
 
-void Pairwise::forget(const SegmentName& name) {
+void PairCommunicator::forget(const SegmentName& name) {
   Attached gone;  // outlives the lock: a region is let go of with its last handle
   const std::lock_guard lock(mutex_);
   if (const auto found = attached_.find(name.number); found != attached_.end()) {
@@ -72,7 +73,7 @@ void Pairwise::forget(const SegmentName& name) {
 }
 
 // Mostly the answer has come long before: it was asked for when the segment was imported.
-Answer Pairwise::remoteRegion(const SegmentName& name, RemoteRegion& found) {
+Answer PairCommunicator::remoteRegion(const SegmentName& name, RemoteRegion& found) {
   using Told = std::optional<Result<RemoteRegion>>;
   // Whether it need not be waited for: it is there, or nobody wants it any more.
   const auto isSettled = [&](Told& answer) {
@@ -88,7 +89,7 @@ Answer Pairwise::remoteRegion(const SegmentName& name, RemoteRegion& found) {
     const auto come = [&] { return isSettled(remote) || !core.usable().isOk(); };
     const auto words = [&] { return core.name() + " to say how a segment of it is reached"; };
     PEERLANE_RETURN_IF_ERROR(
-        core.progress().waitAsleep(come, Progress::deadlineIn(wishes_.timeout), words));
+        core.progress().waitAsleep(come, Progress::deadlineIn(options_.timeout), words));
     if (!remote) {
       PEERLANE_RETURN_IF_ERROR(core.usable());
       return notFound("the segment was taken out of use (P2PUnimportSegment) meanwhile");
@@ -106,15 +107,15 @@ Answer Pairwise::remoteRegion(const SegmentName& name, RemoteRegion& found) {
   return Status::ok();
 }
 
-Result<Transfer> Pairwise::copyBlocks(Direction direction, std::span<const Block> blocks,
-                                      const OperationStream& stream) {
+Result<Transfer> PairCommunicator::copyBlocks(Direction direction, std::span<const Block> blocks,
+                                              const OperationStream& stream) {
   PostOptions options;
   options.deviceStream = stream.device;
   if (stream.host) options.stream = stream.host->stream.get();
   return direction == Direction::kPut ? put(peer_, blocks, options) : get(peer_, blocks, options);
 }
 
-Answer Pairwise::findRemote(const CopyPiece& piece, Access access, Remote& found) {
+Answer PairCommunicator::findRemote(const CopyPiece& piece, Access access, Remote& found) {
   SegmentName name;
   PEERLANE_RETURN_IF_ERROR(book_.find(other_, piece.remote, piece.bytes, access, name));
   found.address = name.address;
@@ -123,15 +124,16 @@ Answer Pairwise::findRemote(const CopyPiece& piece, Access access, Remote& found
 }
 
 // Of this side's memory. What may be registered need not be writable.
-Result<Region> Pairwise::copyRegion(const LocalPiece& piece, Direction direction, bool onDevice) {
+Result<Region> PairCommunicator::copyRegion(const LocalPiece& piece, Direction direction,
+                                            bool onDevice) {
   PEERLANE_ASSIGN(Region region, localRegion(piece, Access::kLocal, onDevice));
   if (region.device().kind == DeviceKind::kHost)
     PEERLANE_RETURN_IF_ERROR(checkTouch(piece, touchOf(direction)));
   return region;
 }
 
-Answer Pairwise::copy(Direction direction, std::span<const CopyPiece> pieces,
-                      const OperationStream& stream) {
+Answer PairCommunicator::copy(Direction direction, std::span<const CopyPiece> pieces,
+                              const OperationStream& stream) {
   const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
   const bool onDevice = static_cast<bool>(stream.device);
   const auto nextName = [&] {
