@@ -64,12 +64,12 @@ TEST(P2pFormats, NotesAreReadAgain) {
   PairNote hello;
   hello.kind = 2;
   hello.link = 1;
-  hello.sends = false;
+  hello.wantsMessages = false;
   hello.process[7] = 9;
   const PairNote heard = MUST(PairNote::decode(hello.encode()));
   EXPECT_EQ(heard.kind, 2);
   EXPECT_EQ(heard.link, 1);
-  EXPECT_FALSE(heard.sends);
+  EXPECT_FALSE(heard.wantsMessages);
   EXPECT_EQ(heard.process, hello.process);
 
   PairNote ask;

@@ -12,6 +12,10 @@ std::string indexed(const char* name, int64_t index) {
 
 }  // namespace
 
+std::shared_ptr<PairCommunicator> findComm(P2PComm comm) {
+  return P2pProcess::instance().communicators().find(comm);
+}
+
 Result<uint64_t> bytesOf(HcclDataType type) {
   switch (type) {
     case HCCL_DATA_TYPE_INT8:

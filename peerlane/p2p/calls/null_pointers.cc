@@ -5,7 +5,7 @@ namespace peerlane::p2p {
 
 Answer findNull(void* const* pointers, const uint64_t* counts, uint64_t pieceCount,
                 const char* name) {
-  if (pieceCount == 0) return Status::ok();  // refused as such
+  if (pieceCount == 0) return Status::ok();  // addPieces() refuses it, with another code
   if (pointers == nullptr) return nullPointer(name);
   if (counts == nullptr) return nullPointer("counts");
   for (uint64_t i = 0; i < pieceCount; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// p2p.h: send and receive.
+// p2p.h: the calls that send and receive.
 #include <string>
 #include <vector>
 
@@ -8,7 +8,6 @@
 #include "peerlane/p2p/calls/call_arguments.h"
 #include "peerlane/p2p/calls/null_pointers.h"
 #include "peerlane/p2p/calls/refused_piece.h"
-#include "peerlane/p2p/process/p2p_process.h"
 #include "peerlane/p2p/result_code.h"
 
 namespace peerlane::p2p {
@@ -16,11 +15,11 @@ namespace {
 
 using Act = Status (PairCommunicator::*)(std::span<const LocalPiece>, const OperationStream&);
 
-// One buffer, the common case, allocates nothing.
+// One buffer: the common case, which allocates nothing.
 HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, HcclDataType type,
                        P2PComm comm, aclrtStream stream) {
   return answer([&]() -> Answer {
-    const auto pair = P2pProcess::instance().find(comm);
+    const auto pair = findComm(comm);
     if (!pair) return noSuchComm(comm);
     if (buffer == nullptr) return nullPointer(name);
     PEERLANE_ASSIGN(const uint64_t elementBytes, bytesOf(type));
@@ -34,9 +33,9 @@ HcclResult transferOne(const char* name, Act act, void* buffer, uint64_t count, 
 HcclResult transferAll(const char* name, Act act, void** buffers, const uint64_t* counts,
                        HcclDataType type, uint32_t batchSize, P2PComm comm, aclrtStream stream) {
   return answer([&]() -> Answer {
-    const auto pair = P2pProcess::instance().find(comm);
+    const auto pair = findComm(comm);
     if (!pair) return noSuchComm(comm);
-    if (Answer null = findNull(buffers, counts, batchSize, name); !null.status.isOk()) return null;
+    PEERLANE_RETURN_IF_ERROR(findNull(buffers, counts, batchSize, name));
     std::vector<LocalPiece> pieces;
     PEERLANE_RETURN_IF_ERROR(addPieces(buffers, counts, type, batchSize, name, pieces));
     OperationStream on;

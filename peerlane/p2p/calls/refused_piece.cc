@@ -11,10 +11,10 @@
 namespace peerlane::p2p {
 namespace {
 
-// As the calls look for memory of this side that a stream of CUDA is to reach.
+// Whether a stream of CUDA cannot reach the piece. LocalMemory::region() finds it the same way.
 bool isOutOfReach(const LocalPiece& piece, Access access, const PairCommunicator& pair) {
-  SegmentBook& book = P2pProcess::instance().segments();
-  if (const auto own = book.hostRegion(piece.address, piece.bytes, access, pair.context()))
+  SegmentRegistry& segments = P2pProcess::instance().segments();
+  if (const auto own = segments.hostRegion(piece.address, piece.bytes, access, pair.context()))
     return !allows(own->access(), access);
   const auto region = pair.context()->regionOf(piece.address, piece.bytes, access);
   return !region.isOk() || region->device().kind == DeviceKind::kHost;
@@ -30,13 +30,13 @@ std::optional<size_t> refusedPiece(const Status& why, Direction direction,
                                    std::span<const CopyPiece> pieces, const OperationStream& stream,
                                    const PairCommunicator& pair) {
   if (!isOfAPiece(why)) return std::nullopt;
-  const SegmentBook& book = P2pProcess::instance().segments();
+  const ImportedSegments& imports = P2pProcess::instance().imports();
   const Access wanted = direction == Direction::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
   for (size_t at = 0; at < pieces.size(); ++at) {
     const CopyPiece& piece = pieces[at];
     if (stream.device && isOutOfReach({piece.local, piece.bytes}, Access::kLocal, pair)) return at;
     SegmentName name;
-    if (!book.find(pair.other(), piece.remote, piece.bytes, wanted, name).isOk()) return at;
+    if (!imports.find(pair.other(), piece.remote, piece.bytes, wanted, name).isOk()) return at;
   }
   return std::nullopt;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which piece of a list was the reason why all of it was refused. The calls that refuse know
-// memory, not the caller's arrays, and to keep that costs those that go well; so it is found out
-// afterwards. Plain functions.
+// Refused piece: which piece of a list is the reason that the whole list was refused. The parts
+// that refuse a list know regions and not the arrays of the caller, and telling them would cost the
+// calls that succeed; so it is found out after the refusal. Plain functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace peerlane::p2p {
 
-// `why` is what PairCommunicator::copy said. Nothing: none of them, or none of them any more.
+// `why`: the answer of PairCommunicator::copy. Nothing: no piece is the reason, or none is now.
 std::optional<size_t> refusedPiece(const Status& why, Direction direction,
                                    std::span<const CopyPiece> pieces, const OperationStream& stream,
                                    const PairCommunicator& pair);
-// Where it is written.
+// The address that the copy writes to: here for kGet, in the other process for kPut.
 uint64_t destinationOf(const CopyPiece& piece, Direction direction);
-// Two that are written to the same bytes, in their order. Nothing, as above.
+// Two pieces that are written to the same bytes, in their order. Nothing: as above.
 std::optional<std::pair<size_t, size_t>> overlappingPieces(const Status& why, Direction direction,
                                                            std::span<const CopyPiece> pieces);
-// What PairCommunicator::send said (`access` is kLocal) or recv (kRemoteWrite).
+// `why`: the answer of PairCommunicator::send (`access` is kLocal) or recv (kRemoteWrite).
 std::optional<size_t> refusedPiece(const Status& why, Access access,
                                    std::span<const LocalPiece> pieces,
                                    const OperationStream& stream, const PairCommunicator& pair);

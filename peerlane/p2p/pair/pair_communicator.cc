@@ -1,232 +1,136 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// PairCommunicator: how the two meet, and how they are. What they send is in pairwise_messages.cc,
-// what they copy in pairwise_copies.cc.
 #include "peerlane/p2p/pair/pair_communicator.h"
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
-#include "peerlane/core/log.h"
+#include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane::p2p {
-namespace {
 
-const char* kindName(uint8_t kind) {
-  switch (kind) {
-    case P2P_RECEIVER: return "P2P_RECEIVER";
-    case P2P_SENDER: return "P2P_SENDER";
-    case P2P_BIDIRECTIONAL: return "P2P_BIDIRECTIONAL";
-    default: return "a kind of a later version";
-  }
-}
-
-const char* linkName(uint8_t link) {
-  switch (link) {
-    case P2P_LINK_HCCS: return "P2P_LINK_HCCS";
-    case P2P_LINK_ROCE: return "P2P_LINK_ROCE";
-    case P2P_LINK_AUTO: return "P2P_LINK_AUTO";
-    default: return "a link of a later version";
-  }
-}
-
-bool goTogether(uint8_t one, uint8_t other) {
-  if (one == P2P_BIDIRECTIONAL) return other == P2P_BIDIRECTIONAL;
-  return (one == P2P_SENDER && other == P2P_RECEIVER) ||
-         (one == P2P_RECEIVER && other == P2P_SENDER);
-}
-
-}  // namespace
-
-PairCommunicator::PairCommunicator(std::shared_ptr<Context> context, Peer peer, bool isRoot,
-                                   const PairOptions& options, SegmentBook& book)
-    : context_(std::move(context)),
-      peer_(std::move(peer)),
-      self_(*ContextId::fromText(context_->id())),
-      isRoot_(isRoot),
+PairCommunicator::PairCommunicator(PairEnd end, const PairOptions& options,
+                                   SegmentRegistry& segments, ImportedSegments& imports)
+    : end_(std::move(end)),
+      self_(*ContextId::fromText(end_.context->id())),
       options_(options),
-      book_(book) {}
+      segments_(segments),
+      imports_(imports),
+      notes_(end_.peer),
+      bootstrap_(end_.peer, options, notes_),
+      remoteSegments_(end_.peer, self_, options.timeout, notes_),
+      memory_(end_.context, segments) {}
 
-Result<std::shared_ptr<PairCommunicator>> PairCommunicator::create(std::shared_ptr<Context> context,
-                                                                   Peer peer, bool isRoot,
+Result<std::shared_ptr<PairCommunicator>> PairCommunicator::create(PairEnd end,
                                                                    const PairOptions& options,
-                                                                   const ProcessToken& process,
-                                                                   SegmentBook& book) {
+                                                                   SegmentRegistry& segments,
+                                                                   ImportedSegments& imports) {
   std::shared_ptr<PairCommunicator> made(
-      new PairCommunicator(std::move(context), std::move(peer), isRoot, options, book));
-  const Status met = made->meet(process);
-  if (met.code() == Code::kTimeout) {
-    PairNote note;
-    note.type = PairNote::Type::kGaveUp;
-    (void)made->say(note);
-  }
-  if (met.code() == Code::kPeerLost && made->otherGaveUp_.load(std::memory_order_acquire))
-    return Status(Code::kTryAgain, "the other side has given up waiting");
-  PEERLANE_RETURN_IF_ERROR(met);
+      new PairCommunicator(std::move(end), options, segments, imports));
+  if (Status met = made->meet(); !met.isOk()) return made->bootstrap_.conclude(met);
   return made;
 }
 
 PairCommunicator::~PairCommunicator() {
-  if (peer_.core()->forked()) return;
-  communicator_.reset();
+  if (end_.peer.core()->forked()) return;
+  messages_.reset();
   pending_.cancel();
-  peer_.close();
+  end_.peer.close();
 }
 
-Status PairCommunicator::meet(const ProcessToken& process) {
+Status PairCommunicator::meet() {
   const auto deadline = Progress::deadlineIn(options_.timeout);
-  PeerCore& core = *peer_.core();
-  core.onUserMessage(kPairChannel, [weak = weak_from_this()](const std::vector<std::byte>& bytes) {
-    if (const auto alive = weak.lock()) alive->onNote(bytes);
+  notes_.listen([weak = weak_from_this()](Result<PairNote> note) {
+    if (const auto alive = weak.lock()) alive->onNote(std::move(note));
   });
-  PairNote hello;
-  hello.kind = static_cast<uint8_t>(options_.kind);
-  hello.link = static_cast<uint8_t>(options_.link);
-  hello.sends = options_.sends;
-  hello.process = process;
-  const Status sent = core.sendUserMessage(kPairChannel, hello.encode());
-  const auto come = [&] {
-    return hasHello_.load(std::memory_order_acquire) || !core.usable().isOk();
-  };
-  const auto words = [&] { return core.name() + " to say which kind of communicator it wants"; };
-  PEERLANE_RETURN_IF_ERROR(core.progress().waitAsleep(come, deadline, words));
-  // The other side may have left already because the two do not go together: what it said before is
-  // handed over by the progress thread.
-  (void)core.progress().call([] {});
-  std::optional<Result<PairNote>> other;
-  {
-    const std::lock_guard lock(mutex_);
-    other = hello_;
-  }
-  if (!other) return sent.isOk() ? core.usable() : sent;
-  PEERLANE_RETURN_IF_ERROR(other->status());
-  PEERLANE_RETURN_IF_ERROR(checkOther(**other));
-  PEERLANE_RETURN_IF_ERROR(checkLink());
-  other_ = (*other)->process;
-  for (const SegmentName& name : book_.importsOf(other_)) ask(name);
-  if (!options_.sends || !(*other)->sends) return Status::ok();
-  const Rank own = isRoot_ ? 0 : 1;
+  PEERLANE_ASSIGN(const PairNote hello, bootstrap_.handshake(segments_.process(), deadline));
+  other_ = hello.process;
+  copies_ =
+      std::make_unique<PairCopies>(end_.peer, other_, imports_, remoteSegments_, memory_, pending_);
+  for (const SegmentName& name : imports_.of(other_)) remoteSegments_.ask(name);
+  return options_.wantsMessages && hello.wantsMessages ? makeMessages(deadline) : Status::ok();
+}
+
+Status PairCommunicator::makeMessages(Progress::Clock::time_point deadline) {
+  const Rank own = end_.isRoot ? 0 : 1;
+  const Rank other = 1 - own;
   std::vector<Peer> peers(2);
-  peers[1 - own] = peer_;
+  peers[other] = end_.peer;
   CommunicatorOptions options;
   options.stagingBytes = options_.stagingBytes;
   options.timeout = std::max<Duration>(deadline - Progress::Clock::now(), Duration(0));
-  PEERLANE_ASSIGN(communicator_, Communicator::create(*context_, peers, own, options));
+  PEERLANE_ASSIGN(auto communicator, Communicator::create(*end_.context, peers, own, options));
+  messages_ =
+      std::make_unique<PairMessages>(std::move(communicator), other, hasGpu(), memory_, pending_);
   return Status::ok();
 }
 
-// The other side finds the same, and says it there.
-Status PairCommunicator::checkOther(const PairNote& other) const {
-  const auto own = static_cast<uint8_t>(options_.kind);
-  if (!goTogether(own, other.kind))
-    return Status(Code::kInvalidArgument,
-                  std::string("this side is ") + kindName(own) + ", the other side " +
-                      kindName(other.kind) +
-                      "; a P2P_SENDER meets a P2P_RECEIVER, P2P_BIDIRECTIONAL its like");
-  const auto link = static_cast<uint8_t>(options_.link);
-  if (link != other.link && link != P2P_LINK_AUTO && other.link != P2P_LINK_AUTO)
-    return Status(Code::kInvalidArgument, std::string("this side asks for ") + linkName(link) +
-                                              ", the other side for " + linkName(other.link));
-  return Status::ok();
-}
-
-Status PairCommunicator::checkLink() const {
-  const PeerCore& core = *peer_.core();
-  const LinkTraits& traits = core.link().traits();
-  const bool isNetwork = traits.transport == "tcp" && core.deviceLink() == nullptr;
-  const bool isMapped = core.deviceLink() != nullptr || (!hasGpu() && traits.mapsRegions);
-  std::string lacks;
-  if (options_.link == P2P_LINK_HCCS && !isMapped) lacks = "maps no memory of the other side";
-  if (options_.link == P2P_LINK_ROCE && !isNetwork)
-    lacks = "is not the network; name P2P_LINK_ROCE at both sides";
-  if (lacks.empty()) return Status::ok();
-  std::string why;
-  for (const std::string& refused : peer_.route().refused) why += "; " + refused;
-  return Status(Code::kNotSupported, std::string(linkName(static_cast<uint8_t>(options_.link))) +
-                                         " was asked for, and the link that works here (" +
-                                         traits.transport + ") " + lacks + why);
-}
-
-Status PairCommunicator::say(const PairNote& note) {
-  Status status = peer_.core()->sendUserMessage(kPairChannel, note.encode());
-  if (!status.isOk())
-    PEERLANE_LOG_DEBUG("a note to the other side of a communicator: {}", status.toString());
-  return status;
-}
-
-// Progress thread, as the next two.
-void PairCommunicator::onNote(const std::vector<std::byte>& bytes) {
-  auto note = PairNote::decode(bytes);
-  if (note.isOk() && note->type == PairNote::Type::kAsk) return onAsk(*note);
-  if (note.isOk() && note->type == PairNote::Type::kTell) return onTell(*note);
-  if (note.isOk() && note->type == PairNote::Type::kGaveUp)
-    return otherGaveUp_.store(true, std::memory_order_release);
-  {
-    const std::lock_guard lock(mutex_);
-    if (hello_) return;
-    hello_ = std::move(note);
-    hasHello_.store(true, std::memory_order_release);
+// On the progress thread, as the next.
+void PairCommunicator::onNote(Result<PairNote> note) {
+  if (!note.isOk()) return bootstrap_.onHello(std::move(note));
+  switch (note->type) {
+    case PairNote::Type::kHello: return bootstrap_.onHello(std::move(note));
+    case PairNote::Type::kGaveUp: return bootstrap_.onGaveUp();
+    case PairNote::Type::kAsk: return onAsk(*note);
+    case PairNote::Type::kTell: return remoteSegments_.onTell(*note);
   }
-  peer_.core()->progress().notifyWaiters();
 }
 
 void PairCommunicator::onAsk(const PairNote& note) {
   PairNote answer;
   answer.type = PairNote::Type::kTell;
   answer.segment = note.segment;
-  const AskEnds ends{peer_.core()->context(), self_};
-  auto region = book_.regionFor(note.segment, note.proof, ends, context_);
+  const AskEnds ends{end_.peer.core()->context(), self_};
+  const auto region = segments_.regionFor(note.segment, note.proof, ends, end_.context);
   answer.code = region.status().code();
   if (region.isOk())
     answer.reference = region->share();
   else
     answer.why = region.status().message();
-  (void)say(answer);  // a peer that cannot be told is lost, or asks again
-}
-
-void PairCommunicator::onTell(const PairNote& note) {
-  Result<RemoteRegion> remote = note.code == Code::kOk
-                                    ? peer_.importRegion(note.reference)
-                                    : Result<RemoteRegion>(Status(note.code, note.why));
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = attached_.find(note.segment);
-    if (found == attached_.end() || found->second.remote) return;  // not wanted any more
-    found->second.remote = std::move(remote);
-  }
-  peer_.core()->progress().notifyWaiters();
+  (void)notes_.send(answer);  // a peer that cannot be told is lost, or asks again
 }
 
 Result<std::shared_ptr<HostQueue>> PairCommunicator::ownQueue() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(queueMutex_);
   if (queue_) return queue_;
-  auto queue = std::make_shared<HostQueue>();
-  PEERLANE_ASSIGN(queue->stream, HostStream::create());
-  return queue_ = std::move(queue);
+  PEERLANE_ASSIGN(queue_, HostQueue::create());
+  return queue_;
 }
 
-void PairCommunicator::posted(const Transfer& transfer, const OperationStream& stream,
-                              PostName name) {
-  // Of the communicator's own queue nobody asks but for all of the communicator.
-  if (stream.host && !stream.isOwn) stream.host->pending.add(transfer, name);
-  pending_.add(transfer, name);
+Status PairCommunicator::post(MessageRole role, std::span<const LocalPiece> pieces,
+                              const OperationStream& stream) {
+  if (messages_) return messages_->post(role, pieces, stream);
+  return Status(Code::kNotSupported,
+                "this communicator was made for put and get alone (enableTwoSidedBuffer is false "
+                "at one side)");
+}
+
+Status PairCommunicator::send(std::span<const LocalPiece> pieces, const OperationStream& stream) {
+  if (options_.kind == P2P_RECEIVER)
+    return Status(Code::kInvalidArgument,
+                  "this side is the P2P_RECEIVER; the P2P_SENDER, or P2P_BIDIRECTIONAL, sends");
+  return post(MessageRole::kSender, pieces, stream);
+}
+
+Status PairCommunicator::recv(std::span<const LocalPiece> pieces, const OperationStream& stream) {
+  if (options_.kind == P2P_SENDER)
+    return Status(Code::kInvalidArgument,
+                  "this side is the P2P_SENDER; the P2P_RECEIVER, or P2P_BIDIRECTIONAL, receives");
+  return post(MessageRole::kReceiver, pieces, stream);
 }
 
 void PairCommunicator::leave() {
-  PeerCore& core = *peer_.core();
-  if (core.forked()) return;
-  core.onUserMessage(kPairChannel, nullptr);
-  (void)core.progress().call([] {});  // a note that is being read now is read to its end
+  if (!end_.peer.core()->forked()) notes_.stop();
 }
 
 void PairCommunicator::interrupt() {
   pending_.close();
-  peer_.close();
+  end_.peer.close();
 }
 
 Status PairCommunicator::asyncError() {
   PEERLANE_RETURN_IF_ERROR(pending_.firstError());
-  return peer_.status();
+  return end_.peer.status();
 }
 
 Status PairCommunicator::synchronize(Duration timeout) {
@@ -235,15 +139,15 @@ Status PairCommunicator::synchronize(Duration timeout) {
 }
 
 int PairCommunicator::silence() const {
-  const auto silent = peer_.silentFor();
+  const auto silent = end_.peer.silentFor();
   return silent
              ? static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(*silent).count())
              : -1;
 }
 
 std::string PairCommunicator::route() const {
-  std::string text = peer_.route().toString();
-  if (communicator_) text += communicator_->explain(isRoot_ ? 1 : 0);
+  std::string text = end_.peer.route().toString();
+  if (messages_) text += messages_->explain();
   return text;
 }
 

@@ -16,7 +16,7 @@ std::vector<std::byte> PairNote::encode() const {
     case Type::kHello:
       writer.u8(kind);
       writer.u8(link);
-      writer.u8(sends ? 1 : 0);
+      writer.u8(wantsMessages ? 1 : 0);
       writer.raw(std::as_bytes(std::span(process)));
       break;
     case Type::kAsk:
@@ -37,7 +37,7 @@ std::vector<std::byte> PairNote::encode() const {
   return bytes;
 }
 
-// Fields behind the last one are a later version's.
+// A later version may add fields after the last one; they are skipped.
 Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   PairNote note;
@@ -46,7 +46,7 @@ Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
     case Type::kHello: {
       note.kind = reader.u8();
       note.link = reader.u8();
-      note.sends = reader.u8() != 0;
+      note.wantsMessages = reader.u8() != 0;
       const auto process = reader.raw(note.process.size());
       if (reader.ok()) std::memcpy(note.process.data(), process.data(), process.size());
       break;
@@ -60,7 +60,7 @@ Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
     case Type::kTell: {
       note.segment = reader.u64();
       note.code = static_cast<Code>(reader.u8());
-      if (note.code > Code::kInternal) note.code = Code::kInternal;  // of a later version
+      if (note.code > Code::kInternal) note.code = Code::kInternal;  // a code of a later version
       if (note.code != Code::kOk) {
         note.why = reader.string(kMostWords);
         break;

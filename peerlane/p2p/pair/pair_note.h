@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PairNote: what the two ends of a communicator tell each other over the control connection: who
-// they are, once, or that they wait for the other no longer; and how registered memory is reached,
-// when it is asked for. Specified in docs/wire.md. Plain value.
+// PairNote: one message between the two ends of a communicator over the control connection. Each
+// end sends one hello, which names its process and its kind, or says that it waits for the other's
+// hello no longer. Later, one end asks how a segment of the other is reached, and the other tells.
+// docs/wire.md specifies the bytes. Plain value.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,18 @@
 
 namespace peerlane::p2p {
 
-// Message channel of these notes, beyond those of users and of communicators.
+// The message channel of these notes, above those of users and of communicators.
 inline constexpr uint32_t kPairChannel = 0xffff'fffdu;
 
 struct PairNote {
   enum class Type : uint8_t { kHello = 1, kAsk = 2, kTell = 3, kGaveUp = 4 };
-  static constexpr size_t kMostWords = 512;  // of `why`
+  static constexpr size_t kMostWords = 512;  // bytes of `why`
 
   Type type = Type::kHello;
   // kHello
-  uint8_t kind = 0;   // P2pKind
-  uint8_t link = 0;   // P2pLink
-  bool sends = true;  // messages are wanted
+  uint8_t kind = 0;  // P2pKind
+  uint8_t link = 0;  // P2pLink
+  bool wantsMessages = true;
   ProcessToken process{};
   // kAsk, kTell
   uint64_t segment = 0;
@@ -38,7 +39,7 @@ struct PairNote {
   std::string why;                       // kTell, not OK
 
   std::vector<std::byte> encode() const;
-  // kCorrupt.
+  // kCorrupt: too short, or of an unknown type.
   static Result<PairNote> decode(std::span<const std::byte> bytes);
 };
 

@@ -25,8 +25,8 @@ bool isOnNetwork(const std::vector<NetworkInterface>& interfaces) {
   });
 }
 
-// The address and the interfaces that the environment names are there. Said here, by the name of
-// the variable: a context knows what they say, not which of several said it.
+// Checks that the address and the interfaces that the environment names are there. A context would
+// find the same, but it knows the value only and not which of several variables it came from.
 Status checkInterfaces(const Config& config, const std::vector<NetworkInterface>& interfaces) {
   if (!config.interfaceAddress.empty()) {
     const auto chosen = selectAddresses(interfaces, config.interfaceAddress, "");
@@ -49,7 +49,7 @@ Status checkInterfaces(const Config& config, const std::vector<NetworkInterface>
                 source->toText() + ", which leaves no interface to listen on; there are " + names);
 }
 
-// What P2P_ADDR_FAMILY says; none: both.
+// The family that P2P_ADDR_FAMILY names; nothing: both.
 Result<std::optional<Family>> wantedFamily() {
   const char* const value = std::getenv("P2P_ADDR_FAMILY");
   const std::string_view family = value == nullptr ? "" : value;
@@ -67,7 +67,7 @@ Status noneOf(Family family, const std::string& among) {
                                             "\", which leaves no address to listen on: " + among);
 }
 
-// All addresses of the family, of interfaces that may be used.
+// All addresses of the family on the interfaces that may be used.
 Result<std::vector<std::string>> addressesOf(Family family, const Config& config,
                                              std::vector<NetworkInterface> interfaces) {
   if (!config.interfaceAddress.empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a root listens: what p2p-transfer's variables of the network come to. Plain functions.
+// Root addresses: where a root listens, as p2p-transfer's variables of the network say. Plain
+// functions; any thread.
 #pragma once
 
 #include <string>
@@ -11,11 +12,11 @@
 
 namespace peerlane::p2p {
 
-// As ContextOptions::listen; none where this process sees no network. kInvalidArgument, by the name
-// of the variable: an address, an interface or a family that is not there.
+// For ContextOptions::listen; none where this process sees no network. kInvalidArgument, with the
+// name of the variable: an address, an interface or a family that is not there.
 Result<std::vector<std::string>> rootAddresses(const Config& config);
 
-// Says once in a process which variables of the original are set and have no meaning here.
+// Logs, once in a process, which variables of the original are set and have no meaning here.
 void warnOfIgnoredVariables();
 
 }  // namespace peerlane::p2p

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kMagic{"PLP2PRT\1", 8};
 constexpr size_t kTicketAt = 16;
 
-// FNV-1a: finds accidents. Against malice there is the ticket's secret.
+// FNV-1a: finds accidents. The ticket's secret is what guards against malice.
 uint32_t checksumOf(std::string_view text) {
   uint32_t sum = 2166136261u;
   for (const char c : text) sum = (sum ^ static_cast<uint8_t>(c)) * 16777619u;

@@ -2,6 +2,7 @@
 #include "peerlane/p2p/segment/segment_name.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -10,12 +11,12 @@
 namespace peerlane::p2p {
 namespace {
 
-constexpr uint8_t kMark = 0xd0;  // beside the version, which has the lower four bits
+constexpr uint8_t kMark = 0xd0;  // the upper four bits; the lower four are the version
 constexpr uint8_t kVersion = 3;
 constexpr uint8_t kRights = 3;
 constexpr uint8_t kIsCuda = 16;
 constexpr size_t kChecksumAt = 2;
-constexpr int kByteBits = 48;  // of the word that the number's upper part is in, too
+constexpr int kByteBits = 48;  // of the last word; its upper bits are those of the number
 constexpr uint64_t kLowerNumber = UINT32_MAX;
 
 Status corrupt(const std::string& why) {
@@ -24,7 +25,7 @@ Status corrupt(const std::string& why) {
                                     "P2PRegisterDeviceMem filled in, all of them");
 }
 
-// Finds accidents, every one within two bytes. Against malice there is the key.
+// Finds every accidental change within two bytes. The key is what guards against malice.
 uint16_t checksumOf(std::span<const char, SegmentName::kEncodedBytes> bytes) {
   uint32_t sum = 0xffff;
   for (size_t at = 0; at < bytes.size(); ++at) {
@@ -51,8 +52,8 @@ void SegmentName::encode(std::span<char, kEncodedBytes> out) const {
   writer.u64(address);
   writer.u64(bytes | number >> 32 << kByteBits);
   PEERLANE_CHECK(writer.ok() && writer.size() == kEncodedBytes);
-  ByteWriter behind(std::as_writable_bytes(out.subspan<kChecksumAt, sizeof(uint16_t)>()));
-  behind.u16(checksumOf(out));
+  ByteWriter checksum(std::as_writable_bytes(out.subspan<kChecksumAt, sizeof(uint16_t)>()));
+  checksum.u16(checksumOf(out));
 }
 
 Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> bytes) {
@@ -81,6 +82,14 @@ Result<SegmentName> SegmentName::decode(std::span<const char, kEncodedBytes> byt
   name.access = static_cast<Access>(flags & kRights);
   name.kind = (flags & kIsCuda) != 0 ? DeviceKind::kCuda : DeviceKind::kHost;
   return name;
+}
+
+std::string rangeText(uint64_t address, uint64_t bytes) {
+  char text[64];
+  (void)std::snprintf(text, sizeof text, "[0x%llx, +%llu)",
+                      static_cast<unsigned long long>(address),
+                      static_cast<unsigned long long>(bytes));
+  return text;
 }
 
 }  // namespace peerlane::p2p

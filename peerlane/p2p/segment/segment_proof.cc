@@ -11,7 +11,7 @@
 namespace peerlane::p2p {
 namespace {
 
-// No hash that is made for another purpose is one of these.
+// Part of each hash: one that was made for another purpose is never a proof.
 constexpr std::string_view kPurpose = "peerlane 1 segment ask";
 static_assert(sizeof(SegmentKey) >= crypto_generichash_KEYBYTES_MIN);
 

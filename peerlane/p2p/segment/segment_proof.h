@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SegmentProof: what an importer shows of a segment's key to whoever says that he is its owner. Who
-// is not learns nothing of the key, and cannot use the proof: it holds between these two contexts
-// alone, in this direction. Plain functions.
+// SegmentProof: a keyed hash by which an importer proves to the owner of a segment that it has the
+// segment's key. The other side is the owner by its own claim only: a liar learns nothing of the
+// key from the proof and cannot use it elsewhere, because it holds between these two contexts
+// alone, in this direction. Plain functions; any thread.
 #pragma once
 
 #include <array>
@@ -15,14 +16,14 @@ namespace peerlane::p2p {
 
 using SegmentProof = std::array<std::byte, 32>;
 
-// The two ends of the connection that a segment is asked for through.
+// The two contexts at the ends of the connection over which the segment is asked for.
 struct AskEnds {
   ContextId asker;
   ContextId owner;
 };
 
 SegmentProof makeProof(uint64_t number, const SegmentKey& key, const AskEnds& ends);
-// In constant time.
+// Compares in constant time.
 bool isProof(const SegmentProof& proof, uint64_t number, const SegmentKey& key,
              const AskEnds& ends);
 

@@ -7,18 +7,30 @@
 namespace peerlane::p2p {
 namespace {
 
-// No address of a process, so no stream of CUDA; never the same twice.
+// Above all addresses of a process, so that no stream of CUDA has such a handle; each is used once.
 constexpr uintptr_t kFirstHandle = uintptr_t{0xf1} << 56 | 1;
 
 }  // namespace
+
+Result<std::shared_ptr<HostQueue>> HostQueue::create() {
+  auto queue = std::make_shared<HostQueue>();
+  PEERLANE_ASSIGN(queue->stream, HostStream::create());
+  return queue;
+}
+
+void OperationStream::record(const Transfer& transfer, PostName name,
+                             PendingTransfers& communicator) const {
+  // The communicator's own queue has no handle, so nobody can ask it.
+  if (host && !isOwn) host->pending.add(transfer, name);
+  communicator.add(transfer, name);
+}
 
 bool HostStreams::isOne(aclrtStream handle) {
   return reinterpret_cast<uintptr_t>(handle) >> 56 == kFirstHandle >> 56;
 }
 
 Result<aclrtStream> HostStreams::create() {
-  auto queue = std::make_shared<HostQueue>();
-  PEERLANE_ASSIGN(queue->stream, HostStream::create());
+  PEERLANE_ASSIGN(auto queue, HostQueue::create());
   const std::unique_lock lock(mutex_);
   const auto handle = reinterpret_cast<aclrtStream>(kFirstHandle + 2 * made_++);
   queues_.emplace(handle, std::move(queue));

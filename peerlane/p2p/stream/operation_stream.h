@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OperationStream: what a call's aclrtStream means. HostStreams: those of P2PHostStreamCreate, by
-// their handles; anything else is a stream of CUDA. Thread-safe.
+// What an aclrtStream of a call stands for. HostStreams is the table of the streams that
+// P2PHostStreamCreate made, by their handles; every other handle is a stream of CUDA. Thread-safe.
+// Owner: P2pProcess.
 #pragma once
 
 #include <atomic>
@@ -17,30 +18,38 @@
 namespace peerlane::p2p {
 
 struct HostQueue {
+  static Result<std::shared_ptr<HostQueue>> create();
+
   std::unique_ptr<HostStream> stream;
   PendingTransfers pending;
 };
 
-// A host queue, or a stream of CUDA.
+// Either a host queue or a stream of CUDA.
 struct OperationStream {
   std::shared_ptr<HostQueue> host;
-  bool isOwn = false;  // the communicator's
+  bool isOwn = false;  // `host` is the communicator's own, for calls that name no stream
   DeviceStream device{};
+
+  // Adds a transfer that a call has posted on this stream to the lists of those that may be asked
+  // for it: the stream's own, and `communicator`, that of the call's communicator.
+  void record(const Transfer& transfer, PostName name, PendingTransfers& communicator) const;
 };
 
 class HostStreams {
  public:
   Result<aclrtStream> create();
-  // From `other`'s next on: what names one of its streams is no name here. Before the first one.
+  // The next handle is the one after the last of `other`, so that a handle of `other` names no
+  // stream here. Call it before the first create().
   void countFrom(const HostStreams& other) { made_.store(other.made_.load()); }
-  // It is or was one of these.
+  // Whether the handle is or was one of P2PHostStreamCreate.
   static bool isOne(aclrtStream handle);
-  // Null: not one of these.
+  // Null: the table has no such stream.
   std::shared_ptr<HostQueue> find(aclrtStream handle) const;
   std::shared_ptr<HostQueue> take(aclrtStream handle);
 
  private:
-  std::atomic<size_t> count_{0};  // so that programs without any do not look
+  std::atomic<size_t> count_{
+      0};  // of queues_, so that a program without host streams takes no lock
   std::atomic<uint64_t> made_{0};
   mutable std::shared_mutex mutex_;
   std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;  // under mutex_

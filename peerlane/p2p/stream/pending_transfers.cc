@@ -12,8 +12,7 @@ constexpr size_t kFewest = 64;
 
 }  // namespace
 
-// Requires: mutex_ is held, as for the next.
-void PendingTransfers::ended(const Pending& pending) {
+void PendingTransfers::noteEnd(const Pending& pending) {
   if (!first_.isOk()) return;
   Status status = pending.transfer.status();
   if (status.isOk()) return;
@@ -25,7 +24,7 @@ void PendingTransfers::ended(const Pending& pending) {
 void PendingTransfers::reap() {
   std::erase_if(transfers_, [this](const Pending& pending) {
     if (!pending.transfer.done()) return false;
-    ended(pending);
+    noteEnd(pending);
     return true;
   });
   reapAt_ = std::max(kFewest, 2 * transfers_.size());
@@ -33,9 +32,9 @@ void PendingTransfers::reap() {
 
 void PendingTransfers::add(Transfer transfer, PostName name) {
   const std::lock_guard lock(mutex_);
-  // Mostly they end in the order of posting.
+  // Most transfers end in the order of posting.
   while (!transfers_.empty() && transfers_.front().transfer.done()) {
-    ended(transfers_.front());
+    noteEnd(transfers_.front());
     transfers_.pop_front();
   }
   if (closed_) transfer.cancel();
@@ -66,7 +65,7 @@ Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
     const auto left = deadline - std::chrono::steady_clock::now();
     Status waited =
         transfer.wait(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(0)));
-    // One that was captured into a graph does not end by itself: it stands for all replays.
+    // A transfer that was captured into a graph stands for all replays, so it never ends.
     if (transfer.done() || waited.code() == Code::kNotSupported) continue;
     if (waited.code() != Code::kTimeout) return waited;
     const auto open = std::count_if(all.begin(), all.end(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PendingTransfers: what was posted and has not ended, and the first error of what has.
-// Thread-safe.
+// PendingTransfers: the transfers that were posted and have not ended, and the first error of those
+// that have. Thread-safe. Owner: a communicator, or a host stream.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,8 @@
 
 namespace peerlane::p2p {
 
-// Which call of the user's it is of: "receive" 70 is the 70th. One call may be several transfers.
+// The call of the user that posted a transfer: "receive" 70 is the 70th. One call may post several
+// transfers.
 struct PostName {
   const char* call = "";
   uint64_t number = 0;
@@ -22,14 +23,16 @@ struct PostName {
 class PendingTransfers {
  public:
   void add(Transfer transfer, PostName name);
-  // Of those that have ended so far, named by its call. It stays until it is taken.
+  // Of the transfers that have ended so far, with the name of its call. It stays until
+  // takeFirstError().
   Status firstError();
   Status takeFirstError();
-  // Waits for all that were added before, but those that are part of a CUDA graph; kTimeout, saying
-  // for how long and how many. How they ended is firstError().
+  // Waits for all transfers that were added before, except those that are part of a CUDA graph.
+  // kTimeout says how long it waited and how many have not ended. OK says that they have ended; how
+  // they ended is firstError().
   Status wait(std::chrono::nanoseconds timeout);
   void cancel();
-  // The same, also for all that is added later.
+  // Cancels all transfers, also those that are added later.
   void close();
 
  private:
@@ -37,12 +40,13 @@ class PendingTransfers {
     Transfer transfer;
     PostName name;
   };
+  // Requires, for both: the caller holds mutex_.
   void reap();
-  void ended(const Pending& pending);
+  void noteEnd(const Pending& pending);
 
   std::mutex mutex_;
   std::deque<Pending> transfers_;  // under mutex_, as all below
-  size_t reapAt_ = 64;             // when so many are there, all of them are looked at
+  size_t reapAt_ = 64;             // with so many, add() drops all that have ended
   Status first_;
   bool closed_ = false;
 };
