@@ -21,7 +21,7 @@
  *
  * Device: calls use the GPU that the calling thread has chosen (cudaSetDevice), if the process uses
  * it already; else none, and memory is that of the host. PrewarmHccp() opens it explicitly. Both
- * sides choose for themselves; who makes the root chooses before P2PGetRootInfo.
+ * sides choose for themselves; the side that makes the root must choose before P2PGetRootInfo.
  *
  * Streams: a CUDA stream (cudaStream_t), or a host stream of P2PHostStreamCreate. NULL is CUDA's
  * default stream where the communicator has a GPU, else a host stream of the communicator's own
@@ -63,7 +63,8 @@ extern "C" {
 #define P2P_TRANSFER_EXPORT
 #endif
 
-/* A caller may pass what is no enumerator, and is told. In C an enumeration is an int anyway. */
+/* A caller may pass a number that is no enumerator, and the call refuses it by its value. In C an
+ * enumeration is an int anyway. */
 #ifdef __cplusplus
 #define P2P_INT : int
 #else
@@ -127,7 +128,7 @@ typedef enum P2P_INT {
 } HcclDataType;
 
 #define HCCL_ROOT_INFO_BYTES 4108
-/* Contains a secret: whoever has it may connect, once. */
+/* Contains a secret: one process that has it may connect, once. */
 typedef struct HcclRootInfoDef {
   char internal[HCCL_ROOT_INFO_BYTES];
 } HcclRootInfo;
@@ -154,8 +155,8 @@ typedef enum P2pSegmentPermissions P2P_INT {
 } P2pSegmentPermissions;
 
 #define P2P_SEGMENT_INFO_BYTES 48
-/* Names registered memory to other processes. To be shipped by any means, all of it; works only
- * through a communicator. */
+/* Names registered memory to other processes. The program may ship it by any means, but all of it.
+ * It works only through a communicator. */
 typedef struct P2pSegmentInfoDef {
   char internal[P2P_SEGMENT_INFO_BYTES];
 } P2pSegmentInfo;
@@ -165,8 +166,8 @@ typedef struct P2pSegmentInfoDef {
 #define P2P_DEVICE_NONE (-2)    /* host memory only */
 
 typedef struct P2PCommInitOptions {
-  /* false: this communicator sends and receives nothing, it only puts and gets; less memory,
-   * quicker to set up. Where one side says so, it holds for both. */
+  /* false: this communicator sends and receives nothing, it only puts and gets; it needs less
+   * memory and less time to set up. If one side says so, it holds for both. */
   bool enableTwoSidedBuffer;
   /* Not NULL: becomes a function that returns for how many seconds nothing has been heard of the
    * other side, or -1 once it is lost or the communicator destroyed. It does not throw. C has
@@ -183,9 +184,9 @@ typedef struct P2PCommInitOptions {
    * more), together at most half of PEERLANE_STAGING_BYTES. Both 0: that half. */
   uint64_t blockBytes;
   uint32_t pingPongBuffers;
-  /* sizeof(P2PCommInitOptions), by which the library knows which members there are: later ones will
-   * stand behind this. Nothing else is accepted, nor is 0: begin with P2P_COMM_INIT_OPTIONS_INIT,
-   * not with zeros. */
+  /* sizeof(P2PCommInitOptions), by which the library knows which members there are: later versions
+   * will add theirs after this one. No other value is accepted, 0 neither: begin with
+   * P2P_COMM_INIT_OPTIONS_INIT, not with zeros. */
   uint32_t structBytes;
 #ifdef __cplusplus
   P2PCommInitOptions(bool twoSided = true, std::function<int()>* heartbeat = nullptr)
@@ -221,18 +222,19 @@ typedef struct P2PCommInitOptions {
  * leaves tcp out, on that socket alone. The root is of the current GPU, if there is one, and needs
  * none. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
 P2P_TRANSFER_EXPORT HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo);
-/* Added. Takes back a root that has not connected two. Who waits with it in P2PCommInitRootInfo
- * ends: in this process with HCCL_E_UNAVAIL; in the other one, which has reached this one already,
- * with HCCL_E_REMOTE. Who comes later gets HCCL_E_TCP_CONNECT. HCCL_E_NOT_FOUND: not of this
- * process, connected, or taken back before. */
+/* Added. Takes back a root that has not connected two processes. A P2PCommInitRootInfo that waits
+ * with it ends: in this process with HCCL_E_UNAVAIL; in another one that has reached this one
+ * already with HCCL_E_REMOTE. A later one ends with HCCL_E_TCP_CONNECT. HCCL_E_NOT_FOUND: the root
+ * is not of this process, has connected, or was taken back before. */
 P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo);
 
-/* Connects the two who have `rootInfo`; blocks until the other one calls it, too, `timeoutMs` at
- * most. A sender meets a receiver, a bidirectional side another one; both name links that agree.
- * After a failure the root can be used again, unless the other side had connected. Errors:
- * HCCL_E_PARA (not a root; kinds or links do not go together), HCCL_E_TCP_CONNECT (nobody there, or
- * the root is used up or taken back), HCCL_E_NOT_SUPPORT (the link named does not work here: the
- * sentence says why), HCCL_E_TIMEOUT, HCCL_E_REMOTE (the other side ended, or took the root back).
+/* Connects the two processes that have `rootInfo`. It waits until the other one calls it, too, for
+ * `timeoutMs` at most. A sender meets a receiver, a bidirectional side another one; both name links
+ * that agree. After a failure the root can be used again, unless the other side had connected.
+ * Errors: HCCL_E_PARA (not a root; kinds or links do not go together), HCCL_E_TCP_CONNECT (nobody
+ * there, or the root is used up or taken back), HCCL_E_NOT_SUPPORT (the link named does not work
+ * here: the sentence says why), HCCL_E_TIMEOUT, HCCL_E_REMOTE (the other side ended, or took the
+ * root back).
  */
 P2P_TRANSFER_EXPORT HcclResult
 P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link, P2PComm* comm,
@@ -245,7 +247,7 @@ P2P_TRANSFER_EXPORT HcclResult P2PCommDestroy(P2PComm comm);
 /* Opens the current GPU (the first one, if none was chosen) and loads all kernels, so that no later
  * call has to. Nothing without a GPU. */
 P2P_TRANSFER_EXPORT HcclResult PrewarmHccp(void);
-/* Lets go of devices that no communicator, root or registration uses. */
+/* Closes the devices that no communicator, root or registration uses. */
 P2P_TRANSFER_EXPORT HcclResult UnwarmHccp(void);
 
 /* --- Health --- */
@@ -284,7 +286,7 @@ P2P_TRANSFER_EXPORT void P2PSetLogCallback(P2pLogCallback callback);
 
 /* The n-th send meets the n-th receive of the same bytes; else both end with HCCL_E_PARA. `count`
  * elements of `dataType`, not 0. GPU memory needs no registration. Host memory needs none on host
- * streams; on a CUDA stream it is to be registered (P2PRegisterHostMem). A send has ended when the
+ * streams; on a CUDA stream it must be registered (P2PRegisterHostMem). A send has ended when the
  * bytes are at their place; on a CUDA stream one of up to 1024 bytes when they lie in the
  * receiver's inbox, which goes with the sender's communicator. */
 P2P_TRANSFER_EXPORT HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataType dataType,
@@ -303,9 +305,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts,
 
 /* --- Memory that the other side may read or write --- */
 
-/* Makes memory reachable by whoever imports `segmentInfo`, with any communicator of this process.
- * Any alignment; ordinary memory need not be locked. It stays the caller's and is to be there until
- * P2PUnregisterMem. */
+/* Makes memory reachable for processes that import `segmentInfo`, through any communicator of this
+ * process. Any alignment; ordinary memory need not be locked. It stays the caller's, who must not
+ * free it before P2PUnregisterMem. */
 P2P_TRANSFER_EXPORT HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size,
                                                   P2pSegmentInfo* segmentInfo,
                                                   P2pSegmentPermissions permissions);
@@ -327,8 +329,9 @@ P2P_TRANSFER_EXPORT HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo);
 #define P2P_NUMA_ANY (-1)
 #define P2P_NUMA_OF_DEVICE (-2) /* the node that the current GPU is attached to */
 /* Added: host memory of the kind that is reached best: shared, in huge pages where there are some,
- * on NUMA node `numaNode` or as above. Zeroed. It is to be registered like any other, and freed by
- * P2PFreeHostMem after it was unregistered. HCCL_E_MEMORY: more than the machine has. */
+ * on NUMA node `numaNode` or as above. Zeroed. The caller registers it like any other memory, and
+ * frees it by P2PFreeHostMem after it was unregistered. HCCL_E_MEMORY: more than the machine has.
+ */
 P2P_TRANSFER_EXPORT HcclResult P2PAllocHostMem(void** hostBuf, uint64_t size, int numaNode);
 /* HCCL_E_UNAVAIL: it is still registered. */
 P2P_TRANSFER_EXPORT HcclResult P2PFreeHostMem(void* hostBuf);

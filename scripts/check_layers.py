@@ -22,6 +22,7 @@ ROOMS = {
                          "stream/capture", "stream/submit"],
     "peerlane/session": ["wire", "staging", "peer", "context"],
     "peerlane/memory": [".", "cuda"],
+    "peerlane/p2p": [".", "stream", "segment", "pair", "process", "calls"],
     "tools": ["report", "memory", "trial", "doctor", "file", "measure", "ceiling", "bench/sides", "bench/gpu",
               "bench/port", "bench/host", "bench/p2p", "bench", "."],
 }

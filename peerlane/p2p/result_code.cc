@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::string_view kCut = "\u2026";
 
-// Of no type that is ever destroyed: destructors of the thread's other objects may still call.
+// An array, which is never destroyed: destructors of the thread's other objects may still use it.
 constinit thread_local char last_sentence[kSentenceBytes] = "";
 
-// Writes one sentence of several pieces, and cuts it where there is no more room.
+// Writes the thread's last sentence piece by piece, and cuts it where there is no more room.
 class SentenceWriter {
  public:
   void add(std::string_view piece) {
@@ -24,7 +24,7 @@ class SentenceWriter {
   void finish() {
     if (isCut_) {
       length_ = kSentenceBytes - 1 - kCut.size();
-      // Not inside a character of UTF-8.
+      // Back to the beginning of a character of UTF-8.
       while (length_ > 0 && (last_sentence[length_] & 0xc0) == 0x80) --length_;
       std::memcpy(last_sentence + length_, kCut.data(), kCut.size());
       length_ += kCut.size();
@@ -87,7 +87,7 @@ HcclResult report(const Answer& answer) noexcept {
     writer.add(text);
     writer.finish();
   } catch (...) {
-    (void)report(status.code(), status.message());  // all of it but the place in the source
+    (void)report(status.code(), status.message());  // the sentence without the place in the source
   }
   return answer.result;
 }

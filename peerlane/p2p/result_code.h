@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Result codes: what a Status is in the C API, and the sentence that each thread keeps of its last
-// call. Nothing is thrown through the C API: what runs once something was thrown allocates nothing.
-// Thread-safe.
+// call. The C API throws nothing: the code that runs after an exception was caught allocates
+// nothing. Plain functions; any thread.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@
 namespace peerlane::p2p {
 
 HcclResult resultOf(Code code);
-// The same, and HCCL_E_RUNTIME where CUDA failed: a failed call of the system has an errno, unless
-// it is told by another status that ended with it, or by the other side.
+// The same, and HCCL_E_RUNTIME where CUDA failed: that is kSystem without an errno. The errno is
+// missing, too, where a status repeats the error of another one, or the other side's.
 HcclResult resultOf(const Status& status);
 
-// A status, and its code where that says more than the status's own.
+// A status and its result code, which may say more than the status's own code.
 struct Answer {
   Answer(Status given)  // NOLINT(google-explicit-constructor)
       : status(std::move(given)), result(resultOf(status)) {}
@@ -47,24 +47,25 @@ inline Answer nullPointer(const std::string& argument) {
   return {Status(Code::kInvalidArgument, argument + " is NULL"), HCCL_E_PTR};
 }
 
-// Puts before the words of a timeout what did not come in the caller's time; any other status stays
-// as it is.
+// Puts before the sentence of a timeout what did not happen in the caller's time. Any other status
+// stays as it is.
 inline Status afterWaiting(const Status& status, std::chrono::milliseconds time,
-                           const std::string& whatDidNotCome) {
+                           const std::string& whatDidNotHappen) {
   if (status.code() != Code::kTimeout) return status;
-  return status.withContext(whatDidNotCome + " in " + std::to_string(time.count()) + " ms");
+  return status.withContext(whatDidNotHappen + " in " + std::to_string(time.count()) + " ms");
 }
 
-// With the zero behind it; P2PGetLastError promises it.
+// Including the zero at the end. P2PGetLastError promises it.
 inline constexpr size_t kSentenceBytes = 2048;
 
-// The thread remembers the sentence.
+// Keeps the sentence for the calling thread, and returns the code.
 HcclResult report(const Answer& answer) noexcept;
 HcclResult report(Code code, std::string_view message) noexcept;
-// Until the thread's next report. Also while the thread or the process ends.
+// Valid until the thread's next report(), also while the thread or the process ends.
 const char* lastSentence() noexcept;
 
-// What every call of the C API is made of: `call` returns an Answer.
+// Runs the body of a function of the C API, which returns an Answer, and reports that or what the
+// body threw.
 template <typename Call>
 HcclResult answer(const Call& call) noexcept {
   try {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "peerlane/p2p/pair_note.h"
-#include "peerlane/p2p/root_blob.h"
-#include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/pair/pair_note.h"
+#include "peerlane/p2p/process/root_blob.h"
+#include "peerlane/p2p/segment/segment_name.h"
 
 using namespace peerlane::p2p;
 

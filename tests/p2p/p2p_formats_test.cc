@@ -2,9 +2,9 @@
 //
 // The bytes of the C API: what is written is read again, and what is damaged is refused.
 #include "peerlane/p2p.h"
-#include "peerlane/p2p/pair_note.h"
-#include "peerlane/p2p/root_blob.h"
-#include "peerlane/p2p/segment_name.h"
+#include "peerlane/p2p/pair/pair_note.h"
+#include "peerlane/p2p/process/root_blob.h"
+#include "peerlane/p2p/segment/segment_name.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane::p2p {
@@ -64,12 +64,12 @@ TEST(P2pFormats, NotesAreReadAgain) {
   PairNote hello;
   hello.kind = 2;
   hello.link = 1;
-  hello.sends = false;
+  hello.wantsMessages = false;
   hello.process[7] = 9;
   const PairNote heard = MUST(PairNote::decode(hello.encode()));
   EXPECT_EQ(heard.kind, 2);
   EXPECT_EQ(heard.link, 1);
-  EXPECT_FALSE(heard.sends);
+  EXPECT_FALSE(heard.wantsMessages);
   EXPECT_EQ(heard.process, hello.process);
 
   PairNote ask;

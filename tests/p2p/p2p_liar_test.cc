@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pairwise, and an other side that speaks its notes by hand and lies about the process that it is.
+// PairCommunicator, and an other side that speaks its notes by hand and lies about the process that
+// it is.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <future>
 #include <mutex>
 
-#include "peerlane/p2p/pairwise.h"
-#include "peerlane/p2p/root_blob.h"
+#include "peerlane/p2p/pair/pair_communicator.h"
+#include "peerlane/p2p/process/root_blob.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/session/peer/session_pair.h"
 
 namespace peerlane::p2p {
@@ -59,13 +61,14 @@ class ByHand {
 struct Process {
   explicit Process(uint8_t number) {
     token.fill(number);
-    book.emplace(token);
+    segments.emplace(token);
   }
   ContextId id() const { return MUST(ContextId::fromText(context->id())); }
 
   std::shared_ptr<Context> context = makeContext();
   ProcessToken token{};
-  std::optional<SegmentBook> book;
+  std::optional<SegmentRegistry> segments;
+  ImportedSegments imports;
 };
 
 // The liar's end of a connection to `honest`, to which it says that it is `claimed`.
@@ -73,16 +76,17 @@ struct Meeting {
   Meeting(Process& liar, Process& honest, const ProcessToken& claimed) {
     Invitation invitation = MUST(honest.context->invite());
     end.emplace(MUST(liar.context->connect(invitation.ticket(), kSoon)));
-    Pairwise::Wishes wishes;
-    wishes.sends = false;
-    wishes.timeout = kSoon;
+    PairOptions options;
+    options.wantsMessages = false;
+    options.timeout = kSoon;
     auto made = std::async(std::launch::async, [&, peer = MUST(invitation.accept(kSoon))] {
-      return Pairwise::create(honest.context, peer, true, wishes, honest.token, *honest.book);
+      return PairCommunicator::create({honest.context, peer, /*isRoot=*/true}, options,
+                                      *honest.segments, honest.imports);
     });
     PairNote hello;
     hello.kind = P2P_BIDIRECTIONAL;
     hello.link = P2P_LINK_AUTO;
-    hello.sends = false;
+    hello.wantsMessages = false;
     hello.process = claimed;
     end->say(hello.encode());
     EXPECT_EQ(MUST(PairNote::decode(end->hear())).process, honest.token);
@@ -91,15 +95,15 @@ struct Meeting {
   ~Meeting() { pair->leave(); }
 
   std::optional<ByHand> end;
-  std::shared_ptr<Pairwise> pair;
+  std::shared_ptr<PairCommunicator> pair;
 };
 
 TEST(P2pLiar, ALiarLearnsNoKeyAndItsAskIsWorthNothingElsewhere) {
   Process owner(1), importer(2), liar(3);
   std::vector<std::byte> memory(4096);
-  const SegmentName name = MUST(owner.book->add(owner.context, memory.data(), memory.size(),
-                                                Access::kRemoteReadWrite, DeviceKind::kHost));
-  EXPECT_OK(importer.book->import(name));
+  const SegmentName name = MUST(owner.segments->add(owner.context, memory.data(), memory.size(),
+                                                    Access::kRemoteReadWrite, DeviceKind::kHost));
+  EXPECT_OK(importer.imports.add(name));
 
   // The importer takes the liar for the owner, and asks.
   const Meeting withImporter(liar, importer, owner.token);
@@ -133,27 +137,28 @@ TEST(P2pLiar, TwoProcessesOfOneTokenAreToldNotMixedUp) {
   ASSERT_EQ(one.token, twin.token);
   std::vector<std::byte> memory(4096), others(4096);
   const auto add = [](Process& process, std::vector<std::byte>& bytes) {
-    return MUST(process.book->add(process.context, bytes.data(), bytes.size(),
-                                  Access::kRemoteReadWrite, DeviceKind::kHost));
+    return MUST(process.segments->add(process.context, bytes.data(), bytes.size(),
+                                      Access::kRemoteReadWrite, DeviceKind::kHost));
   };
   const SegmentName first = add(one, memory), same = add(twin, others);
-  EXPECT_OK(importer.book->import(first));
-  EXPECT_OK(importer.book->import(first));
-  const Status refused = importer.book->import(same);
+  EXPECT_OK(importer.imports.add(first));
+  EXPECT_OK(importer.imports.add(first));
+  const Status refused = importer.imports.add(same);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_NE(refused.message().find("have drawn the same random number"), std::string::npos)
       << refused.toString();
-  EXPECT_FALSE(importer.book->unimport(same));
+  EXPECT_FALSE(importer.imports.remove(same));
   // Met by its twin, the importer names what it has: the twin finds that it has another key.
   const Meeting met(twin, importer, twin.token);
   const PairNote ask = MUST(PairNote::decode(met.end->hear()));
   EXPECT_EQ(ask.segment, first.number);
-  EXPECT_EQ(twin.book->regionFor(ask.segment, ask.proof, {importer.id(), twin.id()}, twin.context)
-                .status()
-                .code(),
-            Code::kInvalidArgument);
-  EXPECT_TRUE(importer.book->unimport(first));
-  EXPECT_OK(importer.book->import(same));
+  EXPECT_EQ(
+      twin.segments->regionFor(ask.segment, ask.proof, {importer.id(), twin.id()}, twin.context)
+          .status()
+          .code(),
+      Code::kInvalidArgument);
+  EXPECT_TRUE(importer.imports.remove(first));
+  EXPECT_OK(importer.imports.add(same));
 }
 
 TEST(P2pLiar, AProofIsOfItsKeyNumberAndEnds) {

@@ -11,10 +11,6 @@
 namespace peerlane {
 namespace {
 
-Status invalid(std::string message) {
-  return Status(Code::kInvalidArgument, std::move(message));
-}
-
 // Blocks of one size on a grid (pages), in any order: a bit for each place between the first and
 // the last tells whether two meet. Nothing when the list is not of that kind.
 std::optional<bool> overlapOnGrid(const std::vector<Segment>& blocks, const WrittenGrid& grid) {
@@ -48,11 +44,12 @@ Status overlapOf(const std::vector<Segment>& blocks, const Segment& first, const
     };
     if (is(first) || is(second)) places.push_back(i);
   }
-  return invalid("blocks " + std::to_string(places.front()) + " and " +
-                 std::to_string(places.back()) + " of the list (from 0) overlap at their " +
-                 "destination: offset " + std::to_string(first.toOffset) + " + " +
-                 std::to_string(first.bytes) + " bytes, and offset " +
-                 std::to_string(second.toOffset));
+  return Status(Code::kInvalidArgument,
+                "blocks " + std::to_string(places.front()) + " and " +
+                    std::to_string(places.back()) + " of the list (from 0) overlap at their " +
+                    "destination: offset " + std::to_string(first.toOffset) + " + " +
+                    std::to_string(first.bytes) + " bytes, and offset " +
+                    std::to_string(second.toOffset));
 }
 
 // Bytes of this process that one block reads or writes.
@@ -108,7 +105,8 @@ Status checkSources(const BlockList& blocks) {
   for (const Range& range : ranges) {
     const std::byte* otherEnd = range.isSource ? destinationEnd : sourceEnd;
     if (otherEnd != nullptr && range.begin < otherEnd)
-      return invalid("source and destination of this transfer are the same memory in part");
+      return Status(Code::kInvalidArgument,
+                    "source and destination of this transfer are the same memory in part");
     const std::byte*& end = range.isSource ? sourceEnd : destinationEnd;
     end = std::max(end, range.end);
   }

@@ -9,20 +9,13 @@
 #include "peerlane/session/peer/peer_slab.h"
 
 namespace peerlane {
-namespace {
-
-Status invalid(std::string message) {
-  return Status(Code::kInvalidArgument, std::move(message));
-}
-
-}  // namespace
-
 Result<OwnedNotify> ownNotify(const Notify& notify) {
   OwnedNotify owned;
   if (notify.message) {
     if (notify.message->size() > kNotifyMaxMessageBytes)
-      return invalid("notification message of " + std::to_string(notify.message->size()) +
-                     " bytes; at most " + std::to_string(kNotifyMaxMessageBytes));
+      return Status(Code::kInvalidArgument,
+                    "notification message of " + std::to_string(notify.message->size()) +
+                        " bytes; at most " + std::to_string(kNotifyMaxMessageBytes));
     owned.hasMessage = true;
     owned.message.assign(notify.message->begin(), notify.message->end());
     owned.header[0] = static_cast<uint32_t>(owned.message.size());
@@ -30,11 +23,12 @@ Result<OwnedNotify> ownNotify(const Notify& notify) {
   }
   if (notify.signal) {
     if (*notify.signal >= slab::kSignals)
-      return invalid("signal " + std::to_string(*notify.signal) + "; there are 0 to " +
-                     std::to_string(slab::kSignals - 1));
+      return Status(Code::kInvalidArgument, "signal " + std::to_string(*notify.signal) +
+                                                "; there are 0 to " +
+                                                std::to_string(slab::kSignals - 1));
     if (notify.signalAdd >= kPoison)
-      return invalid("signal addition " + std::to_string(notify.signalAdd) +
-                     "; counters stay below 2^62");
+      return Status(Code::kInvalidArgument, "signal addition " + std::to_string(notify.signalAdd) +
+                                                "; counters stay below 2^62");
     owned.signal = notify.signal;
     owned.signalAdd = notify.signalAdd;
   }

@@ -9,7 +9,7 @@ namespace peerlane {
 namespace {
 
 // Between looks whether the last copy of a closing connection has ended.
-constexpr std::chrono::milliseconds kLook{1};
+constexpr std::chrono::milliseconds kGoodbyeLook{1};
 // Memory in use for longer is in no copy of another thread: it was lent, to a port.
 constexpr std::chrono::milliseconds kLent{100};
 // How long messages may still come over the control connection of a peer whose link has ended.
@@ -62,7 +62,7 @@ void Goodbye::sayLater(const Status& reason) {
   const bool isQuiet = isLong && parts_.messages.allSent() && env_.connection->isTaken() &&
                        env_.pendingOperations.load(std::memory_order_acquire) == 0;
   if (isQuiet && !hasSaidAll_.exchange(true)) env_.around.progress.notifyWaiters();
-  delay_ = env_.around.progress.loop().after(kLook, [this, reason] { say(reason); });
+  delay_ = env_.around.progress.loop().after(kGoodbyeLook, [this, reason] { say(reason); });
 }
 
 void Goodbye::say(const Status& reason) {

@@ -39,17 +39,18 @@ static_assert(crypto_scalarmult_BYTES == 32 && crypto_scalarmult_SCALARBYTES == 
 
 constexpr std::string_view kWrongSecret = "authentication failed: wrong secret";
 
-using Piece = std::span<const std::byte>;
+using ByteView = std::span<const std::byte>;
 
-Piece bytesOf(std::string_view text) {
+ByteView bytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
 // BLAKE2b of the concatenated pieces, keyed; `out` may have 16 to 64 bytes.
-void keyedHash(const Secret& key, std::initializer_list<Piece> pieces, std::span<std::byte> out) {
+void keyedHash(const Secret& key, std::initializer_list<ByteView> pieces,
+               std::span<std::byte> out) {
   crypto_generichash_state state;
   crypto_generichash_init(&state, raw(key.bytes().data()), Secret::kBytes, out.size());
-  for (const Piece piece : pieces) {
+  for (const ByteView piece : pieces) {
     crypto_generichash_update(&state, raw(piece.data()), piece.size());
   }
   crypto_generichash_final(&state, raw(out.data()), out.size());
@@ -64,7 +65,7 @@ Secret purposeKey(const Secret& secret, std::string_view purpose) {
 }
 
 std::array<std::byte, kAuthenticatorBytes> authenticatorOf(Role role, const Secret& secret,
-                                                           Piece transcript, Piece fields) {
+                                                           ByteView transcript, ByteView fields) {
   const Secret key = purposeKey(secret, role == Role::kInitiator ? "peerlane 2 initiator hello"
                                                                  : "peerlane 2 acceptor hello");
   std::array<std::byte, kAuthenticatorBytes> authenticator;
@@ -85,7 +86,7 @@ std::vector<std::byte> encodeReject(uint16_t major, uint16_t minor, uint8_t reas
   return out;
 }
 
-uint16_t u16At(Piece bytes, size_t offset) {
+uint16_t u16At(ByteView bytes, size_t offset) {
   return ByteReader(bytes.subspan(offset)).u16();
 }
 
@@ -98,7 +99,7 @@ uint32_t keyIdOf(const Secret& secret) {
 namespace internal {
 
 std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret& secret,
-                                               Piece transcript) {
+                                               ByteView transcript) {
   std::array<std::byte, kHelloBytes> out;
   ByteWriter writer{std::span<std::byte>(out)};
   writer.raw(bytesOf(kMagic));
@@ -113,13 +114,14 @@ std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret&
   writer.u32(hello.processHint);
   writer.u32(keyIdOf(secret));
   PEERLANE_CHECK(writer.size() == kAuthenticatorAt);
-  writer.raw(authenticatorOf(hello.role, secret, transcript, Piece(out).first(kAuthenticatorAt)));
+  writer.raw(
+      authenticatorOf(hello.role, secret, transcript, ByteView(out).first(kAuthenticatorAt)));
   PEERLANE_CHECK(writer.ok());
   return out;
 }
 
 SessionKeys initiatorKeys(const Secret& secret, std::span<const std::byte, 32> sharedPoint,
-                          Piece initiatorHello, Piece acceptorHello) {
+                          ByteView initiatorHello, ByteView acceptorHello) {
   const Secret key = purposeKey(secret, "peerlane 2 session keys");
   std::array<std::byte, 2 * Secret::kBytes> both;
   keyedHash(key, {sharedPoint, initiatorHello, acceptorHello}, both);
@@ -149,7 +151,7 @@ Handshake::Handshake(Role role, HandshakeOptions options)
   if (role_ == Role::kInitiator) makeHello({});
 }
 
-void Handshake::makeHello(Piece transcript) {
+void Handshake::makeHello(ByteView transcript) {
   internal::Hello hello;
   hello.role = role_;
   hello.major = options_.major;
@@ -186,8 +188,8 @@ Result<HandshakeProgress> Handshake::feed(std::span<const std::byte> input) {
   HandshakeProgress progress;
   // The preface decides how long the message is, so it is taken and checked first.
   while (progress.consumed < input.size() && message_.size() < messageBytes()) {
-    const Piece rest = input.subspan(progress.consumed);
-    const Piece taken = rest.first(std::min(rest.size(), messageBytes() - message_.size()));
+    const ByteView rest = input.subspan(progress.consumed);
+    const ByteView taken = rest.first(std::min(rest.size(), messageBytes() - message_.size()));
     message_.insert(message_.end(), taken.begin(), taken.end());
     progress.consumed += taken.size();
     if (Status status = checkPreface(); !status.isOk()) return fail(std::move(status));
@@ -261,11 +263,11 @@ Status Handshake::readReject() const {
 }
 
 bool Handshake::isAuthentic(const Secret& secret) const {
-  const Piece message(message_);
+  const ByteView message(message_);
   const bool answer = role_ == Role::kInitiator;
   const auto expected =
       authenticatorOf(answer ? Role::kAcceptor : Role::kInitiator, secret,
-                      answer ? Piece(hello_) : Piece(), message.first(kAuthenticatorAt));
+                      answer ? ByteView(hello_) : ByteView(), message.first(kAuthenticatorAt));
   return sodium_memcmp(expected.data(), &message[kAuthenticatorAt], kAuthenticatorBytes) == 0;
 }
 
@@ -274,7 +276,7 @@ Status Handshake::findSecret() {
   if (role_ == Role::kInitiator)
     return isAuthentic(options_.secret) ? Status::ok() : refuse(Reason::kSecret, wrong);
   // So a stranger costs no more than a comparison, however many secrets are open.
-  const uint32_t keyId = ByteReader(Piece(message_).subspan(kKeyIdAt)).u32();
+  const uint32_t keyId = ByteReader(ByteView(message_).subspan(kKeyIdAt)).u32();
   if (keyId == keyIdOf(options_.secret) && isAuthentic(options_.secret)) return Status::ok();
   std::optional<HandshakeOptions::OtherSecret> other;
   if (options_.otherSecret)
@@ -292,7 +294,7 @@ Status Handshake::findSecret() {
 // Nothing behind the preface but the key's id is looked at before the authenticator fits.
 Status Handshake::checkHello() {
   PEERLANE_RETURN_IF_ERROR(findSecret());
-  ByteReader reader(Piece(message_).subspan(kMinorAt));
+  ByteReader reader(ByteView(message_).subspan(kMinorAt));
   peer_.major = options_.major;
   peer_.minor = std::min(reader.u16(), options_.minor);
   reader.skip(2);
@@ -329,9 +331,9 @@ Status Handshake::finish(std::vector<std::byte>& send) {
                   Status(Code::kCorrupt, "the peer's ephemeral key is a point of low order"));
   }
   ephemeralSecret_ = Secret();
-  keys_ =
-      internal::initiatorKeys(options_.secret, shared.bytes(), initiator ? Piece(hello_) : message_,
-                              initiator ? Piece(message_) : hello_);
+  keys_ = internal::initiatorKeys(options_.secret, shared.bytes(),
+                                  initiator ? ByteView(hello_) : message_,
+                                  initiator ? ByteView(message_) : hello_);
   if (!initiator) {
     std::swap(keys_.send, keys_.receive);
     send.assign(hello_.begin(), hello_.end());

@@ -76,7 +76,7 @@ __global__ void getEndKernel(const __grid_constant__ GetEndJob job) {
   device::storeWordRelaxed(job.completion, job.completionValue);
 }
 
-const void* kernelFor(NamedPart part) {
+const void* getKernelFor(NamedPart part) {
   switch (part) {
     case NamedPart::kFind: return reinterpret_cast<const void*>(&getKernel<NamedPart::kFind>);
     case NamedPart::kCopy: return reinterpret_cast<const void*>(&getKernel<NamedPart::kCopy>);
@@ -89,7 +89,7 @@ const void* kernelFor(NamedPart part) {
 
 Status loadGetKernels() {
   for (const NamedPart part : {NamedPart::kAll, NamedPart::kFind, NamedPart::kCopy})
-    PEERLANE_RETURN_IF_ERROR(loadKernel(kernelFor(part), "a get kernel"));
+    PEERLANE_RETURN_IF_ERROR(loadKernel(getKernelFor(part), "a get kernel"));
   PEERLANE_RETURN_IF_ERROR(
       loadKernel(reinterpret_cast<const void*>(&getEndKernel), "the kernel of a get's end"));
   return NamedCtas::find();
@@ -98,16 +98,16 @@ Status loadGetKernels() {
 Status launchGet(const GetLaunch& launch) {
   PEERLANE_RETURN_IF_ERROR(checkGet(launch));
   GetJob job = launch.job;
-  KernelLaunch one{.kernel = kernelFor(NamedPart::kAll),
+  KernelLaunch one{.kernel = getKernelFor(NamedPart::kAll),
                    .ctas = 1,
                    .threads = namedThreads(job.bytes),
                    .overlapsEnd = launch.overlapsEnd,
                    .stream = launch.stream};
   if (job.bytes <= kAlonePutBytes) return launchKernel(one, &job, "launching a get kernel");
-  one.kernel = kernelFor(NamedPart::kFind);
+  one.kernel = getKernelFor(NamedPart::kFind);
   one.threads = device::kWarpLanes;
   PEERLANE_RETURN_IF_ERROR(launchKernel(one, &job, "launching a get kernel"));
-  one.kernel = kernelFor(NamedPart::kCopy);
+  one.kernel = getKernelFor(NamedPart::kCopy);
   one.ctas = NamedCtas::of(job.bytes, launch.ctas);
   one.threads = kNamedThreads;
   return launchKernel(one, &job, "launching a get kernel");

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kNamedThreads, 1)
   if (threadIdx.x == 0 && isLastBlock(job.arrivals)) tellPut(job, counted, cursor, verdict);
 }
 
-const void* kernelFor(NamedPart part) {
+const void* listKernelFor(NamedPart part) {
   switch (part) {
     case NamedPart::kFind: return reinterpret_cast<const void*>(&listPutKernel<NamedPart::kFind>);
     case NamedPart::kCopy: return reinterpret_cast<const void*>(&listPutKernel<NamedPart::kCopy>);
@@ -219,7 +219,7 @@ uint32_t threadsFor(uint64_t count) {
 Status loadListKernels() {
   PEERLANE_RETURN_IF_ERROR(loadKernel(headKernel(), "a list kernel"));
   for (const NamedPart part : {NamedPart::kAll, NamedPart::kFind, NamedPart::kCopy})
-    PEERLANE_RETURN_IF_ERROR(loadKernel(kernelFor(part), "a list kernel"));
+    PEERLANE_RETURN_IF_ERROR(loadKernel(listKernelFor(part), "a list kernel"));
   return NamedCtas::find();
 }
 
@@ -238,16 +238,16 @@ Status launchListPut(const ListPutLaunch& launch) {
   PEERLANE_RETURN_IF_ERROR(checkListPut(launch));
   ListPutJob job = launch.job;
   const uint64_t bytes = job.tiles * kCopyTileBytes;
-  KernelLaunch one{.kernel = kernelFor(NamedPart::kAll),
+  KernelLaunch one{.kernel = listKernelFor(NamedPart::kAll),
                    .ctas = 1,
                    .threads = std::max(threadsFor(job.count), namedThreads(bytes)),
                    .overlapsEnd = launch.overlapsEnd,
                    .stream = launch.stream};
   if (job.tiles <= kAloneListTiles) return launchKernel(one, &job, "launching a list kernel");
-  one.kernel = kernelFor(NamedPart::kFind);
+  one.kernel = listKernelFor(NamedPart::kFind);
   one.threads = threadsFor(job.count);
   PEERLANE_RETURN_IF_ERROR(launchKernel(one, &job, "launching a list kernel"));
-  one.kernel = kernelFor(NamedPart::kCopy);
+  one.kernel = listKernelFor(NamedPart::kCopy);
   one.ctas = NamedCtas::of(bytes, launch.ctas);
   one.threads = kNamedThreads;
   return launchKernel(one, &job, "launching a list kernel");

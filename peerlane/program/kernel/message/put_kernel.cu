@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kNamedThreads, 1) putKernel(const __grid_const
   if (threadIdx.x == 0 && isLastBlock(job.arrivals)) tellPut(job, counted, cursor, place.verdict);
 }
 
-const void* kernelFor(NamedPart part) {
+const void* putKernelFor(NamedPart part) {
   switch (part) {
     case NamedPart::kFind: return reinterpret_cast<const void*>(&putKernel<NamedPart::kFind>);
     case NamedPart::kCopy: return reinterpret_cast<const void*>(&putKernel<NamedPart::kCopy>);
@@ -55,23 +55,23 @@ const void* kernelFor(NamedPart part) {
 
 Status loadPutKernels() {
   for (const NamedPart part : {NamedPart::kAll, NamedPart::kFind, NamedPart::kCopy})
-    PEERLANE_RETURN_IF_ERROR(loadKernel(kernelFor(part), "a put kernel"));
+    PEERLANE_RETURN_IF_ERROR(loadKernel(putKernelFor(part), "a put kernel"));
   return NamedCtas::find();
 }
 
 Status launchPut(const PutLaunch& launch) {
   PEERLANE_RETURN_IF_ERROR(checkPut(launch));
   PutJob job = launch.job;
-  KernelLaunch one{.kernel = kernelFor(NamedPart::kAll),
+  KernelLaunch one{.kernel = putKernelFor(NamedPart::kAll),
                    .ctas = 1,
                    .threads = namedThreads(job.bytes),
                    .overlapsEnd = launch.overlapsEnd,
                    .stream = launch.stream};
   if (job.bytes <= kAlonePutBytes) return launchKernel(one, &job, "launching a put kernel");
-  one.kernel = kernelFor(NamedPart::kFind);
+  one.kernel = putKernelFor(NamedPart::kFind);
   one.threads = device::kWarpLanes;
   PEERLANE_RETURN_IF_ERROR(launchKernel(one, &job, "launching a put kernel"));
-  one.kernel = kernelFor(NamedPart::kCopy);
+  one.kernel = putKernelFor(NamedPart::kCopy);
   one.ctas = NamedCtas::of(job.bytes, launch.ctas);
   one.threads = kNamedThreads;
   return launchKernel(one, &job, "launching a put kernel");

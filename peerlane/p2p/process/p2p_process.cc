@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/p2p/process/p2p_process.h"
+
+#include <unistd.h>
+
+#include "peerlane/os/process.h"
+
+namespace peerlane::p2p {
+namespace {
+
+ProcessToken drawToken() {
+  ProcessToken token{};
+  PEERLANE_CHECK(fillRandom(std::as_writable_bytes(std::span(token))).isOk());
+  return token;
+}
+
+}  // namespace
+
+struct P2pProcess::Made {
+  uint64_t forks;
+  pid_t id;
+  P2pProcess* process;
+};
+
+// Release by the thread that made it, acquire by every call.
+constinit std::atomic<P2pProcess::Made*> P2pProcess::current{nullptr};
+
+P2pProcess& P2pProcess::instance() {
+  Made* known = current.load(std::memory_order_acquire);
+  while (known == nullptr || known->forks != forkGeneration()) {
+    // The parent's is neither used nor destroyed here: threads that this process does not have may
+    // hold its locks.
+    auto* const fresh = new Made{forkGeneration(), ::getpid(),
+                                 new P2pProcess(known == nullptr ? nullptr : known->process)};
+    if (current.compare_exchange_strong(known, fresh)) return *fresh->process;
+    delete fresh->process;
+    delete fresh;
+  }
+  return *known->process;
+}
+
+P2pProcess::P2pProcess(const P2pProcess* parent)
+    : contexts_(removeSockets), segments_(drawToken()), allocations_(contexts_, segments_) {
+  if (parent == nullptr) return;
+  communicators_.countFrom(parent->communicators_);
+  streams_.countFrom(parent->streams_);
+}
+
+// Not in a child of fork() that has made no call: the sockets are its parent's, which still
+// listens.
+void P2pProcess::removeSockets() {
+  const Made* const known = current.load(std::memory_order_acquire);
+  if (known != nullptr && known->id == ::getpid()) known->process->contexts_.removeSockets();
+}
+
+Status P2pProcess::importSegment(const SegmentName& name) {
+  PEERLANE_RETURN_IF_ERROR(imports_.add(name));
+  for (const auto& pair : communicators_.with(name.process)) pair->remoteSegments().ask(name);
+  return Status::ok();
+}
+
+bool P2pProcess::unimportSegment(const SegmentName& name) {
+  if (!imports_.remove(name)) return false;
+  for (const auto& pair : communicators_.with(name.process)) pair->remoteSegments().forget(name);
+  return true;
+}
+
+}  // namespace peerlane::p2p
