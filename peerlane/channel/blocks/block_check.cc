@@ -138,8 +138,8 @@ Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Bl
   const RemoteRegion* lastRemote = nullptr;
   TargetId local = 0, remote = 0;
   uint64_t localBytes = 0, remoteBytes = 0;
-  // One walk: lists may be long, and the caller of a post waits for it. What the walk gathers are
-  // its own variables, because stores of segments might change a member's.
+  // One walk: lists may be long, and the caller of a post waits for it. The walk gathers into
+  // variables of its own, because stores of segments might change a member's.
   const bool isPut = direction == Direction::kPut;
   std::optional<WrittenGrid> grid;
   uint64_t bytes = 0;

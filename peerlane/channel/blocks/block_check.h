@@ -15,7 +15,7 @@
 namespace peerlane {
 
 // Fill `checked`, which must be new. After an error it is of no use. Errors: kInvalidArgument
-// naming the block and what is wrong with it, kPermissionDenied.
+// naming the block and its fault, kPermissionDenied.
 Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
                    BlockList& checked);
 Status checkBlocks(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,

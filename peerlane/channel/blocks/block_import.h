@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BlockImport: what of the peer's memory one post's blocks touch and this side does not reach yet:
-// regions that are not imported, and chunks of regions that are not mapped. It asks the peer for
-// them, and tells when all are here or why one will not come. The post's BlockProgram owns it; each
-// call takes the list that it is about. External synchronization required; the answers come from
-// the progress thread, through the import slots and chunk maps.
+// BlockImport: the memory of the peer that one post's blocks touch and this side does not reach
+// yet: regions that are not imported, and chunks of regions that are not mapped. It asks the peer
+// for them, and tells when all are here or why one will not come. The post's BlockProgram owns it;
+// each call takes the list that it is about. External synchronization required; the answers come
+// from the progress thread, through the import slots and chunk maps.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace peerlane {
 
 class BlockImport {
  public:
-  // Asks for what is not imported: regions, and of those in chunks what the blocks touch. True when
-  // all is imported; it stays so.
+  // Asks for regions that are not imported, and for the chunks of regions that the blocks touch.
+  // True when all is imported; it stays so.
   bool request(const BlockList& blocks, PeerCore& peer);
   // The first import of those that failed; OK else.
   Status failure(const BlockList& blocks) const;
@@ -31,7 +31,7 @@ class BlockImport {
   void keepTouched(const BlockList& blocks);
 
  private:
-  // Bytes of a remote region that the blocks touch; of strided and indexed ones, also what lies
+  // Bytes of a remote region that the blocks touch; of strided and indexed ones, also the bytes
   // between them.
   struct Touched {
     size_t remote;

@@ -52,7 +52,7 @@ class BlockLowering {
   OwnedNotify& notify_;
   std::byte* const slabWindow_;
   const Device device_;
-  // The payload's targets and what they are bound to: local regions, then remote ones. In the
+  // The payload's targets and their addresses: local regions, then remote ones. In the
   // program they have the numbers from base_ on.
   TargetId base_ = 0;
   PutPayload payload_;

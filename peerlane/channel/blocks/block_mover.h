@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who moves the bytes of one post: this host, a GPU of this context, or both sides' hosts through
-// staging memory; and what a GPU needs before it may. Thread-safe: no state.
+// The mover of the bytes of one post: this host, a GPU of this context, or both sides' hosts
+// through staging memory; and the pins and checks that a GPU needs before. Thread-safe: no state.
 #pragma once
 
 #include <string>

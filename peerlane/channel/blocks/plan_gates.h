@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlanGates: the gates that every post of a plan goes through, and the flag that says to whoever
-// takes a region back that a post may be using it. External synchronization required.
+// PlanGates: the gates that every post of a plan goes through, and the flag by which a
+// post tells the thread that takes a region back that it may be using it. External synchronization
+// required.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +56,7 @@ class PlanGates {
   bool areOpen() const {
     return std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); });
   }
-  // OK: nothing is closed by now.
+  // OK: no gate is closed now.
   Status whyClosed() const {
     if (peer_.forked()) return peer_.usable();
     if (!areOpen() && peer_.failureCode() == Code::kOk)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LaneReceiver: the receiving end of a lane, which carries each message from its envelope to the
-// end of its receive. ReceiveMatcher says which receive an envelope is for; the phases below say
-// what becomes of the two. What the receiver refuses it answers with the reason, so that both sides
-// end and the lane goes on. Threads: as LaneEnd. The communicator's pair owns it.
+// end of its receive. ReceiveMatcher says which receive an envelope is for; the phases below
+// carry the two from there. The receiver answers a message that it refuses with the reason, so that
+// both sides end and the lane goes on. Threads: as LaneEnd. The communicator's pair owns it.
 //
 //   phase      the runner                            then
 //   Waiting    looks for the envelope, judges it     eager: Copying; get: Copying, or Reaching;
@@ -78,10 +78,10 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
     MessageBatch* batch() const { return slot->wanted.batch.get(); }
     const MessageItem& item() const { return batch()->item(slot->wanted.index); }
   };
-  // What a phase does. Those with `ended` run a program.
+  // The work of one phase. Those with `ended` run a program.
   struct PhaseRow {
     bool (LaneReceiver::*look)(Entry&, uint64_t& budget);  // true when something moved
-    void (LaneReceiver::*ended)(Entry&, Code);             // its program has ended
+    void (LaneReceiver::*ended)(Entry&, Code);             // follows its program
     const char* waitsFor;                                  // for dumps, where no program says so
   };
   static const std::array<PhaseRow, kPhaseCount> kPhases;
