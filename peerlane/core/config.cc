@@ -59,7 +59,7 @@ std::string unknownName(const std::string& name) {
     }
   }
   std::string text = "environment variable " + quoted(name) + " is not known";
-  // A guess is shown only when at least half of what follows the prefix is the same.
+  // A guess is shown only when at least half of the text after the prefix is the same.
   const std::size_t longer = std::max(name.size(), std::string_view(nearest).size());
   if (nearestDistance * 2 <= longer - kPrefix.size())
     text += std::string("; did you mean ") + nearest + "?";
