@@ -39,7 +39,7 @@ struct LinkTraits {
   bool peerWritesAlone = true;
   std::string transport;  // "self", "shm", "tcp"
   std::string
-      agentEngine;  // the agent for mailbox entries: "cma", "ring", "socket"; empty: no agent
+      agentEngine;      // the agent for mailbox entries: "cma", "ring", "socket"; empty: no agent
   std::string wordsBy;  // "mapped" or "agent": how counters of the peer are written
   std::string
       rightsEnforcedBy;  // "owner" or "initiator": the side that enforces a region's access rights
