@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * p2p.h: pairwise communicators in C: the interface of p2p-transfer (openYuanrong), for CUDA GPUs
- * and hosts. Programs written against that compile unmodified as C++; what was added is marked.
- * Usable from C11 and C++. A thin face over Context, Communicator, put and get; docs/p2p.md
- * compares it with the original, function by function.
+ * and hosts. Programs written for p2p-transfer compile unmodified as C++; additions are marked
+ * "Added". Usable from C11 and C++. A thin layer over Context, Communicator, put and get;
+ * docs/p2p.md compares it with the original, function by function.
  *
  * One process calls P2PGetRootInfo and hands the bytes to one other; both call P2PCommInitRootInfo
  * with them. No third process takes part.
@@ -20,28 +20,30 @@
  *     P2PSend(buffer, count, HCCL_DATA_TYPE_FP32, comm, stream);
  *
  * Device: calls use the GPU that the calling thread has chosen (cudaSetDevice), if the process uses
- * it already; else none, and memory is that of the host. PrewarmHccp() opens it explicitly. Both
- * sides choose for themselves; who makes the root chooses before P2PGetRootInfo.
+ * it already; else no GPU, only host memory. PrewarmHccp() opens the chosen GPU explicitly. Each
+ * side chooses for itself; the side that makes the root must choose before P2PGetRootInfo.
  *
  * Streams: a CUDA stream (cudaStream_t), or a host stream of P2PHostStreamCreate. NULL is CUDA's
  * default stream where the communicator has a GPU, else a host stream of the communicator's own
- * (P2PCommSynchronize waits for it). Operations begin after what was enqueued on the stream before
- * and end before what is enqueued afterwards. A call returns when all of it is enqueued and never
- * waits for the other side to take part; the first copy of a segment through a communicator may
- * wait for the other process to say how it is reached, for which it was asked when the segment was
- * imported. Buffers may not be touched or freed before the stream has passed the operation; the
- * arrays and entries of a call are read before it returns.
+ * (P2PCommSynchronize waits for it). An operation begins after all work that was enqueued on the
+ * stream before it, and ends before work that is enqueued after it. A call returns when its
+ * operation is enqueued and never waits for the other side to take part; the first copy of a
+ * segment through a communicator may wait for the other process's answer to the import of that
+ * segment, which the library requested when the segment was imported. The caller must not touch or
+ * free buffers before the stream has passed the operation; the call reads its arrays and entries
+ * before it returns.
  *
- * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. What goes wrong later,
- * on a stream, is reported by P2PGetCommAsyncError, and the bytes of that operation are undefined.
+ * Errors: every call returns an HcclResult; P2PGetLastError has the sentence. An error that occurs
+ * later, on a stream, is reported by P2PGetCommAsyncError, and the destination bytes of that
+ * operation are undefined.
  *
- * Environment: the variables named below are those of the original. Where PEERLANE_IF_IP,
- * PEERLANE_SOCKET_IFNAME or PEERLANE_PORT_RANGE is set it wins over them. docs/configuration.md has
- * all of them.
+ * Environment: the variables named below are those of the original. PEERLANE_IF_IP,
+ * PEERLANE_SOCKET_IFNAME and PEERLANE_PORT_RANGE win over them where they are set.
+ * docs/configuration.md has all variables.
  *
- * Threads: every call may be made by any thread at any time. A child of fork() begins anew: the
- * handles that it inherited are HCCL_E_NOT_FOUND there. It may make its own, for host memory: CUDA
- * does not survive a fork.
+ * Threads: any thread may make any call at any time. A child of fork() begins anew: calls with
+ * handles that it inherited return HCCL_E_NOT_FOUND there. It may make its own handles, for host
+ * memory only: CUDA does not work in a child of fork().
  */
 #pragma once
 
@@ -63,7 +65,8 @@ extern "C" {
 #define P2P_TRANSFER_EXPORT
 #endif
 
-/* A caller may pass what is no enumerator, and is told. In C an enumeration is an int anyway. */
+/* A caller may pass a value that is no enumerator, and then gets an error. In C an enumeration is
+ * an int anyway. */
 #ifdef __cplusplus
 #define P2P_INT : int
 #else
@@ -72,17 +75,17 @@ extern "C" {
 
 /* NOLINTBEGIN(readability-identifier-naming): the names are those of the original. */
 
-/* --- What the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own headers
- * are included. --- */
+/* --- Types that the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own
+ * headers are included. --- */
 #ifndef P2P_NO_HCCL_TYPES
 
 typedef void* aclrtStream; /* a cudaStream_t or a host stream */
 
 typedef enum P2P_INT {
   HCCL_SUCCESS = 0,
-  HCCL_E_PARA = 1, /* an argument; P2PGetLastError names it, its value and what would be accepted */
-  HCCL_E_PTR = 2,  /* an argument is NULL; P2PGetLastError names it */
-  HCCL_E_MEMORY = 3,      /* out of memory */
+  HCCL_E_PARA = 1,   /* an argument; P2PGetLastError names it, its value and the accepted values */
+  HCCL_E_PTR = 2,    /* an argument is NULL; P2PGetLastError names it */
+  HCCL_E_MEMORY = 3, /* out of memory */
   HCCL_E_INTERNAL = 4,    /* a defect of the library */
   HCCL_E_NOT_SUPPORT = 5, /* this machine, link or memory cannot do it */
   HCCL_E_NOT_FOUND = 6,   /* no such communicator, stream, segment or root (any more) */
@@ -90,7 +93,7 @@ typedef enum P2P_INT {
   HCCL_E_SYSCALL = 8,     /* a call of the operating system */
   HCCL_E_TIMEOUT = 9,
   HCCL_E_OPEN_FILE_FAILURE = 10,
-  HCCL_E_TCP_CONNECT = 11, /* nobody could be reached, or the root is not theirs */
+  HCCL_E_TCP_CONNECT = 11, /* no process could be reached, or the root is not its own */
   HCCL_E_ROCE_CONNECT = 12,
   HCCL_E_TCP_TRANSFER = 13,
   HCCL_E_ROCE_TRANSFER = 14,
@@ -127,7 +130,7 @@ typedef enum P2P_INT {
 } HcclDataType;
 
 #define HCCL_ROOT_INFO_BYTES 4108
-/* Contains a secret: whoever has it may connect, once. */
+/* Contains a secret: a process that has it may connect, once. */
 typedef struct HcclRootInfoDef {
   char internal[HCCL_ROOT_INFO_BYTES];
 } HcclRootInfo;
@@ -154,8 +157,8 @@ typedef enum P2pSegmentPermissions P2P_INT {
 } P2pSegmentPermissions;
 
 #define P2P_SEGMENT_INFO_BYTES 48
-/* Names registered memory to other processes. To be shipped by any means, all of it; works only
- * through a communicator. */
+/* Names registered memory to other processes. Ship all of it, by any means. It works only through a
+ * communicator. */
 typedef struct P2pSegmentInfoDef {
   char internal[P2P_SEGMENT_INFO_BYTES];
 } P2pSegmentInfo;
@@ -168,9 +171,9 @@ typedef struct P2PCommInitOptions {
   /* false: this communicator sends and receives nothing, it only puts and gets; less memory,
    * quicker to set up. Where one side says so, it holds for both. */
   bool enableTwoSidedBuffer;
-  /* Not NULL: becomes a function that returns for how many seconds nothing has been heard of the
-   * other side, or -1 once it is lost or the communicator destroyed. It does not throw. C has
-   * P2PGetCommHeartbeat. */
+  /* Not NULL: the library sets it to a function that returns for how many seconds this side has
+   * heard nothing of the other side, or -1 once the other side is lost or the communicator
+   * destroyed. The function does not throw. C has P2PGetCommHeartbeat. */
 #ifdef __cplusplus
   std::function<int()>* heartbeatCallback;
 #else
@@ -183,9 +186,9 @@ typedef struct P2PCommInitOptions {
    * more), together at most half of PEERLANE_STAGING_BYTES. Both 0: that half. */
   uint64_t blockBytes;
   uint32_t pingPongBuffers;
-  /* sizeof(P2PCommInitOptions), by which the library knows which members there are: later ones will
-   * stand behind this. Nothing else is accepted, nor is 0: begin with P2P_COMM_INIT_OPTIONS_INIT,
-   * not with zeros. */
+  /* sizeof(P2PCommInitOptions), by which the library knows which members there are: later versions
+   * append members after this one. The library accepts no other value, also not 0: begin with
+   * P2P_COMM_INIT_OPTIONS_INIT, not with zeros. */
   uint32_t structBytes;
 #ifdef __cplusplus
   P2PCommInitOptions(bool twoSided = true, std::function<int()>* heartbeat = nullptr)
@@ -213,87 +216,90 @@ typedef struct P2PCommInitOptions {
 
 /* --- Set-up --- */
 
-/* Makes a root, and begins to listen for the one process that will be given its bytes: on the
- * address of P2P_IF_IP, else of IF_IP_DEFAULT, else on the interfaces of P2P_SOCKET_IFNAME, else on
- * the address of HCCL_IF_IP, else on the interfaces of HCCL_SOCKET_IFNAME, else on all of them; on
- * a port of P2P_PORT_RANGE (56800-56900; 0 for any), for IPv4 and IPv6 unless P2P_ADDR_FAMILY
- * (auto, ipv4, ipv6) names one; on a Unix socket for processes of this host. Where PEERLANE_LINKS
- * leaves tcp out, on that socket alone. The root is of the current GPU, if there is one, and needs
- * none. HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
+/* Makes a root, and begins to listen for the one process that will get its bytes: on the address of
+ * P2P_IF_IP, else of IF_IP_DEFAULT, else on the interfaces of P2P_SOCKET_IFNAME, else on the
+ * address of HCCL_IF_IP, else on the interfaces of HCCL_SOCKET_IFNAME, else on all of them; on a
+ * port of P2P_PORT_RANGE (56800-56900; 0 for any), for IPv4 and IPv6 unless P2P_ADDR_FAMILY (auto,
+ * ipv4, ipv6) names one; and on a Unix socket for processes of this host. Where PEERLANE_LINKS
+ * leaves tcp out, on that socket alone. The root belongs to the current GPU, if there is one, and
+ * works without one. Errors: HCCL_E_PARA (a variable), HCCL_E_UNAVAIL (no free port). */
 P2P_TRANSFER_EXPORT HcclResult P2PGetRootInfo(HcclRootInfo* rootInfo);
-/* Added. Takes back a root that has not connected two. Who waits with it in P2PCommInitRootInfo
- * ends: in this process with HCCL_E_UNAVAIL; in the other one, which has reached this one already,
- * with HCCL_E_REMOTE. Who comes later gets HCCL_E_TCP_CONNECT. HCCL_E_NOT_FOUND: not of this
- * process, connected, or taken back before. */
+/* Added. Takes back a root that has not connected two processes. A call that waits with it in
+ * P2PCommInitRootInfo ends: in this process with HCCL_E_UNAVAIL; in the other process, if that has
+ * already reached this one, with HCCL_E_REMOTE. A later call there returns HCCL_E_TCP_CONNECT.
+ * Errors: HCCL_E_NOT_FOUND (the root is not of this process, has connected, or was taken back
+ * before). */
 P2P_TRANSFER_EXPORT HcclResult P2PCancelRootInfo(const HcclRootInfo* rootInfo);
 
-/* Connects the two who have `rootInfo`; blocks until the other one calls it, too, `timeoutMs` at
- * most. A sender meets a receiver, a bidirectional side another one; both name links that agree.
- * After a failure the root can be used again, unless the other side had connected. Errors:
- * HCCL_E_PARA (not a root; kinds or links do not go together), HCCL_E_TCP_CONNECT (nobody there, or
- * the root is used up or taken back), HCCL_E_NOT_SUPPORT (the link named does not work here: the
- * sentence says why), HCCL_E_TIMEOUT, HCCL_E_REMOTE (the other side ended, or took the root back).
- */
+/* Connects the two processes that have `rootInfo`; blocks until the other one calls it, too,
+ * `timeoutMs` at most. A sender connects to a receiver, a bidirectional side to another one; both
+ * must name links that agree. After a failure the root can be used again, unless the other side had
+ * connected. Errors: HCCL_E_PARA (not a root; kinds or links do not go together),
+ * HCCL_E_TCP_CONNECT (no process answered, or the root is used up or taken back),
+ * HCCL_E_NOT_SUPPORT (the link named does not work here: the sentence says why), HCCL_E_TIMEOUT,
+ * HCCL_E_REMOTE (the other side ended, or took the root back). */
 P2P_TRANSFER_EXPORT HcclResult
 P2PCommInitRootInfo(const HcclRootInfo* rootInfo, P2pKind kind, P2pLink link, P2PComm* comm,
                     P2PCommInitOptions* p2pCommInitOptions P2P_DEFAULT(NULL));
-/* Ends what is under way, at the other side with HCCL_E_REMOTE or, where its communicator hears of
- * it first, HCCL_E_UNAVAIL: synchronise the streams before. HCCL_E_NOT_FOUND: destroyed before, or
- * never made. */
+/* Ends all operations under way, at the other side with HCCL_E_REMOTE or, where its communicator
+ * hears of it first, HCCL_E_UNAVAIL: synchronise the streams before. Errors: HCCL_E_NOT_FOUND
+ * (destroyed before, or never made). */
 P2P_TRANSFER_EXPORT HcclResult P2PCommDestroy(P2PComm comm);
 
-/* Opens the current GPU (the first one, if none was chosen) and loads all kernels, so that no later
- * call has to. Nothing without a GPU. */
+/* Opens the current GPU (the first one, if the thread chose none) and loads all kernels, so that no
+ * later call has to. Does nothing without a GPU. */
 P2P_TRANSFER_EXPORT HcclResult PrewarmHccp(void);
-/* Lets go of devices that no communicator, root or registration uses. */
+/* Releases devices that no communicator, root or registration uses. */
 P2P_TRANSFER_EXPORT HcclResult UnwarmHccp(void);
 
 /* --- Health --- */
 
-/* *asyncError: HCCL_SUCCESS, or the first error of an operation that was posted well, or of the
- * connection; it stays. P2PGetLastError then has its sentence. */
+/* *asyncError: HCCL_SUCCESS, or the first error of the connection or of an operation whose call had
+ * succeeded; it stays. P2PGetLastError then has its sentence. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* asyncError);
-/* Added: what heartbeatCallback returns, for C. */
+/* Added: the number that heartbeatCallback returns, for C. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds);
-/* Added: waits until everything posted has ended, on all streams. Then, as P2PGetCommAsyncError,
- * the first error of the communicator: it stays, and every later call returns it, too (the error of
- * a host stream is P2PHostStreamSynchronize's, once). HCCL_E_TIMEOUT leaves it running. What was
- * captured into a CUDA graph ends with every replay: for that, synchronise the stream on which the
- * graph was launched. */
+/* Added: waits until all posted operations have ended, on all streams. Then returns, like
+ * P2PGetCommAsyncError, the first error of the communicator: it stays, and every later call returns
+ * it, too (P2PHostStreamSynchronize returns the error of a host stream, once). HCCL_E_TIMEOUT:
+ * operations still run. Operations that were captured into a CUDA graph end with every replay: for
+ * those, synchronise the stream on which the graph was launched. */
 P2P_TRANSFER_EXPORT HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeoutMs);
-/* Added: which link was taken, by which engine, and why not another; in words, cut to `bytes`. */
+/* Added: the chosen link and engine, and the reasons against the others; in words, cut to `bytes`.
+ * */
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommRoute(P2PComm comm, char* text, uint64_t bytes);
-/* Added: the sentence of the calling thread's last call that did not return HCCL_SUCCESS. Until
- * that thread's next call; never NULL. Of at most 2047 bytes: a longer one is cut and ends with
+/* Added: the sentence of the calling thread's last call that did not return HCCL_SUCCESS. Lifetime:
+ * until that thread's next call. Never NULL. At most 2047 bytes: a longer one is cut and ends with
  * "..." (U+2026). */
 P2P_TRANSFER_EXPORT const char* P2PGetLastError(void);
-/* Added: of the library. Each may be NULL. */
+/* Added: the version of the library. Each pointer may be NULL. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetVersion(uint32_t* major, uint32_t* minor, uint32_t* patch);
 
 typedef enum P2pLogSeverity P2P_INT { P2P_LOG_INFO, P2P_LOG_WARNING, P2P_LOG_ERROR } P2pLogSeverity;
-/* `vlogLevel`: 1 and more of P2P_LOG_INFO, growing with the detail; else -1. `file` and `message`
- * are there during the call only. Called by any thread. It does not throw: an exception ends
- * there, and standard error says so once. */
+/* `vlogLevel`: 1 and more for P2P_LOG_INFO, growing with the detail; else -1. `file` and `message`
+ * are valid during the call only. Any thread may call it. It must not throw: the library stops an
+ * exception there, and writes that to standard error once. */
 typedef void (*P2pLogCallback)(P2pLogSeverity severity, int vlogLevel, const char* file, int line,
                                const char* message);
-/* NULL: standard error. PEERLANE_LOG says how much. Without memory for it the one before stays, and
- * P2PGetLastError says so. */
+/* NULL: standard error. PEERLANE_LOG sets how much is logged. If there is no memory for the
+ * callback the previous one stays, and P2PGetLastError says so. */
 P2P_TRANSFER_EXPORT void P2PSetLogCallback(P2pLogCallback callback);
 
 /* --- Send and receive --- */
 
-/* The n-th send meets the n-th receive of the same bytes; else both end with HCCL_E_PARA. `count`
- * elements of `dataType`, not 0. GPU memory needs no registration. Host memory needs none on host
- * streams; on a CUDA stream it is to be registered (P2PRegisterHostMem). A send has ended when the
- * bytes are at their place; on a CUDA stream one of up to 1024 bytes when they lie in the
- * receiver's inbox, which goes with the sender's communicator. */
+/* The n-th send matches the n-th receive, which must have the same number of bytes; else both end
+ * with HCCL_E_PARA. `count` elements of `dataType`, not 0. GPU memory needs no registration. Host
+ * memory needs none on host streams; on a CUDA stream it must be registered (P2PRegisterHostMem). A
+ * send has ended when the bytes are at their place; on a CUDA stream a send of up to 1024 bytes has
+ * ended when they lie in the receiver's inbox, whose contents are lost with the sender's
+ * communicator. */
 P2P_TRANSFER_EXPORT HcclResult P2PSend(void* sendBuf, uint64_t count, HcclDataType dataType,
                                        P2PComm comm, aclrtStream stream);
 P2P_TRANSFER_EXPORT HcclResult P2PRecv(void* recvBuf, uint64_t count, HcclDataType dataType,
                                        P2PComm comm, aclrtStream stream);
-/* One message in `batchSize` pieces, of any number: both sides name as many, of the same sizes;
- * else both end with HCCL_E_PARA and the next messages are not disturbed, but where messages of
- * GPUs are staged and the numbers differ, which ends all messages of the communicator. */
+/* One message in `batchSize` pieces, of any number: both sides must name as many, of the same
+ * sizes. Else both end with HCCL_E_PARA, and the next messages are not disturbed. Exception: where
+ * messages of GPUs are staged and the numbers differ, all messages of the communicator end. */
 P2P_TRANSFER_EXPORT HcclResult P2PSendBatch(void** sendBufs, uint64_t* counts,
                                             HcclDataType dataType, uint32_t batchSize, P2PComm comm,
                                             aclrtStream stream);
@@ -303,43 +309,46 @@ P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts,
 
 /* --- Memory that the other side may read or write --- */
 
-/* Makes memory reachable by whoever imports `segmentInfo`, with any communicator of this process.
- * Any alignment; ordinary memory need not be locked. It stays the caller's and is to be there until
- * P2PUnregisterMem. */
+/* Makes memory reachable for every process that imports `segmentInfo`, with any communicator of
+ * this process. Any alignment; ordinary memory need not be locked. It stays the caller's and must
+ * exist until P2PUnregisterMem. */
 P2P_TRANSFER_EXPORT HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size,
                                                   P2pSegmentInfo* segmentInfo,
                                                   P2pSegmentPermissions permissions);
-/* Added: the same for memory of a GPU; it is reached through communicators of that GPU.
- * HCCL_E_NOT_SUPPORT: there is no CUDA. HCCL_E_PARA: it is not memory of a GPU. */
+/* Added: the same for memory of a GPU, which is reached through communicators of that GPU. Errors:
+ * HCCL_E_NOT_SUPPORT (there is no CUDA), HCCL_E_PARA (it is not memory of a GPU). */
 P2P_TRANSFER_EXPORT HcclResult P2PRegisterDeviceMem(void* devBuf, uint64_t size,
                                                     P2pSegmentInfo* segmentInfo,
                                                     P2pSegmentPermissions permissions);
-/* Added. Waits until nobody uses the memory any more: then it is the caller's alone.
- * HCCL_E_TIMEOUT, HCCL_E_REMOTE (a silent peer may still use it): call again. */
+/* Added. Waits until no operation and no peer uses the memory any more. After HCCL_SUCCESS only the
+ * caller uses it. HCCL_E_TIMEOUT, HCCL_E_REMOTE (a silent peer may still use it): call again. */
 P2P_TRANSFER_EXPORT HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInfo,
                                                 uint32_t timeoutMs);
-/* From now on addresses in it name the other process's memory. To import it again does nothing. May
- * be done before there is a communicator. Host and device memory alike. HCCL_E_PARA: not an info,
- * damaged, or another one of the same process and number (docs/wire.md). */
+/* From now on addresses in the segment name the other process's memory. To import it again does
+ * nothing. May be done before there is a communicator. For host and device memory alike. Errors:
+ * HCCL_E_PARA (not an info, damaged, or another one of the same process and number, docs/wire.md).
+ * */
 P2P_TRANSFER_EXPORT HcclResult P2PImportHostSegment(P2pSegmentInfo segmentInfo);
-/* Added. What is under way goes on; the owner need not wait for this side any more after it. */
+/* Added. Undoes an import. Operations under way go on; after them the owner need not wait for this
+ * side any more. */
 P2P_TRANSFER_EXPORT HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo);
 #define P2P_NUMA_ANY (-1)
 #define P2P_NUMA_OF_DEVICE (-2) /* the node that the current GPU is attached to */
-/* Added: host memory of the kind that is reached best: shared, in huge pages where there are some,
- * on NUMA node `numaNode` or as above. Zeroed. It is to be registered like any other, and freed by
- * P2PFreeHostMem after it was unregistered. HCCL_E_MEMORY: more than the machine has. */
+/* Added: host memory of the kind that peers reach best: shared, in huge pages where there are some,
+ * on NUMA node `numaNode` or as above. Zeroed. Register it like any other memory, and free it by
+ * P2PFreeHostMem after it was unregistered. Errors: HCCL_E_MEMORY (more than the machine has). */
 P2P_TRANSFER_EXPORT HcclResult P2PAllocHostMem(void** hostBuf, uint64_t size, int numaNode);
 /* HCCL_E_UNAVAIL: it is still registered. */
 P2P_TRANSFER_EXPORT HcclResult P2PFreeHostMem(void* hostBuf);
 
 /* --- Put and get: the other side takes no part --- */
 
-/* Of all: HCCL_E_NOT_FOUND: the address lies in no imported segment, or its owner has unregistered
- * it. HCCL_E_PARA: the range runs over the end of its segment, the segment's rights do not allow
- * it, or two pieces of the call are written to the same bytes (the original copies those). */
-/* `ddrBuf`: an address in the other process, in an imported segment, host or device memory;
- * `dstBuf` the same here, as for P2PSend. */
+/* Errors of all calls: HCCL_E_NOT_FOUND (the address lies in no imported segment, or its owner has
+ * unregistered it), HCCL_E_PARA (the range runs over the end of its segment, the segment's rights
+ * do not allow it, or two pieces of the call are written to the same bytes; the original copies
+ * those). */
+/* `ddrBuf`: an address in the other process, in an imported segment, host or device memory.
+ * `dstBuf`: memory of this process, as for P2PSend. */
 P2P_TRANSFER_EXPORT HcclResult P2PGetRemoteHostMem(void* ddrBuf, void* dstBuf, uint64_t count,
                                                    HcclDataType dataType, P2PComm comm,
                                                    aclrtStream stream);
@@ -359,10 +368,10 @@ typedef struct P2pScatterEntry {
 P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchFromRemoteHostMem(P2pScatterEntry* entries,
                                                                 uint32_t batchSize, P2PComm comm,
                                                                 aclrtStream stream);
-/* Does nothing but to check `comm`: buffers come back in stream order. */
+/* Only checks `comm`: buffers are free again in stream order. */
 P2P_TRANSFER_EXPORT HcclResult P2PScatterBatchFromRemoteHostMemDone(P2PComm comm);
 
-/* Added: the other ways, for memory of any kind at either side. */
+/* Added: the other directions, for memory of any kind at either side. */
 typedef struct P2pCopyEntry {
   void* localBuf;
   void* remoteBuf;
@@ -389,12 +398,12 @@ P2P_TRANSFER_EXPORT HcclResult P2PGatherBatchFromRemoteMem(const P2pScatterEntry
                                                            uint32_t batchSize, P2PComm comm,
                                                            aclrtStream stream);
 
-/* --- Host streams (added): what is posted to one is done in order, by a thread of its own --- */
+/* --- Host streams (added): a thread of its own carries out a stream's operations in order --- */
 P2P_TRANSFER_EXPORT HcclResult P2PHostStreamCreate(aclrtStream* stream);
-/* Returns when everything posted has ended, with its first error since the last time.
- * HCCL_E_TIMEOUT leaves it running. */
+/* Returns when all operations of the stream have ended, with their first error since the last call.
+ * HCCL_E_TIMEOUT: operations still run. */
 P2P_TRANSFER_EXPORT HcclResult P2PHostStreamSynchronize(aclrtStream stream, uint32_t timeoutMs);
-/* Cancels what has not begun and waits for the rest. */
+/* Cancels operations that have not begun and waits for the others. */
 P2P_TRANSFER_EXPORT HcclResult P2PHostStreamDestroy(aclrtStream stream);
 
 /* NOLINTEND(readability-identifier-naming) */
