@@ -72,7 +72,7 @@ int familyOf(std::string_view name) {
 }
 
 // An address wins over interface names, but only within one family of names: interfaces that were
-// named for us are not overruled by an address that somebody exported for another library.
+// named for this library win over an address that was exported for another library.
 void settleAddress(std::string_view addressSource, std::string_view interfacesSource,
                    Config& config) {
   if (addressSource.empty() || interfacesSource.empty()) return;

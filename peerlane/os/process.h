@@ -80,8 +80,8 @@ Result<size_t> writeProcess(pid_t pid, std::span<const IoSlice> local,
 // that; OK where it does not. Yama keeps one such pid per process: a later call replaces the
 // earlier one. 0 takes the permission back. Errors: kPeerLost (no such process).
 Status allowPtraceBy(pid_t pid);
-// Yama's ptrace_scope (0: same user suffices, 1: allowPtraceBy needed, 2: administrators, 3:
-// nobody). Nothing when Yama is absent.
+// Yama's ptrace_scope (0: same user suffices, 1: allowPtraceBy needed, 2: administrators, 3: no
+// process). Empty when Yama is absent.
 std::optional<int> ptraceScope();
 // Whether processes of the same user may look into this one (PR_SET_DUMPABLE).
 bool isDumpable();

@@ -102,7 +102,7 @@ struct ImportReply {
   uint64_t fdOffset = 0;  // where the allocation begins in the descriptor's file, in bytes
   uint32_t fdCount = 0;
   uint8_t access = 0;               // the granted rights, which may be less than the wanted ones
-  uint64_t allocation = 0;          // repeated from the request; new information where nobody asked
+  uint64_t allocation = 0;          // repeated from the request; new if there was none
   uint64_t generation = 0;          // (request 0: the slab of a new connection)
   int32_t device = 0;               // GPU memory: the owner's number of the GPU
   uint64_t backingBytes = 0;        // the bytes to map; the region begins at fdOffset in them
