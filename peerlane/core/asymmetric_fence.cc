@@ -53,8 +53,8 @@ void heavyFence() {
   // EPERM: the flag came from a parent process and the registration did not.
   const bool again = errno == EPERM && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
                      membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
-  // Other threads may have gone through a free light fence already: no way to be right without the
-  // barrier.
+  // Other threads may already have passed a light fence that did nothing: without the barrier the
+  // guarantee cannot be kept.
   if (!again)
     internal::abortWith("membarrier worked when the first context was made and is forbidden now",
                         "let the filter of system calls (seccomp) allow it, or install the filter "

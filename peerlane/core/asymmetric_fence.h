@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pair of fences for "store mine, then read yours" between a side that does it all the time and a
-// side that does it seldom. Where the kernel can run a barrier on every core that runs a thread of
-// this process, the frequent side pays nothing. Only for threads of one process: the kernel's
-// barrier does not reach another process, so words in shared memory need sequentially consistent
-// operations on both sides. Thread-safe.
+// A pair of fences for "store my word, then read yours" between a side that does this all the time
+// and a side that does it seldom. Where the kernel can run a barrier on every core that runs a
+// thread of this process, the frequent side pays nothing. Only for threads of one process: the
+// kernel's barrier does not reach another process, so words in shared memory need sequentially
+// consistent operations on both sides. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,9 @@ void fullFence();
 }  // namespace internal
 
 // Registers the process with the kernel; cheap, and repeated calls do nothing. Without it, or when
-// it fails, both fences are full ones and all is still right. Returns kNotSupported, with the
-// reason, where the kernel cannot do it: worth a line in a report, not an error. Thread: may run
-// while others already use the fences.
+// it fails, both fences are full fences and give the same guarantees. Returns kNotSupported, with
+// the reason, where the kernel cannot do it: worth a line in a report, not an error. Thread: may
+// run while others already use the fences.
 Status prepareAsymmetricFence();
 
 // Between a thread's store and its load of the other side's word. Partner: heavyFence().

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a thread polls: a bounded number of turns with a pause, then turns that offer the core to
-// others. It knows nothing of what is polled, of time, or of sleeping; those belong to the caller.
-// External synchronization required: one per waiting loop, on its stack.
+// How a thread polls: a bounded number of rounds with a pause, then rounds that offer the core to
+// other threads. It does not know what is polled, reads no clock and never sleeps; those belong to
+// the caller. External synchronization required: one per waiting loop, on its stack.
 #pragma once
 
 #include <sched.h>
@@ -21,7 +21,7 @@ class SpinWait {
 
   explicit SpinWait(uint32_t turns = kDefaultTurns) : turns_(turns) {}
 
-  // One turn between two polls.
+  // To be called between two polls.
   void pause() {
     if (used_ < turns_) {
       ++used_;

@@ -59,7 +59,7 @@ std::string unknownName(const std::string& name) {
     }
   }
   std::string text = "environment variable " + quoted(name) + " is not known";
-  // A guess is shown only when at least half of what follows the prefix is the same.
+  // A guess is shown only when at least half of the text after the prefix is the same.
   const std::size_t longer = std::max(name.size(), std::string_view(nearest).size());
   if (nearestDistance * 2 <= longer - kPrefix.size())
     text += std::string("; did you mean ") + nearest + "?";
@@ -72,7 +72,7 @@ int familyOf(std::string_view name) {
 }
 
 // An address wins over interface names, but only within one family of names: interfaces that were
-// named for us are not overruled by an address that somebody exported for another library.
+// named for this library win over an address that was exported for another library.
 void settleAddress(std::string_view addressSource, std::string_view interfacesSource,
                    Config& config) {
   if (addressSource.empty() || interfacesSource.empty()) return;

@@ -2,8 +2,8 @@
 //
 // Every setting that comes from the environment, in one table: names, defaults, reading and
 // documentation agree because they are the same rows. The result is a plain value, so a caller may
-// overwrite any field before making a context with it. Reads no file. Thread-safe as long as nobody
-// calls setenv meanwhile.
+// overwrite any field before making a context with it. Reads no file. Thread-safe as long as no
+// thread calls setenv meanwhile.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@
 
 namespace peerlane {
 
-// Who copies on the shm link; kAuto takes the first that works: mapped, cma, ring.
+// The engine that copies on the shm link; kAuto takes the first that works: mapped, cma, ring.
 enum class ShmEngine { kAuto, kMapped, kCma, kRing };
 
 // Which network interfaces may be used, as in NCCL and HCCL: "eth,ib" are name prefixes, "=eth0"
@@ -59,7 +59,7 @@ struct Config {
   uint32_t eagerBytes = 4096;
   HugePages hugePages = HugePages::kAuto;
 
-  // Sentences about what was read but not understood, such as unknown PEERLANE_* names.
+  // Sentences about variables that were read but not understood, such as unknown PEERLANE_* names.
   std::vector<std::string> warnings;
 
   bool allowsLink(std::string_view link) const;
@@ -67,8 +67,7 @@ struct Config {
   std::chrono::nanoseconds heartbeatInterval() const;
 
   // Reads the environment of the process, sets the log level when PEERLANE_LOG is there, and logs
-  // the warnings. Returns kInvalidArgument naming the variable, its value and what would be
-  // accepted.
+  // the warnings. Returns kInvalidArgument naming the variable, its value and the accepted values.
   static Result<Config> fromEnvironment();
   // The same from `variables`; touches nothing outside of its result. An empty value counts as not
   // set.

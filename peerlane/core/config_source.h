@@ -17,7 +17,8 @@ struct ConfigSource {
   std::string toText() const;
 };
 
-// What sets `name`, one of docs/configuration.md; nothing: it has its default.
+// The variable that sets `name`, which is one of docs/configuration.md. Empty: no variable sets it,
+// it has its default.
 std::optional<ConfigSource> configSource(const char* name);
 
 }  // namespace peerlane

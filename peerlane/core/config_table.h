@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rows behind config.h: one per environment variable. Private to core/config.
-// Immutable after creation.
+// The rows that config.h reads by: one per environment variable. Private to core/config. Immutable
+// after creation.
 #pragma once
 
 #include <string_view>

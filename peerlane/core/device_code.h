@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What differs between compilers and between host and device code, in one place: nothing outside
-// this file asks which compiler it is. Holds no logic. Thread-safe: there is no state.
+// The differences between compilers, and between host and device code, in one place: code outside
+// this file does not ask which compiler builds it. Holds no logic. Thread-safe: there is no state.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HugePages: the wish for large pages behind host memory, as the configuration and the allocator
-// say it.
+// HugePages: whether host memory is to be made of huge pages. The configuration and the allocator
+// both use it.
 #pragma once
 
 #include <cstdint>

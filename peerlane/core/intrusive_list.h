@@ -114,7 +114,8 @@ class IntrusiveList {
     position.node_->unlink();
     return next;
   }
-  // Moves all elements of `other` behind the own ones, in their order, in constant time.
+  // Appends all elements of `other` to this list, in their order, and leaves `other` empty.
+  // Constant time.
   void takeAll(IntrusiveList& other) {
     PEERLANE_CHECK(this != &other);
     if (other.empty()) return;

@@ -15,7 +15,8 @@
 namespace peerlane {
 
 namespace internal {
-// Relaxed on both sides (setLogLevel, logEnabled): a line more or less around a change is no harm.
+// Relaxed on both sides (setLogLevel, logEnabled): a line too many or too few around a change does
+// no harm.
 inline std::atomic<int> log_level{static_cast<int>(LogLevel::kWarn)};
 
 // Formats and logs. `where` is "path/file.cc:12". Out of line, so that each use stays small.
@@ -33,8 +34,8 @@ inline bool logEnabled(LogLevel level) {
   return static_cast<int>(level) <= internal::log_level.load(std::memory_order_relaxed);
 }
 
-// Writes one line whatever the level is; line breaks in `text` become "\n" so that nobody forges
-// lines.
+// Writes one line at any level; line breaks in `text` become "\n", so that input from outside
+// cannot forge lines.
 void logLine(LogLevel level, std::string_view where, std::string_view text) noexcept;
 
 }  // namespace peerlane

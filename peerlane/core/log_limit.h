@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LogLimit: keeps a line that strangers can bring about from filling a disk: some at once, then one
-// a second; the next one says how many were left out. External synchronization required.
+// LogLimit: keeps a log line that strangers can cause from filling a disk: it allows some at once,
+// then one a second, and the next line says how many were left out. External synchronization
+// required.
 #pragma once
 
 #include <chrono>
@@ -31,7 +32,8 @@ class LogLimit {
     --left_;
     return true;
   }
-  // What to put behind the line that is written: how many were left out before it, if any.
+  // Text to append to the line that is written: how many lines were left out before it. Empty:
+  // none.
   std::string leftOut() {
     const uint64_t count = std::exchange(leftOut_, 0);
     return count == 0 ? std::string()

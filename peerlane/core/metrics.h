@@ -2,8 +2,8 @@
 //
 // The counters of one context: bytes by link, transfers ended by status, fallbacks, poisonings,
 // quarantined regions, wake-ups. Named series are made during set-up under a lock and then counted
-// without any. It knows no link by name, keeps no history and serves no port; text() is for whoever
-// does. Thread-safe.
+// without any. It knows no link by name, keeps no history and serves no port: a program that serves
+// one calls text(). Thread-safe.
 #pragma once
 
 #include <array>

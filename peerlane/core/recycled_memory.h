@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RecyclingAllocator: for objects that one thread makes and another ends, all the time. What ends
-// is kept for the next of its type instead of going back to malloc, which would lock the maker's
-// arena for it. A maker takes what others have returned all at once, so there is nothing to be
-// fooled by (ABA). Memory is kept until its thread ends, or for good where none has taken it; as
-// much as was in use at once. Thread-safe.
+// RecyclingAllocator: for objects that one thread makes and another thread ends, all the time. It
+// keeps the memory of an ended object for the next object of the type. free() would instead lock
+// the arena of the thread that made it. A thread that needs memory takes all returned memory at
+// once, so the list has no ABA problem. Taken memory is kept until its thread ends, returned memory
+// that no thread has taken for the life of the process; in all as much as was in use at once.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -48,7 +49,7 @@ class RecyclingAllocator {
   struct Block {
     Block* next = nullptr;
   };
-  // This thread's part of what was returned.
+  // The returned memory that this thread has taken.
   struct Taken {
     ~Taken() {
       while (first != nullptr) {

@@ -15,11 +15,11 @@
 
 namespace peerlane {
 
-// What went wrong, coarse enough for a caller to choose what to do next. Numbers are wire format
-// (acknowledgements and control messages carry them): never renumber, only append.
+// The kind of an error, coarse enough for a caller to choose what to do next. Numbers are wire
+// format (acknowledgements and control messages carry them): never renumber, only append.
 enum class Code : uint8_t {
   kOk = 0,
-  kInvalidArgument = 1,  // the caller's value; the message names it and what would be accepted
+  kInvalidArgument = 1,  // the caller's value; the message names it and the accepted values
   kNotSupported = 2,     // this build, link or executor cannot do it, and never will
   kUnavailable = 3,      // cannot be done now: a resource is missing or in use
   kTryAgain = 4,         // back-pressure: nothing was taken, call again later
@@ -41,8 +41,7 @@ enum class Code : uint8_t {
 // The code's name as it appears in messages and reports, e.g. "PeerLost". Never null.
 const char* codeName(Code code);
 
-// One outcome. `message()` is one sentence that names the thing, the value and what would be
-// accepted.
+// One outcome. `message()` is one sentence that names the thing, its value and the accepted values.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -80,17 +79,18 @@ class [[nodiscard]] Status {
 namespace internal {
 [[noreturn]] void abortWith(const char* what, const std::string& detail, const char* file,
                             int line);
-// A default `caller` is a place nobody knows.
+// A default `caller` means that the place is unknown.
 [[noreturn]] void abortOnMisuse(const std::string& why, const std::source_location& caller);
 }  // namespace internal
 
-// A value or the reason there is none. Requires: value(), * and -> only after isOk(); violated, the
-// program ends with the error, and value() names the line of its caller (operators cannot know it).
+// A value or the reason there is none. Requires: value(), * and -> only after isOk(). Otherwise the
+// process aborts with the error, and value() names the line of its caller (operators cannot know
+// it).
 template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  // Makes the value in its place: for what is returned so often that moving it counts.
+  // Makes the value in place: for results that are returned so often that a move is too expensive.
   template <typename... Args>
   explicit Result(std::in_place_t, Args&&... args)
       : value_(std::in_place, std::forward<Args>(args)...) {}

@@ -37,7 +37,7 @@ bool sameIgnoringCase(std::string_view a, std::string_view b) {
                     [](char x, char y) { return lower(x) == lower(y); });
 }
 
-// A number and the unit name behind it. Writes `unit` only on success.
+// A number and the unit name after it. Writes `unit` only on success.
 Result<uint64_t> splitNumber(std::string_view text, std::string_view accepted,
                              std::string_view& unit) {
   uint64_t number = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ChunkMap: which chunks of one region of a peer are mapped here. Addresses are reserved for all of
-// them at once, so that copies run across their borders; each is mapped at its place when a
-// transfer first touches it, and stays until the whole map goes. Knows neither devices nor who is
-// asked. A chunk that could not be had stays so. Any thread, but map() and fail() one at a time.
+// them at once, so that one copy can run across their borders. Each chunk is mapped at its place
+// when a transfer first touches it, and stays mapped until the map is destroyed. The class knows
+// neither devices nor the connection that asks for chunks. A chunk that could not be mapped is not
+// tried again. Any thread, but map() and fail() one at a time.
 #pragma once
 
 #include <atomic>
@@ -20,14 +21,14 @@
 
 namespace peerlane {
 
-// Addresses that chunks are put at. Its destruction takes all of it away, and requires that nothing
-// that touches it is under way.
+// The reserved addresses that chunks are mapped at. Its destruction unmaps all chunks and frees the
+// addresses. Requires: no work that touches them is under way then.
 class ChunkSpace {
  public:
   virtual ~ChunkSpace() = default;
   virtual std::byte* data() const = 0;
-  // Maps chunks side by side from `offset` on; in case of an error none of them. As many sizes as
-  // handles, whose descriptors are closed.
+  // Maps chunks side by side from `offset` on; after an error none of them is mapped. Requires: as
+  // many sizes as handles. Closes the handles' descriptors.
   virtual Status map(uint64_t offset, std::span<const uint64_t> sizes,
                      std::vector<VmmHandle> handles) = 0;
 };
@@ -40,7 +41,7 @@ class ChunkMap {
     friend bool operator==(const Range&, const Range&) = default;
   };
 
-  // A region of `bytes` that begins `offset` bytes behind the first chunk's begin. Requires: it
+  // A region of `bytes` that begins `offset` bytes after the begin of the first chunk. Requires: it
   // lies in the chunks and ends in the last one.
   ChunkMap(ChunkRuns runs, uint64_t offset, uint64_t bytes, std::unique_ptr<ChunkSpace> space);
 
@@ -50,17 +51,17 @@ class ChunkMap {
   uint64_t mapped() const { return mapped_.load(std::memory_order_relaxed); }
   bool complete() const { return mapped_.load(std::memory_order_acquire) == runs_.count(); }
 
-  // Ranges of the region: inside it, and not empty.
-  // All of it is mapped. Takes no lock; true stays true.
+  // The ranges of the next calls must lie inside the region and must not be empty. True when all of
+  // the range is mapped; it then stays true. Takes no lock.
   bool covers(uint64_t offset, uint64_t bytes) const;
-  // The chunks of it that nobody has asked for yet; the caller does so now.
+  // The chunks of the range that no caller has asked for yet. This caller must ask for them now.
   std::vector<Range> ask(uint64_t offset, uint64_t bytes);
-  // Some chunk, anywhere, will not come.
+  // True when some chunk of the region could not be mapped.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // Why part of it will not come; OK as long as all may.
+  // Why part of the range could not be mapped; OK while none has failed.
   Status failure(uint64_t offset, uint64_t bytes) const;
 
-  // Chunks that were asked for have come, or will not.
+  // Chunks that were asked for have arrived (map), or will not arrive (fail).
   Status map(uint64_t first, std::vector<VmmHandle> handles);
   void fail(Range range, const Status& why);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ChunkRuns: the sizes of the pieces that a range of memory is made of, side by side, by runs of
-// equal sizes: a range of thousands of chunks is told in 16 bytes. docs/wire.md, "Memory in
-// chunks". Plain value.
+// ChunkRuns: the sizes of the chunks that make up a range of memory side by side, as runs of equal
+// sizes: thousands of chunks of one size take 16 bytes. docs/wire.md, "Memory in chunks". Plain
+// value.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class ChunkRuns {
 
   // One more chunk at the end. Requires: bytes above 0, and fits().
   void add(uint64_t bytes);
-  // Both limits above hold.
+  // Whether both limits above hold.
   bool fits() const { return runs_.size() <= kMostRuns && count_ <= kMostChunks; }
 
   uint64_t count() const { return count_; }
@@ -41,8 +41,8 @@ class ChunkRuns {
 
   // Requires: fits().
   std::vector<std::byte> encode() const;
-  // kCorrupt naming what is wrong: a broken length, no run or more than kMostRuns, a run without
-  // chunks or bytes, more than kMostChunks, sizes that are no 64-bit number together.
+  // kCorrupt naming the defect: a wrong length, no run or more than kMostRuns, a run without chunks
+  // or bytes, more than kMostChunks, sizes whose sum exceeds 64 bits.
   static Result<ChunkRuns> decode(std::span<const std::byte> blob);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device: where memory lives. Access: who may touch a region. Plain values.
+// Device: where memory lives. Access: which rights peers have on a region. Plain values.
 #pragma once
 
 #include <compare>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DevicePin: the promise that devices reach a piece of host memory, for as long as this object
-// lives. To end it may have to wait for a device, so it is ended elsewhere: the memory must stay
-// where it is until `release` has called back. Thread-safe: no; it has one owner.
+// DevicePin: keeps a piece of host memory reachable for devices for as long as this object lives.
+// Unpinning may have to wait for a device, so it may happen later on another thread: the memory
+// must stay where it is until `release` has called back. Thread-safe: no; it has one owner.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class DevicePin {
  public:
   virtual ~DevicePin() = default;
   // Ends `pin` and calls `done` once the memory may go: at once, or later on a thread of the
-  // library. A pin that is merely destroyed ends just so, and tells nobody.
+  // library. A pin that is merely destroyed ends in the same way, without a callback.
   static void release(std::unique_ptr<DevicePin> pin, std::function<void()> done) {
     pin->whenEnded(std::move(done));
   }
@@ -42,8 +42,8 @@ class PinSlot {
     if (made.isOk()) pin_ = std::move(*made);
     return made.status();
   }
-  // For the last time. Requires: no device uses the memory. `done` as in DevicePin::release; called
-  // at once where nothing was pinned.
+  // Ends the slot: it makes no pin any more. Requires: no device uses the memory. `done` as in
+  // DevicePin::release; called at once where nothing was pinned.
   void release(std::function<void()> done) {
     std::unique_ptr<DevicePin> pin;
     {

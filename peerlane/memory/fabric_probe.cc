@@ -67,7 +67,7 @@ Status tryFabric(const cuda::PrimaryContext& gpu) {
   const std::lock_guard lock(all.mutex);
   if (const auto known = all.byGpu.find(gpu.gpu()); known != all.byGpu.end()) return known->second;
   Status answer = probe(gpu);
-  if (answer.code() == Code::kOutOfMemory) return answer;  // it may come out otherwise next time
+  if (answer.code() == Code::kOutOfMemory) return answer;  // the next call may succeed
   if (!answer.isOk())
     answer = Status(Code::kNotSupported,
                     "fabric handles cannot be used on cuda:" + std::to_string(gpu.gpu()) + ": " +

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FabricProbe: whether memory travels by fabric handle here. What the driver says of a GPU does not
-// tell: some create such memory and export none of it, some refuse it for want of an IMEX channel.
-// So 2 MiB are created, exported and imported again. Any thread; does not wait for a GPU.
+// FabricProbe: whether memory can travel by fabric handle on this machine. The driver's attribute
+// of a GPU does not decide it: some GPUs create such memory but do not export it, some refuse it
+// because there is no IMEX channel. So the probe creates 2 MiB, exports them and imports them
+// again. Any thread; does not wait for a GPU.
 #pragma once
 
 #include "peerlane/core/status.h"
@@ -10,10 +11,11 @@
 
 namespace peerlane {
 
-// OK: all three worked. Else kNotSupported with the call that failed; tried once for each GPU of
-// this process, and the answer stays. kOutOfMemory: it could not be tried.
+// OK: all three worked. Else kNotSupported with the call that failed. The probe runs once for each
+// GPU of this process, and later calls return the same answer. kOutOfMemory: the probe could not
+// run; the next call tries again.
 Status tryFabric(const cuda::PrimaryContext& gpu);
-// OK where one of them can.
+// OK where memory of one of `gpus` can.
 Status tryFabric(const cuda::Gpus& gpus);
 
 }  // namespace peerlane

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GPUs that this process sees, for programs that let their users choose one. There in every
-// build. Looking makes no CUDA context and uses no GPU memory. Plain values; thread-safe.
+// The GPUs that this process sees, for programs that let their users choose one. Every build has
+// these functions. listGpus() makes no CUDA context and uses no GPU memory. Plain values;
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +22,21 @@ struct Gpu {
   int computeMajor = 0;  // compute capability
   int computeMinor = 0;
   bool exportsDescriptors = false;  // memory of Context::allocate can travel to other processes
-  bool fabricHandles = false;       // the driver says that it has them; tryFabricHandles tells more
+  bool fabricHandles = false;       // as the driver says; tryFabricHandles() tries them
 };
 
 // kNotSupported with the reason: no CUDA in this build, no driver or one that is too old, no GPU.
 Result<std::vector<Gpu>> listGpus();
 
-// Whether memory of that GPU travels by fabric handle: 2 MiB are made so, exported and imported
-// again. kNotSupported with what failed: most machines without an IMEX channel refuse it whatever
-// the driver says. Makes a CUDA context there, for as long as it takes. That it works between
-// processes is unverified: no machine with such a channel has run this yet.
+// Whether memory of that GPU can travel by fabric handle: the call makes 2 MiB of such memory,
+// exports them and imports them again. kNotSupported names the step that failed: most machines
+// without an IMEX channel refuse it, even where the driver reports support. Makes a CUDA context on
+// that GPU for the duration of the call. Unverified between processes: this code has not yet run on
+// a machine with an IMEX channel.
 Status tryFabricHandles(int gpu);
 
-// "13.0 (driver 13.0)": the CUDA runtime of this build and what the driver can do, or why there is
-// none. For people.
+// "13.0 (driver 13.0)": the CUDA runtime of this build and the version that the driver supports, or
+// why there is none. For people.
 std::string cudaVersionText();
 
 }  // namespace peerlane

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostProvider: heap, mmap, memfd, /dev/shm and hugepages of this process. Knows which of it
-// another process can map. Thread-safe.
+// HostProvider: heap, mmap, memfd, /dev/shm and hugepages of this process. Knows which of this
+// memory another process can map. Thread-safe.
 #pragma once
 
 #include "peerlane/memory/memory_provider.h"
@@ -12,7 +12,8 @@ class HostProvider final : public MemoryProvider {
  public:
   std::string_view name() const override { return "host"; }
   Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) override;
-  // All of the mappings: what malloc keeps in one is not told apart.
+  // All of the mappings that hold the range. Allocations that malloc keeps in one mapping cannot be
+  // told apart.
   Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes) override;
   Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
                                                const AllocateOptions& options) override;

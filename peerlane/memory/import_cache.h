@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ImportCache: the regions of one peer that are imported here, by allocation id and generation, so
-// that a region is attached once however often it is named, and detached when its last user is
-// gone. Who detaches it says so by gone(). Thread-safe.
+// ImportCache: the imports of one peer's regions, by allocation id and generation, so that a region
+// is attached once however often it is named, and detached after its last user has ended. The code
+// that detached it must call gone(). Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -24,29 +24,31 @@ namespace peerlane {
 struct ImportedRegion {
   RemoteMemory memory;
   UseGate gate;
-  std::atomic<bool> freed{false};  // why the gate is closed: its owner has lost it
+  std::atomic<bool> freed{false};  // the reason why the gate is closed: the owner freed the memory
   PinSlot pin;  // of host memory that is mapped here; released when the gate is drained
 
-  // True once nothing here reaches the memory: no transfer is under way, the gate being closed, and
-  // what devices or the driver held of it is given back, which the first such call begins.
+  // True once no work of this side reaches the memory: no transfer is under way, and the pins and
+  // holds of devices and of the driver have been released; the first call after the last transfer
+  // ended begins that release. Requires: the gate is closed.
   static bool letGo(const std::shared_ptr<ImportedRegion>& region) {
     if (!region->gate.drained()) return false;
     if (!region->lettingGo_.exchange(true))
       region->slot().release([region] { region->gone_.store(true, std::memory_order_release); });
     return region->gone_.load(std::memory_order_acquire);
   }
-  // Whether its owner must not go on before letGo(): it may not merely stay mapped.
+  // Whether the owner must wait until letGo() returns true, because the memory may not even stay
+  // mapped here.
   bool isHeld() const { return memory.hold != nullptr; }
   PinSlot& slot() { return memory.hold ? *memory.hold : pin; }
 
  private:
   std::atomic<bool> lettingGo_{false};
-  std::atomic<bool> gone_{false};  // release by who gave it back, acquire by who tells the owner
+  std::atomic<bool> gone_{false};  // release by the end of the pin or hold, acquire by letGo()
 };
 
 class ImportCache {
  public:
-  // `release` gets each region whose last user is gone, on the thread of that user.
+  // `release` gets each region whose last user has ended, on the thread of that user.
   using Release = std::function<void(std::unique_ptr<ImportedRegion>)>;
   explicit ImportCache(Release release) : release_(std::make_shared<Release>(std::move(release))) {}
 
@@ -70,19 +72,19 @@ class ImportCache {
     return region;
   }
 
-  // What `release` got is given back.
+  // To be called after a region that `release` got was detached.
   void gone(const RegionGrant& grant) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find({grant.allocation, grant.generation});
     if (found != regions_.end() && --found->second.copies == 0) regions_.erase(found);
   }
-  // Its last user is gone, and it is not given back yet.
+  // The region's last user has ended, and it is not detached yet.
   bool isLeaving(uint64_t allocation, uint64_t generation) const {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find({allocation, generation});
     return found != regions_.end() && found->second.isLeaving();
   }
-  // The same of any whose owner must not go on before.
+  // The same of any region for which isHeld() was true.
   bool isAnyHeldLeaving() const {
     const std::lock_guard lock(mutex_);
     return std::any_of(regions_.begin(), regions_.end(), [](const auto& entry) {
@@ -103,7 +105,7 @@ class ImportCache {
   using Key = std::pair<uint64_t, uint64_t>;
   struct Entry {
     std::weak_ptr<ImportedRegion> region;
-    size_t copies = 0;  // imported and not given back; more than one where it was imported again
+    size_t copies = 0;  // imported and not detached yet; more than one where it was imported again
     bool isHeld = false;
     bool isLeaving() const { return copies > (region.expired() ? 0u : 1u); }
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host memory that the library makes for a peer without being asked by the user (slabs, areas,
-// rings, staging), registered as any other.
+// Host memory that the library makes for its own use with a peer (slabs, areas, rings, staging),
+// registered as any other.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MemoryProvider: whoever knows one kind of memory: what a pointer is, whether another process can
-// map it, how to make more of it. MemoryProviders: the providers of one context, asked in order.
-// Set-up path. Thread-safe after the last add().
+// MemoryProvider: the code for one kind of memory: it says what a pointer refers to and whether
+// another process can map that memory, and makes more of it. MemoryProviders: the providers of one
+// context, asked in order. Set-up path. Thread-safe after the last add().
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ struct MemoryDescription {
   std::vector<CudaChunk>
       chunks{};  // where there are several, side by side; the first is `identity`
   std::shared_ptr<const ExportedPool> pool{};  // kCudaPool: what it was taken from
-  // kCudaPrivate: why no other process can map it. Peers are told.
+  // kCudaPrivate: why no other process can map it. The owner's answer to an import carries it.
   std::string whyNot{};
   bool writable = true;
   std::string
@@ -53,7 +53,7 @@ class Allocation {
   virtual ~Allocation() = default;
   virtual std::byte* data() const = 0;
   virtual size_t bytes() const = 0;
-  // What classify() would say of all of it, without looking.
+  // The answer that classify() would give for all of it, without asking the system.
   virtual Result<MemoryDescription> describe() const = 0;
 };
 
@@ -73,11 +73,11 @@ class MemoryProvider {
  public:
   virtual ~MemoryProvider() = default;
   virtual std::string_view name() const = 0;
-  // Nothing when the memory is not of this provider's kind; an error when it is, but cannot be used
+  // Empty when the memory is not of this provider's kind; an error when it is, but cannot be used
   // (not mapped, read-only mixed with writable, freed).
   virtual Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) = 0;
-  // All of the allocations that hold the range. Nothing when it is not of this provider's kind, or
-  // the system knows no allocations of that.
+  // All of the allocations that hold the range. Empty when the memory is not of this provider's
+  // kind, or the system does not know its allocations.
   virtual Result<std::optional<MemoryExtent>> extentOf(const void* /*pointer*/, size_t /*bytes*/) {
     return std::optional<MemoryExtent>();
   }
@@ -91,7 +91,7 @@ class MemoryProviders {
   void add(std::unique_ptr<MemoryProvider> provider) { providers_.push_back(std::move(provider)); }
   // Asks the providers in the order they were added. kInvalidArgument when none owns the range.
   Result<MemoryDescription> classify(const void* pointer, size_t bytes);
-  // That of the first provider that knows one.
+  // The extent that the first provider with an answer returns.
   Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes);
   Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& options);
 

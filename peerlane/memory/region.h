@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Region: registered memory of this process, seen by its user. A cheap handle; copies name the same
-// registration. It does not unregister when it goes away: Context::unregister says when the memory
-// may be freed.
+// registration. Its destructor does not unregister: call Context::unregister, which returns once
+// the memory may be freed.
 #pragma once
 
 #include <array>
@@ -24,19 +24,21 @@ class Region {
 
   // An empty handle names no memory: nullptr, 0 bytes, no text.
   explicit operator bool() const { return record_ != nullptr; }
-  // Lifetime: the caller's memory: his. That of Context::allocate: until Context::unregister
-  // returned OK or, where nobody unregisters it, until the context and the last handle are gone.
+  // Lifetime: memory that the caller registered: as the caller decides. Memory of
+  // Context::allocate: until Context::unregister returned OK or, if it is never called, until the
+  // context and the last handle are gone.
   std::byte* data() const;
   uint64_t bytes() const;
   Access access() const;
   Device device() const;
-  // True when peers of the same host can map the memory; false: process_vm_* or staging.
+  // True when peers of the same host can map the memory. False: transfers use process_vm_* or
+  // staging.
   bool isShared() const;
-  // What backs it, for people.
+  // The kind of memory that backs it, for people.
   std::string description() const;
 
-  // 64 bytes that name the region to a peer. They may travel by any channel. Of an empty handle all
-  // are 0, and Peer::importRegion refuses them.
+  // The region reference (a remote key): 64 bytes that name the region to a peer. They may travel
+  // by any channel. For an empty handle all are 0, and Peer::importRegion refuses them.
   RegionReference::Encoded share() const;
 
   const std::shared_ptr<RegionRecord>& record() const { return record_; }

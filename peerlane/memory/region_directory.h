@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RegionDirectory: what an agent at the owner's side asks before it touches memory that a peer
-// named. The contract between links (which serve peers) and the table of regions (which knows
+// RegionDirectory: an agent at the owner's side must ask it before it touches memory that a peer
+// named. It is the contract between links (which serve peers) and the table of regions (which knows
 // rights and lifetimes).
 #pragma once
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RegionReference: the bytes by which a region is named outside its process. Opaque, bounded (64
-// bytes), versioned; they may travel by any channel. They grant nothing by themselves: using them
-// needs an authenticated connection to the owner, which checks allocation and generation when it is
-// first asked. Plain value.
+// RegionReference: a remote key: the bytes that name a region outside its process. Opaque, bounded
+// (64 bytes), versioned; they may travel by any channel. They grant nothing by themselves: a peer
+// needs an authenticated connection to the owner, and the owner checks allocation and generation
+// when that peer first asks for the region. Plain value.
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@ struct RegionReference {
   uint64_t bytes = 0;
   Access access = Access::kLocal;
   Device device;
-  // How the owner's memory can be reached; nothing: of a kind that came later than this library. A
-  // hint for choosing the way: the owner's answer to the import counts.
+  // How the owner's memory can be reached. Empty: a kind that a later version of the library added.
+  // It is a hint for the choice of a link: the owner's answer to the import decides.
   std::optional<MemoryKind> kind{};
 
   Encoded encode() const;
-  // kCorrupt naming what is wrong: length, magic, version, unknown enum values.
+  // kCorrupt naming the defect: length, magic, version, unknown enum values.
   static Result<RegionReference> decode(std::span<const std::byte> bytes);
 };
 

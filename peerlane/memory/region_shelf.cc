@@ -8,8 +8,8 @@
 namespace peerlane {
 namespace {
 
-// Ranges may overlap (chunks of one segment), so the first one that begins before an address need
-// not be the one that holds it. Behind so many the range is rather registered once more.
+// Ranges may overlap (chunks of one segment), so the nearest one that begins before an address need
+// not be the one that holds it. After so many looks it is cheaper to register the range once more.
 constexpr int kMostLooks = 16;
 
 }  // namespace
@@ -46,13 +46,15 @@ Result<RegionShelf::Record> RegionShelf::make(std::byte* address, uint64_t bytes
   return record;
 }
 
-// Requires: mutex_ is held. Those whose memory is gone; and the one longest unused, if it is full.
+// Requires: mutex_ is held. Moves to `stale` the entries whose memory was freed and, if the cache
+// is full, the least recently used one.
 void RegionShelf::clear(std::vector<Record>& stale) {
   auto oldest = entries_.end();
   for (auto at = entries_.begin(); at != entries_.end();) {
     const Record& record = at->second.record;
     if (record->isStillThere(0, record->bytes)) {
-      // The shelf and the table hold it; who else does is about to use it, or a transfer.
+      // The cache and the table hold one reference each; any further reference belongs to a
+      // transfer, or to a caller that is about to post one.
       const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
       if (isUsed) {
         ++at;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RegionShelf: registrations made for memory that its user did not register, kept for the next
-// time: GPU memory by whole allocations, host memory by whole mappings, so that one registration
-// serves all buffers in it. Of GPU memory it notices that it was freed, and whatever was allocated
-// there anew is registered anew. It never waits: whoever owns it takes registrations back.
-// Thread-safe.
+// RegionShelf: a registration cache: registrations that the library made for memory that its user
+// did not register, kept for the next use. It registers GPU memory by whole allocations and host
+// memory by whole mappings, so that one registration serves all buffers in it. It notices that GPU
+// memory was freed, and registers memory that was allocated there anew once more. It never waits:
+// its owner unregisters the registrations that leave the cache. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -28,16 +28,16 @@ class RegionShelf {
   RegionShelf(RegionTable& regions, MemoryProviders& providers, size_t capacity = kCapacity)
       : regions_(regions), providers_(providers), capacity_(capacity) {}
 
-  // A registration that holds [address, +bytes) and grants `access`. `stale` gets those that are on
-  // the shelf no more: their memory is gone, or others were used since. Errors: kInvalidArgument,
-  // kPermissionDenied, kNotSupported, as the providers say.
+  // A registration that holds [address, +bytes) and grants `access`. `stale` gets the registrations
+  // that left the cache: those whose memory was freed, and, of a full cache, the least recently
+  // used one. Errors: kInvalidArgument, kPermissionDenied, kNotSupported, as the providers say.
   Result<Record> find(std::byte* address, uint64_t bytes, Access access,
                       std::vector<Record>& stale);
 
  private:
   struct Entry {
     Record record;
-    std::atomic<uint64_t> used{0};  // a time, for choosing who goes
+    std::atomic<uint64_t> used{0};  // a logical time; the entry with the least leaves first
   };
   Record look(const std::byte* address, uint64_t bytes, Access access);
   Result<Record> make(std::byte* address, uint64_t bytes, Access access);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RegionTable: the registered memory of one context: who may touch it, who imported it, whether it
-// may be given back. Thread-safe.
+// RegionTable: the registered memory of one context: the rights of peers, the peers that imported
+// it, and whether its owner may have it back. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@
 
 namespace peerlane {
 
-// One registered range. Immutable but for the gate, what devices were let in, and what the table
-// guards.
+// One registered range. Immutable except for the gate, the pin, the flag isShelved and the set of
+// devices that were let in.
 struct RegionRecord {
   uint64_t allocation = 0;  // never used twice in one context
   uint64_t generation = 0;  // random: a forged or stale reference does not match
@@ -29,13 +29,15 @@ struct RegionRecord {
   MemoryDescription memory;
   std::unique_ptr<Allocation> owned;  // memory from Context::allocate
   UseGate gate;
-  // Kept by a RegionShelf: its memory may be freed without a word.
+  // Kept by a registration cache (RegionShelf): the program may free the memory without telling the
+  // library.
   std::atomic<bool> isShelved{false};
-  // GPU memory: nothing of [offset, +bytes) was freed since it was registered. 40 ns for each
-  // chunk.
+  // GPU memory: true when no part of [offset, +bytes) was freed since the registration. 40 ns for
+  // each chunk.
   bool isStillThere(uint64_t offset, uint64_t length) const;
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
-  // GPU memory: which other GPUs of this process reach it; of those beyond 64 nothing is known.
+  // GPU memory: which other GPUs of this process reach it. The set covers GPUs 0 to 63; for others
+  // the answer is false.
   bool isOpenTo(Device device) const {
     return (openTo.load(std::memory_order_acquire) & bitOf(device)) != 0;
   }
@@ -70,7 +72,7 @@ class RegionTable final : public RegionDirectory {
                                             MemoryDescription memory,
                                             std::unique_ptr<Allocation> owned);
 
-  // A live region that `generation` still names; kInvalidArgument, kClosed else.
+  // The live region with this allocation id and generation. Errors: kInvalidArgument, kClosed.
   Result<std::shared_ptr<RegionRecord>> find(uint64_t allocation, uint64_t generation) const;
 
   // RegionDirectory: for agents that serve peers.
@@ -78,29 +80,29 @@ class RegionTable final : public RegionDirectory {
                          Access wanted) override;
   void unpin(uint64_t allocation) override;
 
-  // Who holds an import, and may therefore touch the memory without asking again. Counted: a peer
-  // may ask again while its release of an earlier import is on its way.
+  // The peer holds an import, and may therefore touch the memory without asking again. Counted: a
+  // peer may ask again while its release of an earlier import is on its way.
   void addImporter(uint64_t allocation, PeerNumber peer);
   void removeImporter(uint64_t allocation, PeerNumber peer);
   // The peer confirmed that it holds none of this region any more.
   void forgetImporter(uint64_t allocation, PeerNumber peer);
-  // The peer is gone: it holds nothing.
+  // The peer has ended: it holds no import any more.
   void forgetPeer(PeerNumber peer);
   std::vector<PeerNumber> importers(uint64_t allocation) const;
   bool importsAny(PeerNumber peer) const;
-  // What `from` imports, `to` imports from now on.
+  // Counts the imports of `from` as imports of `to` from now on.
   void passImports(PeerNumber from, PeerNumber to);
-  // Regions that somebody imports.
+  // The regions that at least one peer imports.
   std::vector<std::shared_ptr<RegionRecord>> imported() const;
   bool isImporter(uint64_t allocation, PeerNumber peer) const;
 
   void setState(uint64_t allocation, RegionState state);
-  // Its owner knows that nobody reaches it any more: it is being unregistered, or was. Not so where
-  // its memory was freed behind our back.
+  // True when the program has unregistered the region, or is doing so, and therefore waits until no
+  // peer reaches it. False where the program freed the memory without unregistering it.
   bool isTakenBack(uint64_t allocation, uint64_t generation) const;
-  // Those that are live.
+  // The regions that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
-  // Forgets the region. Requires: its gate is closed and drained, and nobody imports it.
+  // Forgets the region. Requires: its gate is closed and drained, and no peer imports it.
   void remove(uint64_t allocation);
 
   std::vector<RegionView> view() const;

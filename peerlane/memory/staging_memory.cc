@@ -23,7 +23,7 @@ StagingMemory::StagingMemory(std::shared_ptr<void> keepAlive, RegionTable& regio
       forks_(forkGeneration()) {}
 
 StagingMemory::~StagingMemory() {
-  if (forkGeneration() != forks_) return;  // the device's half belongs to the parent
+  if (forkGeneration() != forks_) return;  // the pins of a device belong to the parent process
   regions_.remove(record_->allocation);
   record_->pin.release([record = record_] {});
 }

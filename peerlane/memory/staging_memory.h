@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingMemory: host memory through which bytes pass that cannot go straight: registered, so that
-// a peer may import it, and reachable for devices once pinned. Lives as long as somebody holds it.
+// StagingMemory: a bounce buffer: host memory through which bytes pass where no link reaches their
+// memory directly. Registered, so that a peer may import it, and reachable for devices once pinned.
+// Shared; it ends with its last owner.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace peerlane {
 
 class StagingMemory {
  public:
-  // `keepAlive` holds what `regions` belongs to. Errors: kOutOfMemory, kSystem.
+  // `keepAlive` keeps the object alive that `regions` belongs to. Errors: kOutOfMemory, kSystem.
   static Result<std::shared_ptr<StagingMemory>> make(std::shared_ptr<void> keepAlive,
                                                      RegionTable& regions, uint64_t bytes);
   // Requires: no device and no transfer uses it, and no peer imports it.

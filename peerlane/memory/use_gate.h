@@ -33,7 +33,7 @@ class UseGate {
   }
   void leave() { pins_.end(); }
 
-  // For posters behind a raised BusyFlag.
+  // For posters only after they raised a BusyFlag and called lightFence().
   bool open() const { return !closed_.load(std::memory_order_relaxed); }
 
   void enroll(const BusyFlag& flag) {
@@ -45,15 +45,15 @@ class UseGate {
     std::erase(flags_, &flag);
   }
 
-  // From now on nobody gets in. Who is in may stay: ask drained().
+  // From now on enter() and open() return false. Users that entered before may stay: ask drained().
   void close() {
     closed_.store(true, std::memory_order_seq_cst);
-    heavyFence();  // every poster that saw the gate open has its flag up by now
+    heavyFence();  // after it, every poster that saw the gate open has its flag raised
   }
   // Opens again (an unregistration that was refused).
   void reopen() { closed_.store(false, std::memory_order_seq_cst); }
 
-  // After close(): true when nobody uses the memory any more.
+  // After close(): true when no user of the memory is left.
   bool drained() const {
     if (!pins_.none()) return false;
     const std::lock_guard lock(mutex_);

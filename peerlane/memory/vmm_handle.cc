@@ -14,7 +14,7 @@ using cuda::check;
 
 static_assert(sizeof(CUmemFabricHandle) == kFabricHandleBytes);
 
-// Our own reference on the VMM allocation at an address, while there is one.
+// Holds a reference of its own on the VMM allocation at an address, if there is one.
 class Retained {
  public:
   explicit Retained(const void* address)
@@ -40,7 +40,7 @@ class Retained {
  private:
   CUmemGenericAllocationHandle handle_ = 0;
   const bool isVmm_;
-  unsigned types_ = 0;  // CUmemAllocationHandleType, those that it was made for
+  unsigned types_ = 0;  // CUmemAllocationHandleType, the types that it was made for
 };
 
 }  // namespace
@@ -72,7 +72,8 @@ Result<std::vector<std::byte>> exportFabric(const void* address) {
 Result<uint64_t> importVmm(const VmmHandle& handle) {
   CUmemGenericAllocationHandle imported = 0;
   if (handle.fabric.empty()) {
-    // The driver takes the number in place of a pointer, and a reference of its own.
+    // The driver takes the descriptor's number in place of a pointer, and makes a reference of its
+    // own.
     PEERLANE_RETURN_IF_ERROR(check(
         api().cuMemImportFromShareableHandle(&imported,
                                              reinterpret_cast<void*>(uintptr_t(handle.fd.get())),

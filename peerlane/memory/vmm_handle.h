@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VmmHandle: what a VMM allocation (cuMemCreate) travels as to another process: a descriptor where
-// it was made for that, else a fabric handle, which is bytes and holds nothing. Fabric handles are
-// written and probed (fabric_probe.h), but unverified: no machine that has them has run this yet.
-// Plain values and functions; any thread; none of them waits for a GPU.
+// VmmHandle: the form in which a VMM allocation (cuMemCreate) travels to another process: a
+// descriptor where the allocation was made for that, else a fabric handle, which is plain bytes and
+// keeps no memory alive. Fabric handles are probed (fabric_probe.h), but unverified: this code has
+// not yet run on a machine that has them. Plain values and functions; any thread; none of them
+// waits for a GPU.
 #pragma once
 
 #include <cstddef>
@@ -23,25 +24,26 @@ struct VmmHandle {
   std::vector<std::byte> fabric{};  // kFabricHandleBytes
 };
 
-// As what an allocation may leave its process, by the way in which it was made.
+// The forms in which an allocation may leave its process, as it was made.
 struct VmmKind {
   bool isVmm = false;
   bool byDescriptor = false;
   bool byFabric = false;
 };
 
-// What the driver says of the allocation at `address`.
+// The forms that the driver reports for the allocation at `address`.
 VmmKind vmmKindOf(const void* address);
 
-// A descriptor of the VMM allocation at `address`; an invalid one when it is none, or was not made
-// for export so.
+// A descriptor of the VMM allocation at `address`. Invalid when there is no such allocation, or it
+// was not made for export by descriptor.
 Result<Fd> exportDescriptor(const void* address);
-// Its fabric handle; empty when it is none, or was not made for export so. An error where the
-// driver makes none all the same, as without an IMEX channel.
+// The fabric handle of the VMM allocation at `address`. Empty when there is no such allocation, or
+// it was not made for export by fabric handle. An error where it was, and the driver still makes
+// none, as without an IMEX channel.
 Result<std::vector<std::byte>> exportFabric(const void* address);
 
-// Our reference on what `handle` stands for (CUmemGenericAllocationHandle), which the caller
-// releases. Errors: kCorrupt (a fabric handle of another length), kSystem, kNotSupported.
+// A reference (CUmemGenericAllocationHandle) on the allocation that `handle` stands for. The caller
+// must release it. Errors: kCorrupt (a fabric handle of another length), kSystem, kNotSupported.
 Result<uint64_t> importVmm(const VmmHandle& handle);
 
 // Whether an imported allocation of any kind has as many bytes as its owner says: kCorrupt if not.

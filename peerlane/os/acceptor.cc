@@ -33,7 +33,7 @@ void Acceptor::onReady() {
       continue;
     }
     if (socket.status().code() == Code::kTryAgain) return;
-    // Without a free descriptor the kernel does not say whether anybody waits.
+    // Without a free descriptor the kernel does not say whether a connection waits.
     const Status turned =
         socket.status().code() == Code::kUnavailable ? turnAway() : socket.status();
     if (turned.code() == Code::kTryAgain) return;
@@ -43,7 +43,7 @@ void Acceptor::onReady() {
   }
 }
 
-// Other threads open files, too: the number that is given up here may be theirs at once.
+// Other threads open files, too: one of them may get the number that is given up here at once.
 Status Acceptor::turnAway() {
   if (!reserve_) return Status(Code::kUnavailable, "no descriptor is kept back");
   reserve_.reset();

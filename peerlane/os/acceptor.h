@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Acceptor: takes the connections of a listening socket for as long as it lives. Not who decides
-// about them. In a process that has no descriptor left it gives up one that it keeps for that case,
-// so that who comes is told and not left waiting; whatever else goes wrong, it pauses, because the
-// queue stays ready. Confined to the loop's thread.
+// Acceptor: takes the connections of a listening socket for as long as it lives. It does not decide
+// which of them may stay. In a process that has no descriptor left it gives up one that it keeps
+// for that case, so that a client is told and not left waiting. After any other error it pauses,
+// because the queue stays ready. Confined to the loop's thread.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ class Acceptor {
   // Neither may destroy the acceptor.
   struct Events {
     std::function<void(Fd)> connection;
-    // Somebody who cannot be kept, and is closed when this returns: a last chance to say why. May
-    // be null.
+    // A connection that cannot be kept. The acceptor closes it after this call, so this is the last
+    // chance to write the reason. May be null.
     std::function<void(int)> turnedAway{};
   };
 
@@ -33,14 +33,14 @@ class Acceptor {
   int socket() const { return listener_.get(); }
 
  private:
-  // Bounded, so that those who come do not starve those who are there.
+  // Bounded, so that new connections do not starve the existing ones.
   static constexpr int kAtOnce = 64;
   static constexpr std::chrono::milliseconds kPause{100};
 
   Acceptor(EventLoop& loop, Fd listener, std::string name, Events events);
   void onReady();
-  // Takes the next one by the descriptor kept back, and lets him go. Errors: kTryAgain (nobody
-  // waits), kUnavailable (no descriptor all the same).
+  // Takes the next connection by the reserve descriptor, and closes it. Errors: kTryAgain (no
+  // connection waits), kUnavailable (there is no descriptor even so).
   Status turnAway();
   void pause();
 

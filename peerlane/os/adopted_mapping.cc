@@ -79,7 +79,8 @@ bool startsWith(const std::string& text, std::string_view prefix) {
   return std::string_view(text).starts_with(prefix);
 }
 
-// By the path alone; files of an unknown tmpfs are put right once their descriptor is known.
+// By the path alone; the kind of a file in an unknown tmpfs is corrected once its descriptor is
+// known.
 MappingKind kindOf(const Line& line) {
   bool shared = line.rights[3] == 's';
   if (line.inode == 0) return shared ? MappingKind::kSharedMemory : MappingKind::kPrivateMemory;
@@ -92,8 +93,8 @@ MappingKind kindOf(const Line& line) {
   return MappingKind::kPrivateFile;
 }
 
-// Nobody else can map either, so they belong together wherever they lie side by side: an array of a
-// program begins among what its file initialises and ends among the zeros behind.
+// No other process can map either, so they belong together wherever they lie side by side: an array
+// of a program may begin in the data that its file initialises and end in the zeros after it.
 bool isPrivate(MappingKind kind) {
   return kind == MappingKind::kPrivateMemory || kind == MappingKind::kPrivateFile;
 }
@@ -173,8 +174,8 @@ Fd searchOpenFiles(const Line& line) {
   return found;
 }
 
-// Opens `path` when it is the regular file of `line`. Devices are left alone: opening one can do
-// things.
+// Opens `path` when it is the regular file of `line`. Devices are not opened: to open one can have
+// side effects.
 Fd openMatching(const std::string& path, const Line& line) {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return Fd();
@@ -256,7 +257,8 @@ Status checkTouchable(const void* p, size_t bytes, Touch touch) {
   if (::madvise(reinterpret_cast<void*>(firstPage), end - firstPage, advice) == 0)
     return Status::ok();
   const bool isCut = errno == EFAULT;
-  // No such memory, no such right; or memory of a driver, or a kernel that does not know this call.
+  // The memory or the right is missing; or it is memory of a driver, or the kernel does not know
+  // this call.
   PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, end));
   uint64_t covered = start;
   for (const Line& line : lines) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks at memory that somebody else mapped: what backs a pointer of this process, and through
-// which descriptor another process could map the same bytes. A snapshot: whoever unmaps meanwhile
-// makes it stale. Set-up path (it reads /proc/self/maps). Thread: any.
+// Looks at memory that this library did not map: what backs a pointer of this process, and through
+// which descriptor another process could map the same bytes. A snapshot: a thread that unmaps
+// meanwhile makes it stale. Set-up path (it reads /proc/self/maps). Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace peerlane {
 
 enum class MappingKind : uint8_t {
-  kPrivateMemory,  // heap, stack, private anonymous mmap: nobody else can map it
+  kPrivateMemory,  // heap, stack, private anonymous mmap: no other process can map it
   kSharedMemory,   // memfd, file below /dev/shm or in another tmpfs, hugetlb, shared anonymous mmap
   kPrivateFile,    // copy-on-write view of a file (program text and data)
   kSharedFile,     // file of a disk file system
@@ -27,8 +27,8 @@ const char* mappingKindName(MappingKind kind);
 
 struct AdoptedMapping {
   MappingKind kind = MappingKind::kPrivateMemory;
-  // kSharedMemory only: a descriptor of the backing file of its own. Empty when none could be had,
-  // then `whyNoFile` says why.
+  // kSharedMemory only: a descriptor of the backing file of its own. Empty when none could be
+  // found; then `whyNoFile` has the reason.
   Fd file;
   bool fileWritable = false;  // `file` can be mapped for writing
   uint64_t fileOffset = 0;    // of the first byte asked for; 0 for private memory
@@ -41,9 +41,9 @@ struct AdoptedMapping {
 
 // Classifies [p, p + bytes). The range must be mapped and readable completely; it may span several
 // mappings of the same kind that lie side by side, for shared ones at continuous offsets of one
-// file; private memory and private views of files go together, and are what they begin with.
-// Errors: kInvalidArgument naming the first address that is not mapped, not readable or of another
-// kind; kNotSupported for device and kernel pages.
+// file; private memory and private views of files may mix, and the kind is that of the first
+// mapping. Errors: kInvalidArgument naming the first address that is not mapped, not readable or of
+// another kind; kNotSupported for device and kernel pages.
 Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes);
 
 // Where memory is mapped, side by side.
@@ -54,9 +54,10 @@ struct MappedRange {
 // All of the mappings that hold [p, p + bytes). Nothing where a part of that is not mapped.
 Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes);
 
-// That this process may read all of [p, p + bytes), or also write it: what would end it by a signal
-// is an error instead. Where all is well that is one system call, which has the pages there as the
-// access itself would. Errors: kInvalidArgument naming the first address that will not do, and why.
+// Checks that this process may read all of [p, p + bytes), or also write it, so that an access that
+// would end the process by a signal becomes an error. Where the check succeeds it costs one system
+// call, which brings the pages in as the access itself would. Errors: kInvalidArgument naming the
+// first address that fails, and why.
 enum class Touch : uint8_t { kRead, kWrite };
 Status checkTouchable(const void* p, size_t bytes, Touch touch);
 

@@ -57,7 +57,7 @@ Result<int> count() {
   return found;
 }
 
-// Nobody in this process has asked for the driver yet. To start it takes a quarter of a second.
+// No code of this process has asked for the driver yet. To start it takes a quarter of a second.
 bool isDriverLoaded() {
 #ifdef PEERLANE_CUDA_LINKED
   return true;
@@ -159,7 +159,8 @@ PrimaryContext::~PrimaryContext() {
     (void)api().cuDevicePrimaryCtxRelease(device);
 }
 
-// To push one that is current already, as it mostly is, costs three times the question.
+// To push a context that is already current, as it mostly is, costs three times as much as to ask
+// for it.
 CurrentContext::CurrentContext(const PrimaryContext& context) {
   auto* const wanted = static_cast<CUcontext>(context.handle());
   CUcontext current = nullptr;

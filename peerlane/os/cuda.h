@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the rest of the library knows of the CUDA driver: which GPUs there are, and how a thread
-// makes one current for a while. Free of CUDA's own headers, and there in every build: one without
-// CUDA, or a machine without a driver, answers kNotSupported with the reason. Thread-safe.
+// The CUDA driver as the rest of the library sees it: which GPUs there are, and how a thread makes
+// one current for a while. Free of CUDA's own headers, and there in every build: one without CUDA,
+// or a machine without a driver, answers kNotSupported with the reason. Thread-safe.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct GpuFacts {
   int majorVersion = 0;  // compute capability
   int minorVersion = 0;
   bool exportsDescriptors = false;  // VMM allocations travel as file descriptors
-  bool fabricHandles = false;       // what the driver says; memory/fabric_probe.h tells more
+  bool fabricHandles = false;       // as the driver says; memory/fabric_probe.h tries it
   bool hostPointersValid = false;   // pinned host memory has one address for both sides
 };
 
@@ -35,16 +35,16 @@ struct GpuFacts {
 // kNotSupported (no CUDA in this build, no driver, one that is too old, no GPU).
 Result<std::vector<GpuFacts>> gpus();
 
-// The GPU that the calling thread has chosen, if this process uses it already: the one of its
-// current context, or else the runtime's choice (cudaSetDevice) when that has a primary context.
-// None: no GPU is in use by this thread, and none is touched by asking.
+// The GPU that the calling thread has chosen, if this process uses it already: the GPU of its
+// current context, or else the runtime's choice (cudaSetDevice) when that GPU has a primary
+// context. None: this thread uses no GPU, and this call touched none.
 std::optional<int> currentGpu();
 
 // OK where this build and this machine can use GPUs; else why not.
 Status available();
 
 // The driver's number of the GPU allocation at `address`: never used twice in one process, so that
-// memory which was freed and allocated anew is told from what was there before. 0: there is none.
+// memory which was freed and allocated anew can be told from the memory before. 0: there is none.
 // Costs 40 ns.
 uint64_t identityOf(const void* address);
 
@@ -60,7 +60,7 @@ class PrimaryContext {
  public:
   // kInvalidArgument for a GPU that is not there, naming how many are.
   static Result<PrimaryContext> retain(int gpu);
-  // The same, for several who hold it together.
+  // The same, for several owners that share it.
   static Result<std::shared_ptr<const PrimaryContext>> retainShared(int gpu) {
     PEERLANE_ASSIGN(PrimaryContext held, retain(gpu));
     return std::shared_ptr<const PrimaryContext>(std::make_shared<PrimaryContext>(std::move(held)));
@@ -88,7 +88,7 @@ class PrimaryContext {
 // The GPUs that a context was made for, in the order in which the caller named them.
 using Gpus = std::vector<std::shared_ptr<const PrimaryContext>>;
 
-// Makes a context current on the calling thread, and the one from before when it goes: a caller's
+// Makes a context current on the calling thread, and at its end the previous one again: a caller's
 // own choice of device is never disturbed. 40 ns.
 class CurrentContext {
  public:

@@ -2,7 +2,8 @@
 //
 // Asio supplies the reactor and the timer queue. Two of its habits are corrected here: its waits
 // are one-shot and its poll() goes on while handlers make new work. Therefore everything is armed
-// at the start of a turn, and what functions register or post during a turn belongs to the next.
+// at the start of a turn, and anything that functions register or post during a turn belongs to the
+// next.
 #include "peerlane/os/event_loop.h"
 
 #include <sys/stat.h>
@@ -84,7 +85,7 @@ struct LoopCore {
 
 namespace {
 
-// Escaping exceptions would leave the loop half-way: end the process where the mistake is.
+// An exception that escapes would leave the loop half-way: the process ends where the mistake is.
 void callUser(const std::function<void()>& fn) noexcept {
   fn();
 }
@@ -114,7 +115,7 @@ void queueArm(const std::shared_ptr<WatchRecord>& record) {
   record->loop->toArm.push_back(record);
 }
 
-// Marks a turn; a nested one would run functions out of their caller's expectations.
+// Marks a turn; a nested turn would run functions where their caller does not expect it.
 class TurnScope {
  public:
   explicit TurnScope(LoopCore& core) : core_(core) {
@@ -228,7 +229,8 @@ void LoopCore::kick() {
   asio::post(io, [] {});
 }
 
-// Runs reactor handlers one by one until a user function ran, somebody kicked, or time is up.
+// Runs reactor handlers one by one until a user function ran, wake() or post() was called, or time
+// is up.
 void LoopCore::blockUntil(EventLoop::Duration timeout) {
   uint64_t round = ++deadlineRound;
   expired = false;
@@ -391,7 +393,8 @@ size_t EventLoop::waitOnce(Duration timeout) {
     core_->kicked = false;
     core_->wakeRequested = false;
   }
-  // What else is ready by now; nothing is armed again, so no watch runs twice in this turn.
+  // Runs whatever else has become ready; nothing is armed again, so no watch runs twice in this
+  // turn.
   core_->io.poll();
   core_->runPosted();
   core_->lastLook = internal::Clock::now();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EventLoop: waits for descriptors and timers and runs short functions. It owns no thread: whoever
-// calls poll, spin or waitOnce is the loop's thread, and only that thread may touch the loop, its
-// watches and its timers, except for post() and wake(). Functions run inside those three calls
-// only, never inside the call that registered them; they must not call them again (checked) and
-// must not throw.
+// EventLoop: waits for descriptors and timers and runs short functions. It owns no thread: the
+// thread that calls poll(), spin() or waitOnce() is the loop's thread. Only that thread may touch
+// the loop, its watches and its timers, except for post() and wake(). Functions run inside those
+// three calls only, never inside the call that registered them; they must not call poll(), spin()
+// or waitOnce() (checked) and must not throw.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class Watch {
   Watch(Watch&&) noexcept;
   Watch& operator=(Watch&&) noexcept;
 
-  // Changes what is waited for. Both false pauses the watch.
+  // Changes the directions that the watch waits for. Both false pauses the watch.
   void setInterest(bool readable, bool writable);
   explicit operator bool() const;
 
@@ -83,7 +83,7 @@ class EventLoop {
   Timer after(Duration delay, std::function<void()> fn);
 
   // Calls `fn` in the loop's thread. Order: posts of one thread run in their order. Thread: any;
-  // what happened before the call is visible to `fn`.
+  // `fn` sees all that the posting thread did before the call.
   void post(std::function<void()> fn);
   // Makes the waitOnce in progress, or else the next one, return without waiting. Thread: any.
   void wake();

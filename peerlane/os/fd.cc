@@ -24,9 +24,9 @@ Status internal::descriptorError(int error, std::string_view what) {
 
 namespace {
 
-// By descriptor, one bit each: those that children do not get. Pages of it that no descriptor needs
-// are never touched. Changed under the lock that fork() takes, so that a child finds bits that are
-// true.
+// By descriptor, one bit each: the descriptors that children do not get. Pages of it that no
+// descriptor needs are never touched. Changed under the lock that fork() takes, so that a child
+// finds bits that are true.
 constexpr int kMostKept = 1 << 20;
 std::atomic<uint64_t> kept[kMostKept / 64];
 std::atomic<int> keptWords{0};  // all bits are in the first so many
@@ -42,8 +42,8 @@ bool isKept(int fd) {
   return fd >= 0 && fd < kMostKept && (wordOf(fd).load(std::memory_order_relaxed) & bitOf(fd)) != 0;
 }
 
-// Only calls that are safe in a signal handler. The numbers stay taken, so that what still closes
-// them in the child closes nothing else.
+// Only calls that are safe in a signal handler. The numbers stay taken, so that code that still
+// closes them in the child closes nothing else.
 void dropInChild() {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int i = 0; i < keptWords.load(std::memory_order_relaxed); ++i)
@@ -91,7 +91,7 @@ void Fd::reset(int fd) {
   if (old < 0 || old == fd) return;
   int savedError = errno;
   if (isKept(old)) {
-    const NoFork none;  // in between the number may become somebody else's
+    const NoFork none;  // in between another thread may get the number
     wordOf(old).fetch_and(~bitOf(old), std::memory_order_relaxed);
     ::close(old);
     errno = savedError;
@@ -153,7 +153,7 @@ bool knock(int socket) {
 
 bool drainKnocks(int socket) {
   char bytes[256];
-  // Bounded: who knocks without end keeps nobody from anything else.
+  // Bounded: a peer that knocks without end must not keep this thread from other work.
   for (int i = 0; i < 16; ++i) {
     const ssize_t got = ::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EINTR)) return got < 0 && errno == EAGAIN;

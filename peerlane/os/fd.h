@@ -43,9 +43,8 @@ class Fd {
 };
 
 // A connection ends with the last descriptor of its socket, so a forked child that holds one keeps
-// the connections of a dead parent alive. From now until it is closed or released, each new child
-// finds `fd`, and what is duplicated from it, to be /dev/null. Descriptors from 2^20 on are not
-// kept.
+// the connections of a dead parent alive. From now until it is closed or released, `fd` and its
+// duplicates are /dev/null in each new child. Descriptors from 2^20 on are not kept from children.
 void keepFromChildren(int fd);
 // No process is forked while it lives: between making a descriptor and keepFromChildren().
 class NoFork {
@@ -56,22 +55,23 @@ class NoFork {
   NoFork& operator=(const NoFork&) = delete;
 };
 
-// The same as Fd::dup for a descriptor that somebody else owns. Errors: kUnavailable where the
-// process has no descriptor left.
+// The same as Fd::dup for a descriptor of another owner. Errors: kUnavailable where the process has
+// no descriptor left.
 Result<Fd> duplicateFd(int fd);
 
 // An event descriptor: readable after signalEventFd until drainEventFd. Non-blocking,
 // close-on-exec.
 Result<Fd> makeEventFd();
 // Makes `fd` readable. Already readable (even with a full counter) is success; a dead descriptor is
-// ignored, because whoever owned it waits no more. Thread: any. Never blocks on a descriptor made
-// here.
+// ignored, because its owner no longer waits. Thread: any. Never blocks on a descriptor made here.
 void signalEventFd(int fd);
-// Sends one byte to a Unix socket, which may be a stranger's: this neither blocks nor raises a
-// signal. A full one is readable; a dead one, or one that is none, has nobody to wake. False: the
-// system had no memory for the byte, which has to be sent again. Thread: any.
+// Sends one byte to a Unix socket, which may belong to a stranger: the call neither blocks nor
+// raises a signal. A full socket is success, because it is readable; so is a dead one or a
+// descriptor that is no socket, because no thread waits at it. False: the system had no memory for
+// the byte, and the caller must send it again. Thread: any.
 bool knock(int socket);
-// Takes knocks away. False: nobody will knock any more.
+// Takes the bytes of knock() out of the socket. False: the other end is closed, no byte will come
+// any more.
 bool drainKnocks(int socket);
 // Makes `fd` unreadable again. Returns the number of signals taken, 0 when there was none.
 uint64_t drainEventFd(int fd);

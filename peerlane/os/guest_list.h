@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GuestList: the connections to a listener that have not shown yet that they may stay, counted in
-// all and by origin (a user, an address), so that nobody takes the room of everybody else. External
+// GuestList: the connections to a listener that have not yet authenticated, counted in all and by
+// origin (a user, an address), so that one origin cannot take all the room. External
 // synchronization required.
 #pragma once
 
@@ -27,7 +27,7 @@ class GuestList {
     Place() = default;
     Place(Place&&) = default;
     Place& operator=(Place&& other) noexcept {
-      std::swap(counts_, other.counts_);  // what was held here goes with the other
+      std::swap(counts_, other.counts_);  // the place held here before ends with the other
       std::swap(origin_, other.origin_);
       return *this;
     }

@@ -18,7 +18,7 @@ namespace peerlane {
 Result<std::string> bootId();
 // The inode number of this process's namespace "net", "pid", ...; 0 when the kernel has none.
 uint64_t namespaceInode(const std::string& name);
-// The same of another process; 0, too, where this one may not know.
+// The same of another process; also 0 where this process may not read it.
 uint64_t namespaceInodeOf(pid_t pid, const std::string& name);
 
 struct HostIdentity {

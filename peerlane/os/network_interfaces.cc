@@ -135,7 +135,7 @@ Result<std::vector<SocketAddress>> selectAddresses(std::string_view ip, std::str
 AddressOnInterface splitInterface(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  // What is left has one colon, or an IPv6 address in brackets: anything else is an address itself.
+  // The rest has one colon, or an IPv6 address in brackets: anything else is an address itself.
   const bool isAddress = rest.starts_with('[') ? rest.find("]:") != std::string_view::npos
                                                : rest.find(':') == rest.rfind(':') &&
                                                      rest.find(':') != std::string_view::npos &&

@@ -27,8 +27,8 @@ Result<std::vector<NetworkInterface>> listInterfaces();
 // come, link-local ones after those, loopback last. `ip` (if not empty) asks for exactly this
 // address. `spec` (if not empty) chooses interfaces by a comma list of name prefixes: "eth,ib";
 // "^docker,veth" all but these; "=eth0" exact names; "^=eth0" all but exactly this. Interfaces that
-// are down are left out. Errors: kInvalidArgument listing what there is, when nothing fits or
-// `spec` cannot be read.
+// are down are left out. Errors: kInvalidArgument listing the interfaces that there are, when none
+// fits or `spec` cannot be read.
 Result<std::vector<SocketAddress>> selectAddresses(std::span<const NetworkInterface> interfaces,
                                                    std::string_view ip, std::string_view spec);
 // The same over listInterfaces().
@@ -41,8 +41,8 @@ struct AddressOnInterface {
   std::string address;
 };
 AddressOnInterface splitInterface(std::string_view text);
-// kInvalidArgument listing what there is: no interface of that name; with `address`, it is none of
-// that interface's (ports are not compared).
+// kInvalidArgument listing the interfaces that there are: none has that name; or, with `address`,
+// the interface does not have it (ports are not compared).
 Status checkInterface(std::span<const NetworkInterface> interfaces, std::string_view name,
                       const SocketAddress* address);
 

@@ -95,7 +95,8 @@ const int kForksAreCounted = ::pthread_atfork(
 
 bool hasManyCores() {
   constexpr int kEnough = 8;
-  // The process's, whatever a thread that asks first is pinned to; and what a container may use.
+  // The count for the process, even where the thread that asks first is pinned; and within the
+  // limit of a container.
   static const bool has = [] {
     cpu_set_t cores;
     if (::sched_getaffinity(::getpid(), sizeof cores, &cores) != 0 || CPU_COUNT(&cores) < kEnough)
@@ -160,8 +161,8 @@ Result<AddressSpace> AddressSpace::open(pid_t pid) {
   return Status::system(errno, "open " + path);
 }
 
-// The file is bound to the memory it was opened for. Reading finds no byte once that has no user;
-// before, at an address that nothing is mapped at, an error.
+// The file is bound to the memory it was opened for. A read returns no byte once that memory has no
+// user; before that, a read at an address where nothing is mapped returns an error.
 bool AddressSpace::hasEnded() const {
   char byte;
   return ::pread(memory_.get(), &byte, 1, 0) == 0;

@@ -19,11 +19,12 @@
 
 namespace peerlane {
 
-// This process may run on so many cores that threads which look instead of sleeping, two at either
-// side of a connection, keep nobody from running.
+// Whether this process may run on so many cores that polling threads, two at either side of a
+// connection, do not keep other threads from running.
 bool hasManyCores();
 
-// One process for ever: unlike a pid it never comes to mean another one.
+// One process for ever: a pid may be reused for another process, this handle never means another
+// one.
 class ProcessHandle {
  public:
   // Of a running process. Errors: kPeerLost (no such process), kNotSupported (before Linux 5.3).
@@ -31,14 +32,14 @@ class ProcessHandle {
   // Takes a pidfd, e.g. of peerPidFd. Errors: kInvalidArgument (not a pidfd), kPeerLost (ended and
   // collected), kUnavailable (a process of another pid namespace).
   static Result<ProcessHandle> fromPidFd(Fd pidFd);
-  // Of whoever is at the other end of a Unix socket, whatever its pid namespace; pid() is 0 where
-  // it has no number here. Errors as for peerPidFd, kSystem with EMFILE among them.
+  // Of the process at the other end of a Unix socket, in any pid namespace; pid() is 0 where that
+  // process has no number here. Errors as for peerPidFd, kSystem with EMFILE among them.
   static Result<ProcessHandle> ofPeer(int socket);
 
   // False once the process ended, even while its parent has not collected it. One system call.
   bool alive() const;
   pid_t pid() const { return pid_; }
-  // Readable once the process ended: to be watched. Lifetime: this object.
+  // A descriptor to watch: readable once the process ended. Lifetime: this object.
   int fd() const { return pidFd_.get(); }
 
  private:
@@ -47,14 +48,15 @@ class ProcessHandle {
   pid_t pid_ = 0;
 };
 
-// The memory of one process as one program sees it: it ends with the process, or when that calls
-// exec. Costs a descriptor. Requires the right to read that memory, as readProcess does.
+// The memory of one process while it runs one program: it ends with the process, or when the
+// process calls exec. Costs a descriptor. Requires the right to read that memory, as readProcess
+// does.
 class AddressSpace {
  public:
   // Errors: kPeerLost (no such process), kPermissionDenied (ptrace rules).
   static Result<AddressSpace> open(pid_t pid);
-  // Nobody reads or writes by its mappings any more: neither the process nor one that shares its
-  // memory (CLONE_VM). One system call.
+  // True once no process uses its mappings any more: neither the process itself nor one that shares
+  // its memory (CLONE_VM). One system call.
   bool hasEnded() const;
 
  private:
@@ -75,11 +77,11 @@ Result<size_t> writeProcess(pid_t pid, std::span<const IoSlice> local,
                             std::span<const IoSlice> remote);
 
 // Lets `pid` and its descendants use readProcess on this process where the Yama module restricts
-// that; fine where it does not. Yama keeps one such pid per process: a later call replaces the
+// that; OK where it does not. Yama keeps one such pid per process: a later call replaces the
 // earlier one. 0 takes the permission back. Errors: kPeerLost (no such process).
 Status allowPtraceBy(pid_t pid);
-// Yama's ptrace_scope (0: same user suffices, 1: allowPtraceBy needed, 2: administrators, 3:
-// nobody). Nothing when Yama is absent.
+// Yama's ptrace_scope (0: same user suffices, 1: allowPtraceBy needed, 2: administrators, 3: no
+// process). Empty when Yama is absent.
 std::optional<int> ptraceScope();
 // Whether processes of the same user may look into this one (PR_SET_DUMPABLE).
 bool isDumpable();
@@ -89,8 +91,9 @@ bool isDumpable();
 Result<uint64_t> processStartTime(pid_t pid);
 
 namespace internal {
-// A property of the process, hence global. Written in each new child, before anything else runs
-// there. Defined beside what registers that, so that who links one has the other.
+// A property of the process, hence global. Each new child writes it before anything else runs
+// there. Defined in the source file that registers this, so that a program that links one has the
+// other.
 extern std::atomic<uint64_t> fork_count;
 }  // namespace internal
 
@@ -103,7 +106,7 @@ inline uint64_t forkGeneration() {
 // Unpredictable bytes from the kernel.
 Status fillRandom(std::span<std::byte> space);
 
-// Lets this process have as many descriptors as it may, 2^20 at most. Returns how many that is.
+// Raises this process's limit of descriptors as far as it may, to 2^20 at most. Returns the limit.
 Result<uint64_t> raiseDescriptorLimit();
 
 // Physical memory of this process now, in bytes.

@@ -15,7 +15,7 @@ std::mutex& slotMutex() {
   static auto* const mutex = new std::mutex;  // links may end while the process does
   return *mutex;
 }
-// Who is let in, and by how many; under the mutex.
+// The process that is let in, and how many objects hold that; under the mutex.
 pid_t holder = 0;
 size_t given = 0;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PtracePermission: one other process may read this one's memory where Yama restricts that (mode
-// 1), for as long as the object lives. Yama knows one such process at a time, so there is one for
-// this process, whoever in it asks first. Thread-safe.
+// 1), for as long as the object lives. Yama knows one such process at a time, so this process lets
+// in one at a time: the one that was asked for first. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -16,12 +16,13 @@ namespace peerlane {
 
 class PtracePermission {
  public:
-  // Gives nothing, and none is needed.
+  // Holds no permission.
   PtracePermission() = default;
-  // Lets `pid` and its descendants in. OK, and nothing is given, where Yama does not ask for it; OK
-  // where the same process was let in before. Replaces what a program set by PR_SET_PTRACER itself,
-  // which cannot be asked for. Errors: kUnavailable (another process is let in), kPeerLost (no such
-  // process), kNotSupported (`pid` is not positive: the process has no number here).
+  // Lets `pid` and its descendants in. OK, and nothing is given, where Yama does not require it; OK
+  // where the same process was let in before. Replaces the process that the program itself set by
+  // PR_SET_PTRACER, because the kernel does not tell it. Errors: kUnavailable (another process is
+  // let in), kPeerLost (no such process), kNotSupported (`pid` is not positive: the process has no
+  // number here).
   static Result<PtracePermission> give(pid_t pid);
   ~PtracePermission() { takeBack(); }
   PtracePermission(PtracePermission&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
@@ -39,7 +40,7 @@ class PtracePermission {
 };
 
 namespace internal {
-// The system's part, for tests on machines with another Yama than they are about.
+// The calls of the system, for tests that need another Yama mode than the machine has.
 struct PtraceSystem {
   std::optional<int> (*scope)();
   Status (*allow)(pid_t pid);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Readiness: a descriptor that is readable while something is so, for threads that sleep in epoll,
-// poll or select: an end, a message that waits, a signal that was reached. Made when first asked
-// for; until then it costs nothing but a flag. Nobody reads from it. External synchronization
-// required.
+// Readiness: a descriptor that is readable while a condition holds, for threads that sleep in
+// epoll, poll or select: an operation has ended, a message waits, a signal was reached. The
+// descriptor is made when first asked for; before that it costs only a flag. Users must not read
+// from it. External synchronization required.
 #pragma once
 
 #include "peerlane/core/status.h"
@@ -13,10 +13,10 @@ namespace peerlane {
 
 class Readiness {
  public:
-  // The same one each time, there as long as this object. An error when the process has no
+  // The same descriptor each time. Lifetime: this object. An error when the process has no
   // descriptors left.
   Result<int> fd();
-  // Enters the kernel only when it changes, and only once somebody has asked for the descriptor.
+  // Enters the kernel only when the condition changes, and only after fd() was called.
   void set(bool ready);
   bool isReady() const { return isReady_; }
 

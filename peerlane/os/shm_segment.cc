@@ -196,7 +196,7 @@ Status SharedSegment::place(const SegmentOptions& options) {
   auto regret = [this](const std::string& sentence) {
     unmetWishes_ += (unmetWishes_.empty() ? "" : "; ") + sentence;
   };
-  // The kernel is asked only when it can matter: no page it calls huge is smaller than 1 MiB.
+  // Asks the kernel only when it can matter: no page that it calls huge is smaller than 1 MiB.
   const auto bigEnough = [this] {
     if (bytes_ < size_t{1} << 20) return false;
     const std::string huge = firstWord("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
@@ -210,7 +210,8 @@ Status SharedSegment::place(const SegmentOptions& options) {
       regret("huge pages: /sys/kernel/mm/transparent_hugepage/shmem_enabled says " + granted);
     }
   } else if (options.hugePages == HugePages::kOff) {
-    // Refused where the kernel has no huge pages at all, which is what was asked for.
+    // The kernel refuses this where it has no huge pages at all, which is the state that was asked
+    // for.
     (void)::madvise(mapping_, mappingBytes_, MADV_NOHUGEPAGE);
   }
   if (options.numaNode) {

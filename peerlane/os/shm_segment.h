@@ -2,8 +2,8 @@
 //
 // SharedSegment: one mapping of memory that other processes can map, too: a sealed memfd made here,
 // or an imported descriptor that was checked. Not an allocator and not a region. Immutable after
-// creation (the bytes are the users' affair), so any thread may use it; destruction needs that
-// nobody touches the bytes.
+// creation (the users order accesses to the bytes), so any thread may use it. Requires: no thread
+// touches the bytes when it is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ class SharedSegment {
 
   // The first byte asked for. Lifetime: this object.
   std::byte* data() const { return data_; }
-  // What was asked for; the pages behind it may hold more.
+  // The size that was asked for; the last page may hold more.
   size_t bytes() const { return bytes_; }
   // Where data() lies in the file.
   uint64_t offset() const { return offset_; }
@@ -59,7 +59,7 @@ class SharedSegment {
   bool writable() const { return writable_; }
   // The file's page size; hugetlb shows its own (2 MiB or 1 GiB).
   size_t pageBytes() const { return pageBytes_; }
-  // One sentence per wish of the options that the system did not grant; empty when all were.
+  // One sentence per option that the system did not grant; empty when it granted all.
   const std::string& unmetWishes() const { return unmetWishes_; }
 
  private:
@@ -78,20 +78,20 @@ class SharedSegment {
   std::string unmetWishes_;
 };
 
-// Forbids that the memory behind `fd` shrinks, from now on and for everybody. Fine when it already
-// is so. Errors: kPermissionDenied when the file refuses seals (made without MFD_ALLOW_SEALING, a
-// file below /dev/shm, a read-only descriptor), kInvalidArgument when it is no shared memory at
-// all.
+// Seals the memory of `fd` against shrinking, from now on and for every process. OK when it is
+// sealed already. Errors: kPermissionDenied when the file refuses seals (made without
+// MFD_ALLOW_SEALING, a file below /dev/shm, a read-only descriptor), kInvalidArgument when it is no
+// shared memory at all.
 Status trySeal(int fd);
 
-// Forbids that anybody maps the memory behind `fd` for writing from now on; mappings that are there
+// Seals the memory of `fd` so that no process can map it for writing from now on; existing mappings
 // stay as they are. Errors: kNotSupported (before Linux 5.1), kPermissionDenied (it takes no
 // seals).
 Status sealAgainstWriters(int fd);
 bool isSealedAgainstWriters(int fd);
 
-// The page size of the shared memory (memfd, tmpfs, hugetlb) behind `fd`. Errors: kInvalidArgument
-// naming what it is instead.
+// The page size of the shared memory (memfd, tmpfs, hugetlb) of `fd`. Errors: kInvalidArgument
+// naming the kind of file that it is instead.
 Result<size_t> sharedMemoryPageBytes(int fd);
 
 }  // namespace peerlane

@@ -29,7 +29,7 @@ static_assert(sizeof(IoSlice) == sizeof(iovec));
 static_assert(offsetof(IoSlice, base) == offsetof(iovec, iov_base));
 static_assert(offsetof(IoSlice, bytes) == offsetof(iovec, iov_len));
 
-// A socket that forked children shall not hold.
+// Makes a socket that forked children must not hold.
 template <typename Make>
 Fd makeKept(const Make& make) {
   const NoFork none;
@@ -48,7 +48,7 @@ Result<Fd> makeSocket(const SocketAddress& address) {
   return fd;
 }
 
-// What an address-related errno means for the caller.
+// The status for an errno that concerns an address.
 Status addressStatus(int error, const std::string& what) {
   Status plain = Status::system(error, what);
   std::string text(plain.message());
@@ -75,7 +75,7 @@ Status bindAndListen(int fd, const SocketAddress& address, int backlog) {
   return Status::ok();
 }
 
-// Removes the socket file at `address` when nobody listens on it; refuses everything else.
+// Removes the socket file at `address` when no process listens on it; refuses everything else.
 Status removeStaleSocket(const SocketAddress& address) {
   std::string path = address.unixName();
   struct stat found {};
@@ -101,8 +101,8 @@ Status removeStaleSocket(const SocketAddress& address) {
 Status listenOnPath(int fd, const SocketAddress& address, int backlog) {
   Status first = bindAndListen(fd, address, backlog);
   if (first.isOk() || first.code() != Code::kUnavailable) return first;
-  // Two processes that find the same stale file must not delete each other's fresh one: the lock on
-  // the directory leaves nothing behind. A stranger holding it only delays the take-over.
+  // Two processes that find the same stale file must not delete each other's fresh one. A lock on
+  // the directory leaves no file to clean up. A stranger that holds it only delays the replacement.
   std::string path = address.unixName();
   size_t slash = path.rfind('/');
   std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -218,8 +218,8 @@ void removeStaleSockets(const std::string& folder, const std::string& prefix) {
       continue;
     const auto address = SocketAddress::parse("unix:" + path);
     if (!address.isOk()) continue;
-    // A datagram to it: its owner, who listens for streams, does not notice, and the kernel says
-    // whether there is one.
+    // Connects a datagram socket to it: its owner listens for streams and does not notice, and the
+    // kernel says whether there is an owner.
     const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (probe &&
         ::connect(probe.get(), address->raw(), static_cast<socklen_t>(address->rawBytes())) < 0 &&

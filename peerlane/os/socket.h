@@ -27,10 +27,10 @@ namespace peerlane {
 // lower where /proc/sys/net/core/somaxconn is).
 inline constexpr int kListenBacklog = 4096;
 
-// Binds and listens; localAddress tells the port when it was 0. A Unix path that is a socket nobody
-// listens on is replaced; any other existing file is refused and kept. Errors: kUnavailable (in
-// use), kPermissionDenied, kInvalidArgument. The path stays when the descriptor closes: see
-// removeUnixPath.
+// Binds and listens; localAddress tells the port when it was 0. A Unix path that is a socket
+// without a listener is replaced; any other existing file is kept, and the call fails. Errors:
+// kUnavailable (in use), kPermissionDenied, kInvalidArgument. The path stays when the descriptor
+// closes: see removeUnixPath.
 Result<Fd> listenOn(const SocketAddress& address, int backlog = kListenBacklog);
 // Listens on the first free port of lowPort..highPort (both included) at the IP of `address`; its
 // own port is ignored. Errors: kUnavailable naming the range.
@@ -41,15 +41,15 @@ Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_
 void removeUnixPath(const SocketAddress& address);
 
 // Deletes the files of Unix sockets in `folder` whose names begin with `prefix`, which belong to
-// this user and nobody has open: those of processes that were killed.
+// this user and which no process has open: those of processes that were killed.
 void removeStaleSockets(const std::string& folder, const std::string& prefix);
 
 Result<SocketAddress> localAddress(int fd);
 Result<SocketAddress> peerAddress(int fd);
 
 // Starts to connect; when the descriptor is writable, connectResult tells the outcome. Errors:
-// kUnavailable (nobody listens there), kPermissionDenied, kTryAgain (the Unix listener's queue is
-// full).
+// kUnavailable (no process listens there), kPermissionDenied, kTryAgain (the Unix listener's queue
+// is full).
 Result<Fd> connectStart(const SocketAddress& address);
 // kTryAgain while connecting; OK once connected; else the reason (kUnavailable, kPeerSilent, ...).
 Status connectResult(int fd);

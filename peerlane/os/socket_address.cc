@@ -74,7 +74,7 @@ Result<SocketAddress> parseUnix(std::string_view text, std::string_view name) {
   return SocketAddress::fromRaw(reinterpret_cast<sockaddr*>(&address), bytes);
 }
 
-// An error is the reason alone: who asked names the whole address.
+// An error is the reason alone: the caller names the whole address.
 Result<SocketAddress> parseIp(std::string_view ip, uint16_t port) {
   const auto bad = [&](const std::string& why) { return Status(Code::kInvalidArgument, why); };
   std::string host(ip);

@@ -21,8 +21,8 @@ void* mapSpread(MemoryOf owner, size_t bytes, int protection, int fd, uint64_t f
     return ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(fileOffset));
   };
   if (bytes < kLeastBytes || pageBytes > kStep) return plain();
-  // Addresses only, twice what is needed; the rest is given back. Where they are limited, never
-  // mind.
+  // Reserves addresses only, twice as many as needed, and gives the rest back. Where addresses are
+  // limited and this fails, the kernel chooses the place.
   const size_t reserved = bytes + kSpread;
   void* const area =
       ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -41,7 +41,7 @@ void* mapSpread(MemoryOf owner, size_t bytes, int protection, int fd, uint64_t f
   ::munmap(start + bytes, kSpread - before);
   if (mapped != MAP_FAILED) return mapped;
   // A failed attempt may have removed the reservation in the middle, and another thread may have
-  // got the hole: it is left alone, which costs addresses at most.
+  // got the hole: so the hole is left alone, which costs addresses at most.
   errno = error;
   return MAP_FAILED;
 }

@@ -4,8 +4,8 @@
 // third of the speed of a large memcpy on some processors (seen: AMD EPYC): a multiple of 256 MiB
 // is the worst, other multiples of 64 MiB are the best, all else lies between. The kernel puts
 // mappings side by side, so that regions of equal and round sizes meet the worst often. Transfers
-// copy between memory of this process and memory of a peer: these two get places that differ by an
-// odd multiple of 64 MiB. Elsewhere it costs nothing. Thread-safe.
+// copy between memory of this process and memory of a peer: so the two get places that differ by an
+// odd multiple of 64 MiB. On other processors this costs nothing. Thread-safe.
 #pragma once
 
 #include <cstddef>

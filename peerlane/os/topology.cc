@@ -34,7 +34,7 @@ Result<Topology> makeTopology() {
   Topology topology(raw);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   // These would start drivers and create contexts on devices that this process may not want to use.
-  // The call fails where a component is not installed, which is as good.
+  // The call fails where a component is not installed, which has the same effect.
   for (const char* component : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"}) {
     (void)hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   }
@@ -193,7 +193,7 @@ void ReportBuilder::addOsDevices() {
     bool onGpu = hardware->type == HWLOC_OBJ_PCI_DEVICE && isGpuClass(hardware);
     switch (object->attr->osdev.type) {
       case HWLOC_OBJ_OSDEV_NETWORK: {
-        // The interface's name comes first, whatever was seen before it.
+        // The interface's name comes first, even where another name was seen before it.
         auto& names = deviceAt(hardware, TopologyDeviceKind::kNic).device.aliases;
         names.insert(names.begin(), textOf(object->name));
         break;

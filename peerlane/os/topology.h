@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the machine is made of and how far its devices are from each other: NUMA nodes, NICs, GPUs
-// and the PCI paths between them, of this machine or of one recorded in an hwloc XML file. A report
-// is a value; rendering it is the tools' affair. Reading takes tens of milliseconds. Thread: any.
+// The parts of a machine and how far its devices are from each other: NUMA nodes, NICs, GPUs and
+// the PCI paths between them, of this machine or of one recorded in an hwloc XML file. A report is
+// a value; the tools render it. Reading takes tens of milliseconds. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct TopologyDevice {
   TopologyDeviceKind kind = TopologyDeviceKind::kHostMemory;
   // "node0", "eth0", "cuda0"; the bus id when the system has no other name for it.
   std::string name;
-  // Other names of the same hardware, e.g. the RDMA device "mlx5_0" behind "eth0".
+  // Other names of the same hardware, e.g. the RDMA device "mlx5_0" of the interface "eth0".
   std::vector<std::string> aliases;
   std::string busId;  // "0000:17:00.0"; empty for host memory and devices that are not on PCI
   std::string model;  // as the PCI database says; may be empty
@@ -58,7 +58,7 @@ struct TopologyReport {
   unsigned processors = 0;  // hardware threads
   std::vector<NumaNode> numaNodes;
   // Relative latencies row by row in the order of numaNodes (10 is local); empty when the machine
-  // does not tell.
+  // does not report them.
   std::vector<uint64_t> numaLatencies;
   // Host memory of every NUMA node, then NICs, then GPUs, each by bus id.
   std::vector<TopologyDevice> devices;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an errno of a call means, shared by the sources of this floor only.
+// Which Status an errno of a call becomes, shared by the sources of this floor only.
 #pragma once
 
 #include <string_view>
@@ -10,12 +10,12 @@
 namespace peerlane::internal {
 
 // Of a socket transfer: kTryAgain for EAGAIN (without allocating), kPeerLost for a closed or reset
-// connection, kPeerSilent when the network gave up, kUnavailable when the kernel has no room for it
-// now, else kSystem. `what` names the call.
+// connection, kPeerSilent when the network gave up, kUnavailable when the kernel has no memory for
+// it now, else kSystem. `what` names the call.
 Status transferStatus(int error, const char* what);
 
-// Of a call that was to make a descriptor: kUnavailable, with advice, when there is none left; else
-// kSystem.
+// Of a call that makes a descriptor: kUnavailable, with advice, when the process has none left;
+// else kSystem.
 Status descriptorError(int error, std::string_view what);
 
 }  // namespace peerlane::internal

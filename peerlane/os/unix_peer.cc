@@ -57,8 +57,8 @@ Result<Fd> pidFdFromCredentials(int fd) {
     if (error == ENOSYS) return Status(Code::kNotSupported, what + ": needs Linux 5.3");
     return Status::system(error, what);
   }
-  // Had the peer ended before pidfd_open, its socket would be closed by now: the pid could be
-  // another's.
+  // Had the peer ended before pidfd_open, its socket would already be closed here, and the pid
+  // could be another process's.
   pollfd entry{fd, POLLRDHUP, 0};
   if (::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
     return Status(Code::kPeerLost,
@@ -109,7 +109,7 @@ Result<size_t> recvWithFds(int fd, std::span<std::byte> space, std::vector<Fd>& 
   ssize_t got;
   std::vector<Fd> arrived;
   {
-    const NoFork none;  // children get nothing of what a peer has given
+    const NoFork none;  // children get no descriptor that a peer has given
     do {
       got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     } while (got < 0 && errno == EINTR);
@@ -118,8 +118,8 @@ Result<size_t> recvWithFds(int fd, std::span<std::byte> space, std::vector<Fd>& 
   }
   if (got < 0) return internal::transferStatus(errno, "receive with descriptors");
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    // Where all the space was used, more came than anybody may send. Else the kernel had no number
-    // for them: that is this process's want, and nobody's lie.
+    // Where all the space was used, the peer sent more than it may. Else the kernel had no free
+    // number for some: then this process lacks descriptors, and the peer did nothing wrong.
     if (arrived.size() == kMaxPassedFds)
       return Status(Code::kCorrupt, "a message brought more than 16 descriptors");
     arrived.emplace_back();
@@ -134,7 +134,7 @@ Result<PeerCredentials> peerCredentials(int fd) {
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &raw, &bytes) < 0) {
     return Status::system(errno, "SO_PEERCRED");
   }
-  // Sockets of other families answer, too, but with nobody.
+  // Sockets of other families answer, too, but without a process.
   if (raw.uid == static_cast<uid_t>(-1)) {
     return Status(Code::kNotSupported,
                   "the socket does not tell its peer's credentials; a connected Unix socket does");

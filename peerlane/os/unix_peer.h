@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What only Unix sockets can do: pass descriptors, and tell which process is at the other end. Not
-// a connection (see socket.h, whose codes hold here too). One socket needs external
+// The two things that only Unix sockets can do: pass descriptors, and tell which process is at the
+// other end. Not a connection (see socket.h, whose codes hold here too). One socket needs external
 // synchronization.
 #pragma once
 
@@ -25,21 +25,21 @@ inline constexpr size_t kMaxPassedFds = 16;
 Result<size_t> sendWithFds(int fd, std::span<const std::byte> bytes, std::span<const int> fds);
 // Receives up to `space` and appends the descriptors that came along (close-on-exec) to `out`.
 // Returns the byte count, 0 at the end of the stream. Where this process has no free descriptor for
-// some of them, these are lost, and one empty Fd stands for them behind those that came. Errors:
-// kCorrupt when more came than may be sent; then those that arrived are closed and the stream must
-// be given up.
+// some of them, these are lost, and one empty Fd after the received ones stands for them all.
+// Errors: kCorrupt when more came than may be sent; then those that arrived are closed and the
+// stream must be given up.
 Result<size_t> recvWithFds(int fd, std::span<std::byte> space, std::vector<Fd>& out);
 
-// Who connected (or, seen by the client, who called listen), as the kernel recorded it at that
-// moment.
+// The process that called connect() or, seen by the client, listen(), as the kernel recorded it at
+// that moment.
 struct PeerCredentials {
   pid_t pid = 0;  // in this process' pid namespace; 0 when the peer cannot be seen from it
   uid_t uid = 0;
   gid_t gid = 0;
 };
 Result<PeerCredentials> peerCredentials(int fd);
-// OK for this process's user and for administrators, and for everybody where this process is one;
-// else kPermissionDenied, naming both users.
+// OK for this process's user and for administrators, and for every user where this process is an
+// administrator's; else kPermissionDenied, naming both users.
 Status checkUser(const PeerCredentials& who);
 
 // OK for a Unix socket; kCorrupt for anything else that came in its place.

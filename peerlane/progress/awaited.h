@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Awaited: what a call waits for, in words, as its timeout and dumps say it: "signal 7 of peer 1
-// (process 12) to reach 5; it is 4". It refers to a callable of the caller's, so a wait that ends
-// in time builds no text.
+// Awaited: the words for the thing that a call waits for, as its timeout error and dumps show them:
+// "signal 7 of peer 1 (process 12) to reach 5; it is 4". It refers to a callable of the caller's,
+// so a wait that ends in time builds no text.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@ namespace peerlane {
 class Awaited {
  public:
   Awaited() = default;
-  // `words` outlives the wait. It is called by the waiting thread once its time is over, and by
-  // whoever makes a dump while it waits, both while no turn is under way: it may look at what turns
-  // write, and takes no lock under which anybody calls the engine.
+  // `words` outlives the wait. The waiting thread calls it at the timeout, and a thread that makes
+  // a dump calls it during the wait, both while no turn is under way. So `words` may read state
+  // that turns write. It must not take a lock under which other code calls the engine.
   template <std::invocable Words>
   requires(!std::same_as<std::remove_cvref_t<Words>, Awaited>)
       // NOLINTNEXTLINE(google-explicit-constructor): a lambda is given where a wait asks for words
@@ -33,7 +33,8 @@ class Awaited {
   std::string (*say_)(const void*) = nullptr;
 };
 
-// "80 us", "512 ms", "12.3 s", "no end" for what is meant to be one: rounded, for people.
+// "80 us", "512 ms", "12.3 s", or "no end" for a duration so long that it means that. Rounded, for
+// people.
 std::string durationInWords(std::chrono::nanoseconds duration);
 
 }  // namespace peerlane

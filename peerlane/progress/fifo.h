@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fifo: the host's end of a port's queue (fifo_device.h): where its ring lies, and the thread that
-// pops. Not a queue between CPU threads of one program: pushers are threads of a device, or CPU
-// threads that run the same code. One thread pops.
+// Fifo: the host's end of a port's queue of requests (fifo_device.h): it places the ring and pops.
+// Not a queue between CPU threads of one program: threads of a device push, or CPU threads that run
+// the same code. Only one thread may pop.
 #pragma once
 
 #include <cstddef>
@@ -30,20 +30,21 @@ class Fifo {
   Fifo(uint32_t slots, std::byte* host, std::byte* device);
 
   const port::FifoHandle& handle() const { return handle_; }
-  // The next request, if one is there. `position()` is then the position behind it.
+  // Takes the next request, if one is there. `position()` is then the position after it.
   bool pop(port::PortRequest& request);
-  // The next request is there, or half of it. Any thread.
+  // True when the next request is there, or half of it. Any thread.
   bool hasNext() const;
-  // A request is there, or half of one: maybe behind a place whose pusher has not written it yet.
+  // True when any request is there, or half of one, even if an earlier slot is not written yet. The
+  // popping thread.
   bool hasAny() const;
   uint64_t position() const { return next_; }
-  // Nobody pops any more: pushers without room go on. A slot that one of them leaves would hold up
-  // all others, so this is the end of the whole FIFO.
+  // Tells pushers that no thread pops any more: those that wait for room return. Such a pusher
+  // leaves its slot unwritten, which would hold up all later requests, so this ends the whole FIFO.
   void close();
 
  private:
   port::FifoHandle handle_;
-  uint64_t* tail_ = nullptr;  // `closed` is behind it
+  uint64_t* tail_ = nullptr;  // the next word is `closed`
   uint64_t next_ = 0;
 };
 

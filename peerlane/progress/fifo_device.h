@@ -19,7 +19,7 @@ namespace peerlane::port {
 struct FifoHandle {
   WordPair* slots = nullptr;         // host memory; written by pushers, read by the popper
   const uint64_t* tail = nullptr;    // host memory: slots that were popped; written by the popper
-  const uint64_t* closed = nullptr;  // host memory: not 0: nobody pops any more
+  const uint64_t* closed = nullptr;  // host memory: not 0: no thread pops any more
   uint64_t* head = nullptr;          // memory of the device: slots that were given out
   uint64_t* tailSeen = nullptr;  // memory of the device: the largest tail that a pusher has read,
                                  // or kClosedTail
@@ -31,11 +31,13 @@ PEERLANE_DEVICE constexpr uint64_t lapMark(uint64_t position, uint32_t lapShift)
   return (position >> lapShift & 1) != 0 ? 0 : kLapBit;
 }
 
-// So many of those who wait look at the host's words; the others hear of it from them. Each look is
-// a read over PCIe: those of thousands of threads would hold up the few that get on.
+// At most so many waiting pushers read the host's words; they pass the result to the others in
+// `tailSeen`. Each read crosses PCIe: reads by thousands of threads would slow down the few that
+// can go on.
 inline constexpr uint64_t kLookers = 32;
 inline constexpr uint32_t kLooksPerClosedLook = 16;
-// What `tailSeen` is raised to when the FIFO is closed: above every tail, below a sum's overflow.
+// The value of `tailSeen` once the FIFO is closed: above every tail, and small enough that sums
+// with it do not overflow.
 inline constexpr uint64_t kClosedTail = uint64_t{1} << 62;
 
 // Waits for room up to `end`. False: the FIFO was closed.
@@ -57,16 +59,17 @@ PEERLANE_DEVICE inline bool awaitRoom(const FifoHandle& fifo, uint64_t end) {
   }
 }
 
-// Pushes; what this thread wrote before is visible to whoever carries it out. Returns the position
-// behind it, 0 when the FIFO was closed while there was no room: it takes nothing any more then.
-// Requires: isEncodable().
+// Pushes a request. The proxy that carries it out sees the writes that this thread made before.
+// Returns the position after the request; 0 when the FIFO was closed while there was no room, after
+// which it takes no request any more. Requires: isEncodable().
 PEERLANE_DEVICE inline uint64_t push(const FifoHandle& fifo, const PortRequest& request) {
   const EncodedRequest encoded = encode(request);
   const uint64_t first = fetchAdd(fifo.head, encoded.count);
   const uint64_t end = first + encoded.count;
   if (!awaitRoom(fifo, end)) return 0;
   // The halves become visible in any order, and the popper looks at both; only one of them has to
-  // carry what came before. The first to be stored: a release waits for the stores before it.
+  // release the earlier writes. It is the half that is stored first, because a release waits for
+  // the stores before it.
   for (uint32_t i = 0; i < encoded.count; ++i) {
     const uint64_t position = first + i;
     const uint64_t mark = lapMark(position, fifo.lapShift);

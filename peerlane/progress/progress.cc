@@ -14,7 +14,7 @@ namespace peerlane {
 namespace {
 
 // A wait spins politely after this many looks: on a machine with few cores the other side may need
-// ours.
+// this core.
 constexpr uint32_t kLooksPerYield = 512;
 // How long a context counts as polling after the last wait: also the longest an unattended store
 // can go unseen.
@@ -25,7 +25,7 @@ constexpr Progress::Duration kLongestNap = std::chrono::milliseconds(1);
 constexpr Progress::Duration kDeepSleep = std::chrono::hours(1);
 // Longer than all steps of a set-up together.
 constexpr Progress::Duration kHaste = std::chrono::microseconds(500);
-// A turn takes microseconds; one that takes longer stands in something of the user's.
+// A turn takes microseconds; one that takes longer is in code of the user.
 constexpr Progress::Duration kLongestTurn = std::chrono::milliseconds(100);
 
 std::string turnStands() {
@@ -66,12 +66,12 @@ void Progress::stop() {
   loop_->wake();
   if (thread_.joinable()) {
     thread_.join();
-    // What was posted last runs here: closures hold what must not be kept for ever.
+    // Functions posted last run here, because they own objects that must be released.
     for (int rounds = 0; rounds < 16 && loop_->poll() > 0; ++rounds) {
     }
   }
   stopped_.store(true, std::memory_order_release);
-  // Other threads may still wait, and turn meanwhile.
+  // Other threads may still wait, and take turns meanwhile.
   (void)holdTurns(Clock::time_point::max());
   takePending();
   const std::vector<std::shared_ptr<Task>> dropped = std::exchange(tasks_, {});
@@ -111,8 +111,9 @@ void Progress::run() {
   }
 }
 
-// Once nothing has come for a while and nothing is expected, only a ring wakes this thread. Whoever
-// expects a store from then on sees `deepAsleep_`, or is seen here.
+// Once no work has come for a while and no device store is expected, only a ring wakes this thread.
+// A thread that calls expectDeviceStores() from then on reads `deepAsleep_` as true, or this thread
+// sees its count.
 Progress::Duration Progress::napLength(bool othersTurn) {
   if (othersTurn) return kBurstLinger;
   if (nap_ < kLongestNap && (nap_ != Duration{} || !deviceStores_.none())) {
@@ -137,8 +138,8 @@ bool Progress::stillActive(uint64_t& seen) {
   return false;
 }
 
-// The look after leaving the bell: what was stored or added before the count fell rang nobody. A
-// turn of another thread does not count: it may be past the task that matters.
+// The look after leaving the bell: stores and tasks from before the count fell rang no bell. A turn
+// of another thread does not suffice: it may be past the task that matters.
 bool Progress::lateLook() {
   bool taken = false;
   return turnUnlessTaken(taken) || taken || pending_.load(std::memory_order_seq_cst) != nullptr;
@@ -159,8 +160,8 @@ void Progress::addQuietly(std::shared_ptr<Task> task) {
 }
 
 void Progress::takePending() {
-  // Pushed last comes first; tasks are independent, but starting them in the order of posting is
-  // kinder.
+  // The list has the task pushed last at its head; tasks are independent, but the order of posting
+  // is fairer.
   if (pending_.load(std::memory_order_relaxed) == nullptr) return;
   Task* task = pending_.exchange(nullptr, std::memory_order_acquire);
   const size_t before = tasks_.size();
@@ -198,7 +199,8 @@ Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
     return Status(Code::kInvalidArgument,
                   "a blocking call was made from a callback on the progress thread");
   if (stop_.load(std::memory_order_acquire)) return Status(Code::kClosed, "the context has ended");
-  // Shared: a call that comes too late leaves the function behind, unrun.
+  // Shared: after a timeout the posted function stays in the loop and outlives this call, without
+  // running `fn`.
   struct Call {
     std::promise<void> promise;
     std::atomic<bool> isTaken{false};  // by the progress thread, which begins; or taken back
@@ -224,7 +226,7 @@ Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
       return Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) +
                                         " for the progress thread, which is busy or stands in a "
                                         "callback");
-    deadline = Clock::time_point::max();  // it is at work, with what the caller lent it
+    deadline = Clock::time_point::max();  // `fn` is running and uses the caller's objects
   }
   return Status::ok();
 }
@@ -232,8 +234,8 @@ Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
 bool Progress::turnTasks() {
   takePending();
   bool moved = false;
-  // Meanwhile a task's turn may add others only to pending_. In one pass: where many end at once,
-  // each would otherwise move all behind it.
+  // Meanwhile a task's turn may add others only to pending_. In one pass: where many tasks end at
+  // once, each would otherwise move all tasks after it.
   std::erase_if(tasks_, [&moved](const std::shared_ptr<Task>& task) {
     const Task::Turn result = task->turn();
     moved |= result != Task::Turn::kIdle;
@@ -309,7 +311,7 @@ Status Progress::timedOut(Awaited what, Clock::time_point begin) {
   const Clock::time_point now = Clock::now();
   const std::string waited = "waited " + durationInWords(now - begin);
   if (!what) return Status(Code::kTimeout, waited);
-  // A call that was to wait for a moment only is not held up for its words.
+  // A call with a short timeout is not delayed for long by its error text.
   constexpr Duration kMoment = std::chrono::milliseconds(10);
   if (!holdTurns(now + std::clamp<Duration>(now - begin, kMoment, kLongestTurn)))
     return Status(Code::kTimeout, waited + "; for what, cannot be said: " + turnStands());
@@ -330,11 +332,11 @@ void Progress::notifyWaiters() {
 }
 
 // While threads wait every now and then, the context counts as polling ("burst") and producers ring
-// nobody: beginning a wait costs a load and a store. The loop thread ends the burst
-// some time after the last wait, and a thread whose wait goes to sleep ends it at once; whoever
-// does looks at everything then.
+// no bell: beginning a wait costs a load and a store. The loop thread ends the burst some time
+// after the last wait, and a thread whose wait goes to sleep ends it at once; the thread that ends
+// it must then take a turn, or have the loop thread take one.
 void Progress::beginBurst() {
-  // Entered first: another thread may end the burst, and leave, as soon as it is seen.
+  // Enter first: another thread may end the burst, and leave the bell, as soon as it reads burst_.
   bell_->enter();
   if (burst_.exchange(true, std::memory_order_seq_cst)) bell_->leave();
   loop_->wake();  // in either case: the loop thread takes the look that must follow a leave
@@ -369,8 +371,8 @@ bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline, Awaited what
   return now < pace.end;
 }
 
-// From now on producers ring. The look after leaving is the loop thread's if another thread is in a
-// turn: that one may be past the task that matters.
+// From now on producers ring. If another thread has the turn, the loop thread takes the look after
+// leaving: the other thread may be past the task that matters.
 void Progress::endBurst() {
   if (!burst_.load(std::memory_order_relaxed) || !burst_.exchange(false, std::memory_order_seq_cst))
     return;
@@ -387,8 +389,8 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
   Waiter waiter{&ready, false};
   std::unique_lock lock(waitMutex_);
   waiters_.push_back(&waiter);
-  // Sequentially consistent: whoever takes itself off the bell afterwards sees this waiter, or this
-  // thread sees in ready() what was stored before.
+  // Sequentially consistent: a thread that leaves the bell after this sees this waiter, or ready()
+  // here sees the stores from before.
   waiterCount_.fetch_add(1, std::memory_order_seq_cst);
   waiter.due = ready();
   waitChanged_.wait_until(lock, deadline, [&] { return waiter.due; });

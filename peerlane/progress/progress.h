@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: who turns the crank. One per context: a thread that owns the event loop, and turns that
-// any waiting thread may take over, so that a spinning user waits for nobody. Idle it sleeps and
-// uses no CPU; whoever stores a word for it rings the bell (bell.h has the rule).
+// Progress: the progress engine, one per context. It advances everything that advances by polling,
+// one pass ("turn") at a time. One thread of its own owns the event loop and takes turns, and any
+// waiting thread may take a turn in its place, so that a spinning user thread depends on no other
+// thread. Turns never block in a driver call. Without work the thread sleeps and uses no CPU; a
+// thread that stores a word for this context must ring its bell (bell.h has the rule).
 #pragma once
 
 #include <algorithm>
@@ -29,14 +31,15 @@
 
 namespace peerlane {
 
-// Something that is advanced by turns until it is finished. Threads: turn() is called by one thread
+// A piece of work that turns advance until it is finished. Threads: turn() is called by one thread
 // at a time.
 class Task {
  public:
   enum class Turn : uint8_t { kIdle, kMoved, kFinished };
   virtual ~Task() = default;
   virtual Turn turn() = 0;
-  // What it does and waits for, one line, for dumps. Called by the thread that turns.
+  // One line for dumps: its current step and the event that it waits for. Called by a thread that
+  // has the turn.
   virtual std::string describe() const { return {}; }
 
  private:
@@ -56,7 +59,7 @@ class Progress {
   static Result<std::unique_ptr<Progress>> create(Duration spin, Counter* wakeups = nullptr,
                                                   bool haste = hasManyCores());
   ~Progress();
-  // Ends the thread; tasks still there are dropped. Afterwards posts are kept but not run, and
+  // Ends the thread; tasks still there are dropped. Afterwards post() drops its function, and
   // call() fails. Idempotent; not on the progress thread.
   void stop();
   Progress(const Progress&) = delete;
@@ -77,16 +80,16 @@ class Progress {
     wakeLoopIfAsleep();
   }
   // The same for a task that waits for a device (expectDeviceStores() was called): the progress
-  // thread looks in a while anyway, and to wake it would cost more than many a post.
+  // thread polls soon anyway, and to wake it would cost more than many a post.
   void addQuietly(std::shared_ptr<Task> task);
-  // Something changed that a task, not a waiter, looks at: the thread has a turn soon. Requires:
-  // what changed was stored by a sequentially consistent operation (an exchange, or a store under
-  // it); a weaker store may become visible only after this looked whether the thread sleeps, and
-  // the thread would sleep on it.
+  // To be called after a store that a task, not a waiter, polls for: the thread soon takes a turn.
+  // Requires: the store was sequentially consistent (an exchange, or a store before one). A weaker
+  // store may become visible only after this call has read whether the thread sleeps, and the
+  // thread would sleep through it.
   void wake() { wakeLoopIfAsleep(); }
 
-  // Spins with turns until `ready()`, `longest` at most: for who waits for a device, whose end is
-  // near and rings nobody. True when ready.
+  // Spins with turns until `ready()`, `longest` at most: for a wait for a device that ends soon and
+  // rings no bell. True when ready.
   template <typename Ready>
   bool spinFor(const Ready& ready, Duration longest) {
     if (ready()) return true;
@@ -101,13 +104,14 @@ class Progress {
     }
   }
 
-  // Runs `fn` on the progress thread. Order: posts of one thread keep theirs.
-  // After stop() it is dropped.
+  // Runs `fn` on the progress thread. Order: posts of one thread keep theirs. After stop() `fn` is
+  // dropped.
   void post(std::function<void()> fn) {
     if (!stopped_.load(std::memory_order_acquire)) loop_->post(std::move(fn));
   }
-  // The same and waits for it. kInvalidArgument on the progress thread itself. kTimeout: it had not
-  // begun by the deadline (a callback stands on the progress thread), and never will.
+  // The same, and waits until `fn` has returned. kInvalidArgument on the progress thread itself.
+  // kTimeout: `fn` had not begun before the deadline (a callback blocks the progress thread), and
+  // never will.
   Status call(std::function<void()> fn, Clock::time_point deadline = Clock::time_point::max());
 
   // `timeout` from now; the largest durations mean "very long", not the past.
@@ -115,11 +119,11 @@ class Progress {
     return Clock::now() + std::min<Duration>(timeout, std::chrono::hours(24 * 3650));
   }
 
-  // Returns when `ready()` is true: spins with turns of its own first, then sleeps. `ready` is also
-  // called by other threads while this call lasts, under a lock: it is short, and takes no lock
-  // under which anybody calls the engine. kTimeout at the deadline, or up to 100 ms after
-  // it when other threads have the turn, saying `what` was waited for and how long;
-  // describeWaits() says so, too, once it has taken a moment.
+  // Returns when `ready()` is true: spins with turns of its own first, then sleeps. Other threads
+  // also call `ready` during this call, under a lock: so it must be short, and must not take a lock
+  // under which other code calls the engine. kTimeout at the deadline, or up to 100 ms after it
+  // when other threads have the turn; the error has the words of `what` and the time waited.
+  // describeWaits() lists the wait once it has lasted for kUnlisted.
   template <typename Ready>
   Status wait(const Ready& ready, Clock::time_point deadline, Awaited what = {}) {
     if (ready()) return Status::ok();
@@ -143,10 +147,11 @@ class Progress {
     return wait(ready, deadlineIn(timeout), what);
   }
 
-  // The same for what the progress thread does by itself (sockets, control messages): takes no
-  // turns, and sleeps at once where that thread may need this core. Where there are enough, both
-  // look without a pause for a moment: the steps of a set-up follow each other, and to wake up for
-  // each takes longer than all of them.
+  // The same for events that the progress thread itself brings about (sockets, control messages):
+  // this thread takes no turns, and sleeps at once where the progress thread may need its core.
+  // Where there are enough cores, both threads first poll for a moment without a pause: the steps
+  // of a set-up follow each other closely, and one wake-up per step would take longer than all the
+  // steps.
   Status waitAsleep(const std::function<bool()>& ready, Clock::time_point deadline,
                     Awaited what = {}) {
     if (ready()) return Status::ok();
@@ -156,8 +161,9 @@ class Progress {
     return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, pace, deadline, what);
   }
 
-  // The same for who can bring the end about: `advance()` is called by this thread alone, between
-  // looks, and returns true when something moved. It is not called while this thread sleeps.
+  // The same for a thread that can itself advance the thing that it waits for: this thread alone
+  // calls `advance()`, between calls of `ready()`; it returns true when something moved. It is not
+  // called while this thread sleeps.
   template <typename Ready, typename Advance>
   Status wait(const Ready& ready, const Advance& advance, Clock::time_point deadline,
               Awaited what = {}) {
@@ -171,7 +177,8 @@ class Progress {
     return sleepUntil(std::cref(ready), pace, deadline, what);
   }
 
-  // A wait in describeWaits() for as long as this lives: for who waits in steps, or elsewhere.
+  // Lists a wait in describeWaits() for as long as this object lives: for a wait that is made of
+  // several calls, or that is made outside the engine.
   class ListedWait {
    public:
     ListedWait(Progress& progress, Awaited what, Clock::time_point begin,
@@ -192,38 +199,39 @@ class Progress {
   // The end of such a wait without success: kTimeout, with the words of a dump.
   Status timedOut(Awaited what, Clock::time_point begin);
 
-  // A thread looks at words of its own accord, without wait(): for a while the context counts as
-  // polling, and producers of those words need not ring. So it takes its turns as well.
+  // To be called by a thread that polls words itself, without wait(): for a while the context
+  // counts as polling, and producers of those words need not ring. Therefore this call now and then
+  // takes a turn, too.
   void looked() {
     if (forkGeneration() != forks_) return;
     keepAwake();
     if (activity_.load(std::memory_order_relaxed) % kLooksPerTurn == 0) turn();
   }
 
-  // Stores of a device ring nobody. While some are expected the progress thread looks by itself,
-  // soon at first and then every millisecond. Balanced; cheap while the thread is awake or looks
-  // anyway.
+  // A store of a device rings no bell. While stores are expected, the progress thread polls by
+  // itself, soon at first and then every millisecond. Each call must be matched by one of
+  // deviceStoresSeen(). Cheap while the thread is awake or polls anyway.
   void expectDeviceStores() {
     deviceStores_.begin();
     if (deepAsleep_.load(std::memory_order_seq_cst)) loop_->wake();  // partner: run()
   }
   void deviceStoresSeen() { deviceStores_.end(); }
 
-  // One pass over all tasks, if no other thread is at it. True when something moved.
+  // One pass over all tasks, unless another thread has the turn. True when something moved.
   bool turn();
 
-  // What describe() of every task says, for dumps. One line that says why not when other threads
+  // The lines of describe() of every task, for dumps. One line with the reason when other threads
   // keep the turn for 100 ms.
   std::vector<std::string> describeTasks();
-  // A line for each thread that is in a wait with words, but for the first moment: which one, since
-  // when, for how long at most, and for what. Otherwise as describeTasks().
+  // A line for each thread that has been in a wait with words for longer than kUnlisted: the
+  // thread, the time waited, the limit, and the words. Otherwise as describeTasks().
   std::vector<std::string> describeWaits();
 
-  // Something changed that waiting threads may wait for.
+  // To be called after a change that waiting threads may wait for.
   void notifyWaiters();
 
-  // Work for a turn has appeared: waiters look, and a sleeping progress thread takes a turn. Any
-  // thread.
+  // To be called when work for a turn has appeared: waiting threads check their condition, and a
+  // sleeping progress thread wakes and takes a turn. Any thread.
   void nudge() {
     notifyWaiters();
     wakeLoopIfAsleep();
@@ -242,10 +250,11 @@ class Progress {
   bool turnUnlessTaken(bool& taken);
   Status usable() const;
   void wakeLoopIfAsleep();
-  // Turns of the whole context between looks at the awaited word would cost latency; none would
-  // starve the rest.
+  // A turn of the whole context after each look at the awaited word would cost latency; no turn at
+  // all would starve the other work.
   static constexpr uint32_t kLooksPerTurn = 64;
-  // A pause costs as much as the word takes to cross: mostly look again at once.
+  // A pause takes as long as the word needs to cross between cores, so most looks follow without
+  // one.
   static constexpr uint32_t kLooksPerPause = 8;
   struct Pace {
     uint32_t looks = 0;
@@ -253,12 +262,12 @@ class Progress {
     Clock::time_point end{};
     std::optional<ListedWait> listed{};
   };
-  // Short waits are in no dump: what they wait for comes sooner than anybody could read it.
+  // Shorter waits are in no dump: they end before a person could read of them.
   static constexpr Duration kUnlisted = std::chrono::milliseconds(1);
   Status mayWait() const;
   Status beginWait();
   bool keepSpinning(Pace& pace, Clock::time_point deadline, Awaited what);
-  // A thread waits, or looks at words that a producer stores.
+  // To be called while a thread waits, or polls words that a producer stores.
   void keepAwake() {
     activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (!burst_.load(std::memory_order_relaxed)) [[unlikely]]
@@ -271,8 +280,8 @@ class Progress {
   bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Pace& pace, Clock::time_point deadline,
                     Awaited what);
-  // The right to take turns, for who looks at what they write. False: others had it until the
-  // deadline.
+  // Takes the right to take turns, so that the caller may read state that turns write. False: other
+  // threads had it until the deadline.
   bool holdTurns(Clock::time_point deadline);
   void letTurns() { turning_.store(false, std::memory_order_release); }
   bool lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline);
@@ -292,12 +301,12 @@ class Progress {
   std::atomic<bool> asleep_{
       false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
   std::atomic<bool> deepAsleep_{false};  // the same, and no device stores are expected
-  SplitCount deviceStores_;              // work of devices that somebody looks for
+  SplitCount deviceStores_;              // stores of devices that are expected
   std::atomic<bool> burst_{false};       // the bell is held for threads that wait now and then
   std::atomic<uint64_t> activity_{0};    // of waiting threads; approximate, only its change counts
   std::atomic<uint32_t> hasty_{0};       // threads in lookInHaste()
   std::atomic<bool> stop_{false};
-  std::atomic<bool> stopped_{false};  // the thread is gone, and what was posted has run
+  std::atomic<bool> stopped_{false};  // the thread has ended, and posted functions have run
   Counter* wakeups_ = nullptr;
 
   std::atomic<uint32_t> waiterCount_{0};
@@ -305,7 +314,7 @@ class Progress {
   std::condition_variable waitChanged_;
   std::list<Waiter*> waiters_;  // under waitMutex_
 
-  std::mutex listMutex_;          // taken behind the right to take turns
+  std::mutex listMutex_;          // taken after the right to take turns
   std::list<ListedWait*> waits_;  // under listMutex_
 
   std::thread thread_;

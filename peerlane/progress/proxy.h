@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proxy: the thread that serves ports. Stores of a device wake nobody, so it looks: without a pause
-// for a while after the last work, then with naps that grow up to a limit; wake() ends a nap, and
-// has it look without a pause for a while. The same rule as for Progress, on a thread of its own,
-// because it is asked by kernels that wait. Thread-safe, but for what it says.
+// Proxy: the host thread that carries out requests of kernels (ports). A store of a device wakes no
+// thread, so the proxy polls: without a pause for a while after the last work, then with naps that
+// grow up to a limit. wake() ends a nap and has it poll without a pause for a while. The rule is
+// that of Progress, but on a thread of its own, because kernels wait for it. Thread-safe, except
+// where a function says otherwise.
 #pragma once
 
 #include <atomic>
@@ -24,12 +25,12 @@ class Proxy {
   struct Pace {
     Duration spin = std::chrono::microseconds(50);       // after work, and after wake()
     Duration longestNap = std::chrono::milliseconds(1);  // at most 100 ms
-    Duration armed = std::chrono::milliseconds(2);       // of looking after wake(), at least
+    Duration armed = std::chrono::milliseconds(2);       // of polling after wake(), at least
   };
   enum class Turn : uint8_t { kIdle, kPending, kMoved };
 
-  // `turn`: one look at everything; called on the thread. kPending: something is under way that
-  // will ring nobody either, so naps stay short.
+  // `turn`: one pass over all ports; called on the proxy's thread. kPending: work is under way
+  // whose end wakes no thread either, so naps stay short.
   static Result<std::unique_ptr<Proxy>> create(std::function<Turn()> turn, const Pace& pace);
   ~Proxy() { stop(); }
   Proxy(const Proxy&) = delete;
@@ -43,9 +44,9 @@ class Proxy {
   bool onThread() const { return std::this_thread::get_id() == id_.load(); }
   // From any thread, also from a callback of the driver's.
   void wake();
-  // The next nap alone is no longer than that. On the proxy's thread.
+  // Limits the next nap, and only that one, to `most`. On the proxy's thread.
   void napAtMost(Duration most) { nextNap_ = most; }
-  // So often it has slept; for tests and dumps.
+  // How often it has slept; for tests and dumps.
   uint64_t naps() const { return naps_.load(std::memory_order_relaxed); }
 
  private:

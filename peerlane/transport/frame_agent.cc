@@ -31,11 +31,11 @@ Served FrameAgent::serve(AgentWork& work) {
 }
 
 Served FrameAgent::serveLocked(AgentWork& work, FrameEffects& effects) {
-  // What began earlier goes first; a frame that is half written is continued here, too.
+  // Works that began earlier go first; a frame that is half written is continued here, too.
   if (failure_.isOk()) {
     if (Result<size_t> moved = sender_.pump(*pipe_, kTurnBytes, effects); !moved) {
       failure_ = moved.status();
-      effects.wake = true;  // poll() ends what was taken
+      effects.wake = true;  // poll() ends the works taken
     }
   }
   if (!failure_.isOk()) {
@@ -72,8 +72,8 @@ bool FrameAgent::poll() {
     if (!turn) return false;
     failure = pollLocked(effects, moved);
   }
-  // Found here or by a sender: either way this is the one line about it.
-  // That the other end has gone is the session's to judge; anything else is a defect or an attack.
+  // A poll or a sender found the failure: either way this is the one log line about it. The session
+  // judges and logs that the other end has gone; any other failure is a defect or an attack.
   if (failure.code() == Code::kPeerLost)
     PEERLANE_LOG_DEBUG("{} ended: {}", name_, failure.message());
   else if (!failure.isOk())

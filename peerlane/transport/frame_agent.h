@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameAgent: performs mailbox entries by frames over a byte pipe, and performs the peer's. It is
-// what a link without a faster way is made of (tcp, the ring of shm). Not a link: it exports and
-// imports nothing.
+// FrameAgent: performs this side's mailbox entries by frames over a byte pipe, and performs the
+// peer's entries. Links without a faster way are made of it (tcp, the ring of shm). Not a link: it
+// exports and imports nothing.
 //
 // Order: entries of one mailbox take effect in order; puts, stores, adds and flushes take effect in
 // the order in which they began, over the whole agent. A put, store, add or flush ends when the
-// peer said that it is applied and visible; a get when its bytes are here. A work that began ends
-// by its answer or with the link, also when it is abandoned (the pipe may be in the middle of its
-// memory): then the frames that were cut already are the last (FrameSender::kWindowBytes), and of
-// a get what the peer sends until it has heard of it.
+// peer has answered that it is applied and visible; a get when its bytes have arrived. A work that
+// began ends by its answer or with the link, also when it is abandoned (the pipe may be in the
+// middle of its memory). After an abandon the agent still sends the frames that were already cut
+// (FrameSender::kWindowBytes), and the peer still sends data of a get until it has received the
+// cancellation.
 //
-// Threads: any. A poll() that meets another does nothing; close() waits for the one in progress.
+// Threads: any. A poll() does nothing while another thread is in poll(); close() waits for the
+// poll() in progress.
 #pragma once
 
 #include <atomic>
@@ -30,8 +32,8 @@ namespace peerlane {
 
 class FrameAgent final : public Agent {
  public:
-  // `name` is for log lines ("tcp link to 10.0.0.2:4711"). `workArrived` may be empty; it is called
-  // by whoever calls poll(), serve() or close(), under no lock. `regions` outlives the agent.
+  // `name` is for log lines ("tcp link to 10.0.0.2:4711"). `workArrived` may be empty; the thread
+  // that calls poll(), serve() or close() calls it, under no lock. `regions` outlives the agent.
   FrameAgent(std::string name, std::unique_ptr<FramePipe> pipe, RegionDirectory& regions,
              std::function<void()> workArrived);
   // Requires: closed, or nothing in flight.
@@ -39,21 +41,21 @@ class FrameAgent final : public Agent {
   FrameAgent(const FrameAgent&) = delete;
   FrameAgent& operator=(const FrameAgent&) = delete;
 
-  // kAgain: nothing of the work was taken. kDone only with the code of an ended link.
+  // kAgain: the agent took no part of the work. kDone only with the code of an ended link.
   Served serve(AgentWork& work) override;
   void abandon(AgentWork& work, Code code) override;
 
   // Reads, performs and writes for a bounded time. True when bytes moved. An error of the pipe or a
-  // violation by the peer is logged once and ends everything taken.
+  // violation by the peer is logged once and ends all works taken.
   bool poll();
 
   Status health() const;
 
-  // Ends everything taken with `code`, once each, and the pipe. Idempotent.
+  // Ends all works taken with `code`, once each, and the pipe. Idempotent.
   void close(Code code);
 
  private:
-  // Per call and direction: other links and mailboxes have their turn in between.
+  // Per call and direction, so that the other links and mailboxes of a turn do not wait long.
   static constexpr size_t kTurnBytes = 1024 * 1024;
 
   Served serveLocked(AgentWork& work, FrameEffects& effects);

@@ -12,7 +12,7 @@ namespace {
 constexpr uint16_t kMagic = 0x4c50;  // "PL" as it lies in memory
 constexpr uint8_t kLastFlag = 1;
 
-// Which fields a kind uses; what it does not use must be zero. `sequence` is used by all.
+// Which fields a kind uses; a field that it does not use must be zero. `sequence` is used by all.
 struct KindRule {
   bool place;     // allocation, generation, offset
   bool payload;   // bytes follow, and `last` has a meaning
@@ -43,7 +43,7 @@ Status corrupt(const char* field, uint64_t value, const std::string& accepted) {
                                     "; accepted: " + accepted);
 }
 
-// What a single field cannot tell.
+// The rules that concern several fields at once.
 Status checkMeaning(const Frame& frame) {
   const char* kind = frameKindName(frame.kind);
   const KindRule& rule = kRules[static_cast<uint8_t>(frame.kind)];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bytes of frames: how one side of an agent link asks the other to put, get and write words.
-// Plain values and two pure functions; who sends what when is frame_sender and frame_receiver.
+// Plain values and two pure functions; frame_sender and frame_receiver decide when frames are sent.
 // docs/wire.md, section Frames, is the specification.
 //
-// A frame is a header of 48 bytes, little endian, and `payload` bytes behind it:
+// A frame is a header of 48 bytes, little endian, and `payload` bytes after it:
 //
 //    0  u16  magic 0x4c50
 //    2  u8   kind
@@ -33,7 +33,7 @@ enum class FrameKind : uint8_t {
   kStore32 = 2,     // region + offset = value
   kStore64 = 3,     //
   kAdd64 = 4,       // region + offset += value
-  kFlush = 5,       // nothing but an entry that is answered in order
+  kFlush = 5,       // no effect, but the entry is answered in order
   kGetRequest = 6,  // `value` bytes of region + offset are wanted; `sequence` counts requests
   kAck = 7,         // entry `sequence` ended with code `value`, unanswered ones before it with OK
   kGetData = 8,     // payload = bytes at `offset` of request `sequence`; `last` ends it
@@ -55,16 +55,18 @@ struct Frame {
 };
 
 inline constexpr size_t kFrameHeaderBytes = 48;
-// A longer payload is a violation. Small enough that other frames do not wait long behind one.
+// A longer payload is a violation. Small enough that other frames do not wait long for the end of
+// one.
 inline constexpr uint32_t kFrameMaxPayload = 256 * 1024;
 // The most entries (put, store, add, flush) and the most get requests that one side may have sent
-// without an answer; they bound what the other side must remember.
+// without an answer; they bound the memory that the other side needs for answers.
 inline constexpr size_t kFrameMaxEntries = 1024;
 inline constexpr size_t kFrameMaxRequests = 1024;
 
 void encodeFrame(const Frame& frame, std::span<std::byte, kFrameHeaderBytes> out);
 
-// Requires nothing of the bytes. Errors: kCorrupt naming the field, its value and what is accepted.
+// The bytes may come from a stranger. Errors: kCorrupt naming the field, its value and the accepted
+// values.
 Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes);
 
 // "put", "ack", ...; for log lines.

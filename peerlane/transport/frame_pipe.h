@@ -4,7 +4,7 @@
 //
 // Threads: writable() and write() may be called by any thread, one at a time (the agent's lock);
 // readable(), read(), refresh() and close() by the thread that polls the link. The two groups may
-// run at once, except close(), which has the pipe for itself.
+// run at once, except close(): no other call may run beside it.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,18 @@ class FramePipe {
 
   // False when a write would certainly take nothing: not connected yet, or full when last tried.
   virtual bool writable() = 0;
-  // Takes a prefix of `slices` and returns its bytes; 0 when nothing fits now. At most
+  // Takes a prefix of `slices` and returns its bytes; 0 when no byte fits now. At most
   // kMaxIoSlices. Errors are sticky: kPeerLost (the other end is gone), kCorrupt, kSystem, ...
   virtual Result<size_t> write(std::span<const IoSlice> slices) = 0;
 
   // False when a read would certainly find neither bytes nor an error.
   virtual bool readable() = 0;
-  // Fills a prefix of `slices` and returns its bytes; 0 when nothing is there now. Errors as above;
+  // Fills a prefix of `slices` and returns its bytes; 0 when no byte has arrived. Errors as above;
   // the orderly end of the stream is kPeerLost, after every byte that came before it.
   virtual Result<size_t> read(std::span<const IoSlice> slices) = 0;
 
-  // At the end of every poll: asks to be woken for what the last calls could not do. Whoever drives
-  // the link polls again after such a wake.
+  // To be called at the end of every poll: asks for a wake-up once the pipe can do what the last
+  // calls could not. The code that drives the link must poll again after such a wake-up.
   virtual void refresh() = 0;
 
   // Ends the stream; the other side sees its end. No call but destruction follows.

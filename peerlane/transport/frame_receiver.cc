@@ -46,7 +46,7 @@ Status FrameReceiver::useBuffered(FrameEffects& effects) {
   }
 }
 
-// The rest of a payload goes to its place directly, what follows it into the buffer.
+// The rest of a payload goes to its place directly, the bytes after it into the buffer.
 Result<size_t> FrameReceiver::readMore(FramePipe& pipe) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
   end_ -= begin_;
@@ -165,12 +165,12 @@ Status FrameReceiver::performWord(const Frame& frame, FrameEffects& effects) {
   } else if (frame.kind == FrameKind::kAdd64) {
     addWord(*at, frame.value);
   } else {
-    // Release: what earlier frames wrote is seen by whoever sees the word (in any process, by an
-    // acquiring load). Sequentially consistent for the wake rule.
+    // Release: a thread of any process that reads the word by an acquiring load also sees the
+    // writes of earlier frames. Sequentially consistent for the wake rule.
     storeWord(*at, width, frame.value, std::memory_order_seq_cst);
   }
   regions_.unpin(frame.allocation);
-  effects.wake = true;  // whoever waits for the word polls this memory
+  effects.wake = true;  // threads that wait for the word poll this memory
   return endEntry();
 }
 
@@ -194,7 +194,7 @@ Status FrameReceiver::serveRequest(const Frame& frame, FrameEffects& effects) {
   return taken;
 }
 
-// Those among them that were answered meanwhile are not found any more.
+// Requests of the range that were already answered are not found, and are skipped.
 Status FrameReceiver::cancelRequests(const Frame& frame) {
   if (frame.sequence > request_)
     return Status(Code::kCorrupt, "cancel of get request " + std::to_string(frame.sequence) +

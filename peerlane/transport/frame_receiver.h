@@ -2,9 +2,9 @@
 //
 // FrameReceiver: the incoming half of a frame agent. Reads frames, performs the peer's entries on
 // this side's regions, and puts the bytes this side asked for where they belong. Trusts no number:
-// what the format or the protocol forbids ends the link, what the regions forbid is refused to the
-// peer by its code and the link goes on. External synchronization required (one poll at a time);
-// what it shares with senders it touches under their lock.
+// a frame that the format or the protocol forbids ends the link; an access that the regions forbid
+// is refused with their code, and the link goes on. External synchronization required (one poll at
+// a time); it touches the state that it shares with senders under their lock.
 #pragma once
 
 #include <array>
@@ -26,10 +26,11 @@ class FrameReceiver {
       : regions_(regions), lock_(lock), sender_(sender) {}
 
   // Reads at most about `budget` bytes; `moved` tells how many, also after an error. Errors: the
-  // pipe's, and kCorrupt for what a correct peer never sends. After an error only reset() follows.
+  // pipe's, and kCorrupt for frames that a correct peer never sends. After an error only reset()
+  // follows.
   Status pump(FramePipe& pipe, size_t budget, FrameEffects& effects, size_t& moved);
 
-  // Lets go of a half-received payload.
+  // Drops a half-received payload and its pin.
   void reset(FrameEffects& effects);
 
  private:

@@ -236,7 +236,7 @@ void FrameSender::addPutFrame(AgentWork& work) {
   if (frame.last) entryCut(work);
 }
 
-// An empty put ends the entry; its number is taken, so the peer must hear of it in any case.
+// An empty put ends the entry; its number is taken, so the agent must send it in any case.
 void FrameSender::addEndFrame(AgentWork& work) {
   Frame frame;
   frame.kind = FrameKind::kPut;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FrameSender: the outgoing half of a frame agent. Turns works, acknowledgements and the peer's get
-// requests into frames, and keeps what waits for an answer. Payloads are never copied: the pipe
-// reads them where they lie. External synchronization required (the agent's lock).
+// requests into frames, and keeps the works that wait for an answer. Payloads are never copied: the
+// pipe reads them where they lie. External synchronization required (the agent's lock).
 //
 // One work is cut into frames at a time, from its first frame to its last. Other works wait with
 // their mailboxes. A work that began can be abandoned: no further frame is cut from it, and it ends
@@ -25,12 +25,12 @@
 
 namespace peerlane {
 
-// What is to be done once the agent's lock is let go, because it calls out.
+// Actions that the agent carries out after it has unlocked, because they call other code.
 struct FrameEffects {
   std::vector<std::pair<AgentWork*, Code>> finished;
   std::vector<uint64_t> unpinned;    // allocations, one unpin each
-  std::vector<std::string> refused;  // for the log: what of the peer was refused, and why
-  bool wake = false;                 // somebody who waits may go on
+  std::vector<std::string> refused;  // for the log: refused requests of the peer, and why
+  bool wake = false;                 // a waiting thread may be able to go on
 };
 
 // A get request of the peer on its way out. `bytes` at `from` are pinned unless it is refused.
@@ -48,26 +48,28 @@ class FrameSender {
   // A batch of frames takes no further one beyond this, so that an acknowledgement does not wait
   // long.
   static constexpr size_t kBatchBytes = 2 * kFrameMaxPayload;
-  // What is written of a work's payload after it was abandoned, at most: the batch that was cut.
+  // The most bytes of a work's payload that are written after it was abandoned: the batch that was
+  // cut.
   static constexpr size_t kWindowBytes = kBatchBytes + kFrameMaxPayload;
 
   // False while another work is being cut, the peer owes too many answers, or `work` must not
   // overtake a get of its own mailbox (the peer answers gets when it finds the time, but applies
-  // the rest at once). Then change() tells later that it is worth another try.
+  // the rest at once). Later, change() shows when another try may succeed.
   bool mayBegin(const AgentWork& work);
   // Takes the work until it is in FrameEffects::finished. Requires: mayBegin(work).
   void begin(AgentWork& work);
-  // No further frame is cut from `work`; it ends with `code` if that leaves anything out. Nothing
-  // happens to a work that is all cut, ended or unknown.
+  // No further frame is cut from `work`; it ends with `code` if frames were left out. No effect on
+  // a work that is completely cut, ended or unknown.
   void abandon(AgentWork& work, Code code, FrameEffects& effects);
 
   // Entry `entry` of the peer ended here. In order of the entries. Errors: kCorrupt when the peer
-  // reads no answers and yet goes on.
+  // reads no answers and still sends more entries.
   Status acknowledge(uint64_t entry, Code code);
-  // Serves a request, after those before it. Errors: kCorrupt when the peer asks for too much.
+  // Serves a request, after the requests before it. Errors: kCorrupt when the peer has more
+  // requests open than it may.
   Status reply(const GetReply& reply);
-  // The peer wants its requests `first` to `last` no more: what is not yet cut of them is not sent,
-  // and they are answered ahead of the others.
+  // The peer cancelled its requests `first` to `last`: data of them that is not yet cut is not
+  // sent, and they are answered before the others.
   void dropReplies(uint64_t first, uint64_t last);
 
   // Writes at most about `budget` bytes; returns how many. Errors: the pipe's.
@@ -78,15 +80,15 @@ class FrameSender {
            !dropped_.empty() || !cancels_.empty();
   }
 
-  // The peer's answers. Errors: kCorrupt when nothing was asked.
+  // The peer's answer to an entry. Errors: kCorrupt when this side sent no such entry.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
   // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on.
   Result<std::byte*> destination(const Frame& frame);
-  // The oldest request ended: its last byte is there, or it was refused; or an abandoned one,
-  // which may overtake.
+  // The oldest request ended: its last byte has arrived, or the peer refused it. Or an abandoned
+  // request ended, which may overtake older ones.
   Status requestEnded(uint64_t request, Code code, FrameEffects& effects);
 
-  // Everything taken ends with `code`, every pin is let go. Nothing is written any more.
+  // Ends all works taken with `code` and releases every pin. Later calls write nothing.
   void endAll(Code code, FrameEffects& effects);
 
  private:
@@ -97,7 +99,7 @@ class FrameSender {
   struct Entry {
     uint64_t sequence = 0;
     AgentWork* work = nullptr;
-    Code abandoned = Code::kOk;  // ends with this, though the peer performed what it got
+    Code abandoned = Code::kOk;  // ends with this, though the peer performed the frames it got
   };
   struct Request {
     uint64_t sequence = 0;
@@ -107,7 +109,7 @@ class FrameSender {
     uint64_t arrived = 0;
     Code abandoned = Code::kOk;  // the peer was told, or will be
   };
-  // Requests that the peer is to be told of: wanted no more.
+  // Requests that this side no longer wants, of which the peer must still be told.
   struct Cancel {
     uint64_t first = 0;
     uint64_t last = 0;
@@ -133,7 +135,7 @@ class FrameSender {
   AgentWork* current_ = nullptr;
   Code abandoned_ = Code::kOk;  // of the current work, unless it is a get: it ends with this
   bool replyNext_ = false;      // replies and the current work take turns
-  bool refused_ = false;        // somebody was told to come back
+  bool refused_ = false;        // mayBegin() refused a work, which comes again
   std::deque<Ack> acks_;
   std::deque<Cancel> cancels_;
   std::deque<GetReply> replies_;                       // in the order of their requests

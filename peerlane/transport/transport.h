@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Transport: makes links of one kind. The two sides exchange one offer each over the authenticated
-// control connection; descriptors travel beside the offer where that connection is a Unix socket.
+// control connection; descriptors travel with the offer where that connection is a Unix socket.
 // Confined to the progress thread.
 #pragma once
 
@@ -21,9 +21,9 @@
 
 namespace peerlane {
 
-// What a transport may know about the other side before it makes an offer or a link. All of it
-// comes from the operating system or the authenticated handshake, nothing from a message of the
-// peer.
+// The facts that a transport may know about the other side before it makes an offer or a link. All
+// of it comes from the operating system or the authenticated handshake, nothing from a message of
+// the peer.
 struct PeerFacts {
   bool sameProcess = false;
   bool unixSocket =
@@ -36,11 +36,11 @@ struct PeerFacts {
   SocketAddress remoteAddress;  // and the other
 };
 
-// What every link gets from the context that makes it. All references outlive the link.
+// Every link gets these from the context that makes it. All references outlive the link.
 struct LinkSurroundings {
   const Config& config;
   EventLoop& loop;
-  const Bell& bell;                   // of this context: what peers ring
+  const Bell& bell;                   // of this context; peers ring it
   RegionDirectory& regions;           // for agents that serve the peer's requests
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
   std::function<void()> woken{};      // to be called when a peer's wake has come
@@ -64,9 +64,11 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
-  // True: its links reach memory of devices only, beside another link that does the rest.
+  // True: its links reach memory of devices only, in addition to a host link, which carries the
+  // rest.
   virtual bool forDevices() const { return false; }
-  // Called twice a second: what is kept for connections to come, and not used, may go.
+  // Called twice a second: the transport may release resources that it keeps for later connections
+  // and that none has used.
   virtual void sweep() {}
   // kNotSupported with the reason when the facts alone exclude it ("shm: peer is on another host").
   virtual Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,

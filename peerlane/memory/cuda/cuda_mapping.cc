@@ -80,7 +80,7 @@ class VmmChunkSpace final : public ChunkSpace {
       handles[i].fd.reset();
       at += sizes[i];
     }
-    // Once for all of them: it costs as much as all the rest.
+    // Once for all chunks: this call costs as much as all the others together.
     const std::vector<CUmemAccessDesc> access = accessForAll(gpus_);
     if (status.isOk())
       status =
@@ -127,8 +127,8 @@ Result<std::shared_ptr<CudaMapping>> place(
 }
 
 // Legacy handles that are open in this process. The driver opens each once per GPU, and to close
-// one blocks; so who lets go of a mapping leaves it here until the reclaimer has closed it, and
-// whoever comes before that takes it over.
+// one blocks. So a handle without users stays open here until the reclaimer closes it, and a caller
+// that opens it before then uses it again.
 class OpenHandles {
  public:
   struct Entry {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CudaMapping: GPU memory mapped into this process: made here, or imported from a peer by a
-// descriptor, a fabric handle or a legacy IPC handle. Not a region. Immutable; destruction needs
-// that no work that touches it is queued, and is safe while a GPU waits: what would block then goes
-// to the reclaimer.
+// descriptor, a fabric handle or a legacy IPC handle. Not a region. Immutable. Requires: no work
+// that touches it is queued when it is destroyed. Destruction is safe while a GPU waits: calls that
+// could block then are left to the reclaimer.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class CudaMapping {
       std::span<const std::shared_ptr<const cuda::PrimaryContext>> gpus);
   // Opens a legacy IPC handle for `gpu`. The same handle opened twice is one mapping: the driver
   // allows no other. Not possible in the process that made the handle. kCorrupt where the
-  // allocation behind it is smaller than `bytes`, which is its owner's word.
+  // allocation is smaller than `bytes`, the size that its owner told.
   static Result<std::shared_ptr<CudaMapping>> importHandle(std::span<const std::byte> handle,
                                                            uint64_t identity, size_t bytes,
                                                            const cuda::PrimaryContext& gpu);
@@ -48,8 +48,8 @@ class CudaMapping {
   const size_t bytes_;
 };
 
-// Addresses for chunks of `bytes` in all, which will come later (chunk_map.h). All of `gpus` may
-// read and write them. None of its calls waits for a GPU.
+// Reserves addresses for chunks of `bytes` in all, which are mapped later (chunk_map.h). All of
+// `gpus` may read and write them. None of its calls waits for a GPU.
 Result<std::unique_ptr<ChunkSpace>> reserveForChunks(size_t bytes, cuda::Gpus gpus);
 
 // Lets `gpu` reach memory of this process that lies on another GPU: [allocation, +bytes), a whole

@@ -28,8 +28,8 @@ class Pins {
     return *only;
   }
 
-  // Counts the ranges that cover [begin, end), which is page-aligned, once more each. After an
-  // error `taken` holds those that were counted before it.
+  // Counts one more user of each range that covers part of [begin, end), which is page-aligned.
+  // After an error `taken` holds the ranges that were counted before it.
   Status take(uintptr_t begin, uintptr_t end, std::vector<uintptr_t>& taken) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, kPatience, [&] { return !closingIn(begin, end); }))
@@ -85,7 +85,8 @@ class Pins {
   Status add(uintptr_t begin, uintptr_t end, std::vector<uintptr_t>& taken) {
     auto* const pages = reinterpret_cast<void*>(begin);
     cudaError_t error = cudaHostRegister(pages, end - begin, cudaHostRegisterPortable);
-    // What is mapped here for reading alone, such as a peer's memory without the right to write.
+    // For memory that is mapped here for reading alone, such as a peer's without the right to
+    // write.
     if (error == cudaErrorInvalidValue) {
       (void)cudaGetLastError();
       error =
@@ -105,7 +106,8 @@ class Pins {
         .withContext("pinning " + std::to_string(end - begin) + " bytes of host memory");
   }
 
-  // Unpins a range that nobody took again meanwhile. The call may block, so not under the lock.
+  // Unpins a range, unless it has a user again. The driver's call may block, so it is made without
+  // the lock.
   void close(uintptr_t begin) {
     {
       const std::lock_guard lock(mutex_);
@@ -176,7 +178,7 @@ Result<std::unique_ptr<DevicePin>> pinForCuda(std::byte* address, size_t bytes, 
   const Status status = Pins::instance().take(begin, end, taken);
   auto pin = std::make_unique<CudaPin>(std::move(taken), gpu);
   if (status.isOk()) return std::unique_ptr<DevicePin>(std::move(pin));
-  pin.reset();  // what was pinned on the way goes like everything else
+  pin.reset();  // the ranges pinned before the error are unpinned by the reclaimer
   if (isPinnedByUser(address, bytes))
     return std::unique_ptr<DevicePin>(std::make_unique<CudaPin>(std::vector<uintptr_t>(), gpu));
   return status;

@@ -33,9 +33,9 @@ CUmemAccessDesc poolAccessFor(int gpu) {
   return access;
 }
 
-// Pools that regions of this process lie in. A pool that was destroyed may leave its address to
-// another; so what is known of one counts only while an allocation is there that was seen in it,
-// which keeps it.
+// Pools that regions of this process lie in. A new pool may get the address of a destroyed one. So
+// an entry is valid only while an allocation that was seen in the pool still exists, because an
+// allocation keeps its pool alive.
 class ExportedPools {
  public:
   static ExportedPools& instance() {
@@ -43,7 +43,7 @@ class ExportedPools {
     return *only;
   }
 
-  // Null: it is not made for export, for the reason that `whyNot` gets.
+  // Null: the pool was not made for export; `whyNot` gets the driver's reason.
   Result<std::shared_ptr<const ExportedPool>> find(void* pool, const void* allocation,
                                                    uint64_t identity, std::string& whyNot) {
     const std::lock_guard lock(mutex_);
@@ -51,7 +51,7 @@ class ExportedPools {
     if (const auto found = known_.find(pool); found != known_.end()) {
       Known& known = found->second;
       auto same = known.pool.lock();
-      // Those that are gone say nothing, and are looked at once.
+      // An allocation that was freed proves nothing any more: forget it.
       std::erase_if(known.witnesses, [pool](const auto& witness) {
         return cuda::identityOf(witness.first) != witness.second || poolOf(witness.first) != pool;
       });
@@ -79,17 +79,17 @@ class ExportedPools {
  private:
   struct Known {
     std::weak_ptr<const ExportedPool> pool;
-    // Allocations of it with their numbers. One that is still there keeps the pool, and its name:
-    // importers know an allocation by that.
+    // Allocations of the pool with their numbers. One that still exists keeps the pool alive, and
+    // so its name, by which importers know an allocation.
     std::map<const void*, uint64_t> witnesses;
   };
   std::mutex mutex_;
   std::map<void*, Known> known_;  // under mutex_
 };
 
-// What this process has imported, each allocation once, whichever export of it came first: the
-// driver's data differ with every export, and it does not count how often an allocation was
-// imported; the first free takes it from everybody.
+// The imports of this process, one for each allocation, even where several exports of it arrive:
+// the driver's data differ with every export, and the driver does not count imports, so the first
+// free would end the allocation for all importers.
 class ImportedPools {
  public:
   static ImportedPools& instance() {
@@ -132,7 +132,7 @@ class ImportedPools {
     if (--found->second.users != 0) return;
     const cuda::CurrentContext current(gpu);
     const cudaError_t code = cudaFree(reinterpret_cast<void*>(found->second.address));
-    // During exit() CUDA may have gone before us, and the memory with it.
+    // During exit() CUDA may have ended before this, and the memory with it.
     if (Status freed = check(code, "cudaFree"); !freed.isOk() && code != cudaErrorCudartUnloading) {
       (void)cudaGetLastError();
       PEERLANE_LOG_WARN("memory of a peer's pool was not freed: {}", freed.toString());
@@ -181,7 +181,7 @@ class ImportedPools {
     return Status::ok();
   }
 
-  // Where nothing of it is imported any more.
+  // Forgets the pool where none of its allocations is imported any more.
   void closePool(const std::string& name) {
     const auto found = pools_.find(name);
     if (found->second.pointers != 0) return;

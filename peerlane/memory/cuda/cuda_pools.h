@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CudaPools: memory of cudaMallocAsync between processes. A pool that was made for export travels
-// as a descriptor, an allocation in it as data that means something to those who have the pool.
-// CUDA has one rule for it: who imported an allocation frees it before its owner does. So an import
-// is held, and its end calls back. Any thread; nothing of it waits for the GPU.
+// as a descriptor, an allocation in it as data that only a process with the pool can use. CUDA has
+// one rule for it: an importer must free an allocation before its owner does. So each import is a
+// hold (ImportedPoolMemory::hold), whose end frees it and calls back. Any thread; no call waits for
+// the GPU.
 #pragma once
 
 #include <array>
@@ -31,10 +32,10 @@ struct ExportedPool {
 struct PoolMemory {
   std::shared_ptr<const ExportedPool> pool;  // null: it cannot be exported
   std::string whyNot;
-  std::vector<std::byte> handle;  // what goes to importers beside the pool's descriptor
+  std::vector<std::byte> handle;  // for importers, in addition to the pool's descriptor
 };
 
-// What importing takes: the pool's name, then the driver's data.
+// The bytes of PoolMemory::handle: the pool's name, then the driver's data.
 inline constexpr size_t kPoolHandleBytes = 16 + 64;
 // More in one allocation ended the importing process inside the driver (580.126; reported, not
 // tried here).
@@ -44,13 +45,13 @@ inline constexpr uint64_t kMostPoolBytes = uint64_t{5} << 30;
 Result<PoolMemory> describePoolMemory(void* pool, const void* allocation, size_t bytes,
                                       uint64_t identity);
 
-// Memory of a peer's pool, mapped here once for the whole process, whoever imports it.
+// Memory of a peer's pool, mapped here once for all importers of this process.
 struct ImportedPoolMemory {
   std::byte* data = nullptr;
-  std::unique_ptr<DevicePin> hold;  // its end frees it where nobody else here holds it
+  std::unique_ptr<DevicePin> hold;  // the end of the last one in this process frees it
 };
 // All of `gpus` may read and write it. Takes `fd`, which stands for the pool. Errors: kCorrupt (a
-// handle of another length, an allocation of fewer bytes than its owner says), kSystem,
+// handle of another length, an allocation of fewer bytes than its owner told), kSystem,
 // kNotSupported.
 Result<ImportedPoolMemory> importPoolMemory(Fd fd, std::span<const std::byte> handle,
                                             uint64_t identity, size_t bytes,

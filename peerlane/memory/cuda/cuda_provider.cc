@@ -20,7 +20,7 @@ CUdeviceptr addressOf(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-// What the driver says of one address. `type` 0: not the driver's.
+// The driver's answer for one address. `type` 0: not the driver's memory.
 struct PointerFacts {
   unsigned type = 0;
   unsigned managed = 0;
@@ -51,7 +51,7 @@ Status notExported(MemoryDescription& description, std::string whyNot) {
   return Status::ok();
 }
 
-// Said wherever fabric handles are used: no machine that has them has run this yet.
+// Part of each text about fabric handles: this code has not yet run on a machine that has them.
 constexpr const char* kUnverified = ", unverified on hardware";
 
 // A descriptor is the first choice: it holds the memory, and needs no IMEX channel.
@@ -106,7 +106,8 @@ Status describeExport(CUdeviceptr base, size_t size, const PointerFacts& facts,
   return describeVmm(base, description);
 }
 
-// As what all chunks of a range can travel: all by descriptor, or else all by fabric handle.
+// The one way in which all chunks of a range can travel: all by descriptor, or else all by fabric
+// handle.
 class CommonWay {
  public:
   void add(uint64_t chunk, const VmmKind& kind) {
@@ -132,7 +133,7 @@ class CommonWay {
   uint64_t fixed_ = kNone;
 };
 
-// Whether fabric handles are made of such memory is seen by the first chunk.
+// The first chunk shows whether the driver makes fabric handles of such memory.
 Status describeWay(const CommonWay& way, CUdeviceptr base, MemoryDescription& description) {
   if (way.byDescriptor()) {
     description.text += " (VMM, descriptors on demand)";
@@ -149,9 +150,9 @@ Status describeWay(const CommonWay& way, CUdeviceptr base, MemoryDescription& de
   return Status::ok();
 }
 
-// A range that begins `offset` behind `base` and is made of several VMM allocations, side by side.
-// What a handle is needed for is exported when a peer asks for it: thousands of descriptors would
-// be more than a process may hold.
+// A range that begins `offset` bytes after `base` and is made of several VMM allocations, side by
+// side. A chunk is exported when a peer asks for it: thousands of descriptors would be more than a
+// process may hold.
 Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, uint64_t offset,
                                          uint64_t bytes, int gpu) {
   MemoryDescription description;
@@ -271,7 +272,7 @@ Result<std::optional<MemoryExtent>> CudaProvider::extentOf(const void* pointer, 
   PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
   const cuda::PrimaryContext* const gpu =
       facts.type == CU_MEMORYTYPE_DEVICE ? find(facts.gpu) : nullptr;
-  if (gpu == nullptr) return std::optional<MemoryExtent>();  // classify() says why it is no good
+  if (gpu == nullptr) return std::optional<MemoryExtent>();  // classify() gives the reason
   const cuda::CurrentContext current(*gpu);
   MemoryExtent extent;
   for (CUdeviceptr at = addressOf(pointer);;) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CudaProvider: memory of the GPUs that a context was made for: cudaMalloc memory, VMM allocations,
-// pools. Knows how each can reach another process. Managed memory is refused: it has no place that
-// a peer could be given. Thread-safe.
+// pools. Knows how each can reach another process. Managed memory is refused: it migrates, so there
+// is no place to give to a peer. Thread-safe.
 #pragma once
 
 #include <memory>

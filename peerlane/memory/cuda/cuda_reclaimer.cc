@@ -13,7 +13,8 @@
 namespace peerlane {
 namespace {
 
-// A release that waits for a kernel which nobody will end does not hold the process up for longer.
+// The longest that a release, which may wait for a kernel that never ends, delays the end of the
+// process.
 constexpr std::chrono::seconds kLongestRelease{1};
 
 }  // namespace
@@ -25,12 +26,12 @@ CudaReclaimer& CudaReclaimer::instance() {
 }
 
 CudaReclaimer::CudaReclaimer() {
-  // The driver was used before this was: its own handler runs after this one.
+  // The driver was used before this object was made, so its own exit handler runs after this one.
   (void)std::atexit([] { instance().endBeforeExit(); });
 }
 
 void CudaReclaimer::endBeforeExit() {
-  if (forkGeneration() != forks_) return;  // nobody is left who could let go of the lock
+  if (forkGeneration() != forks_) return;  // no thread of this process could unlock
   std::unique_lock lock(mutex_);
   exiting_ = true;
   changed_.wait_for(lock, kLongestRelease, [this] { return !releasing_; });
@@ -49,7 +50,7 @@ void CudaReclaimer::run() {
       const cuda::CurrentContext current(*release.gpu);
       release.call();
       release.call = nullptr;
-      (void)cudaGetLastError();  // nobody is there to be told
+      (void)cudaGetLastError();  // there is no caller to tell
     }
     release.gpu = nullptr;
     lock.lock();
@@ -89,7 +90,7 @@ void CudaReclaimer::waitBegins() {
 
 void CudaReclaimer::waitEnded() {
   waits_.end();
-  // Partner: run(), which looks at the count behind the store of add().
+  // Partner: run(), which reads the count after the store of add().
   if (!queued_.load()) return;
   const std::lock_guard lock(mutex_);
   if (!queue_.empty() && waits_.none()) changed_.notify_one();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CudaReclaimer: where things are ended whose end waits for a whole GPU (cudaFree, cudaFreeHost,
+// CudaReclaimer: makes the releases that wait for a whole GPU (cudaFree, cudaFreeHost,
 // cudaHostUnregister, cudaIpcCloseMemHandle: measured, each blocks until every running kernel has
-// ended). Done while a stream waits for a peer, such a call would wait for the peer too, and may be
-// what the peer waits for. So it is done by a thread of its own, and only while nothing of ours
-// waits. One per process; it is never destroyed. Nothing is ended any more once the process exits:
-// the system takes it all back, and the driver may be gone. Thread-safe.
+// ended). Such a call, made while a stream waits for a peer, would wait for the peer too, and the
+// peer may be waiting for the thread that made it. So the reclaimer's own thread makes these calls,
+// and only while no work of the library on a GPU waits for a peer. One per process; it is never
+// destroyed. Once the process exits it makes no further release: the system takes everything back,
+// and the driver may have ended. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -27,9 +28,10 @@ class CudaReclaimer {
   static CudaReclaimer& instance();
 
   // Calls `release` later, once, on the reclaimer's thread. `gpu` is held until then, and current:
-  // with none current the runtime would make a context on the first GPU, whoever uses that.
+  // with none current the runtime would make a context on the first GPU, even where this process
+  // does not use that GPU.
   void add(std::shared_ptr<const cuda::PrimaryContext> gpu, std::function<void()> release);
-  // Work that waits for a peer was queued on a GPU, and has ended.
+  // waitBegins(): work that waits for a peer was queued on a GPU. waitEnded(): such work has ended.
   void waitBegins();
   void waitEnded();
   // How many releases are still to come; for tests and dumps.
@@ -50,7 +52,7 @@ class CudaReclaimer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   SplitCount waits_;
-  std::atomic<bool> queued_{false};  // the queue is not empty; what is queued waits for waits_
+  std::atomic<bool> queued_{false};  // the queue is not empty; releases wait until waits_ is 0
   std::deque<Release> queue_;        // under mutex_, as the next three
   bool hasThread_ = false;
   bool releasing_ = false;

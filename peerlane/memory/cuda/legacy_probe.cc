@@ -27,9 +27,9 @@ using cuda::check;
 
 constexpr size_t kNumberBytes = 16;
 using Number = std::array<std::byte, kNumberBytes>;
-// What may have to wait for a stream that waits for a peer: a copy stands behind it in the hardware
-// queue that both share, and memory is neither made nor opened while another thread is stopped
-// because that queue is full (docs/gotchas.md).
+// Calls of the driver that may have to wait for a stream that waits for a peer: a copy waits in the
+// hardware queue that it shares with the stream, and the driver neither makes nor opens memory
+// while another thread is blocked because that queue is full (docs/gotchas.md).
 constexpr std::chrono::milliseconds kPatience{500};
 
 struct Layout {
@@ -64,8 +64,9 @@ Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu
   return status;
 }
 
-// What `work` comes to, in a thread of its own, which alone is stopped where the driver stops it;
-// or the caller gives up, and `work` comes to its end whenever it can: it owns all that it uses.
+// The result of `work`, which runs on a thread of its own, so that only that thread is blocked
+// where the driver blocks. After kPatience the caller gives up; `work` then ends whenever it can,
+// and owns everything that it uses.
 template <typename T>
 Result<T> within(const char* what, std::function<Result<T>()> work) {
   auto task = std::make_shared<std::packaged_task<Result<T>()>>(std::move(work));
@@ -78,7 +79,7 @@ Result<T> within(const char* what, std::function<Result<T>()> work) {
                                           std::to_string(kNumberBytes) + " bytes in " +
                                           std::to_string(kPatience.count()) + " ms");
   }
-  // It also lets go of the GPU, which must not happen while the process is coming to its end.
+  // The thread also releases the GPU, which must not happen while the process is ending.
   thread.join();
   return done.get();
 }
@@ -96,7 +97,7 @@ Probes& probes() {
   return *only;
 }
 
-// Freed where nobody keeps it.
+// Frees the memory unless it is kept.
 struct NumberPlace {
   NumberPlace(void* made, Held of) : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
   ~NumberPlace() {
@@ -131,7 +132,7 @@ Result<MadeProbe> makeProbe(const Held& gpu) {
   return made;
 }
 
-// The number that is where the handle leads.
+// The number in the memory that the handle leads to.
 Result<Number> look(const Layout& layout, const Held& gpu) {
   const cuda::CurrentContext current(*gpu);
   PEERLANE_ASSIGN(const auto mapping,
@@ -150,7 +151,7 @@ Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   Probes::Entry& entry = all.byGpu[gpu.gpu()];
   Layout known{};
   std::memcpy(&known, entry.probe.data(), sizeof(known));
-  // It goes when nobody holds the primary context any more.
+  // The memory ends when no object holds the primary context any more.
   if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
     return entry.probe;
   PEERLANE_ASSIGN(Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Peer: one other context, connected. A cheap handle; copies name the same connection, which lasts
-// until close(), the peer's end, or the end of the context. RemoteRegion: one region of a peer.
-// Thread-safe. put, get, plans and signals on peers are in peerlane/channel.
+// until close(), the peer's end, or the end of the context. RemoteRegion: a handle of one region of
+// a peer. Thread-safe. put, get, plans and signals on peers are in peerlane/channel.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,9 @@ namespace peerlane {
 class PeerCore;
 struct ImportSlot;
 
-// What a RegionReference (Region::share) becomes on the other side. Nothing is asked of the owner
-// before first use or prepare(); then the region is imported once, however many handles name it,
-// and released with the last one.
+// A region of a peer, named by the region reference (remote key) that Region::share returned there.
+// The library does not ask the owner before first use or prepare(). Then it imports the region
+// once, however many handles name it, and releases the import with the last handle.
 class RemoteRegion {
  public:
   RemoteRegion() = default;
@@ -34,16 +34,16 @@ class RemoteRegion {
   uint64_t bytes() const { return reference_.bytes; }
   Access access() const { return reference_.access; }
 
-  // Imports now, all of it, so that no later post has to wait for it. Errors: kInvalidArgument (the
-  // owner does not know the region any more), kPermissionDenied, kPeerLost, kPeerSilent (once it is
-  // heard again the region can be imported), kTimeout.
+  // Imports all of the region now, so that no later post has to wait for that. Errors:
+  // kInvalidArgument (the owner does not know the region any more), kPermissionDenied, kPeerLost,
+  // kPeerSilent (call again once the peer is heard again), kTimeout.
   Status prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) const;
-  // "mapped", "cma", "ring", "socket": who copies; empty before it is imported.
+  // The engine that copies: "mapped", "cma", "ring" or "socket"; empty before the import.
   std::string engine() const;
-  // What guards the rights that the owner gave: "owner" (its descriptors, or its own copying) or
-  // "initiator" (nothing but this library, here); empty before it is imported.
+  // The side that enforces the rights which the owner gave: "owner" (by its descriptors, or because
+  // it copies itself) or "initiator" (only this library, in this process); empty before the import.
   std::string rightsEnforcedBy() const;
-  // For people: the engine, and of GPU memory in several chunks, how many are mapped here.
+  // For people: the engine and, for GPU memory in several chunks, how many are mapped here.
   std::string description() const;
 
   const RegionReference& reference() const { return reference_; }
@@ -62,8 +62,8 @@ class Peer {
   Peer() = default;
   explicit Peer(std::shared_ptr<PeerCore> core) : core_(std::move(core)) {}
 
-  // An empty handle names nobody: calls that return a status refuse it with kInvalidArgument, the
-  // rest answer "", 0 or an empty Route.
+  // An empty handle names no peer: calls that return a status fail with kInvalidArgument, the
+  // others return "", 0 or an empty Route.
   explicit operator bool() const { return core_ != nullptr; }
   // 32 hexadecimal digits; the same in every process.
   std::string contextId() const;
@@ -71,39 +71,39 @@ class Peer {
   std::string state() const;
   // OK while transfers can be posted; else kPeerLost, kPeerSilent or kClosed with the reason.
   Status status() const;
-  // Since when nothing has been heard of it; an idle peer says something every PEERLANE_HEARTBEAT.
-  // None: it is lost or closed.
+  // How long ago this side last heard from the peer; an idle peer sends a heartbeat every
+  // PEERLANE_HEARTBEAT. Empty: the peer is lost or closed.
   std::optional<std::chrono::nanoseconds> silentFor() const;
   // The process at the other end, 0 when it is on another host or in an unrelated PID namespace.
   int processId() const;
   Route route() const;
 
-  // Checks `reference` (the 64 bytes of Region::share) and that this peer owns the region.
-  // kCorrupt, kInvalidArgument. Asks nothing of the peer yet.
+  // Checks `reference` (the 64 bytes of Region::share) and that this peer owns the region. Sends
+  // nothing to the peer yet. Errors: kCorrupt, kInvalidArgument.
   Result<RemoteRegion> importRegion(std::span<const std::byte> reference) const;
 
   // Small messages between the two programs, for set-up (region references and the like): at most
-  // limits::kMessageBytes (4 KiB), ordered per channel, numbers below 2^31 are the user's. They
-  // pass through the progress threads: not a data path.
+  // limits::kMessageBytes (4 KiB), ordered per channel, channel numbers below 2^31 are the user's.
+  // Messages pass through the progress threads: they are no data path.
   //
-  // Of one channel limits::kMessagesPerChannel (64) wait until the peer's program receives them, of
-  // all channels limits::kMessagesPerPeer (1024). Beyond: kTryAgain, or, where a timeout is given,
-  // kTimeout when there is no room by then. Once it returned OK the peer can receive the message
-  // also when this side has closed the connection, destroyed its context or called exit(), which
-  // wait up to 2 s for that (Peer::close does not wait); of a process that was killed, what the
-  // kernel had taken.
+  // At most limits::kMessagesPerChannel (64) messages of one channel, and limits::kMessagesPerPeer
+  // (1024) of all channels, may wait until the peer's program receives them. Beyond: kTryAgain or,
+  // with a timeout, kTimeout if no room became free before its end. After OK the peer can receive
+  // the message even if this side then closes the connection, destroys its context or calls exit();
+  // the last two wait up to 2 s for that, Peer::close does not wait. If this process is killed, the
+  // peer can receive the messages that the kernel had already taken.
   Status sendMessage(uint32_t channel, std::span<const std::byte> content,
                      std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0)) const;
-  // The next one. Those that came are handed out first, whatever has become of the peer: then
-  // kPeerLost, kPeerSilent, kClosed; kTimeout.
+  // The next message. Messages that arrived are returned first, in any state of the peer; after
+  // them kPeerLost, kPeerSilent or kClosed. Otherwise kTimeout.
   Result<std::vector<std::byte>> receiveMessage(uint32_t channel,
                                                 std::chrono::nanoseconds timeout) const;
-  // A descriptor that is readable while a message waits on `channel`, or the peer is silent or
-  // gone; read nothing from it, receive with a timeout of 0 until that fails. Lifetime: the
-  // connection's.
+  // A descriptor that is readable while a message waits on `channel`, or while the peer is silent,
+  // lost or closed. Do not read from it: call receiveMessage with a timeout of 0 until that fails.
+  // Lifetime: the connection's.
   Result<int> messageFd(uint32_t channel) const;
 
-  // Ends the connection; everything pending ends with kClosed, at the peer with kPeerLost.
+  // Ends the connection. All pending operations end with kClosed, at the peer with kPeerLost.
   void close() const;
 
   const std::shared_ptr<PeerCore>& core() const { return core_; }

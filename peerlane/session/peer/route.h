@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Route: how bytes get to a peer and why not otherwise. What `peerlane explain` prints. Plain
-// value.
+// Route: the link and the engines that were chosen for a peer, and the reasons against the others.
+// `peerlane explain` prints it. Plain value.
 #pragma once
 
 #include <string>
@@ -10,19 +10,18 @@
 namespace peerlane {
 
 struct Route {
-  std::string link;  // "self", "shm", "tcp"
-  std::string
-      sharedEngine;  // who copies to and from memory that peers can map: "mapped", "cma", ...
-  std::string privateEngine;  // and to and from other memory
-  std::string deviceLink;     // beside `link`, for memory of GPUs: "cuda_ipc", or empty
-  std::string deviceEngine;   // and to and from memory of GPUs: "cuda", or empty
+  std::string link;           // "self", "shm", "tcp"
+  std::string sharedEngine;   // the engine for memory that peers can map: "mapped", "cma", ...
+  std::string privateEngine;  // the engine for other memory
+  std::string deviceLink;     // in addition to `link`, for GPU memory: "cuda_ipc", or empty
+  std::string deviceEngine;   // the engine for GPU memory: "cuda", or empty
   std::string staged;   // what becomes of bytes that no engine moves straight: they are staged, or
                         // refused (PEERLANE_STRICT)
-  std::string wordsBy;  // who writes counters: "mapped" or "agent"
+  std::string wordsBy;  // how counters are written: "mapped" or "agent"
   std::string rightsEnforcedBy;  // "owner" or "initiator"
-  // The same of memory that Context::allocate made with Access::kRemoteRead.
+  // The same for memory that Context::allocate made with Access::kRemoteRead.
   std::string readOnlyEnforcedBy;
-  std::vector<std::string> devices;  // each GPU of this side: what it does with which engine
+  std::vector<std::string> devices;  // each GPU of this side: which engine does which work
   std::vector<std::string> refused;  // every alternative that was not taken, each with the reason
 
   // Several lines for people.

@@ -16,7 +16,7 @@ constexpr int kRoundsAtTheEnd = 1024;  // more than a socket holds
 // After the kernel had no memory, or too many descriptors were under way.
 constexpr std::chrono::milliseconds kSendPause{10};
 
-// Sent because of what the peer sent, so that it can make them many.
+// Messages that answer a message of the peer, so that the peer decides how many there are.
 bool isAnswer(const ControlMessage& message) {
   return std::holds_alternative<control::ImportReply>(message) ||
          std::holds_alternative<control::RevokeDone>(message) ||
@@ -63,11 +63,11 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::create(EventLoop& 
 }
 
 void ControlConnection::onLate(std::chrono::nanoseconds patience) {
-  // An honest side that stood still comes again.
+  // An honest client that was merely slow connects again.
   queue(Handshake::rejectionFor(Handshake::Reason::kLate));
   (void)flush();
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
-  end(Status(Code::kTimeout, "whoever connected said " + std::to_string(handshake_->bytesTaken()) +
+  end(Status(Code::kTimeout, "the client said " + std::to_string(handshake_->bytesTaken()) +
                                  " of " + std::to_string(kHelloBytes) + " bytes of a hello in " +
                                  std::to_string(milliseconds) + " ms"));
 }
@@ -97,7 +97,7 @@ void ControlConnection::onReady() {
     }
     connecting_ = false;
   }
-  // A peer that takes nothing any more may have said why: all of that is read before the end.
+  // A peer that takes no bytes any more may have sent the reason: read everything before the end.
   Status sent = flush();
   isEnding_ = isEnding_ || !sent.isOk();
   Status status = readSome(isEnding_ ? kRoundsAtTheEnd : kRoundsAtOnce);
@@ -116,9 +116,9 @@ Status ControlConnection::readSome(int rounds) {
   }
   for (int round = 0; round < rounds && !isHeld_; ++round) {
     std::vector<Fd> fds;
-    // Nobody has to take descriptors of who has not proven himself: without a place for them the
-    // kernel drops them. So no more is read than the hello, whose sender may have sent some behind
-    // it.
+    // This side takes no descriptors of a peer that has not authenticated: read without room for
+    // them, the kernel drops them. So it reads no more than the hello, because the peer may have
+    // sent descriptors after it.
     auto got = !channel_ ? recvSome(socket_.get(), std::span(space).first(handshake_->wanted()))
                : isUnix_ ? recvWithFds(socket_.get(), space, fds)
                          : recvSome(socket_.get(), space);
@@ -149,7 +149,8 @@ void ControlConnection::readRest() {
   (void)readSome(kRoundsAtTheEnd);
 }
 
-// Requests that are read are answered, so whoever does not read answers is not read either.
+// Each request that is read makes an answer, so this side does not read from a peer that does not
+// read its answers.
 bool ControlConnection::isFull() const {
   return !isEnding_ &&
          (answerBytes_ >= limits::kAnswerBytes || answerFds_ >= limits::kAnswerDescriptors);
@@ -189,7 +190,7 @@ Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
       return Status::ok();
     }
   }
-  (void)flush();  // where nothing can be sent any more, the peer may have said why behind its hello
+  (void)flush();  // if sending fails, the peer may have sent the reason after its hello
   return Status::ok();
 }
 
@@ -221,7 +222,7 @@ void ControlConnection::queue(std::vector<std::byte> bytes) {
 
 Status ControlConnection::send(const ControlMessage& message, std::vector<Fd> fds) {
   if (!*alive_ || isLastSent_) return Status(Code::kClosed, "the control connection ended");
-  // Behind what the peer does not read, a sign of life says nothing that the rest does not.
+  // Queued after messages that the peer does not read, a heartbeat tells it nothing new.
   if (std::holds_alternative<control::Heartbeat>(message) && !flushed()) return Status::ok();
   PEERLANE_CHECK(channel_ != nullptr);
   PEERLANE_CHECK(isUnix_ || fds.empty());
@@ -258,7 +259,7 @@ Status ControlConnection::flush() {
     }
     if (!sent.isOk()) {
       if (sent.status().code() == Code::kTryAgain) break;
-      watch_.setInterest(true, true);  // the loop has to see it, whoever asked
+      watch_.setInterest(true, true);  // the loop must see it, also for other callers
       return sent.status();
     }
     chunk.fds.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ControlConnection: one authenticated, encrypted stream of control messages with a peer, and the
-// descriptors that travel beside them on Unix sockets. Nothing of the peer is parsed before the
+// descriptors that travel beside them on Unix sockets. It parses no message of the peer before the
 // handshake is done. Confined to the progress thread.
 #pragma once
 
@@ -30,8 +30,8 @@ class ControlConnection {
   // a defect.
   static constexpr size_t kMaxWaitingFds = 64;
 
-  // Called from the event loop. After `ended` nothing is called any more. close() may be called
-  // inside any of them; destruction must wait until they returned.
+  // Called from the event loop. `ended` is the last call. close() may be called inside any of them;
+  // destruction must wait until they returned.
   struct Events {
     std::function<void(const PeerIdentity&)> authenticated;
     std::function<void(ControlMessage)> message;
@@ -44,46 +44,49 @@ class ControlConnection {
                                                            HandshakeOptions options, Events events);
 
   // Queues a message and writes what the socket takes. The descriptors are closed once they are on
-  // their way. Errors are those of encoding. A broken socket is told by `ended`. A heartbeat is
-  // left out while anything waits: at most one is queued. While answers of this side wait beyond
-  // limits::kAnswerBytes or kAnswerDescriptors, nothing is read from the peer.
+  // their way. Errors are those of encoding. `ended` reports a broken socket. A heartbeat is left
+  // out while any message waits to be written: at most one is queued. While this side's unsent
+  // answers exceed limits::kAnswerBytes or kAnswerDescriptors, it reads nothing from the peer.
   Status send(const ControlMessage& message, std::vector<Fd> fds = {});
-  // The same for a connection that may not be authenticated yet, or have ended, or on which the
-  // last message was sent: then nothing is sent.
+  // The same for a connection that may not be authenticated yet, may have ended, or may have sent
+  // its last message: then it sends nothing and returns kClosed.
   Status sendIfOpen(const ControlMessage& message) {
     return *alive_ && channel_ && !isLastSent_
                ? send(message)
                : Status(Code::kClosed, "the control connection is not open");
   }
-  // The last one: what is sent afterwards is dropped. A peer that has heard it may close at once,
-  // and what would then still come might cost this side its answer.
+  // Sends the last message of this connection (a goodbye); later ones are dropped. A peer that has
+  // received it may close at once, and a message sent after that could reset the connection, so
+  // that this side loses the peer's answer.
   Status sendLast(const ControlMessage& message) {
     Status sent = sendIfOpen(message);
     isLastSent_ = true;
     return sent;
   }
   // The next `count` descriptors that came in; kCorrupt when fewer came; kUnavailable when this
-  // process had no room for one of them: they are lost, and nobody broke a rule.
+  // process had no room for one of them: they are lost, and the peer did nothing wrong.
   Result<std::vector<Fd>> takeFds(size_t count);
 
-  // Neither side ended it yet.
+  // True until either side ended it.
   bool open() const { return *alive_; }
   bool isUnix() const { return isUnix_; }
   int socket() const { return socket_.get(); }
-  // When bytes last came in.
+  // When this side last received bytes.
   std::chrono::steady_clock::time_point lastHeard() const { return lastHeard_; }
-  // Descriptors that wait to be sent: of a peer who asks and does not read.
+  // Descriptors that wait to be sent, because the peer asks and does not read.
   size_t queuedFds() const {
     size_t count = 0;
     for (const Chunk& chunk : outgoing_) count += chunk.fds.size();
     return count;
   }
-  // Takes in all that lies in the socket, for who knows by other means that the peer ends. May call
-  // `message`, and whatever that does.
+  // Reads and handles everything in the socket's buffer, for a caller that knows by other means
+  // that the peer has ended, even if sending already fails. May call `message`, which may close
+  // this connection.
   void readRest();
-  // Everything queued is on the wire.
+  // True when the kernel has taken every queued message.
   bool flushed() const { return outgoing_.empty(); }
-  // And nothing of it is lost when this socket is closed though the peer has sent more.
+  // True when, in addition, no byte of them is lost if this socket is closed while unread bytes of
+  // the peer wait in it.
   bool isTaken() const { return flushed() && bytesOnTheWay(socket_.get()) == 0; }
   // No events after this call.
   void close();
@@ -96,7 +99,7 @@ class ControlConnection {
     size_t sent = 0;
     std::vector<Fd> fds;  // travel with the first byte
     size_t answerFds = 0;
-    bool isAnswer = false;  // to what the peer asked
+    bool isAnswer = false;  // to a request of the peer
   };
 
   ControlConnection(EventLoop& loop, Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
@@ -125,13 +128,13 @@ class ControlConnection {
   Timer helloTimer_;
   Timer sendPause_;  // the kernel had no room for what is to be sent
   std::deque<Chunk> outgoing_;
-  // Of outgoing_: what the peer asked for and does not read. Nothing more is read from it
-  // meanwhile.
+  // Bytes in outgoing_ that answer requests of a peer that does not read them. Above the limit this
+  // side reads nothing more from it.
   size_t answerBytes_ = 0;
   size_t answerFds_ = 0;
-  std::vector<std::byte> held_;  // received then, and not looked at
-  bool isHeld_ = false;          // there is some, be it inside channel_
-  bool isEnding_ = false;        // all of it is read, whatever is queued
+  std::vector<std::byte> held_;  // bytes received meanwhile, not yet handled
+  bool isHeld_ = false;          // there are held bytes, here or inside channel_
+  bool isEnding_ = false;        // read everything, however much is queued
   std::deque<Fd> arrivedFds_;    // an empty one: some are missing from here on
   std::chrono::steady_clock::time_point lastHeard_;
   std::shared_ptr<bool>

@@ -394,7 +394,7 @@ control::StagedMove read(Decoder& from, const schema::StagedMove& table) {
   control::StagedMove message{table.request(), table.out_of_staging(), table.offset(), {}};
   if (table.pieces() == nullptr) return message;
   from.limit("StagedMove.pieces count", table.pieces()->size(), kMaxPieces);
-  // Which the verifier does not look at in vectors of structs. An empty one lies anywhere.
+  // The verifier does not check the alignment of vectors of structs. An empty one may lie anywhere.
   const auto place = reinterpret_cast<uintptr_t>(table.pieces()->Data());
   if (from.status.isOk() && table.pieces()->size() != 0 &&
       place % alignof(schema::StagedPiece) != 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two sessions say to each other over the secure channel, as plain values. The bytes
+// The messages that two sessions exchange over the secure channel, as plain values. The bytes
 // (FlatBuffers, schema in control.fbs, specified in docs/wire.md) stay inside the source file.
 // Decoding trusts nothing: structure, lengths and counts are checked before a value is made. No
 // state, no I/O. Thread-safe: functions of their arguments.
@@ -27,8 +27,8 @@ inline constexpr size_t kMaxLinks = 16;           // offers, and refused alterna
 inline constexpr size_t kMaxPieces = 512;         // of one StagedMove
 inline constexpr uint32_t kMaxDescriptors = 253;  // what one SCM_RIGHTS message can carry
 
-// One wire that the sender can speak. Descriptors follow beside the stream where a Unix socket
-// carries it.
+// The sender's offer of one transport. Its descriptors travel with the stream where that is a Unix
+// socket.
 struct LinkOffer {
   std::string transport;        // its name, e.g. "shm"
   std::vector<std::byte> blob;  // read by the same transport of the other side only
@@ -39,8 +39,8 @@ struct LinkOffer {
 // First message of each side, best link first.
 struct Offers {
   std::vector<LinkOffer> links;
-  // Of the acceptor: he has others, which cost something to offer, for an initiator who can use
-  // none of these and says so by Accepted with an empty name.
+  // Set by the acceptor: it has further offers, which cost something to make, for an initiator that
+  // can use none of these and answers with an Accepted without a name.
   bool more = false;
   friend bool operator==(const Offers&, const Offers&) = default;
 };
@@ -52,7 +52,8 @@ struct Refusal {
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-// The sender's choice among the links that both offered; without a name, that he wants the others.
+// The sender's choice among the links that both offered. Without a name: it asks for the acceptor's
+// further offers.
 struct Accepted {
   std::string transport;
   std::vector<std::byte> blob;
@@ -65,21 +66,22 @@ struct Ready {
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 
-// A question, or the answer that repeats the question's sequence.
+// A heartbeat, or the answer to one, which repeats its sequence.
 struct Heartbeat {
   uint64_t sequence = 0;
   bool reply = false;
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
-// The sender closes on purpose and sends nothing after this; kOk: it is simply done.
+// The goodbye: the sender closes on purpose, and this is its last message. kOk: it closes without
+// an error.
 struct Bye {
   Code code = Code::kOk;
   std::string reason;
   friend bool operator==(const Bye&, const Bye&) = default;
 };
 
-// Asks for the memory behind an allocation of the receiver. Access bits are those of a region.
+// Asks the receiver for an import of one of its regions. Access bits are those of a region.
 struct ImportRequest {
   uint64_t request = 0;  // chosen by the sender, repeated by the reply
   uint64_t allocation = 0;
@@ -89,7 +91,7 @@ struct ImportRequest {
   friend bool operator==(const ImportRequest&, const ImportRequest&) = default;
 };
 
-// When `code` is not kOk, the fields behind `reason` mean nothing.
+// When `code` is not kOk, the fields after `reason` mean nothing.
 struct ImportReply {
   uint64_t request = 0;
   Code code = Code::kOk;
@@ -99,30 +101,31 @@ struct ImportReply {
   uint64_t bytes = 0;     //
   uint64_t fdOffset = 0;  // where the allocation begins in the descriptor's file, in bytes
   uint32_t fdCount = 0;
-  uint8_t access = 0;               // what is granted, which may be less than was wanted
-  uint64_t allocation = 0;          // repeated from the request; new information where nobody asked
+  uint8_t access = 0;               // the granted rights, which may be less than the wanted ones
+  uint64_t allocation = 0;          // repeated from the request; new if there was none
   uint64_t generation = 0;          // (request 0: the slab of a new connection)
   int32_t device = 0;               // GPU memory: the owner's number of the GPU
-  uint64_t backingBytes = 0;        // what has to be mapped; the region begins at fdOffset in it
+  uint64_t backingBytes = 0;        // the bytes to map; the region begins at fdOffset in them
   uint64_t identity = 0;            // of that allocation
   std::vector<std::byte> handle{};  // where it travels as a handle instead of a descriptor
   bool isKept = false;              // the allocation outlives the region
   friend bool operator==(const ImportReply&, const ImportReply&) = default;
 };
 
-// The importer has unmapped and will not use the allocation again. Has no reply.
+// The importer has unmapped the region and will not use it again. Has no reply.
 struct Release {
   uint64_t allocation = 0;
   uint64_t generation = 0;
   friend bool operator==(const Release&, const Release&) = default;
 };
 
-// The owner wants the memory back; RevokeDone follows when the importer has let go.
+// Revocation: the owner wants the memory back. The importer answers RevokeDone once it no longer
+// uses it.
 struct Revoke {
   uint64_t request = 0;
   uint64_t allocation = 0;
   uint64_t generation = 0;
-  bool freed = false;  // it is gone already: its program freed it without unregistering it
+  bool freed = false;  // the program already freed it, without unregistering it
   friend bool operator==(const Revoke&, const Revoke&) = default;
 };
 
@@ -147,7 +150,7 @@ struct TransferFault {
   friend bool operator==(const TransferFault&, const TransferFault&) = default;
 };
 
-// Asks for what some chunks travel as, of a region that the sender has imported.
+// Asks for the descriptors or handles of some chunks of a region that the sender has imported.
 struct ChunkRequest {
   uint64_t request = 0;  // chosen by the sender, repeated by the reply
   uint64_t allocation = 0;
@@ -173,11 +176,11 @@ struct ChunkReply {
 // moves what the sender cannot reach.
 struct StagingRequest {
   uint64_t request = 0;  // chosen by the sender, repeated by the reply
-  uint64_t bytes = 0;    // how much is wanted, all of it or none
+  uint64_t bytes = 0;    // the size wanted; less is of no use
   friend bool operator==(const StagingRequest&, const StagingRequest&) = default;
 };
 
-// When `code` is not kOk, the fields behind `reason` mean nothing. The region is then imported as
+// When `code` is not kOk, the fields after `reason` mean nothing. The region is then imported as
 // any other.
 struct StagingReply {
   uint64_t request = 0;
@@ -189,7 +192,7 @@ struct StagingReply {
   friend bool operator==(const StagingReply&, const StagingReply&) = default;
 };
 
-// A part of a registered region of the receiver.
+// One piece of a registered region of the receiver.
 struct StagedPiece {
   uint64_t allocation = 0;
   uint64_t generation = 0;
@@ -208,7 +211,7 @@ struct StagedMove {
   friend bool operator==(const StagedMove&, const StagedMove&) = default;
 };
 
-// The move has ended: nothing of it touches memory any more.
+// The move has ended: the sender touches no memory for it any more.
 struct StagedMoveDone {
   uint64_t request = 0;
   Code code = Code::kOk;
@@ -224,7 +227,7 @@ struct MessagesTaken {
   friend bool operator==(const MessagesTaken&, const MessagesTaken&) = default;
 };
 
-// A well-formed message of a later minor version: to be skipped.
+// A well-formed message of a later minor version. The receiver must skip it.
 struct UnknownMessage {
   uint8_t type = 0;
   friend bool operator==(const UnknownMessage&, const UnknownMessage&) = default;

@@ -237,7 +237,7 @@ Status Handshake::checkPreface() {
                                     std::to_string(static_cast<int>(expected)) + " is expected");
 }
 
-// Anybody on the path can forge a reject; all it can do is end this attempt.
+// Any host on the path can forge a reject; it can do no more than end this attempt.
 Status Handshake::readReject() const {
   const auto reason = std::to_integer<uint8_t>(message_[kReasonAt]);
   switch (static_cast<Reason>(reason)) {
@@ -256,7 +256,7 @@ Status Handshake::readReject() const {
     case Reason::kOtherUser:
       return Status(Code::kPermissionDenied,
                     "refused by the other side: its process belongs to another user");
-    case Reason::kMajor: break;  // an honest side of this major never says so
+    case Reason::kMajor: break;  // an honest side of this major never sends this
   }
   return Status(Code::kPermissionDenied,
                 "refused by the other side for reason number " + std::to_string(reason));
@@ -275,7 +275,7 @@ Status Handshake::findSecret() {
   const Status wrong(Code::kPermissionDenied, std::string(kWrongSecret));
   if (role_ == Role::kInitiator)
     return isAuthentic(options_.secret) ? Status::ok() : refuse(Reason::kSecret, wrong);
-  // So a stranger costs no more than a comparison, however many secrets are open.
+  // So a stranger costs one comparison of key ids, however many secrets are open.
   const uint32_t keyId = ByteReader(ByteView(message_).subspan(kKeyIdAt)).u32();
   if (keyId == keyIdOf(options_.secret) && isAuthentic(options_.secret)) return Status::ok();
   std::optional<HandshakeOptions::OtherSecret> other;
@@ -291,7 +291,7 @@ Status Handshake::findSecret() {
   return Status::ok();
 }
 
-// Nothing behind the preface but the key's id is looked at before the authenticator fits.
+// Of the bytes after the preface only the key id is read before the authenticator has been checked.
 Status Handshake::checkHello() {
   PEERLANE_RETURN_IF_ERROR(findSecret());
   ByteReader reader(ByteView(message_).subspan(kMinorAt));
@@ -352,8 +352,8 @@ Status Handshake::fail(Status status) {
 }
 
 Status Handshake::refuse(Reason reason, Status status) {
-  // Only an acceptor says why: an initiator's peer believes that it is done and would take a reject
-  // for a record.
+  // Only an acceptor sends the reason: the acceptor at the other end of an initiator is already
+  // done and would take a reject for a record.
   if (role_ == Role::kAcceptor) {
     rejection_ = encodeReject(options_.major, options_.minor, static_cast<uint8_t>(reason));
   }

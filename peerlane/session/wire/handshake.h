@@ -2,8 +2,8 @@
 //
 // The first bytes of a control connection: both sides prove in one round trip that they know the
 // secret, agree on version and features, and derive fresh keys from an ephemeral Diffie-Hellman
-// exchange (forward secrecy). Nothing else of a peer is parsed before this is done. Bytes in, bytes
-// out; no socket, no clock. Confined to one thread per object. The bytes are specified in
+// exchange (forward secrecy). No other byte of a peer is parsed before this is done. Bytes in,
+// bytes out; no socket, no clock. Confined to one thread per object. The bytes are specified in
 // docs/wire.md.
 #pragma once
 
@@ -23,26 +23,27 @@
 namespace peerlane {
 
 inline constexpr uint16_t kProtocolMajor = 2;  // must be equal on both sides
-inline constexpr uint16_t kProtocolMinor = 0;  // the smaller one is spoken
+inline constexpr uint16_t kProtocolMinor = 0;  // both sides speak the smaller one
 
 inline constexpr size_t kPrefaceBytes =
-    12;  // the part of hello and reject that no major will change
+    12;  // the part of hello and reject that is the same in every major
 inline constexpr size_t kHelloBytes = 120;
 inline constexpr size_t kRejectBytes = 16;
 
-// What this side says of itself and expects of the other.
+// The facts that this side tells of itself, and those that it expects of the other side.
 struct HandshakeOptions {
   Secret secret;              // not empty; the acceptor's context has one
   ContextId self;             // not null
   uint64_t features = 0;      // the bits this side understands
   uint64_t hostIdentity = 0;  // see hostIdentityOf()
   uint32_t processHint = 0;   // a pid for reports
-  // For the initiator, whom the ticket names: another context is refused even when it knows the
-  // secret.
+  // For the initiator: the context that the ticket names. Another context is refused even when it
+  // knows the secret.
   std::optional<ContextId> expectedPeer;
-  // For the acceptor: asked once, when the hello names another key than that of `secret`, for the
-  // one with this id that fits. From then on that is the secret of this connection. Without room
-  // the other side is told so, and may come again.
+  // For the acceptor: called once, when the hello names another key than that of `secret`. It looks
+  // among the secrets with this key id for one that fits, which then is the secret of this
+  // connection. If it has no room for the connection, the handshake tells the other side, which may
+  // try again.
   using Fits = std::function<bool(const Secret&)>;
   struct OtherSecret {
     Secret secret;
@@ -55,12 +56,12 @@ struct HandshakeOptions {
   uint16_t minor = kProtocolMinor;
 };
 
-// What a hello calls the secret that it was made with. Tells nothing of the secret, and two may
-// share one.
+// The number by which a hello names the secret that it was made with. It reveals nothing of the
+// secret, and two secrets may have the same number.
 uint32_t keyIdOf(const Secret& secret);
 
-// The other side. The secret authenticates that its holder said all this; host and process stay
-// claims.
+// The other side, as it describes itself. The handshake proves that a holder of the secret sent
+// this; host and process remain claims.
 struct PeerIdentity {
   ContextId context;
   uint16_t major = 0;
@@ -76,7 +77,7 @@ struct SessionKeys {
   Secret receive;
 };
 
-// What one feed() did.
+// The outcome of one feed().
 struct HandshakeProgress {
   size_t consumed = 0;          // bytes taken; the rest of the input belongs to the secure channel
   std::vector<std::byte> send;  // to be written now; may be empty
@@ -85,8 +86,8 @@ struct HandshakeProgress {
 
 // One side of the handshake, used once: the initiator's start() is fed to the acceptor, the
 // acceptor's `send` to the initiator; each is done after one message of the other. An acceptor that
-// is done knows that the secret's holder once made this hello; that it is alive, not replayed, is
-// proven by the first record its channel opens.
+// is done knows that a holder of the secret once made this hello. Only the first record that its
+// channel opens proves that the peer is alive and the hello not replayed.
 class Handshake {
  public:
   enum class Role : uint8_t { kInitiator = 1, kAcceptor = 2 };  // also the hello's kind on the wire
@@ -112,16 +113,16 @@ class Handshake {
   // differ; both are named), kPermissionDenied (wrong secret; reflected hello; unexpected context).
   // When done: kInvalidArgument.
   Result<HandshakeProgress> feed(std::span<const std::byte> input);
-  // Bytes that are still to come of the peer's message, as far as its length is known: whoever
-  // reads no more than these leaves what is behind it.
+  // Bytes of the peer's message that are still missing, as far as its length is known. A caller
+  // that reads no more than these leaves the bytes after the message in the socket.
   size_t wanted() const;
-  // Of the peer's message so far.
+  // Bytes of the peer's message taken so far.
   size_t bytesTaken() const { return message_.size(); }
-  // After a failed feed(): what tells the peer why, to be written before closing. Empty when the
-  // peer does not speak this protocol, or is the one that refused.
+  // After a failed feed(): the message that tells the peer the reason, to be written before
+  // closing. Empty when the peer does not speak this protocol, or is the one that refused.
   const std::vector<std::byte>& rejection() const { return rejection_; }
 
-  // What an acceptor writes to somebody whose hello it does not wait for.
+  // The bytes that an acceptor writes to a connection that it closes without waiting for a hello.
   static std::vector<std::byte> rejectionFor(Reason reason);
 
   // Requires: done.
@@ -146,7 +147,7 @@ class Handshake {
   HandshakeOptions options_;
   Secret ephemeralSecret_;                      // wiped when the keys are derived, and on failure
   std::array<std::byte, kHelloBytes> hello_{};  // this side's own
-  std::vector<std::byte> message_;              // what the peer sent so far
+  std::vector<std::byte> message_;              // the bytes of the peer so far
   std::vector<std::byte> rejection_;
   std::optional<Status> failure_;
   bool done_ = false;

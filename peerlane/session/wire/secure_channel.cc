@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kHeaderBytes = crypto_secretstream_xchacha20poly1305_HEADERBYTES;
-// A large message is rare; its room is given back, because peers are many and mostly idle.
+// A large message is rare; its buffer is freed, because there are many peers, mostly idle.
 constexpr size_t kKeptBytes = 1024;
 static_assert(SecureChannel::kOverheadBytes == crypto_secretstream_xchacha20poly1305_ABYTES);
 static_assert(Secret::kBytes == crypto_secretstream_xchacha20poly1305_KEYBYTES);
@@ -84,7 +84,7 @@ Result<std::vector<std::byte>> SecureChannel::seal(std::span<const std::byte> pl
   return out;
 }
 
-// How many bytes `incoming_` holds when it is next looked at.
+// How many bytes `incoming_` must hold before it can be handled further.
 size_t SecureChannel::wanted() const {
   if (!streams_->headerReceived) return kHeaderBytes;
   if (incoming_.size() < kLengthBytes) return kLengthBytes;

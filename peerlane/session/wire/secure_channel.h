@@ -17,8 +17,7 @@
 
 namespace peerlane {
 
-// The first failure is final: the channel is dead, and every later call of any method answers the
-// same.
+// The first failure is final: every later call of any method returns the same error.
 class SecureChannel {
  public:
   static constexpr size_t kMaxRecordBytes = 64 * 1024;  // encrypted, without its 4 length bytes
@@ -47,8 +46,8 @@ class SecureChannel {
   // The message of a whole record, or none before one has come. Errors: kPermissionDenied for a
   // record that was altered, replayed, reordered, or made without the keys.
   Result<std::optional<std::vector<std::byte>>> next();
-  // To be called when the stream ended. kCorrupt when it ended inside a record; OK says nothing
-  // about whether the peer meant to end (a control message does).
+  // To be called when the stream ended. kCorrupt when it ended inside a record; OK does not mean
+  // that the peer ended on purpose: only a control message says that.
   Status finish();
 
  private:

@@ -88,7 +88,8 @@ std::string encodeBase64(std::span<const std::byte> bytes) {
   return text;
 }
 
-// Finds typing and copying mistakes. It is no authentication: whoever writes tickets may write any.
+// Finds typing and copying mistakes. It is no authentication: a writer of tickets can compute it
+// for any content.
 std::array<std::byte, kChecksumBytes> checksumOf(std::span<const std::byte> body) {
   std::array<unsigned char, crypto_generichash_BYTES> digest;
   crypto_generichash_state state;

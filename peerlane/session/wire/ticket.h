@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one process hands to another so that the second can connect: who (ContextId), where
-// (addresses), and the shared secret both must prove to know. Formats and parsing only; nothing
-// here connects or listens. Values: copy freely; external synchronization required. Bytes are
-// specified in docs/wire.md.
+// A ticket: the text that one process hands to another so that the second can connect. It has the
+// id of the context (ContextId), its addresses, and the secret that both sides must prove to know.
+// Formats and parsing only; nothing here connects or listens. Values: copy freely; external
+// synchronization required. Bytes are specified in docs/wire.md.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class ContextId {
  public:
   static constexpr size_t kBytes = 16;
 
-  ContextId() = default;  // null: names nobody
+  ContextId() = default;  // null: names no context
   explicit ContextId(std::span<const std::byte, kBytes> bytes);
   static ContextId random();
   // 32 hexadecimal digits, either case.
@@ -47,7 +47,7 @@ class Secret {
  public:
   static constexpr size_t kBytes = 32;
 
-  Secret() = default;  // empty: all zero, accepted by nobody
+  Secret() = default;  // empty: all zero; no acceptor takes it
   explicit Secret(std::span<const std::byte, kBytes> bytes);
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
@@ -56,7 +56,7 @@ class Secret {
   // 64 hexadecimal digits, or 43 characters of base64url. Errors never repeat the text.
   static Result<Secret> fromText(std::string_view text);
 
-  // 43 characters of base64url, for the one place where a person asked to be shown the secret.
+  // 43 characters of base64url, for the one place where a person asked to see the secret.
   std::string revealText() const;
   std::span<const std::byte, kBytes> bytes() const { return bytes_; }
   std::span<std::byte, kBytes> writableBytes() { return bytes_; }
@@ -67,7 +67,7 @@ class Secret {
   std::array<std::byte, kBytes> bytes_{};
 };
 
-// The opaque printable string "pl1..." that one side shows and the other is given.
+// The opaque printable string "pl1..." that one side shows and the other side gets.
 struct Ticket {
   static constexpr int kVersion = 1;
   static constexpr size_t kMaxAddresses = 16;
@@ -77,7 +77,7 @@ struct Ticket {
 
   ContextId context;
   Secret secret;
-  uint64_t hostIdentity = 0;  // see hostIdentityOf(); 0: unknown, equal to nobody
+  uint64_t hostIdentity = 0;  // see hostIdentityOf(); 0: unknown, equal to none
   std::vector<std::string>
       addresses;  // best first, e.g. "unix:@name", "tcp:10.0.0.1:4000"; no control characters
 
@@ -90,10 +90,9 @@ struct Ticket {
   static Result<Ticket> decode(std::string_view text);
 };
 
-// Where a ticket or secret is taken from, because arguments are public on most machines:
-// "-" the first line of `standardInput` that is not blank, "@path" such a line of a file,
-// "env:NAME" an environment variable; anything else is the text itself. Reads at most
-// Ticket::kMaxTextBytes.
+// Where a program reads a ticket or secret from, because arguments are public on most machines: "-"
+// the first line of `standardInput` that is not blank, "@path" such a line of a file, "env:NAME" an
+// environment variable; anything else is the text itself. Reads at most Ticket::kMaxTextBytes.
 Result<Ticket> readTicket(std::string_view source, std::istream& standardInput);
 Result<Ticket> readTicket(std::string_view source);  // "-" is std::cin
 Result<Secret> readSecret(std::string_view source, std::istream& standardInput);
@@ -103,7 +102,7 @@ Result<Secret> readSecret(std::string_view source);  // "-" is std::cin
 // boot id and the network namespace. A hint that saves a failing connect, never a proof. Never 0
 // for a non-empty boot id.
 uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace);
-// The same for the calling process, from /proc; 0 where /proc does not tell.
+// The same for the calling process, from /proc; 0 where /proc does not have it.
 uint64_t localHostIdentity();
 
 }  // namespace peerlane

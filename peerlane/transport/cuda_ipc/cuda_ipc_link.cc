@@ -15,7 +15,7 @@ CudaIpcLink::CudaIpcLink(cuda::Gpus gpus, bool sameProcess, Kept kept, std::stri
   traits_.mapsRegions = true;
   traits_.transport = "cuda_ipc";
   traits_.wordsBy = "mapped";
-  // Whoever maps GPU memory may write to it: CUDA knows no read-only import.
+  // A process that maps GPU memory can write to it: CUDA has no read-only import.
   traits_.rightsEnforcedBy = "initiator";
   if (!legacyRefused.empty()) traits_.refused.push_back("legacy CUDA IPC: " + legacyRefused);
   traits_.legacyRefused = std::move(legacyRefused);
@@ -64,7 +64,7 @@ Result<std::vector<VmmHandle>> CudaIpcLink::exportChunks(const RegionGrant& regi
   return handles;
 }
 
-// Nothing of it is mapped yet.
+// Reserves the addresses; no chunk is mapped yet.
 Result<std::shared_ptr<ChunkMap>> CudaIpcLink::reserve(const RegionGrant& region) const {
   PEERLANE_ASSIGN(ChunkRuns runs, ChunkRuns::decode(region.handle));
   uint64_t end = 0;
@@ -122,8 +122,8 @@ Result<std::shared_ptr<CudaMapping>> CudaIpcLink::known(const RegionGrant& regio
   return made;
 }
 
-// CUDA opens a handle for one GPU, at an address of its own. One that has no path to the memory
-// leaves it to the others.
+// CUDA opens a handle for one GPU, at an address of its own. A GPU without a path to the memory is
+// skipped, and the others map it.
 Status CudaIpcLink::openHandles(const RegionGrant& region, RemoteMemory& memory,
                                 std::vector<std::shared_ptr<CudaMapping>>& mappings) {
   if (!traits_.legacyRefused.empty())
@@ -150,8 +150,8 @@ Status CudaIpcLink::openHandles(const RegionGrant& region, RemoteMemory& memory,
   return memory.mapped == nullptr ? failed : Status::ok();
 }
 
-// Importers of pool memory have to free it before its owner does, so it is held apart from what
-// merely stays mapped until nobody names it any more.
+// Importers of pool memory must free it before its owner does, so it has a hold of its own. Other
+// memory merely stays mapped until its last user has ended.
 Status CudaIpcLink::importPool(Grant& grant, RemoteMemory& memory) {
   const RegionGrant& region = grant.region;
   if (region.backingBytes > kMostPoolBytes)
@@ -215,7 +215,7 @@ void CudaIpcLink::detach(RemoteMemory& memory) {
 }
 
 Served CudaIpcLink::serve(AgentWork& work) {
-  work.code = Code::kInternal;  // everything it attaches is mapped
+  work.code = Code::kInternal;  // this link maps all memory that it attaches
   return Served::kDone;
 }
 

@@ -2,9 +2,9 @@
 //
 // CudaIpcLink: maps GPU memory of one peer: by descriptor or fabric handle (VMM), by legacy IPC
 // handle (cudaMalloc), by its pool's descriptor (cudaMallocAsync), or, in one process, by its
-// address. One mapping per allocation of the peer, however many regions lie in it; but of a region
-// in chunks, each chunk when it is first touched, and of a legacy handle, one for each GPU. Nothing
-// it does waits for a GPU.
+// address. One mapping per allocation of the peer, however many regions lie in it. Exceptions: a
+// region in chunks has one mapping per chunk, made when a transfer first touches it; a legacy
+// handle has one mapping per GPU. No call waits for a GPU.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,8 @@ namespace peerlane {
 
 class CudaIpcLink final : public Link {
  public:
-  // What the peer keeps is kept with that of other links to the process `owner`, where it is known.
+  // Where mappings that outlive their regions are kept (KeptImports), shared with other links to
+  // the process `owner`, if that is known.
   struct Kept {
     std::shared_ptr<KeptImports> imports;
     std::optional<ProcessName> owner;
@@ -43,7 +44,7 @@ class CudaIpcLink final : public Link {
   void detach(RemoteMemory& memory) override;
   bool poll() override { return false; }
   Status health() const override { return Status::ok(); }
-  void close(Code /*code*/) override {}  // mappings live until their last user is gone
+  void close(Code /*code*/) override {}  // mappings live until their last user has ended
   Served serve(AgentWork& work) override;
 
  private:
@@ -64,7 +65,8 @@ class CudaIpcLink final : public Link {
   std::mutex mutex_;
   // By RemoteMemory::linkKey.
   std::map<uint64_t, std::vector<std::shared_ptr<CudaMapping>>> attached_;
-  // What is mapped now, by the owner's number of the allocation and, of a handle, the GPU.
+  // The current mappings, by the owner's number of the allocation and, for a legacy handle, the
+  // GPU.
   std::map<std::pair<uint64_t, int>, std::weak_ptr<CudaMapping>> byIdentity_;
   uint64_t nextKey_ = 1;
 };

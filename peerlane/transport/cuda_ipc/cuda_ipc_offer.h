@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two cuda_ipc transports tell each other. docs/wire.md, "Bringing up cuda_ipc". Plain values,
-// free of CUDA's headers and there in every build.
+// The offers that two cuda_ipc transports exchange. docs/wire.md, "Bringing up cuda_ipc". Plain
+// values, free of CUDA's headers and part of every build.
 #pragma once
 
 #include <array>
@@ -20,10 +20,12 @@ struct CudaIpcOffer {
   static constexpr size_t kMostGpus = 64;
   using Uuid = std::array<uint8_t, 16>;  // as the driver gives it
 
-  // Of the GPUs that the context was made for: their numbers differ from process to process.
+  // The GPUs that the context was made for, by UUID, because their numbers differ from process to
+  // process.
   std::vector<Uuid> gpus;
   uint64_t pidNamespace = 0;  // the inode of the sender's; 0: unknown
-  // Where the two may be in different ones: what the other side tries legacy handles with.
+  // Present where the two processes may be in different PID namespaces: the other side tries legacy
+  // handles with it.
   std::optional<LegacyProbe> probe;
 
   // Requires: 1 to kMostGpus GPUs.

@@ -63,8 +63,8 @@ class PendingCudaIpc final : public PendingLink {
   }
 
  private:
-  // In one PID namespace handles are known to work, and are not tried: that would cost each
-  // connection some hundred microseconds.
+  // In one PID namespace legacy handles are known to work, and this side does not try them: a try
+  // would cost each connection some hundred microseconds.
   Status tryLegacy(const CudaIpcOffer& theirs) const {
     const uint64_t mine = namespaceInode("pid");
     if (sameProcess_ || (mine != 0 && mine == theirs.pidNamespace)) return Status::ok();
@@ -74,7 +74,8 @@ class PendingCudaIpc final : public PendingLink {
                   "try");
   }
 
-  // A GPU that is hidden from this process is given a chance: importing its memory will tell.
+  // A GPU that is hidden from this process is not excluded: an import of its memory will show
+  // whether it can be reached.
   bool reaches(const CudaIpcOffer::Uuid& uuid, std::string& why) const {
     const auto found = std::find_if(facts_.begin(), facts_.end(), [&](const cuda::GpuFacts& facts) {
       return facts.uuid == uuid;
@@ -116,7 +117,7 @@ class CudaIpcTransport final : public Transport {
       return Status(Code::kNotSupported, "the context has " + std::to_string(gpus_.size()) +
                                              " GPUs; at most " +
                                              std::to_string(CudaIpcOffer::kMostGpus));
-    // Once: the driver takes a tenth of a millisecond to tell.
+    // Once: this call of the driver takes a tenth of a millisecond.
     if (all_.empty()) {
       PEERLANE_ASSIGN(all_, cuda::gpus());
     }

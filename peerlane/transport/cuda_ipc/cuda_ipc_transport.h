@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The link between GPUs of one host, of two processes or of one: GPU memory of the peer is mapped,
-// and the programs' own loads, stores and copies are the transfer (over NVLink or PCIe, as the
-// hardware has it). It stands beside the link that carries host memory and words. Confined to the
-// progress thread.
+// The link between GPUs of one host, of two processes or of one: it maps GPU memory of the peer,
+// and loads, stores and copies of the importing process are the transfer (over NVLink or PCIe, as
+// the hardware has it). A peer uses it in addition to the host link, which carries host memory and
+// words. Confined to the progress thread.
 #pragma once
 
 #include <memory>

@@ -35,7 +35,7 @@ void KeptImports::sweep(Clock::time_point now) {
   std::vector<std::map<Key, Entry>::iterator> idle;
   for (auto at = entries_.begin(); at != entries_.end(); ++at) {
     Entry& entry = at->second;
-    // Others come by it through find() alone.
+    // Other threads can get the mapping through find() alone.
     if (entry.mapping.use_count() > 1)
       entry.idleSince.reset();
     else if (!entry.idleSince)

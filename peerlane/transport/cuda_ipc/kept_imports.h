@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // KeptImports: allocations of peers that outlive the regions in them (RegionGrant::isKept), mapped
-// once for all connections of a context with the same process, and for a while after the last one:
-// to unmap one holds locks of the driver and of the address space, for which the next connection
-// would wait (1 to 3 ms, measured). Thread-safe.
+// once for all connections of a context with the same process, and kept mapped for a while after
+// the last connection: unmapping holds locks of the driver and of the address space, and the next
+// connection would wait for them (1 to 3 ms, measured). Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,14 +22,16 @@
 
 namespace peerlane {
 
-// A process for ever: pids are used again, with another start, and exec() keeps both.
+// Names one program of one process for ever: a pid may be reused, with another start time, and
+// exec() keeps both pid and start time.
 struct ProcessName {
   pid_t pid = 0;
   uint64_t startTime = 0;  // os/process.h
   uint64_t life = 0;       // PeerFacts::life
   auto operator<=>(const ProcessName&) const = default;
 
-  // Nothing where this process does not see `pid` (of another PID namespace: 0), or it has ended.
+  // Empty where this process does not see `pid` (0 in another PID namespace), or that process has
+  // ended.
   static std::optional<ProcessName> of(pid_t pid, uint64_t life = 0);
 };
 
@@ -40,12 +42,12 @@ class KeptImports {
   static constexpr std::chrono::seconds kIdleTime{5};
   static constexpr size_t kMostIdle = 16;
 
-  // The allocation of `owner` that has this number there and so many bytes; `import` maps it where
-  // it is not mapped yet.
+  // The mapping of the allocation of `owner` with this number and size; `import` makes the mapping
+  // if there is none.
   Result<std::shared_ptr<CudaMapping>> find(const ProcessName& owner, uint64_t identity,
                                             uint64_t bytes, const Import& import);
-  // Lets go of those that nobody has used for kIdleTime, or whose owner has ended, and of the
-  // oldest behind kMostIdle. To be called now and then.
+  // Unmaps the allocations that no connection has used for kIdleTime or whose owner has ended and,
+  // beyond kMostIdle unused ones, those unused for longest. To be called now and then.
   void sweep(Clock::time_point now);
 
  private:

@@ -20,7 +20,7 @@ class SelfLink final : public Link {
   }
 
   const LinkTraits& traits() const override { return traits_; }
-  // The address is enough; the descriptor is for whoever wants a mapping of his own (streams).
+  // The address is enough; the descriptor is for streams, which make a mapping of their own.
   Result<Grant> grant(RegionGrant region, const Fd& backing) override {
     Grant grant{std::move(region), Fd()};
     if (grant.region.kind == MemoryKind::kShared) {
@@ -40,7 +40,7 @@ class SelfLink final : public Link {
   Status health() const override { return Status::ok(); }
   void close(Code /*code*/) override {}
   Served serve(AgentWork& work) override {
-    work.code = Code::kInternal;  // nothing on this link needs an agent
+    work.code = Code::kInternal;  // no entry of this link needs an agent
     return Served::kDone;
   }
 

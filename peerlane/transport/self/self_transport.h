@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The link between two contexts of one process: every address is already valid, so attaching is
-// noting it. The process identity is the kernel's word (socket credentials), never the peer's.
-// Confined to the progress thread.
+// The link between two contexts of one process: every address is already valid, so attach() only
+// notes it. The link trusts the kernel (socket credentials) for the process identity, never the
+// peer. Confined to the progress thread.
 #pragma once
 
 #include <memory>

@@ -50,25 +50,27 @@ Served CmaAgent::serve(AgentWork& work) {
   return skipEmpty(work) ? Served::kDone : Served::kMore;
 }
 
-// One call reads one program's memory: with the nonce in front, what follows is the peer's.
+// One call reads the memory of one program: if it read the peer's nonce first, the bytes after it
+// are the peer's.
 Result<size_t> CmaAgent::get(std::span<IoSlice> local, std::span<IoSlice> remote) const {
   std::array<std::byte, kMostNonceBytes> seen;
   local[0] = {seen.data(), nonce_.size()};
   remote[0] = {std::bit_cast<void*>(nonceAddress_), nonce_.size()};
   const auto read = readProcess(peer_.pid(), local, remote);
-  // Nothing was moved: even the nonce is not there.
+  // No byte was moved: even the nonce could not be read.
   const bool isElsewhere = !read.isOk() && read.status().code() == Code::kInvalidArgument;
   if (!read.isOk() && !isElsewhere) return read.status();
   const size_t moved = isElsewhere ? 0 : *read;
   if (moved < nonce_.size() || !std::equal(nonce_.begin(), nonce_.end(), seen.begin()))
     return Status(Code::kPeerLost,
                   "process " + std::to_string(peer_.pid()) + " runs another program now");
-  // The first page of what was asked for cannot be reached: by itself it fails, and says why.
+  // The first page of the wanted bytes cannot be reached: a call for it alone fails with the
+  // reason.
   if (moved == nonce_.size()) return readProcess(peer_.pid(), local.subspan(1), remote.subspan(1));
   return moved - nonce_.size();
 }
 
-// Between the look and the write some microseconds remain.
+// Some microseconds remain between the check and the write.
 Result<size_t> CmaAgent::put(std::span<const IoSlice> local,
                              std::span<const IoSlice> remote) const {
   std::array<std::byte, kMostNonceBytes> seen;
@@ -106,17 +108,17 @@ Code CmaAgent::moveSlice(AgentWork& work) {
     wanted += bytes;
     offset = 0;
   }
-  // A put looks at the nonce by itself.
+  // A put checks the nonce by a call of its own.
   const bool isPut = work.entry->verb == Verb::kPut;
   if (!isPut && !peer_.alive()) return Code::kPeerLost;
   const std::span locals(local.data(), count);
   const std::span remotes(remote.data(), count);
   const auto moved = isPut ? put(locals.subspan(1), remotes.subspan(1)) : get(locals, remotes);
-  // Had the peer died in between, the pid might have meant somebody else: then nothing that came
-  // back counts.
+  // If the peer died in between, the pid may have meant another process: then the bytes read do not
+  // count.
   if (isPut && !peer_.alive()) return Code::kPeerLost;
   if (!moved.isOk()) {
-    // That the other process has ended is the session's to judge, once for all transfers.
+    // The session judges that the other process has ended, once for all transfers.
     if (moved.status().code() == Code::kPeerLost)
       PEERLANE_LOG_DEBUG("cma: {}", moved.status().toString());
     else

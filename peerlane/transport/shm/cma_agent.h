@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid
-// comes from the socket's credentials; a pidfd looked at around each call makes sure that it still
-// means the peer, and the nonce that it still runs the same program: what calls exec keeps its pid.
-// serve() is thread-safe: it keeps no state between calls.
+// comes from the socket's credentials; a check of the pidfd around each call makes sure that the
+// pid still means the peer, and the nonce that the peer still runs the same program: a process that
+// calls exec keeps its pid. serve() is thread-safe: it keeps no state between calls.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ namespace peerlane {
 
 class CmaAgent final : public Agent {
  public:
-  // Bytes between two looks at the peer and at cancellation.
+  // Bytes between two checks of the peer and of cancellation.
   static constexpr uint64_t kSliceBytes = 4 << 20;
 
-  // Proves that this process may read the peer's memory, by fetching a nonce the peer told us over
-  // the authenticated connection. Errors say why not (kPermissionDenied, kPeerLost, kCorrupt:
-  // another process).
+  // Proves that this process may read the peer's memory: it reads there a nonce that the peer sent
+  // over the authenticated connection. Errors give the reason (kPermissionDenied, kPeerLost,
+  // kCorrupt: another process).
   static Result<std::unique_ptr<CmaAgent>> probe(ProcessHandle peer, uint64_t nonceAddress,
                                                  std::span<const std::byte> nonce);
 
@@ -34,7 +34,7 @@ class CmaAgent final : public Agent {
   CmaAgent(ProcessHandle peer, uint64_t nonceAddress, std::span<const std::byte> nonce)
       : peer_(std::move(peer)), nonceAddress_(nonceAddress), nonce_(nonce.begin(), nonce.end()) {}
   Code moveSlice(AgentWork& work);
-  // OK and the bytes moved; kPeerLost where another program is there.
+  // Returns the bytes moved. Errors: kPeerLost where the process runs another program.
   Result<size_t> get(std::span<IoSlice> local, std::span<IoSlice> remote) const;
   Result<size_t> put(std::span<const IoSlice> local, std::span<const IoSlice> remote) const;
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Orders: the producer's store of `head` is seen by the consumer's acquiring load, with the bytes
-// before it; the consumer's store of `tail` by the producer's, with the room behind it. Both stores
-// are sequentially consistent because the wake rule reads the sleeper's word after them.
+// before it; the consumer's store of `tail` by the producer's, with the room that the tail frees.
+// Both stores are sequentially consistent because the wake rule reads the sleeper's word after
+// them.
 //
-// `starved` saves wake-ups: the producer sets it and looks once more, the consumer stores `tail`
-// and then looks at it (both sequentially consistent, so one of them sees the other).
+// `starved` saves wake-ups: the producer sets it and reads `tail` once more, the consumer stores
+// `tail` and then reads it (both sequentially consistent, so one of them sees the other).
 #include "peerlane/transport/shm/ring_pipe.h"
 
 #include <algorithm>
@@ -59,7 +60,7 @@ Result<std::unique_ptr<RingPipe>> RingPipe::create(std::span<std::byte> outgoing
   return std::unique_ptr<RingPipe>(new RingPipe(directions[0], directions[1], peer));
 }
 
-// Brings out_.other up to date.
+// Reads and checks the peer's tail: updates out_.other.
 Status RingPipe::lookForRoom() {
   if (out_.words->left.load(std::memory_order_acquire) != 0)
     return Status(Code::kPeerLost, "the peer left the ring");
@@ -71,7 +72,7 @@ Status RingPipe::lookForRoom() {
   return {};
 }
 
-// Bytes that fit now. Whoever gets 0 is rung when there is room again.
+// Bytes that fit now. After an answer of 0 the consumer rings this side when there is room again.
 Result<uint64_t> RingPipe::room() {
   PEERLANE_RETURN_IF_ERROR(lookForRoom());
   if (out_.position - out_.other == out_.capacity) {
@@ -107,7 +108,7 @@ Result<size_t> RingPipe::write(std::span<const IoSlice> slices) {
   return taken;
 }
 
-// Brings in_.other up to date.
+// Reads and checks the peer's head: updates in_.other.
 Status RingPipe::lookForBytes() {
   const bool ended = in_.words->ended.load(std::memory_order_acquire) != 0;
   const uint64_t head = in_.words->head.load(std::memory_order_acquire);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RingPipe: a byte pipe through memory that two processes share: one single-producer single-
-// consumer ring per direction. It is handed its memory and knows nothing of segments or regions.
+// consumer ring per direction. Its owner hands it the memory; it does not know segments or regions.
 // Threads as for FramePipe.
 //
-// Each side keeps its own positions in private memory and checks what it reads of the other's: a
-// hostile peer can garble or end the stream, but not make this side touch a byte outside the rings.
+// Each side keeps its own positions in private memory and checks the positions that it reads from
+// the other side: a hostile peer can garble or end the stream, but cannot make this side touch a
+// byte outside the rings.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ namespace peerlane {
 //     8  u32  starved  1: waits for room        by the producer
 //    12  u32  ended    1: no byte will follow   by the producer
 //    64  u64  tail     bytes ever read          by the consumer
-//    72  u32  left     1: nobody reads any more by the consumer
+//    72  u32  left     1: reads no more         by the consumer
 //   128  the bytes; byte number n lies at 128 + n mod capacity
 struct RingWords {
   alignas(kCacheLineBytes) std::atomic<uint64_t> head{0};
@@ -67,7 +68,7 @@ class RingPipe final : public FramePipe {
     RingWords* words = nullptr;
     std::byte* bytes = nullptr;
     uint64_t capacity = 0;
-    uint64_t position = 0;  // our own head or tail; what is shared is a copy of it
+    uint64_t position = 0;  // our own head or tail; the shared word is a copy of it
     uint64_t other = 0;     // the peer's, as last seen and checked
   };
 

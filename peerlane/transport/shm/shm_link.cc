@@ -12,7 +12,8 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.mapsRegions = parts_.engine == ShmEngine::kAuto || parts_.engine == ShmEngine::kMapped;
   traits_.agentEngine = parts_.cma ? "cma" : "ring";
   traits_.wordsBy = "mapped";
-  // The staged ring asks the owner; the other engines reach whatever they can address.
+  // With the staged ring the owner copies, and so checks the rights; the other engines reach all
+  // memory that they can address.
   traits_.rightsEnforcedBy = traits_.mapsRegions || parts_.cma ? "initiator" : "owner";
   traits_.refused = parts_.refused;
   traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
@@ -37,7 +38,8 @@ ShmLink::~ShmLink() {
 Result<Grant> ShmLink::grant(RegionGrant region, const Fd& backing) {
   Grant grant;
   grant.region = region;
-  // The descriptor travels even where the importer might choose another engine: it decides, not we.
+  // The descriptor travels even where the importer might choose another engine: the importer
+  // decides.
   if (region.kind == MemoryKind::kShared) {
     PEERLANE_ASSIGN(grant.fd, backing.dup());
   }
@@ -100,8 +102,8 @@ Served ShmLink::serve(AgentWork& work) {
   return staged ? parts_.staged->serve(work) : serveByCma(work);
 }
 
-// That the peer may be read was tried when the link was made. Where that ends (a program that calls
-// prctl, a security module) the ring goes on, and begins this entry anew.
+// The link was made after a test that this process may read the peer. If that permission ends later
+// (the peer calls prctl, a security module acts), the ring takes over and begins this entry anew.
 Served ShmLink::serveByCma(AgentWork& work) {
   if (!cmaForbidden_.load(std::memory_order_relaxed)) {
     const Served served = parts_.cma->serve(work);

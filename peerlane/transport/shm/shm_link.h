@@ -31,9 +31,9 @@ class ShmLink final : public Link {
     bool strict = false;
   };
   explicit ShmLink(Parts parts);
-  // From now on the peer's knocks wake `loop`; `woken` is called for each. Until close().
+  // From now on until close() the peer's knocks wake `loop`, which calls `woken` for each.
   Status listen(EventLoop& loop, std::function<void()> woken);
-  // Something the peer may still read in this process; it lives as long as the link.
+  // Keeps memory alive that the peer may still read in this process, for as long as the link lives.
   void keep(std::shared_ptr<const void> nonce) { nonce_ = std::move(nonce); }
   ~ShmLink() override;
 
@@ -45,7 +45,7 @@ class ShmLink final : public Link {
   Status health() const override { return parts_.staged->health(); }
   void close(Code code) override;
   Served serve(AgentWork& work) override;
-  // What cma performs ends within serve().
+  // Entries that cma performs end within serve(), so only the ring can have one to abandon.
   void abandon(AgentWork& work, Code code) override { parts_.staged->abandon(work, code); }
 
  private:

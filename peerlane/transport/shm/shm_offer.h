@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two shm transports tell each other. docs/wire.md, "shm offer". Plain values.
+// The offers that two shm transports exchange. docs/wire.md, "shm offer". Plain values.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@
 namespace peerlane {
 
 inline constexpr size_t kShmNonceBytes = 32;
-// Of the staging ring, one direction. Touched, and thereby paid for, only when something is staged.
+// Bytes of the staging ring in one direction. The system gives pages only when a transfer is first
+// staged.
 inline constexpr size_t kShmRingBytes = size_t{1} << 20;
 
 struct ShmOffer {
@@ -24,8 +25,8 @@ struct ShmOffer {
   uint64_t ringBytes =
       0;  // of the ring segment in the offer's descriptors; 0 from the side that offers none
 
-  // The offerer lets this peer read its memory, as far as that is the offerer's to decide. False:
-  // where Yama restricts that, another process is let in.
+  // The offerer lets this peer read its memory, as far as the offerer can decide that. False: Yama
+  // restricts reading, and the offerer has let in another process.
   bool letsRead = true;
 
   std::vector<std::byte> encode() const;

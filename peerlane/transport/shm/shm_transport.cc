@@ -15,8 +15,8 @@ namespace {
 // The descriptors in an offer: the bell page, and from the initiator an end of the pair of sockets
 // by which the two wake each other, and the staging ring.
 //
-// Each two peers have a pair of their own to knock at, so that none can take away what another one
-// said; the page with the count is one for all, and can be mapped for reading only.
+// Each pair of peers has a socket pair of its own to knock at, so that no peer can take away the
+// knock of another; the page with the count is one for all, and can be mapped for reading only.
 class PendingShm final : public PendingLink {
  public:
   PendingShm(PeerFacts facts, const LinkSurroundings& surroundings)
@@ -50,7 +50,8 @@ Status PendingShm::prepare() {
                                                   .name = "peerlane-ring"}));
     mine_->ringBytes = kShmRingBytes;
   }
-  // All of them now: a process that has no descriptor left makes no offer, rather than half of one.
+  // Makes all descriptors now, so that a process that has none left makes no offer instead of half
+  // an offer.
   PEERLANE_ASSIGN(Fd bell, duplicateFd(around_.bell.page().fd()));
   given_.push_back(std::move(bell));
   if (facts_.initiator) {
@@ -60,8 +61,8 @@ Status PendingShm::prepare() {
     PEERLANE_ASSIGN(Fd ring, duplicateFd(ring_->fd()));
     given_.push_back(std::move(ring));
   }
-  // Where Yama restricts reading, who is let in is not pushed out: this peer takes the ring then,
-  // and its route says why.
+  // Where Yama restricts reading, the process that was let in before keeps its permission: this
+  // peer then uses the ring, and its route gives the reason.
   const bool mayRead =
       around_.config.shmEngine == ShmEngine::kAuto || around_.config.shmEngine == ShmEngine::kCma;
   if (!mayRead || facts_.sameProcess) return Status::ok();
@@ -84,7 +85,7 @@ Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) con
   PEERLANE_ASSIGN(Fd pidFd, duplicateFd(facts_.pidFd));
   PEERLANE_ASSIGN(ProcessHandle process, ProcessHandle::fromPidFd(std::move(pidFd)));
   auto agent = CmaAgent::probe(std::move(process), peer.nonceAddress, peer.nonce);
-  // An administrator may without being let in.
+  // An administrator's process may read without being let in.
   if (!agent.isOk() && !peer.letsRead)
     return agent.status().withContext("process " + std::to_string(facts_.credentials.pid) +
                                       " lets another one read it, and Yama lets in one at a time");

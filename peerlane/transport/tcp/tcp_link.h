@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TcpLink: an agent link over one data socket. Until that socket is there, serve() answers kAgain;
-// if it never comes, the link ends with the reason. Threads as for Link.
+// TcpLink: an agent link over one data socket. Until that socket is connected, serve() returns
+// kAgain; if it never connects, the link ends with the reason. Threads as for Link.
 #pragma once
 
 #include <functional>

@@ -94,7 +94,7 @@ void TcpListener::identify(GuestAt guest) {
   guest->watch = Watch();
   Fd socket = std::move(guest->socket);
   guests_.erase(guest);
-  const Arrived arrived = match->arrived_;  // may destroy the expectation, and with it us
+  const Arrived arrived = match->arrived_;  // may destroy the expectation and this listener
   arrived(std::move(socket));
 }
 

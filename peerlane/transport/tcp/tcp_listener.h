@@ -2,7 +2,7 @@
 //
 // TcpListener: one listening socket of the tcp transport, shared by every link that waits for its
 // data connection there. A connection that does not present the token of a waiting link within the
-// time limit is closed; that disturbs nobody else. Confined to the loop's thread.
+// time limit is closed; the other links are not disturbed. Confined to the loop's thread.
 #pragma once
 
 #include <chrono>

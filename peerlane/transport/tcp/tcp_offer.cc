@@ -27,7 +27,7 @@ Status checkHead(ByteReader& reader, uint32_t magic, const char* what) {
 }  // namespace
 
 TcpToken makeTcpToken() {
-  PEERLANE_CHECK(sodium_init() >= 0);  // without randomness there is nothing safe to do
+  PEERLANE_CHECK(sodium_init() >= 0);  // without random numbers no token is safe
   TcpToken token;
   randombytes_buf(token.data(), token.size());
   return token;

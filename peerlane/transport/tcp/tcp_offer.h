@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two sides of a tcp link tell each other before its first frame: the offer (through the
+// The messages of the two sides of a tcp link before its first frame: the offer (through the
 // authenticated control connection) and the greeting (the first bytes on the data socket, both
 // ways). Plain values and their byte formats; docs/wire.md, section Frames, is the specification.
 #pragma once
@@ -21,7 +21,7 @@ using TcpToken = std::array<std::byte, kTcpTokenBytes>;
 
 // From the system's generator; good for one connection.
 TcpToken makeTcpToken();
-// Takes the same time wherever they differ.
+// Compares in constant time.
 bool sameToken(const TcpToken& a, const TcpToken& b);
 
 struct TcpOffer {

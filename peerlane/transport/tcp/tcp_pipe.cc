@@ -67,7 +67,7 @@ void TcpPipe::refresh() {
   });
 }
 
-// Does not know which direction it was: a write that still finds no room asks again.
+// It does not know which direction became ready: a write that still finds no room asks again.
 void TcpPipe::State::onReady() {
   ready.store(true, std::memory_order_relaxed);
   if (!armed) return;

@@ -23,10 +23,10 @@ class TcpPipe final : public FramePipe {
   TcpPipe(const TcpPipe&) = delete;
   TcpPipe& operator=(const TcpPipe&) = delete;
 
-  // Takes over a connected socket. Requires: neither adopt() nor fail() was called. What goes wrong
-  // is reported by the next read.
+  // Takes over a connected socket. Requires: neither adopt() nor fail() was called. The next read
+  // reports errors.
   void adopt(Fd socket);
-  // There will be no socket: every read from now on says why.
+  // There will be no socket: every later read returns `why`.
   void fail(Status why);
 
   bool writable() override;
@@ -52,8 +52,9 @@ class TcpPipe final : public FramePipe {
 
     std::atomic<bool> up{false};      // release by adopt(); acquire by users of `socket`
     std::atomic<bool> failed{false};  // release by fail(); acquire by readers of `why`
-    // Set where a call found the socket unready or asked the loop, cleared by onReady(). Hints: a
-    // wrong one costs a call or a turn, because the watch reports until the socket is unready.
+    // A call that found the socket unready, or asked the loop, sets them; onReady() clears them.
+    // Hints: a wrong one costs a call or a turn, because the watch reports until the socket is
+    // unready.
     std::atomic<bool> full{false};
     std::atomic<bool> asked{false};  // for room
     std::atomic<bool> ready{false};  // the other way round: set by onReady(), cleared by read()

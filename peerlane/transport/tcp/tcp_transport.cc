@@ -49,7 +49,8 @@ class DialingLink final : public PendingLink {
   }
 
  private:
-  // Where the control connection went is known to work; what the peer calls itself comes after it.
+  // The address of the control connection is known to work; the addresses that the peer names come
+  // after it.
   std::vector<SocketAddress> addresses(const TcpOffer& offer) const {
     std::vector<SocketAddress> found;
     if (!facts_.unixSocket && facts_.remoteAddress.isIp())
