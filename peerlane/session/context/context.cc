@@ -27,6 +27,7 @@
 #include "peerlane/session/context/farewell.h"
 #include "peerlane/session/context/inspection.h"
 #include "peerlane/session/context/listeners.h"
+#include "peerlane/session/context/peer_table.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/all_transports.h"
 
@@ -148,7 +149,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::string listeningInWords() const;
   void onPeer(std::function<void(Peer)> callback);
   void onEachArrival(std::function<void(const Peer&)> callback);
-  std::vector<Peer> peers() const;
+  std::vector<Peer> peers() const { return peers_->met(); }
   using Invited = std::shared_ptr<Invitation::Invited>;
   Invited invite();
   Result<Peer> acceptInvited(const Invited& invited, Duration timeout);
@@ -184,12 +185,11 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
     bool quarantined = false;            // progress thread
   };
 
-  std::shared_ptr<PeerCore> makePeer(
-      bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done);
   HandshakeOptions handshakeOptions(const Secret& secret,
                                     const std::optional<ContextId>& expected) const;
+  void assemble();
   void onConnection(Fd socket);
-  std::shared_ptr<PeerCore> leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer);
+  void leftUntaken(const std::shared_ptr<PeerCore>& peer);
   void admit(const std::shared_ptr<PeerCore>& peer);
   void tellAccepted();
   void noteTurnedAway(const Status& why);
@@ -218,11 +218,10 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Timer sweepTimer_;
   LogLimit strangers_;
   GuestList guests_{kGuests};
+  std::unique_ptr<PeerTable> peers_;
 
   mutable std::mutex mutex_;
-  uint64_t nextPeer_ = 1;  // under mutex_, as all below
-  std::map<uint64_t, std::shared_ptr<PeerCore>> peers_;
-  std::vector<std::shared_ptr<PeerCore>> accepted_;  // connected here, not yet taken
+  std::vector<std::shared_ptr<PeerCore>> accepted_;  // under mutex_, as all below; not yet taken
   std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
   Readiness acceptReady_;                            // the same, for those who poll
   std::function<void(Peer)> onPeer_;
@@ -267,6 +266,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   providers_.add(std::make_unique<HostProvider>());
   transports_ = makeAllTransports(gpus_);
   PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
+  assemble();
   Status status;
   PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
     auto listeners =
@@ -291,6 +291,20 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   return status;
 }
 
+// The parts that need the progress engine. They refer to each other, and go before it.
+void Context::State::assemble() {
+  peers_ = std::make_unique<PeerTable>(
+      *progress_,
+      PeerTable::Events{
+          .surroundings =
+              [this] {
+                return PeerSurroundings{shared_from_this(), config_,   *progress_,  regions_,
+                                        providers_,         metrics_,  transports_, executors_,
+                                        strangers_,         absentees_};
+              },
+          .left = [this](const std::shared_ptr<PeerCore>& peer) { leftUntaken(peer); }});
+}
+
 void Context::State::stop() {
   if (forked()) {
     // The threads are not in this process; their locks may be held for ever. Everything is left as
@@ -307,11 +321,7 @@ void Context::State::stop() {
   });
   progress_->stop();
   // Who said no goodbye in time (a frozen process) is let go of without one.
-  std::map<uint64_t, std::shared_ptr<PeerCore>> rest;
-  {
-    const std::lock_guard lock(mutex_);
-    rest.swap(peers_);
-  }
+  const auto rest = peers_->takeRest();
   for (const auto& [number, peer] : rest) {
     if (!peer->mayStillWrite()) regions_.forgetPeer(number);
     PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye", number, peer->processId());
@@ -333,11 +343,9 @@ void Context::State::closeAll() {
   listeners_.reset();
   inspection_.reset();
   sweepTimer_ = {};
-  std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
   std::vector<std::shared_ptr<PeerCore>> untaken;  // some have left; they end outside of the lock
   {
     const std::lock_guard lock(mutex_);
-    peers = peers_;
     untaken.swap(accepted_);
     tellAccepted();
     onPeer_ = nullptr;
@@ -348,8 +356,9 @@ void Context::State::closeAll() {
       invited->settled.store(true, std::memory_order_release);
     }
   }
+  const auto peers = peers_->beginClosing();
   progress_->notifyWaiters();
-  for (auto& [number, peer] : peers) peer->close();
+  for (const auto& peer : peers) peer->close();
 }
 
 void Context::State::beginGoodbye() {
@@ -369,11 +378,7 @@ void Context::State::awaitGoodbye(Clock::time_point deadline, Leaver leaver) {
   // goodbye, before which it reads all that was said to it.
   (void)progress_->wait(
       [this, leaver] {
-        const auto isDone = [leaver](const auto& each) {
-          return leaver == Leaver::kProcess && each.second->hasSaidAll();
-        };
-        const std::lock_guard lock(mutex_);
-        return isClosing_ && std::all_of(peers_.begin(), peers_.end(), isDone);
+        return leaver == Leaver::kProcess ? peers_->haveSaidAll() : peers_->haveLeft();
       },
       std::min(deadline, Clock::now() + Duration(config_.peerTimeout)));
 }
@@ -393,57 +398,26 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
   return options;
 }
 
-std::shared_ptr<PeerCore> Context::State::makePeer(
-    bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
-  const PeerSurroundings around{shared_from_this(), config_,   *progress_,  regions_,
-                                providers_,         metrics_,  transports_, executors_,
-                                strangers_,         absentees_};
-  const std::lock_guard lock(mutex_);
-  const uint64_t number = nextPeer_++;
-  auto& slot = peers_[number];
-  slot = std::make_shared<PeerCore>(
-      number, around, initiator,
-      PeerCore::Events{
-          .connected =
-              [this, number, done = std::move(done)](Status status) {
-                std::shared_ptr<PeerCore> peer;
-                {
-                  const std::lock_guard inner(mutex_);
-                  if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
-                }
-                if (peer) done(peer, std::move(status));
-              },
-          .gone =
-              [this, number](const std::shared_ptr<PeerCore>& peer) {
-                const auto dropped = leftUntaken(number, peer);
-                // The peer may be inside one of its own callbacks: its last reference
-                // goes later, on this thread.
-                progress_->post([peer] {});
-                if (dropped && strangers_.allows())
-                  PEERLANE_LOG_WARN(
-                      "messages of {} are lost: it left before it was accepted, as did "
-                      "{} others since{}",
-                      dropped->name(), limits::kPeersLeft, strangers_.leftOut());
-              }});
-  return slot;
-}
-
-// One that left before accept() took it is still handed out where it has left messages. Returns
-// whose are dropped for it.
-std::shared_ptr<PeerCore> Context::State::leftUntaken(uint64_t number,
-                                                      const std::shared_ptr<PeerCore>& peer) {
-  const std::lock_guard lock(mutex_);
-  peers_.erase(number);
-  if (!peer->messages().hasForProgram()) std::erase(accepted_, peer);
+// One that left before accept() took it is still handed out where it has left messages. Where there
+// are too many of those, the messages of the oldest one are lost.
+void Context::State::leftUntaken(const std::shared_ptr<PeerCore>& peer) {
   std::shared_ptr<PeerCore> dropped;
-  const auto left = [this](const auto& each) { return !peers_.contains(each->number()); };
-  if (std::ranges::count_if(accepted_, left) > ptrdiff_t{limits::kPeersLeft}) {
-    const auto oldest = std::ranges::find_if(accepted_, left);
-    dropped = *oldest;
-    accepted_.erase(oldest);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!peer->messages().hasForProgram()) std::erase(accepted_, peer);
+    const auto left = [this](const auto& each) { return !peers_->contains(each->number()); };
+    if (std::ranges::count_if(accepted_, left) > ptrdiff_t{limits::kPeersLeft}) {
+      const auto oldest = std::ranges::find_if(accepted_, left);
+      dropped = *oldest;
+      accepted_.erase(oldest);
+    }
+    tellAccepted();
   }
-  tellAccepted();
-  return dropped;
+  if (dropped && strangers_.allows())
+    PEERLANE_LOG_WARN(
+        "messages of {} are lost: it left before it was accepted, as did "
+        "{} others since{}",
+        dropped->name(), limits::kPeersLeft, strangers_.leftOut());
 }
 
 void Context::State::onConnection(Fd socket) {
@@ -459,8 +433,8 @@ void Context::State::onConnection(Fd socket) {
   auto by = std::make_shared<Invited>();  // by which ticket, if not the context's
   // The place is free again when the guest has become a peer, or left.
   auto peer =
-      makePeer(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
-                          const std::shared_ptr<PeerCore>& connected, const Status& status) {
+      peers_->make(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
+                              const std::shared_ptr<PeerCore>& connected, const Status& status) {
         if (!status.isOk()) return noteTurnedAway(status);
         if (*by)
           admitInvited(*by, connected);
@@ -486,8 +460,7 @@ void Context::State::onConnection(Fd socket) {
   };
   if (Status status = peer->start(std::move(socket), false, std::move(options)); !status.isOk()) {
     PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
-    const std::lock_guard lock(mutex_);
-    peers_.erase(peer->number());
+    peers_->drop(peer->number());
   }
 }
 
@@ -608,18 +581,15 @@ void Context::State::cancel(const Invited& invited) {
 std::shared_ptr<PeerCore> Context::State::beginDial(Fd socket, HandshakeOptions options,
                                                     DialManner manner, const Dialer::Done& done) {
   // closeAll() has said goodbye to all that there were.
-  if (isClosing_) {
+  if (peers_->isClosing()) {
     done(nullptr,
          Status(Code::kUnavailable, "this side is leaving: its context or its process ends"));
     return nullptr;
   }
-  auto peer = makePeer(true, done);
+  auto peer = peers_->make(true, done);
   Status started = peer->start(std::move(socket), true, std::move(options), std::move(manner));
   if (started.isOk()) return peer;
-  {
-    const std::lock_guard lock(mutex_);
-    peers_.erase(peer->number());
-  }
+  peers_->drop(peer->number());
   done(nullptr, std::move(started));
   return nullptr;
 }
@@ -720,7 +690,7 @@ std::optional<Peer> Context::State::takeArrived() {
 void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
   {
     const std::lock_guard lock(mutex_);
-    if (isClosing_ || !peers_.contains(peer->number())) return;
+    if (isClosing_ || !peers_->contains(peer->number())) return;
     accepted_.push_back(peer);
     tellAccepted();
   }
@@ -735,14 +705,6 @@ void Context::State::onPeer(std::function<void(Peer)> callback) {
 void Context::State::onEachArrival(std::function<void(const Peer&)> callback) {
   const std::lock_guard lock(mutex_);
   if (!isClosing_) onEachArrival_ = std::move(callback);
-}
-
-std::vector<Peer> Context::State::peers() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<Peer> all;
-  for (const auto& [number, peer] : peers_)
-    if (peer->met()) all.emplace_back(peer);
-  return all;
 }
 
 Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access) {
@@ -791,12 +753,7 @@ std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
   // Revocations are sent by the progress thread.
   progress_->post([self = shared_from_this(), leaving] {
     for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
-      std::shared_ptr<PeerCore> peer;
-      {
-        const std::lock_guard lock(self->mutex_);
-        if (auto found = self->peers_.find(number); found != self->peers_.end())
-          peer = found->second;
-      }
+      const auto peer = self->peers_->find(number);
       if (!peer && !self->absentees_.isWaitedFor(number)) continue;
       leaving->holders.fetch_add(1);
       const auto done = [weak = self->weak_from_this(), leaving] {
@@ -901,12 +858,10 @@ std::string Context::State::holdersInWords(const Leaving& leaving) const {
       "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
       " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
       " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
-  const std::lock_guard lock(mutex_);
   const char* between = ": ";
   for (const uint64_t number : regions_.importers(allocation))
-    if (const auto found = peers_.find(number); found != peers_.end())
-      text += std::exchange(between, ", ") + found->second->name() + " " +
-              peerStateName(found->second->state());
+    if (const std::string peer = peers_->inWords(number); !peer.empty())
+      text += std::exchange(between, ", ") + peer;
     else if (absentees_.isWaitedFor(number))
       text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
               ", which left without a goodbye";
@@ -960,12 +915,8 @@ void Context::State::sweep() {
         record->allocation, record->bytes, record->memory.device.toString());
     regions_.setState(record->allocation, RegionState::kFreed);
     for (const uint64_t number : regions_.importers(record->allocation)) {
-      std::shared_ptr<PeerCore> peer;
-      {
-        const std::lock_guard lock(mutex_);
-        if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
-      }
-      if (peer) peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
+      if (const auto peer = peers_->find(number))
+        peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
     }
   }
   for (const auto& transport : transports_) transport->sweep();
@@ -976,18 +927,16 @@ void Context::State::sweep() {
 void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
   if (leaving->quarantined) return;
   for (const uint64_t number : regions_.importers(leaving->record->allocation)) {
-    const std::lock_guard lock(mutex_);
-    auto found = peers_.find(number);
-    const bool isGone = found == peers_.end();
-    if (isGone ? !absentees_.isWaitedFor(number)
-               : found->second->state() != PeerState::kSilent && !found->second->over())
+    const auto peer = peers_->find(number);
+    if (peer ? peer->state() != PeerState::kSilent && !peer->over()
+             : !absentees_.isWaitedFor(number))
       continue;
     leaving->quarantined = true;
     metrics_.quarantinedRegions().add(1);
     regions_.setState(leaving->record->allocation, RegionState::kQuarantined);
     PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it",
                       leaving->record->allocation, number,
-                      isGone ? "left without a goodbye" : "is silent");
+                      peer ? "is silent" : "left without a goodbye");
     return;
   }
 }
@@ -1008,13 +957,12 @@ std::string Context::State::ticketText(const Secret& secret) const {
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
   for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
-  std::vector<std::shared_ptr<PeerCore>> peers;
+  auto peers = peers_->all();
   size_t toAccept = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [number, peer] : peers_) peers.push_back(peer);
     for (const auto& peer : accepted_)
-      if (!peers_.contains(peer->number())) peers.push_back(peer);
+      if (std::ranges::find(peers, peer) == peers.end()) peers.push_back(peer);
     toAccept = accepted_.size();
   }
   for (const auto& peer : peers) {
