@@ -20,7 +20,6 @@
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/guest_list.h"
 #include "peerlane/os/network_interfaces.h"
-#include "peerlane/os/readiness.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/context/arrivals.h"
 #include "peerlane/session/context/dialer.h"
@@ -140,15 +139,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                       const Dialer::Done& done);
   Result<Peer> connectByAddress(const std::string& address, const Secret& secret,
                                 Clock::time_point deadline);
-  Result<Peer> accept(Duration timeout);
-  Result<int> acceptFd();
-  bool hasArrived() const { return acceptedCount_.load(std::memory_order_acquire) != 0; }
-  std::optional<Peer> takeArrived();
-  void giveBack(const std::shared_ptr<PeerCore>& peer);
-  Progress& progress() const { return *progress_; }
-  std::string listeningInWords() const;
-  void onPeer(std::function<void(Peer)> callback);
-  void onEachArrival(std::function<void(const Peer&)> callback);
+  Arrivals& arrivals() { return *arrivals_; }
   std::vector<Peer> peers() const { return peers_->met(); }
   using Invited = std::shared_ptr<Invitation::Invited>;
   Invited invite();
@@ -189,10 +180,6 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                     const std::optional<ContextId>& expected) const;
   void assemble();
   void onConnection(Fd socket);
-  void leftUntaken(const std::shared_ptr<PeerCore>& peer);
-  void admit(const std::shared_ptr<PeerCore>& peer);
-  void tellAccepted();
-  void noteTurnedAway(const Status& why);
   void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
   std::string holdersInWords(const Leaving& leaving) const;
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
@@ -219,17 +206,12 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   LogLimit strangers_;
   GuestList guests_{kGuests};
   std::unique_ptr<PeerTable> peers_;
+  std::unique_ptr<Arrivals> arrivals_;
 
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<PeerCore>> accepted_;  // under mutex_, as all below; not yet taken
-  std::atomic<size_t> acceptedCount_{0};             // of accepted_, for waiting without the lock
-  Readiness acceptReady_;                            // the same, for those who poll
-  std::function<void(Peer)> onPeer_;
-  std::function<void(const Peer&)> onEachArrival_;
-  std::multimap<uint32_t, Invited> invitedByKey_;  // those whose peer was not taken
+  std::multimap<uint32_t, Invited>
+      invitedByKey_;  // under mutex_, as all below: those whose peer was not taken
   bool isClosing_ = false;
-  Status turnedAway_;  // why the last guest was
-  Clock::time_point turnedAwayAt_{};
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
 };
 
@@ -302,7 +284,8 @@ void Context::State::assemble() {
                                         providers_,         metrics_,  transports_, executors_,
                                         strangers_,         absentees_};
               },
-          .left = [this](const std::shared_ptr<PeerCore>& peer) { leftUntaken(peer); }});
+          .left = [this](const std::shared_ptr<PeerCore>& peer) { arrivals_->left(peer); }});
+  arrivals_ = std::make_unique<Arrivals>(*progress_, *peers_, addresses_, strangers_);
 }
 
 void Context::State::stop() {
@@ -343,13 +326,9 @@ void Context::State::closeAll() {
   listeners_.reset();
   inspection_.reset();
   sweepTimer_ = {};
-  std::vector<std::shared_ptr<PeerCore>> untaken;  // some have left; they end outside of the lock
+  arrivals_->close();
   {
     const std::lock_guard lock(mutex_);
-    untaken.swap(accepted_);
-    tellAccepted();
-    onPeer_ = nullptr;
-    onEachArrival_ = nullptr;
     isClosing_ = true;
     for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
       invited->over = Status(Code::kClosed, "the context of the invitation is gone");
@@ -398,28 +377,6 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
   return options;
 }
 
-// One that left before accept() took it is still handed out where it has left messages. Where there
-// are too many of those, the messages of the oldest one are lost.
-void Context::State::leftUntaken(const std::shared_ptr<PeerCore>& peer) {
-  std::shared_ptr<PeerCore> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!peer->messages().hasForProgram()) std::erase(accepted_, peer);
-    const auto left = [this](const auto& each) { return !peers_->contains(each->number()); };
-    if (std::ranges::count_if(accepted_, left) > ptrdiff_t{limits::kPeersLeft}) {
-      const auto oldest = std::ranges::find_if(accepted_, left);
-      dropped = *oldest;
-      accepted_.erase(oldest);
-    }
-    tellAccepted();
-  }
-  if (dropped && strangers_.allows())
-    PEERLANE_LOG_WARN(
-        "messages of {} are lost: it left before it was accepted, as did "
-        "{} others since{}",
-        dropped->name(), limits::kPeersLeft, strangers_.leftOut());
-}
-
 void Context::State::onConnection(Fd socket) {
   const auto turnAway = [&](const Status& why, Handshake::Reason reason) {
     tellReason(socket.get(), reason);
@@ -435,11 +392,11 @@ void Context::State::onConnection(Fd socket) {
   auto peer =
       peers_->make(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
                               const std::shared_ptr<PeerCore>& connected, const Status& status) {
-        if (!status.isOk()) return noteTurnedAway(status);
+        if (!status.isOk()) return arrivals_->noteTurnedAway(status);
         if (*by)
           admitInvited(*by, connected);
         else
-          admit(connected);
+          arrivals_->admit(connected);
       });
   HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
   options.patience = std::min<Duration>(kHelloPatience, config_.connectTimeout);
@@ -462,50 +419,6 @@ void Context::State::onConnection(Fd socket) {
     PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
     peers_->drop(peer->number());
   }
-}
-
-// The last cause that a timeout of accept() has to tell.
-void Context::State::noteTurnedAway(const Status& why) {
-  const std::lock_guard lock(mutex_);
-  turnedAway_ = why;
-  turnedAwayAt_ = Clock::now();
-}
-
-std::string Context::State::listeningInWords() const {
-  std::string text;
-  if (std::none_of(addresses_.begin(), addresses_.end(),
-                   [](const std::string& each) { return !each.starts_with("unix:"); }))
-    text =
-        "; this context does not listen for other hosts, nor at any IP address "
-        "(ContextOptions::listen is empty)";
-  text += "; it can be reached at";
-  for (const std::string& address : addresses_) text += " " + address;
-  const std::lock_guard lock(mutex_);
-  if (onPeer_) text += "; peers that connect go to the callback given to onPeer()";
-  if (!turnedAway_.isOk())
-    text += "; the last one that came, " + durationInWords(Clock::now() - turnedAwayAt_) +
-            " ago, was turned away: " + turnedAway_.toString();
-  return text;
-}
-
-void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
-  std::function<void(Peer)> callback;
-  std::function<void(const Peer&)> first;
-  {
-    const std::lock_guard lock(mutex_);
-    first = onEachArrival_;
-  }
-  if (first) first(Peer(peer));
-  {
-    const std::lock_guard lock(mutex_);
-    if (onPeer_)
-      callback = onPeer_;
-    else
-      accepted_.push_back(peer);
-    tellAccepted();
-  }
-  if (callback) callback(Peer(peer));
-  progress_->notifyWaiters();
 }
 
 void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer) {
@@ -535,7 +448,7 @@ Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration time
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
     PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, deadline, [this] {
-      return "a peer to connect with the ticket of an invitation" + listeningInWords();
+      return "a peer to connect with the ticket of an invitation" + arrivals_->whereInWords();
     }));
     const std::lock_guard lock(mutex_);
     if (!invited->over.isOk()) return invited->over;
@@ -649,62 +562,6 @@ Result<Peer> Context::State::connectByAddress(const std::string& address, const 
                                                           "/peerlane-" + near->toText() + ".sock");
   peer = connectTo(nearer, near, deadline);
   return peer.isOk() ? peer : connectTo(ticket, near, deadline);
-}
-
-Result<Peer> Context::State::accept(Duration timeout) {
-  std::shared_ptr<PeerCore> taken;
-  const auto ready = [this] { return acceptedCount_.load(std::memory_order_acquire) != 0; };
-  const auto deadline = Progress::deadlineIn(timeout);
-  for (;;) {
-    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(
-        ready, deadline, [this] { return "a peer to connect here" + listeningInWords(); }));
-    const std::lock_guard lock(mutex_);
-    if (accepted_.empty()) continue;  // another thread was faster
-    taken = accepted_.front();
-    accepted_.erase(accepted_.begin());
-    tellAccepted();
-    return Peer(taken);
-  }
-}
-
-// Under mutex_, after every change of accepted_.
-void Context::State::tellAccepted() {
-  acceptedCount_.store(accepted_.size(), std::memory_order_release);
-  acceptReady_.set(!accepted_.empty());
-}
-
-Result<int> Context::State::acceptFd() {
-  const std::lock_guard lock(mutex_);
-  return acceptReady_.fd();
-}
-
-std::optional<Peer> Context::State::takeArrived() {
-  const std::lock_guard lock(mutex_);
-  if (accepted_.empty()) return std::nullopt;
-  Peer taken(std::move(accepted_.front()));
-  accepted_.erase(accepted_.begin());
-  tellAccepted();
-  return taken;
-}
-
-void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (isClosing_ || !peers_->contains(peer->number())) return;
-    accepted_.push_back(peer);
-    tellAccepted();
-  }
-  progress_->notifyWaiters();
-}
-
-void Context::State::onPeer(std::function<void(Peer)> callback) {
-  const std::lock_guard lock(mutex_);
-  onPeer_ = std::move(callback);
-}
-
-void Context::State::onEachArrival(std::function<void(const Peer&)> callback) {
-  const std::lock_guard lock(mutex_);
-  if (!isClosing_) onEachArrival_ = std::move(callback);
 }
 
 Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access) {
@@ -957,20 +814,19 @@ std::string Context::State::ticketText(const Secret& secret) const {
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
   for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
-  auto peers = peers_->all();
-  size_t toAccept = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& peer : accepted_)
-      if (std::ranges::find(peers, peer) == peers.end()) peers.push_back(peer);
-    toAccept = accepted_.size();
-  }
-  for (const auto& peer : peers) {
+  // In this order: one that leaves meanwhile is in the first.
+  const auto arrived = arrivals_->waiting();
+  const auto peers = peers_->all();
+  const auto numberOf = [](const auto& peer) { return peer->number(); };
+  const auto add = [&text](const auto& peer) {
     text += "  " + peer->summary() + "\n";
     for (const std::string& line : peer->untaken()) text += "    " + line + "\n";
-  }
-  if (toAccept != 0)
-    text += "  " + std::to_string(toAccept) + " peers connected and not taken (accept)\n";
+  };
+  for (const auto& peer : peers) add(peer);
+  for (const auto& peer : arrived)
+    if (!std::ranges::binary_search(peers, peer->number(), {}, numberOf)) add(peer);
+  if (!arrived.empty())
+    text += "  " + std::to_string(arrived.size()) + " peers connected and not taken (accept)\n";
   text += absentees_.describe();
   for (const RegionView& region : regions_.view())
     text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
@@ -1063,40 +919,21 @@ Result<Peer> Context::connect(const std::string& address, std::string_view secre
 
 Result<Peer> Context::accept(Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->accept(timeout);
+  return state_->arrivals().accept(timeout);
 }
 
 Result<int> Context::acceptFd() {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->acceptFd();
+  return state_->arrivals().fd();
 }
 
-Arrivals Context::arrivals() const {
-  return Arrivals(state_);
-}
-
-bool Arrivals::any() const {
-  return state_->hasArrived();
-}
-std::optional<Peer> Arrivals::take() {
-  return state_->takeArrived();
-}
-void Arrivals::giveBack(const Peer& peer) {
-  state_->giveBack(peer.core());
-}
-Progress& Arrivals::progress() const {
-  return state_->progress();
-}
-void Arrivals::onEach(std::function<void(const Peer&)> callback) {
-  state_->onEachArrival(std::move(callback));
-}
-std::string Arrivals::whereInWords() const {
-  return state_->listeningInWords();
+Arrivals& Context::arrivals() const {
+  return state_->arrivals();
 }
 
 void Context::onPeer(std::function<void(Peer)> callback) {
   if (state_->forked()) return;
-  state_->onPeer(std::move(callback));
+  state_->arrivals().onPeer(std::move(callback));
 }
 
 Result<Invitation> Context::invite() {

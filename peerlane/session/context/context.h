@@ -22,6 +22,7 @@
 
 namespace peerlane {
 
+class Arrivals;
 class DeviceExecutor;
 
 struct ContextOptions {
@@ -124,15 +125,14 @@ class Context {
   std::string metrics() const;
   const Config& config() const;
 
-  // Library's own: the peers that nobody has accepted yet (arrivals.h).
-  class Arrivals arrivals() const;
+  // Library's own: the peers that no call has taken yet (arrivals.h). Lifetime: the context's.
+  Arrivals& arrivals() const;
   // Library's own: what runs programs on a device that the context was created with; else
   // kInvalidArgument, naming those that it has.
   Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
 
  private:
   friend class Invitation;
-  friend class Arrivals;
   class State;
   explicit Context(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;

@@ -51,6 +51,7 @@ class PeerTable {
   bool contains(Number number) const;
   // "peer 3 (process 1234) ready"; empty where find() returns null. Requires: it was ready once.
   std::string inWords(Number number) const;
+  // In the order of their numbers.
   std::vector<std::shared_ptr<PeerCore>> all() const;
   // Those that were ready once.
   std::vector<Peer> met() const;
