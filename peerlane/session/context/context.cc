@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <mutex>
 
@@ -25,6 +24,7 @@
 #include "peerlane/session/context/dialer.h"
 #include "peerlane/session/context/farewell.h"
 #include "peerlane/session/context/inspection.h"
+#include "peerlane/session/context/invitations.h"
 #include "peerlane/session/context/listeners.h"
 #include "peerlane/session/context/peer_table.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -83,29 +83,6 @@ void keepForGood(std::unique_ptr<Allocation> memory) {
 
 }  // namespace
 
-// One ticket for one peer. Under the context's mutex but for `settled`.
-struct Invitation::Invited {
-  Secret secret;
-  uint32_t keyId = 0;  // what hellos call it
-  // Came, and were not taken: the first one that has not left again will be. One that comes back at
-  // once may be here before its end is known.
-  static constexpr size_t kMostGuests = 8;
-  std::deque<std::shared_ptr<PeerCore>> guests;
-  Status over;                       // why no peer will come any more
-  bool isTaken = false;              // that is why
-  std::atomic<bool> settled{false};  // release after a guest or the above
-  // A guest that left messages is still to be taken.
-  void forgetGone() {
-    std::erase_if(guests, [](const auto& guest) {
-      return guest->over() && !guest->messages().hasForProgram();
-    });
-  }
-  bool isOpen() {
-    forgetGone();
-    return over.isOk() && guests.size() < kMostGuests;
-  }
-};
-
 // Everything of a context. Peers hold references into it, so it goes after the last of them;
 // closures of the progress thread hold it by shared pointer.
 class Context::State : public std::enable_shared_from_this<Context::State> {
@@ -141,14 +118,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                 Clock::time_point deadline);
   Arrivals& arrivals() { return *arrivals_; }
   std::vector<Peer> peers() const { return peers_->met(); }
-  using Invited = std::shared_ptr<Invitation::Invited>;
-  Invited invite();
-  Result<Peer> acceptInvited(const Invited& invited, Duration timeout);
-  bool reopen(const Invited& invited);
-  void forgetKey(const Invited& invited) {
-    std::erase_if(invitedByKey_, [&](const auto& each) { return each.second == invited; });
-  }
-  void cancel(const Invited& invited);
+  Invitations& invitations() { return *invitations_; }
 
   Result<Region> add(std::byte* base, size_t bytes, Access access);
   Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
@@ -156,7 +126,6 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Status unregister(const Region& region, Duration timeout);
   Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
   std::string dump();
-  std::string ticketText(const Secret& secret) const;
 
   const Config config_;
   const ContextId id_;
@@ -180,7 +149,6 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                                     const std::optional<ContextId>& expected) const;
   void assemble();
   void onConnection(Fd socket);
-  void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
   std::string holdersInWords(const Leaving& leaving) const;
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
   void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
@@ -207,12 +175,10 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   GuestList guests_{kGuests};
   std::unique_ptr<PeerTable> peers_;
   std::unique_ptr<Arrivals> arrivals_;
+  std::unique_ptr<Invitations> invitations_;
 
   mutable std::mutex mutex_;
-  std::multimap<uint32_t, Invited>
-      invitedByKey_;  // under mutex_, as all below: those whose peer was not taken
-  bool isClosing_ = false;
-  std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
+  std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // under mutex_; by allocation
 };
 
 Status Context::State::openDevices(const std::vector<Device>& devices) {
@@ -286,6 +252,7 @@ void Context::State::assemble() {
               },
           .left = [this](const std::shared_ptr<PeerCore>& peer) { arrivals_->left(peer); }});
   arrivals_ = std::make_unique<Arrivals>(*progress_, *peers_, addresses_, strangers_);
+  invitations_ = std::make_unique<Invitations>(*progress_, id_, addresses_, *arrivals_);
 }
 
 void Context::State::stop() {
@@ -327,14 +294,7 @@ void Context::State::closeAll() {
   inspection_.reset();
   sweepTimer_ = {};
   arrivals_->close();
-  {
-    const std::lock_guard lock(mutex_);
-    isClosing_ = true;
-    for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
-      invited->over = Status(Code::kClosed, "the context of the invitation is gone");
-      invited->settled.store(true, std::memory_order_release);
-    }
-  }
+  invitations_->close();
   const auto peers = peers_->beginClosing();
   progress_->notifyWaiters();
   for (const auto& peer : peers) peer->close();
@@ -387,14 +347,14 @@ void Context::State::onConnection(Fd socket) {
   if (!origin.isOk()) return turnAway(origin.status(), Handshake::Reason::kOtherUser);
   auto place = guests_.admit(*origin);
   if (!place.isOk()) return turnAway(place.status(), Handshake::Reason::kNoRoom);
-  auto by = std::make_shared<Invited>();  // by which ticket, if not the context's
+  auto by = std::make_shared<Invitations::Handle>();  // by which ticket, if not the context's
   // The place is free again when the guest has become a peer, or left.
   auto peer =
       peers_->make(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
                               const std::shared_ptr<PeerCore>& connected, const Status& status) {
         if (!status.isOk()) return arrivals_->noteTurnedAway(status);
         if (*by)
-          admitInvited(*by, connected);
+          invitations_->admit(*by, connected);
         else
           arrivals_->admit(connected);
       });
@@ -402,92 +362,13 @@ void Context::State::onConnection(Fd socket) {
   options.patience = std::min<Duration>(kHelloPatience, config_.connectTimeout);
   options.otherSecret = [this, by](uint32_t keyId,
                                    const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
-    std::vector<Invited> named;
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto [at, end] = invitedByKey_.equal_range(keyId); at != end; ++at)
-        if (at->second->isOpen()) named.push_back(at->second);
-    }
-    for (const Invited& invited : named) {
-      if (!fits(invited->secret)) continue;
-      *by = invited;
-      return invited->secret;
-    }
-    return std::nullopt;
+    *by = invitations_->find(keyId, fits);
+    return *by ? std::optional((*by)->secret) : std::nullopt;
   };
   if (Status status = peer->start(std::move(socket), false, std::move(options)); !status.isOk()) {
     PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
     peers_->drop(peer->number());
   }
-}
-
-void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer) {
-  bool isOpen = false;
-  {
-    const std::lock_guard lock(mutex_);
-    isOpen = invited->isOpen();
-    if (isOpen) {
-      invited->guests.push_back(peer);
-      invited->settled.store(true, std::memory_order_release);
-    }
-  }
-  if (!isOpen) return peer->close();
-  progress_->notifyWaiters();
-}
-
-Context::State::Invited Context::State::invite() {
-  auto invited = std::make_shared<Invitation::Invited>();
-  invited->secret = Secret::random();
-  invited->keyId = keyIdOf(invited->secret);
-  const std::lock_guard lock(mutex_);
-  return invitedByKey_.emplace(invited->keyId, std::move(invited))->second;
-}
-
-Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration timeout) {
-  const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
-  const auto deadline = Progress::deadlineIn(timeout);
-  for (;;) {
-    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, deadline, [this] {
-      return "a peer to connect with the ticket of an invitation" + arrivals_->whereInWords();
-    }));
-    const std::lock_guard lock(mutex_);
-    if (!invited->over.isOk()) return invited->over;
-    invited->forgetGone();
-    if (invited->guests.empty()) {
-      invited->settled.store(false, std::memory_order_relaxed);
-      continue;
-    }
-    forgetKey(invited);
-    invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
-    invited->isTaken = true;
-    Peer taken(std::move(invited->guests.front()));
-    invited->guests.pop_front();
-    return taken;
-  }
-}
-
-bool Context::State::reopen(const Invited& invited) {
-  const std::lock_guard lock(mutex_);
-  if (isClosing_ || !std::exchange(invited->isTaken, false)) return false;
-  invited->over = Status::ok();
-  invited->settled.store(!invited->guests.empty(), std::memory_order_release);
-  invitedByKey_.emplace(invited->keyId, invited);
-  return true;
-}
-
-void Context::State::cancel(const Invited& invited) {
-  std::deque<std::shared_ptr<PeerCore>> unwanted;
-  {
-    const std::lock_guard lock(mutex_);
-    forgetKey(invited);
-    invited->isTaken = false;
-    unwanted.swap(invited->guests);
-    if (invited->over.isOk())
-      invited->over = Status(Code::kCancelled, "the invitation was cancelled");
-    invited->settled.store(true, std::memory_order_release);
-  }
-  for (const auto& guest : unwanted) guest->closeSoon();
-  progress_->notifyWaiters();
 }
 
 // Progress thread. Null when it could not be begun; `done` was called then.
@@ -798,19 +679,6 @@ void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
   }
 }
 
-std::string Context::State::ticketText(const Secret& secret) const {
-  Ticket ticket;
-  ticket.context = id_;
-  ticket.secret = secret;
-  ticket.hostIdentity = localHostIdentity();
-  ticket.addresses = addresses_;
-  if (ticket.addresses.size() > Ticket::kMaxAddresses)
-    ticket.addresses.resize(Ticket::kMaxAddresses);
-  auto text = ticket.encode();
-  PEERLANE_CHECK(text.isOk());
-  return *text;
-}
-
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
   for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
@@ -870,7 +738,7 @@ std::string Context::id() const {
   return state_->id_.toText();
 }
 std::string Context::ticket() const {
-  return state_->ticketText(state_->secret_);
+  return state_->invitations().ticketText(state_->secret_);
 }
 std::string Context::secretText() const {
   return state_->secret_.revealText();
@@ -897,7 +765,7 @@ std::vector<Peer> Context::peers() const {
 }
 
 std::vector<std::string> Context::addresses() const {
-  auto ticket = Ticket::decode(state_->ticketText(state_->secret_));
+  auto ticket = Ticket::decode(state_->invitations().ticketText(state_->secret_));
   return ticket.isOk() ? ticket->addresses : std::vector<std::string>();
 }
 
@@ -938,7 +806,7 @@ void Context::onPeer(std::function<void(Peer)> callback) {
 
 Result<Invitation> Context::invite() {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return Invitation(state_, state_->invite());
+  return Invitation(state_, state_->invitations().invite());
 }
 
 Invitation& Invitation::operator=(Invitation&& other) noexcept {
@@ -951,7 +819,7 @@ Invitation& Invitation::operator=(Invitation&& other) noexcept {
 
 std::string Invitation::ticket() const {
   const auto context = context_.lock();
-  return context && invited_ ? context->ticketText(invited_->secret) : std::string();
+  return context && invited_ ? context->invitations().ticketText(invited_->secret) : std::string();
 }
 
 Result<Peer> Invitation::accept(Context::Duration timeout) {
@@ -960,17 +828,17 @@ Result<Peer> Invitation::accept(Context::Duration timeout) {
   const auto context = context_.lock();
   if (!context) return Status(Code::kClosed, "the context of the invitation is gone");
   PEERLANE_RETURN_IF_ERROR(context->usable());
-  return context->acceptInvited(invited_, timeout);
+  return context->invitations().accept(invited_, timeout);
 }
 
 bool Invitation::reopen() {
   const auto context = invited_ ? context_.lock() : nullptr;
-  return context && !context->forked() && context->reopen(invited_);
+  return context && !context->forked() && context->invitations().reopen(invited_);
 }
 
 void Invitation::cancel() {
   const auto context = invited_ ? context_.lock() : nullptr;
-  if (context && !context->forked()) context->cancel(invited_);
+  if (context && !context->forked()) context->invitations().cancel(invited_);
 }
 
 Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {

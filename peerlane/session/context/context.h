@@ -24,6 +24,7 @@ namespace peerlane {
 
 class Arrivals;
 class DeviceExecutor;
+struct Invited;
 
 struct ContextOptions {
   // Taken from the environment when absent.
@@ -164,7 +165,6 @@ class Invitation {
 
  private:
   friend class Context;
-  struct Invited;
   Invitation(std::weak_ptr<Context::State> context, std::shared_ptr<Invited> invited)
       : context_(std::move(context)), invited_(std::move(invited)) {}
   std::weak_ptr<Context::State> context_;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Invitations: the tickets of one context: the text of its own, and those with a secret for one
+// peer alone, with the guests that came by each and were not taken. Context::invite() and the
+// Invitation handle are its faces.
+//
+// Threads: any, but for the calls that say otherwise. Under its lock nobody calls the engine or
+// what changes a peer.
+// Owner: the context's state.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/progress/progress.h"
+#include "peerlane/session/peer/peer.h"
+#include "peerlane/session/wire/handshake.h"
+#include "peerlane/session/wire/ticket.h"
+
+namespace peerlane {
+
+class Arrivals;
+
+// One ticket for one peer. Under the lock of Invitations but for `secret` and `keyId`, which are
+// constant, and `settled`.
+struct Invited {
+  Secret secret;
+  uint32_t keyId = 0;  // what hellos call it
+  // Came, and were not taken: the first one that has not left again will be. One that comes back at
+  // once may be here before its end is known.
+  static constexpr size_t kMostGuests = 8;
+  std::deque<std::shared_ptr<PeerCore>> guests;
+  Status over;                       // why no peer will come any more
+  bool isTaken = false;              // that is why
+  std::atomic<bool> settled{false};  // release after a guest or the above; acquire by accept()
+};
+
+class Invitations {
+ public:
+  using Duration = std::chrono::nanoseconds;
+  using Handle = std::shared_ptr<Invited>;
+
+  // `addresses`: where the context listens; constant once it does.
+  Invitations(Progress& progress, const ContextId& id, const std::vector<std::string>& addresses,
+              const Arrivals& arrivals)
+      : progress_(progress), id_(id), addresses_(addresses), arrivals_(arrivals) {}
+
+  // What Context::ticket() and Invitation::ticket() return for their secrets.
+  std::string ticketText(const Secret& secret) const;
+
+  Handle invite();
+  // As the calls of Invitation.
+  Result<Peer> accept(const Handle& invited, Duration timeout);
+  bool reopen(const Handle& invited);
+  void cancel(const Handle& invited);
+
+  // --- Progress thread ---
+  // The one with this key whose secret fits, if it has room for a guest. Null: none.
+  Handle find(uint32_t keyId, const HandshakeOptions::Fits& fits) const;
+  // A peer that connected with the ticket is ready. Closed where no guest may come any more.
+  void admit(const Handle& invited, const std::shared_ptr<PeerCore>& peer);
+  // The context ends, and with it every invitation whose peer was not taken.
+  void close();
+
+ private:
+  void forgetKey(const Handle& invited);
+
+  Progress& progress_;
+  const ContextId id_;
+  const std::vector<std::string>& addresses_;
+  const Arrivals& arrivals_;  // for the words of timeouts
+  mutable std::mutex mutex_;
+  std::multimap<uint32_t, Handle> byKey_;  // under mutex_: those whose peer was not taken
+  bool isClosed_ = false;                  // under mutex_
+};
+
+}  // namespace peerlane
