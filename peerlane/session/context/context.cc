@@ -17,9 +17,9 @@
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
-#include "peerlane/os/guest_list.h"
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/program/device/device_executor.h"
+#include "peerlane/session/context/admission.h"
 #include "peerlane/session/context/arrivals.h"
 #include "peerlane/session/context/dialer.h"
 #include "peerlane/session/context/farewell.h"
@@ -38,33 +38,6 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
   std::transform(id.bytes().begin(), id.bytes().end(), raw.begin(),
                  [](std::byte b) { return static_cast<uint8_t>(b); });
   return raw;
-}
-
-// Connections that are not peers yet, and how long one may keep silent.
-constexpr GuestList::Limits kGuests{.inAll = 256, .ofOne = 128};
-constexpr std::chrono::seconds kHelloPatience{3};
-
-// As far as the socket takes it at once: nobody waits for a guest who cannot stay.
-void tellReason(int socket, Handshake::Reason reason) {
-  const auto words = Handshake::rejectionFor(reason);
-  (void)sendSome(socket, words);
-}
-void tellNoRoom(int socket) {
-  tellReason(socket, Handshake::Reason::kNoRoom);
-}
-
-// Whom a guest's place is counted for: a user of this host, or an address. An error: he may not
-// come in at all. The secret proves who may connect; on one host the user must be the same as well,
-// or an administrator.
-Result<std::string> originOf(int socket) {
-  PEERLANE_ASSIGN(const SocketAddress local, localAddress(socket));
-  if (!local.isUnix()) {
-    PEERLANE_ASSIGN(const SocketAddress from, peerAddress(socket));
-    return from.ip();
-  }
-  PEERLANE_ASSIGN(const PeerCredentials who, peerCredentials(socket));
-  PEERLANE_RETURN_IF_ERROR(checkUser(who));
-  return "user " + std::to_string(who.uid);
 }
 
 // How long GPU memory that was freed without being unregistered may stay unnoticed.
@@ -148,7 +121,6 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   HandshakeOptions handshakeOptions(const Secret& secret,
                                     const std::optional<ContextId>& expected) const;
   void assemble();
-  void onConnection(Fd socket);
   std::string holdersInWords(const Leaving& leaving) const;
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
   void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
@@ -169,13 +141,13 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::unique_ptr<Listeners> listeners_;
   std::vector<std::string> addresses_;  // constant once started; handles may outlive the listeners
   std::unique_ptr<Inspection> inspection_;
-  // Progress thread, as the next two.
+  // Progress thread, as the next.
   Timer sweepTimer_;
   LogLimit strangers_;
-  GuestList guests_{kGuests};
   std::unique_ptr<PeerTable> peers_;
   std::unique_ptr<Arrivals> arrivals_;
   std::unique_ptr<Invitations> invitations_;
+  std::unique_ptr<Admission> admission_;
 
   mutable std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // under mutex_; by allocation
@@ -219,8 +191,8 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
     auto listeners =
         Listeners::create(progress_->loop(), config_, id_, listen,
-                          {.connection = [this](Fd socket) { onConnection(std::move(socket)); },
-                           .turnedAway = [](int socket) { tellNoRoom(socket); }});
+                          {.connection = [this](Fd socket) { admission_->take(std::move(socket)); },
+                           .turnedAway = [](int socket) { Admission::refuse(socket); }});
     if (!listeners.isOk()) {
       status = listeners.status();
       return;
@@ -253,6 +225,9 @@ void Context::State::assemble() {
           .left = [this](const std::shared_ptr<PeerCore>& peer) { arrivals_->left(peer); }});
   arrivals_ = std::make_unique<Arrivals>(*progress_, *peers_, addresses_, strangers_);
   invitations_ = std::make_unique<Invitations>(*progress_, id_, addresses_, *arrivals_);
+  admission_ = std::make_unique<Admission>(
+      Admission::Surroundings{config_, *peers_, *arrivals_, *invitations_, strangers_},
+      handshakeOptions(secret_, std::nullopt));
 }
 
 void Context::State::stop() {
@@ -335,40 +310,6 @@ HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
   options.processHint = static_cast<uint32_t>(getpid());
   options.expectedPeer = expected;
   return options;
-}
-
-void Context::State::onConnection(Fd socket) {
-  const auto turnAway = [&](const Status& why, Handshake::Reason reason) {
-    tellReason(socket.get(), reason);
-    if (strangers_.allows())
-      PEERLANE_LOG_WARN("a connection was turned away: {}{}", why.message(), strangers_.leftOut());
-  };
-  const auto origin = originOf(socket.get());
-  if (!origin.isOk()) return turnAway(origin.status(), Handshake::Reason::kOtherUser);
-  auto place = guests_.admit(*origin);
-  if (!place.isOk()) return turnAway(place.status(), Handshake::Reason::kNoRoom);
-  auto by = std::make_shared<Invitations::Handle>();  // by which ticket, if not the context's
-  // The place is free again when the guest has become a peer, or left.
-  auto peer =
-      peers_->make(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
-                              const std::shared_ptr<PeerCore>& connected, const Status& status) {
-        if (!status.isOk()) return arrivals_->noteTurnedAway(status);
-        if (*by)
-          invitations_->admit(*by, connected);
-        else
-          arrivals_->admit(connected);
-      });
-  HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
-  options.patience = std::min<Duration>(kHelloPatience, config_.connectTimeout);
-  options.otherSecret = [this, by](uint32_t keyId,
-                                   const HandshakeOptions::Fits& fits) -> std::optional<Secret> {
-    *by = invitations_->find(keyId, fits);
-    return *by ? std::optional((*by)->secret) : std::nullopt;
-  };
-  if (Status status = peer->start(std::move(socket), false, std::move(options)); !status.isOk()) {
-    PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
-    peers_->drop(peer->number());
-  }
 }
 
 // Progress thread. Null when it could not be begun; `done` was called then.
