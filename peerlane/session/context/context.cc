@@ -17,11 +17,10 @@
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
-#include "peerlane/os/network_interfaces.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/context/admission.h"
 #include "peerlane/session/context/arrivals.h"
-#include "peerlane/session/context/dialer.h"
+#include "peerlane/session/context/connector.h"
 #include "peerlane/session/context/farewell.h"
 #include "peerlane/session/context/inspection.h"
 #include "peerlane/session/context/invitations.h"
@@ -82,13 +81,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                   "this context was made before fork(); make a new one in the child");
   }
 
-  // `near`: set, and an error returned, when an IP address leads to a context of this host.
-  Result<Peer> connectTo(const Ticket& ticket, const std::optional<ContextId>& expected,
-                         Clock::time_point deadline, std::optional<ContextId>* near = nullptr);
-  std::shared_ptr<PeerCore> beginDial(Fd socket, HandshakeOptions options, DialManner manner,
-                                      const Dialer::Done& done);
-  Result<Peer> connectByAddress(const std::string& address, const Secret& secret,
-                                Clock::time_point deadline);
+  const Connector& connector() const { return *connector_; }
   Arrivals& arrivals() { return *arrivals_; }
   std::vector<Peer> peers() const { return peers_->met(); }
   Invitations& invitations() { return *invitations_; }
@@ -118,8 +111,6 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
     bool quarantined = false;            // progress thread
   };
 
-  HandshakeOptions handshakeOptions(const Secret& secret,
-                                    const std::optional<ContextId>& expected) const;
   void assemble();
   std::string holdersInWords(const Leaving& leaving) const;
   std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
@@ -148,6 +139,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::unique_ptr<Arrivals> arrivals_;
   std::unique_ptr<Invitations> invitations_;
   std::unique_ptr<Admission> admission_;
+  std::unique_ptr<Connector> connector_;
 
   mutable std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // under mutex_; by allocation
@@ -213,6 +205,11 @@ Status Context::State::start(const std::vector<std::string>& listen) {
 
 // The parts that need the progress engine. They refer to each other, and go before it.
 void Context::State::assemble() {
+  HandshakeOptions self;
+  self.secret = secret_;
+  self.self = id_;
+  self.hostIdentity = localHostIdentity();
+  self.processHint = static_cast<uint32_t>(getpid());
   peers_ = std::make_unique<PeerTable>(
       *progress_,
       PeerTable::Events{
@@ -226,8 +223,8 @@ void Context::State::assemble() {
   arrivals_ = std::make_unique<Arrivals>(*progress_, *peers_, addresses_, strangers_);
   invitations_ = std::make_unique<Invitations>(*progress_, id_, addresses_, *arrivals_);
   admission_ = std::make_unique<Admission>(
-      Admission::Surroundings{config_, *peers_, *arrivals_, *invitations_, strangers_},
-      handshakeOptions(secret_, std::nullopt));
+      Admission::Surroundings{config_, *peers_, *arrivals_, *invitations_, strangers_}, self);
+  connector_ = std::make_unique<Connector>(config_, *progress_, *peers_, self, weak_from_this());
 }
 
 void Context::State::stop() {
@@ -299,91 +296,6 @@ void Context::State::awaitGoodbye(Clock::time_point deadline, Leaver leaver) {
 
 Result<std::shared_ptr<DeviceExecutor>> Context::State::executor(Device device) const {
   return executorIn(executors_, device);
-}
-
-HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
-                                                  const std::optional<ContextId>& expected) const {
-  HandshakeOptions options;
-  options.secret = secret;
-  options.self = id_;
-  options.hostIdentity = localHostIdentity();
-  options.processHint = static_cast<uint32_t>(getpid());
-  options.expectedPeer = expected;
-  return options;
-}
-
-// Progress thread. Null when it could not be begun; `done` was called then.
-std::shared_ptr<PeerCore> Context::State::beginDial(Fd socket, HandshakeOptions options,
-                                                    DialManner manner, const Dialer::Done& done) {
-  // closeAll() has said goodbye to all that there were.
-  if (peers_->isClosing()) {
-    done(nullptr,
-         Status(Code::kUnavailable, "this side is leaving: its context or its process ends"));
-    return nullptr;
-  }
-  auto peer = peers_->make(true, done);
-  Status started = peer->start(std::move(socket), true, std::move(options), std::move(manner));
-  if (started.isOk()) return peer;
-  peers_->drop(peer->number());
-  done(nullptr, std::move(started));
-  return nullptr;
-}
-
-Result<Peer> Context::State::connectTo(const Ticket& ticket,
-                                       const std::optional<ContextId>& expected,
-                                       Clock::time_point deadline, std::optional<ContextId>* near) {
-  if (progress_->onLoopThread())
-    return Status(Code::kInvalidArgument,
-                  "connect was called from a callback on the progress thread");
-  if (ticket.addresses.empty())
-    return Status(Code::kInvalidArgument, "the ticket carries no address");
-  const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
-  Dialer dialer(
-      *progress_, expected ? "context " + expected->toText() : "a context",
-      [this, self = shared_from_this(), turnBack = near != nullptr,
-       options = handshakeOptions(ticket.secret, expected)](
-          Fd socket, std::function<bool()> mayGoOn, const Dialer::Done& done) {
-        return beginDial(std::move(socket), options, {turnBack, std::move(mayGoOn)}, done);
-      });
-  for (const std::string& text : ticket.addresses) {
-    // Abstract names end at the host; paths may be shared with containers, so they are simply
-    // tried.
-    if (text.starts_with("unix:@") && !sameHost && ticket.hostIdentity != 0)
-      dialer.leaveOut(text, "on another host");
-    else
-      dialer.add(text);
-  }
-  PEERLANE_ASSIGN(auto peer, dialer.dial(deadline));
-  if (!peer->turnedBack()) return Peer(std::move(peer));
-  *near = peer->context();
-  return peer->failure();
-}
-
-// An address that leads to a context of this very host: its Unix socket carries descriptors and
-// proves the process, so the better links become possible. It is tried before anything is set up,
-// so that the other side sees one peer; where it cannot be reached, the address is good enough.
-Result<Peer> Context::State::connectByAddress(const std::string& address, const Secret& secret,
-                                              Clock::time_point deadline) {
-  const AddressOnInterface named = splitInterface(address);
-  if (!named.interface.empty()) {
-    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
-    if (const Status known = checkInterface(interfaces, named.interface, nullptr); !known.isOk())
-      return known.withContext("connect to " + address);
-  }
-  Ticket ticket;
-  ticket.secret = secret;
-  ticket.addresses = {named.address};
-  std::optional<ContextId> near;
-  auto peer = connectTo(ticket, std::nullopt, deadline, &near);
-  if (peer.isOk() || !near) return peer;
-  Ticket nearer = ticket;
-  nearer.hostIdentity = localHostIdentity();
-  nearer.addresses = {"unix:@peerlane-" + near->toText()};
-  if (!config_.socketDirectory.empty())
-    nearer.addresses.insert(nearer.addresses.begin(), "unix:" + config_.socketDirectory +
-                                                          "/peerlane-" + near->toText() + ".sock");
-  peer = connectTo(nearer, near, deadline);
-  return peer.isOk() ? peer : connectTo(ticket, near, deadline);
 }
 
 Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access) {
@@ -716,14 +628,14 @@ Result<Peer> Context::connect(std::string_view text, Duration timeout) {
   if (ticket.context == state_->id_)
     return Status(Code::kInvalidArgument, "the ticket is of the very context that connects (" +
                                               id() + "); a context cannot be its own peer");
-  return state_->connectTo(ticket, ticket.context, Progress::deadlineIn(timeout));
+  return state_->connector().connect(ticket, Progress::deadlineIn(timeout));
 }
 
 Result<Peer> Context::connect(const std::string& address, std::string_view secret,
                               Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   PEERLANE_ASSIGN(const Secret known, Secret::fromText(secret));
-  return state_->connectByAddress(address, known, Progress::deadlineIn(timeout));
+  return state_->connector().connectByAddress(address, known, Progress::deadlineIn(timeout));
 }
 
 Result<Peer> Context::accept(Duration timeout) {
