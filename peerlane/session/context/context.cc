@@ -15,7 +15,6 @@
 #include "peerlane/program/stream/submit/stream_executor.h"
 #endif
 #include "peerlane/memory/host_provider.h"
-#include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/context/admission.h"
@@ -26,23 +25,12 @@
 #include "peerlane/session/context/invitations.h"
 #include "peerlane/session/context/listeners.h"
 #include "peerlane/session/context/peer_table.h"
+#include "peerlane/session/context/region_life.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/all_transports.h"
 
 namespace peerlane {
 namespace {
-
-std::array<uint8_t, 16> rawId(const ContextId& id) {
-  std::array<uint8_t, 16> raw{};
-  std::transform(id.bytes().begin(), id.bytes().end(), raw.begin(),
-                 [](std::byte b) { return static_cast<uint8_t>(b); });
-  return raw;
-}
-
-// How long GPU memory that was freed without being unregistered may stay unnoticed.
-constexpr std::chrono::milliseconds kSweepInterval{500};
-// For the progress thread to look at a region once more, when the caller's time is over.
-constexpr std::chrono::milliseconds kLastLook{100};
 
 // Memory of a context that has ended, which somebody may still write to by its address: nobody else
 // gets its place while this process lives.
@@ -86,10 +74,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::vector<Peer> peers() const { return peers_->met(); }
   Invitations& invitations() { return *invitations_; }
 
-  Result<Region> add(std::byte* base, size_t bytes, Access access);
-  Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
-  Result<Region> allocate(size_t bytes, const MemoryOptions& options);
-  Status unregister(const Region& region, Duration timeout);
+  RegionLife& regionLife() { return *regionLife_; }
   Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
   std::string dump();
 
@@ -99,50 +84,26 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Metrics metrics_;
 
  private:
-  // A region on its way out, shared by the calls that wait for it.
-  struct Leaving {
-    std::shared_ptr<RegionRecord> record;
-    // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
-    std::atomic<size_t> holders{1};
-    std::atomic<bool> gone{false};
-    std::atomic<bool> asked{false};      // the progress thread was, to take the region out
-    std::atomic<bool> unpinned{false};   // no device reaches it
-    std::atomic<bool> unpinning{false};  // progress thread writes
-    bool quarantined = false;            // progress thread
-  };
-
   void assemble();
-  std::string holdersInWords(const Leaving& leaving) const;
-  std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
-  void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
-  void tryFinish(const std::shared_ptr<Leaving>& leaving);
-  bool unpin(const std::shared_ptr<Leaving>& leaving);
-  void sweep();
-  void quarantine(const std::shared_ptr<Leaving>& leaving);
 
   const uint64_t forks_;
   cuda::Gpus gpus_;
   DeviceExecutors executors_;
   MemoryProviders providers_;
   RegionTable regions_;
-  RegionShelf shelf_{regions_, providers_};
   Absentees absentees_{regions_};
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
   std::vector<std::string> addresses_;  // constant once started; handles may outlive the listeners
   std::unique_ptr<Inspection> inspection_;
-  // Progress thread, as the next.
-  Timer sweepTimer_;
-  LogLimit strangers_;
+  LogLimit strangers_;  // progress thread
   std::unique_ptr<PeerTable> peers_;
   std::unique_ptr<Arrivals> arrivals_;
   std::unique_ptr<Invitations> invitations_;
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<Connector> connector_;
-
-  mutable std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // under mutex_; by allocation
+  std::unique_ptr<RegionLife> regionLife_;
 };
 
 Status Context::State::openDevices(const std::vector<Device>& devices) {
@@ -193,7 +154,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
     addresses_ = listeners_->addresses();
     auto inspection = Inspection::create(progress_->loop(), config_.socketDirectory, id_.toText(),
                                          [this] { return dump() + "\n" + metrics_.text(); });
-    if (!gpus_.empty()) sweep();
+    if (!gpus_.empty()) regionLife_->sweep();
     // Being looked at is a service, not a need.
     if (inspection.isOk())
       inspection_ = std::move(*inspection);
@@ -225,6 +186,9 @@ void Context::State::assemble() {
   admission_ = std::make_unique<Admission>(
       Admission::Surroundings{config_, *peers_, *arrivals_, *invitations_, strangers_}, self);
   connector_ = std::make_unique<Connector>(config_, *progress_, *peers_, self, weak_from_this());
+  regionLife_ = std::make_unique<RegionLife>(
+      RegionLife::Surroundings{id_, *progress_, metrics_, providers_, regions_, *peers_, absentees_,
+                               transports_, weak_from_this()});
 }
 
 void Context::State::stop() {
@@ -264,7 +228,7 @@ void Context::State::stop() {
 void Context::State::closeAll() {
   listeners_.reset();
   inspection_.reset();
-  sweepTimer_ = {};
+  regionLife_->stopSweeping();
   arrivals_->close();
   invitations_->close();
   const auto peers = peers_->beginClosing();
@@ -296,240 +260,6 @@ void Context::State::awaitGoodbye(Clock::time_point deadline, Leaver leaver) {
 
 Result<std::shared_ptr<DeviceExecutor>> Context::State::executor(Device device) const {
   return executorIn(executors_, device);
-}
-
-Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access) {
-  PEERLANE_ASSIGN(MemoryDescription memory, providers_.classify(base, bytes));
-  PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, access, std::move(memory), nullptr));
-  return Region(std::move(record), rawId(id_));
-}
-
-Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& options) {
-  const HugePages huge =
-      options.hugePages == HugePages::kAuto ? config_.hugePages : options.hugePages;
-  PEERLANE_ASSIGN(auto memory, providers_.allocate(bytes, {.device = options.device,
-                                                           .hugePages = huge,
-                                                           .numaNode = options.numaNode}));
-  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
-  // What is mapped for writing here stays so; nobody else will map it so.
-  if (options.access == Access::kRemoteRead && description.kind == MemoryKind::kShared) {
-    const Status sealed = sealAgainstWriters(description.backing.get());
-    if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
-    if (sealed.isOk()) description.text += ", which others can only read";
-  }
-  std::byte* base = memory->data();
-  PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, options.access, std::move(description),
-                                            std::move(memory)));
-  return Region(std::move(record), rawId(id_));
-}
-
-// No transfer may begin with the region from now on, and its importers are asked to let go. Null:
-// it is gone already.
-std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
-    const std::shared_ptr<RegionRecord>& record) {
-  std::shared_ptr<Leaving> leaving;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = leaving_.find(record->allocation); found != leaving_.end())
-      return found->second;
-    if (regions_.find(record->allocation, record->generation).status().code() ==
-        Code::kInvalidArgument)
-      return nullptr;
-    leaving = std::make_shared<Leaving>();
-    leaving->record = record;
-    leaving_[record->allocation] = leaving;
-  }
-  regions_.setState(record->allocation, RegionState::kClosing);
-  record->gate.close();
-  // Revocations are sent by the progress thread.
-  progress_->post([self = shared_from_this(), leaving] {
-    for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
-      const auto peer = self->peers_->find(number);
-      if (!peer && !self->absentees_.isWaitedFor(number)) continue;
-      leaving->holders.fetch_add(1);
-      const auto done = [weak = self->weak_from_this(), leaving] {
-        leaving->holders.fetch_sub(1);
-        if (auto alive = weak.lock()) alive->tryFinish(leaving);
-      };
-      if (peer)
-        peer->revoke(leaving->record->allocation, leaving->record->generation, /*freed=*/false,
-                     done);
-      else
-        self->absentees_.await(number, done);
-    }
-    leaving->holders.fetch_sub(1);
-    self->tryFinish(leaving);
-  });
-  return leaving;
-}
-
-// Who shelved them waits for nobody. One that a transfer still uses leaves when that has ended.
-void Context::State::letGo(const std::vector<std::shared_ptr<RegionRecord>>& records) {
-  for (const auto& record : records) (void)beginLeaving(record);
-}
-
-Result<Region> Context::State::regionOf(std::byte* address, size_t bytes, Access access) {
-  std::vector<std::shared_ptr<RegionRecord>> stale;
-  auto found = shelf_.find(address, bytes, access, stale);
-  letGo(stale);
-  if (!found.isOk()) return found.status();
-  return Region(std::move(*found), rawId(id_));
-}
-
-Status Context::State::unregister(const Region& region, Duration timeout) {
-  const std::shared_ptr<RegionRecord>& record = region.record();
-  if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
-  if (region.owner() != rawId(id_))
-    return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
-                                              " is registered with another context");
-  // Before anything is changed: it could not be waited for.
-  if (progress_->onLoopThread())
-    return Status(Code::kInvalidArgument,
-                  "unregister was called from a callback on the progress thread");
-  const std::shared_ptr<Leaving> leaving = beginLeaving(record);
-  if (!leaving) return Status::ok();  // an earlier call timed out, and the rest happened since
-  const auto free = [leaving] {
-    return leaving->holders.load(std::memory_order_acquire) == 0 && leaving->record->gate.drained();
-  };
-  const auto done = [leaving, free] {
-    return leaving->gone.load(std::memory_order_acquire) ||
-           (!leaving->asked.load(std::memory_order_acquire) && free());
-  };
-  const auto begin = Clock::now();
-  const auto deadline = Progress::deadlineIn(timeout);
-  const auto words = [this, &leaving] { return holdersInWords(*leaving); };
-  const Progress::ListedWait listed(*progress_, words, begin, deadline);
-  // In slices: a posting thread that lets go of the region tells nobody.
-  Status waited;
-  for (;;) {
-    waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
-    if (leaving->gone.load(std::memory_order_acquire)) break;
-    if (waited.isOk()) {
-      if (!leaving->asked.exchange(true))
-        progress_->post([weak = weak_from_this(), leaving] {
-          if (const auto self = weak.lock()) self->tryFinish(leaving);
-          // A post that is refused looks as if it used the region: then it is asked again.
-          // Otherwise what is left to wait for is a device that lets go of its pages.
-          if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
-        });
-    } else if (waited.code() != Code::kTimeout) {
-      break;
-    }
-    if (Clock::now() >= deadline) break;
-  }
-  // Whatever the wait said: the progress thread alone takes the region out, and knows who is
-  // silent. It may stand in a callback, so it is not waited for for long either.
-  Status result = waited;
-  const auto look = [&] {
-    tryFinish(leaving);
-    if (leaving->gone.load(std::memory_order_acquire)) {
-      result = Status::ok();
-      return;
-    }
-    quarantine(leaving);
-    if (leaving->quarantined)
-      result = Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
-                                             " is quarantined: a peer that is silent, or "
-                                             "left without a goodbye, may still write to it");
-    else
-      result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
-                                          holdersInWords(*leaving));
-  };
-  const Status looked = progress_->call(look, std::max(deadline, Clock::now() + kLastLook));
-  if (looked.code() == Code::kTimeout)
-    return looked.withContext("region " + std::to_string(record->allocation) +
-                              " is not let go of yet");
-  PEERLANE_RETURN_IF_ERROR(looked);
-  return result;
-}
-
-std::string Context::State::holdersInWords(const Leaving& leaving) const {
-  const uint64_t allocation = leaving.record->allocation;
-  std::string text =
-      "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
-      " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
-      " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
-  const char* between = ": ";
-  for (const uint64_t number : regions_.importers(allocation))
-    if (const std::string peer = peers_->inWords(number); !peer.empty())
-      text += std::exchange(between, ", ") + peer;
-    else if (absentees_.isWaitedFor(number))
-      text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
-              ", which left without a goodbye";
-  if (leaving.unpinning.load() && !leaving.unpinned.load())
-    text += "; a GPU that something runs on has it pinned";
-  return text;
-}
-
-// Progress thread.
-void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
-  if (leaving->gone.load(std::memory_order_acquire)) return;
-  if (leaving->holders.load(std::memory_order_acquire) != 0 || !leaving->record->gate.drained())
-    return;
-  if (!unpin(leaving)) return;
-  if (leaving->quarantined) metrics_.quarantinedRegions().add(-1);
-  regions_.remove(leaving->record->allocation);
-  leaving->record->owned.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_.erase(leaving->record->allocation);
-  }
-  leaving->gone.store(true, std::memory_order_release);
-  progress_->notifyWaiters();
-}
-
-// Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
-bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
-  if (!leaving->unpinning.exchange(true))
-    leaving->record->pin.release([weak = weak_from_this(), leaving] {
-      leaving->unpinned.store(true, std::memory_order_release);
-      const auto alive = weak.lock();
-      if (!alive || alive->progress_->onLoopThread()) return;
-      alive->progress_->post([alive, leaving] { alive->tryFinish(leaving); });
-    });
-  return leaving->unpinned.load(std::memory_order_acquire);
-}
-
-// Progress thread. GPU memory that was freed, and perhaps given to somebody else, while it is
-// registered: the owner's next post would notice, but peers may never come by here.
-void Context::State::sweep() {
-  for (const auto& record : regions_.live()) {
-    if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
-        record->isStillThere(0, record->bytes))
-      continue;
-    if (record->isShelved.load(std::memory_order_relaxed)) {
-      (void)beginLeaving(record);
-      continue;
-    }
-    PEERLANE_LOG_WARN(
-        "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",
-        record->allocation, record->bytes, record->memory.device.toString());
-    regions_.setState(record->allocation, RegionState::kFreed);
-    for (const uint64_t number : regions_.importers(record->allocation)) {
-      if (const auto peer = peers_->find(number))
-        peer->revoke(record->allocation, record->generation, /*freed=*/true, [] {});
-    }
-  }
-  for (const auto& transport : transports_) transport->sweep();
-  sweepTimer_ = progress_->loop().after(kSweepInterval, [this] { sweep(); });
-}
-
-// Progress thread. Only silence quarantines; a slow peer is merely waited for.
-void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
-  if (leaving->quarantined) return;
-  for (const uint64_t number : regions_.importers(leaving->record->allocation)) {
-    const auto peer = peers_->find(number);
-    if (peer ? peer->state() != PeerState::kSilent && !peer->over()
-             : !absentees_.isWaitedFor(number))
-      continue;
-    leaving->quarantined = true;
-    metrics_.quarantinedRegions().add(1);
-    regions_.setState(leaving->record->allocation, RegionState::kQuarantined);
-    PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it",
-                      leaving->record->allocation, number,
-                      peer ? "is silent" : "left without a goodbye");
-    return;
-  }
 }
 
 std::string Context::State::dump() {
@@ -696,23 +426,28 @@ void Invitation::cancel() {
 
 Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->add(static_cast<std::byte*>(pointer), bytes, access);
+  return state_->regionLife().add(static_cast<std::byte*>(pointer), bytes, access);
 }
 
 Result<Region> Context::regionOf(const void* pointer, size_t bytes, Access access) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   // The access says whether anybody writes to it.
-  return state_->regionOf(static_cast<std::byte*>(const_cast<void*>(pointer)), bytes, access);
+  return state_->regionLife().regionOf(static_cast<std::byte*>(const_cast<void*>(pointer)), bytes,
+                                       access);
 }
 
 Result<Region> Context::allocate(size_t bytes, const MemoryOptions& options) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->allocate(bytes, options);
+  const HugePages huge =
+      options.hugePages == HugePages::kAuto ? config().hugePages : options.hugePages;
+  return state_->regionLife().allocate(
+      bytes, {.device = options.device, .hugePages = huge, .numaNode = options.numaNode},
+      options.access);
 }
 
 Status Context::unregister(const Region& region, Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->unregister(region, timeout);
+  return state_->regionLife().unregister(region, timeout);
 }
 
 }  // namespace peerlane
