@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "peerlane/core/asymmetric_fence.h"
 #include "peerlane/core/log.h"
@@ -21,47 +22,41 @@
 #include "peerlane/session/context/arrivals.h"
 #include "peerlane/session/context/connector.h"
 #include "peerlane/session/context/farewell.h"
+#include "peerlane/session/context/goodbye.h"
 #include "peerlane/session/context/inspection.h"
 #include "peerlane/session/context/invitations.h"
 #include "peerlane/session/context/listeners.h"
 #include "peerlane/session/context/peer_table.h"
 #include "peerlane/session/context/region_life.h"
-#include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/all_transports.h"
 
 namespace peerlane {
-namespace {
 
-// Memory of a context that has ended, which somebody may still write to by its address: nobody else
-// gets its place while this process lives.
-void keepForGood(std::unique_ptr<Allocation> memory) {
-  static auto* const mutex = new std::mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Allocation>>;
-  const std::lock_guard lock(*mutex);
-  kept->push_back(std::move(memory));
-}
-
-}  // namespace
-
-// Everything of a context. Peers hold references into it, so it goes after the last of them;
-// closures of the progress thread hold it by shared pointer.
+// The composition root of a context: makes its parts, knows which of them needs which, and holds
+// what they share (regions, providers, transports, the progress engine). What happens is their
+// affair.
+//
+// Threads: any, once start() has returned, but for what a comment says; the fields are constant
+// then, and each part has its own rules. In a forked child only forked(), usable() and stop().
+// Owner: the Context and every peer, by shared pointer, so that it goes after the last of them;
+// closures on the progress thread hold it likewise.
 class Context::State : public std::enable_shared_from_this<Context::State> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Status openDevices(const std::vector<Device>& devices);
-
   State(Config config, ContextId id, const Secret& secret)
       : config_(std::move(config)), id_(id), secret_(secret), forks_(forkGeneration()) {}
 
+  // In this order, both once.
+  Status openDevices(const std::vector<Device>& devices);
   Status start(const std::vector<std::string>& listen);
   void stop();
-  void closeAll();
-  // Ends every connection, and waits until the peers have taken in what was sent to them. What a
-  // process has lent for good (the windows of a port) goes with it; a context waits for it.
-  enum class Leaver : uint8_t { kContext, kProcess };
-  void beginGoodbye();
-  void awaitGoodbye(Clock::time_point deadline, Leaver leaver);
+  void beginGoodbye() {
+    if (!forked()) goodbye_->begin();
+  }
+  void awaitGoodbye(Clock::time_point deadline, Goodbye::Leaver leaver) {
+    if (!forked()) goodbye_->await(deadline, leaver);
+  }
   bool forked() const { return forkGeneration() != forks_; }
   Status usable() const {
     if (!forked()) return Status::ok();
@@ -73,9 +68,10 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Arrivals& arrivals() { return *arrivals_; }
   std::vector<Peer> peers() const { return peers_->met(); }
   Invitations& invitations() { return *invitations_; }
-
   RegionLife& regionLife() { return *regionLife_; }
-  Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
+  Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const {
+    return executorIn(executors_, device);
+  }
   std::string dump();
 
   const Config config_;
@@ -85,6 +81,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
 
  private:
   void assemble();
+  void closeDoors();
 
   const uint64_t forks_;
   cuda::Gpus gpus_;
@@ -104,6 +101,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<RegionLife> regionLife_;
+  std::unique_ptr<Goodbye> goodbye_;
 };
 
 Status Context::State::openDevices(const std::vector<Device>& devices) {
@@ -189,6 +187,9 @@ void Context::State::assemble() {
   regionLife_ = std::make_unique<RegionLife>(
       RegionLife::Surroundings{id_, *progress_, metrics_, providers_, regions_, *peers_, absentees_,
                                transports_, weak_from_this()});
+  goodbye_ = std::make_unique<Goodbye>(
+      Goodbye::Surroundings{config_, *progress_, regions_, *peers_, absentees_, *arrivals_,
+                            *invitations_, [this] { closeDoors(); }, weak_from_this()});
 }
 
 void Context::State::stop() {
@@ -198,68 +199,14 @@ void Context::State::stop() {
     (void)new std::shared_ptr<State>(shared_from_this());
     return;
   }
-  beginGoodbye();
-  awaitGoodbye(Clock::now() + kGoodbyePatience, Leaver::kContext);
-  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
-  (void)progress_->call([this] {
-    progress_->turn();
-    absentees_.stop();
-  });
-  progress_->stop();
-  // Who said no goodbye in time (a frozen process) is let go of without one.
-  const auto rest = peers_->takeRest();
-  for (const auto& [number, peer] : rest) {
-    if (!peer->mayStillWrite()) regions_.forgetPeer(number);
-    PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye", number, peer->processId());
-  }
-  for (const auto& record : regions_.imported()) {
-    const bool isOurs = record->owned != nullptr;
-    // Of a GPU: who mapped it holds what he writes to.
-    if (isOurs && record->memory.device.kind == DeviceKind::kHost)
-      keepForGood(std::move(record->owned));
-    PEERLANE_LOG_WARN(
-        "region {} ({} bytes at {}) may still be written by a peer that did not say goodbye; {}",
-        record->allocation, record->bytes, static_cast<const void*>(record->base),
-        isOurs ? "it is kept" : "do not use its memory for anything else before that has ended");
-  }
+  goodbye_->finish();
 }
 
 // Progress thread.
-void Context::State::closeAll() {
+void Context::State::closeDoors() {
   listeners_.reset();
   inspection_.reset();
   regionLife_->stopSweeping();
-  arrivals_->close();
-  invitations_->close();
-  const auto peers = peers_->beginClosing();
-  progress_->notifyWaiters();
-  for (const auto& peer : peers) peer->close();
-}
-
-void Context::State::beginGoodbye() {
-  if (forked()) return;
-  if (progress_->onLoopThread()) return closeAll();
-  // Not waited for without a limit: a callback of the user's that does not return, or waits for a
-  // lock of the thread that calls exit(), would keep the process for ever.
-  progress_->post([leaving = weak_from_this()] {
-    if (const auto self = leaving.lock()) self->closeAll();
-  });
-}
-
-void Context::State::awaitGoodbye(Clock::time_point deadline, Leaver leaver) {
-  // exit() may be called in a callback: then nobody can wait for the answers.
-  if (forked() || progress_->onLoopThread()) return;
-  // A peer is gone when the last copy to or from it has ended, and when it has answered the
-  // goodbye, before which it reads all that was said to it.
-  (void)progress_->wait(
-      [this, leaver] {
-        return leaver == Leaver::kProcess ? peers_->haveSaidAll() : peers_->haveLeft();
-      },
-      std::min(deadline, Clock::now() + Duration(config_.peerTimeout)));
-}
-
-Result<std::shared_ptr<DeviceExecutor>> Context::State::executor(Device device) const {
-  return executorIn(executors_, device);
 }
 
 std::string Context::State::dump() {
@@ -279,17 +226,13 @@ std::string Context::State::dump() {
   if (!arrived.empty())
     text += "  " + std::to_string(arrived.size()) + " peers connected and not taken (accept)\n";
   text += absentees_.describe();
-  for (const RegionView& region : regions_.view())
-    text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
-            " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
-            " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
-            "\n";
-  const auto waits = progress_->describeWaits();
-  text += "  waiting: " + std::to_string(waits.size()) + "\n";
-  for (const std::string& wait : waits) text += "    " + wait + "\n";
-  const auto tasks = progress_->describeTasks();
-  text += "  pending: " + std::to_string(tasks.size()) + "\n";
-  for (const std::string& task : tasks) text += "    " + task + "\n";
+  text += regionLife_->describe();
+  const auto list = [&text](const char* what, const std::vector<std::string>& lines) {
+    text += std::string("  ") + what + ": " + std::to_string(lines.size()) + "\n";
+    for (const std::string& line : lines) text += "    " + line + "\n";
+  };
+  list("waiting", progress_->describeWaits());
+  list("pending", progress_->describeTasks());
   return text;
 }
 
@@ -308,7 +251,7 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
   sayAtExit(state, {.begin = [leaving = state.get()] { leaving->beginGoodbye(); },
                     .await =
                         [leaving = state.get()](State::Clock::time_point deadline) {
-                          leaving->awaitGoodbye(deadline, State::Leaver::kProcess);
+                          leaving->awaitGoodbye(deadline, Goodbye::Leaver::kProcess);
                         }});
   return std::unique_ptr<Context>(new Context(std::move(state)));
 }

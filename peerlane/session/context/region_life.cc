@@ -87,6 +87,16 @@ Status RegionLife::unregister(const Region& region, Duration timeout) {
   return lookOnceMore(leaving, std::move(waited), begin, deadline);
 }
 
+std::string RegionLife::describe() const {
+  std::string text;
+  for (const RegionView& region : around_.regions.view())
+    text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
+            " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
+            " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
+            "\n";
+  return text;
+}
+
 // No transfer may begin with the region from now on, and its importers are asked to let go. Null:
 // it is gone already.
 RegionLife::LeavingRef RegionLife::beginLeaving(const Record& record) {

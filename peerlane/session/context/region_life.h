@@ -59,6 +59,8 @@ class RegionLife {
   Result<Region> allocate(size_t bytes, const AllocateOptions& options, Access access);
   Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
   Status unregister(const Region& region, Duration timeout);
+  // One line for each region, for dumps.
+  std::string describe() const;
 
   // --- Progress thread ---
   // Looks for GPU memory that was freed, now and every half second until stopSweeping().
