@@ -26,7 +26,7 @@ void tellReason(int socket, Handshake::Reason reason) {
   (void)sendSome(socket, words);
 }
 
-// What a guest's place is counted for: a user of this host, or an address. An error: the guest may
+// A guest's place is counted for its user on this host, or for its address. An error: the guest may
 // not come in at all. The secret proves that a guest may connect; on one host the user must be the
 // same as well, or an administrator.
 Result<std::string> originOf(int socket) {
@@ -61,7 +61,7 @@ void Admission::take(Fd socket) {
   if (!origin.isOk()) return turnAway(socket.get(), origin.status(), Handshake::Reason::kOtherUser);
   auto place = guests_.admit(*origin);
   if (!place.isOk()) return turnAway(socket.get(), place.status(), Handshake::Reason::kNoRoom);
-  const auto ticket = std::make_shared<Invitations::Handle>();
+  const auto ticket = std::make_shared<Invitations::InvitedRef>();
   const auto guest = makeGuest(std::move(*place), ticket);
   if (Status status = guest->start(std::move(socket), false, optionsFor(ticket)); !status.isOk()) {
     PEERLANE_LOG_WARN("incoming connection: {}", status.toString());

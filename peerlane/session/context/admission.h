@@ -33,7 +33,7 @@ class Admission {
     LogLimit& strangers;  // see PeerSurroundings
   };
 
-  // `self`: what this context says of itself, and its own secret.
+  // `self`: the context's own side of a handshake, with its secret.
   Admission(Surroundings around, HandshakeOptions self);
 
   // A connection that a listener accepted.
@@ -43,7 +43,7 @@ class Admission {
 
  private:
   // The invitation whose ticket a guest has; null: the guest has the context's own, or none.
-  using Ticket = std::shared_ptr<Invitations::Handle>;
+  using Ticket = std::shared_ptr<Invitations::InvitedRef>;
 
   void turnAway(int socket, const Status& why, Handshake::Reason reason);
   std::shared_ptr<PeerCore> makeGuest(GuestList::Place place, const Ticket& ticket);

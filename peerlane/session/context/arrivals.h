@@ -6,8 +6,8 @@
 // public.
 //
 // Threads: any, but for the calls that say otherwise. The callbacks given to onEach() and onPeer()
-// run on the progress thread, without the lock. Under the lock nobody calls the engine; that of
-// PeerTable may be taken.
+// run on the progress thread, without the lock. Under the lock no call of the engine is made; the
+// lock of PeerTable may be taken.
 // Owner: the context's state; a reference from Context::arrivals() is valid while the Context is.
 #pragma once
 

@@ -4,7 +4,7 @@
 // order a Dialer tries them, and the detour to the Unix socket of a context of this host that was
 // named by an IP address.
 //
-// Threads: any but the progress thread, which is told so; begin() runs on the progress thread.
+// Threads: any; the progress thread gets kInvalidArgument. Attempts begin on the progress thread.
 // No lock: nothing here changes.
 // Owner: the context's state, which a call that dials keeps alive.
 #pragma once
@@ -29,7 +29,7 @@ class Connector {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `self`: what this context says of itself. `owner`: what this is a part of.
+  // `self`: the context's own side of a handshake. `owner`: the context's state.
   Connector(const Config& config, Progress& progress, PeerTable& peers, HandshakeOptions self,
             std::weak_ptr<void> owner)
       : config_(config),

@@ -33,8 +33,7 @@
 namespace peerlane {
 
 // The composition root of a context: makes its parts, knows which of them needs which, and holds
-// what they share (regions, providers, transports, the progress engine). What happens is their
-// affair.
+// the objects that they share (regions, providers, transports, the progress engine).
 //
 // Threads: any, once start() has returned, but for what a comment says; the fields are constant
 // then, and each part has its own rules. In a forked child only forked(), usable() and stop().

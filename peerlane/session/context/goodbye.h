@@ -5,9 +5,9 @@
 // peer without a goodbye may still write to. Farewell (farewell.h) is the list of all contexts of
 // the process that calls it at exit().
 //
-// Threads: as each call says. Not in a forked child, where the locks of the parts may be held for
-// ever. No lock of its own.
-// Owner: the context's state. The post of begin() does not keep it alive.
+// Threads: as each call says. In a forked child no call may be made: threads that do not exist
+// there may hold the locks of the parts. No lock of its own. Owner: the context's state. The post
+// of begin() does not keep it alive.
 #pragma once
 
 #include <chrono>
@@ -29,8 +29,8 @@ class PeerTable;
 class Goodbye {
  public:
   using Clock = std::chrono::steady_clock;
-  // What ends. Memory that a process has lent for good (the windows of a port) goes with it; a
-  // context waits until its peers let go of that.
+  // kContext waits until the peers let go of memory that was lent to them for good (the windows of
+  // a port); with kProcess that memory goes.
   enum class Leaver : uint8_t { kContext, kProcess };
 
   struct Surroundings {
@@ -42,7 +42,7 @@ class Goodbye {
     Arrivals& arrivals;
     Invitations& invitations;
     std::function<void()> closeDoors;  // nobody comes in any more; progress thread
-    std::weak_ptr<void> owner;         // what this is a part of
+    std::weak_ptr<void> owner;         // the context's state
   };
   explicit Goodbye(Surroundings around) : around_(std::move(around)) {}
 

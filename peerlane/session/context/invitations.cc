@@ -37,7 +37,7 @@ std::string Invitations::ticketText(const Secret& secret) const {
   return *text;
 }
 
-Invitations::Handle Invitations::invite() {
+Invitations::InvitedRef Invitations::invite() {
   auto invited = std::make_shared<Invited>();
   invited->secret = Secret::random();
   invited->keyId = keyIdOf(invited->secret);
@@ -45,7 +45,7 @@ Invitations::Handle Invitations::invite() {
   return byKey_.emplace(invited->keyId, std::move(invited))->second;
 }
 
-Result<Peer> Invitations::accept(const Handle& invited, Duration timeout) {
+Result<Peer> Invitations::accept(const InvitedRef& invited, Duration timeout) {
   const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
   const auto deadline = Progress::deadlineIn(timeout);
   for (;;) {
@@ -68,7 +68,7 @@ Result<Peer> Invitations::accept(const Handle& invited, Duration timeout) {
   }
 }
 
-bool Invitations::reopen(const Handle& invited) {
+bool Invitations::reopen(const InvitedRef& invited) {
   const std::lock_guard lock(mutex_);
   if (isClosed_ || !std::exchange(invited->isTaken, false)) return false;
   invited->over = Status::ok();
@@ -77,7 +77,7 @@ bool Invitations::reopen(const Handle& invited) {
   return true;
 }
 
-void Invitations::cancel(const Handle& invited) {
+void Invitations::cancel(const InvitedRef& invited) {
   std::deque<std::shared_ptr<PeerCore>> unwanted;
   {
     const std::lock_guard lock(mutex_);
@@ -93,23 +93,24 @@ void Invitations::cancel(const Handle& invited) {
 }
 
 // Under mutex_.
-void Invitations::forgetKey(const Handle& invited) {
+void Invitations::forgetKey(const InvitedRef& invited) {
   std::erase_if(byKey_, [&](const auto& each) { return each.second == invited; });
 }
 
-Invitations::Handle Invitations::find(uint32_t keyId, const HandshakeOptions::Fits& fits) const {
-  std::vector<Handle> named;
+Invitations::InvitedRef Invitations::find(uint32_t keyId,
+                                          const HandshakeOptions::Fits& fits) const {
+  std::vector<InvitedRef> named;
   {
     const std::lock_guard lock(mutex_);
     for (auto [at, end] = byKey_.equal_range(keyId); at != end; ++at)
       if (isOpen(*at->second)) named.push_back(at->second);
   }
-  for (const Handle& invited : named)
+  for (const InvitedRef& invited : named)
     if (fits(invited->secret)) return invited;
   return nullptr;
 }
 
-void Invitations::admit(const Handle& invited, const std::shared_ptr<PeerCore>& peer) {
+void Invitations::admit(const InvitedRef& invited, const std::shared_ptr<PeerCore>& peer) {
   bool isWelcome = false;
   {
     const std::lock_guard lock(mutex_);

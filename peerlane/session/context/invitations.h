@@ -4,8 +4,8 @@
 // peer alone, with the guests that came by each and were not taken. Context::invite() and the
 // Invitation handle are its faces.
 //
-// Threads: any, but for the calls that say otherwise. Under its lock nobody calls the engine or
-// what changes a peer.
+// Threads: any, but for the calls that say otherwise. Under its lock no call of the engine and no
+// call that changes a peer is made.
 // Owner: the context's state.
 #pragma once
 
@@ -47,40 +47,40 @@ struct Invited {
 class Invitations {
  public:
   using Duration = std::chrono::nanoseconds;
-  using Handle = std::shared_ptr<Invited>;
+  using InvitedRef = std::shared_ptr<Invited>;
 
   // `addresses`: where the context listens; constant once it does.
   Invitations(Progress& progress, const ContextId& id, const std::vector<std::string>& addresses,
               const Arrivals& arrivals)
       : progress_(progress), id_(id), addresses_(addresses), arrivals_(arrivals) {}
 
-  // What Context::ticket() and Invitation::ticket() return for their secrets.
+  // As Context::ticket() and Invitation::ticket(), for their secrets.
   std::string ticketText(const Secret& secret) const;
 
-  Handle invite();
+  InvitedRef invite();
   // As the calls of Invitation.
-  Result<Peer> accept(const Handle& invited, Duration timeout);
-  bool reopen(const Handle& invited);
-  void cancel(const Handle& invited);
+  Result<Peer> accept(const InvitedRef& invited, Duration timeout);
+  bool reopen(const InvitedRef& invited);
+  void cancel(const InvitedRef& invited);
 
   // --- Progress thread ---
   // The one with this key whose secret fits, if it has room for a guest. Null: none.
-  Handle find(uint32_t keyId, const HandshakeOptions::Fits& fits) const;
+  InvitedRef find(uint32_t keyId, const HandshakeOptions::Fits& fits) const;
   // A peer that connected with the ticket is ready. Closed where no guest may come any more.
-  void admit(const Handle& invited, const std::shared_ptr<PeerCore>& peer);
+  void admit(const InvitedRef& invited, const std::shared_ptr<PeerCore>& peer);
   // The context ends, and with it every invitation whose peer was not taken.
   void close();
 
  private:
-  void forgetKey(const Handle& invited);
+  void forgetKey(const InvitedRef& invited);
 
   Progress& progress_;
   const ContextId id_;
   const std::vector<std::string>& addresses_;
   const Arrivals& arrivals_;  // for the words of timeouts
   mutable std::mutex mutex_;
-  std::multimap<uint32_t, Handle> byKey_;  // under mutex_: those whose peer was not taken
-  bool isClosed_ = false;                  // under mutex_
+  std::multimap<uint32_t, InvitedRef> byKey_;  // under mutex_: those whose peer was not taken
+  bool isClosed_ = false;                      // under mutex_
 };
 
 }  // namespace peerlane

@@ -4,9 +4,9 @@
 // has left. It makes them, and forgets each one when its end is known.
 //
 // Threads: only the progress thread changes it (takeRest() comes after that thread has ended); any
-// thread may look. Under its lock nobody calls the engine, a callback or what changes a peer, so
-// the condition of a wait may take it. Its lock is taken after that of Arrivals, never before.
-// Owner: the context's state, which every peer keeps alive.
+// thread may look. Under its lock no callback, no call of the engine and no call that changes a
+// peer is made, so the condition of a wait may take it. It is taken after the lock of Arrivals,
+// never before. Owner: the context's state, which every peer keeps alive.
 #pragma once
 
 #include <cstdint>

@@ -46,7 +46,7 @@ Result<Region> RegionLife::add(std::byte* base, size_t bytes, Access access) {
 Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options, Access access) {
   PEERLANE_ASSIGN(auto memory, around_.providers.allocate(bytes, options));
   PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
-  // What is mapped for writing here stays so; nobody else will map it so.
+  // The mapping of this side stays writable; no other process can make one that is.
   if (access == Access::kRemoteRead && description.kind == MemoryKind::kShared) {
     const Status sealed = sealAgainstWriters(description.backing.get());
     if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
@@ -139,7 +139,7 @@ void RegionLife::askHolders(const LeavingRef& leaving) {
   tryFinish(leaving);
 }
 
-// What the last wait said; whether the region is gone is known by `leaving`.
+// Returns the status of the last wait; `leaving` says whether the region is gone.
 Status RegionLife::awaitGone(const LeavingRef& leaving, Clock::time_point deadline) {
   const auto done = [leaving] {
     return leaving->gone.load(std::memory_order_acquire) ||
@@ -161,7 +161,7 @@ void RegionLife::askToFinish(const LeavingRef& leaving) {
   around_.progress.post([this, owner = around_.owner, leaving] {
     if (const auto alive = owner.lock()) tryFinish(leaving);
     // A post that is refused looks as if it used the region: then it is asked again.
-    // Otherwise what is left to wait for is a device that lets go of its pages.
+    // Otherwise only a device that has to let go of its pages is left to wait for.
     if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
   });
 }

@@ -6,9 +6,9 @@
 // to it. Regions of GPU memory that was freed without being unregistered it finds by itself.
 //
 // Threads: any, but for the calls that say otherwise. The progress thread alone takes a region out.
-// Under its lock nobody calls the engine or a peer; that of RegionTable may be taken.
-// Owner: the context's state. Posts that ask the importers keep it alive; what peers, absentees and
-// devices call later does not.
+// Under its lock no call of the engine or a peer is made; the lock of RegionTable may be taken.
+// Owner: the context's state. Posts that ask the importers keep it alive; the calls that peers,
+// absentees and devices make later do not.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ class RegionLife {
     const PeerTable& peers;
     Absentees& absentees;
     const std::vector<std::unique_ptr<Transport>>& transports;
-    std::weak_ptr<void> owner;  // what this is a part of
+    std::weak_ptr<void> owner;  // the context's state
   };
   explicit RegionLife(Surroundings around);
 
