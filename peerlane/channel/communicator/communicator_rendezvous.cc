@@ -387,7 +387,7 @@ class Assembly {
   static constexpr size_t kMostReasonBytes = 2048;
 
   Context& context_;
-  Arrivals arrivals_;
+  Arrivals& arrivals_;
   const Rendezvous& plan_;
   const Clock::time_point deadline_;
   const std::shared_ptr<RendezvousDesk> desk_ = std::make_shared<RendezvousDesk>();

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
-#include <map>
-#include <mutex>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "peerlane/core/asymmetric_fence.h"
 #include "peerlane/core/log.h"
@@ -16,106 +16,46 @@
 #include "peerlane/program/stream/submit/stream_executor.h"
 #endif
 #include "peerlane/memory/host_provider.h"
-#include "peerlane/memory/region_shelf.h"
 #include "peerlane/os/cuda.h"
-#include "peerlane/os/guest_list.h"
-#include "peerlane/os/network_interfaces.h"
-#include "peerlane/os/readiness.h"
 #include "peerlane/program/device/device_executor.h"
+#include "peerlane/session/context/admission.h"
 #include "peerlane/session/context/arrivals.h"
-#include "peerlane/session/context/dialer.h"
+#include "peerlane/session/context/connector.h"
+#include "peerlane/session/context/context_end.h"
 #include "peerlane/session/context/farewell.h"
 #include "peerlane/session/context/inspection.h"
+#include "peerlane/session/context/invitations.h"
 #include "peerlane/session/context/listeners.h"
-#include "peerlane/session/context/untaken_peers.h"
-#include "peerlane/session/peer/peer_core.h"
+#include "peerlane/session/context/peer_table.h"
+#include "peerlane/session/context/region_life.h"
 #include "peerlane/transport/all_transports.h"
 
 namespace peerlane {
-namespace {
 
-std::array<uint8_t, 16> rawId(const ContextId& id) {
-  std::array<uint8_t, 16> raw{};
-  std::transform(id.bytes().begin(), id.bytes().end(), raw.begin(),
-                 [](std::byte b) { return static_cast<uint8_t>(b); });
-  return raw;
-}
-
-// Connections that are not peers yet, and how long one may keep silent.
-constexpr GuestList::Limits kGuests{.inAll = 256, .ofOne = 128};
-constexpr std::chrono::seconds kHelloPatience{3};
-
-// As far as the socket takes it at once: nobody waits for a guest who cannot stay.
-void tellReason(int socket, Handshake::Reason reason) {
-  const auto words = Handshake::rejectionFor(reason);
-  (void)sendSome(socket, words);
-}
-void tellNoRoom(int socket) {
-  tellReason(socket, Handshake::Reason::kNoRoom);
-}
-
-// Whom a guest's place is counted for: a user of this host, or an address. An error: he may not
-// come in at all. The secret proves who may connect; on one host the user must be the same as well,
-// or an administrator.
-Result<std::string> originOf(int socket) {
-  PEERLANE_ASSIGN(const SocketAddress local, localAddress(socket));
-  if (!local.isUnix()) {
-    PEERLANE_ASSIGN(const SocketAddress from, peerAddress(socket));
-    return from.ip();
-  }
-  PEERLANE_ASSIGN(const PeerCredentials who, peerCredentials(socket));
-  PEERLANE_RETURN_IF_ERROR(checkUser(who));
-  return "user " + std::to_string(who.uid);
-}
-
-// How long GPU memory that was freed without being unregistered may stay unnoticed.
-constexpr std::chrono::milliseconds kSweepInterval{500};
-// For the progress thread to look at a region once more, when the caller's time is over.
-constexpr std::chrono::milliseconds kLastLook{100};
-
-// Memory of a context that has ended, which somebody may still write to by its address: nobody else
-// gets its place while this process lives.
-void keepForGood(std::unique_ptr<Allocation> memory) {
-  static auto* const mutex = new std::mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Allocation>>;
-  const std::lock_guard lock(*mutex);
-  kept->push_back(std::move(memory));
-}
-
-}  // namespace
-
-// One ticket for one peer. Under the context's mutex but for `settled`.
-struct Invitation::Invited {
-  Secret secret;
-  uint32_t keyId = 0;  // what hellos call it
-  // One that comes back at once may be here before its end is known.
-  static constexpr size_t kMostGuests = 8;
-  UntakenPeers guests;
-  Status over;                       // why no peer will come any more
-  bool isTaken = false;              // that is why
-  std::atomic<bool> settled{false};  // release after a guest or the above
-  bool hasRoom() const { return guests.living() < kMostGuests; }
-};
-
-// Everything of a context. Peers hold references into it, so it goes after the last of them;
-// closures of the progress thread hold it by shared pointer.
+// The composition root of a context: makes its parts, knows which of them needs which, and holds
+// the objects that they share (regions, providers, transports, the progress engine).
+//
+// Threads: any, once start() has returned, but for what a comment says; the fields are constant
+// then, and each part has its own rules. In a forked child only forked(), usable() and stop().
+// Owner: the Context and every peer, by shared pointer, so that it goes after the last of them;
+// closures on the progress thread hold it likewise.
 class Context::State : public std::enable_shared_from_this<Context::State> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Status openDevices(const std::vector<Device>& devices);
-
   State(Config config, ContextId id, const Secret& secret)
       : config_(std::move(config)), id_(id), secret_(secret), forks_(forkGeneration()) {}
 
+  // In this order, both once.
+  Status openDevices(const std::vector<Device>& devices);
   Status start(const std::vector<std::string>& listen);
   void stop();
-  void closeAll();
-  // Ends every connection, and waits until the peers have taken in what was sent to them. What a
-  // process has lent for good (the windows of a port) goes with it; a context waits for it.
-  enum class Leaver : uint8_t { kContext, kProcess };
-  void beginGoodbye();
-  void awaitGoodbye(Clock::time_point deadline, Leaver leaver);
+  void beginGoodbye() {
+    if (!forked()) end_->begin();
+  }
+  void awaitGoodbye(Clock::time_point deadline, ContextEnd::Leaver leaver) {
+    if (!forked()) end_->await(deadline, leaver);
+  }
   bool forked() const { return forkGeneration() != forks_; }
   Status usable() const {
     if (!forked()) return Status::ok();
@@ -123,39 +63,15 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
                   "this context was made before fork(); make a new one in the child");
   }
 
-  // `near`: set, and an error returned, when an IP address leads to a context of this host.
-  Result<Peer> connectTo(const Ticket& ticket, const std::optional<ContextId>& expected,
-                         Clock::time_point deadline, std::optional<ContextId>* near = nullptr);
-  std::shared_ptr<PeerCore> beginDial(Fd socket, HandshakeOptions options, DialManner manner,
-                                      const Dialer::Done& done);
-  Result<Peer> connectByAddress(const std::string& address, const Secret& secret,
-                                Clock::time_point deadline);
-  Result<Peer> accept(Duration timeout);
-  Result<int> acceptFd();
-  bool hasArrived() const { return acceptedCount_.load(std::memory_order_acquire) != 0; }
-  std::optional<Peer> takeArrived();
-  void giveBack(const std::shared_ptr<PeerCore>& peer);
-  Progress& progress() const { return *progress_; }
-  std::string listeningInWords() const;
-  void onPeer(std::function<void(Peer)> callback);
-  void onEachArrival(std::function<void(const Peer&)> callback);
-  std::vector<Peer> peers() const;
-  using Invited = std::shared_ptr<Invitation::Invited>;
-  Invited invite();
-  Result<Peer> acceptInvited(const Invited& invited, Duration timeout);
-  bool reopen(const Invited& invited);
-  void forgetKey(const Invited& invited) {
-    std::erase_if(invitedByKey_, [&](const auto& each) { return each.second == invited; });
+  const Connector& connector() const { return *connector_; }
+  Arrivals& arrivals() { return *arrivals_; }
+  std::vector<Peer> peers() const { return peers_->met(); }
+  Invitations& invitations() { return *invitations_; }
+  RegionLife& regionLife() { return *regionLife_; }
+  Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const {
+    return executorIn(executors_, device);
   }
-  void cancel(const Invited& invited);
-
-  Result<Region> add(std::byte* base, size_t bytes, Access access);
-  Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
-  Result<Region> allocate(size_t bytes, const MemoryOptions& options);
-  Status unregister(const Region& region, Duration timeout);
-  Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
   std::string dump();
-  std::string ticketText(const Secret& secret) const;
 
   const Config config_;
   const ContextId id_;
@@ -163,69 +79,28 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   Metrics metrics_;
 
  private:
-  // A region on its way out, shared by the calls that wait for it.
-  struct Leaving {
-    std::shared_ptr<RegionRecord> record;
-    // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
-    std::atomic<size_t> holders{1};
-    std::atomic<bool> gone{false};
-    std::atomic<bool> asked{false};      // the progress thread was, to take the region out
-    std::atomic<bool> unpinned{false};   // no device reaches it
-    std::atomic<bool> unpinning{false};  // progress thread writes
-    bool quarantined = false;            // progress thread
-  };
-
-  std::shared_ptr<PeerCore> makePeer(
-      bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done);
-  HandshakeOptions handshakeOptions(const Secret& secret,
-                                    const std::optional<ContextId>& expected) const;
-  void onConnection(Fd socket);
-  void leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer);
-  void noteLostMessages(const std::shared_ptr<PeerCore>& dropped);
-  void admit(const std::shared_ptr<PeerCore>& peer);
-  void tellAccepted();
-  void noteTurnedAway(const Status& why);
-  void admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer);
-  std::string holdersInWords(const Leaving& leaving) const;
-  std::shared_ptr<Leaving> beginLeaving(const std::shared_ptr<RegionRecord>& record);
-  void letGo(const std::vector<std::shared_ptr<RegionRecord>>& records);
-  void tryFinish(const std::shared_ptr<Leaving>& leaving);
-  bool unpin(const std::shared_ptr<Leaving>& leaving);
-  void sweep();
-  void quarantine(const std::shared_ptr<Leaving>& leaving);
+  void assemble();
+  void closeDoors();
 
   const uint64_t forks_;
   cuda::Gpus gpus_;
   DeviceExecutors executors_;
   MemoryProviders providers_;
   RegionTable regions_;
-  RegionShelf shelf_{regions_, providers_};
   Absentees absentees_{regions_};
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
   std::vector<std::string> addresses_;  // constant once started; handles may outlive the listeners
   std::unique_ptr<Inspection> inspection_;
-  // Progress thread, as the next two.
-  Timer sweepTimer_;
-  LogLimit strangers_;
-  GuestList guests_{kGuests};
-
-  mutable std::mutex mutex_;
-  uint64_t nextPeer_ = 1;  // under mutex_, as all below
-  std::map<uint64_t, std::shared_ptr<PeerCore>> peers_;
-  UntakenPeers accepted_;                 // connected here
-  std::atomic<size_t> acceptedCount_{0};  // of accepted_, for waiting without the lock
-  Readiness acceptReady_;                 // the same, for those who poll
-  LogLimit lostMessages_;
-  std::function<void(Peer)> onPeer_;
-  std::function<void(const Peer&)> onEachArrival_;
-  std::multimap<uint32_t, Invited> invitedByKey_;                // those whose peer was not taken
-  std::vector<std::weak_ptr<Invitation::Invited>> invitations_;  // all
-  bool isClosing_ = false;
-  Status turnedAway_;  // why the last guest was
-  Clock::time_point turnedAwayAt_{};
-  std::map<uint64_t, std::shared_ptr<Leaving>> leaving_;  // by allocation
+  LogLimit strangers_;  // progress thread
+  std::unique_ptr<PeerTable> peers_;
+  std::unique_ptr<Arrivals> arrivals_;
+  std::unique_ptr<Invitations> invitations_;
+  std::unique_ptr<Admission> admission_;
+  std::unique_ptr<Connector> connector_;
+  std::unique_ptr<RegionLife> regionLife_;
+  std::unique_ptr<ContextEnd> end_;
 };
 
 Status Context::State::openDevices(const std::vector<Device>& devices) {
@@ -261,12 +136,13 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   providers_.add(std::make_unique<HostProvider>());
   transports_ = makeAllTransports(gpus_);
   PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
+  assemble();
   Status status;
   PEERLANE_RETURN_IF_ERROR(progress_->call([&] {
     auto listeners =
         Listeners::create(progress_->loop(), config_, id_, listen,
-                          {.connection = [this](Fd socket) { onConnection(std::move(socket)); },
-                           .turnedAway = [](int socket) { tellNoRoom(socket); }});
+                          {.connection = [this](Fd socket) { admission_->take(std::move(socket)); },
+                           .turnedAway = [](int socket) { Admission::refuse(socket); }});
     if (!listeners.isOk()) {
       status = listeners.status();
       return;
@@ -275,7 +151,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
     addresses_ = listeners_->addresses();
     auto inspection = Inspection::create(progress_->loop(), config_.socketDirectory, id_.toText(),
                                          [this] { return dump() + "\n" + metrics_.text(); });
-    if (!gpus_.empty()) sweep();
+    if (!gpus_.empty()) regionLife_->sweep();
     // Being looked at is a service, not a need.
     if (inspection.isOk())
       inspection_ = std::move(*inspection);
@@ -285,6 +161,41 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   return status;
 }
 
+// The parts that need the progress engine. They refer to each other, and go before it.
+void Context::State::assemble() {
+  HandshakeOptions self;
+  self.secret = secret_;
+  self.self = id_;
+  self.hostIdentity = localHostIdentity();
+  self.processHint = static_cast<uint32_t>(getpid());
+  peers_ = std::make_unique<PeerTable>(
+      *progress_, PeerTable::Events{.surroundings =
+                                        [this] {
+                                          return PeerSurroundings{shared_from_this(), config_,
+                                                                  *progress_,         regions_,
+                                                                  providers_,         metrics_,
+                                                                  transports_,        executors_,
+                                                                  strangers_,         absentees_};
+                                        },
+                                    .left =
+                                        [this](const std::shared_ptr<PeerCore>& peer) {
+                                          arrivals_->left(peer);
+                                          for (const auto& lost : invitations_->left(peer))
+                                            arrivals_->noteLostMessages(lost);
+                                        }});
+  arrivals_ = std::make_unique<Arrivals>(*progress_, *peers_, addresses_);
+  invitations_ = std::make_unique<Invitations>(*progress_, id_, addresses_, *arrivals_);
+  admission_ = std::make_unique<Admission>(
+      Admission::Surroundings{config_, *peers_, *arrivals_, *invitations_, strangers_}, self);
+  connector_ = std::make_unique<Connector>(config_, *progress_, *peers_, self, weak_from_this());
+  regionLife_ = std::make_unique<RegionLife>(
+      RegionLife::Surroundings{id_, *progress_, metrics_, providers_, regions_, *peers_, absentees_,
+                               transports_, weak_from_this()});
+  end_ = std::make_unique<ContextEnd>(
+      ContextEnd::Surroundings{config_, *progress_, regions_, *peers_, absentees_, *arrivals_,
+                               *invitations_, [this] { closeDoors(); }, weak_from_this()});
+}
+
 void Context::State::stop() {
   if (forked()) {
     // The threads are not in this process; their locks may be held for ever. Everything is left as
@@ -292,765 +203,46 @@ void Context::State::stop() {
     (void)new std::shared_ptr<State>(shared_from_this());
     return;
   }
-  beginGoodbye();
-  awaitGoodbye(Clock::now() + kGoodbyePatience, Leaver::kContext);
-  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
-  (void)progress_->call([this] {
-    progress_->turn();
-    absentees_.stop();
-  });
-  progress_->stop();
-  // Who said no goodbye in time (a frozen process) is let go of without one.
-  std::map<uint64_t, std::shared_ptr<PeerCore>> rest;
-  {
-    const std::lock_guard lock(mutex_);
-    rest.swap(peers_);
-  }
-  for (const auto& [number, peer] : rest) {
-    if (!peer->mayStillWrite()) regions_.forgetPeer(number);
-    PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye", number, peer->processId());
-  }
-  for (const auto& record : regions_.imported()) {
-    const bool isOurs = record->owned != nullptr;
-    // Of a GPU: who mapped it holds what he writes to.
-    if (isOurs && record->memory.device.kind == DeviceKind::kHost)
-      keepForGood(std::move(record->owned));
-    PEERLANE_LOG_WARN(
-        "region {} ({} bytes at {}) may still be written by a peer that did not say goodbye; {}",
-        record->allocation, record->bytes, static_cast<const void*>(record->base),
-        isOurs ? "it is kept" : "do not use its memory for anything else before that has ended");
-  }
+  end_->finish();
 }
 
 // Progress thread.
-void Context::State::closeAll() {
+void Context::State::closeDoors() {
   listeners_.reset();
   inspection_.reset();
-  sweepTimer_ = {};
-  // What ends with these, a program's own objects among them, ends outside of the lock.
-  std::map<uint64_t, std::shared_ptr<PeerCore>> peers;
-  std::vector<std::shared_ptr<PeerCore>> untaken;
-  std::function<void(Peer)> onPeer;
-  std::function<void(const Peer&)> onEachArrival;
-  {
-    const std::lock_guard lock(mutex_);
-    peers = peers_;
-    untaken = accepted_.takeAll();
-    tellAccepted();
-    onPeer.swap(onPeer_);
-    onEachArrival.swap(onEachArrival_);
-    isClosing_ = true;
-    for (const auto& [key, invited] : std::exchange(invitedByKey_, {})) {
-      invited->over = Status(Code::kClosed, "the context of the invitation is gone");
-      invited->settled.store(true, std::memory_order_release);
-    }
-  }
-  progress_->notifyWaiters();
-  for (auto& [number, peer] : peers) peer->close();
-}
-
-void Context::State::beginGoodbye() {
-  if (forked()) return;
-  if (progress_->onLoopThread()) return closeAll();
-  // Not waited for without a limit: a callback of the user's that does not return, or waits for a
-  // lock of the thread that calls exit(), would keep the process for ever.
-  progress_->post([leaving = weak_from_this()] {
-    if (const auto self = leaving.lock()) self->closeAll();
-  });
-}
-
-void Context::State::awaitGoodbye(Clock::time_point deadline, Leaver leaver) {
-  // exit() may be called in a callback: then nobody can wait for the answers.
-  if (forked() || progress_->onLoopThread()) return;
-  // A peer is gone when the last copy to or from it has ended, and when it has answered the
-  // goodbye, before which it reads all that was said to it.
-  (void)progress_->wait(
-      [this, leaver] {
-        const auto isDone = [leaver](const auto& each) {
-          return leaver == Leaver::kProcess && each.second->hasSaidAll();
-        };
-        const std::lock_guard lock(mutex_);
-        return isClosing_ && std::all_of(peers_.begin(), peers_.end(), isDone);
-      },
-      std::min(deadline, Clock::now() + Duration(config_.peerTimeout)));
-}
-
-Result<std::shared_ptr<DeviceExecutor>> Context::State::executor(Device device) const {
-  return executorIn(executors_, device);
-}
-
-HandshakeOptions Context::State::handshakeOptions(const Secret& secret,
-                                                  const std::optional<ContextId>& expected) const {
-  HandshakeOptions options;
-  options.secret = secret;
-  options.self = id_;
-  options.hostIdentity = localHostIdentity();
-  options.processHint = static_cast<uint32_t>(getpid());
-  options.expectedPeer = expected;
-  return options;
-}
-
-std::shared_ptr<PeerCore> Context::State::makePeer(
-    bool initiator, std::function<void(const std::shared_ptr<PeerCore>&, Status)> done) {
-  const PeerSurroundings around{shared_from_this(), config_,   *progress_,  regions_,
-                                providers_,         metrics_,  transports_, executors_,
-                                strangers_,         absentees_};
-  const std::lock_guard lock(mutex_);
-  const uint64_t number = nextPeer_++;
-  auto& slot = peers_[number];
-  slot = std::make_shared<PeerCore>(
-      number, around, initiator,
-      PeerCore::Events{.connected =
-                           [this, number, done = std::move(done)](Status status) {
-                             std::shared_ptr<PeerCore> peer;
-                             {
-                               const std::lock_guard inner(mutex_);
-                               if (auto found = peers_.find(number); found != peers_.end())
-                                 peer = found->second;
-                             }
-                             if (peer) done(peer, std::move(status));
-                           },
-                       .gone =
-                           [this, number](const std::shared_ptr<PeerCore>& peer) {
-                             leftUntaken(number, peer);
-                             // The peer may be inside one of its own callbacks: its last reference
-                             // goes later, on this thread.
-                             progress_->post([peer] {});
-                           }});
-  return slot;
-}
-
-// One that left before it was taken is still handed out where it has left messages.
-void Context::State::leftUntaken(uint64_t number, const std::shared_ptr<PeerCore>& peer) {
-  std::vector<std::shared_ptr<PeerCore>> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    peers_.erase(number);
-    dropped.push_back(accepted_.leave(peer));
-    tellAccepted();
-    for (const auto& each : invitations_)
-      if (const auto invited = each.lock()) {
-        dropped.push_back(invited->guests.leave(peer));
-        if (invited->over.isOk())
-          invited->settled.store(!invited->guests.empty(), std::memory_order_release);
-      }
-  }
-  for (const auto& each : dropped) noteLostMessages(each);
-}
-
-void Context::State::noteLostMessages(const std::shared_ptr<PeerCore>& dropped) {
-  if (!dropped) return;
-  std::string leftOut;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!lostMessages_.allows()) return;
-    leftOut = lostMessages_.leftOut();
-  }
-  PEERLANE_LOG_WARN(
-      "messages of {} are lost: it left before it was accepted, as did {} others since{}",
-      dropped->name(), limits::kPeersLeft, leftOut);
-}
-
-void Context::State::onConnection(Fd socket) {
-  const auto turnAway = [&](const Status& why, Handshake::Reason reason) {
-    tellReason(socket.get(), reason);
-    if (strangers_.allows())
-      PEERLANE_LOG_WARN("a connection was turned away: {}{}", why.message(), strangers_.leftOut());
-  };
-  const auto origin = originOf(socket.get());
-  if (!origin.isOk()) return turnAway(origin.status(), Handshake::Reason::kOtherUser);
-  auto place = guests_.admit(*origin);
-  if (!place.isOk()) return turnAway(place.status(), Handshake::Reason::kNoRoom);
-  auto by = std::make_shared<Invited>();  // by which ticket, if not the context's
-  // The place is free again when the guest has become a peer, or left.
-  auto peer =
-      makePeer(false, [this, by, kept = std::make_shared<GuestList::Place>(std::move(*place))](
-                          const std::shared_ptr<PeerCore>& connected, const Status& status) {
-        if (!status.isOk()) return noteTurnedAway(status);
-        if (*by)
-          admitInvited(*by, connected);
-        else
-          admit(connected);
-      });
-  HandshakeOptions options = handshakeOptions(secret_, std::nullopt);
-  options.patience = std::min<Duration>(kHelloPatience, config_.connectTimeout);
-  options.otherSecret = [this, by](uint32_t keyId, const HandshakeOptions::Fits& fits)
-      -> std::optional<HandshakeOptions::OtherSecret> {
-    std::vector<std::pair<Invited, bool>> named;
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto [at, end] = invitedByKey_.equal_range(keyId); at != end; ++at)
-        named.emplace_back(at->second, at->second->hasRoom());
-    }
-    for (const auto& [invited, hasRoom] : named) {
-      if (!fits(invited->secret)) continue;
-      *by = invited;
-      return HandshakeOptions::OtherSecret{invited->secret, hasRoom};
-    }
-    return std::nullopt;
-  };
-  if (Status status = peer->start(std::move(socket), false, std::move(options)); !status.isOk()) {
-    PEERLANE_LOG_WARN("incoming connection: {}", status.toString());
-    const std::lock_guard lock(mutex_);
-    peers_.erase(peer->number());
-  }
-}
-
-// The last cause that a timeout of accept() has to tell.
-void Context::State::noteTurnedAway(const Status& why) {
-  const std::lock_guard lock(mutex_);
-  turnedAway_ = why;
-  turnedAwayAt_ = Clock::now();
-}
-
-std::string Context::State::listeningInWords() const {
-  std::string text;
-  if (std::none_of(addresses_.begin(), addresses_.end(),
-                   [](const std::string& each) { return !each.starts_with("unix:"); }))
-    text =
-        "; this context does not listen for other hosts, nor at any IP address "
-        "(ContextOptions::listen is empty)";
-  text += "; it can be reached at";
-  for (const std::string& address : addresses_) text += " " + address;
-  const std::lock_guard lock(mutex_);
-  if (onPeer_) text += "; peers that connect go to the callback given to onPeer()";
-  if (!turnedAway_.isOk())
-    text += "; the last one that came, " + durationInWords(Clock::now() - turnedAwayAt_) +
-            " ago, was turned away: " + turnedAway_.toString();
-  return text;
-}
-
-void Context::State::admit(const std::shared_ptr<PeerCore>& peer) {
-  std::function<void(Peer)> callback;
-  std::function<void(const Peer&)> first;
-  {
-    const std::lock_guard lock(mutex_);
-    first = onEachArrival_;
-  }
-  if (first) first(Peer(peer));
-  {
-    const std::lock_guard lock(mutex_);
-    if (onPeer_)
-      callback = onPeer_;
-    else
-      accepted_.add(peer);
-    tellAccepted();
-  }
-  if (callback) callback(Peer(peer));
-  progress_->notifyWaiters();
-}
-
-void Context::State::admitInvited(const Invited& invited, const std::shared_ptr<PeerCore>& peer) {
-  bool isOpen = false;
-  {
-    const std::lock_guard lock(mutex_);
-    isOpen = invited->over.isOk() && invited->hasRoom();
-    if (isOpen) {
-      invited->guests.add(peer);
-      invited->settled.store(true, std::memory_order_release);
-    }
-  }
-  if (!isOpen) return peer->close();
-  progress_->notifyWaiters();
-}
-
-Context::State::Invited Context::State::invite() {
-  auto invited = std::make_shared<Invitation::Invited>();
-  invited->secret = Secret::random();
-  invited->keyId = keyIdOf(invited->secret);
-  const std::lock_guard lock(mutex_);
-  std::erase_if(invitations_, [](const auto& each) { return each.expired(); });
-  invitations_.push_back(invited);
-  return invitedByKey_.emplace(invited->keyId, std::move(invited))->second;
-}
-
-Result<Peer> Context::State::acceptInvited(const Invited& invited, Duration timeout) {
-  const auto settled = [&] { return invited->settled.load(std::memory_order_acquire); };
-  const auto deadline = Progress::deadlineIn(timeout);
-  for (;;) {
-    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(settled, deadline, [this] {
-      return "a peer to connect with the ticket of an invitation" + listeningInWords();
-    }));
-    const std::lock_guard lock(mutex_);
-    if (!invited->over.isOk()) return invited->over;
-    auto guest = invited->guests.take();
-    if (!guest) {
-      invited->settled.store(false, std::memory_order_relaxed);
-      continue;
-    }
-    forgetKey(invited);
-    invited->over = Status(Code::kClosed, "the peer that was invited has been taken before");
-    invited->isTaken = true;
-    return Peer(std::move(guest));
-  }
-}
-
-bool Context::State::reopen(const Invited& invited) {
-  const std::lock_guard lock(mutex_);
-  if (isClosing_ || !std::exchange(invited->isTaken, false)) return false;
-  invited->over = Status::ok();
-  invited->settled.store(!invited->guests.empty(), std::memory_order_release);
-  invitedByKey_.emplace(invited->keyId, invited);
-  return true;
-}
-
-void Context::State::cancel(const Invited& invited) {
-  std::vector<std::shared_ptr<PeerCore>> unwanted;
-  {
-    const std::lock_guard lock(mutex_);
-    forgetKey(invited);
-    invited->isTaken = false;
-    unwanted = invited->guests.takeAll();
-    if (invited->over.isOk())
-      invited->over = Status(Code::kCancelled, "the invitation was cancelled");
-    invited->settled.store(true, std::memory_order_release);
-  }
-  for (const auto& guest : unwanted) guest->closeSoon();
-  progress_->notifyWaiters();
-}
-
-// Progress thread. Null when it could not be begun; `done` was called then.
-std::shared_ptr<PeerCore> Context::State::beginDial(Fd socket, HandshakeOptions options,
-                                                    DialManner manner, const Dialer::Done& done) {
-  // closeAll() has said goodbye to all that there were.
-  if (isClosing_) {
-    done(nullptr,
-         Status(Code::kUnavailable, "this side is leaving: its context or its process ends"));
-    return nullptr;
-  }
-  auto peer = makePeer(true, done);
-  Status started = peer->start(std::move(socket), true, std::move(options), std::move(manner));
-  if (started.isOk()) return peer;
-  {
-    const std::lock_guard lock(mutex_);
-    peers_.erase(peer->number());
-  }
-  done(nullptr, std::move(started));
-  return nullptr;
-}
-
-Result<Peer> Context::State::connectTo(const Ticket& ticket,
-                                       const std::optional<ContextId>& expected,
-                                       Clock::time_point deadline, std::optional<ContextId>* near) {
-  if (progress_->onLoopThread())
-    return Status(Code::kInvalidArgument,
-                  "connect was called from a callback on the progress thread");
-  if (ticket.addresses.empty())
-    return Status(Code::kInvalidArgument, "the ticket carries no address");
-  const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
-  Dialer dialer(
-      *progress_, expected ? "context " + expected->toText() : "a context",
-      [this, self = shared_from_this(), turnBack = near != nullptr,
-       options = handshakeOptions(ticket.secret, expected)](
-          Fd socket, std::function<bool()> mayGoOn, const Dialer::Done& done) {
-        return beginDial(std::move(socket), options, {turnBack, std::move(mayGoOn)}, done);
-      });
-  for (const std::string& text : ticket.addresses) {
-    // Abstract names end at the host; paths may be shared with containers, so they are simply
-    // tried.
-    if (text.starts_with("unix:@") && !sameHost && ticket.hostIdentity != 0)
-      dialer.leaveOut(text, "on another host");
-    else
-      dialer.add(text);
-  }
-  PEERLANE_ASSIGN(auto peer, dialer.dial(deadline));
-  if (!peer->turnedBack()) return Peer(std::move(peer));
-  *near = peer->context();
-  return peer->failure();
-}
-
-// An address that leads to a context of this very host: its Unix socket carries descriptors and
-// proves the process, so the better links become possible. It is tried before anything is set up,
-// so that the other side sees one peer; where it cannot be reached, the address is good enough.
-Result<Peer> Context::State::connectByAddress(const std::string& address, const Secret& secret,
-                                              Clock::time_point deadline) {
-  const AddressOnInterface named = splitInterface(address);
-  if (!named.interface.empty()) {
-    PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
-    if (const Status known = checkInterface(interfaces, named.interface, nullptr); !known.isOk())
-      return known.withContext("connect to " + address);
-  }
-  Ticket ticket;
-  ticket.secret = secret;
-  ticket.addresses = {named.address};
-  std::optional<ContextId> near;
-  auto peer = connectTo(ticket, std::nullopt, deadline, &near);
-  if (peer.isOk() || !near) return peer;
-  Ticket nearer = ticket;
-  nearer.hostIdentity = localHostIdentity();
-  nearer.addresses = {"unix:@peerlane-" + near->toText()};
-  if (!config_.socketDirectory.empty())
-    nearer.addresses.insert(nearer.addresses.begin(), "unix:" + config_.socketDirectory +
-                                                          "/peerlane-" + near->toText() + ".sock");
-  peer = connectTo(nearer, near, deadline);
-  return peer.isOk() ? peer : connectTo(ticket, near, deadline);
-}
-
-Result<Peer> Context::State::accept(Duration timeout) {
-  const auto ready = [this] { return acceptedCount_.load(std::memory_order_acquire) != 0; };
-  const auto deadline = Progress::deadlineIn(timeout);
-  for (;;) {
-    PEERLANE_RETURN_IF_ERROR(progress_->waitAsleep(
-        ready, deadline, [this] { return "a peer to connect here" + listeningInWords(); }));
-    const std::lock_guard lock(mutex_);
-    auto taken = accepted_.take();
-    if (!taken) continue;  // another thread was faster
-    tellAccepted();
-    return Peer(std::move(taken));
-  }
-}
-
-// Under mutex_, after every change of accepted_.
-void Context::State::tellAccepted() {
-  acceptedCount_.store(accepted_.size(), std::memory_order_release);
-  acceptReady_.set(!accepted_.empty());
-}
-
-Result<int> Context::State::acceptFd() {
-  const std::lock_guard lock(mutex_);
-  return acceptReady_.fd();
-}
-
-std::optional<Peer> Context::State::takeArrived() {
-  const std::lock_guard lock(mutex_);
-  auto taken = accepted_.take();
-  if (!taken) return std::nullopt;
-  tellAccepted();
-  return Peer(std::move(taken));
-}
-
-void Context::State::giveBack(const std::shared_ptr<PeerCore>& peer) {
-  std::shared_ptr<PeerCore> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    if (isClosing_) return;
-    if (peers_.contains(peer->number()))
-      accepted_.add(peer);
-    else if (peer->messages().channels().hasForProgram())
-      dropped = accepted_.addLeft(peer);
-    tellAccepted();
-  }
-  noteLostMessages(dropped);
-  progress_->notifyWaiters();
-}
-
-void Context::State::onPeer(std::function<void(Peer)> callback) {
-  const std::lock_guard lock(mutex_);
-  onPeer_.swap(callback);  // the one before ends outside of the lock
-}
-
-void Context::State::onEachArrival(std::function<void(const Peer&)> callback) {
-  const std::lock_guard lock(mutex_);
-  if (!isClosing_) onEachArrival_.swap(callback);
-}
-
-std::vector<Peer> Context::State::peers() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<Peer> all;
-  for (const auto& [number, peer] : peers_)
-    if (peer->met()) all.emplace_back(peer);
-  return all;
-}
-
-Result<Region> Context::State::add(std::byte* base, size_t bytes, Access access) {
-  PEERLANE_ASSIGN(MemoryDescription memory, providers_.classify(base, bytes));
-  PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, access, std::move(memory), nullptr));
-  return Region(std::move(record), rawId(id_));
-}
-
-Result<Region> Context::State::allocate(size_t bytes, const MemoryOptions& options) {
-  const HugePages huge =
-      options.hugePages == HugePages::kAuto ? config_.hugePages : options.hugePages;
-  PEERLANE_ASSIGN(auto memory, providers_.allocate(bytes, {.device = options.device,
-                                                           .hugePages = huge,
-                                                           .numaNode = options.numaNode}));
-  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
-  // What is mapped for writing here stays so; nobody else will map it so.
-  if (options.access == Access::kRemoteRead && description.kind == MemoryKind::kShared) {
-    const Status sealed = sealAgainstWriters(description.backing.get());
-    if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
-    if (sealed.isOk()) description.text += ", which others can only read";
-  }
-  std::byte* base = memory->data();
-  PEERLANE_ASSIGN(auto record, regions_.add(base, bytes, options.access, std::move(description),
-                                            std::move(memory)));
-  return Region(std::move(record), rawId(id_));
-}
-
-// No transfer may begin with the region from now on, and its importers are asked to let go. Null:
-// it is gone already.
-std::shared_ptr<Context::State::Leaving> Context::State::beginLeaving(
-    const std::shared_ptr<RegionRecord>& record) {
-  std::shared_ptr<Leaving> leaving;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = leaving_.find(record->allocation); found != leaving_.end())
-      return found->second;
-    if (regions_.find(record->allocation, record->generation).status().code() ==
-        Code::kInvalidArgument)
-      return nullptr;
-    leaving = std::make_shared<Leaving>();
-    leaving->record = record;
-    leaving_[record->allocation] = leaving;
-  }
-  regions_.setState(record->allocation, RegionState::kClosing);
-  record->gate.close();
-  // Revocations are sent by the progress thread.
-  progress_->post([self = shared_from_this(), leaving] {
-    for (const uint64_t number : self->regions_.importers(leaving->record->allocation)) {
-      std::shared_ptr<PeerCore> peer;
-      {
-        const std::lock_guard lock(self->mutex_);
-        if (auto found = self->peers_.find(number); found != self->peers_.end())
-          peer = found->second;
-      }
-      if (!peer && !self->absentees_.isWaitedFor(number)) continue;
-      leaving->holders.fetch_add(1);
-      const auto done = [weak = self->weak_from_this(), leaving] {
-        leaving->holders.fetch_sub(1);
-        if (auto alive = weak.lock()) alive->tryFinish(leaving);
-      };
-      if (peer)
-        peer->grants().revoke(leaving->record->allocation, leaving->record->generation,
-                              /*freed=*/false, done);
-      else
-        self->absentees_.await(number, done);
-    }
-    leaving->holders.fetch_sub(1);
-    self->tryFinish(leaving);
-  });
-  return leaving;
-}
-
-// Who shelved them waits for nobody. One that a transfer still uses leaves when that has ended.
-void Context::State::letGo(const std::vector<std::shared_ptr<RegionRecord>>& records) {
-  for (const auto& record : records) (void)beginLeaving(record);
-}
-
-Result<Region> Context::State::regionOf(std::byte* address, size_t bytes, Access access) {
-  std::vector<std::shared_ptr<RegionRecord>> stale;
-  auto found = shelf_.find(address, bytes, access, stale);
-  letGo(stale);
-  if (!found.isOk()) return found.status();
-  return Region(std::move(*found), rawId(id_));
-}
-
-Status Context::State::unregister(const Region& region, Duration timeout) {
-  const std::shared_ptr<RegionRecord>& record = region.record();
-  if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
-  if (region.owner() != rawId(id_))
-    return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
-                                              " is registered with another context");
-  // Before anything is changed: it could not be waited for.
-  if (progress_->onLoopThread())
-    return Status(Code::kInvalidArgument,
-                  "unregister was called from a callback on the progress thread");
-  const std::shared_ptr<Leaving> leaving = beginLeaving(record);
-  if (!leaving) return Status::ok();  // an earlier call timed out, and the rest happened since
-  const auto free = [leaving] {
-    return leaving->holders.load(std::memory_order_acquire) == 0 && leaving->record->gate.drained();
-  };
-  const auto done = [leaving, free] {
-    return leaving->gone.load(std::memory_order_acquire) ||
-           (!leaving->asked.load(std::memory_order_acquire) && free());
-  };
-  const auto begin = Clock::now();
-  const auto deadline = Progress::deadlineIn(timeout);
-  const auto words = [this, &leaving] { return holdersInWords(*leaving); };
-  const Progress::ListedWait listed(*progress_, words, begin, deadline);
-  // In slices: a posting thread that lets go of the region tells nobody.
-  Status waited;
-  for (;;) {
-    waited = progress_->wait(done, std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
-    if (leaving->gone.load(std::memory_order_acquire)) break;
-    if (waited.isOk()) {
-      if (!leaving->asked.exchange(true))
-        progress_->post([weak = weak_from_this(), leaving] {
-          if (const auto self = weak.lock()) self->tryFinish(leaving);
-          // A post that is refused looks as if it used the region: then it is asked again.
-          // Otherwise what is left to wait for is a device that lets go of its pages.
-          if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
-        });
-    } else if (waited.code() != Code::kTimeout) {
-      break;
-    }
-    if (Clock::now() >= deadline) break;
-  }
-  // Whatever the wait said: the progress thread alone takes the region out, and knows who is
-  // silent. It may stand in a callback, so it is not waited for for long either.
-  Status result = waited;
-  const auto look = [&] {
-    tryFinish(leaving);
-    if (leaving->gone.load(std::memory_order_acquire)) {
-      result = Status::ok();
-      return;
-    }
-    quarantine(leaving);
-    if (leaving->quarantined)
-      result = Status(Code::kPeerSilent, "region " + std::to_string(record->allocation) +
-                                             " is quarantined: a peer that is silent, or "
-                                             "left without a goodbye, may still write to it");
-    else
-      result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
-                                          holdersInWords(*leaving));
-  };
-  const Status looked = progress_->call(look, std::max(deadline, Clock::now() + kLastLook));
-  if (looked.code() == Code::kTimeout)
-    return looked.withContext("region " + std::to_string(record->allocation) +
-                              " is not let go of yet");
-  PEERLANE_RETURN_IF_ERROR(looked);
-  return result;
-}
-
-std::string Context::State::holdersInWords(const Leaving& leaving) const {
-  const uint64_t allocation = leaving.record->allocation;
-  std::string text =
-      "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
-      " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
-      " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
-  const std::lock_guard lock(mutex_);
-  const char* between = ": ";
-  for (const uint64_t number : regions_.importers(allocation))
-    if (const auto found = peers_.find(number); found != peers_.end())
-      text += std::exchange(between, ", ") + found->second->name() + " " +
-              peerStateName(found->second->state());
-    else if (absentees_.isWaitedFor(number))
-      text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
-              ", which left without a goodbye";
-  if (leaving.unpinning.load() && !leaving.unpinned.load())
-    text += "; a GPU that something runs on has it pinned";
-  return text;
-}
-
-// Progress thread.
-void Context::State::tryFinish(const std::shared_ptr<Leaving>& leaving) {
-  if (leaving->gone.load(std::memory_order_acquire)) return;
-  if (leaving->holders.load(std::memory_order_acquire) != 0 || !leaving->record->gate.drained())
-    return;
-  if (!unpin(leaving)) return;
-  if (leaving->quarantined) metrics_.quarantinedRegions().add(-1);
-  regions_.remove(leaving->record->allocation);
-  leaving->record->owned.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_.erase(leaving->record->allocation);
-  }
-  leaving->gone.store(true, std::memory_order_release);
-  progress_->notifyWaiters();
-}
-
-// Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
-bool Context::State::unpin(const std::shared_ptr<Leaving>& leaving) {
-  if (!leaving->unpinning.exchange(true))
-    leaving->record->pin.release([weak = weak_from_this(), leaving] {
-      leaving->unpinned.store(true, std::memory_order_release);
-      const auto alive = weak.lock();
-      if (!alive || alive->progress_->onLoopThread()) return;
-      alive->progress_->post([alive, leaving] { alive->tryFinish(leaving); });
-    });
-  return leaving->unpinned.load(std::memory_order_acquire);
-}
-
-// Progress thread. GPU memory that was freed, and perhaps given to somebody else, while it is
-// registered: the owner's next post would notice, but peers may never come by here.
-void Context::State::sweep() {
-  for (const auto& record : regions_.live()) {
-    if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
-        record->isStillThere(0, record->bytes))
-      continue;
-    if (record->isShelved.load(std::memory_order_relaxed)) {
-      (void)beginLeaving(record);
-      continue;
-    }
-    PEERLANE_LOG_WARN(
-        "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",
-        record->allocation, record->bytes, record->memory.device.toString());
-    regions_.setState(record->allocation, RegionState::kFreed);
-    for (const uint64_t number : regions_.importers(record->allocation)) {
-      std::shared_ptr<PeerCore> peer;
-      {
-        const std::lock_guard lock(mutex_);
-        if (auto found = peers_.find(number); found != peers_.end()) peer = found->second;
-      }
-      if (peer)
-        peer->grants().revoke(record->allocation, record->generation, /*freed=*/true, [] {});
-    }
-  }
-  for (const auto& transport : transports_) transport->sweep();
-  sweepTimer_ = progress_->loop().after(kSweepInterval, [this] { sweep(); });
-}
-
-// Progress thread. Only silence quarantines; a slow peer is merely waited for.
-void Context::State::quarantine(const std::shared_ptr<Leaving>& leaving) {
-  if (leaving->quarantined) return;
-  for (const uint64_t number : regions_.importers(leaving->record->allocation)) {
-    const std::lock_guard lock(mutex_);
-    auto found = peers_.find(number);
-    const bool isGone = found == peers_.end();
-    if (isGone ? !absentees_.isWaitedFor(number)
-               : found->second->state() != PeerState::kSilent && !found->second->over())
-      continue;
-    leaving->quarantined = true;
-    metrics_.quarantinedRegions().add(1);
-    regions_.setState(leaving->record->allocation, RegionState::kQuarantined);
-    PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it",
-                      leaving->record->allocation, number,
-                      isGone ? "left without a goodbye" : "is silent");
-    return;
-  }
-}
-
-std::string Context::State::ticketText(const Secret& secret) const {
-  Ticket ticket;
-  ticket.context = id_;
-  ticket.secret = secret;
-  ticket.hostIdentity = localHostIdentity();
-  ticket.addresses = addresses_;
-  if (ticket.addresses.size() > Ticket::kMaxAddresses)
-    ticket.addresses.resize(Ticket::kMaxAddresses);
-  auto text = ticket.encode();
-  PEERLANE_CHECK(text.isOk());
-  return *text;
+  regionLife_->stopSweeping();
 }
 
 std::string Context::State::dump() {
   std::string text = "context " + id_.toText() + "\n";
   for (const std::string& address : addresses_) text += "  listens on " + address + "\n";
-  std::vector<std::shared_ptr<PeerCore>> peers;
-  size_t toAccept = 0;
-  size_t invitedGuests = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [number, peer] : peers_) peers.push_back(peer);
-    std::ranges::copy(accepted_.thatLeft(), std::back_inserter(peers));
-    toAccept = accepted_.size();
-    for (const auto& each : invitations_)
-      if (const auto invited = each.lock()) {
-        std::ranges::copy(invited->guests.thatLeft(), std::back_inserter(peers));
-        invitedGuests += invited->guests.size();
-      }
-  }
-  for (const auto& peer : peers) {
+  // In this order: one that leaves meanwhile is in the first.
+  const auto arrived = arrivals_->waiting();
+  const auto guests = invitations_->waiting();
+  const auto peers = peers_->all();
+  const auto numberOf = [](const auto& peer) { return peer->number(); };
+  const auto add = [&text](const auto& peer) {
     text += "  " + peer->summary() + "\n";
     for (const std::string& line : peer->untaken()) text += "    " + line + "\n";
-  }
-  if (toAccept != 0)
-    text += "  " + std::to_string(toAccept) + " peers connected and not taken (accept)\n";
-  if (invitedGuests != 0)
-    text += "  " + std::to_string(invitedGuests) +
-            " peers connected and not taken (Invitation::accept)\n";
+  };
+  for (const auto& peer : peers) add(peer);
+  const auto listUntaken = [&](const auto& untaken, const char* call) {
+    for (const auto& peer : untaken)
+      if (!std::ranges::binary_search(peers, peer->number(), {}, numberOf)) add(peer);
+    if (untaken.empty()) return;
+    text +=
+        "  " + std::to_string(untaken.size()) + " peers connected and not taken (" + call + ")\n";
+  };
+  listUntaken(arrived, "accept");
+  listUntaken(guests, "Invitation::accept");
   text += absentees_.describe();
-  for (const RegionView& region : regions_.view())
-    text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
-            " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
-            " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
-            "\n";
-  const auto waits = progress_->describeWaits();
-  text += "  waiting: " + std::to_string(waits.size()) + "\n";
-  for (const std::string& wait : waits) text += "    " + wait + "\n";
-  const auto tasks = progress_->describeTasks();
-  text += "  pending: " + std::to_string(tasks.size()) + "\n";
-  for (const std::string& task : tasks) text += "    " + task + "\n";
+  text += regionLife_->describe();
+  const auto list = [&text](const char* what, const std::vector<std::string>& lines) {
+    text += std::string("  ") + what + ": " + std::to_string(lines.size()) + "\n";
+    for (const std::string& line : lines) text += "    " + line + "\n";
+  };
+  list("waiting", progress_->describeWaits());
+  list("pending", progress_->describeTasks());
   return text;
 }
 
@@ -1069,7 +261,7 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
   sayAtExit(state, {.begin = [leaving = state.get()] { leaving->beginGoodbye(); },
                     .await =
                         [leaving = state.get()](State::Clock::time_point deadline) {
-                          leaving->awaitGoodbye(deadline, State::Leaver::kProcess);
+                          leaving->awaitGoodbye(deadline, ContextEnd::Leaver::kProcess);
                         }});
   return std::unique_ptr<Context>(new Context(std::move(state)));
 }
@@ -1082,7 +274,7 @@ std::string Context::id() const {
   return state_->id_.toText();
 }
 std::string Context::ticket() const {
-  return state_->ticketText(state_->secret_);
+  return state_->invitations().ticketText(state_->secret_);
 }
 std::string Context::secretText() const {
   return state_->secret_.revealText();
@@ -1109,7 +301,7 @@ std::vector<Peer> Context::peers() const {
 }
 
 std::vector<std::string> Context::addresses() const {
-  auto ticket = Ticket::decode(state_->ticketText(state_->secret_));
+  auto ticket = Ticket::decode(state_->invitations().ticketText(state_->secret_));
   return ticket.isOk() ? ticket->addresses : std::vector<std::string>();
 }
 
@@ -1119,57 +311,38 @@ Result<Peer> Context::connect(std::string_view text, Duration timeout) {
   if (ticket.context == state_->id_)
     return Status(Code::kInvalidArgument, "the ticket is of the very context that connects (" +
                                               id() + "); a context cannot be its own peer");
-  return state_->connectTo(ticket, ticket.context, Progress::deadlineIn(timeout));
+  return state_->connector().connect(ticket, Progress::deadlineIn(timeout));
 }
 
 Result<Peer> Context::connect(const std::string& address, std::string_view secret,
                               Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   PEERLANE_ASSIGN(const Secret known, Secret::fromText(secret));
-  return state_->connectByAddress(address, known, Progress::deadlineIn(timeout));
+  return state_->connector().connectByAddress(address, known, Progress::deadlineIn(timeout));
 }
 
 Result<Peer> Context::accept(Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->accept(timeout);
+  return state_->arrivals().accept(timeout);
 }
 
 Result<int> Context::acceptFd() {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->acceptFd();
+  return state_->arrivals().fd();
 }
 
-Arrivals Context::arrivals() const {
-  return Arrivals(state_);
-}
-
-bool Arrivals::any() const {
-  return state_->hasArrived();
-}
-std::optional<Peer> Arrivals::take() {
-  return state_->takeArrived();
-}
-void Arrivals::giveBack(const Peer& peer) {
-  state_->giveBack(peer.core());
-}
-Progress& Arrivals::progress() const {
-  return state_->progress();
-}
-void Arrivals::onEach(std::function<void(const Peer&)> callback) {
-  state_->onEachArrival(std::move(callback));
-}
-std::string Arrivals::whereInWords() const {
-  return state_->listeningInWords();
+Arrivals& Context::arrivals() const {
+  return state_->arrivals();
 }
 
 void Context::onPeer(std::function<void(Peer)> callback) {
   if (state_->forked()) return;
-  state_->onPeer(std::move(callback));
+  state_->arrivals().onPeer(std::move(callback));
 }
 
 Result<Invitation> Context::invite() {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return Invitation(state_, state_->invite());
+  return Invitation(state_, state_->invitations().invite());
 }
 
 Invitation& Invitation::operator=(Invitation&& other) noexcept {
@@ -1182,7 +355,7 @@ Invitation& Invitation::operator=(Invitation&& other) noexcept {
 
 std::string Invitation::ticket() const {
   const auto context = context_.lock();
-  return context && invited_ ? context->ticketText(invited_->secret) : std::string();
+  return context && invited_ ? context->invitations().ticketText(invited_->secret) : std::string();
 }
 
 Result<Peer> Invitation::accept(Context::Duration timeout) {
@@ -1191,38 +364,43 @@ Result<Peer> Invitation::accept(Context::Duration timeout) {
   const auto context = context_.lock();
   if (!context) return Status(Code::kClosed, "the context of the invitation is gone");
   PEERLANE_RETURN_IF_ERROR(context->usable());
-  return context->acceptInvited(invited_, timeout);
+  return context->invitations().accept(invited_, timeout);
 }
 
 bool Invitation::reopen() {
   const auto context = invited_ ? context_.lock() : nullptr;
-  return context && !context->forked() && context->reopen(invited_);
+  return context && !context->forked() && context->invitations().reopen(invited_);
 }
 
 void Invitation::cancel() {
   const auto context = invited_ ? context_.lock() : nullptr;
-  if (context && !context->forked()) context->cancel(invited_);
+  if (context && !context->forked()) context->invitations().cancel(invited_);
 }
 
 Result<Region> Context::registerRegion(void* pointer, size_t bytes, Access access) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->add(static_cast<std::byte*>(pointer), bytes, access);
+  return state_->regionLife().add(static_cast<std::byte*>(pointer), bytes, access);
 }
 
 Result<Region> Context::regionOf(const void* pointer, size_t bytes, Access access) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
   // The access says whether anybody writes to it.
-  return state_->regionOf(static_cast<std::byte*>(const_cast<void*>(pointer)), bytes, access);
+  return state_->regionLife().regionOf(static_cast<std::byte*>(const_cast<void*>(pointer)), bytes,
+                                       access);
 }
 
 Result<Region> Context::allocate(size_t bytes, const MemoryOptions& options) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->allocate(bytes, options);
+  const HugePages huge =
+      options.hugePages == HugePages::kAuto ? config().hugePages : options.hugePages;
+  return state_->regionLife().allocate(
+      bytes, {.device = options.device, .hugePages = huge, .numaNode = options.numaNode},
+      options.access);
 }
 
 Status Context::unregister(const Region& region, Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->unregister(region, timeout);
+  return state_->regionLife().unregister(region, timeout);
 }
 
 }  // namespace peerlane

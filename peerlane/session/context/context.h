@@ -22,7 +22,9 @@
 
 namespace peerlane {
 
+class Arrivals;
 class DeviceExecutor;
+struct Invited;
 
 struct ContextOptions {
   // Taken from the environment when absent.
@@ -127,15 +129,14 @@ class Context {
   std::string metrics() const;
   const Config& config() const;
 
-  // Library's own: the peers that were not accepted yet (arrivals.h).
-  class Arrivals arrivals() const;
+  // Library's own: the peers that no call has taken yet (arrivals.h). Lifetime: the context's.
+  Arrivals& arrivals() const;
   // Library's own: the executor that runs Programs on `device`, one that the context was created
   // with. Errors: kInvalidArgument naming the devices that it has.
   Result<std::shared_ptr<DeviceExecutor>> executor(Device device) const;
 
  private:
   friend class Invitation;
-  friend class Arrivals;
   class State;
   explicit Context(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
@@ -170,7 +171,6 @@ class Invitation {
 
  private:
   friend class Context;
-  struct Invited;
   Invitation(std::weak_ptr<Context::State> context, std::shared_ptr<Invited> invited)
       : context_(std::move(context)), invited_(std::move(invited)) {}
   std::weak_ptr<Context::State> context_;

@@ -5,7 +5,10 @@
 // quiet for a moment; the first at which the other side shows that it knows the secret wins, and
 // the others end before it has seen a peer there. One address that cannot be resolved, does not
 // answer, or leads to somebody else costs nothing but its own attempt, and the end of them all says
-// why each one failed. Used once, by one thread, not the progress thread.
+// why each one failed.
+//
+// Threads: used once, by one thread, not the progress thread.
+// Owner: the call of Connector that dials.
 #pragma once
 
 #include <chrono>

@@ -3,6 +3,7 @@
 // Inspection: a Unix socket per context on which its dump can be read by the same user or an
 // administrator (inspect_process.h is the reading side). One text per connection, then end of
 // stream. Confined to the progress thread.
+// Owner: the context's state.
 #pragma once
 
 #include <functional>

@@ -2,6 +2,7 @@
 //
 // Listeners: the sockets on which a context can be reached. Always a Unix one; TCP where the user
 // asks for it. Confined to the progress thread, but for addresses(), which is constant.
+// Owner: the context's state.
 #pragma once
 
 #include <functional>

@@ -56,15 +56,18 @@ class UntakenPeers {
   }
 
   std::vector<Peer> takeAll() {
-    std::vector<Peer> all(std::make_move_iterator(living_.begin()),
-                          std::make_move_iterator(living_.end()));
-    std::ranges::move(left_, std::back_inserter(all));
+    std::vector<Peer> taken = all();
     living_.clear();
     left_.clear();
-    return all;
+    return taken;
   }
 
-  const std::deque<Peer>& thatLeft() const { return left_; }
+  // Those that live, and then those that have left.
+  std::vector<Peer> all() const {
+    std::vector<Peer> all(living_.begin(), living_.end());
+    all.insert(all.end(), left_.begin(), left_.end());
+    return all;
+  }
 
  private:
   std::deque<Peer> living_;

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/session/context/region_life.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "peerlane/core/log.h"
+#include "peerlane/os/shm_segment.h"
+#include "peerlane/session/context/peer_table.h"
+
+namespace peerlane {
+namespace {
+
+// How long GPU memory that was freed without being unregistered may stay unnoticed.
+constexpr std::chrono::milliseconds kSweepInterval{500};
+// Between looks whether a region is free: a posting thread that lets go of it tells nobody.
+constexpr std::chrono::milliseconds kSlice{1};
+// For the progress thread to look at a region once more, when the caller's time is over.
+constexpr std::chrono::milliseconds kLastLook{100};
+
+std::array<uint8_t, 16> rawId(const ContextId& id) {
+  std::array<uint8_t, 16> raw{};
+  std::transform(id.bytes().begin(), id.bytes().end(), raw.begin(),
+                 [](std::byte b) { return static_cast<uint8_t>(b); });
+  return raw;
+}
+
+}  // namespace
+
+RegionLife::RegionLife(Surroundings around)
+    : around_(std::move(around)),
+      id_(rawId(around_.context)),
+      shelf_(around_.regions, around_.providers) {}
+
+Region RegionLife::handleOf(Record record) const {
+  return Region(std::move(record), id_);
+}
+
+Result<Region> RegionLife::add(std::byte* base, size_t bytes, Access access) {
+  PEERLANE_ASSIGN(MemoryDescription memory, around_.providers.classify(base, bytes));
+  PEERLANE_ASSIGN(auto record,
+                  around_.regions.add(base, bytes, access, std::move(memory), nullptr));
+  return handleOf(std::move(record));
+}
+
+Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options, Access access) {
+  PEERLANE_ASSIGN(auto memory, around_.providers.allocate(bytes, options));
+  PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
+  // The mapping of this side stays writable; no other process can make one that is.
+  if (access == Access::kRemoteRead && description.kind == MemoryKind::kShared) {
+    const Status sealed = sealAgainstWriters(description.backing.get());
+    if (!sealed.isOk() && sealed.code() != Code::kNotSupported) return sealed;
+    if (sealed.isOk()) description.text += ", which others can only read";
+  }
+  std::byte* base = memory->data();
+  PEERLANE_ASSIGN(auto record, around_.regions.add(base, bytes, access, std::move(description),
+                                                   std::move(memory)));
+  return handleOf(std::move(record));
+}
+
+// The caller waits for nobody. A stale one that a transfer still uses leaves when that has ended.
+Result<Region> RegionLife::regionOf(std::byte* address, size_t bytes, Access access) {
+  std::vector<Record> stale;
+  auto found = shelf_.find(address, bytes, access, stale);
+  for (const Record& record : stale) (void)beginLeaving(record);
+  if (!found.isOk()) return found.status();
+  return handleOf(std::move(*found));
+}
+
+Status RegionLife::unregister(const Region& region, Duration timeout) {
+  const Record& record = region.record();
+  if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
+  if (region.owner() != id_)
+    return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
+                                              " is registered with another context");
+  // Before anything is changed: it could not be waited for.
+  if (around_.progress.onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "unregister was called from a callback on the progress thread");
+  const LeavingRef leaving = beginLeaving(record);
+  if (!leaving) return Status::ok();  // an earlier call timed out, and the rest happened since
+  const auto begin = Clock::now();
+  const auto deadline = Progress::deadlineIn(timeout);
+  const auto words = [this, &leaving] { return holdersInWords(*leaving); };
+  const Progress::ListedWait listed(around_.progress, words, begin, deadline);
+  Status waited = awaitGone(leaving, deadline);
+  return lookOnceMore(leaving, std::move(waited), begin, deadline);
+}
+
+std::string RegionLife::describe() const {
+  std::string text;
+  for (const RegionView& region : around_.regions.view())
+    text += "  region " + std::to_string(region.allocation) + " " + std::to_string(region.bytes) +
+            " bytes " + regionStateName(region.state) + ", " + std::to_string(region.pins) +
+            " transfers, " + std::to_string(region.importers) + " importers, " + region.memory +
+            "\n";
+  return text;
+}
+
+// No transfer may begin with the region from now on, and its importers are asked to let go. Null:
+// it is gone already.
+RegionLife::LeavingRef RegionLife::beginLeaving(const Record& record) {
+  LeavingRef leaving;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = leaving_.find(record->allocation); found != leaving_.end())
+      return found->second;
+    if (around_.regions.find(record->allocation, record->generation).status().code() ==
+        Code::kInvalidArgument)
+      return nullptr;
+    leaving = std::make_shared<Leaving>();
+    leaving->record = record;
+    leaving_[record->allocation] = leaving;
+  }
+  around_.regions.setState(record->allocation, RegionState::kClosing);
+  record->gate.close();
+  // Revocations are sent by the progress thread.
+  around_.progress.post([this, alive = around_.owner.lock(), leaving] { askHolders(leaving); });
+  return leaving;
+}
+
+// Progress thread.
+void RegionLife::askHolders(const LeavingRef& leaving) {
+  const RegionRecord& record = *leaving->record;
+  for (const uint64_t number : around_.regions.importers(record.allocation)) {
+    const auto peer = around_.peers.find(number);
+    if (!peer && !around_.absentees.isWaitedFor(number)) continue;
+    leaving->holders.fetch_add(1);
+    const auto done = [this, owner = around_.owner, leaving] {
+      leaving->holders.fetch_sub(1);
+      if (const auto alive = owner.lock()) tryFinish(leaving);
+    };
+    if (peer)
+      peer->grants().revoke(record.allocation, record.generation, /*freed=*/false, done);
+    else
+      around_.absentees.await(number, done);
+  }
+  leaving->holders.fetch_sub(1);
+  tryFinish(leaving);
+}
+
+// Returns the status of the last wait; `leaving` says whether the region is gone.
+Status RegionLife::awaitGone(const LeavingRef& leaving, Clock::time_point deadline) {
+  const auto done = [leaving] {
+    return leaving->gone.load(std::memory_order_acquire) ||
+           (!leaving->asked.load(std::memory_order_acquire) && leaving->isFree());
+  };
+  for (;;) {
+    Status waited = around_.progress.wait(done, std::min(deadline, Clock::now() + kSlice));
+    if (leaving->gone.load(std::memory_order_acquire)) return waited;
+    if (waited.isOk())
+      askToFinish(leaving);
+    else if (waited.code() != Code::kTimeout)
+      return waited;
+    if (Clock::now() >= deadline) return waited;
+  }
+}
+
+void RegionLife::askToFinish(const LeavingRef& leaving) {
+  if (leaving->asked.exchange(true)) return;
+  around_.progress.post([this, owner = around_.owner, leaving] {
+    if (const auto alive = owner.lock()) tryFinish(leaving);
+    // A post that is refused looks as if it used the region: then it is asked again.
+    // Otherwise only a device that has to let go of its pages is left to wait for.
+    if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
+  });
+}
+
+// Whatever the wait said: the progress thread alone takes the region out, and knows who is silent.
+// It may stand in a callback, so it is not waited for for long either.
+Status RegionLife::lookOnceMore(const LeavingRef& leaving, Status waited, Clock::time_point begin,
+                                Clock::time_point deadline) {
+  const std::string name = "region " + std::to_string(leaving->record->allocation);
+  Status result = std::move(waited);
+  const auto look = [&] {
+    tryFinish(leaving);
+    if (leaving->gone.load(std::memory_order_acquire)) {
+      result = Status::ok();
+      return;
+    }
+    quarantine(leaving);
+    if (leaving->quarantined)
+      result = Status(Code::kPeerSilent, name +
+                                             " is quarantined: a peer that is silent, or "
+                                             "left without a goodbye, may still write to it");
+    else
+      result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
+                                          holdersInWords(*leaving));
+  };
+  const Status looked = around_.progress.call(look, std::max(deadline, Clock::now() + kLastLook));
+  if (looked.code() == Code::kTimeout) return looked.withContext(name + " is not let go of yet");
+  PEERLANE_RETURN_IF_ERROR(looked);
+  return result;
+}
+
+std::string RegionLife::holdersInWords(const Leaving& leaving) const {
+  const uint64_t allocation = leaving.record->allocation;
+  std::string text =
+      "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
+      " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
+      " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
+  const char* between = ": ";
+  for (const uint64_t number : around_.regions.importers(allocation))
+    if (const std::string peer = around_.peers.inWords(number); !peer.empty())
+      text += std::exchange(between, ", ") + peer;
+    else if (around_.absentees.isWaitedFor(number))
+      text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
+              ", which left without a goodbye";
+  if (leaving.unpinning.load() && !leaving.unpinned.load())
+    text += "; a GPU that something runs on has it pinned";
+  return text;
+}
+
+// Progress thread.
+void RegionLife::tryFinish(const LeavingRef& leaving) {
+  if (leaving->gone.load(std::memory_order_acquire)) return;
+  if (!leaving->isFree()) return;
+  if (!unpin(leaving)) return;
+  if (leaving->quarantined) around_.metrics.quarantinedRegions().add(-1);
+  around_.regions.remove(leaving->record->allocation);
+  leaving->record->owned.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_.erase(leaving->record->allocation);
+  }
+  leaving->gone.store(true, std::memory_order_release);
+  around_.progress.notifyWaiters();
+}
+
+// Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
+bool RegionLife::unpin(const LeavingRef& leaving) {
+  if (!leaving->unpinning.exchange(true))
+    leaving->record->pin.release([this, owner = around_.owner, leaving] {
+      leaving->unpinned.store(true, std::memory_order_release);
+      const auto alive = owner.lock();
+      if (!alive || around_.progress.onLoopThread()) return;
+      around_.progress.post([this, alive, leaving] { tryFinish(leaving); });
+    });
+  return leaving->unpinned.load(std::memory_order_acquire);
+}
+
+// Progress thread. Only silence quarantines; a slow peer is merely waited for.
+void RegionLife::quarantine(const LeavingRef& leaving) {
+  if (leaving->quarantined) return;
+  const uint64_t allocation = leaving->record->allocation;
+  for (const uint64_t number : around_.regions.importers(allocation)) {
+    const auto peer = around_.peers.find(number);
+    if (peer ? peer->state() != PeerState::kSilent && !peer->over()
+             : !around_.absentees.isWaitedFor(number))
+      continue;
+    leaving->quarantined = true;
+    around_.metrics.quarantinedRegions().add(1);
+    around_.regions.setState(allocation, RegionState::kQuarantined);
+    PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it", allocation,
+                      number, peer ? "is silent" : "left without a goodbye");
+    return;
+  }
+}
+
+// GPU memory that was freed, and perhaps given to somebody else, while it is registered: the
+// owner's next post would notice, but peers may never come by here.
+void RegionLife::sweep() {
+  for (const Record& record : around_.regions.live()) {
+    if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
+        record->isStillThere(0, record->bytes))
+      continue;
+    if (record->isShelved.load(std::memory_order_relaxed))
+      (void)beginLeaving(record);
+    else
+      noteFreed(record);
+  }
+  for (const auto& transport : around_.transports) transport->sweep();
+  sweepTimer_ = around_.progress.loop().after(kSweepInterval, [this] { sweep(); });
+}
+
+void RegionLife::noteFreed(const Record& record) {
+  PEERLANE_LOG_WARN(
+      "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",
+      record->allocation, record->bytes, record->memory.device.toString());
+  around_.regions.setState(record->allocation, RegionState::kFreed);
+  for (const uint64_t number : around_.regions.importers(record->allocation))
+    if (const auto peer = around_.peers.find(number))
+      peer->grants().revoke(record->allocation, record->generation, /*freed=*/true, [] {});
+}
+
+}  // namespace peerlane

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegionLife: the regions of one context from their registration until nobody can touch their
+// memory any more: it registers and allocates, asks every importer to let go of a region that is
+// unregistered, waits for them, and puts a region in quarantine while a silent peer may still write
+// to it. Regions of GPU memory that was freed without being unregistered it finds by itself.
+//
+// Threads: any, but for the calls that say otherwise. The progress thread alone takes a region out.
+// Under its lock no call of the engine or a peer is made; the lock of RegionTable may be taken.
+// Owner: the context's state. Posts that ask the importers keep it alive; the calls that peers,
+// absentees and devices make later do not.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/metrics.h"
+#include "peerlane/memory/memory_provider.h"
+#include "peerlane/memory/region.h"
+#include "peerlane/memory/region_shelf.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/os/event_loop.h"
+#include "peerlane/progress/progress.h"
+#include "peerlane/session/wire/ticket.h"
+#include "peerlane/transport/transport.h"
+
+namespace peerlane {
+
+class Absentees;
+class PeerTable;
+
+class RegionLife {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  struct Surroundings {
+    ContextId context;
+    Progress& progress;
+    Metrics& metrics;
+    MemoryProviders& providers;
+    RegionTable& regions;
+    const PeerTable& peers;
+    Absentees& absentees;
+    const std::vector<std::unique_ptr<Transport>>& transports;
+    std::weak_ptr<void> owner;  // the context's state
+  };
+  explicit RegionLife(Surroundings around);
+
+  // As the calls of Context.
+  Result<Region> add(std::byte* base, size_t bytes, Access access);
+  Result<Region> allocate(size_t bytes, const AllocateOptions& options, Access access);
+  Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
+  Status unregister(const Region& region, Duration timeout);
+  // One line for each region, for dumps.
+  std::string describe() const;
+
+  // --- Progress thread ---
+  // Looks for GPU memory that was freed, now and every half second until stopSweeping().
+  void sweep();
+  void stopSweeping() { sweepTimer_ = {}; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Record = std::shared_ptr<RegionRecord>;
+
+  // A region on its way out, shared by the calls that wait for it.
+  struct Leaving {
+    Record record;
+    // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
+    std::atomic<size_t> holders{1};
+    std::atomic<bool> gone{false};
+    std::atomic<bool> asked{false};      // the progress thread was, to take the region out
+    std::atomic<bool> unpinned{false};   // no device reaches it
+    std::atomic<bool> unpinning{false};  // progress thread writes
+    bool quarantined = false;            // progress thread
+
+    bool isFree() const {
+      return holders.load(std::memory_order_acquire) == 0 && record->gate.drained();
+    }
+  };
+  using LeavingRef = std::shared_ptr<Leaving>;
+
+  Region handleOf(Record record) const;
+  LeavingRef beginLeaving(const Record& record);
+  void askHolders(const LeavingRef& leaving);
+  Status awaitGone(const LeavingRef& leaving, Clock::time_point deadline);
+  void askToFinish(const LeavingRef& leaving);
+  Status lookOnceMore(const LeavingRef& leaving, Status waited, Clock::time_point begin,
+                      Clock::time_point deadline);
+  std::string holdersInWords(const Leaving& leaving) const;
+  void tryFinish(const LeavingRef& leaving);
+  bool unpin(const LeavingRef& leaving);
+  void quarantine(const LeavingRef& leaving);
+  void noteFreed(const Record& record);
+
+  const Surroundings around_;
+  const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it
+  RegionShelf shelf_;
+  Timer sweepTimer_;  // progress thread
+  std::mutex mutex_;
+  std::map<uint64_t, LeavingRef> leaving_;  // by allocation; under mutex_
+};
+
+}  // namespace peerlane
