@@ -14,6 +14,7 @@
 #include "peerlane/channel/blocks/index_check.h"
 #include "peerlane/channel/blocks/plan_gates.h"
 #include "peerlane/channel/transfer/plan_post.h"
+#include "peerlane/channel/transfer/transfer.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/device/device_health.h"
 #include "peerlane/session/peer/peer_core.h"

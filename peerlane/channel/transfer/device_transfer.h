@@ -16,6 +16,7 @@
 
 #include "peerlane/channel/blocks/block_program.h"
 #include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/transfer/transfer.h"
 #include "peerlane/program/device/device_errand.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/device/device_health.h"
