@@ -26,11 +26,6 @@ namespace peerlane {
 class alignas(kCacheLineBytes) Counter {
  public:
   void add(uint64_t amount = 1) { value_.fetch_add(amount, std::memory_order_relaxed); }
-  // Without a locked instruction. Requires: one thread at a time adds to this counter, in either
-  // way.
-  void addByOwner(uint64_t amount = 1) {
-    value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-  }
   uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -71,7 +66,8 @@ class Metrics {
   Counter& ended(Code code) { return *ended_[static_cast<std::size_t>(code)]; }
   // peerlane_fallbacks_total: routes that were not the first choice.
   Counter& fallbacks() { return fallbacks_; }
-  // peerlane_poisonings_total: lanes released by poison.
+  // peerlane_poisonings_total: waits of devices that were released although nothing satisfied them,
+  // by poison or by an abort word: cancelled, out of time, their peer lost, or their context gone.
   Counter& poisonings() { return poisonings_; }
   // peerlane_quarantined_regions: regions not handed back because a silent peer may still write.
   Gauge& quarantinedRegions() { return quarantinedRegions_; }

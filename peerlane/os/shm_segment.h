@@ -59,8 +59,6 @@ class SharedSegment {
   bool writable() const { return writable_; }
   // The file's page size; hugetlb shows its own (2 MiB or 1 GiB).
   size_t pageBytes() const { return pageBytes_; }
-  // One sentence per wish of the options that the system did not grant; empty when all were.
-  const std::string& unmetWishes() const { return unmetWishes_; }
 
  private:
   SharedSegment() = default;
@@ -75,7 +73,6 @@ class SharedSegment {
   uint64_t offset_ = 0;
   size_t pageBytes_ = 0;
   bool writable_ = false;
-  std::string unmetWishes_;
 };
 
 // Forbids that the memory behind `fd` shrinks, from now on and for everybody. Fine when it already

@@ -124,8 +124,6 @@ class CpuRun {
   // The word of the current Wait and what it must reach; false when not at a Wait.
   bool awaited(const std::byte*& word, uint64_t& operand) const;
   uint64_t bytesMoved() const { return bytesMoved_; }
-  // The late binder's error, OK else.
-  const Status& lateStatus() const { return lateStatus_; }
 
  private:
   enum class OpStep : uint8_t { kNext, kBlocked, kMore, kEnd };
@@ -166,7 +164,6 @@ class CpuRun {
   std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies made when reached, until drained
   std::vector<Piece> indexedPieces_;  // agent pieces of an indexed list; capacity is kept
   std::atomic<Code> cancel_{Code::kOk};
-  Status lateStatus_;
 };
 
 }  // namespace peerlane::cpu
