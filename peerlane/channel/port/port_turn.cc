@@ -331,9 +331,12 @@ void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
     semaphore.ended = why;
     semaphore.hasEnded.store(true, std::memory_order_release);
     // Under the mutex: the service's end ends all semaphores before that memory goes.
-    if (semaphore.handle.health != nullptr)
+    if (semaphore.handle.health != nullptr) {
       std::atomic_ref<uint64_t>(semaphore.handle.health->ended)
           .store(static_cast<uint64_t>(why.code()), std::memory_order_release);
+      if (why.code() != Code::kClosed)
+        semaphore.connection->peer.core()->metrics().poisonings().add();
+    }
   }
   if (why.code() != Code::kClosed)
     PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}", semaphore.number,

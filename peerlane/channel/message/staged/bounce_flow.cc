@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "peerlane/channel/message/staged/bounce_lane.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 namespace {
@@ -224,7 +225,7 @@ bool BounceLane::heard(BounceMessage& message) {
 void BounceLane::endMessage(BounceMessage& message, const Status& why) {
   if (message.failed()) return;
   message.outcome = why;
-  if (message.abort != nullptr) message.abort->store(1, std::memory_order_release);
+  if (message.abort != nullptr) abortWaits(*message.abort, &ground_.peer->metrics().poisonings());
   for (BounceMessage::Chunk& chunk : message.chunks) chunk.mayCopy |= chunk.hasRoom;
 }
 

@@ -8,6 +8,7 @@
 #include "peerlane/channel/message/stream/device_lane.h"
 #include "peerlane/channel/operation/pending.h"
 #include "peerlane/program/device/device_health.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 namespace {
@@ -102,12 +103,13 @@ BouncePost::~BouncePost() {
 
 // Also of a post that an engine dropped when it stopped: the stream goes on.
 void BouncePost::letGo() {
+  Counter* const poisonings = passed_.ended() ? nullptr : &metrics().poisonings();
   for (const Part& part : parts_) {
     if (part.message->abort == nullptr) continue;
-    if (!done()) part.message->abort->store(1, std::memory_order_release);
+    if (!done()) abortWaits(*part.message->abort, poisonings);
   }
   if (word_ != nullptr) {
-    word_->store(kPoison, std::memory_order_release);
+    poisonWord(*word_, poisonings);
     executor_.returnWord(std::exchange(word_, nullptr), passed_);
   }
   for (const Part& part : parts_)

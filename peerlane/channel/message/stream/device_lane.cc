@@ -7,6 +7,7 @@
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/channel/protocol/device_area.h"
 #include "peerlane/channel/protocol/device_protocol.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 namespace {
@@ -420,7 +421,8 @@ void DeviceLane::fail(const Status& why, bool tellPeer) {
     if (!failure_.isOk()) return;
     setFailure(why);
   }
-  abort_->store(1, std::memory_order_seq_cst);  // before wake()
+  // Before wake().
+  abortWaits(*abort_, idle() ? nullptr : &peer_->metrics().poisonings());
   if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
   peer_->progress().wake();
 }
