@@ -85,7 +85,7 @@ Metrics::~Metrics() = default;
 Metrics::Series& Metrics::series(std::string_view name, const Labels& labels, bool isGauge) {
   PEERLANE_CHECK(isName(name));
   std::string key = labelText(labels);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto family = std::find_if(families_.begin(), families_.end(),
                              [&](auto& each) { return each->name == name; });
   if (family == families_.end()) {
@@ -120,7 +120,7 @@ Counter& Metrics::bytes(std::string_view link, std::string_view engine,
 
 std::string Metrics::text() const {
   std::string text;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& family : families_) {
     for (const auto& [name, help] : kHelp) {
       if (family->name == name) text += "# HELP " + family->name + ' ' + std::string(help) + '\n';

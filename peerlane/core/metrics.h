@@ -10,13 +10,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/device_code.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane {
@@ -84,8 +84,9 @@ class Metrics {
 
   Series& series(std::string_view name, const Labels& labels, bool isGauge);
 
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Family>> families_;  // guarded by mutex_; in order of first use
+  mutable Mutex mutex_;
+  // In order of first use.
+  std::vector<std::unique_ptr<Family>> families_ PEERLANE_GUARDED_BY(mutex_);
 
   // References into families_, made by the constructor.
   Counter& fallbacks_;
