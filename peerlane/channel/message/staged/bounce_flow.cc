@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "peerlane/channel/message/staged/bounce_lane.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/device/poison.h"
 
 namespace peerlane {
@@ -28,7 +29,7 @@ bool BounceLane::takeIncoming() {
   if (!hasIncoming_.load(std::memory_order_acquire)) return false;
   std::vector<std::shared_ptr<BounceMessage>> come;
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     hasIncoming_.store(false, std::memory_order_relaxed);
     come.swap(incoming_);
   }
