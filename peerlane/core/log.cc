@@ -6,31 +6,43 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
+
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 namespace {
 
 // One per process and never destroyed: static destructors of others may still log.
 struct LogOutput {
-  std::mutex mutex;
-  // Guarded by `mutex`. The sink locks nothing itself.
-  std::shared_ptr<spdlog::sinks::stderr_sink_st> standardError;
-  // Guarded by `mutex`; called after a copy was taken, outside of it. Null: standard error.
-  std::shared_ptr<const LogSink> userSink;
+  Mutex mutex;
+  // The sink locks nothing itself.
+  std::shared_ptr<spdlog::sinks::stderr_sink_st> standardError PEERLANE_GUARDED_BY(mutex);
+  // Called after a copy was taken, outside of the mutex. Null: standard error.
+  std::shared_ptr<const LogSink> userSink PEERLANE_GUARDED_BY(mutex);
 };
+
+LogOutput& output();
+void holdOutput() PEERLANE_ACQUIRE(output().mutex) {
+  output().mutex.lock();
+}
+void letOutput() PEERLANE_RELEASE(output().mutex) {
+  output().mutex.unlock();
+}
 
 LogOutput& output() {
   static LogOutput* const made = [] {
     auto* fresh = new LogOutput;
-    fresh->standardError = std::make_shared<spdlog::sinks::stderr_sink_st>();
-    fresh->standardError->set_pattern("%Y-%m-%d %H:%M:%S.%e peerlane[%P] %v");
+    auto standardError = std::make_shared<spdlog::sinks::stderr_sink_st>();
+    standardError->set_pattern("%Y-%m-%d %H:%M:%S.%e peerlane[%P] %v");
+    {
+      const MutexLock lock(fresh->mutex);
+      fresh->standardError = std::move(standardError);
+    }
     // A thread may hold the mutex while another forks; the child would wait for a thread it does
     // not have.
-    ::pthread_atfork([] { output().mutex.lock(); }, [] { output().mutex.unlock(); },
-                     [] { output().mutex.unlock(); });
+    ::pthread_atfork(holdOutput, letOutput, letOutput);
     return fresh;
   }();
   return *made;
@@ -84,7 +96,7 @@ void setLogLevel(LogLevel level) {
 void setLogSink(LogSink sink) {
   auto fresh = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
   LogOutput& out = output();
-  std::lock_guard lock(out.mutex);
+  const MutexLock lock(out.mutex);
   out.userSink.swap(fresh);  // the old one dies with `fresh`, after the lock
 }
 
@@ -94,7 +106,7 @@ void logLine(LogLevel level, std::string_view where, std::string_view text) noex
   LogOutput& out = output();
   std::shared_ptr<const LogSink> userSink;
   {
-    std::lock_guard lock(out.mutex);
+    const MutexLock lock(out.mutex);
     userSink = out.userSink;
     if (!userSink) {
       const std::string line =

@@ -12,7 +12,8 @@ constexpr std::pair<std::string_view, std::string_view> kHelp[] = {
     {"peerlane_bytes_total", "Payload bytes that arrived at their destination."},
     {"peerlane_transfers_total", "Transfers that ended, by status."},
     {"peerlane_fallbacks_total", "Routes that were not the first choice."},
-    {"peerlane_poisonings_total", "Lanes released by poison."},
+    {"peerlane_poisonings_total",
+     "Waits of devices released unsatisfied, by poison or an abort word."},
     {"peerlane_quarantined_regions",
      "Regions not handed back because a silent peer may still write."},
     {"peerlane_wakeups_total", "Sleeping waiters woken by a system call."},
@@ -84,7 +85,7 @@ Metrics::~Metrics() = default;
 Metrics::Series& Metrics::series(std::string_view name, const Labels& labels, bool isGauge) {
   PEERLANE_CHECK(isName(name));
   std::string key = labelText(labels);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto family = std::find_if(families_.begin(), families_.end(),
                              [&](auto& each) { return each->name == name; });
   if (family == families_.end()) {
@@ -119,7 +120,7 @@ Counter& Metrics::bytes(std::string_view link, std::string_view engine,
 
 std::string Metrics::text() const {
   std::string text;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& family : families_) {
     for (const auto& [name, help] : kHelp) {
       if (family->name == name) text += "# HELP " + family->name + ' ' + std::string(help) + '\n';

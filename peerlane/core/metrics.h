@@ -10,13 +10,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/device_code.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane {
@@ -26,11 +26,6 @@ namespace peerlane {
 class alignas(kCacheLineBytes) Counter {
  public:
   void add(uint64_t amount = 1) { value_.fetch_add(amount, std::memory_order_relaxed); }
-  // Without a locked instruction. Requires: one thread at a time adds to this counter, in either
-  // way.
-  void addByOwner(uint64_t amount = 1) {
-    value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-  }
   uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -71,7 +66,8 @@ class Metrics {
   Counter& ended(Code code) { return *ended_[static_cast<std::size_t>(code)]; }
   // peerlane_fallbacks_total: routes that were not the first choice.
   Counter& fallbacks() { return fallbacks_; }
-  // peerlane_poisonings_total: lanes released by poison.
+  // peerlane_poisonings_total: waits of devices that were released although nothing satisfied them,
+  // by poison or by an abort word: cancelled, out of time, their peer lost, or their context gone.
   Counter& poisonings() { return poisonings_; }
   // peerlane_quarantined_regions: regions not handed back because a silent peer may still write.
   Gauge& quarantinedRegions() { return quarantinedRegions_; }
@@ -88,8 +84,9 @@ class Metrics {
 
   Series& series(std::string_view name, const Labels& labels, bool isGauge);
 
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Family>> families_;  // guarded by mutex_; in order of first use
+  mutable Mutex mutex_;
+  // In order of first use.
+  std::vector<std::unique_ptr<Family>> families_ PEERLANE_GUARDED_BY(mutex_);
 
   // References into families_, made by the constructor.
   Counter& fallbacks_;

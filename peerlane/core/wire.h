@@ -45,14 +45,6 @@ class ByteWriter {
   void string(std::string_view text, uint32_t maxBytes) {
     bytes(std::as_bytes(std::span(text.data(), text.size())), maxBytes);
   }
-  // Fills in a u32 written earlier, such as a message length. Requires: `offset + 4 <= size()`;
-  // else a failure.
-  void patchU32(std::size_t offset, uint32_t value) {
-    if (offset > written_ || written_ - offset < sizeof value)
-      return fail("a patch lies outside the message");
-    store(data() + offset, value);
-  }
-
   // Bytes written by this writer so far; also the offset of the next field.
   std::size_t size() const { return written_; }
   bool ok() const { return failure_ == nullptr; }

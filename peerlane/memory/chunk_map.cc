@@ -47,7 +47,7 @@ Status ChunkMap::failure(uint64_t offset, uint64_t bytes) const {
   const Range range = chunksOf(offset, bytes);
   for (uint64_t i = range.first; i < range.first + range.count; ++i) {
     if (state(i) != State::kFailed) continue;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return why_;
   }
   return Status::ok();
@@ -73,7 +73,7 @@ Status ChunkMap::map(uint64_t first, std::vector<VmmHandle> handles) {
 
 void ChunkMap::fail(Range range, const Status& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (why_.isOk()) why_ = why;
   }
   for (uint64_t i = range.first; i < range.first + range.count; ++i)

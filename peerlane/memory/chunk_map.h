@@ -11,10 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/memory/chunk_runs.h"
 #include "peerlane/memory/vmm_handle.h"
@@ -76,8 +76,8 @@ class ChunkMap {
   const std::unique_ptr<std::atomic<State>[]> states_;  // release by map(), acquire by posters
   std::atomic<uint64_t> mapped_{0};
   std::atomic<bool> failed_{false};
-  mutable std::mutex mutex_;
-  Status why_;  // of the first failure; under mutex_
+  mutable Mutex mutex_;
+  Status why_ PEERLANE_GUARDED_BY(mutex_);  // of the first failure
 };
 
 }  // namespace peerlane

@@ -7,9 +7,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane {
@@ -35,7 +35,7 @@ class PinSlot {
   // after release().
   template <typename Make>
   Status ensure(const Make& make) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (pin_) return Status::ok();
     if (released_) return Status(Code::kClosed, "the memory is being given back");
     auto made = make();
@@ -47,7 +47,7 @@ class PinSlot {
   void release(std::function<void()> done) {
     std::unique_ptr<DevicePin> pin;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       released_ = true;
       pin = std::move(pin_);
     }
@@ -58,9 +58,9 @@ class PinSlot {
   }
 
  private:
-  std::mutex mutex_;
-  std::unique_ptr<DevicePin> pin_;  // under mutex_, as the next
-  bool released_ = false;
+  Mutex mutex_;
+  std::unique_ptr<DevicePin> pin_ PEERLANE_GUARDED_BY(mutex_);
+  bool released_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

@@ -2,9 +2,9 @@
 #include "peerlane/memory/fabric_probe.h"
 
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/cuda_driver.h"
 
@@ -52,8 +52,8 @@ Status probe(const cuda::PrimaryContext& gpu) {
 }
 
 struct Answers {
-  std::mutex mutex;
-  std::map<int, Status> byGpu;  // under mutex
+  Mutex mutex;
+  std::map<int, Status> byGpu PEERLANE_GUARDED_BY(mutex);
 };
 Answers& answers() {
   static auto* const only = new Answers;
@@ -64,7 +64,7 @@ Answers& answers() {
 
 Status tryFabric(const cuda::PrimaryContext& gpu) {
   Answers& all = answers();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   if (const auto known = all.byGpu.find(gpu.gpu()); known != all.byGpu.end()) return known->second;
   Status answer = probe(gpu);
   if (answer.code() == Code::kOutOfMemory) return answer;  // the next call may succeed

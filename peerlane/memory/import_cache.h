@@ -10,10 +10,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/remote_memory.h"
 #include "peerlane/memory/use_gate.h"
@@ -53,7 +53,7 @@ class ImportCache {
   explicit ImportCache(Release release) : release_(std::make_shared<Release>(std::move(release))) {}
 
   std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto found = regions_.find({allocation, generation});
     return found == regions_.end() ? nullptr : found->second.region.lock();
   }
@@ -64,7 +64,7 @@ class ImportCache {
     std::shared_ptr<ImportedRegion> region(raw, [release = release_](ImportedRegion* last) {
       (*release)(std::unique_ptr<ImportedRegion>(last));
     });
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = regions_[{raw->memory.grant.allocation, raw->memory.grant.generation}];
     entry.region = region;
     entry.isHeld = raw->isHeld();
@@ -74,19 +74,19 @@ class ImportCache {
 
   // To be called after a region that `release` got was detached.
   void gone(const RegionGrant& grant) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = regions_.find({grant.allocation, grant.generation});
     if (found != regions_.end() && --found->second.copies == 0) regions_.erase(found);
   }
   // The region's last user has ended, and it is not detached yet.
   bool isLeaving(uint64_t allocation, uint64_t generation) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = regions_.find({allocation, generation});
     return found != regions_.end() && found->second.isLeaving();
   }
   // The same of any region for which isHeld() was true.
   bool isAnyHeldLeaving() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::any_of(regions_.begin(), regions_.end(), [](const auto& entry) {
       return entry.second.isHeld && entry.second.isLeaving();
     });
@@ -94,7 +94,7 @@ class ImportCache {
 
   // Every region that still has users.
   std::vector<std::shared_ptr<ImportedRegion>> all() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<std::shared_ptr<ImportedRegion>> alive;
     for (const auto& [key, entry] : regions_)
       if (auto region = entry.region.lock()) alive.push_back(std::move(region));
@@ -110,8 +110,8 @@ class ImportCache {
     bool isLeaving() const { return copies > (region.expired() ? 0u : 1u); }
   };
   std::shared_ptr<Release> release_;
-  mutable std::mutex mutex_;
-  std::map<Key, Entry> regions_;
+  mutable Mutex mutex_;
+  std::map<Key, Entry> regions_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -2,7 +2,6 @@
 #include "peerlane/memory/region_shelf.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 namespace peerlane {
@@ -15,7 +14,7 @@ constexpr int kMostLooks = 16;
 }  // namespace
 
 RegionShelf::Record RegionShelf::look(const std::byte* address, uint64_t bytes, Access access) {
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   auto at = entries_.upper_bound(address);
   for (int looks = 0; looks < kMostLooks && at != entries_.begin(); ++looks) {
     Entry& entry = (--at)->second;
@@ -46,8 +45,8 @@ Result<RegionShelf::Record> RegionShelf::make(std::byte* address, uint64_t bytes
   return record;
 }
 
-// Requires: mutex_ is held. Moves to `stale` the entries whose memory was freed and, if the cache
-// is full, the least recently used one.
+// Moves to `stale` the entries whose memory was freed and, if the cache is full, the least recently
+// used one.
 void RegionShelf::clear(std::vector<Record>& stale) {
   auto oldest = entries_.end();
   for (auto at = entries_.begin(); at != entries_.end();) {
@@ -78,7 +77,7 @@ Result<RegionShelf::Record> RegionShelf::find(std::byte* address, uint64_t bytes
                                               std::vector<Record>& stale) {
   if (Record known = look(address, bytes, access)) return known;
   PEERLANE_ASSIGN(Record made, make(address, bytes, access));
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   clear(stale);
   Entry& entry = entries_
                      .emplace(std::piecewise_construct, std::forward_as_tuple(made->base),

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <shared_mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_table.h"
 
@@ -41,14 +41,14 @@ class RegionShelf {
   };
   Record look(const std::byte* address, uint64_t bytes, Access access);
   Result<Record> make(std::byte* address, uint64_t bytes, Access access);
-  void clear(std::vector<Record>& stale);
+  void clear(std::vector<Record>& stale) PEERLANE_REQUIRES(mutex_);
 
   RegionTable& regions_;
   MemoryProviders& providers_;
   const size_t capacity_;
   std::atomic<uint64_t> clock_{0};
-  std::shared_mutex mutex_;
-  std::multimap<const std::byte*, Entry> entries_;  // by base; under mutex_
+  SharedMutex mutex_;
+  std::multimap<const std::byte*, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);  // by base
 };
 
 }  // namespace peerlane

@@ -57,7 +57,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
   record->owned = std::move(owned);
   PEERLANE_RETURN_IF_ERROR(
       fillRandom(std::as_writable_bytes(std::span<uint64_t, 1>(&record->generation, 1))));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   record->allocation = nextAllocation_++;
   entries_[record->allocation].record = record;
   return record;
@@ -65,7 +65,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
 
 Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
                                                         uint64_t generation) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = entries_.find(allocation);
   if (found == entries_.end())
     return Status(Code::kInvalidArgument,
@@ -99,20 +99,20 @@ Result<std::byte*> RegionTable::pin(uint64_t allocation, uint64_t generation, ui
 }
 
 void RegionTable::unpin(uint64_t allocation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = entries_.find(allocation);
   PEERLANE_CHECK(found != entries_.end());
   found->second.record->gate.leave();
 }
 
 void RegionTable::addImporter(uint64_t allocation, PeerNumber peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end())
     ++found->second.importers[peer];
 }
 
 void RegionTable::removeImporter(uint64_t allocation, PeerNumber peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = entries_.find(allocation);
   if (found == entries_.end()) return;
   auto held = found->second.importers.find(peer);
@@ -121,18 +121,18 @@ void RegionTable::removeImporter(uint64_t allocation, PeerNumber peer) {
 }
 
 void RegionTable::forgetImporter(uint64_t allocation, PeerNumber peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end())
     found->second.importers.erase(peer);
 }
 
 void RegionTable::forgetPeer(PeerNumber peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [allocation, entry] : entries_) entry.importers.erase(peer);
 }
 
 std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = entries_.find(allocation);
   if (found == entries_.end()) return {};
   std::vector<PeerNumber> peers;
@@ -141,19 +141,19 @@ std::vector<RegionTable::PeerNumber> RegionTable::importers(uint64_t allocation)
 }
 
 bool RegionTable::importsAny(PeerNumber peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const auto& entry) { return entry.second.importers.contains(peer); });
 }
 
 void RegionTable::passImports(PeerNumber from, PeerNumber to) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [allocation, entry] : entries_)
     if (entry.importers.erase(from) != 0) entry.importers[to] = 1;
 }
 
 std::vector<std::shared_ptr<RegionRecord>> RegionTable::imported() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<RegionRecord>> records;
   for (const auto& [allocation, entry] : entries_)
     if (!entry.importers.empty()) records.push_back(entry.record);
@@ -161,13 +161,13 @@ std::vector<std::shared_ptr<RegionRecord>> RegionTable::imported() const {
 }
 
 bool RegionTable::isImporter(uint64_t allocation, PeerNumber peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(allocation);
   return found != entries_.end() && found->second.importers.contains(peer);
 }
 
 bool RegionTable::isTakenBack(uint64_t allocation, uint64_t generation) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(allocation);
   if (found == entries_.end() || found->second.record->generation != generation) return true;
   return found->second.state == RegionState::kClosing ||
@@ -175,12 +175,12 @@ bool RegionTable::isTakenBack(uint64_t allocation, uint64_t generation) const {
 }
 
 void RegionTable::setState(uint64_t allocation, RegionState state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto found = entries_.find(allocation); found != entries_.end()) found->second.state = state;
 }
 
 std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<RegionRecord>> records;
   for (const auto& [allocation, entry] : entries_)
     if (entry.state == RegionState::kLive) records.push_back(entry.record);
@@ -188,12 +188,12 @@ std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
 }
 
 void RegionTable::remove(uint64_t allocation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   entries_.erase(allocation);
 }
 
 std::vector<RegionView> RegionTable::view() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<RegionView> views;
   for (const auto& [allocation, entry] : entries_)
     views.push_back({allocation, entry.record->bytes, entry.state, entry.record->gate.pins(),
@@ -202,7 +202,7 @@ std::vector<RegionView> RegionTable::view() const {
 }
 
 size_t RegionTable::quarantined() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t count = 0;
   for (const auto& [allocation, entry] : entries_)
     count += entry.state == RegionState::kQuarantined ? 1 : 0;

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_directory.h"
@@ -114,9 +114,9 @@ class RegionTable final : public RegionDirectory {
     RegionState state = RegionState::kLive;
     std::map<PeerNumber, uint64_t> importers;  // and how many imports
   };
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Entry> entries_;
-  uint64_t nextAllocation_ = 1;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t nextAllocation_ PEERLANE_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace peerlane

@@ -8,10 +8,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "peerlane/core/asymmetric_fence.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/split_count.h"
 
 namespace peerlane {
@@ -37,11 +37,11 @@ class UseGate {
   bool open() const { return !closed_.load(std::memory_order_relaxed); }
 
   void enroll(const BusyFlag& flag) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     flags_.push_back(&flag);
   }
   void withdraw(const BusyFlag& flag) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(flags_, &flag);
   }
 
@@ -56,7 +56,7 @@ class UseGate {
   // After close(): true when no user of the memory is left.
   bool drained() const {
     if (!pins_.none()) return false;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const BusyFlag* flag : flags_)
       if (flag->raised.load(std::memory_order_acquire) != 0) return false;
     return true;
@@ -66,8 +66,8 @@ class UseGate {
  private:
   std::atomic<bool> closed_{false};
   SplitCount pins_;
-  mutable std::mutex mutex_;
-  std::vector<const BusyFlag*> flags_;
+  mutable Mutex mutex_;
+  std::vector<const BusyFlag*> flags_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

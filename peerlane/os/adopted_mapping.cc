@@ -221,7 +221,6 @@ void findFile(const Line& line, AdoptedMapping& mapping) {
         ", and /proc/self/map_files may not be opened (needs CAP_CHECKPOINT_RESTORE)";
     return;
   }
-  mapping.fileWritable = canWrite(mapping.file.get());
 }
 
 }  // namespace

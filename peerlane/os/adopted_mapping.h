@@ -30,8 +30,7 @@ struct AdoptedMapping {
   // kSharedMemory only: a descriptor of the backing file of its own. Empty when none could be
   // found; then `whyNoFile` has the reason.
   Fd file;
-  bool fileWritable = false;  // `file` can be mapped for writing
-  uint64_t fileOffset = 0;    // of the first byte asked for; 0 for private memory
+  uint64_t fileOffset = 0;  // of the first byte asked for; 0 for private memory
   std::string whyNoFile;
   size_t pageBytes = 0;  // the system's page size, or that of reserved huge pages
   bool hugetlb = false;

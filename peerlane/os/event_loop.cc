@@ -15,12 +15,13 @@
 #include <asio/steady_timer.hpp>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
+
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 namespace internal {
@@ -58,7 +59,7 @@ struct LoopCore {
   void runPosted();
   size_t turn();
   void blockUntil(EventLoop::Duration timeout);
-  void kick();
+  void kick() PEERLANE_REQUIRES(mutex);
 
   asio::io_context io;
   asio::executor_work_guard<asio::io_context::executor_type> work;
@@ -74,11 +75,11 @@ struct LoopCore {
   bool inTurn = false;
   Clock::time_point lastLook{};
 
-  std::mutex mutex;  // guards the four below; never held while a user function runs
-  std::vector<std::function<void()>> posted;
-  bool blocked = false;
-  bool kicked = false;
-  bool wakeRequested = false;
+  Mutex mutex;  // never held while a user function runs
+  std::vector<std::function<void()>> posted PEERLANE_GUARDED_BY(mutex);
+  bool blocked PEERLANE_GUARDED_BY(mutex) = false;
+  bool kicked PEERLANE_GUARDED_BY(mutex) = false;
+  bool wakeRequested PEERLANE_GUARDED_BY(mutex) = false;
   // Release by post(), read with acquire by spin(); a hint only, `posted` is read under the mutex.
   std::atomic<bool> hasPosted{false};
 };
@@ -203,7 +204,7 @@ void LoopCore::arm() {
 void LoopCore::runPosted() {
   if (!hasPosted.load(std::memory_order_acquire)) return;
   {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     hasPosted.store(false, std::memory_order_relaxed);
     running.swap(posted);
   }
@@ -222,7 +223,6 @@ size_t LoopCore::turn() {
   return ran;
 }
 
-// Requires: `mutex` held.
 void LoopCore::kick() {
   if (!blocked || kicked) return;
   kicked = true;
@@ -242,7 +242,7 @@ void LoopCore::blockUntil(EventLoop::Duration timeout) {
   });
   while (ran == 0 && !expired) {
     io.run_one();
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (kicked) break;
   }
   deadline.cancel();
@@ -353,14 +353,14 @@ Timer EventLoop::after(Duration delay, std::function<void()> fn) {
 }
 
 void EventLoop::post(std::function<void()> fn) {
-  std::lock_guard lock(core_->mutex);
+  const MutexLock lock(core_->mutex);
   core_->posted.push_back(std::move(fn));
   core_->hasPosted.store(true, std::memory_order_release);
   core_->kick();
 }
 
 void EventLoop::wake() {
-  std::lock_guard lock(core_->mutex);
+  const MutexLock lock(core_->mutex);
   core_->wakeRequested = true;
   core_->kick();
 }
@@ -379,16 +379,18 @@ size_t EventLoop::spin() {
 size_t EventLoop::waitOnce(Duration timeout) {
   internal::TurnScope scope(*core_);
   size_t ran = core_->turn();
+  bool blocks = false;
   {
-    std::lock_guard lock(core_->mutex);
+    const MutexLock lock(core_->mutex);
     bool wake = std::exchange(core_->wakeRequested, false);
     if (ran > 0 || wake || timeout <= Duration::zero()) return ran;
-    core_->blocked = core_->posted.empty();
+    blocks = core_->posted.empty();
+    core_->blocked = blocks;
   }
-  if (core_->blocked) {
+  if (blocks) {
     core_->arm();
     core_->blockUntil(timeout);
-    std::lock_guard lock(core_->mutex);
+    const MutexLock lock(core_->mutex);
     core_->blocked = false;
     core_->kicked = false;
     core_->wakeRequested = false;

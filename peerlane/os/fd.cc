@@ -107,17 +107,6 @@ Result<Fd> Fd::dup() const {
   return duplicateFd(fd_);
 }
 
-Status Fd::setNonBlocking(bool on) const {
-  int flags = ::fcntl(fd_, F_GETFL);
-  if (flags < 0)
-    return Status::system(errno, "fcntl(F_GETFL) of descriptor " + std::to_string(fd_));
-  int wanted = on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
-  if (wanted != flags && ::fcntl(fd_, F_SETFL, wanted) < 0) {
-    return Status::system(errno, "fcntl(F_SETFL) of descriptor " + std::to_string(fd_));
-  }
-  return Status::ok();
-}
-
 Result<Fd> duplicateFd(int fd) {
   int copy = -1;
   if (isKept(fd)) {

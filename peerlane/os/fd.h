@@ -36,7 +36,6 @@ class Fd {
 
   // A second descriptor of the same open file (close-on-exec), with its own owner.
   Result<Fd> dup() const;
-  Status setNonBlocking(bool on = true) const;
 
  private:
   int fd_ = -1;

@@ -24,22 +24,6 @@ Status fileStatus(int error, const std::string& what) {
   return plain;
 }
 
-std::string folderOf(const std::string& path) {
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? std::string(".") : path.substr(0, slash + 1);
-}
-
-Status writeAndSync(int fd, std::string_view content, const std::string& path) {
-  while (!content.empty()) {
-    ssize_t wrote = ::write(fd, content.data(), content.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return fileStatus(errno, "write " + path);
-    content.remove_prefix(static_cast<size_t>(wrote));
-  }
-  if (::fsync(fd) < 0) return fileStatus(errno, "fsync " + path);
-  return Status::ok();
-}
-
 }  // namespace
 
 Result<std::string> readWhole(const std::string& path, size_t maxBytes) {
@@ -66,28 +50,6 @@ Result<std::string> readWhole(const std::string& path, size_t maxBytes) {
   }
   content.resize(used);
   return content;
-}
-
-Status writeAtomic(const std::string& path, std::string_view content, unsigned mode) {
-  std::string folder = folderOf(path);
-  std::string temporary = path + ".XXXXXX";
-  Fd fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd) return fileStatus(errno, "make a temporary file for " + path);
-  Status status = writeAndSync(fd.get(), content, temporary);
-  if (status.isOk() && ::fchmod(fd.get(), mode) < 0)
-    status = fileStatus(errno, "chmod " + temporary);
-  if (status.isOk() && ::rename(temporary.c_str(), path.c_str()) < 0) {
-    status = fileStatus(errno, "rename " + temporary + " to " + path);
-  }
-  if (!status.isOk()) {
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  // The name itself is durable only with its folder; file systems that cannot sync one have no need
-  // to.
-  Fd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) (void)::fsync(directory.get());
-  return Status::ok();
 }
 
 }  // namespace peerlane

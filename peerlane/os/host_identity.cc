@@ -34,14 +34,4 @@ uint64_t namespaceInodeOf(pid_t pid, const std::string& name) {
   return inodeOf(std::to_string(pid), name);
 }
 
-Result<HostIdentity> HostIdentity::ofThisProcess() {
-  HostIdentity identity;
-  PEERLANE_ASSIGN(identity.bootId, peerlane::bootId());
-  identity.pidNamespace = namespaceInode("pid");
-  identity.ipcNamespace = namespaceInode("ipc");
-  identity.netNamespace = namespaceInode("net");
-  identity.userNamespace = namespaceInode("user");
-  return identity;
-}
-
 }  // namespace peerlane

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/os/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -201,10 +200,6 @@ std::optional<int> ptraceScope() {
   return std::atoi(text->c_str());
 }
 
-bool isDumpable() {
-  return ::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
-}
-
 Result<uint64_t> processStartTime(pid_t pid) {
   auto text = readWhole("/proc/" + std::to_string(pid) + "/stat", 1 << 16);
   if (!text.isOk()) return Status(Code::kPeerLost, "there is no " + processName(pid));
@@ -248,16 +243,6 @@ Result<uint64_t> residentBytes() {
     return Status(Code::kSystem, "/proc/self/statm is not two numbers: " + text);
   }
   return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
-Result<size_t> openFileCount() {
-  std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
-  if (folder == nullptr) return Status::system(errno, "open /proc/self/fd");
-  size_t count = 0;
-  while (const dirent* entry = ::readdir(folder.get())) {
-    if (entry->d_name[0] != '.') ++count;
-  }
-  return count - 1;  // the folder's own
 }
 
 }  // namespace peerlane

@@ -83,8 +83,6 @@ Status allowPtraceBy(pid_t pid);
 // Yama's ptrace_scope (0: same user suffices, 1: allowPtraceBy needed, 2: administrators, 3: no
 // process). Empty when Yama is absent.
 std::optional<int> ptraceScope();
-// Whether processes of the same user may look into this one (PR_SET_DUMPABLE).
-bool isDumpable();
 
 // When the process started, in clock ticks since boot: with the pid it names the process uniquely
 // on this boot. Errors: kPeerLost.
@@ -111,7 +109,5 @@ Result<uint64_t> raiseDescriptorLimit();
 
 // Physical memory of this process now, in bytes.
 Result<uint64_t> residentBytes();
-// Descriptors this process has open now.
-Result<size_t> openFileCount();
 
 }  // namespace peerlane

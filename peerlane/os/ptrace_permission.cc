@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/os/ptrace_permission.h"
 
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/process.h"
 
 namespace peerlane {
@@ -11,13 +11,10 @@ namespace {
 
 constexpr int kOnlyWhoWasLetIn = 1;  // a ptrace_scope
 
-std::mutex& slotMutex() {
-  static auto* const mutex = new std::mutex;  // links may end while the process does
-  return *mutex;
-}
-// The process that is let in, and how many objects hold that; under the mutex.
-pid_t holder = 0;
-size_t given = 0;
+Mutex slotMutex;  // its destructor does nothing: links may end while the process does
+// The process that is let in, and how many objects hold that.
+pid_t holder PEERLANE_GUARDED_BY(slotMutex) = 0;
+size_t given PEERLANE_GUARDED_BY(slotMutex) = 0;
 
 }  // namespace
 
@@ -36,7 +33,7 @@ Result<PtracePermission> PtracePermission::give(pid_t pid) {
     return Status(Code::kNotSupported,
                   "the peer's process has no number in this PID namespace, by which Yama could let "
                   "it in");
-  const std::lock_guard lock(slotMutex());
+  const MutexLock lock(slotMutex);
   if (given != 0 && holder != pid)
     return Status(Code::kUnavailable, "process " + std::to_string(holder) +
                                           " is let in already, and Yama (ptrace_scope 1) lets in "
@@ -49,7 +46,7 @@ Result<PtracePermission> PtracePermission::give(pid_t pid) {
 
 void PtracePermission::takeBack() {
   if (std::exchange(pid_, 0) == 0) return;
-  const std::lock_guard lock(slotMutex());
+  const MutexLock lock(slotMutex);
   if (--given != 0) return;
   holder = 0;
   (void)internal::ptraceSystem().allow(0);

@@ -15,6 +15,7 @@
 #include <limits>
 #include <utility>
 
+#include "peerlane/core/log.h"
 #include "peerlane/os/file.h"
 #include "peerlane/os/transfer_status.h"
 
@@ -193,8 +194,8 @@ Status SharedSegment::map(MemoryOf owner, size_t bytes, uint64_t offset, bool wr
 
 // Placement must come before the first touch of the pages.
 Status SharedSegment::place(const SegmentOptions& options) {
-  auto regret = [this](const std::string& sentence) {
-    unmetWishes_ += (unmetWishes_.empty() ? "" : "; ") + sentence;
+  const auto regret = [this](const std::string& sentence) {
+    PEERLANE_LOG_DEBUG("a shared segment of {} bytes: {}", bytes_, sentence);
   };
   // Asks the kernel only when it can matter: no page that it calls huge is smaller than 1 MiB.
   const auto bigEnough = [this] {

@@ -59,8 +59,6 @@ class SharedSegment {
   bool writable() const { return writable_; }
   // The file's page size; hugetlb shows its own (2 MiB or 1 GiB).
   size_t pageBytes() const { return pageBytes_; }
-  // One sentence per option that the system did not grant; empty when it granted all.
-  const std::string& unmetWishes() const { return unmetWishes_; }
 
  private:
   SharedSegment() = default;
@@ -75,7 +73,6 @@ class SharedSegment {
   uint64_t offset_ = 0;
   size_t pageBytes_ = 0;
   bool writable_ = false;
-  std::string unmetWishes_;
 };
 
 // Seals the memory of `fd` against shrinking, from now on and for every process. OK when it is

@@ -280,7 +280,7 @@ std::vector<std::string> Progress::describeWaits() {
   if (!holdTurns(Clock::now() + kLongestTurn)) return {"cannot be shown: " + turnStands()};
   std::vector<std::string> lines;
   {
-    const std::lock_guard lock(listMutex_);
+    const MutexLock lock(listMutex_);
     const Clock::time_point now = Clock::now();
     for (const ListedWait* wait : waits_) lines.push_back(wait->line(now));
   }
@@ -292,13 +292,13 @@ Progress::ListedWait::ListedWait(Progress& progress, Awaited what, Clock::time_p
                                  Clock::time_point deadline)
     : progress_(progress), what_(what), begin_(begin), deadline_(deadline), thread_(gettid()) {
   if (!what_) return;
-  const std::lock_guard lock(progress_.listMutex_);
+  const MutexLock lock(progress_.listMutex_);
   progress_.waits_.push_back(this);
 }
 
 Progress::ListedWait::~ListedWait() {
   if (!what_) return;
-  const std::lock_guard lock(progress_.listMutex_);
+  const MutexLock lock(progress_.listMutex_);
   progress_.waits_.remove(this);
 }
 
@@ -322,13 +322,13 @@ Status Progress::timedOut(Awaited what, Clock::time_point begin) {
 
 void Progress::notifyWaiters() {
   if (waiterCount_.load(std::memory_order_seq_cst) == 0) return;
-  const std::lock_guard lock(waitMutex_);
+  const MutexLock lock(waitMutex_);
   bool anyDue = false;
   for (Waiter* waiter : waiters_) {
     if (!waiter->due && (*waiter->ready)()) waiter->due = true;
     anyDue |= waiter->due;
   }
-  if (anyDue) waitChanged_.notify_all();
+  if (anyDue) waitChanged_.notifyAll();
 }
 
 // While threads wait every now and then, the context counts as polling ("burst") and producers ring
@@ -387,13 +387,14 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
   endBurst();
   if (!pace.listed) pace.listed.emplace(*this, what, pace.begin, deadline);
   Waiter waiter{&ready, false};
-  std::unique_lock lock(waitMutex_);
+  ReleasableLock lock(waitMutex_);
   waiters_.push_back(&waiter);
   // Sequentially consistent: a thread that leaves the bell after this sees this waiter, or ready()
   // here sees the stores from before.
   waiterCount_.fetch_add(1, std::memory_order_seq_cst);
   waiter.due = ready();
-  waitChanged_.wait_until(lock, deadline, [&] { return waiter.due; });
+  while (!waiter.due && waitChanged_.waitUntil(waitMutex_, deadline)) {
+  }
   waiters_.remove(&waiter);
   waiterCount_.fetch_sub(1, std::memory_order_relaxed);
   lock.unlock();

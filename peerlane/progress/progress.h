@@ -10,11 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,6 +20,7 @@
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/core/metrics.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/split_count.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
@@ -310,12 +309,12 @@ class Progress {
   Counter* wakeups_ = nullptr;
 
   std::atomic<uint32_t> waiterCount_{0};
-  std::mutex waitMutex_;
-  std::condition_variable waitChanged_;
-  std::list<Waiter*> waiters_;  // under waitMutex_
+  Mutex waitMutex_;
+  Condition waitChanged_;
+  std::list<Waiter*> waiters_ PEERLANE_GUARDED_BY(waitMutex_);
 
-  std::mutex listMutex_;          // taken after the right to take turns
-  std::list<ListedWait*> waits_;  // under listMutex_
+  Mutex listMutex_;  // taken after the right to take turns
+  std::list<ListedWait*> waits_ PEERLANE_GUARDED_BY(listMutex_);
 
   std::thread thread_;
 };

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Proxy>> Proxy::create(std::function<Turn()> turn, const P
 }
 
 Status Proxy::start() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (thread_.joinable()) return Status::ok();
   stop_.store(false, std::memory_order_relaxed);
   PEERLANE_ASSIGN(thread_, startThread("a proxy", [this] { run(); }));
@@ -37,7 +37,7 @@ Status Proxy::start() {
 }
 
 void Proxy::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
   signalEventFd(bell_.get());

@@ -11,9 +11,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
 
@@ -63,7 +63,7 @@ class Proxy {
   std::atomic<uint64_t> naps_{0};
   Duration nextNap_ = Duration::max();  // of the thread
   std::atomic<std::thread::id> id_{};
-  std::mutex mutex_;  // of start() and stop()
+  Mutex mutex_;  // of start() and stop()
   std::thread thread_;
 };
 

@@ -23,7 +23,7 @@ Served FrameAgent::serve(AgentWork& work) {
   FrameEffects effects;
   Served served = Served::kAgain;
   {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     served = serveLocked(work, effects);
   }
   settle(effects);
@@ -57,7 +57,7 @@ Served FrameAgent::serveLocked(AgentWork& work, FrameEffects& effects) {
 void FrameAgent::abandon(AgentWork& work, Code code) {
   FrameEffects effects;
   {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     if (failure_.isOk()) sender_.abandon(work, code, effects);  // else poll() ends everything
   }
   settle(effects);
@@ -67,11 +67,9 @@ bool FrameAgent::poll() {
   FrameEffects effects;
   bool moved = false;
   Status failure;
-  {
-    const std::unique_lock turn(pollLock_, std::try_to_lock);
-    if (!turn) return false;
-    failure = pollLocked(effects, moved);
-  }
+  if (!pollLock_.tryLock()) return false;
+  failure = pollLocked(effects, moved);
+  pollLock_.unlock();
   // A poll or a sender found the failure: either way this is the one log line about it. The session
   // judges and logs that the other end has gone; any other failure is a defect or an attack.
   if (failure.code() == Code::kPeerLost)
@@ -86,7 +84,7 @@ bool FrameAgent::poll() {
 Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
   Status failure;
   {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     if (ended_) return {};
     failure = failure_;
   }
@@ -96,7 +94,7 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
   moved |= bytes != 0;
   if (failure.isOk()) failure = readFailure;
   if (failure.isOk()) {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     Result<size_t> written = sender_.pump(*pipe_, kTurnBytes, effects);
     if (!written) failure = written.status();
     moved |= written && *written != 0;
@@ -112,9 +110,8 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
   return failure;
 }
 
-// Requires: pollLock_ is held.
 void FrameAgent::end(const Status& why, FrameEffects& effects) {
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   if (ended_) return;
   ended_ = true;
   if (failure_.isOk()) failure_ = why;
@@ -126,14 +123,14 @@ void FrameAgent::end(const Status& why, FrameEffects& effects) {
 void FrameAgent::close(Code code) {
   FrameEffects effects;
   {
-    const std::lock_guard turn(pollLock_);
+    const MutexLock turn(pollLock_);
     end(Status(code, name_ + " was closed"), effects);
   }
   settle(effects);
 }
 
 Status FrameAgent::health() const {
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   return failure_;
 }
 

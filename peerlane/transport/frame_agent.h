@@ -19,9 +19,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/transport/frame_pipe.h"
@@ -58,9 +58,9 @@ class FrameAgent final : public Agent {
   // Per call and direction, so that the other links and mailboxes of a turn do not wait long.
   static constexpr size_t kTurnBytes = 1024 * 1024;
 
-  Served serveLocked(AgentWork& work, FrameEffects& effects);
-  Status pollLocked(FrameEffects& effects, bool& moved);
-  void end(const Status& why, FrameEffects& effects);
+  Served serveLocked(AgentWork& work, FrameEffects& effects) PEERLANE_REQUIRES(lock_);
+  Status pollLocked(FrameEffects& effects, bool& moved) PEERLANE_REQUIRES(pollLock_);
+  void end(const Status& why, FrameEffects& effects) PEERLANE_REQUIRES(pollLock_);
   void settle(FrameEffects& effects);
 
   const std::string name_;
@@ -68,14 +68,15 @@ class FrameAgent final : public Agent {
   RegionDirectory& regions_;
   const std::function<void()> workArrived_;
 
-  std::mutex pollLock_;     // taken before lock_
-  FrameReceiver receiver_;  // under pollLock_
+  Mutex pollLock_;  // taken before lock_
+  FrameReceiver receiver_ PEERLANE_GUARDED_BY(pollLock_);
 
-  mutable std::mutex lock_;
-  FrameSender sender_;        // under lock_
-  Status failure_;            // under lock_; the first error, sticky
-  bool ended_ = false;        // under lock_
-  bool pipeRefused_ = false;  // under lock_; a work was sent away because the pipe was full
+  mutable Mutex lock_;
+  FrameSender sender_ PEERLANE_GUARDED_BY(lock_);
+  Status failure_ PEERLANE_GUARDED_BY(lock_);  // the first error, sticky
+  bool ended_ PEERLANE_GUARDED_BY(lock_) = false;
+  // A work was sent away because the pipe was full.
+  bool pipeRefused_ PEERLANE_GUARDED_BY(lock_) = false;
 };
 
 }  // namespace peerlane

@@ -77,15 +77,15 @@ Status FrameReceiver::beginFrame(const Frame& frame, FrameEffects& effects) {
     case FrameKind::kGetRequest: return serveRequest(frame, effects);
     case FrameKind::kGetCancel: return cancelRequests(frame);
     case FrameKind::kAck: {
-      const std::lock_guard lock(lock_);
+      const MutexLock lock(lock_);
       return sender_.answered(frame.sequence, static_cast<Code>(frame.value), effects);
     }
     case FrameKind::kGetRefused: {
-      const std::lock_guard lock(lock_);
+      const MutexLock lock(lock_);
       return sender_.requestEnded(frame.sequence, static_cast<Code>(frame.value), effects);
     }
     case FrameKind::kGetData: {
-      const std::lock_guard lock(lock_);
+      const MutexLock lock(lock_);
       PEERLANE_ASSIGN(to_, sender_.destination(frame));
       frame_ = frame;
       inPayload_ = true;
@@ -112,7 +112,7 @@ Status FrameReceiver::beginEntry(const Frame& frame) {
 
 Status FrameReceiver::endEntry() {
   entryOpen_ = false;
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   return sender_.acknowledge(entry_, entryCode_);
 }
 
@@ -141,7 +141,7 @@ Status FrameReceiver::endPayload(FrameEffects& effects) {
   to_ = nullptr;
   if (frame_.kind == FrameKind::kGetData) {
     if (!frame_.last) return {};
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     return sender_.requestEnded(frame_.sequence, Code::kOk, effects);
   }
   if (pinned_) {
@@ -187,7 +187,7 @@ Status FrameReceiver::serveRequest(const Frame& frame, FrameEffects& effects) {
     reply.refusal = at.status().code();
   Status taken;
   {
-    const std::lock_guard lock(lock_);
+    const MutexLock lock(lock_);
     taken = sender_.reply(reply);
   }
   if (!taken && at) regions_.unpin(frame.allocation);
@@ -199,7 +199,7 @@ Status FrameReceiver::cancelRequests(const Frame& frame) {
   if (frame.sequence > request_)
     return Status(Code::kCorrupt, "cancel of get request " + std::to_string(frame.sequence) +
                                       "; the last one was " + std::to_string(request_));
-  const std::lock_guard lock(lock_);
+  const MutexLock lock(lock_);
   sender_.dropReplies(frame.value, frame.sequence);
   return {};
 }

@@ -10,8 +10,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/frame_pipe.h"
@@ -22,7 +22,7 @@ namespace peerlane {
 class FrameReceiver {
  public:
   // `lock` guards `sender`. All three outlive the receiver.
-  FrameReceiver(RegionDirectory& regions, std::mutex& lock, FrameSender& sender)
+  FrameReceiver(RegionDirectory& regions, Mutex& lock, FrameSender& sender)
       : regions_(regions), lock_(lock), sender_(sender) {}
 
   // Reads at most about `budget` bytes; `moved` tells how many, also after an error. Errors: the
@@ -52,8 +52,8 @@ class FrameReceiver {
   Result<std::byte*> pin(const Frame& frame, uint64_t bytes, Access wanted, FrameEffects& effects);
 
   RegionDirectory& regions_;
-  std::mutex& lock_;
-  FrameSender& sender_;
+  Mutex& lock_;
+  FrameSender& sender_ PEERLANE_GUARDED_BY(lock_);
 
   Frame frame_;  // whose payload is being received
   bool inPayload_ = false;

@@ -5,6 +5,7 @@
 #include "peerlane/core/asymmetric_fence.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "peerlane/core/backoff.h"
+#include "peerlane/core/device_code.h"
 #include "tests/os/refused_calls.h"
 
 namespace peerlane {
@@ -24,6 +25,16 @@ namespace {
 struct alignas(kCacheLineBytes) Word {
   std::atomic<int> value{0};
 };
+
+// Spins for a while, then lets others have the core.
+void awaitRound(const std::atomic<int>& word, int round) {
+  for (int looks = 0; word.load(std::memory_order_acquire) != round; ++looks) {
+    if (looks < 256)
+      cpuRelax();
+    else
+      ::sched_yield();
+  }
+}
 
 struct Litmus {
   Word mine, yours;          // the two words; relaxed, so that only the fences order them
@@ -35,8 +46,7 @@ struct Litmus {
   int run(int rounds, Fence fence, OtherFence otherFence) {
     std::jthread other([&] {
       for (int i = 1; i <= rounds; ++i) {
-        SpinWait wait;
-        while (round.value.load(std::memory_order_acquire) != i) wait.pause();
+        awaitRound(round.value, i);
         yours.value.store(i, std::memory_order_relaxed);
         otherFence();
         yoursSeen.value.store(mine.value.load(std::memory_order_relaxed),
@@ -52,8 +62,7 @@ struct Litmus {
       mine.value.store(i, std::memory_order_relaxed);
       fence();
       mineSeen.value.store(yours.value.load(std::memory_order_relaxed), std::memory_order_relaxed);
-      SpinWait wait;
-      while (done.value.load(std::memory_order_acquire) != i) wait.pause();
+      awaitRound(done.value, i);
       missed += mineSeen.value.load(std::memory_order_relaxed) != i &&
                 yoursSeen.value.load(std::memory_order_relaxed) != i;
     }

@@ -106,8 +106,8 @@ TEST(Metrics, EachAccessorCountsItsOwnSeries) {
   Metrics metrics;
   metrics.bytes("shm", "mapped", "put").add(4096);
   metrics.bytes("shm", "mapped", "get").add(1);
-  metrics.bytes("tcp", "ring", "put").addByOwner(7);
-  metrics.bytes("tcp", "ring", "put").addByOwner(7);
+  metrics.bytes("tcp", "ring", "put").add(7);
+  metrics.bytes("tcp", "ring", "put").add(7);
   metrics.ended(Code::kOk).add();
   metrics.ended(Code::kPeerLost).add(3);
   metrics.fallbacks().add(11);
@@ -168,7 +168,7 @@ TEST(Metrics, ThreadsCountWithoutLossWhileOthersRegisterAndPrint) {
         Counter& own = metrics.counter("own_total", {{"thread", std::to_string(t)}});
         for (int i = 0; i < kRounds; ++i) {
           shared.add();
-          own.addByOwner();
+          own.add();
           if (i % 2000 == 0) (void)metrics.text();
         }
       });

@@ -6,7 +6,7 @@
 namespace peerlane {
 
 RegionGrant FakeRegions::add(std::span<std::byte> memory, Access access) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t allocation = next_++;
   regions_[allocation] = {.memory = memory, .access = access};
   RegionGrant grant;
@@ -19,30 +19,30 @@ RegionGrant FakeRegions::add(std::span<std::byte> memory, Access access) {
 }
 
 void FakeRegions::renew(uint64_t allocation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++regions_.at(allocation).generation;
 }
 
 void FakeRegions::beginClosing(uint64_t allocation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   regions_.at(allocation).closing = true;
 }
 
 uint64_t FakeRegions::pins() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint64_t sum = 0;
   for (const auto& [allocation, region] : regions_) sum += region.pins;
   return sum;
 }
 
 uint64_t FakeRegions::pinsEver() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pinsEver_;
 }
 
 Result<std::byte*> FakeRegions::pin(uint64_t allocation, uint64_t generation, uint64_t offset,
                                     uint64_t bytes, Access wanted) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = regions_.find(allocation);
   if (found == regions_.end())
     return Status(Code::kInvalidArgument, "no region " + std::to_string(allocation));
@@ -66,7 +66,7 @@ Result<std::byte*> FakeRegions::pin(uint64_t allocation, uint64_t generation, ui
 }
 
 void FakeRegions::unpin(uint64_t allocation) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Region& region = regions_.at(allocation);
   PEERLANE_CHECK(region.pins > 0);
   --region.pins;

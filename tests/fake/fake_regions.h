@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <span>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/memory/remote_memory.h"
 
@@ -42,10 +42,10 @@ class FakeRegions final : public RegionDirectory {
     uint64_t pins = 0;
   };
 
-  mutable std::mutex mutex_;
-  std::map<uint64_t, Region> regions_;
-  uint64_t next_ = 100;
-  uint64_t pinsEver_ = 0;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Region> regions_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t next_ PEERLANE_GUARDED_BY(mutex_) = 100;
+  uint64_t pinsEver_ PEERLANE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace peerlane

@@ -45,7 +45,7 @@ class PendingFakeLink final : public PendingLink {
 }  // namespace
 
 std::shared_ptr<FakeWire> FakeNetwork::wire(uint64_t a, uint64_t b) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::shared_ptr<FakeWire>& wire = byOffers_[std::minmax(a, b)];
   if (!wire) {
     wire = std::make_shared<FakeWire>(seed_ + wires_.size());
@@ -55,12 +55,12 @@ std::shared_ptr<FakeWire> FakeNetwork::wire(uint64_t a, uint64_t b) {
 }
 
 uint64_t FakeNetwork::nextNumber() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ++numbers_;
 }
 
 std::vector<std::shared_ptr<FakeWire>> FakeNetwork::wires() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return wires_;
 }
 

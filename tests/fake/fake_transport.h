@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/transport/transport.h"
 #include "tests/fake/fake_link.h"
 #include "tests/fake/fake_wire.h"
@@ -30,11 +30,12 @@ class FakeNetwork {
   std::vector<std::shared_ptr<FakeWire>> wires() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   const uint64_t seed_;
-  uint64_t numbers_ = 0;
-  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<FakeWire>> byOffers_;
-  std::vector<std::shared_ptr<FakeWire>> wires_;
+  uint64_t numbers_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<FakeWire>> byOffers_
+      PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<FakeWire>> wires_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 class FakeTransport final : public Transport {

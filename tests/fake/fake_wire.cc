@@ -5,8 +5,9 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <mutex>
 #include <random>
+
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -22,25 +23,24 @@ struct FakeWire::Shared {
     bool ended = false;             // its writer closed
   };
 
-  size_t ready(int from) const {
+  size_t ready(int from) const PEERLANE_REQUIRES(mutex) {
     const Direction& way = ways[from];
     const uint64_t limit = std::min(way.mayArrive, way.loseAt);
     return std::min<uint64_t>(way.bytes.size(), limit - std::min(limit, way.arrived));
   }
-  bool lost() const {
-    return std::any_of(std::begin(ways), std::end(ways),
-                       [](const Direction& way) { return way.arrived >= way.loseAt; });
+  bool lost() const PEERLANE_REQUIRES(mutex) {
+    return ways[0].arrived >= ways[0].loseAt || ways[1].arrived >= ways[1].loseAt;
   }
-  size_t portion(size_t bytes) {
+  size_t portion(size_t bytes) PEERLANE_REQUIRES(mutex) {
     return most == 0 ? bytes : std::min<size_t>(bytes, 1 + random() % most);
   }
 
-  std::mutex mutex;
-  Direction ways[2];  // by writer
-  bool frozen[2] = {};
-  size_t capacity = 0;
-  size_t most = 0;
-  std::mt19937_64 random;
+  Mutex mutex;
+  Direction ways[2] PEERLANE_GUARDED_BY(mutex);  // by writer
+  bool frozen[2] PEERLANE_GUARDED_BY(mutex) = {};
+  size_t capacity PEERLANE_GUARDED_BY(mutex) = 0;
+  size_t most PEERLANE_GUARDED_BY(mutex) = 0;
+  std::mt19937_64 random PEERLANE_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -52,12 +52,12 @@ class FakePipe final : public FramePipe {
   ~FakePipe() override { close(); }
 
   bool writable() override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     if (shared_->frozen[side_]) return false;
     return shared_->lost() || out().bytes.size() < shared_->capacity;
   }
   Result<size_t> write(std::span<const IoSlice> slices) override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     if (shared_->frozen[side_]) return size_t{0};
     if (shared_->lost() || in().ended) return Status(Code::kPeerLost, "the fake wire was cut");
     size_t room = shared_->portion(shared_->capacity - out().bytes.size());
@@ -74,12 +74,12 @@ class FakePipe final : public FramePipe {
   }
 
   bool readable() override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     if (shared_->frozen[side_]) return false;
     return shared_->lost() || in().ended || shared_->ready(1 - side_) != 0;
   }
   Result<size_t> read(std::span<const IoSlice> slices) override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     if (shared_->frozen[side_]) return size_t{0};
     size_t there = shared_->portion(shared_->ready(1 - side_));
     if (there == 0 && shared_->lost()) return Status(Code::kPeerLost, "the fake wire was cut");
@@ -98,7 +98,7 @@ class FakePipe final : public FramePipe {
 
   void refresh() override {}
   void close() override {
-    const std::lock_guard lock(shared_->mutex);
+    const MutexLock lock(shared_->mutex);
     out().ended = true;
   }
 
@@ -124,42 +124,42 @@ std::unique_ptr<FramePipe> FakeWire::end(int side) {
 }
 
 void FakeWire::setPartial(size_t most) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->most = most;
 }
 
 void FakeWire::hold(int from) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->ways[from].mayArrive = shared_->ways[from].arrived;
 }
 
 void FakeWire::release(int from, size_t bytes) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->ways[from].mayArrive += bytes;
 }
 
 void FakeWire::releaseAll(int from) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->ways[from].mayArrive = kNoLimit;
 }
 
 void FakeWire::freeze(int side) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->frozen[side] = true;
 }
 
 void FakeWire::thaw(int side) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->frozen[side] = false;
 }
 
 void FakeWire::loseAfter(int from, uint64_t bytes) {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   shared_->ways[from].loseAt = shared_->ways[from].arrived + bytes;
 }
 
 uint64_t FakeWire::written(int from) const {
-  const std::lock_guard lock(shared_->mutex);
+  const MutexLock lock(shared_->mutex);
   return shared_->ways[from].written;
 }
 

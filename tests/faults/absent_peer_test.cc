@@ -13,6 +13,7 @@
 #include "tests/faults/intruder.h"
 #include "tests/faults/surviving_side.h"
 #include "tests/os/few_descriptors.h"
+#include "tests/os/open_files.h"
 
 namespace peerlane {
 namespace {

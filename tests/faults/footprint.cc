@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "peerlane/os/process.h"
+#include "tests/os/open_files.h"
 
 namespace peerlane {
 

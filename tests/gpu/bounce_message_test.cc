@@ -501,6 +501,7 @@ TEST_P(BounceMessages, CancelledOnAStreamThatWaits) {
       EXPECT_EQ(posted.wait(kPatience).code(), Code::kCancelled);
       mustSync(side.stream);
       EXPECT_TRUE(isUntouched(bytesOf(side.in)));
+      EXPECT_EQ(poisonings(*side.context), 1u);
     } else {
       (void)line.receive();
       mustSync(side.stream);

@@ -242,6 +242,7 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
       waits.push_back(must(answer.waitOn(side.lane(), static_cast<uint64_t>(i) + 1), "waitOn"));
     }
     for (const Transfer& wait : waits) must(wait.wait(kPatience), "wait");
+    EXPECT_EQ(poisonings(*side.context), 0u) << "all of them were satisfied";
     line.meet();
     // Let go by time and by cancel: the stream goes on.
     auto late = must(answer.waitOn(side.lane(), 1 << 20, std::chrono::milliseconds(50)), "waitOn");
@@ -253,6 +254,7 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
     line.meet();
     EXPECT_EQ(orphaned.wait(kPatience).code(), Code::kPeerLost);
     mustSync(side.stream);
+    EXPECT_EQ(poisonings(*side.context), 3u);
   };
   const auto passive = [&](const Line& line) {
     const Side side(1, line, kBytes);

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <cstring>
 #include <span>
 
 #include "peerlane/core/wire.h"
@@ -31,8 +32,9 @@ std::vector<std::byte> encode(const Letter& letter) {
   writer.bytes(region.handle, kMostBytes);
   writer.bytes(letter.blob, kMostBytes);
   writer.string(letter.failure, kMostBytes);
-  writer.patchU32(0, static_cast<uint32_t>(bytes.size()));
   must(writer.finish("a letter"), "encode");
+  const auto length = static_cast<uint32_t>(bytes.size());
+  std::memcpy(bytes.data(), &length, sizeof(length));
   return bytes;
 }
 

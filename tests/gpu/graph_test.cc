@@ -435,6 +435,7 @@ TEST(Graphs, APeerLostInTheMiddle) {
         EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
         EXPECT_EQ(waiting.status().code(), Code::kPeerLost) << waiting.status().toString();
         EXPECT_EQ(sent.status().code(), Code::kPeerLost) << sent.status().toString();
+        EXPECT_EQ(poisonings(*side.context), 2u) << "the words of both captured posts";
         for (int i = 0; i < 10; ++i) graph.launch();
         mustSync(side.stream);
         clear(side.region.data(), kBytes, 1);  // the device works

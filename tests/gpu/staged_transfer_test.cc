@@ -408,6 +408,7 @@ TEST(StagedEnds, CancelledOnAStreamThatWaits) {
     gate.cancel();
     EXPECT_EQ(held.wait(kPatience).code(), Code::kCancelled);
     mustSync(side.stream);
+    EXPECT_EQ(poisonings(*side.context), 2u) << "the signal's wait and the put's";
     must(must(get(side.peer, {&all, 1}, options), "get").wait(kPatience), "get");
     EXPECT_EQ(wrongWords(side.region.data(), kBytes, 77), 0u);
   }));

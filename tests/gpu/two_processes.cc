@@ -293,6 +293,13 @@ Side::Side(int side, const Line& line, size_t bytes, Memory memory)
       region(makeRegion(*context, device, memory, bytes)),
       remote(exchange(peer, region, line)) {}
 
+uint64_t poisonings(const Context& context) {
+  const std::string text = context.metrics();
+  const std::string name = "\npeerlane_poisonings_total ";
+  const size_t at = text.find(name);
+  return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size()));
+}
+
 bool stopsShort(const std::atomic<size_t>& made, size_t last) {
   for (size_t seen = SIZE_MAX; seen != made;) {
     seen = made;

@@ -132,6 +132,9 @@ struct Side : Meeting {
   const RemoteRegion remote;
 };
 
+// peerlane_poisonings_total of a context.
+uint64_t poisonings(const Context& context);
+
 // Whether a thread that counts what it has posted stops short of `last`.
 bool stopsShort(const std::atomic<size_t>& made, size_t last);
 

@@ -102,18 +102,6 @@ TEST(KeptDescriptors, AreNullInChildrenAndNothingElseIs) {
   EXPECT_TRUE(isReadable(kept.get()));
 }
 
-TEST(Fd, NonBlockingIsSetAndTakenBack) {
-  int pipes[2];
-  ASSERT_EQ(::pipe(pipes), 0);
-  Fd reader(pipes[0]);
-  Fd writer(pipes[1]);
-  EXPECT_TRUE(reader.setNonBlocking().isOk());
-  EXPECT_NE(::fcntl(reader.get(), F_GETFL) & O_NONBLOCK, 0);
-  EXPECT_TRUE(reader.setNonBlocking(false).isOk());
-  EXPECT_EQ(::fcntl(reader.get(), F_GETFL) & O_NONBLOCK, 0);
-  EXPECT_FALSE(Fd().setNonBlocking().isOk());
-}
-
 TEST(EventFd, SignalsAddUpAndDrainOnce) {
   Fd fd = makeEventFd().value();
   EXPECT_FALSE(isReadable(fd.get()));

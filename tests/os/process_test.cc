@@ -18,6 +18,7 @@
 
 #include "peerlane/os/fd.h"
 #include "tests/os/few_descriptors.h"
+#include "tests/os/open_files.h"
 
 namespace peerlane {
 namespace {
@@ -276,14 +277,6 @@ TEST(Process, ForkGenerationChangesInTheChildOnly) {
   EXPECT_EQ(seen[0], before + 1);
   EXPECT_EQ(seen[1], before + 2);
   EXPECT_EQ(forkGeneration(), before);
-}
-
-TEST(Process, DumpableIsTold) {
-  ASSERT_TRUE(isDumpable());
-  ASSERT_EQ(::prctl(PR_SET_DUMPABLE, 0), 0);
-  bool seen = isDumpable();
-  ASSERT_EQ(::prctl(PR_SET_DUMPABLE, 1), 0);
-  EXPECT_FALSE(seen);
 }
 
 TEST(Process, PtracePermissionIsGivenOrNotNeeded) {

@@ -5,7 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <string_view>
 
 namespace peerlane {
 
@@ -29,5 +31,12 @@ class ScratchFolder {
  private:
   std::string path_;
 };
+
+// Says whether all of it was written.
+inline bool writeFile(const std::string& path, std::string_view content) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << content;
+  return file.flush().good();
+}
 
 }  // namespace peerlane

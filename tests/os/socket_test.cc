@@ -221,7 +221,7 @@ TEST(UnixPath, FilesOfTheDeadAreSweptAndNoOthers) {
   for (const char* name : {"peerlane-dead", "peerlane-young", "other-dead"})
     (void)listenOn(at(name)).value();
   const Fd live = listenOn(at("peerlane-live")).value();
-  ASSERT_TRUE(writeAtomic(folder.file("peerlane-file"), "content").isOk());
+  ASSERT_TRUE(writeFile(folder.file("peerlane-file"), "content"));
   for (const char* name : {"peerlane-dead", "other-dead", "peerlane-live", "peerlane-file"})
     age(name);
   removeStaleSockets(folder.path(), "peerlane-");
@@ -235,7 +235,7 @@ TEST(UnixPath, FilesOfTheDeadAreSweptAndNoOthers) {
 TEST(UnixPath, OtherFilesAreKept) {
   ScratchFolder folder;
   std::string path = folder.file("precious");
-  ASSERT_TRUE(writeAtomic(path, "content").isOk());
+  ASSERT_TRUE(writeFile(path, "content"));
   SocketAddress address = SocketAddress::parse("unix:" + path).value();
   EXPECT_EQ(listenOn(address).status().code(), Code::kInvalidArgument);
   removeUnixPath(address);

@@ -21,7 +21,7 @@ class RecordedTopology : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string path = folder_.file("recorded.xml");
-    ASSERT_TRUE(writeAtomic(path, kTwoSocketsXml).isOk());
+    ASSERT_TRUE(writeFile(path, kTwoSocketsXml));
     auto report = loadTopologyFile(path);
     ASSERT_TRUE(report.isOk()) << report.status().toString();
     report_ = *report;
@@ -108,7 +108,7 @@ TEST(Topology, BadFilesAreRefusedByName) {
   for (const std::string& content :
        {std::string(), std::string("not xml"), std::string("<?xml version=\"1.0\"?><other/>"),
         whole.substr(0, whole.size() / 2)}) {
-    ASSERT_TRUE(writeAtomic(path, content).isOk());
+    ASSERT_TRUE(writeFile(path, content));
     auto report = loadTopologyFile(path);
     EXPECT_EQ(report.status().code(), Code::kInvalidArgument) << content.size();
     EXPECT_NE(report.status().message().find(path), std::string_view::npos);
@@ -127,7 +127,7 @@ TEST(Topology, ThisMachineAndItsRecordAgree) {
   ScratchFolder folder;
   auto xml = recordTopology();
   ASSERT_TRUE(xml.isOk());
-  ASSERT_TRUE(writeAtomic(folder.file("here.xml"), *xml).isOk());
+  ASSERT_TRUE(writeFile(folder.file("here.xml"), *xml));
   auto recorded = loadTopologyFile(folder.file("here.xml"));
   ASSERT_TRUE(recorded.isOk()) << recorded.status().toString();
   EXPECT_EQ(recorded->processors, live->processors);

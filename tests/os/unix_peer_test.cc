@@ -17,6 +17,7 @@
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
 #include "tests/os/few_descriptors.h"
+#include "tests/os/open_files.h"
 #include "tests/os/scratch_folder.h"
 
 namespace peerlane {

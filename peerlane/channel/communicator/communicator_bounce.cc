@@ -10,6 +10,7 @@
 #include "peerlane/channel/message/host/import_shelf.h"
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/channel/message/staged/bounce_post.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 namespace {
@@ -59,7 +60,7 @@ Status CommunicatorCore::openBounce(Pair& pair) {
   const BounceOffer own = bounceOffer(pair);
   BounceOffer theirs;
   {
-    const std::lock_guard lock(pair.mutex);
+    const MutexLock lock(pair.mutex);
     theirs = BounceOffer::decode(pair.hello->number);
   }
   if (own.ringBytes == 0 || theirs.ringBytes == 0 || (own.hasLink && theirs.hasLink))
@@ -75,7 +76,7 @@ Status CommunicatorCore::openBounce(Pair& pair) {
   note.kind = LaneNote::Kind::kDeviceArea;
   note.area = lane->area();
   {
-    const std::lock_guard lock(pair.mutex);
+    const MutexLock lock(pair.mutex);
     // A link that one side alone believes in.
     if (pair.device) std::exchange(pair.device, nullptr)->retire();
     pair.bounce = std::move(lane);

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 #include "peerlane/channel/message/staged/bounce_lane.h"
 #include "peerlane/channel/message/stream/device_lane.h"
 #include "peerlane/channel/message/stream/device_message.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -71,11 +71,11 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     bool finished = false;           // said goodbye; progress turns only
     std::atomic<bool> ready{false};  // has lanes; release after them
 
-    std::mutex mutex;
-    std::optional<LaneNote> hello;  // under mutex, as all below
-    std::vector<LaneNote> early;    // came before the lanes were made
+    Mutex mutex;
+    std::optional<LaneNote> hello PEERLANE_GUARDED_BY(mutex);
+    std::vector<LaneNote> early PEERLANE_GUARDED_BY(mutex);  // came before the lanes were made
     std::atomic<bool> heard{false};
-    bool hasLinkArea = false;
+    bool hasLinkArea PEERLANE_GUARDED_BY(mutex) = false;
     RegionName bounceArea;  // once hasBounceArea is set
     std::atomic<bool> hasBounceArea{false};
   };
@@ -92,14 +92,14 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   std::string whyNoBounce(const Pair& pair) const;
   Status openBounce(Pair& pair);
   Status reachBounce(Pair& pair, Progress::Clock::time_point deadline);
-  void deliverToStreams(Pair& pair, const LaneNote& note);
+  void deliverToStreams(Pair& pair, const LaneNote& note) PEERLANE_REQUIRES(pair.mutex);
   Result<bool> areBounced(std::span<const Wanted> messages) const;
   Result<Transfer> postStaged(std::span<const Wanted> messages, const MessageOptions& options);
   Status prepareStaged(Pair& pair, std::span<const Region> regions);
   std::string explainBounce(const Pair& pair) const;
   Result<std::shared_ptr<RegionRecord>> streamMemory(const Wanted& wanted) const;
   void onNote(Rank rank, const std::vector<std::byte>& bytes);
-  void deliver(Pair& pair, const LaneNote& note);
+  void deliver(Pair& pair, const LaneNote& note) PEERLANE_REQUIRES(pair.mutex);
   void finish(Pair& pair);
   Result<Pair*> pairOf(Rank rank) const;
   Status checkDevice(const Pair& pair) const;

@@ -7,6 +7,7 @@
 #include "peerlane/channel/communicator/communicator_core.h"
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/core/limits.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/library_memory.h"
 
 namespace peerlane {
@@ -111,7 +112,7 @@ void CommunicatorCore::onNote(Rank rank, const std::vector<std::byte>& bytes) {
   auto note = LaneNote::decode(bytes);
   if (!note.isOk()) note = LaneNote{.kind = LaneNote::Kind::kBye, .code = Code::kCorrupt};
   {
-    const std::lock_guard lock(pair.mutex);
+    const MutexLock lock(pair.mutex);
     if (note->kind == LaneNote::Kind::kHello) {
       if (!pair.hello) pair.hello = *note;
       pair.heard.store(true, std::memory_order_release);
@@ -162,7 +163,7 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
   PEERLANE_RETURN_IF_ERROR(peer.failure());
   LaneNote hello;
   {
-    const std::lock_guard lock(pair.mutex);
+    const MutexLock lock(pair.mutex);
     const auto isBye = [](const LaneNote& note) { return note.kind == LaneNote::Kind::kBye; };
     if (!pair.hello || std::any_of(pair.early.begin(), pair.early.end(), isBye))
       return Status(Code::kClosed, "it gave up its communicator before both had met");
@@ -199,7 +200,7 @@ Status CommunicatorCore::reach(Pair& pair, Progress::Clock::time_point deadline)
   pair.sender = std::make_unique<LaneSender>(ground);
   pair.receiver = std::make_unique<LaneReceiver>(ground);
   {
-    const std::lock_guard lock(pair.mutex);
+    const MutexLock lock(pair.mutex);
     pair.ready.store(true, std::memory_order_release);
     for (const LaneNote& note : pair.early) deliver(pair, note);
     pair.early.clear();

@@ -78,7 +78,7 @@ void RendezvousDesk::add(size_t guest, Partial& partial, const std::vector<std::
 }
 
 void RendezvousDesk::push(size_t guest, Result<RendezvousNote> note) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t& unheard = unheard_[guest];
   if (unheard > kMostUnheard) return;
   if (++unheard > kMostUnheard)
@@ -89,7 +89,7 @@ void RendezvousDesk::push(size_t guest, Result<RendezvousNote> note) {
 }
 
 std::optional<RendezvousDesk::Heard> RendezvousDesk::next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (heard_.empty()) return std::nullopt;
   Heard first = std::move(heard_.front());
   heard_.pop_front();

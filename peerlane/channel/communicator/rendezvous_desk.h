@@ -10,10 +10,10 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -61,10 +61,10 @@ class RendezvousDesk : public std::enable_shared_from_this<RendezvousDesk> {
   void add(size_t guest, Partial& partial, const std::vector<std::byte>& bytes);
   void push(size_t guest, Result<RendezvousNote> note);
 
-  std::mutex mutex_;
-  std::deque<Heard> heard_;           // under mutex_, as the next
-  std::map<size_t, size_t> unheard_;  // of heard_, by guest
-  std::atomic<size_t> count_{0};      // of heard_
+  Mutex mutex_;
+  std::deque<Heard> heard_ PEERLANE_GUARDED_BY(mutex_);
+  std::map<size_t, size_t> unheard_ PEERLANE_GUARDED_BY(mutex_);  // of heard_, by guest
+  std::atomic<size_t> count_{0};                                  // of heard_
 };
 
 }  // namespace peerlane

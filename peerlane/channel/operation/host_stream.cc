@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/operation/host_stream.h"
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 
 #include "peerlane/channel/operation/pending.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/thread.h"
 
 namespace peerlane {
 
 struct HostStream::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::shared_ptr<Pending>> queue;  // under mutex
-  bool stop = false;                           // under mutex
+  Mutex mutex;
+  Condition changed;
+  std::deque<std::shared_ptr<Pending>> queue PEERLANE_GUARDED_BY(mutex);
+  bool stop PEERLANE_GUARDED_BY(mutex) = false;
   std::thread thread;
   const uint64_t forks = forkGeneration();
 
   void run() {
-    std::unique_lock lock(mutex);
+    ReleasableLock lock(mutex);
     for (;;) {
-      changed.wait(lock, [this] { return stop || !queue.empty(); });
+      while (!stop && queue.empty()) changed.wait(mutex);
       if (queue.empty()) return;
       std::shared_ptr<Pending> next = std::move(queue.front());
       queue.pop_front();
@@ -51,19 +50,19 @@ HostStream::~HostStream() {
     return;
   }
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->stop = true;
   }
-  state_->changed.notify_one();
+  state_->changed.notifyOne();
   state_->thread.join();
 }
 
 void HostStream::enqueue(std::shared_ptr<Pending> operation) {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->queue.push_back(std::move(operation));
   }
-  state_->changed.notify_one();
+  state_->changed.notifyOne();
 }
 
 }  // namespace peerlane

@@ -41,7 +41,7 @@ void Pending::cancel() {
 void Pending::markEnded(const Status& status) {
   std::vector<std::function<void(const Status&)>> callbacks;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     PEERLANE_CHECK(!done());
     status_ = status;
     ended_.store(true, std::memory_order_seq_cst);  // partner: the waiters that are told below
@@ -54,13 +54,13 @@ void Pending::markEnded(const Status& status) {
 }
 
 Result<int> Pending::fd() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return readiness_.fd();
 }
 
 void Pending::onEnd(std::function<void(const Status&)> fn) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!done()) {
       callbacks_.push_back(std::move(fn));
       return;

@@ -9,9 +9,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/readiness.h"
@@ -54,10 +54,10 @@ class Pending {
   std::atomic<bool> ended_{false};      // stored after status_; acquire by done()
   std::atomic<bool> cancelled_{false};  // by cancel(); acquire by who carries it out
   const uint64_t forks_ = forkGeneration();
-  std::mutex mutex_;
-  Status status_;        // written before ended_, and constant from then on
-  Readiness readiness_;  // under mutex_, as the next
-  std::vector<std::function<void(const Status&)>> callbacks_;
+  Mutex mutex_;
+  Status status_;  // written before ended_, and constant from then on
+  Readiness readiness_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::function<void(const Status&)>> callbacks_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -36,17 +36,17 @@ Status checkRoom(const char* what, uint32_t count) {
 // Nobody says when the last replay of a graph is over, so what it rings stays: 16 bytes for each
 // service.
 std::weak_ptr<PortCore>* lend(std::weak_ptr<PortCore> core) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const lent = new std::deque<std::weak_ptr<PortCore>>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return &lent->emplace_back(std::move(core));
 }
 
 // What an agent may still read or write.
 void keepForGood(std::shared_ptr<void> thing) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (thing) kept->push_back(std::move(thing));
 }
 
@@ -70,6 +70,16 @@ Status PortCore::open() {
   PEERLANE_RETURN_IF_ERROR(Fifo::check(options_.fifoSlots));
   PEERLANE_RETURN_IF_ERROR(checkRoom("semaphores", options_.semaphores));
   PEERLANE_RETURN_IF_ERROR(checkRoom("memories", options_.memories));
+  PEERLANE_RETURN_IF_ERROR(make());
+  Proxy::Pace pace;
+  pace.spin = options_.spin.value_or(context_.config().spin);
+  pace.longestNap = options_.longestNap;
+  PEERLANE_ASSIGN(proxy_, Proxy::create([this] { return turn(); }, pace));
+  return Status::ok();
+}
+
+Status PortCore::make() {
+  const MutexLock lock(mutex_);
   if (options_.device.kind != DeviceKind::kHost) {
     PEERLANE_ASSIGN(executor_, context_.executor(options_.device));
     PEERLANE_ASSIGN(wordsQueue_, executor_->makeQueue());
@@ -80,12 +90,7 @@ Status PortCore::open() {
     wordsQueue_ = std::make_unique<cpu::CpuQueue>(nullptr);
   }
   PEERLANE_RETURN_IF_ERROR(makeMemory());
-  PEERLANE_RETURN_IF_ERROR(makeResident());
-  Proxy::Pace pace;
-  pace.spin = options_.spin.value_or(context_.config().spin);
-  pace.longestNap = options_.longestNap;
-  PEERLANE_ASSIGN(proxy_, Proxy::create([this] { return turn(); }, pace));
-  return Status::ok();
+  return makeResident();
 }
 
 Status PortCore::makeMemory() {
@@ -153,14 +158,6 @@ std::string beforeItLeaves(const std::string& leaving) {
 
 }  // namespace
 
-PortCore::Lock PortCore::enter() {
-  entering_.fetch_add(1, std::memory_order_relaxed);
-  Lock lock(mutex_);
-  entering_.fetch_sub(1, std::memory_order_relaxed);
-  isQuiet_.store(false, std::memory_order_relaxed);
-  return lock;
-}
-
 // Two words of the device's own memory, the second one first: the first says that both are there.
 Status PortCore::writeWords(std::byte* words, uint64_t first, uint64_t second) {
   PEERLANE_RETURN_IF_ERROR(wordsQueue_->store({.address = words + sizeof(uint64_t)}, second));
@@ -186,7 +183,7 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
                             const std::string& leaving, Clock::time_point deadline) {
   uint64_t behindFifo = 0, hostRequests = 0;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     behindFifo = fifo_->position() + options_.fifoSlots;
     hostRequests = hostAsked_;
   }
@@ -201,7 +198,7 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
   const Progress::ListedWait listed(context_.arrivals().progress(), words, begin, deadline);
   while (proxy_->isRunning() && !proxy_->onThread()) {
     {
-      const Lock lock = enter();
+      const Entered lock(*this);
       if (!isTaken && isTakenUpTo(behindFifo) &&
           hostAsked_ - hostRequests_.size() >= hostRequests) {
         isTaken = true;
@@ -240,7 +237,7 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
   for (bool isFirst = true;; isFirst = false) {
     bool hasLeft = false;
     {
-      const Lock lock = enter();
+      const Entered lock(*this);
       if (isFirst && resident_) launch = resident_->launches();
       hasLeft = !resident_ || resident_->hasLeft(launch);
       for (const auto& connection : connections) {
@@ -262,7 +259,7 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
 }
 
 Result<MemoryId> PortCore::addMemory(PortMemory memory) {
-  const Lock lock = enter();
+  const Entered lock(*this);
   if (isClosed_) return Status(Code::kClosed, "the service was closed");
   if (freeMemories_.empty())
     return Status(Code::kUnavailable,
@@ -348,13 +345,13 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   std::vector<std::shared_ptr<PortQueueSlot>> connections;
   std::shared_ptr<PortMemory> memory;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     connections = connections_;
   }
   const std::string name = "memory " + std::to_string(id);
   PEERLANE_RETURN_IF_ERROR(awaitTaken(connections, name, deadline));
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     const bool isAgain = leavingMemories_.contains(id);
     if (!isAgain && memoryAt(id) == nullptr)
       return Status(Code::kInvalidArgument,
@@ -368,7 +365,7 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
   Status settled = settleBehind(connections, name, deadline);
   if (settled.code() == Code::kTimeout) return settled;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     const auto leaving = leavingMemories_.find(id);
     // Somebody else has removed it, too, and the id may be another one's.
     if (leaving == leavingMemories_.end() || leaving->second != memory) return Status::ok();
@@ -381,7 +378,7 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
 }
 
 std::unique_ptr<PortQueue> PortCore::takeSpareQueue() {
-  const Lock lock = enter();
+  const Entered lock(*this);
   if (spareQueues_.empty()) return nullptr;
   std::unique_ptr<PortQueue> spare = std::move(spareQueues_.back());
   spareQueues_.pop_back();
@@ -408,7 +405,7 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
     connection->engine = mapsWords ? "cpu" : "agent";
   }
   connection->queue = std::make_unique<TransferQueue>(peer, std::move(straight));
-  const Lock lock = enter();
+  const Entered lock(*this);
   if (isClosed_) return Status(Code::kClosed, "the service was closed");
   connections_.push_back(connection);
   return connection;
@@ -416,7 +413,7 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
 
 Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, MemoryId remote,
                                             MemoryId local) {
-  const Lock lock = enter();
+  const Entered lock(*this);
   const PortMemory* const far = memoryAt(remote);
   const PortMemory* const near = memoryAt(local);
   if (far == nullptr || !far->peer)
@@ -455,7 +452,7 @@ Status PortCore::setHandler(uint32_t kind, ProxyService::Handler handler) {
   if (kind >= kMostIds)
     return Status(Code::kInvalidArgument, "request kind " + std::to_string(kind) +
                                               "; kinds are below " + std::to_string(kMostIds));
-  Lock lock = enter();
+  const Entered lock(*this);
   if (handler)
     handlers_[kind] = std::make_shared<ProxyService::Handler>(std::move(handler));
   else
@@ -463,13 +460,13 @@ Status PortCore::setHandler(uint32_t kind, ProxyService::Handler handler) {
   handlerChanges_.fetch_add(1, std::memory_order_relaxed);
   // What the one before refers to may go now.
   if (!proxy_->onThread())
-    hasHandled_.wait(lock, [&, before = runs_] { return !isHandling_ || runs_ != before; });
+    for (const uint64_t before = runs_; isHandling_ && runs_ == before;) hasHandled_.wait(mutex_);
   return Status::ok();
 }
 
 // Null: all are on their way.
 uint64_t* PortCore::takeBell() {
-  const Lock lock = enter();
+  const Entered lock(*this);
   if (freeBells_.empty()) return nullptr;
   uint64_t* const word = freeBells_.back();
   freeBells_.pop_back();
@@ -494,21 +491,23 @@ Status PortCore::wakeOn(DeviceStream stream) {
       return stored;
     }
   }
+  std::weak_ptr<PortCore>* bell = nullptr;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     if (bell_ == nullptr) bell_ = lend(weak_from_this());
+    bell = bell_;
   }
   return executor_->callHost(
       stream,
-      [](void* bell) {
-        if (const auto core = static_cast<std::weak_ptr<PortCore>*>(bell)->lock())
+      [](void* lent) {
+        if (const auto core = static_cast<std::weak_ptr<PortCore>*>(lent)->lock())
           core->proxy_->wake();
       },
-      bell_);
+      bell);
 }
 
 Status PortCore::status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -537,19 +536,21 @@ void PortCore::abandon(const std::shared_ptr<PortQueueSlot>& connection) {
 void PortCore::close() {
   if (proxy_) proxy_->stop();  // open() may have failed
   std::vector<std::shared_ptr<SemaphoreSlot>> all;
+  std::vector<MemoryId> memories;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     if (std::exchange(isClosed_, true)) return;
     if (fifo_) fifo_->close();
     for (const auto& semaphore : semaphores_)
       if (semaphore) all.push_back(semaphore);
+    for (MemoryId id = 0; id < memories_.size(); ++id)
+      if (memories_[id] || leavingMemories_.contains(id)) memories.push_back(id);
   }
   for (const auto& semaphore : all) (void)removeSemaphore(semaphore, kSettleTime);
-  for (MemoryId id = 0; id < memories_.size(); ++id)
-    if (memories_[id] || leavingMemories_.contains(id)) (void)removeMemory(id, kSettleTime);
+  for (const MemoryId id : memories) (void)removeMemory(id, kSettleTime);
   std::vector<std::shared_ptr<PeerCore>> peers;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     const auto deadline = Progress::deadlineIn(kSettleTime);
     while (resident_ && !resident_->hasLeft() && Clock::now() < deadline) cpuRelax();
     resident_.reset();

@@ -7,12 +7,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "peerlane/channel/port/port_channel.h"
 #include "peerlane/channel/port/port_meeting.h"
 #include "peerlane/channel/port/transfer_queue.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/process.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/ring/port_queue.h"
@@ -80,8 +79,8 @@ struct SemaphoreSlot {
   bool isDirty = false;  // in the list of those that have something to publish
   bool isRemoved = false;
 
-  mutable std::mutex statusMutex;
-  Status ended;  // under statusMutex
+  mutable Mutex statusMutex;
+  Status ended PEERLANE_GUARDED_BY(statusMutex);
   std::atomic<bool> hasEnded{false};
 };
 
@@ -121,14 +120,29 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Status flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout);
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-  Lock enter();  // between two turns; not in a forked child, where nobody may let go of the lock
-  Status makeMemory();
-  Status makeResident();
-  Status writeWords(std::byte* words, uint64_t first, uint64_t second);
+  // The lock between two turns. Not in a forked child, where nobody may let go of it.
+  class PEERLANE_SCOPED_CAPABILITY Entered {
+   public:
+    explicit Entered(PortCore& core) PEERLANE_ACQUIRE(core.mutex_) : core_(core) {
+      core_.entering_.fetch_add(1, std::memory_order_relaxed);
+      core_.mutex_.lock();
+      core_.entering_.fetch_sub(1, std::memory_order_relaxed);
+      core_.isQuiet_.store(false, std::memory_order_relaxed);
+    }
+    ~Entered() PEERLANE_RELEASE() { core_.mutex_.unlock(); }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    PortCore& core_;
+  };
+  Status make();
+  Status makeMemory() PEERLANE_REQUIRES(mutex_);
+  Status makeResident() PEERLANE_REQUIRES(mutex_);
+  Status writeWords(std::byte* words, uint64_t first, uint64_t second) PEERLANE_REQUIRES(mutex_);
   Status settle(PortQueue& queue, Duration timeout);
   // The FIFO's requests up to that position, which was given out before, are taken.
-  bool isTakenUpTo(uint64_t position) const {
+  bool isTakenUpTo(uint64_t position) const PEERLANE_REQUIRES(mutex_) {
     return (popped_.empty() || popped_.front().position > position) &&
            (!fifo_->hasAny() || fifo_->position() >= position);
   }
@@ -137,8 +151,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
                     const std::string& leaving, std::chrono::steady_clock::time_point deadline);
   Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                       const std::string& leaving, std::chrono::steady_clock::time_point deadline);
-  void retire(PortQueueSlot& connection);
-  void abandon(const std::shared_ptr<PortQueueSlot>& connection);
+  void retire(PortQueueSlot& connection) PEERLANE_REQUIRES(mutex_);
+  void abandon(const std::shared_ptr<PortQueueSlot>& connection) PEERLANE_REQUIRES(mutex_);
   std::unique_ptr<PortQueue> takeSpareQueue();
   uint64_t* takeBell();
   Result<MemoryId> addMemory(PortMemory memory);
@@ -148,32 +162,34 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   static void leaveLine(SemaphoreSlot& semaphore);
   Result<std::byte*> reachRemote(const ImportedRegion& region) const;
   void forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore);
-  void collectNumbers();
-  void dropRequests(const SemaphoreSlot& semaphore);
-  bool pop(PlacedRequest& placed);
+  void collectNumbers() PEERLANE_REQUIRES(mutex_);
+  void dropRequests(const SemaphoreSlot& semaphore) PEERLANE_REQUIRES(mutex_);
+  bool pop(PlacedRequest& placed) PEERLANE_REQUIRES(mutex_);
 
   // --- The proxy's thread ---
   Proxy::Turn turn();
-  uint32_t take(const PlacedRequest& placed, Lock& lock, uint32_t most);
-  uint32_t handle(const PlacedRequest& first, Lock& lock, uint32_t most);
-  void listen();
-  void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed);
-  bool drain(PortQueueSlot& connection);
-  Status move(SemaphoreSlot& semaphore, const port::PortRequest& request);
+  uint32_t take(const PlacedRequest& placed, uint32_t most) PEERLANE_REQUIRES(mutex_);
+  // Lets go of the lock while it calls the handler.
+  uint32_t handle(const PlacedRequest& first, uint32_t most) PEERLANE_REQUIRES(mutex_);
+  void listen() PEERLANE_REQUIRES(mutex_);
+  void carryOut(SemaphoreSlot& semaphore, const PlacedRequest& placed) PEERLANE_REQUIRES(mutex_);
+  bool drain(PortQueueSlot& connection) PEERLANE_REQUIRES(mutex_);
+  Status move(SemaphoreSlot& semaphore, const port::PortRequest& request) PEERLANE_REQUIRES(mutex_);
   // Null: not there.
-  const PortMemory* memoryAt(MemoryId id) const {
+  const PortMemory* memoryAt(MemoryId id) const PEERLANE_REQUIRES(mutex_) {
     return id < memories_.size() ? memories_[id].get() : nullptr;
   }
   Result<const PortMemory*> memoryFor(const SemaphoreSlot& semaphore, uint32_t id, uint64_t offset,
-                                      uint64_t bytes, std::optional<Access> remoteNeeds) const;
-  bool publish();
-  bool serveResident();
-  void lookAtPeers();
-  void dropConnections();
+                                      uint64_t bytes, std::optional<Access> remoteNeeds) const
+      PEERLANE_REQUIRES(mutex_);
+  bool publish() PEERLANE_REQUIRES(mutex_);
+  bool serveResident() PEERLANE_REQUIRES(mutex_);
+  void lookAtPeers() PEERLANE_REQUIRES(mutex_);
+  void dropConnections() PEERLANE_REQUIRES(mutex_);
 
   void end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer);
-  void endConnection(const PortQueueSlot& connection, const Status& why);
-  void fail(const Status& why);
+  void endConnection(const PortQueueSlot& connection, const Status& why) PEERLANE_REQUIRES(mutex_);
+  void fail(const Status& why) PEERLANE_REQUIRES(mutex_);
 
   Context& context_;
   const ProxyServiceOptions options_;
@@ -186,12 +202,14 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   port::SemaphoreState* states_ = nullptr;
   port::SemaphoreHealth* healths_ = nullptr;
   uint64_t* residentLeft_ = nullptr;
-  std::unique_ptr<ResidentPort> resident_;  // under mutex_, as the next two; null: none
-  bool isResidentWanted_ = false;
+  std::unique_ptr<ResidentPort> resident_ PEERLANE_GUARDED_BY(mutex_);  // null: none
+  bool isResidentWanted_ PEERLANE_GUARDED_BY(mutex_) = false;
   port::ResidentState* residentState_ = nullptr;
-  std::unique_ptr<PortQueue> wordsQueue_;  // writes words of the device; under mutex_
-  std::unique_ptr<Fifo> fifo_;             // under mutex_, as all below but `entering_`
-  std::deque<PlacedRequest> popped_;       // of the FIFO, ahead of what is in it
+  std::unique_ptr<PortQueue> wordsQueue_ PEERLANE_GUARDED_BY(mutex_);  // writes words of the device
+  // Made by open(). Requests are taken from it under mutex_; the proxy's thread looks without.
+  std::unique_ptr<Fifo> fifo_;
+  std::deque<PlacedRequest> popped_
+      PEERLANE_GUARDED_BY(mutex_);  // of the FIFO, ahead of what is in it
 
   // A semaphore's that was removed here: its line may still be signalled by the peer's threads.
   struct LeavingNumber {
@@ -204,43 +222,48 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
     const PeerCore* peer = nullptr;
     uint64_t serial = 0;
   };
-  std::mutex goneMutex_;                 // the last to be taken
-  std::vector<GoneNumber> goneNumbers_;  // under goneMutex_
+  Mutex goneMutex_;  // the last to be taken
+  std::vector<GoneNumber> goneNumbers_ PEERLANE_GUARDED_BY(goneMutex_);
   std::atomic<uint32_t> entering_{0};
   std::atomic<bool> isQuiet_{false};  // stored under mutex_: only the FIFO can have more to do
   uint32_t quietLooks_ = 0;           // of the proxy's thread
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<PortMemory>> memories_;
-  std::map<MemoryId, std::shared_ptr<PortMemory>>
-      leavingMemories_;  // no more requests, but old ones
-  std::deque<MemoryId> freeMemories_;
-  std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_;
-  std::deque<uint32_t> freeSemaphores_;
-  std::map<uint32_t, LeavingNumber> leavingNumbers_;
-  std::vector<std::shared_ptr<PortQueueSlot>> connections_;
-  std::vector<std::unique_ptr<PortQueue>> spareQueues_;   // of the device, without a connection
-  std::vector<std::unique_ptr<PortQueue>> failedQueues_;  // the same; kept until the end
-  std::vector<std::shared_ptr<SemaphoreSlot>> dirty_;
-  std::deque<PlacedRequest> hostRequests_;
-  uint64_t hostAsked_ = 0;  // of them, so far
-  std::map<uint32_t, std::shared_ptr<ProxyService::Handler>> handlers_;
-  std::vector<std::shared_ptr<PeerCore>> peers_;  // that were told of lines
-  std::weak_ptr<PortCore>* bell_ = nullptr;       // what streams ring; stays for good
-  std::chrono::steady_clock::time_point lookedAtPeers_{};
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<PortMemory>> memories_ PEERLANE_GUARDED_BY(mutex_);
+  // No more requests, but old ones.
+  std::map<MemoryId, std::shared_ptr<PortMemory>> leavingMemories_ PEERLANE_GUARDED_BY(mutex_);
+  std::deque<MemoryId> freeMemories_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<SemaphoreSlot>> semaphores_ PEERLANE_GUARDED_BY(mutex_);
+  std::deque<uint32_t> freeSemaphores_ PEERLANE_GUARDED_BY(mutex_);
+  std::map<uint32_t, LeavingNumber> leavingNumbers_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<PortQueueSlot>> connections_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<PortQueue>> spareQueues_
+      PEERLANE_GUARDED_BY(mutex_);  // of the device, without a connection
+  std::vector<std::unique_ptr<PortQueue>> failedQueues_
+      PEERLANE_GUARDED_BY(mutex_);  // the same; kept until the end
+  std::vector<std::shared_ptr<SemaphoreSlot>> dirty_ PEERLANE_GUARDED_BY(mutex_);
+  std::deque<PlacedRequest> hostRequests_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t hostAsked_ PEERLANE_GUARDED_BY(mutex_) = 0;  // of them, so far
+  std::map<uint32_t, std::shared_ptr<ProxyService::Handler>> handlers_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<PeerCore>> peers_
+      PEERLANE_GUARDED_BY(mutex_);  // that were told of lines
+  std::weak_ptr<PortCore>* bell_ PEERLANE_GUARDED_BY(mutex_) =
+      nullptr;  // what streams ring; stays for good
+  std::chrono::steady_clock::time_point lookedAtPeers_ PEERLANE_GUARDED_BY(mutex_){};
   // Words that streams store to when they get to a wakeOn(); those that are free, and the others.
   struct Bell {
     uint64_t* word = nullptr;
     std::chrono::steady_clock::time_point since;
   };
-  std::vector<uint64_t*> freeBells_;
-  std::vector<Bell> bells_;
-  bool isHandling_ = false;  // a handler is being called, outside the lock
-  std::condition_variable hasHandled_;
-  std::vector<PlacedRequest> run_;  // what it is being called with
-  uint64_t runs_ = 0;               // so many, so far
+  std::vector<uint64_t*> freeBells_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<Bell> bells_ PEERLANE_GUARDED_BY(mutex_);
+  bool isHandling_ PEERLANE_GUARDED_BY(mutex_) =
+      false;  // a handler is being called, outside the lock
+  Condition hasHandled_;
+  std::vector<PlacedRequest> run_;  // what it is being called with; of the proxy's thread
+  uint64_t runs_ PEERLANE_GUARDED_BY(mutex_) = 0;  // so many, so far
   std::atomic<uint64_t> handlerChanges_{0};
-  Status failure_;
-  bool isClosed_ = false;
+  Status failure_ PEERLANE_GUARDED_BY(mutex_);
+  bool isClosed_ PEERLANE_GUARDED_BY(mutex_) = false;
   const uint64_t forks_ = forkGeneration();  // of the process that has the proxy
 
   std::unique_ptr<Proxy> proxy_;

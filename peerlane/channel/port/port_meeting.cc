@@ -32,7 +32,7 @@ std::shared_ptr<PortMeeting> PortMeeting::of(PeerCore& peer) {
 }
 
 Result<uint64_t> PortMeeting::begin(uint32_t tag) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Entry& entry = entries_[tag];
   if (entry.isActive)
     return Status(Code::kUnavailable, "semaphore tag " + std::to_string(tag) +
@@ -47,7 +47,7 @@ Result<uint64_t> PortMeeting::begin(uint32_t tag) {
 }
 
 void PortMeeting::end(uint32_t tag, std::function<void()> gone) {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   const auto found = entries_.find(tag);
   if (found == entries_.end()) return;
   Entry& entry = found->second;
@@ -70,7 +70,7 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
   auto decoded = PortNote::decode(bytes);
   Calls calls;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (decoded.isOk() && entries_.size() >= kMostTags && !entries_.contains(decoded->tag))
       decoded = Status(Code::kCorrupt, "more semaphore tags than a connection has");
     if (!decoded.isOk()) {
@@ -151,7 +151,7 @@ void PortMeeting::takeGone(Entry& entry, uint64_t serial, Calls& calls) {
 Status PortMeeting::await(PeerCore& peer, uint32_t tag, Clock::time_point deadline,
                           const std::function<bool(const Entry&)>& isThere) {
   const auto ready = [&] {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Entry& entry = entries_[tag];
     return !broken_.isOk() || entry.ended || isThere(entry) || peer.failureCode() != Code::kOk;
   };
@@ -165,7 +165,7 @@ Result<PortNote> PortMeeting::hearHello(PeerCore& peer, uint32_t tag, Clock::tim
   for (;;) {
     PEERLANE_RETURN_IF_ERROR(
         await(peer, tag, deadline, [](const Entry& entry) { return entry.hello.has_value(); }));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = entries_[tag];
     if (entry.ended) return *entry.ended;
     if (entry.hello) {
@@ -179,14 +179,14 @@ Result<PortNote> PortMeeting::hearHello(PeerCore& peer, uint32_t tag, Clock::tim
 }
 
 bool PortMeeting::isStanding(uint32_t tag, uint64_t serial) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = entries_.find(tag);
   return found != entries_.end() && found->second.hello && found->second.hello->serial == serial;
 }
 
 Status PortMeeting::answer(PeerCore& peer, const PortNote& ready) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = entries_[ready.tag];
     if (!entry.hasHeard() || entry.peerSerial != ready.answers) return Status::ok();
     entry.answered = ready.answers;
@@ -198,7 +198,7 @@ Result<std::optional<PortNote>> PortMeeting::hearReady(PeerCore& peer, uint32_t 
                                                        Clock::time_point deadline) {
   const auto isThere = [](const Entry& entry) { return !entry.hasHeard() || entry.ready; };
   PEERLANE_RETURN_IF_ERROR(await(peer, tag, deadline, isThere));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Entry& entry = entries_[tag];
   // Also behind a kReady: whoever said it has a semaphore that is over, and may ask again.
   if (entry.ended) return *entry.ended;
@@ -215,7 +215,7 @@ Result<std::optional<PortNote>> PortMeeting::hearReady(PeerCore& peer, uint32_t 
 void PortMeeting::onEnded(uint32_t tag, const std::function<void(const Status&)>& call) {
   std::optional<Status> already;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = entries_[tag];
     already = entry.ended;
     if (!already) entry.onEnded = call;

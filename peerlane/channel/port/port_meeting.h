@@ -13,11 +13,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "peerlane/channel/port/port_note.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -72,18 +72,18 @@ class PortMeeting {
   };
   using Calls = std::vector<std::function<void()>>;
   void take(const std::vector<std::byte>& bytes);
-  void takeReady(Entry& entry, const PortNote& note, Calls& calls);
+  void takeReady(Entry& entry, const PortNote& note, Calls& calls) PEERLANE_REQUIRES(mutex_);
   void takeEnded(Entry& entry, const PortNote& note, Calls& calls);
-  void takeGone(Entry& entry, uint64_t serial, Calls& calls);
+  void takeGone(Entry& entry, uint64_t serial, Calls& calls) PEERLANE_REQUIRES(mutex_);
   Status await(PeerCore& peer, uint32_t tag, Clock::time_point deadline,
                const std::function<bool(const Entry&)>& isThere);
 
   std::atomic<bool> subscribed_{false};
-  std::mutex mutex_;
-  std::map<uint32_t, Entry> entries_;         // under mutex_, as all below
-  std::multimap<uint64_t, Leaving> leaving_;  // by the peer's serial
-  uint64_t nextSerial_ = 1;
-  Status broken_;
+  Mutex mutex_;
+  std::map<uint32_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
+  std::multimap<uint64_t, Leaving> leaving_ PEERLANE_GUARDED_BY(mutex_);  // by the peer's serial
+  uint64_t nextSerial_ PEERLANE_GUARDED_BY(mutex_) = 1;
+  Status broken_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

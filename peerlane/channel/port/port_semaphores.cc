@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "peerlane/channel/port/port_core.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -29,7 +30,7 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
   const auto meeting = PortMeeting::of(peer);
   PEERLANE_ASSIGN(semaphore->serial, meeting->begin(tag));
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     collectNumbers();
     const bool isOurs =
         std::find(connections_.begin(), connections_.end(), connection) != connections_.end();
@@ -62,7 +63,7 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
     return met;
   }
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     semaphores_[semaphore->number] = semaphore;
   }
   meeting->onEnded(tag,
@@ -81,7 +82,7 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   const uint64_t lineAt = uint64_t{number} * sizeof(port::SemaphoreLine);
   // A number that was used before begins anew. Nobody signals yet.
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     std::byte* const state = reinterpret_cast<std::byte*>(states_ + number);
     PEERLANE_RETURN_IF_ERROR(writeWords(state, 0, 0));
     PEERLANE_RETURN_IF_ERROR(writeWords(state + 16, 0, 0));
@@ -184,7 +185,7 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
   const std::shared_ptr<PeerCore>& peer = semaphore->connection->peer.core();
   const uint32_t number = semaphore->number;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     if (std::exchange(semaphore->isRemoved, true)) return;
     semaphores_[semaphore->number].reset();
     std::erase(dirty_, semaphore);
@@ -198,7 +199,7 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
     // Not under the core's lock: who has it may wait for this thread.
     const auto alive = core.lock();
     if (!alive) return;
-    const std::lock_guard lock(alive->goneMutex_);
+    const MutexLock lock(alive->goneMutex_);
     alive->goneNumbers_.push_back(gone);
   });
   if (semaphore->peerLines) semaphore->peerLines->gate.leave();
@@ -208,7 +209,7 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
 void PortCore::collectNumbers() {
   std::vector<GoneNumber> gone;
   {
-    const std::lock_guard lock(goneMutex_);
+    const MutexLock lock(goneMutex_);
     gone.swap(goneNumbers_);
   }
   for (const auto& [number, left] : leavingNumbers_)

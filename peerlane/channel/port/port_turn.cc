@@ -9,6 +9,7 @@
 
 #include "peerlane/channel/port/port_core.h"
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -53,20 +54,20 @@ Proxy::Turn PortCore::turn() {
     return Proxy::Turn::kIdle;
   // Who adds or removes goes first.
   if (entering_.load(std::memory_order_relaxed) != 0) return Proxy::Turn::kMoved;
-  Lock lock(mutex_);
+  const MutexLock lock(mutex_);
   bool moved = false, pending = false, isFull = false;
   for (const auto& connection : connections_)
     isFull = isFull || connection->backlog.size() >= kMostBacklog;
   for (uint32_t taken = 0; taken < kRequestsPerTurn && !isFull;) {
     PlacedRequest placed;
     if (!pop(placed)) break;
-    taken += take(placed, lock, kRequestsPerTurn - taken);
+    taken += take(placed, kRequestsPerTurn - taken);
     moved = true;
   }
   while (!hostRequests_.empty()) {
     const PlacedRequest placed = hostRequests_.front();
     hostRequests_.pop_front();
-    (void)take(placed, lock, 1);
+    (void)take(placed, 1);
     moved = true;
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
@@ -101,9 +102,9 @@ bool PortCore::pop(PlacedRequest& placed) {
 }
 
 // Returns how many: a run of the user's goes to its handler at once, `most` of them.
-uint32_t PortCore::take(const PlacedRequest& placed, Lock& lock, uint32_t most) {
+uint32_t PortCore::take(const PlacedRequest& placed, uint32_t most) {
   const port::PortRequest& request = placed.request;
-  if ((request.verbs & port::kCustomVerb) != 0) return handle(placed, lock, most);
+  if ((request.verbs & port::kCustomVerb) != 0) return handle(placed, most);
   if ((request.verbs & port::kWakeVerb) != 0) isResidentWanted_ = true;
   const auto semaphore =
       request.semaphore < semaphores_.size() ? semaphores_[request.semaphore] : nullptr;
@@ -122,7 +123,7 @@ uint32_t PortCore::take(const PlacedRequest& placed, Lock& lock, uint32_t most) 
 }
 
 // With those of the same kind that are right behind it.
-uint32_t PortCore::handle(const PlacedRequest& first, Lock& lock, uint32_t most) {
+uint32_t PortCore::handle(const PlacedRequest& first, uint32_t most) {
   const uint32_t kind = first.request.semaphore;
   const auto found = handlers_.find(kind);
   if (found == handlers_.end()) {
@@ -142,19 +143,19 @@ uint32_t PortCore::handle(const PlacedRequest& first, Lock& lock, uint32_t most)
   isHandling_ = true;
   const uint64_t changes = handlerChanges_.load(std::memory_order_relaxed);
   // It may add and remove, also itself: then the rest is for another one, or nobody.
-  lock.unlock();
+  mutex_.unlock();
   Status failed;
   auto next = run_.begin();
   do {
     const Status handled = (*handler)(next->request);
     if (!handled.isOk() && failed.isOk()) failed = handled;
   } while (++next != run_.end() && handlerChanges_.load(std::memory_order_relaxed) == changes);
-  lock.lock();
+  mutex_.lock();
   popped_.insert(popped_.begin(), next, run_.end());
   const auto handled = static_cast<uint32_t>(next - run_.begin());
   isHandling_ = false;
   ++runs_;
-  hasHandled_.notify_all();
+  hasHandled_.notifyAll();
   if (!failed.isOk()) fail(failed.withContext("request of kind " + std::to_string(kind)));
   return handled;
 }
@@ -165,7 +166,7 @@ void PortCore::listen() {
   if (bells_.empty()) return;
   const auto now = Clock::now();
   Duration most = options_.longestNap;
-  const auto rang = std::erase_if(bells_, [&](const Bell& bell) {
+  const auto rang = std::erase_if(bells_, [&](const Bell& bell) PEERLANE_REQUIRES(mutex_) {
     if (std::atomic_ref<uint64_t>(*bell.word).load(std::memory_order_acquire) == 0) {
       most = std::min(most, std::max<Duration>((now - bell.since) / 1000, kShortestListen));
       return false;
@@ -311,12 +312,14 @@ void PortCore::lookAtPeers() {
 
 // Those that neither a handle nor a semaphore holds.
 void PortCore::dropConnections() {
-  std::erase_if(connections_, [this](const std::shared_ptr<PortQueueSlot>& connection) {
-    const bool isHeld = connection.use_count() > 1;
-    if (isHeld || !connection->backlog.empty() || !connection->queue->isIdle()) return false;
-    retire(*connection);
-    return true;
-  });
+  std::erase_if(connections_,
+                [this](const std::shared_ptr<PortQueueSlot>& connection) PEERLANE_REQUIRES(mutex_) {
+                  const bool isHeld = connection.use_count() > 1;
+                  if (isHeld || !connection->backlog.empty() || !connection->queue->isIdle())
+                    return false;
+                  retire(*connection);
+                  return true;
+                });
 }
 
 void PortCore::endConnection(const PortQueueSlot& connection, const Status& why) {
@@ -326,14 +329,17 @@ void PortCore::endConnection(const PortQueueSlot& connection, const Status& why)
 
 void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
   {
-    const std::lock_guard lock(semaphore.statusMutex);
+    const MutexLock lock(semaphore.statusMutex);
     if (!semaphore.ended.isOk()) return;
     semaphore.ended = why;
     semaphore.hasEnded.store(true, std::memory_order_release);
     // Under the mutex: the service's end ends all semaphores before that memory goes.
-    if (semaphore.handle.health != nullptr)
+    if (semaphore.handle.health != nullptr) {
       std::atomic_ref<uint64_t>(semaphore.handle.health->ended)
           .store(static_cast<uint64_t>(why.code()), std::memory_order_release);
+      if (why.code() != Code::kClosed)
+        semaphore.connection->peer.core()->metrics().poisonings().add();
+    }
   }
   if (why.code() != Code::kClosed)
     PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}", semaphore.number,
@@ -357,7 +363,7 @@ Status PortCore::endOf(SemaphoreSlot& semaphore) {
   const PeerCore& peer = *semaphore.connection->peer.core();
   if (const Code code = peer.failureCode(); code != Code::kOk && !proxy_->isRunning())
     end(semaphore, semaphore.connection->peer.status(), true);
-  const std::lock_guard lock(semaphore.statusMutex);
+  const MutexLock lock(semaphore.statusMutex);
   return semaphore.ended;
 }
 
@@ -373,7 +379,7 @@ Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::Port
   if (!port::isEncodable(request))
     return Status(Code::kInvalidArgument, "a size, an offset or a count that is too large");
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     if (isClosed_) return Status(Code::kClosed, "the service was closed");
     ++semaphore->hostRequests;
     ++hostAsked_;
@@ -398,7 +404,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
   std::optional<Progress::ListedWait> listed;
   uint64_t behindFifo = 0, hostRequests = 0, behindBacklog = 0, launch = 0;
   {
-    const Lock lock = enter();
+    const Entered lock(*this);
     // What was pushed before this call is in the ring's slots.
     behindFifo = fifo_->position() + options_.fifoSlots;
     if (resident_) launch = resident_->launches();
@@ -408,7 +414,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
   for (bool isTaken = false;;) {
     PEERLANE_RETURN_IF_ERROR(endOf(*semaphore));
     {
-      const Lock lock = enter();
+      const Entered lock(*this);
       // The resident port may have more, and what it refused comes by the FIFO.
       const bool hasLeft = !resident_ || resident_->hasLeft(launch);
       if (!isTaken && semaphore->hostCarried >= hostRequests && isTakenUpTo(behindFifo)) {
@@ -438,7 +444,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
 }
 
 std::string PortCore::dump() {
-  const Lock lock = enter();
+  const Entered lock(*this);
   std::string text = "port of " + options_.device.toString() + ", FIFO at " +
                      std::to_string(fifo_->position()) + ", " +
                      (proxy_->isRunning() ? "running" : "stopped") + ", " +

@@ -5,23 +5,15 @@ namespace peerlane {
 
 Program eagerSender(const EagerShape& shape) {
   ProgramBuilder program = senderProgram("eager-send", shape.lane);
-  if (shape.confirmed) {
-    beginMessage(program, shape.lane);
-  } else {
-    program.wait({.target = kSenderAnswers}, oneTurnAgo(shape.lane.slots))
-        .copy({.target = kSenderInbox, .offset = kSequenceBytes}, {.target = kSenderEnvelope},
-              kEnvelopeBytes);
-  }
+  beginMessage(program, shape.lane);
   if (shape.payloadBytes > 0)
     program.copy({.target = kSenderInbox, .offset = kInboxPayloadOffset},
                  {.target = kSenderPayload}, shape.payloadBytes);
-  program.store({.target = kSenderInbox}, thisMessage(), Order::kRelease);
-  if (shape.confirmed) {
-    program.wait({.target = kSenderAnswers}, thisMessage())
-        .copy({.target = kSenderAnswer}, {.target = kSenderAnswers, .offset = kSequenceBytes},
-              kAnswerBytes)
-        .store({.target = kSenderFree}, thisMessage(), Order::kRelease);
-  }
+  program.store({.target = kSenderInbox}, thisMessage(), Order::kRelease)
+      .wait({.target = kSenderAnswers}, thisMessage())
+      .copy({.target = kSenderAnswer}, {.target = kSenderAnswers, .offset = kSequenceBytes},
+            kAnswerBytes)
+      .store({.target = kSenderFree}, thisMessage(), Order::kRelease);
   return program.build();
 }
 
@@ -31,10 +23,10 @@ Program eagerReceiver(const EagerShape& shape) {
   if (shape.payloadBytes > 0)
     program.copy({.target = kReceiverBuffer},
                  {.target = kReceiverInbox, .offset = kInboxPayloadOffset}, shape.payloadBytes);
-  if (shape.confirmed)
-    program.copy({.target = kReceiverPeerAnswers, .offset = kSequenceBytes},
-                 {.target = kReceiverAnswer}, kAnswerBytes);
-  program.store({.target = kReceiverPeerAnswers}, thisMessage(), Order::kRelease);
+  program
+      .copy({.target = kReceiverPeerAnswers, .offset = kSequenceBytes}, {.target = kReceiverAnswer},
+            kAnswerBytes)
+      .store({.target = kReceiverPeerAnswers}, thisMessage(), Order::kRelease);
   return program.build();
 }
 

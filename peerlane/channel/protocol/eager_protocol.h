@@ -11,18 +11,14 @@ namespace peerlane {
 struct EagerShape {
   MessageLane lane;
   uint64_t payloadBytes = 0;  // 0: the envelope alone
-  // The sender's program ends when the receiver has answered (it learns of a size mismatch),
-  // instead of when the message lies in the inbox. Both sides and all messages of a lane alike:
-  // unconfirmed messages free their slot by the answer's sequence word and do not mix with other
-  // protocols.
-  bool confirmed = true;
 };
 
-// Index of the op that moves the payload, where payloadBytes > 0: a prepared program may be posted
-// with other sizes by changing `bytes` there, up to what the inbox slot holds.
-inline constexpr size_t kEagerSenderPayloadOp = 2;
+// Index of the op that moves the payload, where payloadBytes > 0; its `bytes` may be changed
+// between executions.
 inline constexpr size_t kEagerReceiverPayloadOp = 1;
 
+// The sender's program ends when the receiver has answered; its copy of the answer says whether the
+// receiver took the message. Without a payload it is the sender of zcopy-get as well.
 // Requires: payloadBytes + kInboxPayloadOffset <= lane.inboxStrideBytes.
 Program eagerSender(const EagerShape& shape);
 // payloadBytes: what the receiver has room for. The envelope bounds what is really copied.

@@ -38,12 +38,8 @@ struct NotifyShape {
 };
 
 // Requires: messageBytes + kNotifyMessageOffset <= inboxStrideBytes. `payload` without targets: the
-// message alone. Index of the op that moves the message: notifySenderMessageOp(payload).
+// message alone.
 Program notifySender(const NotifyShape& shape, PutPayload payload);
 Program notifyReceiver(const NotifyShape& shape);
-
-inline size_t notifySenderMessageOp(const PutPayload& payload) {
-  return payload.targets.empty() ? 2 : payload.byAgent.empty() ? 3 : 4;
-}
 
 }  // namespace peerlane

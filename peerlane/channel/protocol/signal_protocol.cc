@@ -46,12 +46,4 @@ Program putSignal(PutPayload payload, uint64_t value) {
   return program.build();
 }
 
-Program signalReceiver(uint32_t value) {
-  ProgramBuilder program("signal-wait");
-  const LaneId taken = program.lane(value);
-  program.local("counter");
-  program.wait({.target = kSignalReceiverCounter}, {.lane = taken, .delta = value});
-  return program.build();
-}
-
 }  // namespace peerlane

@@ -22,15 +22,11 @@ enum SignalSenderTarget : TargetId {
   kSignalSenderCounter,   // remote counter
   kSignalSenderFirstData  // PutPayload::targets from here on
 };
-enum SignalReceiverTarget : TargetId { kSignalReceiverCounter /* local counter */ };
 
 // Adds `value`. Ordered after what the same executor ran before for the same peer.
 Program signalSender(uint64_t value);
 // Moves the payload, then adds `value`.
 Program putSignal(PutPayload payload, uint64_t value);
-// Takes `value`: waits until the counter has grown by it since the last execution. The cursor is
-// what was taken before.
-Program signalReceiver(uint32_t value);
 
 // Declares the payload's targets. For the protocols.
 void declarePayload(ProgramBuilder& program, const PutPayload& payload);

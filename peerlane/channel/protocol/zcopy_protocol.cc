@@ -3,17 +3,6 @@
 
 namespace peerlane {
 
-Program zcopyGetSender(const ZcopyShape& shape) {
-  ProgramBuilder program = senderProgram("zcopy-get-send", shape.lane);
-  beginMessage(program, shape.lane);
-  program.store({.target = kSenderInbox}, thisMessage(), Order::kRelease)
-      .wait({.target = kSenderAnswers}, thisMessage())
-      .copy({.target = kSenderAnswer}, {.target = kSenderAnswers, .offset = kSequenceBytes},
-            kAnswerBytes)
-      .store({.target = kSenderFree}, thisMessage(), Order::kRelease);
-  return program.build();
-}
-
 Program zcopyGetReceiver(const ZcopyShape& shape) {
   ProgramBuilder program = receiverProgram("zcopy-get-recv", shape.lane);
   program.wait({.target = kReceiverInbox}, thisMessage())

@@ -18,9 +18,8 @@ struct ZcopyShape {
 inline constexpr size_t kZcopyGetReceiverPayloadOp = 1;
 inline constexpr size_t kZcopyPutSenderPayloadOp = 4;
 
-// get. The sender's program ends when the receiver has the payload (or refused it); its copy of the
-// answer says which. The receiver's ends when it has told so.
-Program zcopyGetSender(const ZcopyShape& shape);
+// get. The sender runs eagerSender() without a payload, which ends when the receiver has the
+// payload (or refused it). The receiver's program ends when it has told so.
 Program zcopyGetReceiver(const ZcopyShape& shape);
 
 // put. The receiver's answer says where its buffer is, or refuses; whoever binds the late

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "peerlane/channel/transfer/captured_post.h"
+#include "peerlane/program/device/poison.h"
 #include "peerlane/program/words/counter_line.h"
 
 namespace peerlane {
@@ -33,7 +34,7 @@ Result<Transfer> DeviceWait::begin(const std::shared_ptr<PeerCore>& peer, Device
 DeviceWait::~DeviceWait() {
   // Dropped by an engine that stopped: the stream must not hang for it.
   if (abort_ == nullptr || peer_->forked()) return;
-  abort_->store(1, std::memory_order_release);
+  abortWaits(*abort_, &peer_->metrics().poisonings());
   executor_.returnWord(abort_, post_);
   executor_.waitEnded();
   progress_.deviceStoresSeen();
@@ -41,7 +42,7 @@ DeviceWait::~DeviceWait() {
 
 void DeviceWait::release(Status why) {
   released_ = std::move(why);
-  abort_->store(1, std::memory_order_release);
+  abortWaits(*abort_, &peer_->metrics().poisonings());
 }
 
 // The stream will see it by itself, though it may not have come to look yet.

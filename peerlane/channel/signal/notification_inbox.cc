@@ -139,19 +139,19 @@ void NotificationInbox::tell() {
 }
 
 Task::Turn NotificationInbox::turn() {
-  std::unique_lock lock(mutex_, std::defer_lock);
   // Its holder takes; but he does not tell, and once the peer is gone no other turn may follow.
   if (peer_.failureCode() != Code::kOk)
-    lock.lock();
-  else if (!lock.try_lock())
+    mutex_.lock();
+  else if (!mutex_.tryLock())
     return Turn::kIdle;
   const bool moved = takeLocked();
   if (moved || peer_.failureCode() != Code::kOk) tell();
+  mutex_.unlock();
   return moved ? Turn::kMoved : Turn::kIdle;
 }
 
 bool NotificationInbox::pop(Notification& notification) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (waiting_.empty()) takeLocked();
   if (waiting_.empty()) return false;
   notification = std::move(waiting_.front());
@@ -162,7 +162,7 @@ bool NotificationInbox::pop(Notification& notification) {
 }
 
 Result<int> NotificationInbox::fd() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!event_) {
     PEERLANE_ASSIGN(event_, makeEventFd());
     takeLocked();

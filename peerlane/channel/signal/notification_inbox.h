@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 
 #include "peerlane/channel/signal/notification.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -33,29 +33,29 @@ class NotificationInbox final : public Task, private LateBinder {
   Result<int> fd();
 
  private:
-  Status bind(TargetId target, BoundTarget& out) override;
-  bool takeLocked();
-  bool takeRest();
+  Status bind(TargetId target, BoundTarget& out) override PEERLANE_REQUIRES(mutex_);
+  bool takeLocked() PEERLANE_REQUIRES(mutex_);
+  bool takeRest() PEERLANE_REQUIRES(mutex_);
   bool peerGone() const;
-  cpu::Step advanceRun(uint64_t budgetBytes);
-  void deliver();
-  void tell();
+  cpu::Step advanceRun(uint64_t budgetBytes) PEERLANE_REQUIRES(mutex_);
+  void deliver() PEERLANE_REQUIRES(mutex_);
+  void tell() PEERLANE_REQUIRES(mutex_);
 
   PeerCore& peer_;                 // owns this object
   SlabPair::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
-  mutable std::mutex mutex_;
-  cpu::CpuProgram program_;  // under mutex_, as all below
-  cpu::CpuRun run_;
-  Status broken_;
-  bool running_ = false;
-  bool delivered_ = false;  // the message of run_
-  bool void_ = false;
-  uint64_t messageBytes_ = 0;
-  uint64_t cursor_ = 0;
-  Notification current_;
-  std::vector<std::byte> buffer_;
-  std::deque<Notification> waiting_;
-  Fd event_;
+  mutable Mutex mutex_;
+  cpu::CpuProgram program_ PEERLANE_GUARDED_BY(mutex_);
+  cpu::CpuRun run_ PEERLANE_GUARDED_BY(mutex_);
+  Status broken_ PEERLANE_GUARDED_BY(mutex_);
+  bool running_ PEERLANE_GUARDED_BY(mutex_) = false;
+  bool delivered_ PEERLANE_GUARDED_BY(mutex_) = false;  // the message of run_
+  bool void_ PEERLANE_GUARDED_BY(mutex_) = false;
+  uint64_t messageBytes_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  uint64_t cursor_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  Notification current_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::byte> buffer_ PEERLANE_GUARDED_BY(mutex_);
+  std::deque<Notification> waiting_ PEERLANE_GUARDED_BY(mutex_);
+  Fd event_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -22,7 +22,7 @@ void SignalWatch::lookLocked() {
 }
 
 Result<int> SignalWatch::fd(uint64_t value) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   wanted_ = value;
   lookLocked();
   PEERLANE_ASSIGN(const int fd, readiness_.fd());
@@ -35,13 +35,13 @@ Result<int> SignalWatch::fd(uint64_t value) {
 }
 
 void SignalWatch::abandon() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   abandoned_ = true;
   readiness_ = Readiness();
 }
 
 Task::Turn SignalWatch::turn() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool wasReady = readiness_.isReady();
   if (!abandoned_) lookLocked();
   // Only what was told ends it: the value may have been reached since that look.
@@ -54,7 +54,7 @@ Task::Turn SignalWatch::turn() {
 }
 
 std::string SignalWatch::describe() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (abandoned_) return {};
   const auto offset = static_cast<uint64_t>(word_ - peer_->slab());
   return "descriptor for signal " +

@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/readiness.h"
 #include "peerlane/program/words/counter_line.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -41,18 +41,18 @@ class SignalWatch final : public Task, public std::enable_shared_from_this<Signa
 
  private:
   uint64_t value() const { return signalValue(*peer_, word_); }
-  void lookLocked();
+  void lookLocked() PEERLANE_REQUIRES(mutex_);
   bool isOver() const;
 
   const std::shared_ptr<PeerCore> peer_;
   const std::byte* const word_;
-  mutable std::mutex mutex_;
-  Readiness readiness_;  // under mutex_, as all below
-  uint64_t wanted_ = 0;
-  bool wasReached_ = false;
-  bool active_ = false;   // a task of the engine
-  bool expects_ = false;  // stores of a device
-  bool abandoned_ = false;
+  mutable Mutex mutex_;
+  Readiness readiness_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t wanted_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  bool wasReached_ PEERLANE_GUARDED_BY(mutex_) = false;
+  bool active_ PEERLANE_GUARDED_BY(mutex_) = false;   // a task of the engine
+  bool expects_ PEERLANE_GUARDED_BY(mutex_) = false;  // stores of a device
+  bool abandoned_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

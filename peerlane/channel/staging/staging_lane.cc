@@ -13,7 +13,7 @@ std::shared_ptr<StagingLane> StagingLane::of(PeerCore& peer) {
 }
 
 Result<std::shared_ptr<StagingMemory>> StagingLane::memory(const PeerCore& peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!memory_) {
     PEERLANE_ASSIGN(memory_, peer.staging().makeMemory(bytes()));
   }
@@ -21,7 +21,7 @@ Result<std::shared_ptr<StagingMemory>> StagingLane::memory(const PeerCore& peer)
 }
 
 std::optional<Result<RegionReference>> StagingLane::remote(PeerCore& peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!std::exchange(asked_, true)) {
     const auto lane = of(peer);
     peer.staging().askForMemory(bytes(), [weak = std::weak_ptr(lane), &progress = peer.progress()](
@@ -29,7 +29,7 @@ std::optional<Result<RegionReference>> StagingLane::remote(PeerCore& peer) {
       const auto self = weak.lock();
       if (!self) return;
       {
-        const std::lock_guard told(self->mutex_);
+        const MutexLock told(self->mutex_);
         self->remote_ = std::move(answer);
       }
       progress.nudge();
@@ -39,12 +39,12 @@ std::optional<Result<RegionReference>> StagingLane::remote(PeerCore& peer) {
 }
 
 void StagingLane::keep(std::shared_ptr<ImportedRegion> remote) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   kept_ = std::move(remote);
 }
 
 void StagingLane::tell(const PeerCore& peer, const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!told_.insert(why).second) return;
   PEERLANE_LOG_WARN("peer {}: transfers are staged through host memory, because {}", peer.number(),
                     why);

@@ -11,11 +11,11 @@
 #include <array>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/staging_memory.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -64,12 +64,12 @@ class StagingLane {
   const uint64_t slotBytes_;
   std::array<Queue, kHalves> queues_;
 
-  std::mutex mutex_;
-  std::shared_ptr<StagingMemory> memory_;  // under mutex_, as all below
-  bool asked_ = false;
-  std::optional<Result<RegionReference>> remote_;
-  std::shared_ptr<ImportedRegion> kept_;
-  std::set<std::string> told_;
+  Mutex mutex_;
+  std::shared_ptr<StagingMemory> memory_ PEERLANE_GUARDED_BY(mutex_);
+  bool asked_ PEERLANE_GUARDED_BY(mutex_) = false;
+  std::optional<Result<RegionReference>> remote_ PEERLANE_GUARDED_BY(mutex_);
+  std::shared_ptr<ImportedRegion> kept_ PEERLANE_GUARDED_BY(mutex_);
+  std::set<std::string> told_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

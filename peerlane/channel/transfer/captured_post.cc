@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "peerlane/channel/transfer/transfer_core.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 
@@ -11,7 +12,7 @@ CapturedPost::~CapturedPost() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a capture that failed. What replays use stays theirs:
   // the graph may outlive the context, and words that it reads are never lent again.
-  if (abort_ != nullptr) abort_->store(1, std::memory_order_release);
+  stopWaits();
   if (!kept_ || gone_->load(std::memory_order_acquire)) {
     letGo();
     return;
@@ -162,8 +163,14 @@ Status CapturedPost::endOfReplays() const {
 
 void CapturedPost::stopReplays(const Status& why) {
   stopped_ = true;
-  abort_->store(1, std::memory_order_release);
+  stopWaits();
   markEnded(why);
+}
+
+void CapturedPost::stopWaits() {
+  if (abort_ == nullptr) return;
+  const bool hasGraph = kept_ && !gone_->load(std::memory_order_acquire);
+  abortWaits(*abort_, hasGraph ? &peer_->metrics().poisonings() : nullptr);
 }
 
 bool CapturedPost::owesMessages() const {

@@ -59,6 +59,7 @@ class CapturedPost final : public Pending, public Task {
   static Result<Transfer> keep(const std::shared_ptr<CapturedPost>& post, DeviceStream stream);
   Status endOfReplays() const;
   void stopReplays(const Status& why);
+  void stopWaits();
   bool deliverMessages();
   bool owesMessages() const;
   void letGo();

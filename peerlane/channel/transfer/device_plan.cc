@@ -63,9 +63,9 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
   if (stream && executor_.isCapturing(stream))
     return CapturedPost::capturePlan(peer_, executor_, shared_from_this(), blocks_,
                                      notify_.signal.has_value(), *program_, stream, indices);
-  const std::lock_guard posting(postingMutex_);
+  const MutexLock posting(postingMutex_);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     PEERLANE_RETURN_IF_ERROR(broken_);
     if (posted_ - seen_ == kMostPosts)
       return Status(Code::kTryAgain,
@@ -79,7 +79,7 @@ Result<Transfer> DevicePlan::enqueue(DeviceStream stream, const DeviceIndices& i
   }
   auto told = PlanPost::make(peer_);
   auto posted = executor_.post(*program_, stream, indices);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!posted.isOk()) {
     if (--posted_ == seen_ && !active_) gates_.lower();
     return posted.status();
@@ -141,7 +141,7 @@ Task::Turn DevicePlan::turn() {
     Posted ended;
     Status status;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (seen_ == posted_) {
         gates_.lower();
         active_ = false;
@@ -168,7 +168,7 @@ Task::Turn DevicePlan::turn() {
 }
 
 std::string DevicePlan::describe() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (seen_ == posted_) return {};
   return "plan to peer " + std::to_string(peer_->number()) + " on " +
          executor_.device().toString() + ": " + std::to_string(posted_ - seen_) +

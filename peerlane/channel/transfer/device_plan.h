@@ -8,13 +8,13 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 
 #include "peerlane/channel/blocks/block_program.h"
 #include "peerlane/channel/blocks/index_check.h"
 #include "peerlane/channel/blocks/plan_gates.h"
 #include "peerlane/channel/transfer/plan_post.h"
 #include "peerlane/channel/transfer/transfer.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/device/device_health.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -65,15 +65,15 @@ class DevicePlan final : public Task, public std::enable_shared_from_this<Device
   PlanGates gates_{*peer_};
 
   // Held while a post is made, for as long as the driver stops who makes it; no turn takes it.
-  std::mutex postingMutex_;
-  mutable std::mutex mutex_;
-  std::array<Posted, kMostPosts> ring_;  // under mutex_, as all below
-  uint64_t posted_ = 0;                  // number of the last post
-  uint64_t seen_ = 0;                    // number of the last one that has ended
-  uint64_t bytesUnderWay_ = 0;
-  bool active_ = false;  // a task of the progress engine
-  Status broken_;        // of the device
-  DeviceHealth health_;
+  Mutex postingMutex_;
+  mutable Mutex mutex_;
+  std::array<Posted, kMostPosts> ring_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t posted_ PEERLANE_GUARDED_BY(mutex_) = 0;  // number of the last post
+  uint64_t seen_ PEERLANE_GUARDED_BY(mutex_) = 0;    // number of the last one that has ended
+  uint64_t bytesUnderWay_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  bool active_ PEERLANE_GUARDED_BY(mutex_) = false;  // a task of the progress engine
+  Status broken_ PEERLANE_GUARDED_BY(mutex_);        // of the device
+  DeviceHealth health_ PEERLANE_GUARDED_BY(mutex_);
   Counter* bytesCounter_ = nullptr;
 };
 

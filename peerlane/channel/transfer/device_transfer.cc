@@ -43,7 +43,7 @@ DeviceTransfer::DeviceTransfer(std::shared_ptr<PeerCore> peer, DeviceExecutor& e
 DeviceTransfer::~DeviceTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
-  if (state_ == State::kLate) executor_.refuse(late_);
+  if (state_ == State::kLate) refuseLate();
   leaveGates();
   if (watched_) progress_.deviceStoresSeen();
 }
@@ -195,7 +195,7 @@ bool DeviceTransfer::advance() {
         executor_.resolve(late_, base);
         state_ = State::kRunning;
       } else {
-        executor_.refuse(late_);
+        refuseLate();
         refusal_ = stop;
         state_ = State::kRefused;
       }
@@ -224,6 +224,12 @@ bool DeviceTransfer::advance() {
     case State::kEnded: return false;
   }
   return false;
+}
+
+// The stream waits for nothing any more, and leaves the copies out.
+void DeviceTransfer::refuseLate() {
+  executor_.refuse(late_);
+  peer_->metrics().poisonings().add();
 }
 
 void DeviceTransfer::leaveGates() {

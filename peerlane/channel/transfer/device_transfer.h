@@ -55,6 +55,7 @@ class DeviceTransfer final : public Pending, public Task {
   // The host adds to the signal, and not the stream.
   bool hostSignals() const { return isLate_ || errand_ != nullptr; }
   void leaveGates();
+  void refuseLate();
   bool passed();
   Status enterGates(bool slab);
   Status notifyByHost();

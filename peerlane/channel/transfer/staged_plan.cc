@@ -22,7 +22,10 @@ Result<std::shared_ptr<StagedPlan>> StagedPlan::create(const std::shared_ptr<Pee
     notify.signalAdd = options.signalAdd;
     PEERLANE_ASSIGN(plan->notify_, ownNotify(notify));
   }
-  if (plan->isIndexed()) plan->indexCheck_ = IndexCheck(plan->blocks_.layout());
+  if (plan->isIndexed()) {
+    const MutexLock lock(plan->mutex_);
+    plan->indexCheck_ = IndexCheck(plan->blocks_.layout());
+  }
   return plan;
 }
 
@@ -43,7 +46,7 @@ Result<Transfer> StagedPlan::post(std::span<const uint32_t> local, std::span<con
   PEERLANE_RETURN_IF_ERROR(peer_->usable());
   const bool isPut = blocks_.direction() == Direction::kPut;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     PEERLANE_RETURN_IF_ERROR(indexCheck_.counts(local.size(), remote.size()));
     PEERLANE_RETURN_IF_ERROR(indexCheck_.check(isPut ? remote : local, isPut ? local : remote));
   }

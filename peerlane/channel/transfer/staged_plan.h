@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "peerlane/channel/blocks/block_program.h"
 #include "peerlane/channel/blocks/index_check.h"
 #include "peerlane/channel/transfer/plan.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -36,8 +36,8 @@ class StagedPlan {
   const BlockProgram blocks_;
   const std::string why_;
   OwnedNotify notify_;
-  std::mutex mutex_;
-  IndexCheck indexCheck_;  // under mutex_
+  Mutex mutex_;
+  IndexCheck indexCheck_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "peerlane/channel/transfer/transfer_core.h"
+#include "peerlane/program/device/poison.h"
 #include "peerlane/session/staging/staging_copy.h"
 
 namespace peerlane {
@@ -69,11 +70,16 @@ StagedTransfer::~StagedTransfer() {
   if (peer_->forked()) return;
   // Dropped by an engine that stopped, or by a post that failed.
   if (word_ != nullptr) {
-    word_->store(kPoison, std::memory_order_release);
+    poisonWord(*word_, poisoningsOfWait());
     executor_->returnWord(word_, passed_);
   }
   if (entered_) blocks_.leaveLocals();
   if (watched_) progress_.deviceStoresSeen();
+}
+
+// Null when the stream has passed its waits.
+Counter* StagedTransfer::poisoningsOfWait() const {
+  return passed_.ended() ? nullptr : &peer_->metrics().poisonings();
 }
 
 // --- Posting ---
@@ -320,8 +326,12 @@ bool StagedTransfer::advanceMoving() {
       std::none_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.busy; });
   if (done_ < groups_.size() && (failure_.isOk() || !idle)) return moved;
   // All done, or nothing of it goes on but what the stream is let go through.
-  if (onStream())
-    word_->store(failure_.isOk() ? groups_.size() + 1 : kPoison, std::memory_order_release);
+  if (onStream()) {
+    if (failure_.isOk())
+      word_->store(groups_.size() + 1, std::memory_order_release);
+    else
+      poisonWord(*word_, poisoningsOfWait());
+  }
   state_ = State::kPassing;
   return true;
 }
@@ -434,7 +444,7 @@ void StagedTransfer::startRemote(size_t index) {
 void StagedTransfer::end(const Status& status) {
   state_ = State::kEnded;
   if (word_ != nullptr) {
-    word_->store(kPoison, std::memory_order_release);
+    poisonWord(*word_, poisoningsOfWait());
     executor_->returnWord(word_, passed_);
     if (std::exchange(isOnStream_, false)) executor_->waitEnded();
     word_ = nullptr;

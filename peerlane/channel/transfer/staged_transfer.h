@@ -109,6 +109,7 @@ class StagedTransfer final : public Pending, public Task {
   Status stopReason() const;
   bool deviceFailed();
   void end(const Status& status);
+  Counter* poisoningsOfWait() const;
 
   const std::shared_ptr<PeerCore> peer_;
   BlockProgram blocks_;

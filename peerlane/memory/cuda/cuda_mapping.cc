@@ -2,15 +2,14 @@
 #include "peerlane/memory/cuda/cuda_mapping.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/cuda/cuda_pools.h"
 #include "peerlane/memory/cuda/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
@@ -143,14 +142,12 @@ class OpenHandles {
   }
 
   Result<std::byte*> open(const std::string& key, const cudaIpcMemHandle_t& handle) {
-    std::unique_lock lock(mutex_);
-    const auto settled = [&] {
-      const auto entry = entries_.find(key);
-      return entry == entries_.end() || !entry->second.closing;
-    };
-    if (!closed_.wait_for(lock, kCloseTime, settled))
-      return Status(Code::kUnavailable,
-                    "the memory is just being let go of, which waits for the GPU; try again");
+    const MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + kCloseTime;
+    while (isClosing(key))
+      if (!closed_.waitUntil(mutex_, deadline) && isClosing(key))
+        return Status(Code::kUnavailable,
+                      "the memory is just being let go of, which waits for the GPU; try again");
     auto found = entries_.find(key);
     if (found == entries_.end()) {
       void* address = nullptr;
@@ -168,11 +165,11 @@ class OpenHandles {
 
   void close(const std::string& key, const std::shared_ptr<const cuda::PrimaryContext>& gpu) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (--entries_.at(key).users != 0) return;
     }
     CudaReclaimer::instance().add(gpu, [this, key] {
-      std::unique_lock lock(mutex_);
+      ReleasableLock lock(mutex_);
       auto found = entries_.find(key);
       if (found == entries_.end() || found->second.users != 0 || found->second.closing) return;
       found->second.closing = true;
@@ -181,15 +178,21 @@ class OpenHandles {
       (void)cudaIpcCloseMemHandle(address);
       lock.lock();
       entries_.erase(key);
-      closed_.notify_all();
+      closed_.notifyAll();
     });
   }
 
  private:
   static constexpr std::chrono::seconds kCloseTime{1};
-  std::mutex mutex_;
-  std::condition_variable closed_;
-  std::map<std::string, Entry> entries_;  // under mutex_
+
+  bool isClosing(const std::string& key) const PEERLANE_REQUIRES(mutex_) {
+    const auto entry = entries_.find(key);
+    return entry != entries_.end() && entry->second.closing;
+  }
+
+  Mutex mutex_;
+  Condition closed_;
+  std::map<std::string, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 class HandleMapping final : public CudaMapping {

@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/cuda/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 
@@ -31,10 +30,12 @@ class Pins {
   // Counts one more user of each range that covers part of [begin, end), which is page-aligned.
   // After an error `taken` holds the ranges that were counted before it.
   Status take(uintptr_t begin, uintptr_t end, std::vector<uintptr_t>& taken) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [&] { return !closingIn(begin, end); }))
-      return Status(Code::kUnavailable,
-                    "the memory is just being unpinned, which waits for a GPU; try again");
+    const MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (closingIn(begin, end))
+      if (!changed_.waitUntil(mutex_, deadline) && closingIn(begin, end))
+        return Status(Code::kUnavailable,
+                      "the memory is just being unpinned, which waits for a GPU; try again");
     uintptr_t at = begin;
     while (at < end) {
       auto next = ranges_.upper_bound(at);
@@ -55,7 +56,7 @@ class Pins {
   void drop(const std::vector<uintptr_t>& ranges, const Gpu& gpu, std::function<void()> done) {
     bool last = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const uintptr_t range : ranges) last = --ranges_.at(range).users == 0 || last;
     }
     if (!last) {
@@ -76,13 +77,14 @@ class Pins {
     bool closing = false;
   };
 
-  bool closingIn(uintptr_t begin, uintptr_t end) const {
+  bool closingIn(uintptr_t begin, uintptr_t end) const PEERLANE_REQUIRES(mutex_) {
     return std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& entry) {
       return entry.second.closing && entry.first < end && entry.second.end > begin;
     });
   }
 
-  Status add(uintptr_t begin, uintptr_t end, std::vector<uintptr_t>& taken) {
+  Status add(uintptr_t begin, uintptr_t end, std::vector<uintptr_t>& taken)
+      PEERLANE_REQUIRES(mutex_) {
     auto* const pages = reinterpret_cast<void*>(begin);
     cudaError_t error = cudaHostRegister(pages, end - begin, cudaHostRegisterPortable);
     // For memory that is mapped here for reading alone, such as a peer's without the right to
@@ -110,20 +112,20 @@ class Pins {
   // the lock.
   void close(uintptr_t begin) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto found = ranges_.find(begin);
       if (found == ranges_.end() || found->second.users != 0 || found->second.closing) return;
       found->second.closing = true;
     }
     (void)cudaHostUnregister(reinterpret_cast<void*>(begin));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ranges_.erase(begin);
-    changed_.notify_all();
+    changed_.notifyAll();
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uintptr_t, Range> ranges_;  // by their begin; under mutex_
+  Mutex mutex_;
+  Condition changed_;
+  std::map<uintptr_t, Range> ranges_ PEERLANE_GUARDED_BY(mutex_);  // by their begin
 };
 
 class CudaPin final : public DevicePin {

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/process.h"
@@ -46,7 +46,7 @@ class ExportedPools {
   // Null: the pool was not made for export; `whyNot` gets the driver's reason.
   Result<std::shared_ptr<const ExportedPool>> find(void* pool, const void* allocation,
                                                    uint64_t identity, std::string& whyNot) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(known_, [](const auto& entry) { return entry.second.pool.expired(); });
     if (const auto found = known_.find(pool); found != known_.end()) {
       Known& known = found->second;
@@ -83,8 +83,8 @@ class ExportedPools {
     // so its name, by which importers know an allocation.
     std::map<const void*, uint64_t> witnesses;
   };
-  std::mutex mutex_;
-  std::map<void*, Known> known_;  // under mutex_
+  Mutex mutex_;
+  std::map<void*, Known> known_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 // The imports of this process, one for each allocation, even where several exports of it arrive:
@@ -103,7 +103,7 @@ class ImportedPools {
 
   Result<std::byte*> take(const Fd& fd, std::span<const std::byte> handle, const std::string& key,
                           const cuda::Gpus& gpus) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const std::string name = nameIn(handle);
     PEERLANE_RETURN_IF_ERROR(openPool(name, fd, gpus));
     auto found = pointers_.find(key);
@@ -127,7 +127,7 @@ class ImportedPools {
 
   // The free does not wait for the GPU (10 us while a kernel and a stream waited, measured).
   void drop(const std::string& key, const cuda::PrimaryContext& gpu) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = pointers_.find(key);
     if (--found->second.users != 0) return;
     const cuda::CurrentContext current(gpu);
@@ -156,7 +156,8 @@ class ImportedPools {
     size_t users = 0;
   };
 
-  Status openPool(const std::string& name, const Fd& fd, const cuda::Gpus& gpus) {
+  Status openPool(const std::string& name, const Fd& fd, const cuda::Gpus& gpus)
+      PEERLANE_REQUIRES(mutex_) {
     const bool isNew = !pools_.contains(name);
     if (isNew) {
       CUmemoryPool handle = nullptr;
@@ -182,16 +183,17 @@ class ImportedPools {
   }
 
   // Forgets the pool where none of its allocations is imported any more.
-  void closePool(const std::string& name) {
+  void closePool(const std::string& name) PEERLANE_REQUIRES(mutex_) {
     const auto found = pools_.find(name);
     if (found->second.pointers != 0) return;
     (void)api().cuMemPoolDestroy(found->second.handle);
     pools_.erase(found);
   }
 
-  std::mutex mutex_;
-  std::map<std::string, Pool> pools_;        // by name; under mutex_, as the next
-  std::map<std::string, Pointer> pointers_;  // by pool and the owner's number
+  Mutex mutex_;
+  std::map<std::string, Pool> pools_ PEERLANE_GUARDED_BY(mutex_);  // by name
+  // By pool and the owner's number.
+  std::map<std::string, Pointer> pointers_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 class PoolHold final : public DevicePin {

@@ -32,15 +32,17 @@ CudaReclaimer::CudaReclaimer() {
 
 void CudaReclaimer::endBeforeExit() {
   if (forkGeneration() != forks_) return;  // no thread of this process could unlock
-  std::unique_lock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + kLongestRelease;
+  const MutexLock lock(mutex_);
   exiting_ = true;
-  changed_.wait_for(lock, kLongestRelease, [this] { return !releasing_; });
+  while (releasing_)
+    if (!changed_.waitUntil(mutex_, deadline)) return;
 }
 
 void CudaReclaimer::run() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return !queue_.empty() && waits_.none() && !exiting_; });
+    while (queue_.empty() || !waits_.none() || exiting_) changed_.wait(mutex_);
     Release release = std::move(queue_.front());
     queue_.pop_front();
     if (queue_.empty()) queued_.store(false);
@@ -55,7 +57,7 @@ void CudaReclaimer::run() {
     release.gpu = nullptr;
     lock.lock();
     releasing_ = false;
-    if (exiting_) changed_.notify_all();
+    if (exiting_) changed_.notifyAll();
   }
 }
 
@@ -64,12 +66,12 @@ void CudaReclaimer::add(std::shared_ptr<const cuda::PrimaryContext> gpu,
   Status started;
   size_t waiting = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.push_back({std::move(gpu), std::move(release)});
     waiting = queue_.size();
     queued_.store(true);
     if (!hasThread_) started = startRunning();
-    changed_.notify_one();
+    changed_.notifyOne();
   }
   // Not under the lock: a sink of the log may release memory itself.
   if (!started.isOk())
@@ -92,12 +94,12 @@ void CudaReclaimer::waitEnded() {
   waits_.end();
   // Partner: run(), which reads the count after the store of add().
   if (!queued_.load()) return;
-  const std::lock_guard lock(mutex_);
-  if (!queue_.empty() && waits_.none()) changed_.notify_one();
+  const MutexLock lock(mutex_);
+  if (!queue_.empty() && waits_.none()) changed_.notifyOne();
 }
 
 size_t CudaReclaimer::pending() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return queue_.size() + (releasing_ ? 1 : 0);
 }
 

@@ -10,13 +10,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/split_count.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/process.h"
@@ -44,19 +43,20 @@ class CudaReclaimer {
   };
 
   CudaReclaimer();
-  Status startRunning();  // under mutex_; tried again with each release while there is no thread
+  // Tried again with each release while there is no thread.
+  Status startRunning() PEERLANE_REQUIRES(mutex_);
   void run();
   void endBeforeExit();
 
   const uint64_t forks_ = forkGeneration();  // of the process that has the thread
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  Condition changed_;
   SplitCount waits_;
   std::atomic<bool> queued_{false};  // the queue is not empty; releases wait until waits_ is 0
-  std::deque<Release> queue_;        // under mutex_, as the next three
-  bool hasThread_ = false;
-  bool releasing_ = false;
-  bool exiting_ = false;
+  std::deque<Release> queue_ PEERLANE_GUARDED_BY(mutex_);
+  bool hasThread_ PEERLANE_GUARDED_BY(mutex_) = false;
+  bool releasing_ PEERLANE_GUARDED_BY(mutex_) = false;
+  bool exiting_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

@@ -8,12 +8,12 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/memory/cuda/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
@@ -85,12 +85,12 @@ Result<T> within(const char* what, std::function<Result<T>()> work) {
 }
 
 struct Probes {
-  std::mutex mutex;
+  Mutex mutex;
   struct Entry {
     std::byte* address = nullptr;
     LegacyProbe probe{};
   };
-  std::map<int, Entry> byGpu;  // under mutex
+  std::map<int, Entry> byGpu PEERLANE_GUARDED_BY(mutex);
 };
 Probes& probes() {
   static auto* const only = new Probes;
@@ -147,7 +147,7 @@ Result<Number> look(const Layout& layout, const Held& gpu) {
 
 Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   Probes& all = probes();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   Probes::Entry& entry = all.byGpu[gpu.gpu()];
   Layout known{};
   std::memcpy(&known, entry.probe.data(), sizeof(known));

@@ -125,8 +125,6 @@ class CpuRun {
   // Wait.
   bool awaited(const std::byte*& word, uint64_t& operand) const;
   uint64_t bytesMoved() const { return bytesMoved_; }
-  // The late binder's error, OK else.
-  const Status& lateStatus() const { return lateStatus_; }
 
  private:
   enum class OpStep : uint8_t { kNext, kBlocked, kMore, kEnd };
@@ -167,7 +165,6 @@ class CpuRun {
   std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies of this op, until drained
   std::vector<Piece> indexedPieces_;  // agent pieces of an indexed list; capacity is kept
   std::atomic<Code> cancel_{Code::kOk};
-  Status lateStatus_;
 };
 
 }  // namespace peerlane::cpu

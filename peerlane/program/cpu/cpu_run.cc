@@ -29,7 +29,6 @@ void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors
   code_ = Code::kOk;
   bytesMoved_ = 0;
   runPieceCount_ = 0;
-  if (!lateStatus_.isOk()) lateStatus_ = Status::ok();
   cancel_.store(Code::kOk, std::memory_order_relaxed);
 }
 
@@ -141,9 +140,8 @@ Status CpuRun::resolve(TargetId id) {
 
 CpuRun::OpStep CpuRun::runOp(const Op& op, uint64_t& budget) {
   for (const TargetId id : {op.to.target, op.from.target}) {
-    if (Status status = resolve(id); !status.isOk()) {
+    if (const Status status = resolve(id); !status.isOk()) {
       code_ = status.code();
-      lateStatus_ = std::move(status);
       return OpStep::kEnd;
     }
   }

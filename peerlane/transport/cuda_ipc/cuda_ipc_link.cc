@@ -112,7 +112,6 @@ Result<std::shared_ptr<CudaMapping>> CudaIpcLink::mapAllocation(Grant& grant) {
   return known(region, -1, import);
 }
 
-// Under mutex_.
 Result<std::shared_ptr<CudaMapping>> CudaIpcLink::known(const RegionGrant& region, int gpu,
                                                         const Import& import) {
   std::weak_ptr<CudaMapping>& place = byIdentity_[{region.identity, gpu}];
@@ -191,7 +190,7 @@ Result<RemoteMemory> CudaIpcLink::attach(Grant grant) {
     memory.grant = std::move(grant.region);
     return memory;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<CudaMapping>> mappings;
   if (grant.region.kind == MemoryKind::kCudaHandle) {
     PEERLANE_RETURN_IF_ERROR(openHandles(grant.region, memory, mappings));
@@ -209,7 +208,7 @@ void CudaIpcLink::detach(RemoteMemory& memory) {
   memory.mapped = nullptr;
   memory.perDevice.clear();
   memory.chunks.reset();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   attached_.erase(memory.linkKey);
   std::erase_if(byIdentity_, [](const auto& entry) { return entry.second.expired(); });
 }

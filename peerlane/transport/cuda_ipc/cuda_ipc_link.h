@@ -10,12 +10,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/os/cuda.h"
@@ -49,12 +49,11 @@ class CudaIpcLink final : public Link {
 
  private:
   using Import = std::function<Result<std::shared_ptr<CudaMapping>>()>;
-  // Under mutex_, as the next two.
   Result<std::shared_ptr<CudaMapping>> known(const RegionGrant& region, int gpu,
-                                             const Import& import);
-  Result<std::shared_ptr<CudaMapping>> mapAllocation(Grant& grant);
+                                             const Import& import) PEERLANE_REQUIRES(mutex_);
+  Result<std::shared_ptr<CudaMapping>> mapAllocation(Grant& grant) PEERLANE_REQUIRES(mutex_);
   Status openHandles(const RegionGrant& region, RemoteMemory& memory,
-                     std::vector<std::shared_ptr<CudaMapping>>& mappings);
+                     std::vector<std::shared_ptr<CudaMapping>>& mappings) PEERLANE_REQUIRES(mutex_);
   Status importPool(Grant& grant, RemoteMemory& memory);
   Result<std::shared_ptr<ChunkMap>> reserve(const RegionGrant& region) const;
 
@@ -62,13 +61,15 @@ class CudaIpcLink final : public Link {
   const bool sameProcess_;
   const Kept kept_;
   LinkTraits traits_;
-  std::mutex mutex_;
+  Mutex mutex_;
   // By RemoteMemory::linkKey.
-  std::map<uint64_t, std::vector<std::shared_ptr<CudaMapping>>> attached_;
+  std::map<uint64_t, std::vector<std::shared_ptr<CudaMapping>>> attached_
+      PEERLANE_GUARDED_BY(mutex_);
   // The current mappings, by the owner's number of the allocation and, for a legacy handle, the
   // GPU.
-  std::map<std::pair<uint64_t, int>, std::weak_ptr<CudaMapping>> byIdentity_;
-  uint64_t nextKey_ = 1;
+  std::map<std::pair<uint64_t, int>, std::weak_ptr<CudaMapping>> byIdentity_
+      PEERLANE_GUARDED_BY(mutex_);
+  uint64_t nextKey_ PEERLANE_GUARDED_BY(mutex_) = 1;
 };
 
 }  // namespace peerlane

@@ -18,7 +18,7 @@ std::optional<ProcessName> ProcessName::of(pid_t pid, uint64_t life) {
 
 Result<std::shared_ptr<CudaMapping>> KeptImports::find(const ProcessName& owner, uint64_t identity,
                                                        uint64_t bytes, const Import& import) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Key key{owner, identity, bytes};
   if (const auto found = entries_.find(key); found != entries_.end()) {
     found->second.idleSince.reset();
@@ -31,7 +31,7 @@ Result<std::shared_ptr<CudaMapping>> KeptImports::find(const ProcessName& owner,
 
 void KeptImports::sweep(Clock::time_point now) {
   std::vector<std::shared_ptr<CudaMapping>> gone;  // outlive the lock: to unmap takes long
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::map<Key, Entry>::iterator> idle;
   for (auto at = entries_.begin(); at != entries_.end(); ++at) {
     Entry& entry = at->second;

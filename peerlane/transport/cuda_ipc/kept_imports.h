@@ -15,9 +15,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 
 namespace peerlane {
@@ -62,8 +62,8 @@ class KeptImports {
     std::optional<Clock::time_point> idleSince{};
   };
 
-  std::mutex mutex_;
-  std::map<Key, Entry> entries_;
+  Mutex mutex_;
+  std::map<Key, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

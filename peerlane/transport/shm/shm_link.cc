@@ -55,7 +55,7 @@ Result<RemoteMemory> ShmLink::attachMapped(Grant grant) {
   memory.grant = grant.region;
   memory.mapped = segment->data();
   memory.engine = "mapped";
-  const std::lock_guard lock(segmentsMutex_);
+  const MutexLock lock(segmentsMutex_);
   memory.linkKey = nextKey_++;
   segments_[memory.linkKey] = std::move(segment);
   return memory;
@@ -86,7 +86,7 @@ Result<RemoteMemory> ShmLink::attach(Grant grant) {
 
 void ShmLink::detach(RemoteMemory& memory) {
   memory.mapped = nullptr;
-  const std::lock_guard lock(segmentsMutex_);
+  const MutexLock lock(segmentsMutex_);
   segments_.erase(memory.linkKey);
 }
 

@@ -5,9 +5,9 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "peerlane/core/config.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/ptrace_permission.h"
 #include "peerlane/os/shm_segment.h"
@@ -59,10 +59,10 @@ class ShmLink final : public Link {
   std::atomic<Code> closed_{Code::kOk};  // progress thread -> serving threads
   std::atomic<bool> cmaForbidden_{false};
   bool slabMapped_ = false;  // attach() only, which is the progress thread's
-  std::mutex segmentsMutex_;
-  // By RemoteMemory::linkKey; under segmentsMutex_, as the next one.
-  std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_;
-  uint64_t nextKey_ = 1;
+  Mutex segmentsMutex_;
+  // By RemoteMemory::linkKey.
+  std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_ PEERLANE_GUARDED_BY(segmentsMutex_);
+  uint64_t nextKey_ PEERLANE_GUARDED_BY(segmentsMutex_) = 1;
 };
 
 }  // namespace peerlane

@@ -143,10 +143,7 @@ struct Protocol {
 const Protocol kProtocols[] = {
     {"Eager", [](uint64_t bytes) { return eagerSender({.lane = kLane, .payloadBytes = bytes}); },
      [](uint64_t bytes) { return eagerReceiver({.lane = kLane, .payloadBytes = bytes}); }},
-    {"ZcopyGet",
-     [](uint64_t bytes) {
-       return zcopyGetSender({kLane, bytes});
-     },
+    {"ZcopyGet", [](uint64_t /*bytes*/) { return eagerSender({.lane = kLane}); },
      [](uint64_t bytes) {
        return zcopyGetReceiver({kLane, bytes});
      }},

@@ -37,7 +37,7 @@ struct Setting {
 
 inline constexpr uint64_t kPayloadBytes = 64;
 
-enum class MessageForm : uint8_t { kEager, kEagerEmpty, kEagerUnconfirmed, kGet, kPut };
+enum class MessageForm : uint8_t { kEager, kEagerEmpty, kGet, kPut };
 struct MessagePrograms {
   LanePair programs;
   MessageForm kind = MessageForm::kEager;

@@ -8,6 +8,7 @@
 
 #include "peerlane/os/process.h"
 #include "tests/channel/context_pair.h"
+#include "tests/os/open_files.h"
 
 namespace peerlane {
 namespace {

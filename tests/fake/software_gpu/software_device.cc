@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <shared_mutex>
 #include <vector>
+
+#include "peerlane/core/mutex.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define SOFTWARE_GPU_TSAN 1
@@ -45,8 +45,8 @@ struct State {
   std::array<std::atomic<bool>, kMostDevices> runtimeContexts{};
   std::atomic<uint64_t> lastId{0};
   std::atomic<uint64_t> generation{1};  // changes with every entry
-  std::shared_mutex mutex;
-  std::map<uintptr_t, AllocationPtr> allocations;  // under mutex
+  SharedMutex mutex;
+  std::map<uintptr_t, AllocationPtr> allocations PEERLANE_GUARDED_BY(mutex);
 };
 
 // Leaked: threads of streams may still run when static objects are destroyed.
@@ -63,7 +63,7 @@ uint32_t bitOf(int device) {
   return uint32_t{1} << device;
 }
 
-AllocationPtr findLocked(const State& all, uintptr_t address) {
+AllocationPtr findLocked(const State& all, uintptr_t address) PEERLANE_REQUIRES_SHARED(all.mutex) {
   auto next = all.allocations.upper_bound(address);
   if (next == all.allocations.begin()) return nullptr;
   const AllocationPtr& before = std::prev(next)->second;
@@ -272,7 +272,7 @@ AllocationPtr mapPhysical(const std::shared_ptr<Physical>& physical, MemoryKind 
 
 bool enter(const AllocationPtr& allocation) {
   State& all = state();
-  const std::unique_lock lock(all.mutex);
+  const WriterLock lock(all.mutex);
   auto next = all.allocations.lower_bound(allocation->base);
   if (next != all.allocations.end() && next->first < allocation->base + allocation->bytes)
     return false;
@@ -296,7 +296,7 @@ AllocationPtr enterHost(void* base, size_t bytes, MemoryKind kind, unsigned flag
 
 void forget(const Allocation& allocation) {
   State& all = state();
-  const std::unique_lock lock(all.mutex);
+  const WriterLock lock(all.mutex);
   const auto found = all.allocations.find(allocation.base);
   if (found == all.allocations.end() || found->second.get() != &allocation) return;
   all.allocations.erase(found);
@@ -309,7 +309,7 @@ void unmap(const Allocation& allocation) {
 
 AllocationPtr find(const void* address) {
   State& all = state();
-  const std::shared_lock lock(all.mutex);
+  const ReaderLock lock(all.mutex);
   return findLocked(all, reinterpret_cast<uintptr_t>(address));
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "tests/fake/software_gpu/software_device.h"
@@ -29,9 +28,9 @@ class Capture {
 namespace {
 
 struct Captures {
-  std::mutex mutex;
-  uint64_t lastId = 0;
-  std::vector<std::shared_ptr<Capture>> active;  // under mutex
+  Mutex mutex;
+  uint64_t lastId PEERLANE_GUARDED_BY(mutex) = 0;
+  std::vector<std::shared_ptr<Capture>> active PEERLANE_GUARDED_BY(mutex);
 };
 Captures& captures() {
   static auto* const only = new Captures;
@@ -39,7 +38,8 @@ Captures& captures() {
 }
 thread_local cudaStreamCaptureMode threadMode = cudaStreamCaptureModeGlobal;
 
-std::shared_ptr<Capture> captureOf(const Captures& all, const Stream* stream) {
+std::shared_ptr<Capture> captureOf(const Captures& all, const Stream* stream)
+    PEERLANE_REQUIRES(all.mutex) {
   for (const auto& capture : all.active)
     if (capture->streams.contains(stream)) return capture;
   return nullptr;
@@ -53,7 +53,7 @@ void merge(Clock& into, const Clock& other) {
 
 cudaError_t captureWork(const StreamPtr& stream, const Work& work, bool& isCaptured) {
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto capture = captureOf(all, stream.get());
   isCaptured = capture != nullptr;
   if (!isCaptured) return cudaSuccess;
@@ -65,13 +65,13 @@ cudaError_t captureWork(const StreamPtr& stream, const Work& work, bool& isCaptu
 
 bool isCapturing(const StreamPtr& stream) {
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   return captureOf(all, stream.get()) != nullptr;
 }
 
 cudaError_t mayUseLegacyStream(int device) {
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   for (const auto& capture : all.active)
     for (const auto& [stream, clock] : capture->streams)
       if (stream->device() == device && stream->isBlocking()) {
@@ -84,7 +84,7 @@ cudaError_t mayUseLegacyStream(int device) {
 cudaError_t mayCallUnsafely() {
   if (threadMode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   bool refused = false;
   for (const auto& capture : all.active) {
     const bool mine = capture->thread == std::this_thread::get_id() &&
@@ -101,7 +101,7 @@ cudaError_t mayCallUnsafely() {
 cudaError_t mayWaitFor(const StreamPtr& stream) {
   {
     Captures& all = captures();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     if (const auto capture = captureOf(all, stream.get())) {
       capture->isBroken = true;
       return cudaErrorStreamCaptureUnsupported;
@@ -114,13 +114,13 @@ cudaError_t mayWaitFor(const StreamPtr& stream) {
 
 cudaError_t captureRecord(const StreamPtr& stream, Event& event, bool& isCaptured) {
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto capture = captureOf(all, stream.get());
   isCaptured = capture != nullptr;
   if (!isCaptured) return cudaSuccess;
   if (capture->isBroken) return cudaErrorStreamCaptureInvalidated;
   capture->records.push_back(capture->streams[stream.get()]);
-  const std::lock_guard lockEvent(event.mutex);
+  const MutexLock lockEvent(event.mutex);
   event.capture = capture;
   event.captured = capture->records.size() - 1;
   return cudaSuccess;
@@ -128,9 +128,9 @@ cudaError_t captureRecord(const StreamPtr& stream, Event& event, bool& isCapture
 
 cudaError_t captureWait(const StreamPtr& stream, Event& event, bool& isCaptured) {
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto mine = captureOf(all, stream.get());
-  const std::lock_guard lockEvent(event.mutex);
+  const MutexLock lockEvent(event.mutex);
   const auto theirs = event.capture;
   isCaptured = mine != nullptr || theirs != nullptr;
   if (!isCaptured) return cudaSuccess;
@@ -154,6 +154,7 @@ cudaError_t captureWait(const StreamPtr& stream, Event& event, bool& isCaptured)
 }  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
+using peerlane::MutexLock;
 
 extern "C" {
 
@@ -168,7 +169,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   if (stream == nullptr) return note(cudaErrorInvalidResourceHandle);
   if (stream->isLegacy()) return note(cudaErrorStreamCaptureUnsupported);
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   if (captureOf(all, stream.get()) != nullptr) return note(cudaErrorIllegalState);
   auto capture = std::make_shared<Capture>();
   capture->mode = mode;
@@ -184,7 +185,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   const StreamPtr stream = findStream(handle);
   if (stream == nullptr) return note(cudaErrorInvalidResourceHandle);
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   *graph = nullptr;
   const auto capture = captureOf(all, stream.get());
   if (capture == nullptr) return note(cudaErrorIllegalState);
@@ -209,7 +210,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   if (stream->isLegacy())
     if (const cudaError_t refused = mayUseLegacyStream(stream->device())) return note(refused);
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto capture = captureOf(all, stream.get());
   *status = capture == nullptr  ? cudaStreamCaptureStatusNone
             : capture->isBroken ? cudaStreamCaptureStatusInvalidated
@@ -233,7 +234,7 @@ cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t handle, cudaStreamCaptureSt
   if (const cudaError_t failed = cudaStreamIsCapturing(handle, status)) return failed;
   const StreamPtr stream = findStream(handle);
   Captures& all = captures();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto capture = captureOf(all, stream.get());
   if (id != nullptr) *id = capture == nullptr ? 0 : capture->id;
   if (graph != nullptr)
@@ -268,7 +269,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t streamHandle) {
   const StreamPtr stream = findStream(streamHandle);
   if (stream == nullptr) return note(cudaErrorInvalidResourceHandle);
   auto* const executable = reinterpret_cast<GraphExec*>(handle);
-  const std::lock_guard lock(executable->mutex);
+  const MutexLock lock(executable->mutex);
   std::vector<StreamPoint> after;
   if (executable->last.stream != stream) after.push_back(executable->last);
   return note(submit(

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_stream.h"
 
 namespace peerlane::softgpu {
@@ -36,8 +37,8 @@ struct Graph {
 };
 struct GraphExec {
   Graph graph;
-  std::mutex mutex;
-  StreamPoint last;  // launches of one follow each other; under mutex
+  Mutex mutex;
+  StreamPoint last PEERLANE_GUARDED_BY(mutex);  // launches of one follow each other
 };
 
 }  // namespace peerlane::softgpu

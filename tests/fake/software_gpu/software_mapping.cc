@@ -8,9 +8,9 @@
 
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_driver.h"
 #include "tests/fake/software_gpu/software_error.h"
@@ -24,17 +24,18 @@ struct Handle {
 };
 
 struct Mappings {
-  std::mutex mutex;
-  uint64_t lastHandle = 0;
-  std::map<CUmemGenericAllocationHandle, Handle> handles;  // under mutex
-  std::map<uintptr_t, size_t> reserved;                    // under mutex
+  Mutex mutex;
+  uint64_t lastHandle PEERLANE_GUARDED_BY(mutex) = 0;
+  std::map<CUmemGenericAllocationHandle, Handle> handles PEERLANE_GUARDED_BY(mutex);
+  std::map<uintptr_t, size_t> reserved PEERLANE_GUARDED_BY(mutex);
 };
 Mappings& mappings() {
   static auto* const only = new Mappings;
   return *only;
 }
 
-CUmemGenericAllocationHandle addHandle(Mappings& all, std::shared_ptr<Physical> physical) {
+CUmemGenericAllocationHandle addHandle(Mappings& all, std::shared_ptr<Physical> physical)
+    PEERLANE_REQUIRES(all.mutex) {
   for (auto& [handle, entry] : all.handles)
     if (entry.physical == physical) {
       ++entry.references;
@@ -44,7 +45,7 @@ CUmemGenericAllocationHandle addHandle(Mappings& all, std::shared_ptr<Physical> 
   return all.lastHandle;
 }
 
-bool isReserved(const Mappings& all, uintptr_t address, size_t bytes) {
+bool isReserved(const Mappings& all, uintptr_t address, size_t bytes) PEERLANE_REQUIRES(all.mutex) {
   auto next = all.reserved.upper_bound(address);
   if (next == all.reserved.begin()) return false;
   const auto& [base, size] = *std::prev(next);
@@ -95,6 +96,7 @@ CUresult importDescriptor(void* shareable, std::shared_ptr<Physical>& physical) 
 }  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
+using peerlane::MutexLock;
 
 extern "C" {
 
@@ -119,14 +121,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
   auto physical = makePhysical(properties->location.id, bytes, types, error);
   if (physical == nullptr) return toDriver(error);
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   *handle = addHandle(all, std::move(physical));
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.handles.find(handle);
   if (found == all.handles.end()) return CUDA_ERROR_INVALID_VALUE;
   if (--found->second.references == 0) all.handles.erase(found);
@@ -146,7 +148,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t /*alignm
   if (base != first + kGranule)
     munmap(reinterpret_cast<void*>(base + bytes), first + kGranule - base);
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   all.reserved[base] = bytes;
   *address = base;
   return CUDA_SUCCESS;
@@ -154,7 +156,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t /*alignm
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.reserved.find(address);
   if (found == all.reserved.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
   for (size_t at = 0; at < bytes; at += kGranule)
@@ -168,7 +170,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long /*flags*/) {
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.handles.find(handle);
   if (found == all.handles.end() || offset != 0 || bytes != found->second.physical->bytes ||
       address % kGranule != 0 || !isReserved(all, address, bytes) ||
@@ -220,7 +222,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
                                                 CUmemGenericAllocationHandle handle) {
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.handles.find(handle);
   if (found == all.handles.end()) return CUDA_ERROR_INVALID_VALUE;
   *properties = {};
@@ -236,7 +238,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
   const AllocationPtr found = find(address);
   if (found == nullptr || found->kind != MemoryKind::kMapped) return CUDA_ERROR_INVALID_VALUE;
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   *handle = addHandle(all, found->physical);
   return CUDA_SUCCESS;
 }
@@ -245,7 +247,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
                                       CUmemAllocationHandleType type,
                                       unsigned long long /*flags*/) {
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.handles.find(handle);
   if (found == all.handles.end() || (found->second.physical->handleTypes & unsigned{type}) == 0)
     return CUDA_ERROR_INVALID_VALUE;
@@ -271,7 +273,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                 : CUDA_ERROR_NOT_SUPPORTED;
   if (imported != CUDA_SUCCESS) return imported;
   Mappings& all = mappings();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   *handle = addHandle(all, std::move(physical));
   return CUDA_SUCCESS;
 }

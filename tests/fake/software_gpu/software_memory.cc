@@ -11,9 +11,9 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_error.h"
 #include "tests/fake/software_gpu/software_graph.h"
@@ -26,9 +26,9 @@ namespace {
 static_assert(sizeof(HandleContent) == sizeof(cudaIpcMemHandle_t));
 
 struct Opened {
-  std::mutex mutex;
-  // By name and the device that opened it; under mutex.
-  std::map<std::pair<std::string, int>, AllocationPtr> byName;
+  Mutex mutex;
+  // By name and the device that opened it.
+  std::map<std::pair<std::string, int>, AllocationPtr> byName PEERLANE_GUARDED_BY(mutex);
 };
 Opened& opened() {
   static auto* const only = new Opened;
@@ -89,7 +89,7 @@ cudaError_t openHandle(void** pointer, const cudaIpcMemHandle_t& handle) {
   if (ipcFails("refused")) return cudaErrorMapBufferObjectFailed;
   const int device = currentDevice();
   Opened& all = opened();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   AllocationPtr& entry = all.byName[{content.name, device}];
   if (entry == nullptr) {
     auto physical = followHandle(content);
@@ -121,7 +121,7 @@ cudaError_t closeHandle(void* pointer) {
     return cudaErrorInvalidValue;
   waitForDevice(static_cast<int>(found->flags));
   Opened& all = opened();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   if (--found->opens > 0) return cudaSuccess;
   all.byName.erase({found->physical->name, static_cast<int>(found->flags)});
   forget(*found);

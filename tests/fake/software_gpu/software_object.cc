@@ -2,11 +2,10 @@
 //
 // User objects: what a graph keeps alive. They are destroyed by a thread of the driver's, later,
 // which must not call CUDA.
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <thread>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_error.h"
 #include "tests/fake/software_gpu/software_graph.h"
@@ -27,15 +26,15 @@ class Destroyer {
     return *only;
   }
   void retain(UserObject& object, unsigned count) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     object.references += count;
   }
   void release(UserObject* object, unsigned count) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     object->references -= count;
     if (object->references > 0) return;
     dead_.push_back(object);
-    changed_.notify_one();
+    changed_.notifyOne();
   }
 
  private:
@@ -44,9 +43,9 @@ class Destroyer {
   }
   void run() {
     enterCallback();
-    std::unique_lock lock(mutex_);
+    ReleasableLock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return !dead_.empty(); });
+      while (dead_.empty()) changed_.wait(mutex_);
       const std::unique_ptr<UserObject> object(dead_.front());
       dead_.pop_front();
       lock.unlock();
@@ -55,9 +54,9 @@ class Destroyer {
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<UserObject*> dead_;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<UserObject*> dead_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 UserObject* objectOf(cudaUserObject_t handle) {

@@ -15,9 +15,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_driver.h"
 #include "tests/fake/software_gpu/software_error.h"
@@ -31,10 +31,10 @@ using PoolPtr = std::shared_ptr<Pool>;
 constexpr char kPoolPrefix[] = "software-gpu-pool:";
 
 struct Pools {
-  std::mutex mutex;
-  std::map<Pool*, PoolPtr> known;              // under mutex
-  std::array<PoolPtr, kMostDevices> standard;  // under mutex
-  std::array<Pool*, kMostDevices> chosen{};    // under mutex
+  Mutex mutex;
+  std::map<Pool*, PoolPtr> known PEERLANE_GUARDED_BY(mutex);
+  std::array<PoolPtr, kMostDevices> standard PEERLANE_GUARDED_BY(mutex);
+  std::array<Pool*, kMostDevices> chosen PEERLANE_GUARDED_BY(mutex){};
 };
 Pools& pools() {
   static auto* const only = new Pools;
@@ -42,9 +42,10 @@ Pools& pools() {
 }
 
 struct Imports {
-  std::mutex mutex;
-  // By pool and place; under mutex.
-  std::map<std::pair<std::string, uint64_t>, std::weak_ptr<Allocation>> known;
+  Mutex mutex;
+  // By pool and place.
+  std::map<std::pair<std::string, uint64_t>, std::weak_ptr<Allocation>> known
+      PEERLANE_GUARDED_BY(mutex);
 };
 Imports& imports() {
   static auto* const only = new Imports;
@@ -116,14 +117,14 @@ cudaMemPool_t handleOf(const PoolPtr& pool) {
 
 PoolPtr findPool(cudaMemPool_t handle) {
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.known.find(reinterpret_cast<Pool*>(handle));
   return found == all.known.end() ? nullptr : found->second;
 }
 
 PoolPtr standardPool(int device) {
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   PoolPtr& pool = all.standard[static_cast<size_t>(device)];
   if (pool == nullptr) {
     pool = std::make_shared<Pool>();
@@ -136,7 +137,7 @@ PoolPtr standardPool(int device) {
 PoolPtr chosenPool(int device) {
   PoolPtr standard = standardPool(device);
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.known.find(all.chosen[static_cast<size_t>(device)]);
   return found == all.known.end() ? standard : found->second;
 }
@@ -179,6 +180,7 @@ void freeOfPool(const AllocationPtr& allocation) {
 }  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
+using peerlane::MutexLock;
 
 extern "C" {
 
@@ -215,7 +217,7 @@ cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
   if (!isDevice(device) || found == nullptr || found->device != device)
     return note(cudaErrorInvalidValue);
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   all.chosen[static_cast<size_t>(device)] = found.get();
   return cudaSuccess;
 }
@@ -233,7 +235,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
     made->fd = makeNamedFile(kPoolPrefix + std::to_string(made->device) + ":", made->name);
   if (types != 0 && made->fd < 0) return note(cudaErrorMemoryAllocation);
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   *pool = handleOf(made);
   all.known.emplace(made.get(), std::move(made));
   return cudaSuccess;
@@ -241,7 +243,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
 
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.known.find(reinterpret_cast<Pool*>(handle));
   if (found == all.known.end() ||
       found->second == all.standard[static_cast<size_t>(found->second->device)])
@@ -320,7 +322,7 @@ cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* handle, void* sh
   made->device = std::atoi(made->name.c_str() + sizeof(kPoolPrefix) - 1);
   if (!isDevice(made->device)) return note(cudaErrorInvalidDevice);
   Pools& all = pools();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   *handle = handleOf(made);
   all.known.emplace(made.get(), std::move(made));
   return cudaSuccess;
@@ -356,7 +358,7 @@ cudaError_t cudaMemPoolImportPointer(void** pointer, cudaMemPool_t handle,
     std::abort();
   }
   Imports& all = imports();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   std::weak_ptr<Allocation>& known = all.known[{pool->name, content.offset}];
   // As the real one, which does not count: the first free takes it from everybody.
   if (const AllocationPtr same = known.lock(); same != nullptr && find(same->at()) == same) {

@@ -30,9 +30,9 @@ struct Queues {
 
 // Threads that wait for room.
 struct Stopped {
-  std::mutex mutex;
-  std::condition_variable fewer;
-  size_t count = 0;  // under mutex
+  Mutex mutex;
+  Condition fewer;
+  size_t count PEERLANE_GUARDED_BY(mutex) = 0;
 };
 Stopped& stopped() {
   static auto* const only = new Stopped;
@@ -42,51 +42,50 @@ Stopped& stopped() {
 }  // namespace
 
 HardwareQueue& HardwareQueue::next(int device, int priority) {
-  static std::mutex mutex;
+  static Mutex mutex;
   // Leaked: streams outlive static objects.
   static auto* const byKind = new std::map<std::pair<int, int>, Queues>;
   static const size_t count = queueCount();
   static const bool areApart = prioritiesAreApart();
   const int kind =
       areApart ? std::clamp(priority, greatestPriority(), leastPriority()) : leastPriority();
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   Queues& queues = (*byKind)[{device, kind}];
   if (queues.all.size() < count) queues.all.push_back(std::make_unique<HardwareQueue>());
   return *queues.all[queues.made++ % count];
 }
 
 uint64_t HardwareQueue::add() {
-  std::unique_lock lock(mutex_);
-  const auto hasRoom = [this] { return added_ - gone_ < kMost; };
-  if (!hasRoom()) {
+  const MutexLock lock(mutex_);
+  if (added_ - gone_ >= kMost) {
     Stopped& all = stopped();
     {
-      const std::lock_guard counting(all.mutex);
+      const MutexLock counting(all.mutex);
       ++all.count;
     }
-    changed_.wait(lock, hasRoom);
-    const std::lock_guard counting(all.mutex);
+    while (added_ - gone_ >= kMost) changed_.wait(mutex_);
+    const MutexLock counting(all.mutex);
     --all.count;
-    all.fewer.notify_all();
+    all.fewer.notifyAll();
   }
   return ++added_;
 }
 
 void HardwareQueue::waitForTheStopped() {
   Stopped& all = stopped();
-  std::unique_lock lock(all.mutex);
-  all.fewer.wait(lock, [&] { return all.count == 0; });
+  const MutexLock lock(all.mutex);
+  while (all.count != 0) all.fewer.wait(all.mutex);
 }
 
 void HardwareQueue::waitFor(uint64_t place) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return gone_ + 1 == place; });
+  const MutexLock lock(mutex_);
+  while (gone_ + 1 != place) changed_.wait(mutex_);
 }
 
 void HardwareQueue::leave() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++gone_;
-  changed_.notify_all();
+  changed_.notifyAll();
 }
 
 }  // namespace peerlane::softgpu

@@ -9,9 +9,9 @@
 // SOFTWARE_GPU_PRIORITIES=apart. Any thread may call.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "peerlane/core/mutex.h"
 
 namespace peerlane::softgpu {
 
@@ -32,9 +32,10 @@ class HardwareQueue {
 
  private:
   static constexpr uint64_t kMost = 1024;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t added_ = 0, gone_ = 0;  // under mutex_
+  Mutex mutex_;
+  Condition changed_;
+  uint64_t added_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  uint64_t gone_ PEERLANE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace peerlane::softgpu

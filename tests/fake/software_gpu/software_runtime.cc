@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_driver.h"
 #include "tests/fake/software_gpu/software_error.h"
@@ -36,7 +37,7 @@ cudaError_t record(Event& event, const StreamPtr& stream) {
   if (const cudaError_t failed = submit(
           stream, [time] { *time = Event::Clock::now(); }, &point))
     return failed;
-  const std::lock_guard lock(event.mutex);
+  const MutexLock lock(event.mutex);
   event.capture = nullptr;
   event.time = std::move(time);
   event.point = point;
@@ -46,7 +47,7 @@ cudaError_t record(Event& event, const StreamPtr& stream) {
 // Where the event was recorded last; not where that is captured.
 cudaError_t pointOf(Event& event, StreamPoint& point) {
   {
-    const std::lock_guard lock(event.mutex);
+    const MutexLock lock(event.mutex);
     if (event.capture != nullptr) return cudaErrorCapturedEvent;
     point = event.point;
   }
@@ -57,6 +58,7 @@ cudaError_t pointOf(Event& event, StreamPoint& point) {
 }  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
+using peerlane::MutexLock;
 
 extern "C" {
 
@@ -225,7 +227,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t eventHandle, un
   if (isCaptured) return cudaSuccess;
   StreamPoint point;
   {
-    const std::lock_guard lock(event.mutex);
+    const MutexLock lock(event.mutex);
     point = event.point;
   }
   if (point.stream == nullptr || point.stream == stream) return cudaSuccess;

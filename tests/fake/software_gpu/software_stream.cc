@@ -17,10 +17,10 @@ std::atomic<uint64_t> lastStreamId{16};
 
 // Leaked: streams outlive static objects.
 struct Streams {
-  std::mutex mutex;
-  std::map<Stream*, StreamPtr> byHandle;       // under mutex
-  std::array<StreamPtr, kMostDevices> legacy;  // under mutex
-  std::vector<StreamPtr> closing;              // under mutex; destroyed, but not at their end
+  Mutex mutex;
+  std::map<Stream*, StreamPtr> byHandle PEERLANE_GUARDED_BY(mutex);
+  std::array<StreamPtr, kMostDevices> legacy PEERLANE_GUARDED_BY(mutex);
+  std::vector<StreamPtr> closing PEERLANE_GUARDED_BY(mutex);  // destroyed, but not at their end
 };
 Streams& streams() {
   static auto* const only = new Streams;
@@ -29,7 +29,7 @@ Streams& streams() {
 
 StreamPtr legacyOf(int device) {
   Streams& all = streams();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   StreamPtr& stream = all.legacy[static_cast<size_t>(device)];
   if (stream == nullptr) stream = std::make_shared<Stream>(device, 0, 0, true);
   return stream;
@@ -41,7 +41,7 @@ std::vector<StreamPoint> endsOf(Matches&& matches) {
   std::vector<StreamPtr> found;
   {
     Streams& all = streams();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     std::erase_if(all.closing, [](const StreamPtr& stream) { return stream->end().isReached(); });
     for (const auto& [handle, stream] : all.byHandle) found.push_back(stream);
     for (const StreamPtr& stream : all.closing) found.push_back(stream);
@@ -72,52 +72,52 @@ Stream::Stream(int device, unsigned flags, int priority, bool isLegacy)
       shared_(HardwareQueue::next(device, priority)) {}
 
 StreamPoint Stream::enqueue(Work work, std::vector<StreamPoint> after, bool holdsQueue) {
-  const std::lock_guard entering(entering_);
+  const MutexLock entering(entering_);
   const uint64_t place = shared_.add();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   queue_.push_back({std::move(work), std::move(after), holdsQueue, place});
   if (!started_) {
     started_ = true;
     std::thread([self = shared_from_this()] { self->run(); }).detach();
   }
-  changed_.notify_all();
+  changed_.notifyAll();
   return {shared_from_this(), ++enqueued_};
 }
 
 StreamPoint Stream::end() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {shared_from_this(), enqueued_};
 }
 
 bool Stream::isReached(uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return finished_ >= number;
 }
 
 void Stream::waitFor(uint64_t number) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return finished_ >= number; });
+  const MutexLock lock(mutex_);
+  while (finished_ < number) changed_.wait(mutex_);
 }
 
 void Stream::close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
-  changed_.notify_all();
+  changed_.notifyAll();
 }
 
 bool Stream::isClosed() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return closed_;
 }
 
 void Stream::run() {
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+    while (!closed_ && queue_.empty()) changed_.wait(mutex_);
     if (queue_.empty()) return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
-    changed_.notify_all();
+    changed_.notifyAll();
     lock.unlock();
     shared_.waitFor(item.place);
     for (const StreamPoint& point : item.after) point.wait();
@@ -128,7 +128,7 @@ void Stream::run() {
     item = {};
     lock.lock();
     ++finished_;
-    changed_.notify_all();
+    changed_.notifyAll();
   }
 }
 
@@ -144,7 +144,7 @@ void PollPause::wait() {
 StreamPtr makeStream(unsigned flags, int priority) {
   auto made = std::make_shared<Stream>(currentDevice(), flags, priority, false);
   Streams& all = streams();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   all.byHandle.emplace(made.get(), made);
   return made;
 }
@@ -153,14 +153,14 @@ StreamPtr findStream(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread)
     return legacyOf(currentDevice());
   Streams& all = streams();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.byHandle.find(reinterpret_cast<Stream*>(handle));
   return found == all.byHandle.end() ? nullptr : found->second;
 }
 
 bool destroyStream(cudaStream_t handle) {
   Streams& all = streams();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const auto found = all.byHandle.find(reinterpret_cast<Stream*>(handle));
   if (found == all.byHandle.end()) return false;
   found->second->close();

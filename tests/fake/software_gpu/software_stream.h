@@ -10,14 +10,13 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "tests/fake/software_gpu/software_queue.h"
 
 namespace peerlane::softgpu {
@@ -70,12 +69,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const bool isLegacy_;
   const uint64_t id_;
   HardwareQueue& shared_;
-  std::mutex entering_;  // who puts work here, in the order of the places; before mutex_
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  uint64_t enqueued_ = 0, finished_ = 0;
-  bool started_ = false, closed_ = false;
+  Mutex entering_;  // who puts work here, in the order of the places; before mutex_
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Item> queue_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t enqueued_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  uint64_t finished_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  bool started_ PEERLANE_GUARDED_BY(mutex_) = false;
+  bool closed_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 // Between two looks at a word: longer with every turn, up to 100 us.
@@ -109,11 +110,12 @@ struct Event {
   explicit Event(unsigned f) : flags(f) {}
   using Clock = std::chrono::steady_clock;
   const unsigned flags;
-  std::mutex mutex;
-  StreamPoint point;  // no stream: never recorded
-  std::shared_ptr<Clock::time_point> time;
-  std::shared_ptr<Capture> capture;  // recorded while its stream was captured
-  size_t captured = 0;               // as that says
+  Mutex mutex;
+  StreamPoint point PEERLANE_GUARDED_BY(mutex);  // no stream: never recorded
+  std::shared_ptr<Clock::time_point> time PEERLANE_GUARDED_BY(mutex);
+  std::shared_ptr<Capture> capture
+      PEERLANE_GUARDED_BY(mutex);                  // recorded while its stream was captured
+  size_t captured PEERLANE_GUARDED_BY(mutex) = 0;  // as that says
 };
 
 }  // namespace peerlane::softgpu

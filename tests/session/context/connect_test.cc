@@ -15,6 +15,7 @@
 #include "peerlane/os/socket.h"
 #include "peerlane/session/wire/handshake.h"
 #include "tests/os/child_process.h"
+#include "tests/os/open_files.h"
 #include "tests/os/scratch_folder.h"
 #include "tests/session/peer/session_pair.h"
 

@@ -12,6 +12,7 @@
 #include "peerlane/os/socket.h"
 #include "peerlane/session/peer/peer_slab.h"
 #include "peerlane/session/wire/ticket.h"
+#include "tests/os/open_files.h"
 #include "tests/session/peer/session_pair.h"
 
 namespace peerlane {

@@ -19,6 +19,7 @@
 #include "peerlane/os/process.h"
 #include "tests/os/child_process.h"
 #include "tests/os/few_descriptors.h"
+#include "tests/os/open_files.h"
 #include "tests/os/refused_calls.h"
 
 namespace peerlane {

@@ -27,14 +27,19 @@ void MessageBatch::useLane(LaneEnd& lane) {
 
 void MessageBatch::itemEnded(const Status& status) {
   if (!status.isOk()) {
-    const std::lock_guard lock(failureMutex_);
+    const MutexLock lock(failureMutex_);
     if (failure_.isOk()) failure_ = status;
   }
   if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   for (const auto& region : regions_) region->gate.leave();
   regions_.clear();
-  metrics_.ended(failure_.code()).add();
-  markEnded(failure_);
+  Status outcome;
+  {
+    const MutexLock lock(failureMutex_);
+    outcome = failure_;
+  }
+  metrics_.ended(outcome.code()).add();
+  markEnded(outcome);
 }
 
 bool MessageBatch::advanceLanes() {

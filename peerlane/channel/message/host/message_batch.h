@@ -6,13 +6,13 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "peerlane/channel/message/host/message_format.h"
 #include "peerlane/channel/operation/pending.h"
 #include "peerlane/core/metrics.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_table.h"
 
 namespace peerlane {
@@ -74,8 +74,8 @@ class MessageBatch final : public Pending {
   std::vector<LaneEnd*> lanes_;
   std::atomic<size_t> left_{0};    // items not ended
   std::atomic<bool> held_{false};  // lowered with release by runToEnd(); acquire by the lanes
-  std::mutex failureMutex_;
-  Status failure_;  // of the first item that failed
+  Mutex failureMutex_;
+  Status failure_ PEERLANE_GUARDED_BY(failureMutex_);  // of the first item that failed
 };
 
 }  // namespace peerlane

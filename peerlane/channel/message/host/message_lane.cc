@@ -29,7 +29,7 @@ BoundTarget LaneGround::remote(uint64_t offset, uint64_t bytes) const {
 void LaneEnd::post(const std::shared_ptr<MessageBatch>& batch, size_t first, size_t count) {
   Status refused;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     refused = failure_;
     if (refused.isOk()) {
       open_.fetch_add(static_cast<uint32_t>(count), std::memory_order_acq_rel);
@@ -74,7 +74,7 @@ bool LaneEnd::advance(uint64_t budgetBytes) {
 
 void LaneEnd::take(const LaneNote& note) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     notes_.push_back(note);
     open_.fetch_add(1, std::memory_order_acq_rel);
     hasIncoming_.store(true, std::memory_order_release);
@@ -84,7 +84,7 @@ void LaneEnd::take(const LaneNote& note) {
 
 void LaneEnd::fail(const Status& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_.isOk()) return;
     failure_ = why;
     failing_.store(true, std::memory_order_release);
@@ -95,7 +95,7 @@ void LaneEnd::fail(const Status& why) {
 
 // From inside a step: the step goes on, the next look abandons.
 void LaneEnd::breakLane(const Status& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_.isOk()) failure_ = why;
   reason_ = failure_;
   failing_.store(true, std::memory_order_release);
@@ -105,7 +105,7 @@ void LaneEnd::breakLane(const Status& why) {
 
 Status LaneEnd::health() const {
   if (!failing_.load(std::memory_order_acquire)) return ground_.peer->usable();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -113,7 +113,7 @@ void LaneEnd::takeIncoming() {
   if (!hasIncoming_.load(std::memory_order_acquire)) return;
   std::vector<LaneNote> notes;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     hasIncoming_.store(false, std::memory_order_relaxed);
     for (Posting& posting : incoming_) queue_.push_back(std::move(posting));
     incoming_.clear();

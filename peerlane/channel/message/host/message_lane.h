@@ -14,12 +14,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "peerlane/channel/message/host/message_batch.h"
 #include "peerlane/channel/message/host/message_format.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/model/binding.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -140,10 +140,10 @@ class LaneEnd {
   std::atomic<bool> hasIncoming_{false};
   std::atomic<bool> cancelled_{false};  // some batch was; release, acquired by the runner
 
-  mutable std::mutex mutex_;
-  std::vector<Posting> incoming_;  // under mutex_, as the next two
-  std::vector<LaneNote> notes_;
-  Status failure_;
+  mutable Mutex mutex_;
+  std::vector<Posting> incoming_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<LaneNote> notes_ PEERLANE_GUARDED_BY(mutex_);
+  Status failure_ PEERLANE_GUARDED_BY(mutex_);
 
   // Runner only.
   std::deque<Posting> queue_;

@@ -6,7 +6,7 @@
 namespace peerlane {
 
 Result<std::shared_ptr<RegionRecord>> SpanShelf::find(const std::byte* address, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = entries_.find({address, bytes});
   if (found == entries_.end()) {
     if (entries_.size() >= kCapacity) evictOne();
@@ -35,7 +35,7 @@ void SpanShelf::evictOne() {
 }
 
 void SpanShelf::clear() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [key, entry] : entries_) retireRegion(entry.record, peers_);
   entries_.clear();
 }

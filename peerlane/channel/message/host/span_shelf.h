@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -38,12 +38,12 @@ class SpanShelf {
     std::shared_ptr<RegionRecord> record;
     uint64_t used = 0;
   };
-  void evictOne();
+  void evictOne() PEERLANE_REQUIRES(mutex_);
 
   const std::vector<std::shared_ptr<PeerCore>> peers_;
-  std::mutex mutex_;
-  std::map<Key, Entry> entries_;  // under mutex_
-  uint64_t clock_ = 0;            // under mutex_
+  Mutex mutex_;
+  std::map<Key, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
+  uint64_t clock_ PEERLANE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace peerlane

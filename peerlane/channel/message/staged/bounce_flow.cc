@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "peerlane/channel/message/staged/bounce_lane.h"
+#include "peerlane/core/mutex.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 namespace {
@@ -27,7 +29,7 @@ bool BounceLane::takeIncoming() {
   if (!hasIncoming_.load(std::memory_order_acquire)) return false;
   std::vector<std::shared_ptr<BounceMessage>> come;
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     hasIncoming_.store(false, std::memory_order_relaxed);
     come.swap(incoming_);
   }
@@ -224,7 +226,7 @@ bool BounceLane::heard(BounceMessage& message) {
 void BounceLane::endMessage(BounceMessage& message, const Status& why) {
   if (message.failed()) return;
   message.outcome = why;
-  if (message.abort != nullptr) message.abort->store(1, std::memory_order_release);
+  if (message.abort != nullptr) abortWaits(*message.abort, &ground_.peer->metrics().poisonings());
   for (BounceMessage::Chunk& chunk : message.chunks) chunk.mayCopy |= chunk.hasRoom;
 }
 

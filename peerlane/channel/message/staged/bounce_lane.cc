@@ -57,12 +57,12 @@ Status BounceLane::open(std::shared_ptr<ImportedRegion> peerArea) {
 
 Status BounceLane::health() const {
   if (!failed_.load(std::memory_order_acquire)) return ground_.peer->usable();
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   return failure_;
 }
 
 Status BounceLane::prepare(DeviceExecutor& executor) {
-  const std::lock_guard lock(ringMutex_);
+  const MutexLock lock(ringMutex_);
   if (!ring_) {
     PEERLANE_ASSIGN(ring_, makeLibraryMemory(ground_.peer->regions(), 2 * ringBytes_));
   }
@@ -121,20 +121,20 @@ Result<std::unique_ptr<DeviceProgram>> BounceLane::programOf(const BounceMessage
 // Beside fail(): whoever comes later is refused, and whoever came before is waited for.
 Status BounceLane::begin(uint64_t messages) {
   PEERLANE_RETURN_IF_ERROR(ground_.peer->usable());
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   if (failure_.isOk()) pending_.fetch_add(messages, std::memory_order_acq_rel);
   return failure_;
 }
 
 void BounceLane::take(std::shared_ptr<BounceMessage> message) {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   incoming_.push_back(std::move(message));
   hasIncoming_.store(true, std::memory_order_release);
 }
 
 void BounceLane::fail(const Status& why, bool tellPeer) {
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     if (!failure_.isOk()) return;
     failure_ = why;
     failed_.store(true, std::memory_order_seq_cst);  // before wake()
@@ -151,7 +151,7 @@ void BounceLane::takeEnd(const LaneNote& note) {
 
 void BounceLane::retire() {
   retireRegion(ground_.area, {ground_.peer});
-  const std::lock_guard lock(ringMutex_);
+  const MutexLock lock(ringMutex_);
   if (ring_) retireRegion(ring_, {ground_.peer});
 }
 

@@ -21,13 +21,13 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "peerlane/channel/message/host/message_receiver.h"
 #include "peerlane/channel/message/host/message_sender.h"
 #include "peerlane/channel/message/staged/bounce_message.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -60,15 +60,17 @@ class BounceLane {
   void end(uint64_t messages) { pending_.fetch_sub(messages, std::memory_order_acq_rel); }
   // Held from claim() until what the stream does is enqueued and take() was called: numbers are in
   // the order of work. No turn takes it.
-  std::mutex& posting() { return postingMutex_; }
+  void lockPosting() PEERLANE_ACQUIRE(postingMutex_) { postingMutex_.lock(); }
+  void unlockPosting() PEERLANE_RELEASE(postingMutex_) { postingMutex_.unlock(); }
+  void assertPosting() const PEERLANE_ASSERT_HELD(postingMutex_) {}
   struct Claims {
     std::array<uint64_t, 2> numbers{};
     std::array<uint64_t, 2> positions{};
   };
-  Claims claims() const;
-  void restore(const Claims& claims);
+  Claims claims() const PEERLANE_REQUIRES(postingMutex_);
+  void restore(const Claims& claims) PEERLANE_REQUIRES(postingMutex_);
   // Its number, its chunks and their places.
-  void claim(BounceMessage& message);
+  void claim(BounceMessage& message) PEERLANE_REQUIRES(postingMutex_);
   Result<std::unique_ptr<DeviceProgram>> programOf(const BounceMessage& message,
                                                    const BounceMessage::Chunk& chunk,
                                                    DeviceExecutor& executor);
@@ -135,20 +137,21 @@ class BounceLane {
   std::unique_ptr<LaneSender> sender_;
   std::unique_ptr<LaneReceiver> receiver_;
 
-  std::mutex ringMutex_;
+  Mutex ringMutex_;
   std::shared_ptr<RegionRecord> ring_;  // under ringMutex_ until it is there: sends, then receives
   bool isTold_ = false;
 
-  std::mutex postingMutex_;
-  std::array<uint64_t, 2> next_{};   // numbers; under postingMutex_, as the next
-  std::array<BounceRing, 2> rings_;  // claim() and fits() do not meet: the latter reads no state
+  Mutex postingMutex_;
+  std::array<uint64_t, 2> next_ PEERLANE_GUARDED_BY(postingMutex_){};  // numbers
+  // Claims and rewinds under postingMutex_; fits() and placeOf() read no state.
+  std::array<BounceRing, 2> rings_;
 
   std::atomic<uint64_t> pending_{0};  // messages that are not over; grows under stateMutex_
   std::atomic<bool> hasIncoming_{false};
-  std::atomic<bool> failed_{false};                       // release after failure_
-  mutable std::mutex stateMutex_;                         // held shortly
-  std::vector<std::shared_ptr<BounceMessage>> incoming_;  // under stateMutex_, as the next
-  Status failure_;
+  std::atomic<bool> failed_{false};  // release after failure_
+  mutable Mutex stateMutex_;         // held shortly
+  std::vector<std::shared_ptr<BounceMessage>> incoming_ PEERLANE_GUARDED_BY(stateMutex_);
+  Status failure_ PEERLANE_GUARDED_BY(stateMutex_);
 
   Flow sends_, receives_;  // turns, as the next
   bool areLanesFailed_ = false;

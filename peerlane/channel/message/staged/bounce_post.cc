@@ -7,7 +7,9 @@
 
 #include "peerlane/channel/message/stream/device_lane.h"
 #include "peerlane/channel/operation/pending.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/device/device_health.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 namespace {
@@ -100,14 +102,35 @@ BouncePost::~BouncePost() {
   letGo();
 }
 
+// Holds the posting locks of several lanes. Not analysed: a loop takes them, and a loop lets go.
+class PostingLocks {
+ public:
+  PostingLocks() = default;
+  ~PostingLocks() PEERLANE_NO_THREAD_SAFETY_ANALYSIS {
+    for (BounceLane* lane : lanes_) lane->unlockPosting();
+  }
+  PostingLocks(const PostingLocks&) = delete;
+  PostingLocks& operator=(const PostingLocks&) = delete;
+
+  void add(BounceLane& lane) PEERLANE_NO_THREAD_SAFETY_ANALYSIS {
+    lanes_.reserve(lanes_.size() + 1);
+    lane.lockPosting();
+    lanes_.push_back(&lane);
+  }
+
+ private:
+  std::vector<BounceLane*> lanes_;
+};
+
 // Also of a post that an engine dropped when it stopped: the stream goes on.
 void BouncePost::letGo() {
+  Counter* const poisonings = passed_.ended() ? nullptr : &metrics().poisonings();
   for (const Part& part : parts_) {
     if (part.message->abort == nullptr) continue;
-    if (!done()) part.message->abort->store(1, std::memory_order_release);
+    if (!done()) abortWaits(*part.message->abort, poisonings);
   }
   if (word_ != nullptr) {
-    word_->store(kPoison, std::memory_order_release);
+    poisonWord(*word_, poisonings);
     executor_.returnWord(std::exchange(word_, nullptr), passed_);
   }
   for (const Part& part : parts_)
@@ -166,6 +189,7 @@ void BouncePost::orderPieces() {
 
 Status BouncePost::preparePieces() {
   for (const Part& part : parts_) {
+    part.lane->assertPosting();  // by enqueue()
     part.lane->claim(*part.message);
     for (BounceMessage::Chunk& chunk : part.message->chunks) {
       if (chunk.bytes == 0) continue;
@@ -198,11 +222,12 @@ Status BouncePost::putOnStream() {
 // With the lanes locked, so that numbers are in the order of work. Whoever is stopped by a full
 // queue here holds up those who post, but no turn.
 Status BouncePost::enqueue() {
-  std::vector<std::unique_lock<std::mutex>> locks;
+  PostingLocks locks;
   std::vector<BounceLane::Claims> before;
   Status status;
   for (BounceLane* lane : lanes_) {
-    locks.emplace_back(lane->posting());
+    locks.add(*lane);
+    lane->assertPosting();
     status = lane->begin(countOn(lane));
     if (!status.isOk()) break;
     before.push_back(lane->claims());
@@ -211,6 +236,7 @@ Status BouncePost::enqueue() {
   if (status.isOk()) status = putOnStream();
   if (!isOnStream_) {
     for (size_t i = 0; i < before.size(); ++i) {
+      lanes_[i]->assertPosting();
       lanes_[i]->restore(before[i]);
       lanes_[i]->end(countOn(lanes_[i]));
     }

@@ -7,6 +7,7 @@
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/channel/protocol/device_area.h"
 #include "peerlane/channel/protocol/device_protocol.h"
+#include "peerlane/program/device/poison.h"
 
 namespace peerlane {
 namespace {
@@ -56,13 +57,12 @@ RegionName DeviceLane::area() const {
 
 Status DeviceLane::health() const {
   if (failed_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     return failure_;
   }
   return peer_->usable();
 }
 
-// Requires: stateMutex_ is held.
 void DeviceLane::setFailure(const Status& why) {
   failure_ = why;
   failed_.store(true, std::memory_order_release);
@@ -96,7 +96,7 @@ void DeviceLane::takeRegion(const LaneNote& note) {
   slot->bytes = note.area.bytes;
   const bool toRead = note.number != 0;
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     const auto same = [&](const Named& named) {
       return named.name.allocation == note.area.allocation &&
              named.name.generation == note.area.generation && named.toRead == toRead;
@@ -114,16 +114,16 @@ void DeviceLane::takeReady(const LaneNote& note) {
   if (note.code != Code::kOk) {
     if (!peer_->regions().isTakenBack(note.area.allocation, note.area.generation))
       return fail(whyNotReached(note), /*tellPeer=*/true);
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     announced_.erase(name);
     return;
   }
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   if (announced_.contains(name)) reachable_.insert(name);
 }
 
 Status DeviceLane::whyUnreached() const {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   return unreached_;
 }
 
@@ -144,17 +144,19 @@ void DeviceLane::reach(const RegionName& area) {
 // The other side takes its area back, or is gone, and may not hear of the end of this lane: nobody
 // else lets go of the area, and whoever waits for that would wait for ever.
 bool DeviceLane::leaveArea() {
-  const auto mustLeave = [this] {
-    return areaEntered_ && idle() && !peerArea_->region->gate.open();
-  };
   {
     // Who posts is not to be held up by every turn.
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     if (!mustLeave()) return false;
   }
-  const std::unique_lock posting = tryPosting();
-  if (!posting) return false;
-  const std::lock_guard lock(stateMutex_);
+  if (!tryPosting()) return false;
+  const bool hasLeft = leaveAreaBesideNoPost();
+  mutex_.unlock();
+  return hasLeft;
+}
+
+bool DeviceLane::leaveAreaBesideNoPost() {
+  const MutexLock lock(stateMutex_);
   if (!mustLeave()) return false;
   if (failure_.isOk())
     setFailure(
@@ -164,14 +166,10 @@ bool DeviceLane::leaveArea() {
   return true;
 }
 
-// Who posts holds it for as long as the driver stops him, which turns may have to end. He wakes the
-// turns when he lets it go.
-std::unique_lock<std::mutex> DeviceLane::tryPosting() {
-  std::unique_lock posting(mutex_, std::try_to_lock);
-  if (posting) return posting;
+bool DeviceLane::tryPosting() {
+  if (mutex_.tryLock()) return true;
   isWanted_.store(true, std::memory_order_seq_cst);
-  (void)posting.try_lock();
-  return posting;
+  return mutex_.tryLock();
 }
 
 bool DeviceLane::turn() {
@@ -184,7 +182,7 @@ bool DeviceLane::turn() {
   if (status.isOk() && peerArea_->region->memory.grant.bytes < DeviceArea::kBytes)
     status = Status(Code::kCorrupt, "its area for messages on streams is too small");
   if (status.isOk()) {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     areaEntered_ = peerArea_->region->gate.enter();
     if (!areaEntered_) status = Status(Code::kClosed, "its area is being taken back");
   }
@@ -202,7 +200,7 @@ bool DeviceLane::turn() {
 bool DeviceLane::takeImports() {
   std::vector<Named> come;
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     if (!failure_.isOk()) return false;
     for (Named& named : named_) {
       const auto state = named.slot->state.load(std::memory_order_acquire);
@@ -233,7 +231,7 @@ bool DeviceLane::takeImports() {
 // Whether a message misses it, the other side knows: it ends the lane, or has taken the memory
 // back.
 void DeviceLane::leaveOut(const Named& named, const Status& why) {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   const bool isTakenBack = why.code() == Code::kClosed || why.code() == Code::kInvalidArgument;
   if (!isTakenBack) unreached_ = why;
   std::erase_if(named_, [&](const Named& each) {
@@ -255,14 +253,14 @@ Status DeviceLane::checkImport(const Named& named) const {
     return Status(Code::kPermissionDenied,
                   named.toRead ? "a send names memory that this side may not read"
                                : "a receive names memory that this side may not write to");
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   PEERLANE_RETURN_IF_ERROR(addressFor(first_, named).status());
   for (const auto& other : others_) PEERLANE_RETURN_IF_ERROR(addressFor(*other, named).status());
   return Status::ok();
 }
 
 Status DeviceLane::makeKnown(const Named& named) {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   PEERLANE_RETURN_IF_ERROR(addName(first_, named));
   for (const auto& other : others_) PEERLANE_RETURN_IF_ERROR(addName(*other, named));
   for (Named& each : named_) each.known = each.known || each.slot == named.slot;
@@ -278,7 +276,6 @@ Result<std::byte*> DeviceLane::addressFor(const Runner& runner, const Named& nam
                                          " could not be opened for " + device.toString());
 }
 
-// Requires: stateMutex_ is held.
 Status DeviceLane::addName(const Runner& runner, const Named& named) const {
   PEERLANE_ASSIGN(std::byte* const address, addressFor(runner, named));
   return runner.names->add(namedAllocation(named.name.allocation, named.toRead),
@@ -288,21 +285,22 @@ Status DeviceLane::addName(const Runner& runner, const Named& named) const {
 // Regions that their owner wants back. It has no receive under way with them; but a send of this
 // side may still be looking, or just be posted: so not beside a post.
 bool DeviceLane::forgetRegions() {
-  const auto isWanted = [](const Named& named) {
-    return named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kReady &&
-           !named.slot->region->gate.open();
-  };
   {
-    const std::lock_guard lock(stateMutex_);
-    if (!idle() || std::none_of(named_.begin(), named_.end(), isWanted)) return false;
+    const MutexLock lock(stateMutex_);
+    if (!idle() || std::none_of(named_.begin(), named_.end(), isWantedBack)) return false;
   }
-  const std::unique_lock posting = tryPosting();
-  if (!posting) return false;
-  const std::lock_guard lock(stateMutex_);
+  if (!tryPosting()) return false;
+  const bool hasForgotten = forgetBesideNoPost();
+  mutex_.unlock();
+  return hasForgotten;
+}
+
+bool DeviceLane::forgetBesideNoPost() {
+  const MutexLock lock(stateMutex_);
   if (!idle()) return false;
   forgottenAt_ = numbers_;
-  return std::erase_if(named_, [&](Named& named) {
-           if (!isWanted(named)) return false;
+  return std::erase_if(named_, [this](Named& named) PEERLANE_REQUIRES(stateMutex_) {
+           if (!isWantedBack(named)) return false;
            if (named.entered) {
              const uint64_t allocation = namedAllocation(named.name.allocation, named.toRead);
              first_.names->remove(allocation, named.name.generation);
@@ -316,7 +314,7 @@ bool DeviceLane::forgetRegions() {
 
 void DeviceLane::announce(const RegionRecord& region, bool toRead) {
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     const Reached name(namedAllocation(region.allocation, toRead), region.generation);
     if (announced_.contains(name)) return;  // an insertion allocates before it looks
     announced_.insert(name);
@@ -327,7 +325,7 @@ void DeviceLane::announce(const RegionRecord& region, bool toRead) {
 }
 
 bool DeviceLane::isReachable(const RegionRecord& region, bool toRead) const {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   return reachable_.contains({namedAllocation(region.allocation, toRead), region.generation});
 }
 
@@ -416,17 +414,18 @@ void DeviceLane::add(const Item& item, const Runner& runner, uint64_t number, bo
 
 void DeviceLane::fail(const Status& why, bool tellPeer) {
   {
-    const std::lock_guard lock(stateMutex_);
+    const MutexLock lock(stateMutex_);
     if (!failure_.isOk()) return;
     setFailure(why);
   }
-  abort_->store(1, std::memory_order_seq_cst);  // before wake()
+  // Before wake().
+  abortWaits(*abort_, idle() ? nullptr : &peer_->metrics().poisonings());
   if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
   peer_->progress().wake();
 }
 
 void DeviceLane::retire() {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   if (std::exchange(retired_, true)) return;
   for (Named& named : named_)
     if (std::exchange(named.entered, false)) named.slot->region->gate.leave();

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "peerlane/channel/message/stream/posted_items.h"
 #include "peerlane/channel/message/stream/posted_list.h"
 #include "peerlane/channel/protocol/device_area.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/split_count.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/device/device_executor.h"
@@ -133,24 +133,25 @@ class DeviceLane {
   Status checkPrepared(const Item& item) const;
 
   // Locked from the first claim until the launches are enqueued: numbers are in the order of work.
-  void lock() { mutex_.lock(); }
-  void unlock() {
+  void lock() PEERLANE_ACQUIRE(mutex_) { mutex_.lock(); }
+  void unlock() PEERLANE_RELEASE(mutex_) {
     mutex_.unlock();
     if (isWanted_.exchange(false, std::memory_order_seq_cst)) peer_->progress().wake();
   }
+  void assertLocked() const PEERLANE_ASSERT_HELD(mutex_) {}
   // The number of the next message. `captured`: numbers are kept in the device's memory from now
   // on, and 0 is returned; one side of a direction does only the one or only the other.
-  Status claim(const Item& item, bool captured, uint64_t& number);
+  Status claim(const Item& item, bool captured, uint64_t& number) PEERLANE_REQUIRES(mutex_);
   // To go back to what was before a post of which nothing was enqueued.
-  Numbers numbers() const { return numbers_; }
-  void restore(const Numbers& numbers) {
+  Numbers numbers() const PEERLANE_REQUIRES(mutex_) { return numbers_; }
+  void restore(const Numbers& numbers) PEERLANE_REQUIRES(mutex_) {
     numbers_ = numbers;
     sent_.rewind(numbers.sends);
     received_.rewind(numbers.receives);
   }
   // Of the message that was claimed last, in its direction, whatever its kind; of a list among the
   // lists. Live.
-  uint64_t placeOf(const Item& item) const {
+  uint64_t placeOf(const Item& item) const PEERLANE_REQUIRES(mutex_) {
     if (item.list != nullptr) return numbers_.next[sequenceOf(item)] - 1;
     return (item.isSend ? numbers_.sends : numbers_.receives) - 1;
   }
@@ -196,11 +197,23 @@ class DeviceLane {
   Result<std::byte*> addressFor(const Runner& runner, const Named& named) const;
   void leaveOut(const Named& named, const Status& why);
   Status whyUnreached() const;
-  Status addName(const Runner& runner, const Named& named) const;
+  Status addName(const Runner& runner, const Named& named) const PEERLANE_REQUIRES(stateMutex_);
   bool forgetRegions();
-  std::unique_lock<std::mutex> tryPosting();
+  static bool isWantedBack(const Named& named) {
+    return named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kReady &&
+           !named.slot->region->gate.open();
+  }
+  // Who posts holds mutex_ for as long as the driver stops him, which turns may have to end. He
+  // wakes the turns when he lets it go. Not analysed: it tries twice.
+  bool tryPosting() PEERLANE_TRY_ACQUIRE(true, mutex_) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
+  bool forgetBesideNoPost() PEERLANE_REQUIRES(mutex_);
+  bool leaveAreaBesideNoPost() PEERLANE_REQUIRES(mutex_);
+  // The area is to be left.
+  bool mustLeave() const PEERLANE_REQUIRES(stateMutex_) {
+    return areaEntered_ && idle() && !peerArea_->region->gate.open();
+  }
   bool leaveArea();
-  void setFailure(const Status& why);
+  void setFailure(const Status& why) PEERLANE_REQUIRES(stateMutex_);
   // Memory: device_lane_memory.cc.
   Status openImport(ImportedRegion& region) const;
   Status whyNotReached(const LaneNote& note) const;
@@ -208,6 +221,9 @@ class DeviceLane {
   // Runners: device_lane_runner.cc.
   Status makeRunner(Runner& runner) const;
   Result<std::unique_ptr<Runner>> makeOther(DeviceExecutor& executor) const;
+  // Null: none was made. Not analysed: others_ is written under both mutexes, so either is enough.
+  const Runner* otherOn(const DeviceExecutor& executor) const
+      PEERLANE_REQUIRES(runnersMutex_) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   // Direct gets: device_lane_get.cc.
   static Status makeGets(Runner& runner, std::byte* mine, std::byte* theirs);
   void addGet(const Item& item, const Runner& runner, uint64_t number, bool captured, Part part,
@@ -232,25 +248,26 @@ class DeviceLane {
   std::atomic<bool> settled_{false};  // release after all of the above
   SplitCount pending_;                // posts whose streams have not passed them
 
-  std::mutex runnersMutex_;            // taken before stateMutex_; no turn takes it
-  std::mutex mutex_;                   // taken before stateMutex_; a turn only tries it
+  Mutex runnersMutex_;                 // taken before stateMutex_; no turn takes it
+  Mutex mutex_;                        // taken before stateMutex_; a turn only tries it
   std::atomic<bool> isWanted_{false};  // by a turn that found it taken
-  Numbers numbers_;                    // under mutex_
-  PostedItems sent_, received_;        // written under mutex_
+  Numbers numbers_ PEERLANE_GUARDED_BY(mutex_);
+  PostedItems sent_, received_;  // written under mutex_
 
   std::atomic<bool> failed_{false};  // release after failure_; acquire by health()
-  mutable std::mutex stateMutex_;
-  Status failure_;  // under stateMutex_, as all below
-  bool retired_ = false;
-  bool areaEntered_ = false;
+  mutable Mutex stateMutex_;
+  Status failure_ PEERLANE_GUARDED_BY(stateMutex_);
+  bool retired_ PEERLANE_GUARDED_BY(stateMutex_) = false;
+  bool areaEntered_ PEERLANE_GUARDED_BY(stateMutex_) = false;
   using Reached = std::pair<uint64_t, uint64_t>;  // as messages name it: allocation, generation
-  std::set<Reached> announced_;
-  std::set<Reached> reachable_;
-  std::vector<Named> named_;  // regions of the peer
-  Status unreached_;          // why one of them that is still there could not be reached
+  std::set<Reached> announced_ PEERLANE_GUARDED_BY(stateMutex_);
+  std::set<Reached> reachable_ PEERLANE_GUARDED_BY(stateMutex_);
+  std::vector<Named> named_ PEERLANE_GUARDED_BY(stateMutex_);  // regions of the peer
+  Status unreached_
+      PEERLANE_GUARDED_BY(stateMutex_);  // why one of them that is still there could not be reached
   // Of other GPUs, from their first use on; written under runnersMutex_, too.
-  std::vector<std::unique_ptr<Runner>> others_;
-  Numbers forgottenAt_;  // when one of them was last forgotten
+  std::vector<std::unique_ptr<Runner>> others_ PEERLANE_GUARDED_BY(stateMutex_);
+  Numbers forgottenAt_ PEERLANE_GUARDED_BY(stateMutex_);  // when one of them was last forgotten
 };
 
 }  // namespace peerlane

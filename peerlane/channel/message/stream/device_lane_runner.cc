@@ -6,6 +6,7 @@
 
 #include "peerlane/channel/message/stream/device_lane.h"
 #include "peerlane/channel/protocol/device_protocol.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -63,14 +64,19 @@ Result<std::unique_ptr<DeviceLane::Runner>> DeviceLane::makeOther(DeviceExecutor
   return runner;
 }
 
+const DeviceLane::Runner* DeviceLane::otherOn(const DeviceExecutor& executor) const {
+  for (const auto& other : others_)
+    if (other->executor == &executor) return other.get();
+  return nullptr;
+}
+
 Result<const DeviceLane::Runner*> DeviceLane::runnerOn(DeviceExecutor& executor) {
   if (&executor == first_.executor) return &first_;
   PEERLANE_RETURN_IF_ERROR(health());
-  const std::lock_guard making(runnersMutex_);
-  for (const auto& other : others_)
-    if (other->executor == &executor) return other.get();
+  const MutexLock making(runnersMutex_);
+  if (const Runner* const known = otherOn(executor)) return known;
   auto made = makeOther(executor);
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   Status status = made.status();
   for (const Named& named : named_)
     if (status.isOk() && named.known) status = addName(**made, named);

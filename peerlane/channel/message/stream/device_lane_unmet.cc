@@ -8,6 +8,7 @@
 
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/channel/message/stream/device_lane.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 namespace {
@@ -72,7 +73,7 @@ void DeviceLane::answer(const LaneNote& note) {
 
 // While a message that needs it is under way here, no region is forgotten.
 bool DeviceLane::hasForgotten(const RegionName& name, bool toRead, bool isList, uint64_t place) {
-  const std::lock_guard lock(stateMutex_);
+  const MutexLock lock(stateMutex_);
   const auto isIt = [&](const Named& named) {
     return named.name.allocation == name.allocation && named.name.generation == name.generation &&
            named.toRead == toRead;

@@ -101,6 +101,9 @@ class DeviceMessage final : public Pending, public Task {
   Status hold();
   Status holdRegion(const PostedMessage& message, RegionRecord& region);
   Status makeCalls(Scratch& scratch);
+  // Not analysed, both: a loop takes the locks of all lanes, and a loop lets go of them.
+  void lockLanes(Scratch& scratch) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
+  void unlockLanes(const Scratch& scratch, bool takesBack) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   Status enqueue();
   Status trouble() const;
   void askWhenDue();
@@ -191,6 +194,7 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
   size_t rounds = 0;
   for (PostedMessage& message : messages_) {
     Scratch::Numbered one{.message = &message, .counted = scratch.countedOf(message)};
+    message.lane->assertLocked();  // by enqueue()
     PEERLANE_RETURN_IF_ERROR(message.lane->claim(message.item, isCaptured_, one.number));
     const uint64_t count = scratch.counted[one.counted].count++;
     if (isCaptured_) one.number = count;  // from the cursor on
@@ -216,15 +220,29 @@ Status DeviceMessage::makeCalls(Scratch& scratch) {
   return Status::ok();
 }
 
+void DeviceMessage::lockLanes(Scratch& scratch) {
+  for (DeviceLane* lane : lanes()) {
+    lane->lock();
+    scratch.before.push_back(lane->numbers());
+  }
+}
+
+void DeviceMessage::unlockLanes(const Scratch& scratch, bool takesBack) {
+  size_t i = 0;
+  for (DeviceLane* lane : lanes()) {
+    if (began_) lane->began();
+    if (takesBack) lane->restore(scratch.before[i]);
+    ++i;
+    lane->unlock();
+  }
+}
+
 Status DeviceMessage::enqueue() {
   if (isCaptured_) gone_ = std::make_shared<std::atomic<bool>>(false);
   thread_local Scratch scratch;
   std::vector<StepCall>& calls = scratch.calls;
   scratch.before.clear();
-  for (DeviceLane* lane : lanes()) {
-    lane->lock();
-    scratch.before.push_back(lane->numbers());
-  }
+  lockLanes(scratch);
   Status status = makeCalls(scratch);
   if (status.isOk() && isCaptured_) {
     auto captured = executor_.captureSteps(stream_, calls);
@@ -237,13 +255,7 @@ Status DeviceMessage::enqueue() {
   }
   const bool isBroken = status.code() == Code::kSystem;  // some launches may be enqueued
   began_ = status.isOk();
-  size_t i = 0;
-  for (DeviceLane* lane : lanes()) {
-    if (began_) lane->began();
-    if (!began_ && !isBroken) lane->restore(scratch.before[i]);
-    ++i;
-    lane->unlock();
-  }
+  unlockLanes(scratch, /*takesBack=*/!began_ && !isBroken);
   if (isBroken)
     for (DeviceLane* lane : lanes()) lane->fail(status, /*tellPeer=*/true);
   return status;

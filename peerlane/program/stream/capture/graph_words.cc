@@ -7,7 +7,7 @@
 namespace peerlane::stream {
 
 void GraphWords::adopt(std::byte* memory, size_t count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   count_ = count;
   // take() takes from the back, so the first words go first.
   for (size_t i = count; i-- > 0;) clean_.push_back(memory + i * kBytes);
@@ -16,7 +16,7 @@ void GraphWords::adopt(std::byte* memory, size_t count) {
 Result<std::byte*> GraphWords::take(const std::function<Status(std::byte*, size_t)>& zero) {
   std::byte* word = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<std::byte*>& from = clean_.empty() ? used_ : clean_;
     if (from.empty())
       return Status(Code::kUnavailable, "graphs hold " + std::to_string(count_) +
@@ -35,7 +35,7 @@ Result<std::byte*> GraphWords::take(const std::function<Status(std::byte*, size_
 }
 
 void GraphWords::giveBack(std::byte* word) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   used_.push_back(word);
 }
 

@@ -8,9 +8,9 @@
 
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane::stream {
@@ -29,10 +29,10 @@ class GraphWords {
   void giveBack(std::byte* word);
 
  private:
-  std::mutex mutex_;
-  size_t count_ = 0;  // under mutex_, as all below
-  std::vector<std::byte*> clean_;
-  std::vector<std::byte*> used_;
+  Mutex mutex_;
+  size_t count_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  std::vector<std::byte*> clean_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::byte*> used_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::stream

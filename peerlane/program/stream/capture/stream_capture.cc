@@ -53,8 +53,9 @@ class GraphCounter {
   // No graph stores to the word any more, so the word itself has the total.
   ~GraphCounter() {
     const uint64_t total = loadWord(reinterpret_cast<const std::byte*>(claim_.word), Width::k64);
-    owner_.counters_->mutex.soon([counters = owner_.counters_.get(), line = line_, claim = claim_,
-                                  total] { counters->lanes.giveBack(line, claim, total); });
+    owner_.counters_->soon([line = line_, claim = claim_, total](CounterLanes& lanes) {
+      lanes.giveBack(line, claim, total);
+    });
     owner_.words_.giveBack(cursor_);
   }
   GraphCounter(const GraphCounter&) = delete;
@@ -125,7 +126,7 @@ Result<std::shared_ptr<GraphCounter>> StreamCapture::counterOf(void* stream, std
   }));
   CounterLanes::Claim claim;
   {
-    const std::lock_guard counting(counters_->mutex);
+    const PostingGuard counting(counters_->mutex);
     claim = counters_->lanes.reserve(line);
   }
   if (claim.word == nullptr) {
@@ -178,7 +179,7 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::copies(const StreamProgram&
   PEERLANE_ASSIGN(std::unique_ptr<Work> work, makeWork());
   Status launched;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     launched = launch(program, stream, indices, abort, fault, *work);
   }
   PEERLANE_RETURN_IF_ERROR(launched);

@@ -9,10 +9,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <tuple>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/stream/capture/graph_words.h"
@@ -62,16 +62,18 @@ class StreamCapture {
   using CounterKey = std::tuple<uint64_t, void*, std::byte*>;  // capture, stream, line
 
   Result<std::unique_ptr<Work>> makeWork();
-  Result<std::shared_ptr<GraphCounter>> counterOf(void* stream, std::byte* line);
+  Result<std::shared_ptr<GraphCounter>> counterOf(void* stream, std::byte* line)
+      PEERLANE_REQUIRES(mutex_);
   Status launch(const StreamProgram& program, void* stream, const DeviceIndices& indices,
-                const std::atomic<uint64_t>* abort, std::atomic<uint64_t>* fault, Work& work);
+                const std::atomic<uint64_t>* abort, std::atomic<uint64_t>* fault, Work& work)
+      PEERLANE_REQUIRES(mutex_);
   Status zero(std::byte* memory, size_t bytes) const;
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const std::shared_ptr<SharedCounterLanes> counters_;
   PinnedPool& pool_;
-  std::mutex mutex_;
-  std::map<CounterKey, std::weak_ptr<GraphCounter>> graphCounters_;  // under mutex_
+  Mutex mutex_;
+  std::map<CounterKey, std::weak_ptr<GraphCounter>> graphCounters_ PEERLANE_GUARDED_BY(mutex_);
   void* setUpStream_ = nullptr;
   GraphWords words_;
 };

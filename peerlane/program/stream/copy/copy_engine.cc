@@ -50,23 +50,24 @@ Status CopyEngine::batch([[maybe_unused]] const std::vector<kernel::CopyPiece>& 
 
 Status CopyEngine::copy(const std::vector<kernel::CopyPiece>& pieces, void* stream) {
   // CUDA's default stream does not accept batches.
-  if (pieces.size() < 2 || stream == nullptr || batches_ == Batches::kRefused)
+  if (pieces.size() < 2 || stream == nullptr ||
+      batches_.load(std::memory_order_relaxed) == Batches::kRefused)
     return oneByOne(pieces, stream);
   Status batched = batch(pieces, stream);
   if (batched.isOk()) {
-    batches_ = Batches::kWork;
+    batches_.store(Batches::kWork, std::memory_order_release);
     return batched;
   }
-  if (batches_ == Batches::kWork) return batched;
+  if (batches_.load(std::memory_order_relaxed) == Batches::kWork) return batched;
   (void)cudaGetLastError();
-  batches_ = Batches::kRefused;
   whyNot_ = std::string(batched.message());
+  batches_.store(Batches::kRefused, std::memory_order_release);
   PEERLANE_LOG_WARN("the copy engine takes pieces one by one: {}", whyNot_);
   return oneByOne(pieces, stream);
 }
 
 std::string CopyEngine::explain() const {
-  switch (batches_) {
+  switch (batches_.load(std::memory_order_acquire)) {
     case Batches::kUntried: return "copy engine: batches not tried yet";
     case Batches::kWork: return "copy engine: in batches";
     case Batches::kRefused: return "copy engine: one by one (" + whyNot_ + ")";

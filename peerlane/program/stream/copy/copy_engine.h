@@ -2,9 +2,10 @@
 //
 // CopyEngine: copies lists of pieces by the GPU's copy engine, as one batch where the driver has
 // batches (12.8 and newer), else one by one. No multiprocessor is used. External synchronization
-// required.
+// required, but for explain().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -27,8 +28,9 @@ class CopyEngine {
 
   Status batch(const std::vector<kernel::CopyPiece>& pieces, void* stream);
 
-  Batches batches_ = Batches::kUntried;
-  std::string whyNot_;
+  // Release by copy(); acquire by explain(), which may come from any thread meanwhile.
+  std::atomic<Batches> batches_{Batches::kUntried};
+  std::string whyNot_;  // written once, before kRefused is
   std::vector<void*> to_;
   std::vector<const void*> from_;
   std::vector<size_t> bytes_;

@@ -57,8 +57,13 @@ class CounterLanes {
 // holds the lock from the claim until the post is settled, so that no other device takes the word
 // in between.
 struct SharedCounterLanes {
+  // Does `work` under the mutex, as PostingLock::soon. Lifetime: this object outlives the work.
+  void soon(std::function<void(CounterLanes&)> work) {
+    mutex.soon([this, work = std::move(work)]() PEERLANE_REQUIRES(mutex) { work(lanes); });
+  }
+
   PostingLock mutex;
-  CounterLanes lanes;  // under mutex
+  CounterLanes lanes PEERLANE_GUARDED_BY(mutex);
 };
 
 }  // namespace peerlane::stream

@@ -32,7 +32,7 @@ class LaneAreas::Area final : public Allocation {
 };
 
 Result<std::unique_ptr<Allocation>> LaneAreas::take(size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto from = [&](const std::shared_ptr<const Block>& block) -> std::unique_ptr<Allocation> {
     auto memory = block->arena->tryTake(bytes);
     if (!memory) return nullptr;

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
@@ -36,8 +36,8 @@ class LaneAreas {
   class Area;
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<const Block>> blocks_;  // under mutex_
+  Mutex mutex_;
+  std::vector<std::shared_ptr<const Block>> blocks_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::stream

@@ -28,7 +28,7 @@ size_t DescriptorArena::wholeOf(size_t bytes) {
 
 std::unique_ptr<DescriptorMemory> DescriptorArena::tryTake(size_t bytes) {
   const size_t whole = wholeOf(bytes);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = std::find_if(free_.begin(), free_.end(),
                                   [whole](const auto& range) { return range.second >= whole; });
   if (found == free_.end()) return nullptr;
@@ -49,7 +49,7 @@ Result<std::unique_ptr<DescriptorMemory>> DescriptorArena::take(size_t bytes) {
 }
 
 void DescriptorArena::giveBack(size_t offset, size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto at = free_.emplace(offset, bytes).first;
   if (const auto next = std::next(at); next != free_.end() && offset + bytes == next->first) {
     at->second += next->second;

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 
@@ -59,8 +59,8 @@ class DescriptorArena : public std::enable_shared_from_this<DescriptorArena> {
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const std::shared_ptr<CudaMapping> memory_;
-  std::mutex mutex_;
-  std::map<size_t, size_t> free_;  // under mutex_: offset, bytes
+  Mutex mutex_;
+  std::map<size_t, size_t> free_ PEERLANE_GUARDED_BY(mutex_);  // offset, bytes
 };
 
 }  // namespace peerlane::stream

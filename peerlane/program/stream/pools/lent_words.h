@@ -7,10 +7,10 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/stream/pools/pinned_pool.h"
 
@@ -26,15 +26,15 @@ class LentWords {
   Status more();
   // The word is lent again only after `after` has ended.
   void takeBack(std::atomic<uint64_t>* word, const DevicePost& after) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     used_.emplace_back(word, after);
   }
 
  private:
   PinnedPool& pool_;
-  std::mutex mutex_;
-  std::vector<std::atomic<uint64_t>*> free_;  // under mutex_, as the next
-  std::vector<std::pair<std::atomic<uint64_t>*, DevicePost>> used_;
+  Mutex mutex_;
+  std::vector<std::atomic<uint64_t>*> free_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::atomic<uint64_t>*, DevicePost>> used_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::stream

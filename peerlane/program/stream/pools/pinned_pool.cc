@@ -20,7 +20,7 @@ PinnedPool::~PinnedPool() {
 Result<PinnedBlock> PinnedPool::take(size_t bytes) {
   const auto order =
       std::max<uint32_t>(kLeastOrder, static_cast<uint32_t>(std::bit_width(bytes - 1)));
-  if (bytes == 0 || order >= free_.size())
+  if (bytes == 0 || order >= kOrders)
     return Status(Code::kInvalidArgument, std::to_string(bytes) + " bytes of pinned host memory");
   for (;;) {
     if (std::byte* const data = tryTake(order)) return PinnedBlock{data, order};
@@ -32,7 +32,7 @@ Result<PinnedBlock> PinnedPool::take(size_t bytes) {
 // Takes the smallest free block that is large enough and halves it until it fits; null: there is
 // none.
 std::byte* PinnedPool::tryTake(uint32_t order) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   uint32_t larger = order;
   while (larger < free_.size() && free_[larger].empty()) ++larger;
   if (larger == free_.size()) return nullptr;
@@ -49,7 +49,7 @@ Status PinnedPool::prepare(uint32_t order) {
   void* made = nullptr;
   PEERLANE_RETURN_IF_ERROR(cuda::check(
       cudaHostAlloc(&made, size_t{1} << order, cudaHostAllocPortable), "cudaHostAlloc"));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   owned_.push_back(static_cast<std::byte*>(made));
   free_[order].push_back(static_cast<std::byte*>(made));
   return Status::ok();

@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/cuda.h"
 
@@ -37,7 +37,7 @@ class PinnedPool {
   // A block of at least `bytes`, aligned to 4 KiB. It may contain bytes of an earlier use.
   Result<PinnedBlock> take(size_t bytes);
   void giveBack(const PinnedBlock& block) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_[block.order].push_back(block.data);
   }
 
@@ -46,10 +46,11 @@ class PinnedPool {
 
   static constexpr uint32_t kLeastOrder = 12;
   static constexpr uint32_t kPieceOrder = 20;
+  static constexpr uint32_t kOrders = 48;
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
-  std::mutex mutex_;
-  std::array<std::vector<std::byte*>, 48> free_;  // under mutex_, as the next
-  std::vector<std::byte*> owned_;
+  Mutex mutex_;
+  std::array<std::vector<std::byte*>, kOrders> free_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::byte*> owned_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::stream

@@ -5,7 +5,7 @@ namespace peerlane::stream {
 
 void PostingLock::soon(std::function<void()> work) {
   {
-    const std::lock_guard left(leftMutex_);
+    const MutexLock left(leftMutex_);
     left_.push_back(std::move(work));
     waiting_.fetch_add(1, std::memory_order_seq_cst);
   }
@@ -14,10 +14,10 @@ void PostingLock::soon(std::function<void()> work) {
 
 // False: another thread holds the lock, and that thread will look for the work.
 bool PostingLock::tryWork() {
-  if (!mutex_.try_lock()) return false;
+  if (!mutex_.tryLock()) return false;
   std::vector<std::function<void()>> work;
   {
-    const std::lock_guard left(leftMutex_);
+    const MutexLock left(leftMutex_);
     work.swap(left_);
     waiting_.fetch_sub(work.size(), std::memory_order_seq_cst);
   }

@@ -2,23 +2,25 @@
 //
 // PostingLock: the lock that a thread holds while it puts work on streams, and so for as long as
 // the driver blocks that thread. A thread that must not wait that long leaves its work under the
-// lock to the thread that holds it. Thread-safe.
+// lock to the thread that holds it. Thread-safe. The analysis of locks sees one lock, not the mutex
+// inside.
 #pragma once
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
+
 namespace peerlane::stream {
 
-class PostingLock {
+class PEERLANE_CAPABILITY("mutex") PostingLock {
  public:
-  void lock() { mutex_.lock(); }
+  void lock() PEERLANE_ACQUIRE() PEERLANE_NO_THREAD_SAFETY_ANALYSIS { mutex_.lock(); }
   // Does the work that other threads left to the holder, after unlocking the mutex. Every post
   // calls it, so it costs only one atomic operation more than a mutex.
-  void unlock() {
+  void unlock() PEERLANE_RELEASE() PEERLANE_NO_THREAD_SAFETY_ANALYSIS {
     mutex_.unlock();
     workOff();
   }
@@ -36,10 +38,22 @@ class PostingLock {
   }
   bool tryWork();
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<size_t> waiting_{0};  // how many are in left_
-  std::mutex leftMutex_;
-  std::vector<std::function<void()>> left_;  // under leftMutex_
+  Mutex leftMutex_;
+  std::vector<std::function<void()>> left_ PEERLANE_GUARDED_BY(leftMutex_);
+};
+
+// Holds the lock as long as it lives.
+class PEERLANE_SCOPED_CAPABILITY PostingGuard {
+ public:
+  explicit PostingGuard(PostingLock& lock) PEERLANE_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  ~PostingGuard() PEERLANE_RELEASE() { lock_.unlock(); }
+  PostingGuard(const PostingGuard&) = delete;
+  PostingGuard& operator=(const PostingGuard&) = delete;
+
+ private:
+  PostingLock& lock_;
 };
 
 }  // namespace peerlane::stream

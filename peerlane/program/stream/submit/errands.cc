@@ -26,10 +26,10 @@ Result<int> ownPriority() {
 
 Errands::~Errands() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_one();
+  changed_.notifyOne();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -41,7 +41,7 @@ Status Errands::open(std::byte* deviceWords) {
 std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> program) {
   auto job = std::make_shared<DeviceErrand::Job>(std::move(program));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!thread_.joinable()) {
       auto started = startThread("errands of a GPU", [this] { run(); });
       if (!started.isOk()) {
@@ -52,7 +52,7 @@ std::unique_ptr<DeviceErrand> Errands::add(std::shared_ptr<DeviceProgram> progra
     }
     queue_.push_back(job);
   }
-  changed_.notify_one();
+  changed_.notifyOne();
   return std::make_unique<DeviceErrand>(std::move(job));
 }
 
@@ -62,9 +62,9 @@ void Errands::run() {
   // stream.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  std::unique_lock lock(mutex_);
+  ReleasableLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    while (!stop_ && queue_.empty()) changed_.wait(mutex_);
     if (stop_) return;
     std::shared_ptr<DeviceErrand::Job> next = std::move(queue_.front());
     queue_.pop_front();

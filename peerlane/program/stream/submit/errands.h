@@ -16,13 +16,12 @@
 // The thread starts with the first call of add(). Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/device/device_errand.h"
 #include "peerlane/program/stream/submit/copy_poster.h"
 #include "peerlane/program/stream/submit/stream_lanes.h"
@@ -54,11 +53,11 @@ class Errands {
   StreamLanes lanes_;
   CopyPoster copies_{pool_};
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<DeviceErrand::Job>> queue_;  // under mutex_, as the next two
-  bool stop_ = false;
-  std::thread thread_;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::shared_ptr<DeviceErrand::Job>> queue_ PEERLANE_GUARDED_BY(mutex_);
+  bool stop_ PEERLANE_GUARDED_BY(mutex_) = false;
+  std::thread thread_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::stream

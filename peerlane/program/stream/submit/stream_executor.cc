@@ -2,11 +2,11 @@
 #include "peerlane/program/stream/submit/stream_executor.h"
 
 #include <cstdlib>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/memory/cuda/cuda_pins.h"
 #include "peerlane/memory/cuda/cuda_reclaimer.h"
@@ -135,20 +135,22 @@ class StreamExecutor final : public DeviceExecutor {
   Status open(const MemoryDescription& memory, const std::byte* base) override;
   void forgetWords(const std::byte* address, size_t bytes, std::shared_ptr<void> memory) override;
   Status health() override;
-  std::string explain() const override;
+  // Not analysed: what it reads is atomic, and it must not wait for a post.
+  std::string explain() const override PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   static Result<DevicePost> tellEnd(StreamLane& lane);
   Result<DevicePost> enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
-                                 const Held& work);
+                                 const Held& work) PEERLANE_REQUIRES(mutex_);
   Status importOnce();
   Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
   Status checkCapture(DeviceStream stream);
   Status makeRooms(StreamLane& lane, std::span<const StepCall> calls);
-  // Under mutex_, and counters_->mutex where the program adds to a counter.
-  Result<DevicePost> enqueue(const StreamProgram& program, DeviceStream stream,
-                             const DeviceIndices& indices);
+  // Of a program that adds to a counter.
+  Result<DevicePost> postCounted(const StreamProgram& program, StreamLane& lane,
+                                 const DeviceIndices& indices)
+      PEERLANE_REQUIRES(mutex_, counters_->mutex);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const EngineChoice choice_;
@@ -159,8 +161,8 @@ class StreamExecutor final : public DeviceExecutor {
 
   PinnedPool pool_{gpu_};
   PostingLock mutex_;
-  StreamLanes lanes_{gpu_, pool_};  // under mutex_, as the next
-  CopyPoster copies_{pool_};
+  StreamLanes lanes_ PEERLANE_GUARDED_BY(mutex_){gpu_, pool_};
+  CopyPoster copies_ PEERLANE_GUARDED_BY(mutex_){pool_};
   StreamCapture capture_{gpu_, counters_, pool_};
   LentWords lentWords_{pool_};
   LaneAreas areas_{gpu_};
@@ -196,7 +198,10 @@ Status StreamExecutor::open() {
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
   capture_.open(setUpStream_, slab_->data() + 2 * StreamLanes::kBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
-  PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data(), kOwnStreams, 0));
+  {
+    const PostingGuard lock(mutex_);
+    PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data(), kOwnStreams, 0));
+  }
   PEERLANE_RETURN_IF_ERROR(errands_.open(slab_->data() + StreamLanes::kBytes));
   return Status::ok();
 }
@@ -212,7 +217,7 @@ Status StreamExecutor::importOnce() {
 
 bool StreamExecutor::owns(DeviceStream stream) {
   const CurrentContext current(*gpu_);
-  return lanes_.owns(stream);
+  return StreamLanes::isOf(*gpu_, stream);
 }
 
 Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
@@ -251,32 +256,31 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const auto& program = static_cast<const StreamProgram&>(base);
   const CurrentContext current(*gpu_);
   // Until the stream has the work: it must get its numbers in the order in which they are counted.
-  const std::lock_guard lock(mutex_);
+  const PostingGuard lock(mutex_);
+  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  if (program.counter() == nullptr) return copies_.post(program, *lane, indices, nullptr);
   // After the executor's own lock, in every post. From the claim until the post is settled, so that
   // no other device of the context takes the word in between.
-  std::unique_lock<PostingLock> counting;
-  if (program.counter() != nullptr) counting = std::unique_lock(counters_->mutex);
-  return enqueue(program, given, indices);
+  const PostingGuard counting(counters_->mutex);
+  return postCounted(program, *lane, indices);
 }
 
 std::unique_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
   return errands_.add(std::move(program));
 }
 
-Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceStream given,
-                                           const DeviceIndices& indices) {
-  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  if (program.counter() == nullptr) return copies_.post(program, *lane, indices, nullptr);
+Result<DevicePost> StreamExecutor::postCounted(const StreamProgram& program, StreamLane& lane,
+                                               const DeviceIndices& indices) {
   CounterLanes& lanes = counters_->lanes;
-  const CounterLanes::Claim claim = lanes.claim(program.counter(), *lane, program.counterAdd());
+  const CounterLanes::Claim claim = lanes.claim(program.counter(), lane, program.counterAdd());
   if (claim.word == nullptr) return signalTaken();
   Status before;
   // The word changes hands. Totals only grow, so this stream must store after the writer before it.
   if (claim.after.word() != nullptr) {
-    before = awaitWord(lane->stream, claim.after.word(), claim.after.number());
+    before = awaitWord(lane.stream, claim.after.word(), claim.after.number());
   }
   auto posted = before.isOk()
-                    ? copies_.post(program, *lane, indices, &claim, claim.after.word() != nullptr)
+                    ? copies_.post(program, lane, indices, &claim, claim.after.word() != nullptr)
                     : before;
   // Settled under the same lock: the next claim waits for this post. Or undone: no stream will
   // store this total, and the next one must not count it.
@@ -290,7 +294,7 @@ Result<DevicePost> StreamExecutor::enqueue(const StreamProgram& program, DeviceS
 Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
                                                uint64_t value, const std::atomic<uint64_t>* abort) {
   const CurrentContext current(*gpu_);
-  const std::lock_guard lock(mutex_);  // the number below must be the one that tellsEnd() counts
+  const PostingGuard lock(mutex_);  // the number below must be the one that tellsEnd() counts
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   kernel::WordLaunch launch;
   launch.waitsForLine = true;
@@ -315,7 +319,7 @@ Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>*
   const CurrentContext current(*gpu_);
   // One lock for all of it: work that another thread enqueues in between could stand in the same
   // hardware queue, after a wait of this post and before what ends the wait.
-  const std::lock_guard lock(mutex_);
+  const PostingGuard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   // Before the first wait is enqueued: the driver may stop this thread in one of the next calls,
   // and a release meanwhile would wait for the peer.
@@ -361,7 +365,7 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
   PEERLANE_ASSIGN(late.refusal, borrowWord());
   const auto enqueued = [&]() -> Status {
     const CurrentContext current(*gpu_);
-    const std::lock_guard lock(mutex_);
+    const PostingGuard lock(mutex_);
     PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
     PEERLANE_ASSIGN(const PinnedBlock held, pool_.take(program.descriptorBytes()));
     kernel::CopyLaunch launch;
@@ -448,7 +452,7 @@ Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program&
 Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const StepCall> calls) {
   const CurrentContext current(*gpu_);
   // One lock for all calls: they share a number, and rooms are counted from the lane's last one.
-  const std::lock_guard lock(mutex_);
+  const PostingGuard lock(mutex_);
   PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
   size_t room = lane->rooms.size();
   PEERLANE_RETURN_IF_ERROR(makeRooms(*lane, calls));
@@ -594,9 +598,10 @@ Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* ba
 // never both, so the order of post() does not matter here.
 void StreamExecutor::forgetWords(const std::byte* address, size_t bytes,
                                  std::shared_ptr<void> memory) {
-  mutex_.soon([this, address, bytes, memory] { lanes_.forgetWords(address, bytes); });
-  counters_->mutex.soon([counters = counters_.get(), address, bytes, memory = std::move(memory)] {
-    counters->lanes.forget(address, bytes);
+  mutex_.soon([this, address, bytes, memory]()
+                  PEERLANE_REQUIRES(mutex_) { lanes_.forgetWords(address, bytes); });
+  counters_->soon([address, bytes, memory = std::move(memory)](CounterLanes& lanes) {
+    lanes.forget(address, bytes);
   });
 }
 

@@ -33,10 +33,10 @@ Status StreamLanes::open(std::byte* deviceWords, uint32_t ownStreams, int ownPri
   return Status::ok();
 }
 
-bool StreamLanes::owns(DeviceStream stream) const {
+bool StreamLanes::isOf(const cuda::PrimaryContext& gpu, DeviceStream stream) {
   CUcontext context = nullptr;
   return api().cuStreamGetCtx(static_cast<CUstream>(stream.handle()), &context) == CUDA_SUCCESS &&
-         context == gpu_->handle();
+         context == gpu.handle();
 }
 
 Result<StreamLane*> StreamLanes::of(DeviceStream given) {
@@ -48,7 +48,7 @@ Result<StreamLane*> StreamLanes::of(DeviceStream given) {
     return Status(Code::kNotSupported, "the stream is being captured into a graph");
   auto found = lanesById_.find(id);
   if (found == lanesById_.end()) {
-    if (given && !owns(given))
+    if (given && !isOf(*gpu_, given))
       return Status(Code::kInvalidArgument,
                     "the stream is not one of cuda:" + std::to_string(gpu_->gpu()) +
                         ", where the memory lies");

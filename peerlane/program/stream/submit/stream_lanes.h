@@ -35,7 +35,7 @@ class StreamLanes {
   // kInvalidArgument (of another GPU), kTryAgain (work is under way on too many).
   Result<StreamLane*> of(DeviceStream stream);
   // Needs no lock.
-  bool owns(DeviceStream stream) const;
+  static bool isOf(const cuda::PrimaryContext& gpu, DeviceStream stream);
   // Words in that range are no completion words of posts any more.
   void forgetWords(const std::byte* address, size_t bytes);
 
