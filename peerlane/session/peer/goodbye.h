@@ -18,7 +18,7 @@
 #include "peerlane/session/peer/imports.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
-#include "peerlane/session/peer/peer_process.h"
+#include "peerlane/session/peer/remote_process.h"
 #include "peerlane/session/peer/revoked_imports.h"
 #include "peerlane/session/peer/slab_pair.h"
 #include "peerlane/session/peer/user_messages.h"
@@ -29,7 +29,7 @@ class Goodbye {
  public:
   // The objects that end with the connection.
   struct Parts {
-    PeerProcess& process;
+    RemoteProcess& process;
     const LinkSet& links;
     const SlabPair& slabs;
     const Imports& imports;

@@ -20,7 +20,7 @@ namespace peerlane {
 
 class LinkNegotiation {
  public:
-  LinkNegotiation(PeerEnvironment& env, const PeerProcess& process, LinkSet& links)
+  LinkNegotiation(PeerEnvironment& env, const RemoteProcess& process, LinkSet& links)
       : env_(env), process_(process), links_(links) {}
 
   // To be called when the peer is known. An acceptor on a Unix socket waits for the first offers: a
@@ -51,7 +51,7 @@ class LinkNegotiation {
   Status refuseFailed(const std::string& name, const Status& why);
 
   PeerEnvironment& env_;
-  const PeerProcess& process_;
+  const RemoteProcess& process_;
   LinkSet& links_;
   std::map<std::string, std::unique_ptr<PendingLink>> pending_;  // this side's offers
   Offered offers_;             // the peer's, kept by the acceptor until the initiator chose

@@ -13,7 +13,7 @@
 
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/session/peer/peer_environment.h"
-#include "peerlane/session/peer/peer_process.h"
+#include "peerlane/session/peer/remote_process.h"
 #include "peerlane/session/wire/control_message.h"
 #include "peerlane/transport/link.h"
 
@@ -21,7 +21,8 @@ namespace peerlane {
 
 class LinkSet {
  public:
-  LinkSet(const PeerEnvironment& env, const PeerProcess& process) : env_(env), process_(process) {}
+  LinkSet(const PeerEnvironment& env, const RemoteProcess& process)
+      : env_(env), process_(process) {}
 
   // The link for host memory was chosen; the next three require it.
   bool isMade() const { return host_ != nullptr; }
@@ -64,7 +65,7 @@ class LinkSet {
   std::string refusalsOfDevices(const char* before, const char* after) const;
 
   const PeerEnvironment& env_;
-  const PeerProcess& process_;
+  const RemoteProcess& process_;
   std::unique_ptr<Link> host_;
   std::unique_ptr<Link> device_;
   bool devicesAdd_ = false;

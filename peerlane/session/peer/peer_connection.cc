@@ -40,7 +40,7 @@ const char* PeerConnection::nextOfSetup() const {
 }
 
 void PeerConnection::onAuthenticated(const PeerIdentity& identity) {
-  PeerProcess& process = parts_.process;
+  RemoteProcess& process = parts_.process;
   process.meet(identity, *env_.connection, env_.initiator);
   const bool isUnix = process.facts().unixSocket;
   if (manner_.turnBackIfNear && !isUnix && process.sameHostByClaim()) {

@@ -17,7 +17,7 @@
 #include "peerlane/session/peer/heartbeat.h"
 #include "peerlane/session/peer/link_negotiation.h"
 #include "peerlane/session/peer/peer_environment.h"
-#include "peerlane/session/peer/peer_process.h"
+#include "peerlane/session/peer/remote_process.h"
 #include "peerlane/session/peer/user_messages.h"
 #include "peerlane/session/wire/handshake.h"
 
@@ -35,7 +35,7 @@ class PeerConnection {
  public:
   using Clock = std::chrono::steady_clock;
   struct Parts {
-    PeerProcess& process;
+    RemoteProcess& process;
     const LinkSet& links;
     LinkNegotiation& negotiation;
     UserMessages& messages;

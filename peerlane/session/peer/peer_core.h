@@ -24,8 +24,8 @@
 #include "peerlane/session/peer/mailboxes.h"
 #include "peerlane/session/peer/peer_connection.h"
 #include "peerlane/session/peer/peer_environment.h"
-#include "peerlane/session/peer/peer_process.h"
 #include "peerlane/session/peer/peer_slab.h"
+#include "peerlane/session/peer/remote_process.h"
 #include "peerlane/session/peer/revoked_imports.h"
 #include "peerlane/session/peer/slab_pair.h"
 #include "peerlane/session/peer/staging_requests.h"
@@ -133,7 +133,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // In this order, because an object uses those above it.
   PeerEnvironment env_;
   Events events_;
-  PeerProcess process_;
+  RemoteProcess process_;
   LinkSet links_{env_, process_};
   LinkNegotiation negotiation_{env_, process_, links_};
   SlabPair slabs_{env_, links_};

@@ -22,7 +22,7 @@ namespace peerlane {
 
 class StagingRequests {
  public:
-  StagingRequests(PeerEnvironment& env, const PeerProcess& process, const LinkSet& links)
+  StagingRequests(PeerEnvironment& env, const RemoteProcess& process, const LinkSet& links)
       : env_(env), process_(process), links_(links) {}
 
   // --- Any thread ---
@@ -47,7 +47,7 @@ class StagingRequests {
   Status sendDone(uint64_t request, const Status& status);
 
   PeerEnvironment& env_;
-  const PeerProcess& process_;
+  const RemoteProcess& process_;
   const LinkSet& links_;
   std::shared_ptr<StagingMemory> forPeer_;
   // Asked of the peer, by request.

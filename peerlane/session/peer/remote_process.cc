@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/session/peer/peer_process.h"
+#include "peerlane/session/peer/remote_process.h"
 
 #include <unistd.h>
 
@@ -8,13 +8,13 @@
 
 namespace peerlane {
 
-std::string PeerProcess::place() const {
+std::string RemoteProcess::place() const {
   if (id() != 0) return " (process " + std::to_string(id()) + ")";
   return facts_.unixSocket ? "" : " (" + facts_.remoteAddress.toString() + ")";
 }
 
-RegionReference PeerProcess::referenceTo(uint64_t allocation, uint64_t generation,
-                                         uint64_t bytes) const {
+RegionReference RemoteProcess::referenceTo(uint64_t allocation, uint64_t generation,
+                                           uint64_t bytes) const {
   RegionReference reference;
   const auto owner = identity_.context.bytes();
   std::transform(owner.begin(), owner.end(), reference.owner.begin(),
@@ -26,8 +26,8 @@ RegionReference PeerProcess::referenceTo(uint64_t allocation, uint64_t generatio
   return reference;
 }
 
-void PeerProcess::meet(const PeerIdentity& identity, const ControlConnection& connection,
-                       bool initiator) {
+void RemoteProcess::meet(const PeerIdentity& identity, const ControlConnection& connection,
+                         bool initiator) {
   identity_ = identity;
   facts_.initiator = initiator;
   facts_.unixSocket = connection.isUnix();
@@ -38,8 +38,8 @@ void PeerProcess::meet(const PeerIdentity& identity, const ControlConnection& co
     facts_.remoteAddress = *address;
 }
 
-Status PeerProcess::watch(EventLoop& loop, const ControlConnection& connection,
-                          std::function<void()> ended) {
+Status RemoteProcess::watch(EventLoop& loop, const ControlConnection& connection,
+                            std::function<void()> ended) {
   PEERLANE_ASSIGN(facts_.credentials, peerCredentials(connection.socket()));
   // An acceptor has looked before.
   PEERLANE_RETURN_IF_ERROR(checkUser(facts_.credentials));
@@ -49,7 +49,7 @@ Status PeerProcess::watch(EventLoop& loop, const ControlConnection& connection,
 
 // Where the system cannot prove the end of a process, this side's memory stays in quarantine if the
 // peer leaves without a goodbye; that the proof could not be had this time is an error.
-Status PeerProcess::watchProcess(EventLoop& loop, int socket, std::function<void()> ended) {
+Status RemoteProcess::watchProcess(EventLoop& loop, int socket, std::function<void()> ended) {
   auto process = ProcessHandle::ofPeer(socket);
   const Code code = process.status().code();
   if (code == Code::kNotSupported || code == Code::kUnavailable) return Status::ok();
@@ -68,7 +68,7 @@ Status PeerProcess::watchProcess(EventLoop& loop, int socket, std::function<void
   return Status::ok();
 }
 
-void PeerProcess::watchMemory() {
+void RemoteProcess::watchMemory() {
   if (!facts_.unixSocket || facts_.sameProcess) return;
   if (auto memory = AddressSpace::open(facts_.credentials.pid); memory.isOk())
     if (proof_.process && proof_.process->alive())  // so it was that process's number

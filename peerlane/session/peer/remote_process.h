@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerProcess: the process at the other end of a connection: its identity from the handshake, the
+// RemoteProcess: the process at the other end of a connection: its identity from the handshake, the
 // facts that the operating system knows of it, and the proof of its end. Owned by PeerCore. The
 // progress thread changes it; identity and facts are constant once the peer is ready, and may then
 // be read by any thread.
@@ -20,7 +20,7 @@
 
 namespace peerlane {
 
-class PeerProcess {
+class RemoteProcess {
  public:
   const PeerIdentity& identity() const { return identity_; }
   const PeerFacts& facts() const { return facts_; }
