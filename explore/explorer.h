@@ -42,7 +42,7 @@ struct Tagged {
 };
 inline constexpr uint32_t kLastMessage = 4095;
 
-// Whoever binds `target` reads `read` when the program first touches the target.
+// The binder of `target` reads `read` when the program first touches the target.
 struct LateSource {
   TargetId target = kNoTarget;
   Tagged read;
@@ -74,8 +74,8 @@ struct WakeRule {
   bool secondLook = true;
   bool producerFence = true;  // between the store and the look for the announcement
   bool producerLooks = true;
-  bool onceASleep = true;  // who has raised the event in this sleep does not again (a side at a
-                           // time: its actors know what one of them did)
+  bool onceASleep = true;        // a side raises the event once in each sleep (its actors
+                                 // know what one of them did)
   bool sleepsAreCounted = true;  // it can tell this sleep from the one before
   // Every sleeper has an event of its own. Shared by the actors of a side, the wrong one may take
   // it.
@@ -118,7 +118,7 @@ const char* violationName(Violation violation);
 
 struct ExplorerReport {
   Violation violation = Violation::kNone;
-  std::string what;                // one sentence: who, where, found, expected
+  std::string what;                // one sentence: actor, place, found, expected
   std::vector<std::string> trace;  // a shortest interleaving that leads there
   uint64_t states = 0;
   bool complete = true;  // false: maxStates reached before all were seen

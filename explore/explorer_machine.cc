@@ -73,7 +73,7 @@ uint32_t Machine::eventOf(uint32_t actor) const {
   return scenario_.sleeping->ownEvents ? actor : firstOfSide(actor);
 }
 
-// Stands for all of its side in what they share.
+// The first actor of a side stands for all of them in the state that they share.
 uint32_t Machine::firstOfSide(uint32_t actor) const {
   const auto& actors = scenario_.actors;
   return static_cast<uint32_t>(
@@ -184,7 +184,7 @@ Finding Machine::happen(State& state, uint32_t actor, uint32_t position,
   for (size_t i = 0; i < effect.to.size(); ++i) {
     Value& cell = state[effect.to[i]];
     if (effect.kind == Effect::Kind::kAdd) values[i] += cell;
-    // The bytes of a numbered copy come behind its number.
+    // The bytes of a numbered copy come after its number.
     const bool isNumber = effect.isCounter && i < effect.values.size();
     if (isNumber && values[i] < cell && !isPoison(cell))
       finding = {Violation::kCounterWentBack,
@@ -227,7 +227,7 @@ void Machine::poison(State& state, std::vector<std::string>* log) const {
   state[poisonFlag_] = 1;
   for (uint32_t cell = 0; cell < scripts_.cellCount; ++cell)
     if (scripts_.isCounter[cell]) state[cell] = kPoisoned;
-  // Whoever poisons raises every event.
+  // The environment, which poisons, raises every event.
   if (scenario_.sleeping) std::fill_n(state.begin() + events_, scripts_.actors.size(), 1u);
   if (log) log->push_back("poison falls on all counters");
 }
@@ -298,9 +298,9 @@ Finding Machine::step(State& state, uint32_t actor, std::vector<std::string>* lo
   return finding;
 }
 
-// Issuing is private to the actor, and so is a look at cells that nobody else touches. A satisfied
-// >= stays satisfied (a counter that goes back is a finding), so passing it at once takes nothing
-// away from what may follow; with poison it does.
+// Issuing is private to the actor, and so is a look at cells that no other actor touches. A
+// satisfied >= stays satisfied (a counter that goes back is a finding), so passing it at once
+// changes nothing that may follow; with poison it does.
 bool Machine::isSilent(const State& state, uint32_t actor) const {
   if (!scenario_.reduce) return false;
   const Instruction& now = instructionOf(state, actor);

@@ -42,7 +42,7 @@ class Machine {
   Finding judgeEnd(const State& state) const;
 
  private:
-  // What an actor at a wait may do with sleeping (Phase::kAwake otherwise).
+  // The steps of an actor at a wait towards sleep (kAwake: it does not sleep, or does not wait).
   enum class Phase : uint32_t { kAwake, kAnnounced, kAsleep };
   static constexpr uint32_t kMaxIssued = 16;
 

@@ -7,7 +7,7 @@ namespace {
 ProgramBuilder fifoProgram(const char* name, uint32_t halves) {
   ProgramBuilder program(name);
   program.lane(halves);
-  // Laps are told by whoever runs it: not every request begins one.
+  // The caller gives the laps: not every request begins one.
   program.lane(0);
   program.lane(0);
   return program;
@@ -22,7 +22,7 @@ Target slotsAt(Side side, uint32_t slots) {
           .numbered = true};
 }
 
-// The mark of a lap: above 0, which is what fresh memory has.
+// The mark of a lap: above 0, because fresh memory holds 0.
 Operand markOf(uint32_t half) {
   return {.lane = half == 0 ? kPortLap : kPortSecondLap, .delta = 1};
 }
@@ -134,7 +134,7 @@ Program residentFinish(uint32_t blocks, bool raises) {
   program.remote("first");
   program.local("done");
   program.local("tail");
-  // The fence of the code is for a memory model in which a thread has to pass on what it learned.
+  // The fence of the code is for a memory model in which a thread must pass on what it learned.
   // Here the fences of all blocks have done it.
   program.wait({.target = 0}, {.lane = 0, .delta = blocks});
   program.add64({.target = 1}, {.delta = 1}, Order::kRelaxed);

@@ -17,17 +17,17 @@
 // A slot is 16 bytes in two words, each with the mark of its lap in the top bit: a unit of numbered
 // memory is such a word. Numbers grow where marks alternate. One bit is enough as long as a popper
 // never finds a number but its lap's or the one before: it has seen the one before, numbers do not
-// go back, and behind a later one would lie a later request; all three are findings.
+// go back, and a later number would mean that a later request lies there; all three are findings.
 //
-// Not here: `head`, which gives every position to one pusher (cursors do), and `pushed`, which only
-// threads read that come after the push by program order or by what the user synchronizes with.
-// Whoever waits for signals waits for the sum of the two counters; that each of them says by itself
-// that all puts before its signals are there is more than that.
+// Not here: `head`, which gives every position to one pusher (cursors do that), and `pushed`, which
+// is read only by threads that come after the push by program order or by the user's own
+// synchronization. A thread that waits for signals waits for the sum of the two counters. Here each
+// of them by itself must say that all puts before its signals are there, which is more than that.
 //
-// What the proxy does behind portPop() may be done by a queue (program/ring/port_queue.h), much
-// later: the model lets any copy of an actor, and any store that is not a release, wait while the
-// actor goes on. Waits have acquire meaning; of what a wait is in the code, only the look at
-// `tailSeen` has not: what depends on it are stores, which no processor makes before it knows.
+// A queue (program/ring/port_queue.h) may do the proxy's work after portPop() much later: the model
+// lets any copy of an actor, and any store that is not a release, wait while the actor goes on.
+// Waits have acquire meaning here. In the code the look at `tailSeen` alone has not: only stores
+// depend on it, and no processor makes a store before it knows that it must.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +63,7 @@ Program portPop(uint32_t slots, uint32_t halves);
 Program portPut(uint64_t bytes);
 // The proxy signals: lane 0 is what it has signalled before. Target: `second`.
 Program portStoreSignal();
-// The proxy says that requests are done: lane 0 is the position behind the last. Target: `done`.
+// The proxy says that requests are done: lane 0 is the position after the last. Target: `done`.
 Program portStoreDone();
 
 // A thread signals without the proxy, which it does only once nothing of its semaphore is under
@@ -74,12 +74,12 @@ Program portSignalInline();
 //   slots    as above; six words are two here, which come apart all the same
 //   served   counter: shares that blocks have done, of all requests. (In the code one for each
 //            slot, which its last block sets back.)
-//   tail, done   raised by whichever block was the last: where two do it in the other order, the
+//   tail, done   raised by the block that was the last: where two do it in the other order, the
 //                lower one is no store
 //
-// Which block is the last of a request is a branch, as is whether a pusher finds it open: the word
-// that says so gives out the places, so who has one is served. program/resident_port_test.cc runs
-// that in threads.
+// Which block is the last of a request is a branch, and so is whether a pusher finds the port open:
+// the word that says so gives out the places, so every pusher that has a place is served.
+// program/resident_port_test.cc runs that in threads.
 
 // Waits for room and writes one slot. Targets as portPush().
 Program residentPush(uint32_t slots);

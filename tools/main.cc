@@ -58,7 +58,7 @@ std::string whyUnderstoodNothing(const CLI::App& app, std::span<char* const> arg
   return "\"" + first + "\" is no command; accepted are " + commandNames(app);
 }
 
-// What was wrong, and which help lists what is right.
+// Says what was wrong, and which help lists the right arguments.
 int refuse(const CLI::App& app, const CLI::ParseError& error, std::span<char* const> arguments) {
   const auto named = app.get_subcommands();
   const std::string help = "peerlane " + (named.empty() ? "" : named.front()->get_name() + " ");
@@ -69,7 +69,8 @@ int refuse(const CLI::App& app, const CLI::ParseError& error, std::span<char* co
 }
 
 // The first files that a program opens would take the numbers of streams that it was started
-// without, and what is printed would go into them. Each is filled with what fails at every use.
+// without, and printed text would go into them. This fills each with a descriptor that fails at
+// every use.
 void fillClosedStreams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
@@ -95,7 +96,7 @@ int parseAndRun(CLI::App& app, int count, char** arguments, const int& exitCode)
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     return refuse(app, error,
                   std::span<char* const>(arguments, static_cast<size_t>(count)).subspan(1));
-  } catch (const std::system_error& error) {  // what fmt::print throws
+  } catch (const std::system_error& error) {  // fmt::print throws it
     return reportFailure(
         Status::system(error.code().value(), "standard output could not be written"));
   }

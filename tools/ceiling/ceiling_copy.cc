@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kStreamedAtOnce = 128;
 
-// Stores past the caches want their alignment; what does not fit is copied as usual.
+// Stores past the caches want their alignment; bytes that do not fit are copied as usual.
 __attribute__((target("avx2"))) void copyStreaming(std::byte* to, const std::byte* from,
                                                    size_t bytes) {
   const size_t head = std::min(-reinterpret_cast<uintptr_t>(to) % sizeof(__m256i), bytes);

@@ -44,9 +44,9 @@ std::vector<CopyWay> copyWays(bool isMapped, bool throughKernel);
 Result<CopyWay> fastestWay(std::span<const CopyWay> ways,
                            const std::function<Result<double>(CopyWay)>& trial);
 
-// local to other, or back; `owner` is the other process, for kKernel. No fence: whoever announces
-// the bytes orders them (stores past the caches are ordered here). Errors, of kKernel alone:
-// kSystem, and kPermissionDenied where the system forbids it.
+// local to other, or back; `owner` is the other process, for kKernel. No fence: the caller, which
+// announces the bytes, must order them (stores past the caches are ordered here). Errors, of
+// kKernel alone: kSystem, and kPermissionDenied where the system forbids it.
 Status copyPieces(CopyWay way, pid_t owner, std::span<const RawPiece> pieces, bool isPut);
 
 using Clock = std::chrono::steady_clock;
@@ -55,7 +55,7 @@ inline double microsecondsSince(Clock::time_point start) {
 }
 
 // Ends a spin that waits for another process. Looks at the clock, and lets others run, once in 8192
-// turns: far longer than an answer takes, unless who should answer has no core.
+// turns: far longer than an answer takes, unless the other process has no core.
 class SpinLimit {
  public:
   bool over() {

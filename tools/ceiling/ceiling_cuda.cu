@@ -263,7 +263,7 @@ WriteValue64 writeValue64() {
   return entry;
 }
 
-// With the fence that such a write has by default: what the stream did before is visible first.
+// With the fence that such a write has by default: earlier work of the stream is visible first.
 Status raise(void* stream, GpuFlag flag) {
   if (flag.word == nullptr) return Status::ok();
   const WriteValue64 write = writeValue64();

@@ -25,15 +25,16 @@ struct GpuPiece {
   uint64_t bytes = 0;
 };
 
-// Raised behind the bytes: whoever sees `value` in the word sees them, too. On the receiver's GPU
-// or in pinned host memory. No word: nothing is raised.
+// Raised after the bytes: a reader that sees `value` in the word sees them, too. On the receiver's
+// GPU or in pinned host memory. No word: nothing is raised.
 struct GpuFlag {
   uint64_t* word = nullptr;
   uint64_t value = 0;
 };
 
-// Looks the entry points up and loads the kernels on the current device. Before all others, and
-// before anything spins on a GPU: a kernel that is loaded behind a spinning one never starts.
+// Looks the entry points up and loads the kernels on the current device. Call it before all others,
+// and before anything spins on a GPU: a kernel that is loaded after a spinning one has started
+// never starts.
 Status prepareGpuCeilings();
 
 // ---- Enqueued, not waited for -------------------------------------------------------------------
@@ -59,7 +60,7 @@ struct GpuBatch {
 // kNotSupported before toolkit and driver 12.8.
 Status gpuCopyBatch(void* stream, const GpuBatch& batch, GpuFlag flag);
 
-// How a kernel is launched. The last CTA to end raises the flag behind a fence of the system.
+// How a kernel is launched. The last CTA to end raises the flag after a fence of the system.
 struct GpuKernel {
   uint32_t ctas = 132;  // of 512 threads
   // A word on the stream's device: zero before its first use, and zero again after every launch.
@@ -100,15 +101,15 @@ struct GpuTimes {
 Status measureGpu(void* stream, const GpuRepeats& repeats,
                   const std::function<Status(uint64_t iteration)>& enqueue, GpuTimes& times);
 
-// What goes to and fro in a game instead of its 8 bytes. Short ones lie in an inbox behind the
-// words, and are copied out; longer ones go straight into the other side's memory, whose place is
-// no secret here. Whether they came back as they went is for the caller to see.
+// The bytes that go to and fro in a game instead of its 8 bytes. Short ones lie in an inbox after
+// the words, and are copied out; longer ones go straight into the other side's memory, whose place
+// is no secret here. The caller must check that they came back as they went.
 struct GpuGameBytes {
   static constexpr uint64_t kMostInbox = 2048;
-  static constexpr uint64_t kInboxAt = 1024;  // behind `mine` and `theirs`
+  static constexpr uint64_t kInboxAt = 1024;  // after `mine` and `theirs`
   uint64_t count = 0;
   const void* from = nullptr;
-  void* into = nullptr;         // where what comes ends up, on this side
+  void* into = nullptr;         // where received bytes end up, on this side
   void* there = nullptr;        // the other side's `into`, as reached from here
   uint64_t* counter = nullptr;  // as GpuKernel's
 };

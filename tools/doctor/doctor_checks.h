@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of this machine Peerlane can use, found by trying it. Values; each check undoes what it did.
-// Thread: any.
+// The checks of `peerlane doctor`: which parts of this machine Peerlane can use, found by trying
+// them. Values; each check undoes what it did. Thread: any.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ std::vector<Finding> checkMachine();
 // GPUs and NICs.
 std::vector<Finding> checkDevices();
 // Every variable that is set and read: PEERLANE_* (secrets are not shown), and those of P2P and
-// HCCL that stand for them; and what is wrong with them.
+// HCCL that stand for them; and the mistakes in them.
 std::vector<Finding> checkEnvironment();
 // Why one process may not read another's memory here, as far as settings tell; empty: they allow
 // it.

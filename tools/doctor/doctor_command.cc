@@ -31,7 +31,7 @@ struct SelfTest {
   const char* links;
   const char* shmEngine;
   TrialMemory memory;
-  const char* engine;  // who must have copied; null: anybody
+  const char* engine;  // that must have copied; null: any
   State ifNot;         // how bad it is when it does not work
   Device device{};
   Device secondDevice{};

@@ -174,7 +174,8 @@ Finding queueFinding(const char* value) {
   return {"gpu queues", State::kLimited,
           "CUDA_DEVICE_MAX_CONNECTIONS=1: a stream that waits for a peer holds up all streams of "
           "its GPU",
-          "unset it; where a framework needs it, post what a peer waits for before waiting for "
+          "unset it; where a framework needs it, post the work that a peer waits for before "
+          "waiting for "
           "that peer, and import regions beforehand (RemoteRegion::prepare)"};
 }
 

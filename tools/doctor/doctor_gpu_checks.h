@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What of this machine's GPUs Peerlane can use, and which settings hinder it. Makes a
-// CUDA context where fabric handles have to be tried, else none. Values. Thread: any.
+// How far Peerlane can use this machine's GPUs, and which settings hinder it. Makes a CUDA context
+// where fabric handles have to be tried, else none. Values. Thread: any.
 #pragma once
 
 #include <functional>

@@ -123,8 +123,8 @@ CommandEnd explainTwo(const ExplainOptions& options) {
   const auto places = readTwo(options);
   if (!places.isOk()) return CommandEnd::notRead(places.status());
   const auto& [local, remote] = *places;
-  // A side that is asked for memory of the host may use the other one's GPU: what is to be
-  // explained is the pair of memories.
+  // A side that is asked for memory of the host may use the other one's GPU: the pair of memories
+  // is to be explained.
   const bool localHost = local.gpu.kind == DeviceKind::kHost;
   const bool remoteHost = remote.gpu.kind == DeviceKind::kHost;
   return explainPairs({.local = localHost ? remote.gpu : local.gpu,

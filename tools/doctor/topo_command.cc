@@ -57,7 +57,7 @@ std::string nodeTable(const TopologyReport& report, uint64_t total) {
   return table.toString();
 }
 
-// Of all nodes, as the kernel counts it: what was plugged in later need not be in any node's
+// Of all nodes, as the kernel counts it: memory that was plugged in later need not be in any node's
 // number.
 uint64_t machineBytes() {
   return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
@@ -216,7 +216,7 @@ void addGpus(const GpuReport& report, nlohmann::json& json) {
                                      {"rank", report.path(from, to).rank}});
 }
 
-// What --from and --json name: the one is read, the other can be made.
+// The files that --from and --json name: the one is read, the other can be made.
 struct TopoFiles {
   TopologyReport report;
   std::unique_ptr<OutputFile> json;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What sender and receiver of a file tell each other. Set-up and outcome are JSON in messages of
-// the control connection; each piece of content is a put into one slot of the receiver's ring, with
-// a notification that names it; the receiver gives a slot back by adding 1 to a signal. Parsing
-// only: nothing here moves a byte.
+// The messages between the sender and the receiver of a file. Set-up and outcome are JSON in
+// messages of the control connection; each piece of content is a put into one slot of the
+// receiver's ring, with a notification that names it; the receiver gives a slot back by adding 1 to
+// a signal. Parsing only: nothing here moves a byte.
 #pragma once
 
 #include <chrono>

@@ -66,7 +66,7 @@ class FileReceiver {
   std::unique_ptr<OutputFile> file_;
   std::string sentAs_;  // the sender's name, where it was changed
   Region ring_;
-  std::vector<std::byte> page_;  // what came to a GPU goes through it to the file
+  std::vector<std::byte> page_;  // bytes that came to a GPU go through it to the file
   uint64_t slotBytes_ = 0;
   uint64_t slots_ = 0;
   uint64_t expectedBytes_ = 0;

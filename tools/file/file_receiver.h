@@ -20,8 +20,8 @@ struct ReceiveOptions {
   Device device{};         // where it lies; the sender's must be of the same kind
 };
 
-// What `peer` wants to send. Errors: kPeerLost (it left without a word), kTimeout, kCorrupt (it
-// wants something else).
+// The file that `peer` wants to send. Errors: kPeerLost (it left without a word), kTimeout,
+// kCorrupt (it wants something else).
 Result<FileOffer> awaitOffer(const Peer& peer);
 
 // Takes the offered file from `peer`. OK only when it stands under its name, on the disk, with the

@@ -57,7 +57,7 @@ class FileSender {
   const Signal slotsBack_;
   const Device device_;
   Region ring_;
-  std::vector<std::byte> page_;  // what is read goes through it to a GPU
+  std::vector<std::byte> page_;  // bytes that are read go through it to a GPU
   RemoteRegion remoteRing_;
   uint64_t slotBytes_ = 0;
   uint64_t slots_ = 0;
@@ -149,7 +149,7 @@ Status FileSender::sendContent() {
     PEERLANE_RETURN_IF_ERROR(awaitSlot(index));
     const std::span<std::byte> slot = roomFor(index);
     PEERLANE_ASSIGN(const size_t bytes, file_.read(slot));
-    PEERLANE_RETURN_IF_ERROR(file_.checkUnchanged());  // also after what turned out to be the end
+    PEERLANE_RETURN_IF_ERROR(file_.checkUnchanged());  // also after the read that found the end
     if (bytes == 0) break;
     hash.update(slot.first(bytes));
     PEERLANE_RETURN_IF_ERROR(putPiece(index, bytes));
@@ -177,14 +177,14 @@ Result<FileOutcome> FileSender::outcome() {
   return FileOutcome::decode(message);
 }
 
-// Why sending stopped, in the words of whoever found the reason.
+// Why sending stopped, in the words of the side that found the reason.
 Status reasonFor(FileSender& sender, const Peer& peer, const Status& failure) {
   if (failure.code() != Code::kCancelled && sender.abort(failure).isOk()) {
     // The receiver answers when it has cleaned up; its answer repeats what it was told.
     (void)peer.receiveMessage(kFileChannel, kOutcomeTimeout);
     return failure;
   }
-  // A receiver that failed said why before anything else; it may even be gone by now.
+  // A receiver that failed said why before anything else; it may even be gone already.
   Status bare = failure.code() == Code::kPeerLost
                     ? failure.withContext("the receiver ended before it had the whole file")
                     : failure;
@@ -199,7 +199,7 @@ bool sameFile(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// What is different, for people; empty when nothing is.
+// The difference, for people; empty when there is none.
 std::string changeBetween(const struct stat& before, const struct stat& now) {
   if (before.st_size != now.st_size)
     return fmt::format("it had {} bytes and has {}", before.st_size, now.st_size);

@@ -30,8 +30,8 @@ std::string fileReportText(const FileReport& report, const Peer& peer);
 // An open file whose content is to be sent.
 class InputFile {
  public:
-  // kInvalidArgument for folders, kSystem when it cannot be read.
-  // What it is then is what it has to stay: checkUnchanged().
+  // kInvalidArgument for folders, kSystem when it cannot be read. The file must stay as it is at
+  // this call: checkUnchanged().
   static Result<std::unique_ptr<InputFile>> create(const std::string& path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -56,10 +56,9 @@ class InputFile {
 };
 
 // `ringBytes`: the staging memory of this side; the receiver may use less. `device`: where it lies;
-// the receiver's must be of the same kind. OK only when the
-// receiver has the file under its name, both sides computed the same hash, and the file did not
-// change meanwhile (kCorrupt; then the receiver keeps nothing). Otherwise the reason,
-// in the receiver's words when it was the one that failed.
+// the receiver's must be of the same kind. OK only when the receiver has the file under its name,
+// both sides computed the same hash, and the file did not change meanwhile (kCorrupt; then the
+// receiver keeps nothing). Otherwise the reason, in the receiver's words when the receiver failed.
 Result<FileReport> sendFile(Context& context, const Peer& peer, InputFile& file, uint64_t ringBytes,
                             const Device& device = {});
 

@@ -30,7 +30,7 @@ struct RecvOptions {
   bool force = false;
 };
 
-// What would fail anyway fails before anybody is asked to send.
+// Finds a failure that is certain before any sender is asked to send.
 Status checkOut(const RecvOptions& options, OutputFile::Existing existing) {
   struct stat found;
   if (::stat(options.out.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) {
@@ -51,8 +51,8 @@ Result<std::pair<Peer, FileOffer>> awaitSender(Context& context) {
   }
 }
 
-// While one file is received, whoever else connects is told that another one was taken: he would
-// wait for an answer until this process ends.
+// While one file is received, tells every other sender that connects that another one was taken: it
+// would wait for an answer until this process ends.
 class LaterSenders {
  public:
   explicit LaterSenders(Context& context)
@@ -63,7 +63,7 @@ class LaterSenders {
   ~LaterSenders() {
     thread_.request_stop();
     thread_.join();
-    // What a peer has not read is lost to it when this side goes.
+    // A peer loses everything that it has not read when this side goes.
     const auto deadline = std::chrono::steady_clock::now() + kGoodbye;
     for (const Peer& peer : refused_) {
       while (

@@ -22,7 +22,7 @@ struct SendOptions {
   std::string device = "host";
 };
 
-// What can be known without the receiver, which goes on waiting for a better try.
+// Everything that can be known without the receiver, which goes on waiting for a better try.
 struct SendRequest {
   uint64_t ringBytes = 0;
   std::unique_ptr<InputFile> file;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// What the handler of a signal may look at: set before it is installed.
+// Everything that the handler of a signal may look at: set before it is installed.
 std::string writtenPath;
 struct stat written;
 

@@ -18,7 +18,7 @@ class TicketFile {
   // to as it is, and stays. Errors: kSystem.
   static Result<std::unique_ptr<TicketFile>> create(const std::string& path,
                                                     const std::string& ticket);
-  // Removes the file, unless another one has its name by now.
+  // Removes the file, unless another file has taken its name since.
   ~TicketFile();
   TicketFile(const TicketFile&) = delete;
   TicketFile& operator=(const TicketFile&) = delete;

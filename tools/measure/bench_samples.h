@@ -54,8 +54,8 @@ struct Outcome {
   uint64_t wrong = 0;
 };
 
-// Warm-up rounds are run and, the first of them, checked, but not kept. Who goes first changes with
-// every round. Eight rounds, evenly spread, are checked; all with checkAll.
+// Warm-up rounds are run and, the first of them, checked, but not kept. The contender that goes
+// first changes with every round. Eight rounds, evenly spread, are checked; all with checkAll.
 Result<Outcome> runContest(const Contest& contest);
 
 }  // namespace peerlane::bench

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Byte patterns for proofs: each seed names an endless sequence; what was written with one seed and
-// read with another differs nearly everywhere, also when it is shifted. Not random in any stronger
-// sense. Any thread.
+// Byte patterns for proofs: each seed names an endless sequence. Bytes written with one seed and
+// read with another differ nearly everywhere, also when they are shifted. Not random in any
+// stronger sense. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -114,7 +114,7 @@ Result<GpuPath> findGpuPath(int from, int to) {
     return Status(Code::kSystem, "the path from cuda:" + std::to_string(from) +
                                      " to cuda:" + std::to_string(to) + " cannot be asked for");
   GpuPath path{.direct = direct != 0};
-  // What it does not say is no failure: the two are for people.
+  // An attribute that the driver does not tell is no failure: the two are for people.
   int value = 0;
   if (calls.attribute(&value, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, one, other) ==
       CUDA_SUCCESS)

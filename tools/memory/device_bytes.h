@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of GPU memory, brought there and looked at by the host, and what the CUDA runtime says of
-// the machine. For commands that generate and verify content; no data path. There in every build:
+// Bytes of GPU memory that the host brings there and looks at, and facts about the machine from the
+// CUDA runtime. For commands that generate and verify content; no data path. There in every build:
 // one without CUDA answers kNotSupported. Thread-safe; the calling thread's current GPU may change.
 #pragma once
 

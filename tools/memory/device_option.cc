@@ -26,7 +26,7 @@ std::string seenGpus(const std::vector<Gpu>& gpus) {
   return fmt::format("this process sees cuda:0 to cuda:{}", gpus.size() - 1);
 }
 
-// The number behind "cuda:"; -1 when it is none.
+// The number after "cuda:"; -1 when it is none.
 int numberOf(const std::string& text) {
   const std::string digits = text.substr(std::string(kNumbered).size());
   if (digits.empty() || digits.size() > 4 ||

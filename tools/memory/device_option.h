@@ -22,7 +22,7 @@ inline constexpr const char* kOneDeviceOption = "host, cuda (the first GPU), cud
 struct DeviceChoice {
   Device local{};
   Device remote{};
-  std::string why;         // "asked for", or what auto found; for people
+  std::string why;         // "asked for", or the finding of auto; for people
   bool automatic = false;  // nobody insists on it
 
   bool isGpu() const { return local.kind == DeviceKind::kCuda; }
@@ -44,7 +44,7 @@ Result<DeviceChoice> readDevices(const std::string& text, const GpuFinder& finde
 Result<DeviceChoice> readOneDevice(const std::string& text, const GpuFinder& finder = {});
 // "cuda", "cuda:3". kInvalidArgument, kNotSupported as above.
 Result<Device> readGpu(const std::string& text, const GpuFinder& finder = {});
-// What a context must be given to use them.
+// The devices with which a context must be made to use `device`.
 std::vector<Device> gpusOf(const Device& device);
 
 }  // namespace peerlane

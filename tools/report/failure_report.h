@@ -22,7 +22,7 @@ int reportFailure(const Status& status);
 // reads is no reason to give up what goes on.
 void tellUser(const std::string& line);
 
-// What became of a command. Made from a Status it is done, or it failed.
+// The end of a command. Made from a Status, the command is done, or it failed.
 class [[nodiscard]] CommandEnd {
  public:
   // Implicit, so that a command may return what its steps return.
@@ -30,8 +30,8 @@ class [[nodiscard]] CommandEnd {
   // `status`: of reading the command line. kInvalidArgument says that the line is wrong; any other
   // code that this machine cannot do what a right line asks for.
   static CommandEnd notRead(Status status);
-  // `status`: of Context::connect with a ticket of the command line. What is no ticket at all, or a
-  // damaged one, is a wrong line, too.
+  // `status`: of Context::connect with a ticket of the command line. A text that is no ticket at
+  // all, or a damaged one, makes a wrong line, too.
   static CommandEnd noTicket(Status status);
 
   // Prints the failure, if it is one. Returns the exit code.

@@ -23,7 +23,7 @@ class OutputFile {
   // kUnavailable (it exists already), kSystem.
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path, Existing existing,
                                                     Naming naming = Naming::kUnnamedIfPossible);
-  // What was not committed is gone.
+  // Drops everything that was not committed.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

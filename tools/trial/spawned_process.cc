@@ -14,7 +14,7 @@ extern char** environ;
 namespace peerlane {
 namespace {
 
-// Our environment with `changes` in place of what they rename.
+// Our environment, with `changes` in place of the variables that they name.
 std::vector<std::string> environmentWith(const std::vector<std::string>& changes) {
   std::vector<std::string> all = changes;
   for (char** entry = environ; *entry != nullptr; ++entry) {

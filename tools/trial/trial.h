@@ -62,7 +62,7 @@ class Trial {
   Result<TrialOutcome> message(const TrialShape& shape, unsigned times);
   // Puts the content of the file at `path` and compares the hash of what arrived with the file's.
   Result<TrialOutcome> putFile(const std::string& path, TrialMemory memory, unsigned times);
-  // Who copies between these two kinds of memory, found by copying 4 KiB.
+  // The engine that copies between these two kinds of memory, found by copying 4 KiB.
   Result<std::string> engineFor(TrialMemory local, TrialMemory remote);
 
   // Ends the second side in order. Without it, it is killed.
@@ -99,7 +99,7 @@ class Trial {
   std::thread thread_;
 };
 
-// What the second process runs: takes the ticket from standard input. `device`: "host" or a GPU.
+// The work of the second process: takes the ticket from standard input. `device`: "host" or a GPU.
 // Returns its exit code.
 int runTrialPartner(const std::string& device);
 

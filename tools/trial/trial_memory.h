@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TrialRegions: the registered memory of one side of a trial, one region per kind, made when first
-// needed and made anew when a larger one is asked for; and what it holds, wherever it lies.
+// needed and made anew when a larger one is asked for; and access to its content, wherever it lies.
 // External synchronization required.
 #pragma once
 
@@ -28,7 +28,7 @@ class TrialRegions {
   // kNotSupported for memory of a GPU when this side uses none.
   Result<Region> get(TrialMemory memory, uint64_t bytes);
 
-  // What messages of such memory go on: a stream of this side's GPU, none for the host's.
+  // The stream for messages of such memory: one of this side's GPU, none for the host's.
   Result<DeviceStream> streamFor(TrialMemory memory);
 
   // Calls `fill` with room for the region's first `bytes` bytes, which then hold what it wrote.
@@ -41,8 +41,8 @@ class TrialRegions {
  private:
   struct Slot {
     Region region;
-    std::unique_ptr<std::byte[]> heap;  // behind private regions
-    RuntimeMemory gpuHeap;              // behind those of cudaMalloc
+    std::unique_ptr<std::byte[]> heap;  // the memory of private regions
+    RuntimeMemory gpuHeap;              // that of regions of cudaMalloc
   };
   Status make(Slot& slot, TrialMemory memory, uint64_t bytes);
   void drop(Slot& slot);

@@ -85,7 +85,7 @@ class Partner {
     });
   }
 
-  // A receiver under load is awake: what is timed is the transfer, not a wake-up.
+  // A receiver under load is awake: the trial times the transfer, not a wake-up.
   template <typename Done>
   static void stayAwake(Done done) {
     const int64_t until = trialClock() + kAwake.count();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one proof transfer looks like: how many blocks, where they come from and go to; and the
-// check that every byte arrived and none went elsewhere. Plain values, any thread.
+// The shape of one proof transfer: how many blocks, where they come from and go to; and the check
+// that every byte arrived and none went elsewhere. Plain values, any thread.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct TrialShape {
   TrialMemory remote = TrialMemory::kShared;
   uint64_t blockBytes = 0;
   uint64_t count = 1;
-  uint64_t gapBytes = 0;          // bytes behind each block that must stay as they were
-  Engine engine = Engine::kAuto;  // GPUs: who copies
+  uint64_t gapBytes = 0;          // bytes after each block that must stay as they were
+  Engine engine = Engine::kAuto;  // GPUs: the engine that copies
 
   uint64_t stride() const { return blockBytes + gapBytes; }
   uint64_t movedBytes() const { return blockBytes * count; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two sides of a trial tell each other, as bytes of one program on one host: both sides
+// The messages between the two sides of a trial, as bytes of one program on one host: both sides
 // are the same executable, so the structs travel as they are. Plain values.
 #pragma once
 

@@ -57,7 +57,7 @@ Status checkListProtocol(const MessageOptions& options) {
   return Status(Code::kNotSupported, "lists on streams go by auto or put");
 }
 
-// What lists are where no GPU carries them out.
+// The messages that lists become where no GPU carries them out: one for each piece.
 std::vector<CommunicatorCore::Wanted> pieceByPiece(
     std::span<const CommunicatorCore::Wanted> messages) {
   static const Region kNone;
@@ -423,7 +423,7 @@ void CommunicatorCore::close() {
         moved |= pair->sender->advanceIfFree(0) || pair->receiver->advanceIfFree(0);
     return moved;
   };
-  // On the progress thread nothing can be waited for: what is left ends by later turns.
+  // The progress thread must not wait: later turns end the rest.
   (void)first_->progress().wait(over, advance, Progress::deadlineIn(kEndPatience));
   first_->progress().nudge();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CommunicatorCore: what a Communicator is while it lives: for each other rank two lane ends, the
-// area the peer writes, and the notes over the control connection. Turned by the progress engine
-// until it was closed and everything has ended. Thread-safe.
+// CommunicatorCore: the state and work of one Communicator. For each other rank it owns the two
+// ends of lanes and the area that the peer writes, and exchanges control messages (notes). The
+// progress engine turns it until it was closed and everything has ended. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -41,7 +41,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
 
   CommunicatorCore(const std::vector<Peer>& peers, Rank own, const CommunicatorOptions& options);
 
-  // Exchanges areas with every other rank. Once, before anything else.
+  // Exchanges areas with every other rank. Call it once, before anything else.
   Status meet(std::chrono::nanoseconds timeout);
 
   Rank own() const { return own_; }
@@ -59,14 +59,15 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   std::string describe() const override;
 
  private:
-  // What is shared with one other rank. Lanes refer to the ground, so they go first.
+  // The state shared with one other rank. The lanes refer to `ground`, so they are destroyed first.
   struct Pair {
     LaneGround ground;
     uint32_t channel = 0;  // of the notes
     std::unique_ptr<LaneSender> sender;
     std::unique_ptr<LaneReceiver> receiver;
     std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
-    // Where both have, and no link between them. During the meeting both are written under mutex.
+    // Where both sides have GPUs and no link between them. During the bootstrap (meet()) both
+    // pointers are written under mutex.
     std::shared_ptr<BounceLane> bounce;
     bool finished = false;           // said goodbye; progress turns only
     std::atomic<bool> ready{false};  // has lanes; release after them
@@ -124,7 +125,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   std::atomic<bool> closed_{false};
 };
 
-// Numbers for communicators on one connection: both sides count alike.
+// Numbers the communicators on one connection, alike at both sides.
 class CommunicatorNumbers {
  public:
   uint32_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
@@ -134,7 +135,7 @@ class CommunicatorNumbers {
   std::atomic<uint32_t> next_{0};
 };
 
-// Message channels of the library's own, beyond those of users.
+// Message channels that the library itself uses, beyond those of users.
 inline constexpr uint32_t kCommunicatorChannels = 0x8000'0000u;
 inline constexpr uint32_t kRendezvousChannel = 0xffff'fffeu;
 

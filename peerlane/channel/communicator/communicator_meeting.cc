@@ -49,7 +49,7 @@ void CommunicatorCore::claim(Pair& pair) {
   subscribe(pair);
 }
 
-// What this side brings to a pair.
+// Makes this side's part of a pair.
 Status CommunicatorCore::open(Pair& pair) {
   LaneGround& ground = pair.ground;
   PEERLANE_ASSIGN(ground.area,
@@ -66,7 +66,7 @@ Status CommunicatorCore::open(Pair& pair) {
   return openDevice(pair);
 }
 
-// Whoever may be waited for says something, be it that there is nothing.
+// The peer may wait for this side, so this side says something even if it has nothing to offer.
 Status CommunicatorCore::openDevice(Pair& pair) {
   PeerCore& peer = *pair.ground.peer;
   if (!peer.links().devicesAdd()) return Status::ok();
@@ -121,7 +121,7 @@ void CommunicatorCore::onNote(Rank rank, const std::vector<std::byte>& bytes) {
       if (pair.early.size() >= limits::kEarlyNotes)
         note = LaneNote{.kind = LaneNote::Kind::kBye, .code = Code::kCorrupt};
       if (pair.early.size() <= limits::kEarlyNotes) pair.early.push_back(*note);
-      // Whoever leaves before the meeting is over was heard, too.
+      // A peer that leaves before the bootstrap is over counts as heard, too.
       if (note->kind == LaneNote::Kind::kBye) pair.heard.store(true, std::memory_order_release);
     } else {
       deliver(pair, *note);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks that know nothing but rank 0's address become connected: everybody connects to rank 0
-// and says who he is and where (his ticket, over the encrypted connection); each asks rank 0 for
-// the tickets of those below it, some at a time, connects to them, and says its rank there; when
-// all have, rank 0 lets all go on. Whatever fails anywhere is told to rank 0, and by it to
-// everybody, so that nobody waits for what will not come.
+// How ranks that know nothing but rank 0's address become connected. Every rank connects to rank 0
+// and tells it its rank and its ticket (over the encrypted connection). Each rank then asks rank 0
+// for the tickets of the ranks below it, some at a time, connects to them, and tells them its rank.
+// When all ranks have done so, rank 0 lets all go on. A rank that fails tells rank 0, and rank 0
+// tells all the others, so that no rank waits in vain.
 #include <algorithm>
 #include <deque>
 #include <thread>
@@ -23,8 +23,8 @@ using Clock = Progress::Clock;
 using Kind = RendezvousNote::Kind;
 
 constexpr uint32_t kMaxRanks = limits::kRanks;
-// A rank asks for so many tickets at once, and connects to so many at once: what rank 0 has queued
-// for all of them grows with their number, not with its square.
+// A rank asks for so many tickets at once, and connects to so many ranks at once. So the messages
+// that rank 0 has queued for all of them grow with the number of ranks, not with its square.
 constexpr Rank kAtOnce = 16;
 
 // "ranks 1, 2 and 40 more of 64"
@@ -66,9 +66,9 @@ class Assembly {
     Peer peer;
     std::optional<Rank> rank{};  // once it is known
     bool isGone = false;
-    bool isRefused = false;  // for what it said as a rank; gone, too
+    bool isRefused = false;  // it said something wrong as a rank; gone, too
   };
-  // What is known of a rank.
+  // What this rank knows of one rank.
   struct Member {
     std::optional<size_t> guest{};
     std::string ticket{};
@@ -81,7 +81,7 @@ class Assembly {
                                               std::chrono::nanoseconds(0));
   }
 
-  // Whoever is gone is found by the next step, with what he said last.
+  // The next step finds a peer that is gone, with the last message that it sent.
   void say(Rank rank, RendezvousNote note) {
     note.ranks = plan_.ranks;
     (void)RendezvousDesk::say(*guests_[*ranks_[rank].guest].peer.core(), note);
@@ -120,7 +120,7 @@ class Assembly {
     PEERLANE_RETURN_IF_ERROR(takeAll());
     for (Guest& guest : guests_) {
       if (!hasLeft(guest)) continue;
-      PEERLANE_RETURN_IF_ERROR(takeAll());  // what he said before he left is the better reason
+      PEERLANE_RETURN_IF_ERROR(takeAll());  // its last message gives the better reason
       PEERLANE_RETURN_IF_ERROR(dismiss(guest));
     }
     return Status::ok();
@@ -131,7 +131,7 @@ class Assembly {
     return Status::ok();
   }
 
-  // One that left before all were there may come again; what it had said is void.
+  // A rank that left before all were there may come again; its messages so far are void.
   Status dismiss(Guest& guest) {
     const Status why = guest.peer.core()->failure();
     if (mustStay(guest)) return why.withContext("rank " + std::to_string(*guest.rank));
@@ -178,7 +178,7 @@ class Assembly {
       mayGo_ = true;
       return Status::ok();
     }
-    return Status(Code::kCorrupt, who + " says what it may not say here (" +
+    return Status(Code::kCorrupt, who + " sent a note that it may not send here (" +
                                       std::to_string(static_cast<int>(note.kind)) + ")");
   }
 
@@ -346,8 +346,8 @@ class Assembly {
 
   // --- The end without success ---
 
-  // Everybody who may wait for the others is told why nobody gets a communicator, those too who
-  // have not said yet who they are. The connections go, so that ranks can meet anew.
+  // Tells every rank that may wait for the others why no rank gets a communicator, also the guests
+  // that have not told their rank yet. Closes the connections, so that ranks can meet anew.
   void giveUp(const Status& why) {
     const RendezvousNote note{.kind = Kind::kGaveUp,
                               .code = why.code(),
@@ -368,7 +368,7 @@ class Assembly {
     guests_[*offender_].peer.core()->closeSoon();
   }
 
-  // Nobody hears those who come later, so each is told as soon as it says that it is a rank.
+  // Nothing hears the ranks that come later, so each is told as soon as it says that it is a rank.
   void tellThoseToCome(const RendezvousNote& note) {
     arrivals_.onEach([note, until = deadline_](const Peer& late) {
       if (Clock::now() >= until) return;
@@ -378,7 +378,7 @@ class Assembly {
             const auto peer = weak.lock();
             if (!peer || !RendezvousDesk::introduces(bytes)) return;
             (void)RendezvousDesk::say(*peer, note);
-            peer->closeSoon();  // behind what was said
+            peer->closeSoon();  // after the note was sent
           });
     });
   }

@@ -9,8 +9,8 @@ namespace {
 
 // Pieces of a text, because one message holds 4 KiB and a ticket may be longer.
 constexpr size_t kPieceBytes = 3072;
-// From one guest, not looked at yet; who keeps to the protocol has no more than the tickets that
-// were asked for at once.
+// The most messages of one guest that may wait to be looked at. A guest that keeps to the protocol
+// never has more than the tickets that were asked for at once.
 constexpr size_t kMostUnheard = 64;
 
 }  // namespace
@@ -65,7 +65,7 @@ void RendezvousDesk::add(size_t guest, Partial& partial, const std::vector<std::
   reader.require(code <= static_cast<uint8_t>(Code::kInternal), "has an unknown code");
   reader.require(partial.note.text.size() + piece.size() <= Ticket::kMaxTextBytes,
                  "has a text that is too long");
-  if (const Status status = reader.finish("what a rank says where ranks meet"); !status.isOk()) {
+  if (const Status status = reader.finish("the note of a rank where ranks meet"); !status.isOk()) {
     partial.isOver = true;
     return push(guest, status);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RendezvousDesk: what ranks say to each other while they meet, and the one place where a rank
-// hears all of them, so that it waits for nobody in particular. docs/wire.md has the format.
-// Thread-safe.
+// RendezvousDesk: the messages of the bootstrap in which ranks find each other (Rendezvous), and
+// one queue in which a rank hears all the others, so that it waits for none in particular.
+// docs/wire.md has the format. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -38,15 +38,16 @@ class RendezvousDesk : public std::enable_shared_from_this<RendezvousDesk> {
  public:
   struct Heard {
     size_t guest = 0;
-    Result<RendezvousNote> note;  // kCorrupt: he speaks otherwise
+    Result<RendezvousNote> note;  // kCorrupt: the guest sent something else
   };
 
-  // `peer` is heard as number `guest` from now on, also with what it said before.
+  // From now on the desk hears `peer` as guest number `guest`, also with the messages that came
+  // before.
   void hear(PeerCore& peer, size_t guest);
-  // What it says is kept for others again.
+  // The desk hears the peer no more; later messages of the peer are kept for other receivers.
   static void letGo(PeerCore& peer);
   static Status say(PeerCore& peer, const RendezvousNote& note);
-  // Whether that is (the first piece of) an introduction.
+  // Whether the bytes are (the first piece of) an introduction.
   static bool introduces(const std::vector<std::byte>& bytes);
 
   // Takes no lock.
@@ -56,7 +57,7 @@ class RendezvousDesk : public std::enable_shared_from_this<RendezvousDesk> {
  private:
   struct Partial {
     RendezvousNote note;
-    bool isOver = false;  // he is not listened to any more
+    bool isOver = false;  // nothing more is taken from this guest
   };
   void add(size_t guest, Partial& partial, const std::vector<std::byte>& bytes);
   void push(size_t guest, Result<RendezvousNote> note);

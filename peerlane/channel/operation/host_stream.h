@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostStream: runs what is posted to it on a thread of its own, in order: the host's counterpart of
-// a device stream. Each operation begins when the one before has ended. Thread-safe. Destruction
-// waits for what was posted (cancel it first to be quick).
+// HostStream: runs the operations that are posted to it on a thread of its own, in order: the
+// host's counterpart of a device stream. Each operation begins when the one before has ended.
+// Thread-safe. The destructor waits for everything that was posted (cancel it first to be quick).
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class HostStream {
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
 
-  // Library's own: queues an operation.
+  // For the library alone: queues an operation.
   void enqueue(std::shared_ptr<Pending> operation);
 
  private:

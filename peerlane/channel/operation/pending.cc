@@ -12,7 +12,7 @@ Status Pending::forkedStatus() {
 
 Status Pending::status() const {
   if (!done()) {
-    progress_.turn();  // whoever looks in a loop brings the end about
+    progress_.turn();  // a caller that looks in a loop brings the end about
     if (!done()) return Status(Code::kTryAgain, "the transfer is still running");
   }
   return status_;

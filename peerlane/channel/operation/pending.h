@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pending: one posted operation until its end, and everybody who wants to know of it: what the
-// handles of a Transfer point to. What carries the operation out derives from it, or keeps it.
-// Thread-safe.
+// Pending: one posted operation until its end, and its completion for every thread that asks for
+// it: the handles of a Transfer point to it. The class that carries the operation out derives from
+// it, or keeps it. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -31,28 +31,30 @@ class Pending {
   virtual Status wait(std::chrono::nanoseconds timeout);
   Result<int> fd();
   void onEnd(std::function<void(const Status&)> fn);
-  // Asks it to end early; whoever carries it out finds cancelled() at its next turn.
+  // Asks the operation to end early; the thread that carries it out finds cancelled() at its next
+  // turn.
   virtual void cancel();
-  // In a forked child nobody ends anything, and locks may be held for ever.
+  // In a forked child no thread ends anything, and locks may be held for ever.
   bool forked() const { return forkGeneration() != forks_; }
   static Status forkedStatus();
-  // What it does and waits for, one line, for timeouts. Called while no turn is under way.
+  // One line for timeouts: the operation, and the thing that it waits for. Called while no turn is
+  // under way.
   virtual std::string describe() const { return {}; }
   // For host streams: begins now, and returns when the operation has ended.
   virtual void runToEnd() {}
 
  protected:
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // Once. Nothing of the operation touches memory any more.
+  // Call it once, when nothing of the operation touches memory any more.
   void markEnded(const Status& status);
-  // What a wait for it waits for (Awaited).
+  // The end of the operation in the words of a wait for it (Awaited).
   std::string endInWords() const;
 
   Progress& progress_;
 
  private:
   std::atomic<bool> ended_{false};      // stored after status_; acquire by done()
-  std::atomic<bool> cancelled_{false};  // by cancel(); acquire by who carries it out
+  std::atomic<bool> cancelled_{false};  // by cancel(); acquire by the thread that runs it
   const uint64_t forks_ = forkGeneration();
   Mutex mutex_;
   Status status_;  // written before ended_, and constant from then on

@@ -50,10 +50,9 @@ Status PortSemaphore::signal(uint64_t count) const {
 Status PortSemaphore::wait(uint64_t count, std::chrono::nanoseconds timeout) const {
   PEERLANE_ASSIGN(const auto core, coreOf(slot_));
   if (!slot_->isOfHost)
-    return Status(
-        Code::kNotSupported,
-        "what a service of a GPU has waited for is counted in memory of the GPU; wait in a "
-        "kernel, or make a service of the host");
+    return Status(Code::kNotSupported,
+                  "the waits of a service of a GPU are counted in memory of the GPU; wait in a "
+                  "kernel, or make a service of the host");
   Progress& progress = slot_->connection->peer.core()->progress();
   const auto words = [&] {
     return std::to_string(count) + " signals of " + slot_->connection->peer.core()->name() +
@@ -97,8 +96,8 @@ std::string PortChannel::explain() const {
   if (!semaphore_) return "no channel";
   const auto core = coreOf(semaphore_.slot_);
   if (isMapped() && core.isOk() && (*core)->hasOneQueue())
-    return "mapped: inline by the calling threads, whatever the size, because copies may stand "
-           "behind kernels in the only hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)";
+    return "mapped: inline by the calling threads, whatever the size, because copies may come "
+           "after kernels in the only hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)";
   std::string text = isMapped() ? "mapped: inline by the calling threads up to " +
                                       std::to_string(handle_.inlineBytes[0]) + " (thread), " +
                                       std::to_string(handle_.inlineBytes[1]) + " (warp), " +

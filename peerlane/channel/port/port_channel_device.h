@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Port channels inside a kernel: put, get, signal, wait, poll and flush, called by a thread, a warp
-// or a block, with no host in between where memory is mapped. The same source runs in CPU threads.
-// Handles are plain values, made by PortChannel::deviceHandle() (port_channel.h has the host's
-// side); they are valid until the service, or the semaphore they name, is gone.
+// Port channels inside a kernel: put, get, signal, wait, poll and flush. A thread, a warp or a
+// block calls them, with no host in between where memory is mapped. The same source runs in CPU
+// threads. Handles are plain values, made by PortChannel::deviceHandle() (port_channel.h has the
+// host's side); they are valid until the service, or the semaphore that they name, is gone.
 //
 //   __global__ void ping(peerlane::PortChannelHandle channel) {
 //     const peerlane::port::ThisWarp warp;
@@ -11,17 +11,18 @@
 //     if (!channel.wait(warp)) return;             // until the peer has signalled once more
 //   }
 //
-// Who carries a call out: the calling threads themselves (*inline*) where both memories have
-// addresses here and the call is small enough, else the proxy, which is asked through a FIFO: by
-// the copy engine, or, over links that cannot map, by an agent.
+// Engines. The calling threads carry a call out themselves (*inline*) where both memories have
+// addresses here and the call is small enough. Else they ask the proxy, through a FIFO, or the
+// resident port, where there is one. The proxy uses the copy engine or, over links that cannot map,
+// an agent.
 //
 // Order. A signal, and a flush, covers all puts that threads of the device made through its
-// semaphore before it, by whatever thread, if that thread's puts happen before it. Puts are
-// unordered among each other. What a wait has seen signalled may be read by the whole team. A
-// handle that is bound to one engine orders only what goes by that engine.
+// semaphore before it, whichever thread made them, if they happen before it. Puts are unordered
+// among each other. After a wait the whole team may read everything whose signal the wait has seen.
+// A handle that is bound to one engine orders only the calls that go by that engine.
 //
-// Source. A put reads its source until the put was flushed, or the peer has answered what was
-// signalled behind it. (With kInline until the call returns.)
+// Source. A put reads its source until the put was flushed, or until the peer has answered a signal
+// that came after it. (With kInline: until the call returns.)
 //
 // The object model is that of mscclpp's PortChannel.
 #pragma once
@@ -45,7 +46,7 @@ enum class PortEngine : uint32_t {
   kSm,      // the resident port where there is one and it is awake; else as kCe
 };
 
-// What a call came to. In tests and `if`: kOk is true.
+// How a call ended. In tests and `if`, a result of kOk is true.
 enum class PortOutcome : uint32_t {
   kOk = 0,
   kTimeout = 1,  // the bound is over; nothing was consumed
@@ -64,8 +65,9 @@ namespace port {
 // Without a bound.
 inline constexpr uint64_t kForever = ~uint64_t{0};
 
-// What one side counts the other's signals by, in the waiter's memory. Two words with one kind of
-// writer each: no atomic operation between a GPU's threads and its copy engine is needed.
+// The counter by which one side counts the other's signals, in the waiter's memory. It has two
+// words with one kind of writer each, so a GPU's threads and its copy engine need no atomic
+// operation between them.
 struct alignas(64) SemaphoreLine {
   WordPair words;  // first: threads of the peer add; second: its proxy stores its running total
 };
@@ -74,7 +76,7 @@ struct alignas(64) SemaphoreLine {
 struct alignas(64) SemaphoreState {
   uint64_t expected = 0;  // signals that were waited for; threads of the device
   uint64_t sent = 0;      // signals that were given; threads of the device, for signalTo()
-  uint64_t pushed = 0;    // the position behind the last request of this semaphore
+  uint64_t pushed = 0;    // position after the last request of this semaphore
   uint64_t done = 0;      // position up to which its requests are done; written by a copy engine
   uint64_t residentPushed = 0;  // the same two for the resident port
   uint64_t residentDone = 0;
@@ -107,7 +109,7 @@ PEERLANE_DEVICE constexpr uint64_t faultWord(Fault fault, uint64_t detail) {
          (detail & ((uint64_t{1} << kFaultShift) - 1));
 }
 
-// The health words lie in the host's memory: between two looks there are so many polls.
+// The health words lie in the host's memory, so a waiter looks at them once in so many polls.
 inline constexpr uint32_t kPollsPerHealthLook = 128;
 
 }  // namespace port
@@ -120,14 +122,14 @@ struct PortSemaphoreHandle {
   const uint64_t* done = nullptr;  // position up to which this semaphore's requests are done
   port::SemaphoreHealth* health = nullptr;
 
-  // What the peer has signalled so far. Acquire.
+  // How often the peer has signalled so far. Acquire.
   PEERLANE_DEVICE uint64_t value() const {
     const port::WordPair words = port::loadPairAcquire(&inbound->words);
     return words.first + words.second;
   }
 
-  // Consumes `count` signals; all of the team goes on when they are there. With a bound, in
-  // nanoseconds, nothing is consumed by a wait that ends without them.
+  // Consumes `count` signals; the whole team goes on when they are there. With a bound, in
+  // nanoseconds, a wait that ends without them consumes nothing.
   template <class Team>
   PEERLANE_DEVICE PortResult wait(const Team& team, uint64_t count = 1,
                                   uint64_t bound = port::kForever) const {
@@ -155,9 +157,10 @@ struct PortSemaphoreHandle {
     return {static_cast<PortOutcome>(team.agree(outcome))};
   }
 
-  // Takes packets (PortChannelHandle::putPackets) that the peer writes to `packets`, memory of this
-  // device: `bytes` of data, to `to`. Needs no signal; a semaphore tells when none will come any
-  // more. Requires: as writePackets(). kTimeout, kEnded: some may have been taken.
+  // Takes LL packets (PortChannelHandle::putPackets) that the peer writes to `packets`, memory of
+  // this device, and stores their `bytes` bytes of data to `to`. Needs no signal; the semaphore
+  // tells when no packets will come any more. Requires: as writePackets(). kTimeout, kEnded: some
+  // may have been taken.
   template <class Team>
   PEERLANE_DEVICE PortResult takePackets(const Team& team, const std::byte* packets, std::byte* to,
                                          uint64_t bytes, uint32_t flag,
@@ -182,14 +185,14 @@ struct PortSemaphoreHandle {
         outcome = PortOutcome::kTimeout;
         break;
       }
-    // Also the barrier behind which all of the team may read all of it.
+    // Also the barrier after which the whole team may read all of it.
     if (team.any(outcome == PortOutcome::kEnded)) return {PortOutcome::kEnded};
     if (team.any(outcome == PortOutcome::kTimeout)) return {PortOutcome::kTimeout};
     return {};
   }
 
-  // Adds `count` for the peer to wait for. What the team has stored before, also in the peer's
-  // memory, is visible there first. Requires: a mapped peer.
+  // Adds `count` to the counter that the peer waits for. Everything that the team has stored
+  // before, also in the peer's memory, is visible there first. Requires: a mapped peer.
   template <class Team>
   PEERLANE_DEVICE void signal(const Team& team, uint64_t count = 1) const {
     team.sync();
@@ -215,11 +218,12 @@ struct PortSemaphoreHandle {
       if (now - begin >= bound) return PortOutcome::kTimeout;
     }
   }
-  // A place in the line of waiters is taken before: it costs nothing while the signal is under way.
+  // The waiter takes its place in the line of waiters first: this costs nothing while the signal is
+  // under way.
   PEERLANE_DEVICE PortOutcome waitForever(uint64_t count) const {
     return awaitTotal(port::fetchAdd(&state->expected, count) + count, port::kForever);
   }
-  // Who may give up takes no place: a later waiter's would be one too far.
+  // A waiter that may give up takes no place: a later waiter's place would be one too far.
   PEERLANE_DEVICE PortOutcome waitBounded(uint64_t count, uint64_t bound) const {
     const uint64_t begin = port::nanoseconds();
     for (uint32_t polls = 1;; ++polls) {
@@ -229,7 +233,7 @@ struct PortSemaphoreHandle {
       port::pauseBetween(polls);
     }
   }
-  // `ended`: read before the line, so that what came before the end still counts.
+  // `ended`: read before the line, so that signals that came before the end still count.
   PEERLANE_DEVICE PortOutcome claim(uint64_t count, uint64_t ended) const {
     for (;;) {
       const uint64_t before = port::loadRelaxed(&state->expected);
@@ -245,10 +249,10 @@ struct PortPlace {
   uint64_t offset = 0;
 };
 
-// A semaphore with two memories of its own and a way to the proxy. Offsets in bytes. All calls
-// return kInvalid for what is out of range; with the proxy that is found there, and ends the
-// semaphore at both sides. Calls that wait return kEnded when the service or the peer is gone; what
-// is asked for or stored then is nobody's.
+// A semaphore with two memories of its own and a way to the proxy. Offsets are in bytes. A call
+// that leaves its memories' ranges returns kInvalid; where the proxy has to find that, it ends the
+// semaphore at both sides. Calls that wait return kEnded when the service or the peer is gone;
+// requests and signals issued after that are dropped.
 struct PortChannelHandle {
   PortSemaphoreHandle semaphore;
   port::FifoHandle fifo;
@@ -260,13 +264,13 @@ struct PortChannelHandle {
   port::MemoryEntry remoteEntry{};
   port::MemoryEntry localEntry{};
   PortEngine engine = PortEngine::kAuto;
-  // Up to so many bytes go inline, by kind of team.
+  // Calls of up to so many bytes go inline, by kind of team.
   uint64_t inlineBytes[port::kTeamKinds] = {};
-  // Beyond that, and up to so many, the resident port is asked.
+  // Calls of more bytes, and of up to `residentBytes`, ask the resident port.
   port::ResidentHandle resident{};
   uint64_t residentBytes = 0;
 
-  // Bytes from `localOffset` to `remoteOffset` at the peer.
+  // Copies bytes from `localOffset` to `remoteOffset` at the peer.
   template <class Team>
   PEERLANE_DEVICE PortResult put(const Team& team, uint64_t remoteOffset, uint64_t localOffset,
                                  uint64_t bytes) const {
@@ -278,7 +282,7 @@ struct PortChannelHandle {
                                  uint64_t bytes) const {
     return move(team, port::kPutVerb, to, from, entry(to), entry(from), bytes, 0);
   }
-  // Bytes from the peer. They are there after the next flush.
+  // Copies bytes from the peer. They are here after the next flush.
   template <class Team>
   PEERLANE_DEVICE PortResult get(const Team& team, uint64_t localOffset, uint64_t remoteOffset,
                                  uint64_t bytes) const {
@@ -290,7 +294,7 @@ struct PortChannelHandle {
                                  uint64_t bytes) const {
     return move(team, port::kGetVerb, to, from, entry(to), entry(from), bytes, 0);
   }
-  // One request: the peer's wait sees the bytes.
+  // A put and a signal in one request: a wait of the peer that sees the signal sees the bytes.
   template <class Team>
   PEERLANE_DEVICE PortResult putWithSignal(const Team& team, uint64_t remoteOffset,
                                            uint64_t localOffset, uint64_t bytes,
@@ -314,10 +318,11 @@ struct PortChannelHandle {
                 bytes, 1, bound);
   }
 
-  // Writes `bytes` from `localOffset` as packets (packet_device.h), which need twice the room, to
-  // `remoteOffset`, where the peer takes them (takePackets) without a signal. Inline, whatever the
-  // engine: refused where memory is not mapped. Offsets are multiples of 16 and of 8, `bytes` of 8,
-  // `flag` is neither 0 nor the one that lies there. Ordered with nothing else.
+  // Writes `bytes` bytes from `localOffset` as LL packets (packet_device.h), which take twice the
+  // room, to `remoteOffset`, where the peer takes them (takePackets) without a signal. The team
+  // does so itself, whatever the engine; refused where memory is not mapped. `remoteOffset` must be
+  // a multiple of 16, `localOffset` and `bytes` of 8, and `flag` neither 0 nor the one that lies
+  // there. Ordered with no other call.
   template <class Team>
   PEERLANE_DEVICE PortResult putPackets(const Team& team, uint64_t remoteOffset,
                                         uint64_t localOffset, uint64_t bytes, uint32_t flag) const {
@@ -345,7 +350,7 @@ struct PortChannelHandle {
     return semaphore.takePackets(team, packets, to, bytes, flag, bound);
   }
 
-  // Adds `count` to what the peer waits for, behind all puts of this semaphore.
+  // Adds `count` to the counter that the peer waits for, after all puts of this semaphore.
   template <class Team>
   PEERLANE_DEVICE PortResult signal(const Team& team, uint64_t count = 1) const {
     team.sync();
@@ -357,7 +362,7 @@ struct PortChannelHandle {
     }
     return {static_cast<PortOutcome>(team.agree(outcome))};
   }
-  // Raises what the peer has been signalled in all to `total`; nothing where it is that much.
+  // Raises the number of all signals to the peer to `total`; does nothing where it is that much.
   template <class Team>
   PEERLANE_DEVICE PortResult signalTo(const Team& team, uint64_t total) const {
     team.sync();
@@ -385,8 +390,8 @@ struct PortChannelHandle {
   }
   PEERLANE_DEVICE uint64_t value() const { return semaphore.value(); }
 
-  // Waits until all that was put through this semaphore before is at the peer and its sources may
-  // be written, and all that was got is here.
+  // Waits until every put through this semaphore before it has reached the peer, so that the
+  // sources may be written, and every get has its bytes here.
   template <class Team>
   PEERLANE_DEVICE PortResult flush(const Team& team, uint64_t bound = port::kForever) const {
     team.sync();
@@ -395,8 +400,8 @@ struct PortChannelHandle {
     return {static_cast<PortOutcome>(team.agree(outcome))};
   }
 
-  // Asks the handler that the service has for `kind` (ProxyService::onRequest). Operands as
-  // PortRequest has them: ids of 20 bits, offsets and sizes of 48.
+  // Asks the handler that the service has for `kind` (ProxyService::onRequest). The operands have
+  // the widths of PortRequest: ids of 20 bits, offsets and sizes of 48.
   PEERLANE_DEVICE PortResult request(uint32_t kind, uint32_t to, uint32_t from, uint64_t toOffset,
                                      uint64_t fromOffset, uint64_t bytes,
                                      uint64_t value = 1) const {
@@ -426,7 +431,7 @@ struct PortChannelHandle {
     return PortOutcome::kInvalid;
   }
 
-  // `end` gets the position behind the request.
+  // `end` gets the position after the request.
   PEERLANE_DEVICE PortOutcome push(const port::PortRequest& request, uint64_t* end) const {
     if (!port::isEncodable(request)) return refuse(port::Fault::kTooLarge, request.bytes);
     const uint64_t behind = port::push(fifo, request);
@@ -434,8 +439,8 @@ struct PortChannelHandle {
     if (end != nullptr) *end = behind;
     return PortOutcome::kOk;
   }
-  // A request of this semaphore: whoever looks for requests under way has to know of it. The
-  // position is told behind the push, by the thread whose signal has to see it.
+  // Pushes a request of this semaphore. Threads that look for requests under way must know of it,
+  // so the thread whose signal has to see it publishes its position, after the push.
   PEERLANE_DEVICE PortOutcome pushOwn(const port::PortRequest& request, uint64_t* end) const {
     uint64_t behind = 0;
     const PortOutcome pushed = push(request, &behind);
@@ -445,8 +450,8 @@ struct PortChannelHandle {
     return PortOutcome::kOk;
   }
 
-  // A signal comes behind all puts, by whomever: one of the two queues may be behind the other's
-  // back, so what the resident port has is waited for, which takes it microseconds.
+  // A signal must come after all puts, whichever thread made them. The proxy does not see how far
+  // the resident port is, so the caller waits for the resident port, which takes microseconds.
   PEERLANE_DEVICE void awaitResident() const {
     for (uint32_t looks = 1; isResidentBusy() && semaphore.loadHealth() == 0; ++looks)
       port::pauseBetween(looks);
@@ -459,7 +464,7 @@ struct PortChannelHandle {
     return true;
   }
 
-  // What others carry out for this semaphore. Whoever goes on has to fence.
+  // The requests of this semaphore that are under way elsewhere. A caller that goes on must fence.
   struct UnderWay {
     bool requests = false;
     bool resident = false;
@@ -502,7 +507,7 @@ struct PortChannelHandle {
     return pushOwn({port::kSignalVerb, number, 0, 0, 0, 0, 0, count}, nullptr);
   }
 
-  // Until `*done` is at least `position`.
+  // Waits until `*done` is at least `position`.
   PEERLANE_DEVICE PortOutcome awaitDone(const uint64_t* done, uint64_t position,
                                         uint64_t bound) const {
     uint64_t begin = 0;
@@ -533,7 +538,7 @@ struct PortChannelHandle {
     return pushed == PortOutcome::kOk ? awaitDone(semaphore.done, position, bound) : pushed;
   }
 
-  // Out of range, for calls that go inline; of the others the proxy says it.
+  // Refuses places out of range for calls that go inline; for the others the proxy does.
   PEERLANE_DEVICE PortOutcome check(PortPlace place, const port::MemoryEntry& memory,
                                     uint64_t bytes) const {
     if (place.offset <= memory.bytes && bytes <= memory.bytes - place.offset)
@@ -550,7 +555,7 @@ struct PortChannelHandle {
     const bool isSmall = bytes <= inlineBytes[static_cast<uint32_t>(Team::kKind)];
     if (engine == PortEngine::kInline || (engine == PortEngine::kAuto && isMapped && isSmall))
       return moveInline(team, verbs, to, from, toEntry, fromEntry, bytes, count, bound);
-    // Everybody's stores are done before one of the team asks for the bytes.
+    // All stores of the team are done before one thread of it asks for the bytes.
     team.sync();
     uint32_t outcome = 0;
     if (team.rank() == 0) {
@@ -565,7 +570,7 @@ struct PortChannelHandle {
       if (!isServed && moved == PortOutcome::kOk)
         moved = moveByProxy(wantsResident ? verbs | port::kWakeVerb : verbs, to, from, bytes, count,
                             bound);
-      // What is not flushed in time was asked for all the same.
+      // A signal whose flush timed out was requested all the same.
       if ((verbs & port::kSignalVerb) != 0 &&
           (moved == PortOutcome::kOk || moved == PortOutcome::kTimeout))
         (void)port::fetchAdd(&semaphore.state->sent, count);
@@ -585,8 +590,8 @@ struct PortChannelHandle {
     return awaitDone(semaphore.done, position, bound);
   }
 
-  // `isServed`: it took the request. Else it is shut, or a signal has to come behind what the proxy
-  // has under way.
+  // `isServed`: the resident port took the request. Else it is shut, or the signal must come after
+  // requests that the proxy has under way.
   PEERLANE_DEVICE PortOutcome moveResident(uint32_t verbs, PortPlace to, PortPlace from,
                                            const port::MemoryEntry& toEntry,
                                            const port::MemoryEntry& fromEntry, uint64_t bytes,
@@ -615,14 +620,14 @@ struct PortChannelHandle {
                                         PortPlace from, const port::MemoryEntry& toEntry,
                                         const port::MemoryEntry& fromEntry, uint64_t bytes,
                                         uint64_t count, uint64_t bound) const {
-    // All of the team finds the same, so nobody has to ask the others.
+    // All threads of the team find the same, so they need not ask each other.
     if (toEntry.address == nullptr) return {refuse(port::Fault::kNotMapped, to.memory)};
     if (fromEntry.address == nullptr) return {refuse(port::Fault::kNotMapped, from.memory)};
     if (check(to, toEntry, bytes) != PortOutcome::kOk ||
         check(from, fromEntry, bytes) != PortOutcome::kOk)
       return {PortOutcome::kInvalid};
-    // As by the proxy: what others of the team have stored is copied, and nobody goes on before the
-    // source may be written.
+    // As with the proxy: the copy includes the stores of the team's other threads, and no thread
+    // goes on before the source may be written.
     team.sync();
     team.copy(toEntry.address + to.offset, fromEntry.address + from.offset, bytes);
     if ((verbs & port::kSignalVerb) == 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortCore: its memory, what is added and removed, and its end. port_semaphores.cc has how two
-// sides' semaphores meet and part, port_turn.cc what the proxy does.
+// PortCore: its memory, adding and removing, and its end. port_semaphores.cc has how semaphores of
+// two sides meet and part, port_turn.cc has the proxy's turns.
 #include "peerlane/channel/port/port_core.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ Status checkRoom(const char* what, uint32_t count) {
                                             "; 1 to " + std::to_string(kMostIds) + " would do");
 }
 
-// Nobody says when the last replay of a graph is over, so what it rings stays: 16 bytes for each
-// service.
+// Nothing says when the last replay of a graph is over, so the bell that a graph rings stays: 16
+// bytes for each service.
 std::weak_ptr<PortCore>* lend(std::weak_ptr<PortCore> core) {
   static Mutex mutex;
   static auto* const lent = new std::deque<std::weak_ptr<PortCore>>;
@@ -42,7 +42,7 @@ std::weak_ptr<PortCore>* lend(std::weak_ptr<PortCore> core) {
   return &lent->emplace_back(std::move(core));
 }
 
-// What an agent may still read or write.
+// Keeps memory that an agent may still read or write.
 void keepForGood(std::shared_ptr<void> thing) {
   static Mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
@@ -52,7 +52,7 @@ void keepForGood(std::shared_ptr<void> thing) {
 
 // The pipes between a queue and its memory are short; only a broken device takes longer.
 constexpr std::chrono::seconds kSettleTime{10};
-// Between looks at what settles; nothing rings for it.
+// Between two looks at a queue or resident port that settles; nothing rings for that.
 constexpr std::chrono::microseconds kSettleNap{50};
 
 }  // namespace
@@ -151,7 +151,7 @@ Status stillUnderWay(const std::string& what, Progress::Clock::time_point begin)
                 "waited " + durationInWords(Progress::Clock::now() - begin) + " for " + what);
 }
 
-// Of what is to leave the service.
+// `leaving`: names the thing that is to leave the service.
 std::string beforeItLeaves(const std::string& leaving) {
   return ", as long as which " + leaving + " of the port cannot go";
 }
@@ -165,7 +165,7 @@ Status PortCore::writeWords(std::byte* words, uint64_t first, uint64_t second) {
   return settle(*wordsQueue_, kSettleTime);
 }
 
-// Requires: the lock. For what no request of a peer's holds up.
+// Requires: the lock. For queues whose work waits for no peer's request.
 Status PortCore::settle(PortQueue& queue, Duration timeout) {
   const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
@@ -177,8 +177,9 @@ Status PortCore::settle(PortQueue& queue, Duration timeout) {
   return queue.health();
 }
 
-// Until what was asked for before this call was asked of the queues. Nothing to wait for where
-// nobody takes requests: the proxy was stopped, or this is its own thread. Requires: not the lock.
+// Waits until all requests that were made before this call have reached the queues. Does not wait
+// where nothing takes requests: the proxy was stopped, or this is its own thread. Requires: not the
+// lock.
 Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                             const std::string& leaving, Clock::time_point deadline) {
   uint64_t behindFifo = 0, hostRequests = 0;
@@ -217,9 +218,8 @@ Status PortCore::awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& c
   return Status::ok();
 }
 
-// Until what was asked of the queues, and of the resident port, so far touches memory no more. The
-// proxy serves everybody
-// meanwhile, and may ask for more. Requires: not the lock.
+// Waits until the work that the queues and the resident port have so far touches memory no more.
+// The proxy serves all callers meanwhile, and may ask for more. Requires: not the lock.
 Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                               const std::string& leaving, Clock::time_point deadline) {
   std::vector<std::pair<PortQueue*, PortQueue::Mark>> waiting;
@@ -228,7 +228,7 @@ Status PortCore::settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>&
   std::atomic<size_t> busy{connections.size()};
   const auto words = [&] {
     const size_t queues = busy.load();
-    return (queues == 0 ? "the resident port to end what it has begun"
+    return (queues == 0 ? "the resident port to end its requests"
                         : "requests under way in " + std::to_string(queues) +
                               " queues of the port to end") +
            beforeItLeaves(leaving);
@@ -266,7 +266,8 @@ Result<MemoryId> PortCore::addMemory(PortMemory memory) {
                   "the service has room for " + std::to_string(options_.memories) +
                       " memories (ProxyServiceOptions::memories), and all is taken");
   const MemoryId id = freeMemories_.back();
-  // Threads of the device check no rights: what they may not do all of goes by the proxy.
+  // Threads of the device check no rights, so memory that they may not both read and write goes by
+  // the proxy.
   const bool isOpen = memory.address != nullptr && memory.access == Access::kRemoteReadWrite;
   PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id),
                                       isOpen ? reinterpret_cast<uintptr_t>(memory.address) : 0,
@@ -325,7 +326,7 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
                     .isOfHost = isOfHost,
                     .bytes = region.bytes(),
                     .access = region.access()};
-  // What has to be staged is not imported.
+  // Memory that has to be staged is not imported.
   if (isOfHost ||
       region.peer()->links().whyStaged(region.reference(), executor_ != nullptr).empty()) {
     PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
@@ -359,7 +360,7 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
     PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id), 0, 0));
     if (!isAgain) leavingMemories_[id] = std::exchange(memories_[id], nullptr);
     memory = leavingMemories_[id];
-    // What was asked for before may name it in any queue.
+    // Requests made before may name it in any queue.
     connections = connections_;
   }
   Status settled = settleBehind(connections, name, deadline);
@@ -442,7 +443,8 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
     handle.residentBytes = options_.residentBytes;
   }
   std::copy(std::begin(options_.inlineBytes), std::end(options_.inlineBytes), handle.inlineBytes);
-  // A copy engine that may stand behind the very kernel that waits for it is nobody's choice.
+  // With one hardware queue the copy engine may come after the very kernel that waits for it, so it
+  // is never chosen by size.
   if (hasOneQueue())
     std::fill(std::begin(handle.inlineBytes), std::end(handle.inlineBytes), ~uint64_t{0});
   return handle;
@@ -458,7 +460,7 @@ Status PortCore::setHandler(uint32_t kind, ProxyService::Handler handler) {
   else
     handlers_.erase(kind);
   handlerChanges_.fetch_add(1, std::memory_order_relaxed);
-  // What the one before refers to may go now.
+  // Things to which the handler of before refers may go now.
   if (!proxy_->onThread())
     for (const uint64_t before = runs_; isHandling_ && runs_ == before;) hasHandled_.wait(mutex_);
   return Status::ok();
@@ -478,14 +480,14 @@ uint64_t* PortCore::takeBell() {
 Status PortCore::wakeOn(DeviceStream stream) {
   if (!executor_)
     return Status(Code::kInvalidArgument, "wakeOn() is for services of a GPU; call wake()");
-  // A callback takes the driver hundreds of microseconds, and whatever is behind it in the stream
-  // waits: so the proxy is woken now, and looks for the word that the stream stores. A graph that
-  // is captured now rings at each replay.
+  // A callback takes the driver hundreds of microseconds, and the stream's later work waits for it.
+  // So the proxy is woken now, and looks for the word that the stream stores. A graph that is
+  // captured now rings at each replay.
   if (!executor_->isCapturing(stream)) {
     proxy_->wake();
     if (uint64_t* const word = takeBell(); word != nullptr) {
-      // Not under the lock: whoever finds a stream full stops in the driver, maybe until the proxy
-      // has carried something out.
+      // Not under the lock: the driver blocks a caller that finds a stream full, maybe until the
+      // proxy has carried something out.
       Status stored = executor_->storeOn(stream, word, 1);
       if (!stored.isOk()) std::atomic_ref<uint64_t>(*word).store(1, std::memory_order_relaxed);
       return stored;
@@ -511,8 +513,9 @@ Status PortCore::status() const {
   return failure_;
 }
 
-// Its queue is idle. To free what a device's queue has waits for the device, and so would whoever
-// waits for the driver then, the proxy as well: it is kept for the next connection.
+// Requires: its queue is idle. Freeing a device's queue would wait for the device, and every thread
+// that needs the driver then would wait, too, the proxy as well: so the queue is kept for the next
+// connection.
 void PortCore::retire(PortQueueSlot& connection) {
   if (connection.mailbox != nullptr) {
     connection.mailbox->resetCode();
@@ -525,14 +528,15 @@ void PortCore::retire(PortQueueSlot& connection) {
 }
 
 void PortCore::abandon(const std::shared_ptr<PortQueueSlot>& connection) {
-  PEERLANE_LOG_WARN("requests of a port to {} are still under way: what they need is kept",
-                    connection->peer.contextId());
+  PEERLANE_LOG_WARN(
+      "requests of a port to {} are still under way: the memory that they need is kept",
+      connection->peer.contextId());
   keepForGood(connection);
   for (const auto& semaphore : semaphores_) keepForGood(semaphore);
   for (const auto& [id, memory] : leavingMemories_) keepForGood(memory);
 }
 
-// The service's end. What kernels still ask for afterwards nobody hears.
+// Ends the service. Requests that kernels make after that are dropped.
 void PortCore::close() {
   if (proxy_) proxy_->stop();  // open() may have failed
   std::vector<std::shared_ptr<SemaphoreSlot>> all;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortCore: what a ProxyService is while it lives: the memory that its device and the proxy share,
-// the tables that requests name things by, the queues that carry them out. The proxy's thread takes
-// turns; whoever adds or removes does it between two of them, under the same lock. Thread-safe.
+// PortCore: the state and work of one ProxyService: the memory that its device and the proxy share,
+// the tables by which requests name things, and the queues that carry requests out. The proxy's
+// thread takes turns; a thread that adds or removes something does it between two of them, under
+// the same lock. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -45,7 +46,7 @@ struct PlacedRequest {
   uint64_t position = 0;
 };
 
-// What is behind a PortConnection.
+// The state of a PortConnection.
 struct PortQueueSlot {
   Peer peer;
   bool isByDevice = false;               // by the copy engine of the service's GPU; else by the CPU
@@ -56,7 +57,7 @@ struct PortQueueSlot {
   std::string engine;                    // constant
 };
 
-// What is behind a PortSemaphore.
+// The state of a PortSemaphore.
 struct SemaphoreSlot {
   std::weak_ptr<PortCore> core;
   uint32_t number = 0;
@@ -72,7 +73,7 @@ struct SemaphoreSlot {
 
   // Under the core's lock.
   uint64_t stored = 0;        // what the proxy has signalled in all
-  uint64_t lastPosition = 0;  // behind the last request that was carried out
+  uint64_t lastPosition = 0;  // position after the last request that was carried out
   uint64_t published = 0;     // what `doneWord` was given
   uint64_t hostRequests = 0;  // asked for by the host, and those carried out
   uint64_t hostCarried = 0;
@@ -93,7 +94,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   ~PortCore();
   Status open();
   void close();
-  // kNotSupported in a forked child, where no proxy is; nothing else may be called there.
+  // kNotSupported in a forked child, where no proxy is; call nothing else there.
   Status usable() const;
 
   Proxy& proxy() { return *proxy_; }
@@ -111,7 +112,7 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Status setHandler(uint32_t kind, ProxyService::Handler handler);
   Status status() const;
   Status statusOf(SemaphoreSlot& semaphore);
-  // The same without what threads of the device were refused, which ends nothing.
+  // The same without refusals to threads of the device, which end nothing.
   Status endOf(SemaphoreSlot& semaphore);
   std::string dump();
 
@@ -141,12 +142,12 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   Status makeResident() PEERLANE_REQUIRES(mutex_);
   Status writeWords(std::byte* words, uint64_t first, uint64_t second) PEERLANE_REQUIRES(mutex_);
   Status settle(PortQueue& queue, Duration timeout);
-  // The FIFO's requests up to that position, which was given out before, are taken.
+  // Whether the FIFO's requests up to that position, which was given out before, are taken.
   bool isTakenUpTo(uint64_t position) const PEERLANE_REQUIRES(mutex_) {
     return (popped_.empty() || popped_.front().position > position) &&
            (!fifo_->hasAny() || fifo_->position() >= position);
   }
-  // For `leaving`, in words, to leave the service; listed among the waits meanwhile.
+  // `leaving`: names the thing that is to leave the service, for the list of waits.
   Status awaitTaken(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
                     const std::string& leaving, std::chrono::steady_clock::time_point deadline);
   Status settleBehind(const std::vector<std::shared_ptr<PortQueueSlot>>& connections,
@@ -211,18 +212,18 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::deque<PlacedRequest> popped_
       PEERLANE_GUARDED_BY(mutex_);  // of the FIFO, ahead of what is in it
 
-  // A semaphore's that was removed here: its line may still be signalled by the peer's threads.
+  // The number of a semaphore that was removed here: threads of the peer may still signal its line.
   struct LeavingNumber {
     std::shared_ptr<PeerCore> peer;
     uint64_t serial = 0;
   };
-  // That it is free, as the peer's notes tell; who keeps this must not keep the peer.
+  // A number that is free again, as the peer's notes tell. An entry must not keep the peer alive.
   struct GoneNumber {
     uint32_t number = 0;
     const PeerCore* peer = nullptr;
     uint64_t serial = 0;
   };
-  Mutex goneMutex_;  // the last to be taken
+  Mutex goneMutex_;  // lock order: acquired last
   std::vector<GoneNumber> goneNumbers_ PEERLANE_GUARDED_BY(goneMutex_);
   std::atomic<uint32_t> entering_{0};
   std::atomic<bool> isQuiet_{false};  // stored under mutex_: only the FIFO can have more to do

@@ -81,7 +81,7 @@ void PortMeeting::take(const std::vector<std::byte>& bytes) {
     Entry& entry = entries_[decoded->tag];
     switch (decoded->kind) {
       case PortNote::Kind::kHello:
-        // The peer's earlier uses are gone by now.
+        // The peer's earlier uses are gone when it says a new hello.
         if (entry.answered != decoded->serial && !entry.isMet) entry.answered = 0;
         entry.takeBack();
         entry.hello = *decoded;
@@ -105,7 +105,8 @@ void PortMeeting::Entry::takeBack() {
 
 // It may come before the hello was heard here.
 void PortMeeting::takeReady(Entry& entry, const PortNote& note, Calls& calls) {
-  // Who answers one hello has not met whoever said an earlier one. It may have met a later one.
+  // A use of the peer that answers one hello has not met the use that said an earlier one. It may
+  // have met a later one.
   const auto [first, last] = leaving_.equal_range(note.serial);
   bool hasMetAnEarlierUse = false;
   for (auto each = first; each != last;) {
@@ -200,7 +201,8 @@ Result<std::optional<PortNote>> PortMeeting::hearReady(PeerCore& peer, uint32_t 
   PEERLANE_RETURN_IF_ERROR(await(peer, tag, deadline, isThere));
   const MutexLock lock(mutex_);
   Entry& entry = entries_[tag];
-  // Also behind a kReady: whoever said it has a semaphore that is over, and may ask again.
+  // Also after a kReady: the use of the peer that said it has a semaphore that is over, and the
+  // peer may ask again.
   if (entry.ended) return *entry.ended;
   if (entry.hasHeard() && entry.ready) {
     entry.isMet = true;

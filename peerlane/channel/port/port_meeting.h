@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortMeeting: how the semaphores of two services find each other over the connection of their
-// contexts: by tag. One per peer, shared by all services of this side. Set-up path. Thread-safe.
+// PortMeeting: the bootstrap of semaphores: how those of two services find each other by tag, over
+// the connection of their contexts. One per peer, shared by all services of this side. Set-up path.
+// Thread-safe.
 //
-// A side's hello stands until that side takes it back, and can be answered by one attempt of the
-// other's after the other: who runs out of time takes back its own hello alone, and who waits goes
-// on waiting. Two sides that come and go would else end each other's attempts for ever.
+// A side's hello stands until that side takes it back, and several attempts of the other side may
+// answer it, one after the other. A side that runs out of time takes back its own hello alone, and
+// a side that waits goes on waiting. Else two sides that come and go would end each other's
+// attempts for ever.
 #pragma once
 
 #include <atomic>
@@ -29,26 +31,27 @@ class PortMeeting {
 
   // Reserves the tag for one semaphore of this side and returns its serial; kUnavailable.
   Result<uint64_t> begin(uint32_t tag);
-  // The tag is free again. What the peer offers for a next use stays. `gone` is called once, here
-  // or on the progress thread, when no thread of the peer's can signal this use's line any more; at
-  // once where none ever could. Not at all if the peer is lost before.
+  // Frees the tag. A hello of the peer for its next use stays. `gone` is called once, here or on
+  // the progress thread, when no thread of the peer can signal this use's line any more; at once
+  // where none ever could; not at all if the peer is lost before.
   void end(uint32_t tag, std::function<void()> gone);
-  // Also to a peer that is silent: it may come back, and must not miss what ended meanwhile.
+  // Sent also to a peer that is silent: it may come back, and must not miss an end that came
+  // meanwhile.
   static Status say(PeerCore& peer, const PortNote& note) {
     return peer.messages().send(kPortChannel, note.encode(), true);
   }
-  // The peer's hello, as soon as it has one. Errors of this and hearReady(): kTimeout, what it says
-  // of its end, why the peer is gone.
+  // The peer's hello, as soon as there is one. Errors of this and hearReady(): kTimeout, the reason
+  // with which the peer ended its semaphore, or the reason why the peer is gone.
   Result<PortNote> hearHello(PeerCore& peer, uint32_t tag, Clock::time_point deadline);
-  // The peer has not taken back that hello.
+  // Whether the peer has not taken back that hello.
   bool isStanding(uint32_t tag, uint64_t serial);
   // Says kReady to the hello that was heard.
   Status answer(PeerCore& peer, const PortNote& ready);
   // The peer's kReady; nullopt when it has taken back its hello, and another one may come.
   Result<std::optional<PortNote>> hearReady(PeerCore& peer, uint32_t tag,
                                             Clock::time_point deadline);
-  // Called once, on the progress thread or here, when the peer has ended the semaphore that was
-  // met.
+  // Calls `call` once, on the progress thread or here, when the peer has ended the semaphore that
+  // was met.
   void onEnded(uint32_t tag, const std::function<void(const Status&)>& call);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortNote: what two services say to each other about one semaphore, over the control connection.
-// docs/wire.md has the bytes. Set-up path.
+// PortNote: a control message (note) between two services about one semaphore. docs/wire.md has the
+// bytes. Set-up path.
 #pragma once
 
 #include <cstddef>

@@ -96,7 +96,7 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
     hello.deviceLine = {.isThere = true, .region = deviceLines_.share(), .offset = lineAt};
   std::optional<PortNote> answer;
   while (!answer) {
-    // Again, too: the peer may have thought that somebody who gave up was met.
+    // In each round: the peer may have believed that it had met a use that gave up.
     PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, hello));
     PEERLANE_ASSIGN(const PortNote theirs, meeting->hearHello(peer, semaphore.tag, deadline));
     PortNote ready{
@@ -117,7 +117,8 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   semaphore.handle.inbound = reinterpret_cast<port::SemaphoreLine*>(inbound);
   semaphore.handle.state = states_ + number;
   semaphore.handle.health = healths_ + number;
-  // What a copy engine stores for its own threads lies with them; a CPU's words are the host's.
+  // A word that a copy engine stores for its own threads lies with them; one that a CPU stores lies
+  // in the host's memory.
   const bool byCpu = executor_ && !semaphore.connection->isByDevice;
   auto* const done = byCpu ? &healths_[number].done : &states_[number].done;
   semaphore.handle.done = done;
@@ -164,7 +165,7 @@ void PortCore::leaveLine(SemaphoreSlot& semaphore) {
   semaphore.handle.outbound = nullptr;
 }
 
-// What was asked for and not begun must not be taken for the next semaphore's of this number.
+// Requests that were made and not begun must not be taken for those of the number's next semaphore.
 void PortCore::dropRequests(const SemaphoreSlot& semaphore) {
   PlacedRequest placed;
   while (fifo_->pop(placed.request)) {
@@ -176,7 +177,7 @@ void PortCore::dropRequests(const SemaphoreSlot& semaphore) {
            each.request.semaphore == semaphore.number;
   };
   for (auto* const requests : {&popped_, &hostRequests_}) std::erase_if(*requests, isOf);
-  // A flush may count what is held back, so that stays, and asks for nothing.
+  // A flush may count the requests that are held back, so they stay, and ask for nothing.
   for (PlacedRequest& held : semaphore.connection->backlog)
     if (isOf(held)) held.request.verbs = 0;
 }
@@ -196,7 +197,7 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
       *peer, {.kind = PortNote::Kind::kGone, .tag = semaphore->tag, .serial = semaphore->serial});
   const GoneNumber gone{number, peer.get(), semaphore->serial};
   PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), gone] {
-    // Not under the core's lock: who has it may wait for this thread.
+    // Not under the core's lock: a thread that holds it may wait for this thread.
     const auto alive = core.lock();
     if (!alive) return;
     const MutexLock lock(alive->goneMutex_);

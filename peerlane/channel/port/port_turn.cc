@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortCore: what the proxy's thread does, a turn at a time. Requests are taken in the order of the
-// FIFO and handed to the queues of their connections; nothing here waits, so no connection holds up
-// another. An error ends its semaphore, at both sides, and nothing else.
+// PortCore: the work of the proxy's thread, a turn at a time. Requests are taken in the order of
+// the FIFO and handed to the queues of their connections; nothing here waits, so no connection
+// holds up another. An error ends its semaphore, at both sides, and nothing else.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -52,7 +52,7 @@ Proxy::Turn PortCore::turn() {
   if (isQuiet_.load(std::memory_order_relaxed) && !fifo_->hasNext() &&
       ++quietLooks_ % kLooksPerQuietTurn != 0)
     return Proxy::Turn::kIdle;
-  // Who adds or removes goes first.
+  // Threads that add or remove go first.
   if (entering_.load(std::memory_order_relaxed) != 0) return Proxy::Turn::kMoved;
   const MutexLock lock(mutex_);
   bool moved = false, pending = false, isFull = false;
@@ -81,7 +81,7 @@ Proxy::Turn PortCore::turn() {
   }
   moved |= serveResident();
   listen();
-  // However much there is to do: who waits for a peer that is gone must hear of it.
+  // However much there is to do: a thread that waits for a peer that is gone must hear of that.
   lookAtPeers();
   if (moved) return Proxy::Turn::kMoved;
   if (publish()) return Proxy::Turn::kMoved;
@@ -122,7 +122,7 @@ uint32_t PortCore::take(const PlacedRequest& placed, uint32_t most) {
   return 1;
 }
 
-// With those of the same kind that are right behind it.
+// With the requests of the same kind that follow directly.
 uint32_t PortCore::handle(const PlacedRequest& first, uint32_t most) {
   const uint32_t kind = first.request.semaphore;
   const auto found = handlers_.find(kind);
@@ -160,8 +160,8 @@ uint32_t PortCore::handle(const PlacedRequest& first, uint32_t most) {
   return handled;
 }
 
-// Whoever has been told of a stream that will get there looks at a thousandth of the time that it
-// has taken so far: soon for those that are about to, and seldom for the others.
+// The proxy looks for a stream that is on its way after a thousandth of the time that the stream
+// has taken so far: soon for those that are about to get there, and seldom for the others.
 void PortCore::listen() {
   if (bells_.empty()) return;
   const auto now = Clock::now();
@@ -253,7 +253,8 @@ Status PortCore::move(SemaphoreSlot& semaphore, const port::PortRequest& request
                             needs(!isPut, Access::kRemoteRead)));
   if (request.bytes == 0) return Status::ok();
   const PortQueueSlot& connection = *semaphore.connection;
-  // The copy engine needs addresses; the CPU has an agent for what is the host's and not mapped.
+  // The copy engine needs addresses; for memory of the host that is not mapped the CPU has an
+  // agent.
   const auto isReached = [&](const PortMemory& memory) {
     return connection.isByDevice ? memory.address != nullptr : memory.isOfHost;
   };
@@ -389,7 +390,8 @@ Status PortCore::ask(const std::shared_ptr<SemaphoreSlot>& semaphore, port::Port
   return Status::ok();
 }
 
-// What others ask for meanwhile does not hold it up: each station is passed once, in their order.
+// Requests that others make meanwhile do not hold it up: it passes each station once, in their
+// order.
 Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration timeout) {
   const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
@@ -405,7 +407,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
   uint64_t behindFifo = 0, hostRequests = 0, behindBacklog = 0, launch = 0;
   {
     const Entered lock(*this);
-    // What was pushed before this call is in the ring's slots.
+    // Requests that were pushed before this call are in the ring's slots.
     behindFifo = fifo_->position() + options_.fifoSlots;
     if (resident_) launch = resident_->launches();
     hostRequests = semaphore->hostRequests;
@@ -415,7 +417,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
     PEERLANE_RETURN_IF_ERROR(endOf(*semaphore));
     {
       const Entered lock(*this);
-      // The resident port may have more, and what it refused comes by the FIFO.
+      // The resident port may have more, and requests that it refused come by the FIFO.
       const bool hasLeft = !resident_ || resident_->hasLeft(launch);
       if (!isTaken && semaphore->hostCarried >= hostRequests && isTakenUpTo(behindFifo)) {
         isTaken = true;
@@ -424,7 +426,7 @@ Status PortCore::flush(const std::shared_ptr<SemaphoreSlot>& semaphore, Duration
       }
       if (isTaken && !passed && connection.drained >= behindBacklog) {
         passed = std::make_shared<std::atomic<bool>>(false);
-        station = "the end of what the queue has begun";
+        station = "the end of the queue's requests";
         connection.queue->mark(passed);
       }
       if (hasLeft && passed && (passed->load() || connection.queue->isIdle())) {

@@ -53,7 +53,7 @@ bool TransferQueue::isIdle() {
   return isStraightOnly() && straight_->isIdle();
 }
 
-// status() takes a turn, so that whoever serves this queue moves the transfers as well.
+// status() takes a turn, so the thread that serves this queue moves the transfers as well.
 bool TransferQueue::reap() {
   return std::erase_if(running_, [this](const Transfer& transfer) {
            const Status status = transfer.status();

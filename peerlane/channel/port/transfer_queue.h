@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TransferQueue: a port queue that also carries what no copy engine and no mailbox reaches, such as
-// memory of GPUs on both sides of a link that maps nothing: as transfers, staged where they have to
-// be (staged_transfer.h). What can go straight goes to the queue below, at once where nothing is
-// waited for. Stores come after all copies before them; copies are not ordered among each other.
-// External synchronization required.
+// TransferQueue: a port queue that also carries copies that no copy engine and no mailbox reaches,
+// such as those between GPUs on both sides of a link that maps nothing. It posts them as transfers,
+// which are staged where they have to be (staged_transfer.h). All other work goes to the queue
+// below, at once where nothing is waited for. Stores come after all copies before them; copies are
+// not ordered among each other. External synchronization required.
 #pragma once
 
 #include <deque>
@@ -20,12 +20,12 @@ class TransferQueue final : public PortQueue {
  public:
   TransferQueue(Peer peer, std::unique_ptr<PortQueue> straight)
       : peer_(std::move(peer)), straight_(std::move(straight)) {}
-  // What runs is cancelled. Requires: isIdle(), or nobody needs the bytes.
+  // Cancels the transfers that run. Requires: isIdle(), or nobody needs the bytes.
   ~TransferQueue() override;
   TransferQueue(const TransferQueue&) = delete;
   TransferQueue& operator=(const TransferQueue&) = delete;
 
-  // For another one. Requires: isIdle(); this one is used no more.
+  // Gives the queue below to another TransferQueue. Requires: isIdle(); this one is used no more.
   std::unique_ptr<PortQueue> takeStraight() { return std::move(straight_); }
 
   // `block` is copied, handles included. Errors: as copy().

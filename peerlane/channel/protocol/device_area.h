@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceArea: memory of a GPU that one rank keeps for messages with another on streams; the peer's
-// GPU writes it, but for `free` and `listFree`. A slot belongs to every 16th message of its
-// protocol, of lists to every 4th: eager ones (credits, inbox), puts (posted, done, free), gets
-// (offered, taken) and lists (the others) are counted by themselves.
-// docs/wire.md has the same as a specification. Plain numbers.
+// DeviceArea: memory of a GPU that one rank keeps for messages with another rank on streams. The
+// peer's GPU writes it, except for `free` and `listFree`. A slot belongs to every 16th message of
+// its protocol, of lists to every 4th: eager messages (credits, inbox), puts (posted, done, free),
+// gets (offered, taken) and lists (the others) are counted apart. docs/wire.md has the same as a
+// specification. Plain numbers.
 //       0  credits  u64 each: eager messages that the peer has taken out of its own slot
 //    1024  posted   {u64 sequence, allocation, generation, offset, bytes}: where this side may put
 //    2048  done     {u64 sequence, bytes}: what the peer has put into memory of this side
 //    3072  free     u64 each, this side's own: puts that left a slot
-//    4096  inbox    numbered units (program/model/op.h) of eager messages
+//    4096  inbox    LL packets (numbered units, program/model/op.h) of eager messages
 //   36864  offered  {u64 sequence, bytes, allocation, generation, offset}: what this side may get
 //   37888  taken    {u64 sequence, accepted}: what the peer has got from here, or refused; the last
 //                   one that it has not refused
@@ -55,7 +55,7 @@ struct DeviceArea {
   static constexpr uint32_t kOffsetAt = 24;
   static constexpr uint32_t kPostedBytesAt = 32;
   static constexpr uint32_t kBytesAt = 8;
-  // In offered slots, behind the bytes.
+  // In offered slots, after the bytes.
   static constexpr uint32_t kOfferedAllocationAt = 16;
   static constexpr uint32_t kOfferedGenerationAt = 24;
   static constexpr uint32_t kOfferedOffsetAt = 32;

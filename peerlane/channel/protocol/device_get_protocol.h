@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Direct get: the message protocol of streams in which the sender says where its buffer is and the
-// receiver copies from there (nvFuser's get-zcopy): pure functions that return a Program per part,
-// as those of device_protocol.h; counted by itself, as those. Its sender is in two parts, so that a
-// group can say where all its buffers are before it waits for anything. Thread-safe: no state.
+// Direct get: the rendezvous-get of messages on streams: the sender says where its buffer is, and
+// the receiver copies from there (nvFuser's get-zcopy). Pure functions that return a Program per
+// part, as those of device_protocol.h; its messages are counted apart, as those. The sender is in
+// two parts, so that a group can say where all its buffers are before it waits for anything.
+// Thread-safe: no state.
 //
 //   send  head: wait taken >= n-15; store bytes, where; store offered = n+1
 //         tail: wait taken >= n+1; accepted must be >= n+1
 //   recv        wait offered >= n+1; copy from there; store accepted = n+1; store taken = n+1
 //
-// Whoever refuses a message, because its length is another one, leaves out `accepted`: the sender
-// hears of it in the same moment.
+// A receiver that refuses a message, because its length is another one, leaves out `accepted`: so
+// the sender learns of it at the same moment.
 #pragma once
 
 #include "peerlane/channel/protocol/device_protocol.h"

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The message protocols of streams: pure functions that return a Program per side. Neither side is
-// told by the other how a message ended: lengths travel with the words, and each compares them with
-// its own. Thread-safe: no state.
+// The message protocols of streams: pure functions that return a Program per side. Neither side
+// tells the other how a message ended: lengths travel with the words, and each side compares them
+// with its own. Thread-safe: no state.
 //
-// Eager messages travel in the receiver's inbox, in numbered units, so that there is no word behind
-// the payload, and no fence. Direct puts: the receiver says where its buffer is, and the sender
-// copies there (nvFuser's put-zcopy). Its receiver is in two parts, so that a group can say where
-// all its buffers are before it waits for anything. Both sides know by the length which it is, and
-// count each by itself: message n of a kind uses slot n mod 16 of what is its kind's.
+// Eager messages travel to the receiver's inbox in LL packets (numbered units), so there is no word
+// after the payload, and no fence. Direct puts are the rendezvous-put of streams: the receiver says
+// where its buffer is, and the sender copies there (nvFuser's put-zcopy). The receiver is in two
+// parts, so that a group can say where all its buffers are before it waits for anything. Both sides
+// know by the length which protocol a message takes, and count each apart: message n of a kind uses
+// slot n mod 16 of that kind.
 //
 //   eager      send: wait credits >= n-15; copy payload, numbered n+1
 //              recv: wait units numbered n+1; copy out; store credits = n+1
@@ -16,8 +17,9 @@
 //              head: wait free >= n-15; store where; store posted = n+1
 //              tail: wait done >= n+1; store free = n+1
 //
-// Messages n and n+16 may be sent, or received, on different streams. No word goes back: whoever
-// stores n+17 has waited for what message n+16 needed, which nobody gave before he saw n+1.
+// Messages n and n+16 may be sent, or received, on different streams. No word goes back: the side
+// that stores n+17 has waited for everything that message n+16 needed, and the other side gave that
+// only after it saw n+1.
 #pragma once
 
 #include "peerlane/channel/protocol/device_area.h"
@@ -25,7 +27,7 @@
 
 namespace peerlane {
 
-// Both sides use the same. Others than those of the area are for tests.
+// Both sides use the same. Values other than those of the area are for tests.
 struct StreamShape {
   uint32_t slots = DeviceArea::kSlots;
   uint32_t eagerBytes = DeviceArea::kEagerBytes;

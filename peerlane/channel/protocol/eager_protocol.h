@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Eager: the payload travels in the inbox slot, behind its envelope. For small messages: one copy
-// more than zcopy, but nothing of the user's is exposed to the peer. Thread-safe: no state.
+// Eager: the payload travels in the inbox slot, after its envelope. For small messages: one copy
+// more than rendezvous (zcopy), but none of the user's memory is exposed to the peer. Thread-safe:
+// no state.
 #pragma once
 
 #include "peerlane/channel/protocol/protocols.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the message protocols (eager, zcopy-get, zcopy-put) share: one lane of messages from a
-// sender to a receiver, and the ids of its targets. Protocols are pure functions that return a
-// Program per side; they know neither who runs it nor over which wire. Thread-safe: no state.
+// The common part of the message protocols (eager, and the rendezvous protocols zcopy-get and
+// zcopy-put): one lane of messages from a sender to a receiver, and the ids of its targets.
+// Protocols are pure functions that return a Program per side; they know neither the executor that
+// runs it nor the wire. Thread-safe: no state.
 //
 // Every message has a number (the cursor of lane 0) and a slot (number mod slots). Every word
 // belongs to a slot, is written by one side only and is polled in memory of the waiter's own side.
@@ -18,9 +19,9 @@
 // receiver may wait with any of them, look, and go on with the fitting one from its second op.
 //
 // Late targets are bound when an op first touches them, from the envelope or the answer that the
-// program's wait was for; the one who binds reads it in the ring, where it stays unchanged until
-// the program ends. A copy that touches a late target moves the smaller of its own size and of what
-// was bound; bound to 0 bytes, it moves nothing. That is how a refusal ends both sides.
+// program's wait was for; the binder reads it in the ring, where it stays unchanged until the
+// program ends. A copy that touches a late target moves the smaller of its own size and of the size
+// that was bound; bound to 0 bytes, it moves nothing. In this way a refusal ends both sides.
 #pragma once
 
 #include "peerlane/program/model/program.h"
@@ -52,7 +53,7 @@ enum ReceiverTarget : TargetId {
   kReceiverInbox,        // local ring
   kReceiverBuffer,       // local, late: as large as the envelope allows
   kReceiverPeerPayload,  // remote, late: where the envelope says (zcopy-get)
-  kReceiverAnswer,       // local, late, 56 bytes: written by whoever judged the envelope
+  kReceiverAnswer,       // local, late, 56 bytes: the receiver's verdict on the envelope
   kReceiverPeerAnswers,  // remote ring
   kReceiverDone,         // local ring of words (zcopy-put)
   kReceiverTargets
@@ -72,8 +73,8 @@ ProgramBuilder receiverProgram(const char* name, const MessageLane& lane);
 // payload and the sequence word follow.
 void beginMessage(ProgramBuilder& program, const MessageLane& lane);
 
-// The values that words take: the number of messages up to and including this one, and what a slot
-// held one turn of the ring ago.
+// The values that words take: the number of messages up to and including this one, and the value
+// that a slot held one lap of the ring ago.
 inline Operand thisMessage() {
   return {.lane = 0, .delta = 1};
 }

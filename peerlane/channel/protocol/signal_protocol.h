@@ -8,8 +8,8 @@
 
 namespace peerlane {
 
-// What a put moves: its own targets and the layout over them. The layout names targets by their
-// index in `targets` plus the protocol's first data target.
+// The bytes that a put moves: its own targets and the layout over them. The layout names targets by
+// their index in `targets` plus the protocol's first data target.
 struct PutPayload {
   std::vector<Target> targets;
   CopyLayout layout;
@@ -23,15 +23,16 @@ enum SignalSenderTarget : TargetId {
   kSignalSenderFirstData  // PutPayload::targets from here on
 };
 
-// Adds `value`. Ordered after what the same executor ran before for the same peer.
+// Adds `value`, after everything that the same executor ran before for the same peer.
 Program signalSender(uint64_t value);
 // Moves the payload, then adds `value`.
 Program putSignal(PutPayload payload, uint64_t value);
 
 // Declares the payload's targets. For the protocols.
 void declarePayload(ProgramBuilder& program, const PutPayload& payload);
-// An op for the layout and one for what an agent moves: a plain copy where that is one segment,
-// else a list. The agent's is the last one, so that the CPU does not wait for it in between.
+// An op for the layout and one for the blocks that an agent moves: a plain copy where that is one
+// segment, else a list. The agent's is the last one, so that the CPU does not wait for it in
+// between.
 void movePayload(ProgramBuilder& program, PutPayload payload);
 
 }  // namespace peerlane

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Staged ring: a payload of any size goes through a ring of chunks at the receiver. For memory that
-// cannot be exported and links that cannot map. Thread-safe: no state.
-//
-// Unlike the message protocols, both words are counters of the whole lane: executions of one side
-// run one after the other, in the order of their cursors.
+// Staging ring: a payload of any size goes through a ring of chunks at the receiver. For memory
+// that cannot be exported and links that cannot map. Thread-safe: no state.
 #pragma once
 
 #include "peerlane/program/model/program.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceWait: a stream of a GPU that waits for a signal of a peer. The kernel that waits looks at a
-// word of host memory now and then; the host stores there when the peer is gone, the time is over,
-// or the wait is cancelled, and the stream goes on. Advanced by turns.
+// DeviceWait: a stream of a GPU that waits for a signal of a peer. The kernel that waits looks at
+// an abort word of host memory now and then; the host stores there when the peer is gone, the time
+// is over, or the wait is cancelled, and the stream goes on. Advanced by turns.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Notifications: messages that puts carry (Notify::message), taken here in the order of their
-// posting. A message is seen only after the bytes of its put. Thread-safe.
+// Notifications: messages that puts carry (Notify::message). The receiver takes them here in the
+// order of their posting, each only after the bytes of its put. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@ struct Notification {
   std::vector<std::byte> message;
 };
 
-// The next one of this peer, without waiting: kTryAgain when there is none; kPeerLost once the peer
-// is gone and all it sent was taken.
+// Takes the next notification of this peer, without waiting: kTryAgain when there is none;
+// kPeerLost once the peer is gone and everything that it sent was taken.
 Result<Notification> pollNotification(const Peer& peer);
-// Waits for it: kTimeout, kPeerLost, kPeerSilent.
+// Waits for the next one: kTimeout, kPeerLost, kPeerSilent.
 Result<Notification> waitNotification(const Peer& peer, std::chrono::nanoseconds timeout);
-// A descriptor that is readable while notifications wait or the peer is gone; read nothing from it,
-// poll until kTryAgain. Lifetime: the connection's.
+// A descriptor that is readable while notifications wait or the peer is gone. Read nothing from it,
+// but poll until kTryAgain. Lifetime: the connection's.
 Result<int> notificationFd(const Peer& peer);
 
 }  // namespace peerlane

@@ -75,8 +75,8 @@ void NotificationInbox::deliver() {
   counts_.passed.store(cursor_, std::memory_order_release);
 }
 
-// It will not come back. The code, not the state: it is what callers have seen when they ask here
-// once more.
+// Whether the peer will not come back. Reads the code, not the state, because callers have seen the
+// code when they ask here once more.
 bool NotificationInbox::peerGone() const {
   const Code code = peer_.failureCode();
   return code != Code::kOk && code != Code::kPeerSilent;
@@ -93,8 +93,8 @@ cpu::Step NotificationInbox::advanceRun(uint64_t budgetBytes) {
   return step;
 }
 
-// The connection is over: what the peer sent before is still in our slab, and nobody needs credits
-// any more. A link that is just being closed may still hold the last one.
+// The connection is over: the peer's notifications of before are still in our slab, and the peer
+// needs no credits any more. A link that is just being closed may still hold the last one.
 bool NotificationInbox::takeRest() {
   const uint64_t before = cursor_;
   if (running_) {
@@ -139,7 +139,8 @@ void NotificationInbox::tell() {
 }
 
 Task::Turn NotificationInbox::turn() {
-  // Its holder takes; but he does not tell, and once the peer is gone no other turn may follow.
+  // The thread that holds the lock takes messages, but does not tell of them, and once the peer is
+  // gone no other turn may follow.
   if (peer_.failureCode() != Code::kOk)
     mutex_.lock();
   else if (!mutex_.tryLock())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NotificationInbox: takes what a peer's notifications left in the slab, one after the other, by
+// NotificationInbox: takes the notifications that a peer left in the slab, one after the other, by
 // the receiver's program of notify_protocol.h; one per peer. Thread-safe.
 #pragma once
 
@@ -18,15 +18,15 @@ namespace peerlane {
 
 class NotificationInbox final : public Task, private LateBinder {
  public:
-  // Messages taken and not yet given to the user; beyond that they stay in the slab, and senders
-  // wait.
+  // The most messages that are taken and not yet given to the user. Later ones stay in the slab,
+  // and senders wait.
   static constexpr size_t kMaxWaiting = 1024;
 
   explicit NotificationInbox(PeerCore& peer);
   static std::shared_ptr<NotificationInbox> of(PeerCore& peer);
 
   Turn turn() override;
-  // Takes no lock: it is asked under the locks of others.
+  // Takes no lock: callers ask under locks of their own.
   bool has() const { return counts_.waiting.load(std::memory_order_acquire) != 0; }
   // False when there is none.
   bool pop(Notification& notification);

@@ -39,7 +39,7 @@ Result<Signal> Signal::create(const Peer& peer, uint32_t number) {
       peer, peer.core()->slab() + slab::kSignalsOffset + uint64_t{number} * slab::kWordStrideBytes);
 }
 
-// Who looks in a loop is as good as one who waits: its peer need not ring.
+// A caller that looks in a loop is as good as one that waits: its peer need not ring.
 uint64_t Signal::value() const {
   peer_.core()->progress().looked();
   return word();

@@ -44,7 +44,8 @@ Task::Turn SignalWatch::turn() {
   const MutexLock lock(mutex_);
   const bool wasReady = readiness_.isReady();
   if (!abandoned_) lookLocked();
-  // Only what was told ends it: the value may have been reached since that look.
+  // Only a value that made the descriptor readable ends it: the value may have been reached since
+  // that look.
   if (abandoned_ || (readiness_.isReady() && (wasReached_ || isOver()))) {
     active_ = false;
     if (std::exchange(expects_, false)) peer_->progress().deviceStoresSeen();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SignalWatch: what makes Signal::fd() readable: a task that looks at the signal's word whenever
-// the context takes a turn, which is after every ring of a producer, and every millisecond while a
-// device's stores are expected. With the engine only while there is something to wait for.
+// SignalWatch: makes Signal::fd() readable. It is a task that looks at the signal's word whenever
+// the context takes a turn: after every ring of a producer's bell, and every millisecond while a
+// device's stores are expected. The engine has it only while there is something to wait for.
 // Thread-safe.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace peerlane {
 
-// What the peer added to the signal whose word this is.
+// The sum that the peer has added to the signal with this word.
 inline uint64_t signalValue(const PeerCore& peer, const std::byte* word) {
   // Devices of the peer add to words of their own.
   return peer.links().devicesAdd() ? CounterLine::value(word) : loadWord(word, Width::k64);
@@ -33,7 +33,7 @@ class SignalWatch final : public Task, public std::enable_shared_from_this<Signa
 
   // Readable once the signal has reached `value`, or the peer is gone.
   Result<int> fd(uint64_t value);
-  // Nobody will look at the descriptor any more: it is closed.
+  // Closes the descriptor: no caller will look at it any more.
   void abandon();
 
   Turn turn() override;

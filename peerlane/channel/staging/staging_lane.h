@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagingLane: the staging memory between this side and one peer, this side's piece and the peer's,
-// and whose turn it is. One half is for transfers on users' streams, the other for those without: a
-// stream that waits for its turn may hold up, in a hardware queue, the copies of a transfer that is
-// posted as it goes on, so it must not wait for that one. A transfer has all of its half until it
-// has ended: those that wait are served in the order in which their streams come to them, so that
-// none waits for one that cannot begin.
+// StagingLane: the staging memory between this side and one peer (this side's part and the peer's),
+// and the order in which transfers have it. One half is for transfers on users' streams, the other
+// for those without. A stream that waits for its turn may hold up, in a hardware queue, the copies
+// of a transfer that posts as it goes on, so it must not wait for that transfer. A transfer has all
+// of its half until it has ended. Transfers that wait are served in the order in which their
+// streams come to them, so that none waits for one that cannot begin.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ namespace peerlane {
 class StagingLane {
  public:
   enum class Half : uint8_t { kOnStreams, kWithout };
-  // So many groups of bytes of a transfer are under way at once.
+  // The number of groups of bytes of a transfer that are under way at once.
   static constexpr uint32_t kSlots = 4;
 
-  // The lane of a peer; lives as long as that.
+  // The lane of a peer; it lives as long as the peer.
   static std::shared_ptr<StagingLane> of(PeerCore& peer);
   explicit StagingLane(uint64_t bytes) : slotBytes_(bytes / kAllSlots / kPage * kPage) {}
 
@@ -36,16 +36,17 @@ class StagingLane {
   uint64_t offsetOf(Half half, size_t group) const {
     return (static_cast<size_t>(half) * kSlots + group % kSlots) * slotBytes_;
   }
-  // This side's, made when first asked for.
+  // This side's memory, made when first asked for.
   Result<std::shared_ptr<StagingMemory>> memory(const PeerCore& peer);
-  // The peer's. Nothing while its answer is awaited; the first call asks. A refusal is final.
+  // The peer's memory. Nothing while its answer is awaited; the first call asks. A refusal is
+  // final.
   std::optional<Result<RegionReference>> remote(PeerCore& peer);
-  // Keeps the peer's imported from now on.
+  // Keeps the peer's memory imported from now on.
   void keep(std::shared_ptr<ImportedRegion> remote);
-  // Says in the log, once, why.
+  // Logs the reason, once for each.
   void tell(const PeerCore& peer, const std::string& why);
 
-  // By turns only. `who` is a name, nothing else.
+  // By turns only. `who` names a transfer and is not dereferenced.
   void enter(Half half, const void* who) { queueOf(half).push_back(who); }
   bool isServed(Half half, const void* who) {
     return !queueOf(half).empty() && queueOf(half).front() == who;

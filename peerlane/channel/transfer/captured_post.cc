@@ -10,8 +10,8 @@ namespace peerlane {
 
 CapturedPost::~CapturedPost() {
   if (peer_->forked()) return;
-  // Dropped by an engine that stopped, or by a capture that failed. What replays use stays theirs:
-  // the graph may outlive the context, and words that it reads are never lent again.
+  // Dropped by an engine that stopped, or by a capture that failed. Everything that replays use
+  // stays theirs: the graph may outlive the context, and words that it reads are never lent again.
   stopWaits();
   if (!kept_ || gone_->load(std::memory_order_acquire)) {
     letGo();
@@ -186,7 +186,8 @@ bool CapturedPost::deliverMessages() {
   for (; !underWay_.empty() && underWay_.front().done(); underWay_.pop_front())
     if (Status ended = underWay_.front().status(); !ended.isOk()) return stopReplays(ended), true;
   bool moved = underWay_.size() != waited;
-  // Replays are not refused: what finds no room at the peer is counted here until there is some.
+  // Replays are not refused: messages for which the peer has no room are counted here until there
+  // is some.
   for (; begun_ != rung && NotifyNumbers::of(*peer_)->room().isOk(); ++begun_) {
     auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), message_);
     if (Status begun = TransferCore::begin(core, nullptr); !begun.isOk()) {

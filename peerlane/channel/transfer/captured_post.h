@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CapturedPost: a put, get, notification or wait that was captured into a CUDA graph. It owns what
-// every replay uses (regions held in use, words, descriptors) until the graph and its executables
-// are gone; the graph says so. While the peer lives it runs; when the peer is lost, or it is
-// cancelled, its end is told at once, and replays from then on do nothing. Advanced by turns.
+// CapturedPost: a put, get, notification or wait that was captured into a CUDA graph. It owns
+// everything that the replays use (regions held in use, words, descriptors) until the graph and its
+// executables are gone; the graph says so. It runs while the peer lives. When the peer is lost, or
+// the caller cancels it, its end is told at once, and replays from then on do nothing. Advanced by
+// turns.
 #pragma once
 
 #include <atomic>
@@ -55,7 +56,7 @@ class CapturedPost final : public Pending, public Task {
   Status borrow();
   Status enter(BlockProgram blocks, bool slab);
   Status captureMessage(OwnedNotify notify, DeviceStream stream);
-  // The graph is told to keep it, and the progress engine to look after it.
+  // Hands it to the graph, which keeps it, and to the progress engine, which looks after it.
   static Result<Transfer> keep(const std::shared_ptr<CapturedPost>& post, DeviceStream stream);
   Status endOfReplays() const;
   void stopReplays(const Status& why);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DevicePlan: a plan of GPU memory. Its descriptors lie in the device's memory; a post is one
-// launch. Many posts may be under way at once, on one stream or several; each is told of its own
-// end, in the order of posting. Thread-safe but for the order of posts, which is the caller's.
+// launch. Many posts may be under way at once, on one stream or several; each has its own end, told
+// in the order of posting. Thread-safe, but the caller must order the posts.
 #pragma once
 
 #include <array>
@@ -64,7 +64,7 @@ class DevicePlan final : public Task, public std::enable_shared_from_this<Device
   std::unique_ptr<DeviceProgram> program_;
   PlanGates gates_{*peer_};
 
-  // Held while a post is made, for as long as the driver stops who makes it; no turn takes it.
+  // Held while a post is made, for as long as the driver blocks the poster; no turn takes it.
   Mutex postingMutex_;
   mutable Mutex mutex_;
   std::array<Posted, kMostPosts> ring_ PEERLANE_GUARDED_BY(mutex_);

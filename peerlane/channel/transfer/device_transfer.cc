@@ -126,7 +126,7 @@ Status DeviceTransfer::prepare(OwnedNotify byStream) {
   return Status::ok();
 }
 
-// What the stream has not told yet: messages, and signals of transfers that came late.
+// Delivers what the stream has not: messages, and signals of transfers that were late.
 Status DeviceTransfer::notifyByHost() {
   if (!hostSignals()) notify_.signal.reset();
   auto core = std::make_shared<TransferCore>(peer_, BlockProgram(), std::move(notify_));
@@ -149,7 +149,7 @@ Task::Turn DeviceTransfer::turn() {
 }
 
 Status DeviceTransfer::outcome() const {
-  // What a stream does in whole has been told to the peer by the time it is known here.
+  // When the end of such a post is known here, the stream has already told the peer all of it.
   const bool isTooLate = state_ == State::kRunning && !hostSignals();
   if (cancelled() && !isTooLate)
     return Status(Code::kCancelled,

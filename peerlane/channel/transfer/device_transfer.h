@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceTransfer: the life of one put, get or notification that a GPU's stream carries out. It is
-// enqueued whole when it is posted; from then on the host only looks whether the stream has passed
+// DeviceTransfer: the life of one put, get or notification that a GPU's stream carries out. The
+// post enqueues the whole transfer; from then on the host only looks whether the stream has passed
 // it. A transfer on a user's stream whose remote region is not imported yet is enqueued as well,
-// behind a wait for a word of host memory: when the import is there, the host says where the memory
-// is and lets the stream go on. One on no stream of the user's is enqueued when the import is
-// there, as an errand (device_errand.h). The signals of both are added by the host. Cancelling, or
-// losing the peer, takes nothing off a stream: the transfer ends, with that status, when the stream
-// has passed it, because only then nothing touches its memory any more. Advanced by one thread at a
-// time: the poster, then turns.
+// after a wait for a word of host memory: when the import is there, the host says where the memory
+// is and lets the stream go on. A transfer on no stream of the user's is enqueued when the import
+// is there, as a deferred submission (device_errand.h). For both of these the host adds to the
+// signals. Cancelling, or losing the peer, takes nothing off a stream: the transfer ends, with that
+// status, when the stream has passed it, because only then nothing touches its memory any more. One
+// thread at a time advances it: the poster, then turns.
 #pragma once
 
 #include <atomic>

@@ -40,7 +40,7 @@ class PlanCore final : public Task, public std::enable_shared_from_this<PlanCore
   // Raises the flag; on a refusal it is down again.
   // Inline as count(): calls would be a tenth of what a post of a few bytes takes.
   Status raise() {
-    // The flag falls before the end is told, so that who was told may post.
+    // The flag falls before the end is told, so that a caller that was told may post.
     if (gates_.raised()) [[unlikely]]
       return stillRuns();
     return gates_.raise() ? Status::ok() : lowerAndSay();
@@ -122,7 +122,8 @@ Status PlanCore::stillRuns() {
   return Status(Code::kTryAgain, "the plan's last post still runs");
 }
 
-// The flag first: whoever takes a region back looks at it, and finds it down between two refusals.
+// The flag first: an owner that takes a region back looks at it, and finds it down between two
+// refusals.
 Status PlanCore::lowerAndSay() {
   gates_.lower();
   return gates_.refusal();

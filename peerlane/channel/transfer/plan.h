@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plan: a transfer prepared once and posted many times. Posting allocates nothing, takes no lock
-// and enters the kernel only to wake a sleeping peer (posts that go on after the call are told of
-// by records that are used again, so memory is taken when more of them are held than ever before).
-// One thread at a time posts a plan. Each post has its own status, callbacks and descriptor.
-// A plan of GPU memory is enqueued on a stream (in which the driver does take locks); up to 1024
-// posts of it may be under way at once.
-// Context::metrics() hears of posts in groups of up to 64.
+// Plan: a transfer prepared once and posted many times. A post allocates nothing, takes no lock and
+// enters the kernel only to wake a sleeping peer. (A post that goes on after the call has a record,
+// which later posts use again: memory is taken only when more records are held than ever before.)
+// Only one thread at a time may post a plan. Each post has its own status, callbacks and
+// descriptor. A plan of GPU memory is enqueued on a stream (where the driver does take locks); up
+// to 1024 posts of it may be under way at once. Context::metrics() counts posts in groups of up to
+// 64.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Plan {
   static Result<Plan> create(const Peer& peer, Direction direction, const IndexedBlocks& blocks,
                              const PlanOptions& options = {});
 
-  // Posts everything. kTryAgain while the last post still runs. Errors as for put/get.
+  // Posts all blocks. kTryAgain while the last post still runs. Errors as for put/get.
   Result<Transfer> post();
   // Posts block localIndex[i] against remoteIndex[i]; adjacent runs become one copy. Errors before
   // anything moves: kInvalidArgument (lengths differ, 0 or too many blocks, a number out of range
@@ -41,8 +41,9 @@ class Plan {
   Result<Transfer> post(std::span<const uint32_t> localIndex,
                         std::span<const uint32_t> remoteIndex);
 
-  // Plans of GPU memory: on a stream; none means one of the library's own. The two above use that
-  // as well. kTryAgain when too many posts are under way. The numbers are read during the call.
+  // Plans of GPU memory: posts on a stream; an empty stream means one of the library's own, which
+  // the two above use as well. kTryAgain when too many posts are under way. The call reads the
+  // numbers before it returns.
   Result<Transfer> post(DeviceStream stream);
   Result<Transfer> post(std::span<const uint32_t> localIndex, std::span<const uint32_t> remoteIndex,
                         DeviceStream stream);
@@ -56,7 +57,7 @@ class Plan {
                            const PlanOptions& options);
   std::shared_ptr<PlanCore> core_;
   std::shared_ptr<DevicePlan> device_;  // instead, for GPU memory
-  std::shared_ptr<StagedPlan> staged_;  // or for what cannot go straight
+  std::shared_ptr<StagedPlan> staged_;  // or where no link reaches the memory
 };
 
 }  // namespace peerlane

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlanPost: one post of a plan that had not ended when it was returned: what its Transfer stands
-// for. The plan carries it out and says when it has ended; many posts of one plan may be under way,
-// and each is told of its own end. Thread-safe.
+// PlanPost: one post of a plan that had not ended when the call returned: the operation to which
+// its Transfer refers. The plan carries it out and says when it has ended; many posts of one plan
+// may be under way, and each has its own end. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@ class PlanPost final : public Pending {
   explicit PlanPost(std::shared_ptr<PeerCore> peer)
       : Pending(peer->progress()), peer_(std::move(peer)) {}
 
-  // Its memory is that of posts that have ended: only as many are made as are held at once.
+  // Uses the memory of posts that have ended: only as many are made as are held at once.
   static std::shared_ptr<PlanPost> make(const std::shared_ptr<PeerCore>& peer) {
     return std::allocate_shared<PlanPost>(RecyclingAllocator<PlanPost>(), peer);
   }
 
-  // A device carries it out, whose stores ring nobody: a waiting thread spins so long before it
-  // sleeps. Before anybody else has it.
+  // For a post that a device carries out, whose stores ring no bell: a waiting thread spins so long
+  // before it sleeps. Call it before any other thread has the post.
   void spinFirst(std::chrono::nanoseconds longest) { spin_ = longest; }
   Status wait(std::chrono::nanoseconds timeout) override {
     if (spin_ != std::chrono::nanoseconds{})

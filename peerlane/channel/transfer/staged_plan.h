@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagedPlan: a plan between memories that cannot reach each other: checked once, and posted as so
-// many staged transfers. Thread-safe.
+// StagedPlan: a plan between memories that cannot reach each other. It is checked once; each post
+// is a staged transfer. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ namespace peerlane {
 
 class StagedPlan {
  public:
-  // `why` it is staged. Errors: as Plan::create, and kNotSupported under PEERLANE_STRICT.
+  // `why`: the reason for staging. Errors: as Plan::create, and kNotSupported under
+  // PEERLANE_STRICT.
   static Result<std::shared_ptr<StagedPlan>> create(const std::shared_ptr<PeerCore>& peer,
                                                     BlockProgram blocks, const PlanOptions& options,
                                                     std::string why);

@@ -38,7 +38,7 @@ Result<Transfer> StagedTransfer::post(const std::shared_ptr<PeerCore>& peer, Blo
   Status enqueued;
   if (options.deviceStream) {
     enqueued = self.enqueue();
-    // What is on the stream already has to be passed.
+    // The stream must pass the work that is on it already.
     if (!enqueued.isOk() && !self.isOnStream_) return enqueued;
     self.failure_ = enqueued;
   }
@@ -183,9 +183,9 @@ Status StagedTransfer::prepareLocalSteps() {
   return Status::ok();
 }
 
-// Everything on the user's stream. What the word says: a put's, how many groups may be copied into
-// staging memory; a get's, how many may be copied out of it; one more than there are groups: all is
-// done.
+// Enqueues everything on the user's stream. The word says: for a put, how many groups may be copied
+// into staging memory; for a get, how many may be copied out of it; one more than there are groups:
+// all is done.
 Status StagedTransfer::enqueue() {
   PEERLANE_ASSIGN(word_, executor_->borrowWord());
   std::vector<DeviceExecutor::Held> held(1);  // tells that the stream has come to it
@@ -325,7 +325,8 @@ bool StagedTransfer::advanceMoving() {
   const bool idle =
       std::none_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.busy; });
   if (done_ < groups_.size() && (failure_.isOk() || !idle)) return moved;
-  // All done, or nothing of it goes on but what the stream is let go through.
+  // All is done, or no group goes on any more, except for copies through which the stream is let
+  // go.
   if (onStream()) {
     if (failure_.isOk())
       word_->store(groups_.size() + 1, std::memory_order_release);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagedTransfer: the life of one put or get between memories that cannot reach each other: in
-// groups through staging memory of this side, of the peer, or of both, by up to three steps each:
+// StagedTransfer: the life of one put or get between memories that cannot reach each other. Its
+// bytes go in groups through staging memory of this side, of the peer, or of both, by up to three
+// steps:
 //
 //   put  a GPU of this side copies into staging | any link moves | a GPU of the peer copies out
 //   get  the same from right to left
 //
-// A step is left out where its GPU has no part. Slower than the straight ways, and said in the log
-// and by the route; refused under PEERLANE_STRICT.
+// A step is left out where its GPU has no part. Slower than a straight copy; the log and the route
+// say so, and PEERLANE_STRICT refuses it.
 //
-// On a user's stream everything is enqueued when it is posted: the stream waits, by a word that the
-// CPU stores, for the slot of each group, and at the end for the whole. Whatever happens, the
-// stream comes to that end, and only then the transfer has ended and the staging memory is the
-// next one's. Advanced by turns.
+// On a user's stream the post enqueues everything: the stream waits, by a word that the CPU stores,
+// for the slot of each group, and at the end for the whole. Whatever happens, the stream comes to
+// that end. Only then has the transfer ended, and the next transfer gets the staging memory.
+// Advanced by turns.
 #pragma once
 
 #include <atomic>
@@ -36,8 +37,9 @@ class StagedTransfer final : public Pending, public Task {
  public:
   using Piece = BlockPiece;
 
-  // `why` it is staged. `localIndex` and `remoteIndex`: of indexed blocks, checked. Errors:
-  // kNotSupported (PEERLANE_STRICT, a stream being captured, no staging memory), and as put().
+  // `why`: the reason for staging. `localIndex` and `remoteIndex`: of indexed blocks, checked.
+  // Errors: kNotSupported (PEERLANE_STRICT, a stream being captured, no staging memory), and as
+  // put().
   static Result<Transfer> post(const std::shared_ptr<PeerCore>& peer, BlockProgram blocks,
                                OwnedNotify notify, const PostOptions& options,
                                const std::string& why, std::span<const uint32_t> localIndex = {},
@@ -63,7 +65,7 @@ class StagedTransfer final : public Pending, public Task {
     kEnded,
   };
   enum class Step : uint8_t { kLocal, kWire, kRemote };
-  // What the peer was asked for, and its answer.
+  // A request to the peer for its step, and the answer.
   struct RemoteMove {
     std::atomic<bool> ended{false};  // release after the status
     Status status;
@@ -122,7 +124,7 @@ class StagedTransfer final : public Pending, public Task {
   std::vector<Group> groups_;
   RemoteRegion remoteStaging_;  // where there is a remote step
 
-  std::atomic<uint64_t>* word_ = nullptr;  // what the user's stream waits for
+  std::atomic<uint64_t>* word_ = nullptr;  // the user's stream waits for it
   DevicePost reached_;
   DevicePost passed_;
   bool isOnStream_ = false;  // something of it is

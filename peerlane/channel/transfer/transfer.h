@@ -25,47 +25,49 @@ namespace peerlane {
 class HostStream;
 class Pending;
 
-// The outcome of a post. Copies name the same operation. It goes on when all handles are gone.
+// The handle to a posted operation. Copies name the same operation. It goes on when all handles are
+// gone.
 class Transfer {
  public:
   Transfer() = default;
   // An operation that already ended.
   explicit Transfer(Status ended) : ended_(std::move(ended)) {}
-  // Library's own.
+  // For the library alone.
   explicit Transfer(std::shared_ptr<Pending> core) : core_(std::move(core)) {}
 
-  // Ended, well or badly: nothing of this operation touches either side's memory any more.
+  // Whether it has ended, well or badly: nothing of this operation touches either side's memory any
+  // more.
   bool done() const;
   // kTryAgain while it runs; then how it ended: OK (all bytes are at their place and, for a put,
   // visible to the peer), kCancelled, kPeerLost, kPeerSilent, ... After an error the destination's
   // bytes are undefined.
   Status status() const;
-  // Blocks until it ended; kTimeout leaves it running.
+  // Blocks until it has ended; kTimeout leaves it running.
   Status wait(std::chrono::nanoseconds timeout) const;
-  // Asks it to end early; returns at once, and may be called by any thread, in callbacks, again,
-  // and after the end (nothing happens). It has ended when done() says so, once nothing touches
-  // either side's memory any more: with kCancelled (the destination's bytes are undefined, and
-  // neither signal nor message is delivered), or as it would have without, if all was sent by then.
-  // How soon, by who copies: tcp and the ring send no further frame (put: at most 768 KiB more
-  // leave this side; get: what the peer sends until it has heard of it) and wait for the peer to
-  // take and answer what is under way; staged transfers begin no further group; host streams stop
-  // within 8 MiB; of a GPU's posts, copies that are on a stream already are done to the end (and
-  // the post may still end as cancelled), those that are on none are left out. On mapped memory and
-  // cma a put or get without a stream has ended when it returns. A silent peer is waited for: its
-  // answer or its end.
+  // Asks the operation to end early, and returns at once. Any thread may call it, in callbacks,
+  // again, and after the end (then nothing happens). The operation has ended when done() says so,
+  // once nothing touches either side's memory any more: with kCancelled (the destination's bytes
+  // are undefined, and neither signal nor message is delivered), or as it would have without
+  // cancel(), if everything had been sent before. How soon depends on the engine. tcp and the ring
+  // send no further frame and wait for the peer to take and answer the frames under way (put: at
+  // most 768 KiB more leave this side; get: the peer sends until it has heard of it). Staged
+  // transfers begin no further group. Host streams stop within 8 MiB. Copies of a GPU that are on a
+  // stream already are done to the end (and the post may still end as cancelled); those that are on
+  // none are left out. On mapped memory and cma a put or get without a stream has ended when put()
+  // or get() returns. The end waits for a silent peer: for its answer or its own end.
   void cancel() const;
-  // A descriptor that becomes readable when the transfer has ended; one that has ended already
-  // gives one that is readable. Each transfer has its own; read nothing from it. Lifetime: as long
-  // as this handle, or a copy made after the call. An error when the process has no descriptors
-  // left.
+  // A descriptor that becomes readable when the transfer has ended; it is readable from the start
+  // if the transfer has ended already. Each transfer has its own; read nothing from it. Lifetime:
+  // as long as this handle, or a copy made after the call. An error means that the process has no
+  // descriptors left.
   Result<int> fd() const;
-  // Calls `fn` once it ended, on the progress thread (or at once, if it has). All that were given
-  // are called, in the order in which they were.
+  // Calls `fn` once the operation has ended, on the progress thread (or at once, if it has ended
+  // already). All functions that were given are called, in that order.
   void onEnd(std::function<void(const Status&)> fn) const;
 
  private:
-  // The descriptor of an operation that had ended before it was returned, and so left no record:
-  // made when first asked for, and shared by copies made afterwards.
+  // The descriptor of an operation that had ended before put() or get() returned, and so left no
+  // record: made when first asked for, and shared by copies made after that.
   class EndedDescriptor {
    public:
     EndedDescriptor() = default;
@@ -106,12 +108,13 @@ class Transfer {
 
 // Posts a put (local to remote) or get (remote to local) of all blocks. On links that map memory or
 // use cma the calling thread copies before it returns; on others the progress thread does the rest.
-// Never waits for the peer: regions not yet imported are asked for and the transfer starts when the
-// answer is there. Blocks of one call may not overlap at their destination. Errors, before anything
-// moves: kInvalidArgument (empty list, 0 bytes, out of range, overlap), kPermissionDenied (rights
-// of a region), kClosed (unregistered), kPeerLost, kPeerSilent, kNotSupported (blocks of another
-// peer). Order: transfers are unordered among each other; what one put's notification announces is
-// its own bytes and those of transfers that had ended before it was posted.
+// The call never waits for the peer: it asks for regions that are not imported yet, and the
+// transfer starts when the answer is there. Blocks of one call must not overlap at their
+// destination. Errors, before anything moves: kInvalidArgument (empty list, 0 bytes, out of range,
+// overlap), kPermissionDenied (rights of a region), kClosed (unregistered), kPeerLost, kPeerSilent,
+// kNotSupported (blocks of another peer). Order: transfers are unordered among each other. The
+// notification of a put announces the put's own bytes and those of transfers that had ended before
+// it was posted.
 Result<Transfer> put(const Peer& peer, std::span<const Block> blocks,
                      const PostOptions& options = {});
 Result<Transfer> get(const Peer& peer, std::span<const Block> blocks,
@@ -122,11 +125,11 @@ Result<Transfer> get(const Peer& peer, const StridedBlocks& blocks,
                      const PostOptions& options = {});
 // A notification without bytes.
 Result<Transfer> notify(const Peer& peer, const Notify& what, HostStream* stream = nullptr);
-// The same behind everything that was enqueued on a GPU's stream before.
+// The same, after everything that was enqueued on a GPU's stream before.
 Result<Transfer> notify(const Peer& peer, const Notify& what, DeviceStream stream);
 
 // Returns when every put, get and plan posted to the peer has ended, so that all puts are visible
-// there. Posting meanwhile prolongs it. How they ended is said by their transfers.
+// there. Posts made meanwhile prolong it. Their transfers say how they ended.
 Status flush(const Peer& peer, std::chrono::nanoseconds timeout = std::chrono::seconds(30));
 
 }  // namespace peerlane

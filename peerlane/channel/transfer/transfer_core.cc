@@ -12,7 +12,8 @@
 namespace peerlane {
 namespace {
 
-// What one turn moves before others have theirs, and before cancellation is looked at.
+// The most bytes that one turn moves before others have theirs, and before it looks for
+// cancellation.
 constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
 
 }  // namespace
@@ -84,8 +85,8 @@ Status TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostSt
   return Status::ok();
 }
 
-// A notification's number is claimed when it may begin: one that waits behind others on a stream
-// must not hold up those that are posted meanwhile.
+// A notification claims its number when it may begin: one that waits for others on a stream must
+// not hold up those that are posted meanwhile.
 void TransferCore::claimNumber() {
   if (notify_.hasMessage && !notifyNumber_) notifyNumber_ = NotifyNumbers::of(*peer_)->claim();
 }
@@ -212,7 +213,7 @@ void TransferCore::runToEnd() {
     // itself is free of side effects, so that other threads may take it.
     const auto changed = [this, stopped] {
       const bool stop = stopCode() != Code::kOk;
-      // Once the run knows, only what an agent still holds is waited for.
+      // Once the run knows, it waits only for entries that an agent still holds.
       if (stop) return !stopped || (mailbox_ != nullptr && mailbox_->idle());
       if (state_ == State::kImporting)
         return blocks_.imported(*peer_) || !blocks_.importFailure().isOk();

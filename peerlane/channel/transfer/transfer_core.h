@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TransferCore: the life of one put or get: waits for imports, runs its program by turns, ends
-// once. Advanced by one thread at a time: the poster first, then the progress engine's turns or one
-// host stream.
+// TransferCore: the life of one put or get: it waits for imports, runs its program by turns, and
+// ends once. One thread at a time advances it: the poster first, then the progress engine's turns
+// or one host stream.
 #pragma once
 
 #include <atomic>
@@ -41,11 +41,11 @@ class TransferCore final : public Pending, public Task {
                bool isPart = false);
   ~TransferCore() override;
 
-  // Begins, on this thread or on `stream`; what is left goes to the progress engine. An error means
-  // that nothing moved, because of what was asked: the post itself fails.
+  // Begins on this thread or on `stream`; the progress engine does the rest. An error means that
+  // nothing moved, because the request was wrong: the post itself fails.
   static Status begin(const std::shared_ptr<TransferCore>& transfer, HostStream* stream);
-  // Publishes the given notification slot as void: its owner gave up, the ones behind it must not
-  // wait for ever.
+  // Publishes the given notification slot as void: its owner gave up, and the slots after it must
+  // not wait for ever.
   static void beginVoid(const std::shared_ptr<PeerCore>& peer, uint64_t number);
 
   Turn turn() override;

@@ -8,7 +8,7 @@ constexpr uint64_t kPeersMade = 32;
 // Many contexts are made.
 constexpr int kExtraFactor = 3;
 
-// Both directions of a connection are used, so that what is made at first use is counted.
+// Uses both directions of a connection, so that everything made at first use is counted.
 Status tell(const Peer& peer, DeviceStream stream) {
   Notify what;
   what.signal = 0;

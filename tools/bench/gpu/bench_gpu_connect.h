@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `bench connect` on GPUs: from connect() in a warm context until the peer saw the first bytes, and
-// what one more peer costs in device memory. External synchronization required.
+// `bench connect` on GPUs: the time from connect() in a warm context until the peer saw the first
+// bytes, and the device memory that one more peer costs. External synchronization required.
 #pragma once
 
 #include <string>

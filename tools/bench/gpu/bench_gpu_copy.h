@@ -67,7 +67,7 @@ class GpuCopy {
   // One raw copy without a flag, enqueued. kNotSupported where this machine cannot do it.
   Status postBare() { return postRaw(0, {}); }
 
-  // Bytes of each region that are touched, and what the receiver must hold afterwards.
+  // Bytes of each region that are touched, and the content that the receiver must hold afterwards.
   uint64_t span() const { return places_ * what_.stride(); }
   std::vector<GpuSpan> spans() const;
 

@@ -35,7 +35,7 @@ class ListStream {
     return stream;
   }
 
-  // So many behind each other.
+  // So many, one after the other.
   Status pass(uint64_t count) {
     Transfer last;
     for (uint64_t i = 0; i < count; ++i) {

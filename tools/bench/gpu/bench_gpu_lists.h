@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Many pieces by send and receive on streams, one way, several lists behind each other: as one
-// message (sendList) or as a message each (sendBatch); against puts of the same pieces by the
+// Many pieces by send and receive on streams, one way, several lists one after the other: as one
+// message (sendList) or as a message each (sendBatch). Compared with puts of the same pieces by the
 // gather kernel, which know beforehand where the bytes go. External synchronization required.
 #pragma once
 

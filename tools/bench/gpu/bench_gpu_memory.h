@@ -35,7 +35,7 @@ struct GpuModel {
 Result<GpuModel> useGpu(int gpu);
 // Makes nothing. "?" where there is no such GPU.
 std::string nameOfGpu(int gpu);
-// Of the whole device, whoever uses it.
+// Of the whole device, by all processes.
 Result<uint64_t> usedGpuBytes();
 // "13.0, driver 13.0".
 std::string gpuVersions();
@@ -55,7 +55,7 @@ class GpuStream {
   void* handle_;
 };
 
-// What is enqueued on a stream while it is captured, to be launched there again and again.
+// Work that is enqueued on a stream while it is captured, to be launched there again and again.
 class GpuGraph {
  public:
   static Result<std::unique_ptr<GpuGraph>> capture(const GpuStream& stream,
@@ -91,7 +91,8 @@ Status copyToGpu(const GpuStream& stream, void* to, const void* from, uint64_t b
 Status copyFromGpu(const GpuStream& stream, void* to, const void* from, uint64_t bytes);
 Status setGpuBytes(const GpuStream& stream, void* data, uint8_t value, uint64_t bytes);
 
-// What lets another process map an allocation: a legacy IPC handle, or a descriptor for VMM memory.
+// The handle by which another process can map an allocation: a legacy IPC handle, or a descriptor
+// for VMM memory.
 struct RawShare {
   bool byDescriptor = false;
   uint64_t bytes = 0;   // of the whole allocation

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kSmall = 64 << 10;  // up to here a sample has many rounds
 
-// One side of a game by this library. What came goes back.
+// One side of a game by this library. It returns the bytes that came.
 class MessageGame {
  public:
   static Result<std::unique_ptr<MessageGame>> create(GpuSide& side, const GpuPingpong& request) {
@@ -114,7 +114,7 @@ Status playRawMessages(GpuPair& pair, const GpuPingpong& request, Samples& round
   return pair.pipe().receive(kReady).status();
 }
 
-// New bytes, which must be there when they came back; what they meet on their way is another
+// New bytes, which must be there when they have come back; on their way they replace another
 // pattern.
 Status play(GpuPair& pair, const GpuPingpong& request, Samples& roundTrips, uint64_t& wrong) {
   GpuSide& side = pair.side();

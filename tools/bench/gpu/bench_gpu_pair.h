@@ -16,8 +16,7 @@
 
 namespace peerlane::bench {
 
-// Device memory, beyond the primary contexts and what the benchmark itself has, summed over both
-// GPUs.
+// Device memory, beyond the primary contexts and the benchmark's own, summed over both GPUs.
 struct GpuFootprint {
   double parentContext = 0;  // of one Context, in bytes
   double childContext = 0;
@@ -41,7 +40,7 @@ class GpuPair {
   const std::string& childTicket() const { return childTicket_; }
   const GpuFootprint& footprint() const { return footprint_; }
   bool isOneGpu() const { return setup_.gpu == setup_.otherGpu; }
-  // Who copies GPU memory between the two.
+  // The link that copies GPU memory between the two.
   std::string link() const;
   uint64_t nextSeed() { return ++seed_; }
   uint64_t nextNumber() { return ++number_; }
@@ -54,7 +53,7 @@ class GpuPair {
 
   // Microseconds of one sample.
   Result<double> sample(GpuCopy& copy, Contender who);
-  // After a sample that failed: both sides know again what was counted.
+  // After a sample that failed: makes both sides agree again on the counts.
   Status recover();
   // Looks until the child looks, too.
   Status awaitArmed(uint64_t number);

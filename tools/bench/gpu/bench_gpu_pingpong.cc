@@ -114,7 +114,7 @@ Status serveGpuPingpong(GpuSide& side, GpuPipe& pipe, const GpuPingpong& request
     PEERLANE_RETURN_IF_ERROR(gpuReturn(side.stream().handle(), gameOf(side), repeatsOf(request)));
     return pipe.send(kReady);
   }
-  // What came goes back.
+  // The bytes that came go back.
   PEERLANE_ASSIGN(StreamGame game, StreamGame::create(side, side.destination(), request.bytes));
   PEERLANE_RETURN_IF_ERROR(pipe.send(kReady));
   for (uint64_t sample = 0; sample < request.warmup + request.samples; ++sample) {

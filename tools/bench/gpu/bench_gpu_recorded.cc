@@ -75,7 +75,7 @@ Status checkRecordedCeilings(GpuPair& pair, GpuReport& report) {
   }
   if (low.empty()) return Status::ok();
   return Status(Code::kUnavailable,
-                "raw limits are below 0.95 of what was recorded on this GPU, so that the rows say "
+                "raw limits are below 0.95 of those recorded on this GPU, so that the rows say "
                 "little: " +
                     low);
 }

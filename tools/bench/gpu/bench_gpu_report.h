@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GpuReport: the rows of a GPU benchmark as a table (ours, the raw limit, their ratio, and what
-// must be reached), as JSON, and the verdict in words. Confined to one thread.
+// GpuReport: the rows of a GPU benchmark as a table (ours, the raw limit, their ratio, and the
+// goal), as JSON, and the verdict in words. Confined to one thread.
 #pragma once
 
 #include <iosfwd>
@@ -56,7 +56,7 @@ class GpuReport {
   void summarize();
   // kCorrupt when a byte was wrong; the first failure of a row.
   Status verdict() const;
-  // What bench/plot_gpu.py reads. kSystem.
+  // The file that bench/plot_gpu.py reads. kSystem.
   Status writeJson(const std::string& file, bool append) const;
   const std::vector<GpuRow>& rows() const { return rows_; }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two processes of a GPU benchmark say to each other: requests of the parent, answers of
-// the child, the page of words that both and their GPUs share, and the pipe with bounded waits.
-// Both are the same program, so the structs are sent as they are. Plain values; the pipe is
-// confined to one thread.
+// The messages between the two processes of a GPU benchmark: requests of the parent, answers of the
+// child, the page of words that both and their GPUs share, and the pipe with bounded waits. Both
+// are the same program, so the structs are sent as they are. Plain values; the pipe is confined to
+// one thread.
 #pragma once
 
 #include <array>
@@ -55,13 +55,13 @@ struct GpuSetup {
   uint64_t regionBytes = 0;
 };
 
-// Who writes completions of the raw copies: GPUs, in host memory pinned on both sides. The other
-// words start a sample. Each on cache lines of its own.
+// A page of words in host memory that is pinned on both sides. The GPUs write the completions of
+// the raw copies there; the other words start a sample. Each word is on cache lines of its own.
 struct GpuDesk {
   static constexpr uint64_t kBytes = 64 << 10;
   alignas(256) std::atomic<uint64_t> toChild{0};   // by the parent's GPU; the child acquires
   alignas(256) std::atomic<uint64_t> toParent{0};  // by the child's GPU; the parent acquires
-  // By the child, once it looks for what the request of this number announced. Release.
+  // By the child, once it looks for the bytes that the request of this number announced. Release.
   alignas(256) std::atomic<uint64_t> armed{0};
   alignas(256) std::atomic<uint64_t> go{0};       // by the parent: begin, where both move bytes
   alignas(256) std::atomic<uint64_t> abandon{0};  // by the parent: nothing will come any more

@@ -52,7 +52,7 @@ class GpuSide {
   // The word of the desk that this side's GPU raises, and the one that its CPU looks at.
   uint64_t* flagOut();
   std::atomic<uint64_t>& flagIn();
-  // For the words of a raw game: behind what rows use, in the destination here and there.
+  // For the words of a raw game: after the bytes that rows use, in the destination here and there.
   uint64_t* gameHere() {
     return reinterpret_cast<uint64_t*>(destination_.data() + setup_.regionBytes);
   }

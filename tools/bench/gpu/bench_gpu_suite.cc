@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kGiB = 1 << 30;
 constexpr uint64_t kManyPages = 100000;
 constexpr uint64_t kPageBytes = 45 * kKiB;
-// What others reached on the machine whose limits are recorded (2 x H200): UCX 1.23 with 1 MiB
+// Other libraries' results on the machine whose limits are recorded (2 x H200): UCX 1.23 with 1 MiB
 // puts, 128 in flight.
 constexpr double kUcxPutGbps = 217;
 

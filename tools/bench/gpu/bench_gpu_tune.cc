@@ -17,7 +17,7 @@ constexpr uint64_t kBlocks = 16;
 constexpr uint64_t kQueued = 16;  // posts of a plan in flight, on streams of the library's
 // An engine must be this much faster to be preferred: thresholds are not worth noise.
 constexpr double kMargin = 1.01;
-// What an engine of this size on is never chosen.
+// An engine whose range begins at this size is never chosen.
 constexpr uint64_t kNever = uint64_t{1} << 40;
 
 struct Point {

@@ -72,7 +72,7 @@ Status benchCancel(BenchPair& pair, const BenchOptions& options, BenchReport& re
       Contest contest = contestFor(options, bytes);
       contest.prepare = [](Contender, bool) { return Status::ok(); };
       contest.sample = [&](Contender, Samples& samples) { return cancel.sample(samples); };
-      // What was moved is undefined.
+      // The bytes that were moved are undefined.
       contest.check = [](Contender) -> Result<uint64_t> { return uint64_t{0}; };
       contest.withCeiling = false;
       PEERLANE_ASSIGN(Outcome outcome, runContest(contest));

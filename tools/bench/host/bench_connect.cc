@@ -72,10 +72,10 @@ Result<Footprint> askForPeers(BenchPair& pair, uint32_t count) {
   return answer.as<Footprint>();
 }
 
-// What one more peer costs here and there. Every peer is used in both directions before the second
-// look, so that what is made at first use is counted.
+// The cost of one more peer here and there. Every peer is used in both directions before the second
+// look, so that everything made at first use is counted.
 Status addFootprint(BenchPair& pair, BenchRow& row) {
-  // The first extra peers bring what is made once: heap, buffers, the list of peers.
+  // The first extra peers bring the things made once: heap, buffers, the list of peers.
   std::vector<Peer> peers;
   const auto takePeers = [&](uint32_t count) -> Result<Footprint> {
     PEERLANE_ASSIGN(const Footprint other, askForPeers(pair, count));

@@ -66,8 +66,8 @@ class CopyRow {
     return isPut_ ? pair_.endpoint().source() : pair_.endpoint().destination();
   }
 
-  // What the raw limit is measured with. kStandIn: a copy into shared memory that stands for the
-  // destination; the ring engine can be no faster. kStream: a list as one run of bytes.
+  // The way in which the raw limit is measured. kStandIn: a copy into shared memory that stands for
+  // the destination; the ring engine can be no faster. kStream: a list as one run of bytes.
   enum class Raw { kCopy, kStandIn, kSocket, kStream };
 
   BenchPair& pair_;

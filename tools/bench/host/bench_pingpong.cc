@@ -55,7 +55,7 @@ class Player {
       if (limit.over()) return spinOver();
     return Status::ok();
   }
-  // What arrived; then another pattern takes its place.
+  // Checks the bytes that arrived; then another pattern takes their place.
   void look(uint64_t round) {
     std::byte* const destination = endpoint_.destination().data();
     wrong_ += countWrong({destination, request_.bytes}, seedOf(round));
@@ -68,7 +68,7 @@ class Player {
 
  private:
   uint64_t seedOf(uint64_t round) const { return request_.seed + round; }
-  // The answer came back before the confirmation of what it answers.
+  // The answer came back before the confirmation of the put that it answers.
   Status hitAgain() {
     for (SpinLimit limit;;) {
       const auto posted = plan_.post();

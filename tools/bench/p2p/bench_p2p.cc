@@ -144,7 +144,7 @@ class Side {
     return line_.meet();
   }
 
-  // The first ones bring what is made once.
+  // The first ones bring the things made once.
   Status weigh() {
     std::vector<P2PComm> comms;
     const auto make = [&](uint32_t count) -> Status {
@@ -242,7 +242,7 @@ Status runP2pBench(const BenchOptions& options, std::ostream& out) {
     Side root(true, line, gpus);
     Status status = root.run(options);
     if (status.isOk()) status = line.send(root.first().root);
-    // Who lost the other one has nothing to add to what that one says.
+    // A side that lost the other one has nothing to add to the other's message.
     if (!status.isOk() && status.code() != Code::kPeerLost) {
       const std::string text =
           "peerlane: the side that makes the roots: " + status.toString() + "\n";

@@ -213,7 +213,7 @@ class PortExchanges : private PortRows {
     return Status::ok();
   }
 
-  // What the copy engine and a proxy make of the same.
+  // The same exchange by the copy engine and a proxy.
   Status exchangeByProxy(uint64_t bytes) {
     constexpr uint64_t kTimes = kReplays / 2;
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
@@ -505,7 +505,7 @@ class PortRequests : private PortRows {
     return side_.line().meet();
   }
 
-  // --- What a copy by the proxy takes from other work ---
+  // --- The cost of a copy by the proxy to other work ---
 
   struct Besides {
     double copyGbps = 0;
@@ -562,7 +562,7 @@ class PortRequests : private PortRows {
     Samples alone, ours, raw;
     for (uint64_t sample = 0; sample < 8; ++sample) {
       PEERLANE_ASSIGN(const double first, timeOnGpu(stream(), work));
-      // Copies for longer than the work takes, and for what comes before it.
+      // Copies for longer than the work and everything before it take.
       const auto copies = static_cast<uint64_t>((first * 1.5 + 5000) / (copying / kTimed)) + 4;
       PEERLANE_RETURN_IF_ERROR(
           portPush(side_.otherStream().handle(), handle, kBytes, copies, side_.wrong()));
@@ -640,7 +640,7 @@ Status runPortBench(const BenchOptions& options, std::ostream& out) {
   const bool isParent = child != 0;
   if (!isParent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::close(fds[isParent ? 1 : 0]);
-  // Whole graphs of kernels that wait stand in a queue; nothing of the proxy's is to be behind
+  // Whole graphs of kernels that wait stand in a queue; none of the proxy's work may come after
   // them.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const auto run = [&]() -> Status {
@@ -655,7 +655,7 @@ Status runPortBench(const BenchOptions& options, std::ostream& out) {
   };
   Status status = run();
   if (!isParent) {
-    // Who lost the other one has nothing to add to what that one says.
+    // A side that lost the other one has nothing to add to the other's message.
     if (!status.isOk() && status.code() != Code::kPeerLost) {
       const std::string text = "peerlane: the other process: " + status.toString() + "\n";
       (void)!::write(STDERR_FILENO, text.data(), text.size());

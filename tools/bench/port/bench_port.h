@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `peerlane bench port`: port channels (exchanges, copies by the proxy, signals, requests, what the
-// proxy costs when nothing is asked of it) between two processes on two GPUs, or two threads on
-// one; each row in turns with the same pattern by raw loads, stores and copies. Confined to one
-// thread.
+// `peerlane bench port`: port channels (exchanges, copies by the proxy, signals, requests, the cost
+// of an idle proxy) between two processes on two GPUs, or two threads on one; each row in turns
+// with the same pattern by raw loads, stores and copies. Confined to one thread.
 #pragma once
 
 #include <iosfwd>

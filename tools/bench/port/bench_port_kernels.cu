@@ -230,7 +230,7 @@ __global__ void raiseKernel(uint64_t* word, uint64_t value) {
   storeRelease(word, value);
 }
 
-// --- What else a GPU does
+// --- Other work of a GPU
 // -------------------------------------------------------------------------
 
 // 128 x 128 of the result by eight warps, each 32 x 64; the next pieces of the inputs are on their

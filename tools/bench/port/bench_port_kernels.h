@@ -93,7 +93,7 @@ Status rawRequests(void* stream, const RawRing& ring, uint32_t blocks, uint32_t 
 // Stores `value` to a word of the host.
 Status raiseWord(void* stream, uint64_t* word, uint64_t value);
 
-// --- What else a GPU does
+// --- Other work of a GPU
 // -------------------------------------------------------------------------
 
 // A product of bf16 matrices by tensor cores on all multiprocessors: `size` x `size`, a multiple of

@@ -77,8 +77,9 @@ class PortSide {
   uint64_t* counters() const;  // of the library's pattern; those of the raw one follow
   uint64_t* rawCounters() const;
 
-  // Both in turns, `samples` of each, the first few not kept; the source is fresh, and what came is
-  // looked at, in every sample if `bytes` is not 0. Each sample is so many iterations.
+  // Both contenders in turns, `samples` of each, the first few not kept; each sample is so many
+  // iterations. If `bytes` is not 0, the source is fresh and the bytes that came are checked in
+  // every sample.
   Result<Outcome> contest(const PortGame& ours, const PortGame& raw, uint64_t iterations,
                           uint64_t bytes, uint64_t samples = 15);
   // 20 launches of what is enqueued.

@@ -79,7 +79,7 @@ Result<BackingFile> findBackingFile(const void* address) {
   }
   ::closedir(folder);
   if (!result.file)
-    return Status(Code::kNotSupported, "the file behind the region is not open in this process");
+    return Status(Code::kNotSupported, "the file of the region is not open in this process");
   return result;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory of a benchmark, seen past the library: the file behind mapped memory, a raw mapping of
-// it in the other process, and private memory. With these the raw limit is measured over the very
-// same pages. External synchronization required.
+// The memory of a benchmark, seen past the library: the file of mapped memory, a raw mapping of it
+// in the other process, and private memory. With these the raw limit is measured over the very same
+// pages. External synchronization required.
 #pragma once
 
 #include <sys/types.h>

@@ -51,8 +51,8 @@ struct BenchOptions {
 // The names `peerlane bench` accepts.
 const std::vector<std::string>& operations();
 
-// Fills in the operation's defaults; kInvalidArgument naming the option, its value and what would
-// be accepted.
+// Fills in the operation's defaults. kInvalidArgument names the option, its value and the accepted
+// values.
 Status complete(BenchOptions& options);
 // The same where isForGpus(). The operation may be missing: the raw limits of the whole table.
 Status completeForGpus(BenchOptions& options);

@@ -46,7 +46,7 @@ std::string cpuName() {
 ordered_json machineJson() {
   utsname name{};
   (void)::uname(&name);
-  const std::string release = name.release;  // what follows the version names builds and machines
+  const std::string release = name.release;  // the text after the version names builds and machines
   const double pages = static_cast<double>(::sysconf(_SC_PHYS_PAGES));
   return {{"cpu", cpuName()},
           {"cores", std::thread::hardware_concurrency()},

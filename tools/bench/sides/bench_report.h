@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BenchReport: the rows of a benchmark as a table (the columns of nccl-tests, then p50, p99, what
-// the raw limit was and which part of it was reached), as JSON, and the verdict. Confined to one
-// thread.
+// BenchReport: the rows of a benchmark as a table (the columns of nccl-tests, then p50, p99, the
+// raw limit and the part of it that was reached), as JSON, and the verdict. Confined to one thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,7 @@ struct BenchRow {
   std::optional<double> ceiling() const;
   // 1 at the limit, below it when slower. Of medians.
   std::optional<double> ratio() const;
-  // The same of the fastest twentieth of both: what a busy machine lets through undisturbed. For
+  // The same of the fastest twentieth of both: samples that a busy machine did not disturb. For
   // finding out, not for the verdict.
   std::optional<double> ratioOfFastest() const;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parent process of a benchmark asks of its child, and the child's answers. Both are the
+// The requests of a benchmark's parent process to its child, and the child's answers. Both are the
 // same program, so the structs are sent as they are. Plain values.
 #pragma once
 

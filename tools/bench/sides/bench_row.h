@@ -11,7 +11,7 @@
 
 namespace peerlane::bench {
 
-// `bytes`: moved by one round. What a round does is still to be said.
+// `bytes`: moved by one round. The caller has yet to say what a round does.
 inline Contest contestFor(const BenchOptions& options, uint64_t bytes) {
   Contest contest;
   contest.withCeiling = options.ceiling;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ImportShelf: the regions of one peer that messages named, imported once and kept at hand, so that
-// the second message from the same memory asks nobody. Regions that the peer takes back leave it;
-// so does the least used one when it is full. External synchronization required.
+// ImportShelf: the cache of imports of one peer's regions that messages named, so that the second
+// message from the same memory needs no request to the peer. A region leaves it when its owner
+// takes it back; when the cache is full, the least recently used region leaves. External
+// synchronization required.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,17 @@ class ImportShelf {
 
   explicit ImportShelf(PeerCore& peer) : peer_(peer) {}
 
-  // The region, or null while the answer of its owner is awaited. Errors: why it cannot be
-  // imported; the next call asks again.
+  // The region, or null while its owner's answer is awaited. Errors: why it cannot be imported; the
+  // next call asks again.
   Result<std::shared_ptr<ImportedRegion>> find(const RegionName& name);
 
-  // Where an import that find() began will end up.
+  // Where an import that find() began will be stored.
   std::shared_ptr<ImportSlot> slotOf(const RegionName& name) const {
     return entries_.at({name.allocation, name.generation}).slot;
   }
 
-  // Looks at one entry and drops it when its owner wants it back. To be called now and then.
+  // Looks at one entry and drops it when its owner wants it back. The lane must call it now and
+  // then.
   void sweep();
   void clear() { entries_.clear(); }
 

@@ -6,8 +6,8 @@
 namespace peerlane {
 namespace {
 
-// Forgets the region once nobody imports it. What still serves a peer (a broken one: it said that
-// it had let go) keeps it until the context ends.
+// Forgets the region once no peer imports it. A region that still serves a peer (a broken one: it
+// said that it had let go) is kept until the context ends.
 void forgetIfFree(RegionTable& regions, const RegionRecord& record) {
   if (!regions.importers(record.allocation).empty() || !record.gate.drained()) return;
   regions.remove(record.allocation);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that a communicator makes or registers for its peers, without asking the user: areas,
-// rings, unregistered buffers. Set-up path. Thread-safe.
+// Memory that a communicator makes or registers for its peers without being asked by the user:
+// areas, rings, unregistered buffers. Set-up path. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace peerlane {
 
-// Takes a region back in the background: new uses are refused from now on; the memory (if the
-// region owns it) is freed when every one of `peers` that imported it has let go or is gone.
+// Takes a region back in the background: refuses new uses from now on, and frees the memory (if the
+// region owns it) when every one of `peers` that imported it has let go or is gone.
 void retireRegion(const std::shared_ptr<RegionRecord>& record,
                   const std::vector<std::shared_ptr<PeerCore>>& peers);
 

@@ -59,7 +59,7 @@ Status MessageBatch::wait(std::chrono::nanoseconds timeout) {
 std::string MessageBatch::describe() const {
   const size_t left = left_.load(std::memory_order_acquire);
   std::string text = std::to_string(left) + " of " + std::to_string(items_.size()) + " messages";
-  if (held()) return text + ", behind others on their host stream";
+  if (held()) return text + ", after others on their host stream";
   for (LaneEnd* lane : lanes_)
     if (const std::string line = lane->describe(); !line.empty()) text += "; " + line;
   return text;

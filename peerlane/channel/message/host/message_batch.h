@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MessageBatch: what the Transfer of a send, a receive, a batch or a group stands for: some
-// messages on some lanes, which end one by one and count as one operation. Thread-safe once posted.
+// MessageBatch: the operation of a send, a receive, a batch or a group, to which its Transfer
+// refers: some messages on some lanes, which end one by one and count as one. Thread-safe once
+// posted.
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,8 @@ class LaneEnd;
 struct MessageItem {
   std::byte* address = nullptr;
   uint64_t bytes = 0;
-  // Where the memory is registered; null: nowhere (eager messages, and receives that nobody else
-  // writes). Held by the batch.
+  // The region that the memory belongs to, held by the batch; null: none (eager messages, and
+  // receives into which only this side writes).
   const RegionRecord* region = nullptr;
   MessageKind kind = MessageKind::kEager;  // sends: the protocol
   bool mayStage = false;                   // sends: the ring may replace it
@@ -39,7 +40,8 @@ class MessageBatch final : public Pending {
   ~MessageBatch() override;
 
   // --- Before it is posted, one thread ---
-  // Keeps the region from being taken back until the batch has ended. kClosed when it is too late.
+  // Keeps the region from being taken back until the batch has ended. kClosed: its owner takes it
+  // back already.
   Status hold(const std::shared_ptr<RegionRecord>& region);
   size_t add(const MessageItem& item) {
     items_.push_back(item);
@@ -55,7 +57,7 @@ class MessageBatch final : public Pending {
   size_t size() const { return items_.size(); }
   using Pending::cancelled;
   bool held() const { return held_.load(std::memory_order_acquire); }
-  // One item is through, and nothing touches its memory any more. Once per item.
+  // One item has ended, and nothing touches its memory any more. The lanes call it once per item.
   void itemEnded(const Status& status);
 
   // --- Pending ---

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two ends of a message lane write to each other: the area that each side keeps for one
-// peer, the envelope and the answer of a message, and the notes that travel over the control
-// connection. docs/wire.md has the same as a specification. Plain values; thread-safe: no state.
+// The format of everything that the two ends of a message lane write to each other: the area that
+// each side keeps for one peer, the envelope and the answer of a message, and the control messages
+// (notes) of lanes. docs/wire.md has the same as a specification. Plain values; thread-safe: no
+// state.
 //
-// Whatever comes from the peer is copied before it is looked at, and believed only after a check:
-// the peer may change its memory at any time.
+// A side copies everything that comes from the peer before it looks at it, and believes it only
+// after a check: the peer may change its memory at any time.
 #pragma once
 
 #include <array>
@@ -21,15 +22,15 @@
 namespace peerlane {
 
 enum class MessageKind : uint8_t {
-  kEager = 1,  // the payload lies behind the envelope
+  kEager = 1,  // the payload follows the envelope
   kGet = 2,    // the receiver copies from the place that the envelope names
   kPut = 3,    // the sender copies to the place that the answer names
   kRing = 4,   // through the receiver's ring of chunks
   kVoid = 5,   // cancelled before it was sent: the receive with its number ends with kCancelled
 };
 
-// A message in several pieces has an envelope for each: which one of how many. A message of one has
-// 0 of 0.
+// A message in several pieces has an envelope for each piece, with the piece's index and their
+// count. A message of one piece has 0 of 0.
 struct Part {
   uint16_t index = 0;
   uint16_t count = 0;
@@ -38,7 +39,7 @@ struct Part {
   uint64_t pieces() const { return count == 0 ? 1 : count; }
 };
 
-// Behind the sequence word of an inbox slot. Byte map, little endian.
+// Follows the sequence word of an inbox slot. Byte map, little endian.
 struct Envelope {
   MessageKind kind = MessageKind::kVoid;
   uint8_t mayStage = 0;  // 1: the ring may be used where the memory cannot be reached
@@ -61,7 +62,7 @@ enum class Verdict : uint8_t {
   kRefused = 3,   // nothing was or will be written: `code` says why
 };
 
-// Behind the sequence word of an answer slot. Byte map, little endian.
+// Follows the sequence word of an answer slot. Byte map, little endian.
 struct Answer {
   Verdict verdict = Verdict::kRefused;
   Code code = Code::kOk;
@@ -77,8 +78,8 @@ struct Answer {
 };
 static_assert(sizeof(Answer) == kAnswerBytes && offsetof(Answer, bytes) == 8);
 
-// The area that one side keeps for one peer, who alone writes it. `eagerBytes`: room behind each
-// envelope.
+// The area that one side keeps for one peer, and that this peer alone writes. `eagerBytes`: room
+// after each envelope.
 //     0  u64  chunks the peer wrote into this side's ring
 //    64  u64  chunks the peer took out of its own ring, which this side fills
 //   128  answers to what this side sent, 64 bytes each
@@ -103,7 +104,7 @@ struct LaneArea {
 static_assert(LaneArea::kInboxOffset == 2176 && LaneArea::bytes(LaneArea::kMaxEagerBytes) <= 70000,
               "address space per pair of ranks; memory only where it is used");
 
-// Names a region of the peer as envelope, answer or note do.
+// Names a region of the peer, as an envelope, answer or note does.
 struct RegionName {
   uint64_t allocation = 0;
   uint64_t generation = 0;
@@ -111,10 +112,11 @@ struct RegionName {
   Access access = Access::kLocal;
 };
 
-// What goes over the control connection: the meeting, and what is too rare to have a word.
+// A control message between the two ends of a lane (a note): the hello of the bootstrap, and events
+// too rare to have a word.
 struct LaneNote {
   enum class Kind : uint8_t {
-    kHello = 1,     // the area, and who this is
+    kHello = 1,     // the area, and which ranks these are
     kWithdraw = 2,  // the sender cancelled message `number`: refuse it unless it is under way
     kGaveUp = 3,  // message `number`, which the receiver had accepted, will not be written: `code`
     kBye = 4,     // this side has closed its lanes and touches nothing any more: `code`
@@ -132,8 +134,8 @@ struct LaneNote {
   // kDeviceRegion and kDeviceReady: 1: it is read, not written. kHello: BounceOffer.
   uint64_t number = 0;
   // kHello; kDeviceArea to kDeviceWaits have `area` alone
-  uint32_t rank = 0;       // of the one who says it
-  uint32_t otherRank = 0;  // of the one it is said to
+  uint32_t rank = 0;       // of the side that sends the note
+  uint32_t otherRank = 0;  // of the side that receives it
   uint32_t ranks = 0;
   uint32_t eagerBytes = 0;
   RegionName area{};

@@ -66,8 +66,8 @@ bool LaneEnd::run(uint64_t budgetBytes) {
 }
 
 bool LaneEnd::advance(uint64_t budgetBytes) {
-  // The mark comes first: whoever holds the lane now sees it when he lets go, and if nobody does,
-  // this thread takes it.
+  // The mark comes first: a thread that holds the lane now sees it when it lets go, and if none
+  // holds it, this thread takes the lane.
   work_.fetch_add(1, std::memory_order_seq_cst);
   return run(budgetBytes);
 }
@@ -191,8 +191,8 @@ bool LaneEnd::runOnce(uint64_t budgetBytes) {
   if (!reason_.isOk()) {
     endQueue();
     if (!abandon()) {
-      // Once more soon: somebody may have been serving an agent's entries just now. From then on
-      // the agent itself says what has ended; a silent peer is waited for asleep.
+      // Look once more soon: another thread may have been serving an agent's entries just now. From
+      // then on the agent itself says which have ended; a silent peer is waited for asleep.
       if (!std::exchange(draining_, true)) setHungry();
       return false;
     }
@@ -213,7 +213,7 @@ std::string LaneEnd::describe() {
   size_t waiting = 0;
   for (const Posting& posting : queue_) waiting += posting.end - posting.next;
   running_.store(false, std::memory_order_seq_cst);
-  stir();  // whoever found the lane taken
+  stir();  // for threads that found the lane taken
   if (waiting > 0) text += ", " + std::to_string(waiting) + " queued";
   return text;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LaneEnd: one direction of messages between this rank and another, seen from one side: what is
-// posted, in order, and who may run it. The two kinds of ends are LaneSender and LaneReceiver.
-// LaneGround: what both directions of a pair of ranks stand on.
+// LaneEnd: one end of a lane, the messages in one direction between this rank and another: the
+// posted messages in their order, and the right to run them. The two kinds of ends are LaneSender
+// and LaneReceiver. LaneGround: the state that both directions of a pair of ranks share.
 //
 // Posts come from any thread and never wait: they queue. One thread at a time runs a lane (the
-// poster, a waiting thread, or a turn of the progress engine); who finds it taken leaves a mark, so
-// that nothing is overlooked. Up to LaneArea::kSlots messages are under way at once.
+// poster, a waiting thread, or a turn of the progress engine). A thread that finds the lane busy
+// adds to `work_`; the running thread looks at that before it leaves, so no wake-up is lost. Up to
+// LaneArea::kSlots messages are under way at once.
 #pragma once
 
 #include <array>
@@ -45,7 +46,8 @@ struct LaneGround {
 class LaneEnd {
  public:
   static constexpr uint32_t kSlots = LaneArea::kSlots;
-  // What one step copies before cancellation is looked at and others have their turn.
+  // The most bytes that one step copies before it looks for cancellation and lets others have their
+  // turn.
   static constexpr uint64_t kSliceBytes = uint64_t{8} << 20;
 
   // One item of a batch, in its turn.
@@ -65,11 +67,12 @@ class LaneEnd {
   // Takes `count` items of the batch, from `first` on; they end by MessageBatch::itemEnded, also
   // when the lane has failed.
   void post(const std::shared_ptr<MessageBatch>& batch, size_t first, size_t count);
-  // Runs the lane if nobody does. True when something moved.
+  // Runs the lane if no other thread does. True when something moved.
   bool advanceIfFree(uint64_t budgetBytes);
-  // The same; if somebody runs it, he will look again before he stops. For turns.
+  // The same; a thread that already runs the lane looks again before it stops. For turns.
   bool advance(uint64_t budgetBytes);
-  // Something other than a word has changed: somebody will look.
+  // Something other than a word has changed: this thread, or the one that runs the lane, looks at
+  // it.
   void stir() { advance(kSliceBytes); }
   void stirCancelled() {
     cancelled_.store(true, std::memory_order_release);
@@ -130,8 +133,8 @@ class LaneEnd {
   bool enterArea();
   void leaveArea();
 
-  // Exclusive right to run; with work_ it is the rule of the comment above. Sequentially
-  // consistent, all of them.
+  // The exclusive right to run; with work_ it keeps the rule at the top of this file. All accesses
+  // to both are sequentially consistent.
   std::atomic<bool> running_{false};
   std::atomic<uint64_t> work_{0};  // marks left for the runner
   std::atomic<uint32_t> open_{0};  // items posted and not ended, and other things to run

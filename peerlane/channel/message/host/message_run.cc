@@ -10,14 +10,14 @@
 namespace peerlane {
 namespace {
 
-// What was bound late decides how much is copied.
+// The late binding decides how much is copied.
 constexpr uint64_t kAnySize = std::numeric_limits<uint64_t>::max();
 
 void markLate(Program& program, std::initializer_list<TargetId> targets) {
   for (const TargetId target : targets) program.targets[target].late = true;
 }
 
-// Puts a second copy of op `wait` behind op `behind`.
+// Puts a second copy of op `wait` after op `behind`.
 void confirmBehind(Program& program, size_t behind, size_t wait) {
   const Op op = program.ops[wait];
   PEERLANE_CHECK(op.code == OpCode::kWait);

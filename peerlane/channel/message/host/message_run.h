@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MessageRun: one execution of a message protocol, for senders and receivers alike: its program,
-// its place on the CPU executor, and what its targets are. LanePrograms: the programs of one end,
-// prepared once; payloads, envelopes and answers are bound late, so all messages of a lane share
-// them. External synchronization required.
+// its place on the CPU executor, and the memory to which its targets are bound. LanePrograms: the
+// programs of one end, prepared once; payloads, envelopes and answers are bound late, so all
+// messages of a lane share them. External synchronization required.
 //
-// The programs are the protocols' own, but for what the CPU executor is to be told:
+// The programs are those of the protocols, changed where the CPU executor must be told something:
 //   - local targets that differ from message to message are marked late;
-//   - behind a copy of payload that an agent may perform stands the wait of before once more. It
-//     is satisfied; but the executor lets nothing pass it that an agent has not confirmed, so that
-//     a copy that failed is never reported as done;
-//   - the sender of zcopy-put is cut in two at its wait: in between it imports what the answer
-//     names.
+//   - after a copy of payload that an agent may perform, the wait of before stands once more. It is
+//     satisfied; but the executor lets nothing pass it that an agent has not confirmed, so a copy
+//     that failed is never reported as done;
+//   - the sender of rendezvous-put (zcopy_protocol.h) is cut in two at its wait: in between it
+//     imports the region that the answer names.
 #pragma once
 
 #include <array>
@@ -39,8 +39,8 @@ struct LanePrograms {
 };
 
 // Whether a run that is not at its end can soon go on by itself, because an agent gets on with its
-// entries; `gotOn`: the run has just done something. What waits for the peer is no reason to look
-// again and again: the link says when it has come to an end.
+// entries. `gotOn`: the run has just done something. A run that waits for the peer need not be
+// looked at again and again: the link says when it has come to an end.
 bool goesOn(Mailbox* mailbox, bool gotOn);
 
 class MessageRun final : public LateBinder {
@@ -62,11 +62,11 @@ class MessageRun final : public LateBinder {
     run_.start(program, {&number, 1}, {}, this);
     program_ = &program;
   }
-  // A copy goes in or out of `region`: it is kept until the run has ended. kClosed when its owner
+  // Keeps `region`, which a copy reads or writes, until the run has ended. kClosed when its owner
   // wants it back.
   Status use(const std::shared_ptr<ImportedRegion>& region);
 
-  // True when it has ended; `moved` is set when it got on.
+  // True when the run has ended; `moved` is set when it got on.
   bool advance(uint64_t budgetBytes, bool& moved, bool& hungry);
   void cancel(Code code) { run_.cancel(code); }
   Code code() const { return run_.code(); }

@@ -170,7 +170,7 @@ void LaneSender::judge(Entry& entry) {
   conclude(entry);
 }
 
-// Nothing of the message is under way; the answer says what it was good for.
+// Nothing of the message is under way; the answer says how the receiver took it.
 void LaneSender::conclude(Entry& entry) {
   const Answer& answer = entry.run->answer;
   if (answer.number != entry.number)
@@ -242,7 +242,7 @@ void LaneSender::beginPush(Entry& entry) {
   entry.phase = Phase::kPushing;
 }
 
-// zcopy-put: the receiver said yes and waits; what it waits for will not come.
+// rendezvous-put: the receiver said yes and waits for bytes that will not come.
 void LaneSender::giveUp(Entry& entry, const Status& why) {
   storeWord(free_.bytes.data() + entry.number % kSlots * size_t{kWordSlotBytes}, Width::k64,
             entry.number + 1, std::memory_order_release);
@@ -318,8 +318,8 @@ void LaneSender::handle(const LaneNote& /*note*/) {
   // Receivers have nothing to tell that has no word.
 }
 
-// The connection is over, and its end may have overtaken what came before: the receiver may have
-// taken the message, and closed when it had said so.
+// The connection is over, and its end may have overtaken the answer: the receiver may have taken
+// the message, said so, and then closed.
 void LaneSender::takeAnswer(Entry& entry) {
   bool moved = false;
   bool hungry = false;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LaneSender: the sending end of a lane. Message n waits for its slot, publishes its envelope, and
-// ends when the answer says how the receiver took it; messages that the receiver wants staged go
-// through its ring first. Threads: as LaneEnd.
+// ends when the answer says how the receiver took it. A message that the receiver wants staged goes
+// through the receiver's ring first. Threads: as LaneEnd.
 //
-// Cancelled before it began, a message is still sent, as void: its number is taken, and the receive
-// with the same number ends with kCancelled. Cancelled later, the receiver is asked to refuse it,
-// and the answer decides: the receiver may be reading the payload already.
+// A message that is cancelled before it began is still sent, as void, because its number is taken:
+// the receive with the same number ends with kCancelled. A message that is cancelled later is
+// withdrawn: the sender asks the receiver to refuse it, and the answer decides, because the
+// receiver may be reading the payload already.
 #pragma once
 
 #include <array>
@@ -75,7 +76,7 @@ class LaneSender final : public LaneEnd {
   void end(Entry& entry, const Status& status);
   LanePrograms* programsFor(Entry& entry, bool agent);
 
-  // The sender's own words of zcopy and eager: messages that left a slot.
+  // The sender's own words of rendezvous (zcopy) and eager: messages that left a slot.
   struct alignas(64) FreeWords {
     std::array<std::byte, size_t{kSlots} * kWordSlotBytes> bytes{};
   };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpanShelf: registrations made on behalf of a user who sends memory that is not registered, kept
-// for the next time. What it registers is private memory, whatever is behind it: peers reach it by
-// its address in this process and never map it, so a registration that outlives the memory is
-// harmless. Peers of the communicator can read a span while it is on the shelf. Thread-safe.
+// SpanShelf: the registration cache: registrations of memory that the user sends without having
+// registered it, kept for the next message. Each is registered as private memory, of whatever kind
+// it is: peers reach it by its address in this process and never map it, so a registration that
+// outlives the memory does no harm. Peers of the communicator can read a span while it is in the
+// cache. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ class SpanShelf {
  public:
   static constexpr size_t kCapacity = 512;
 
-  // All peers who may import; they share one context.
+  // All peers that may import; they share one context.
   explicit SpanShelf(std::vector<std::shared_ptr<PeerCore>> peers) : peers_(std::move(peers)) {}
   ~SpanShelf() { clear(); }
 

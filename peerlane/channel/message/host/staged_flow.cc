@@ -79,7 +79,7 @@ void StagedFlow::begin(std::byte* address, uint64_t bytes, uint64_t firstChunk) 
   chunks_ = ring_.chunksOf(bytes);
 }
 
-// One execution moves one chunk: the last one is cut by what is bound here.
+// One execution moves one chunk; the size bound here cuts the last one.
 Status StagedFlow::bind(TargetId /*payload or buffer*/, BoundTarget& out) {
   const uint64_t offset = chunk_ * ring_.chunkBytes;
   out.address = address_ + offset;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StagedFlow: one end of the staged ring of a lane: moves the chunks of one message after the other
-// through it. The receiver owns the ring and hands out its chunks, in the order in which it accepts
-// messages; both sides follow that order. External synchronization required.
+// StagedFlow: one end of the staging ring of a lane. It moves the chunks of one message after the
+// other through the ring. The receiver owns the ring and gives its chunks to messages in the order
+// in which it accepts them; both sides follow that order. External synchronization required.
 #pragma once
 
 #include <memory>
@@ -42,11 +42,12 @@ class StagedFlow final : private LateBinder {
   void begin(std::byte* address, uint64_t bytes, uint64_t firstChunk);
   bool running() const { return chunk_ < chunks_; }
   uint64_t nextChunk() const { return firstChunk_ + chunk_; }
-  // Moves chunks until blocked or the budget is used up. An error broke the flow.
+  // Moves chunks until it is blocked or the budget is used up. After an error the flow is broken.
   Status advance(uint64_t& budgetBytes, bool& moved, bool& hungry);
-  // For receivers: nobody waits for credits any more. What is in the ring can still be taken out.
+  // For receivers: the sender needs no more credits. Chunks that are in the ring can still be taken
+  // out.
   void giveUpCredits() { needsCredits_ = false; }
-  // Asks what runs to end; true when nothing does.
+  // Asks a running execution to end; true when none runs.
   bool abandon(Code code);
 
  private:

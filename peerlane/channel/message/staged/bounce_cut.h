@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How messages between streams are cut where they are staged through a ring of pinned host memory
-// at each side, where their chunks lie in it, and what is said ahead of each. Both sides count
-// alike, and need not agree about any message. docs/wire.md has the same as a specification. Plain
-// values; thread-safe: no state.
+// How messages between streams are cut into chunks where they are staged through a ring of pinned
+// host memory at each side, where their chunks lie in the ring, and the header of each message.
+// Both sides compute the same cut and need not agree about any message. docs/wire.md has the same
+// as a specification. Plain values; thread-safe: no state.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace peerlane {
 
-// Ahead of the chunks of a message, as a message of its own. Byte map, little endian.
+// Sent ahead of the chunks of a message, as a message of its own. Byte map, little endian.
 struct BounceHeader {
   uint64_t number = 0;  // of the message in its direction, from 0
   uint64_t bytes = 0;   // of the message
@@ -24,7 +24,7 @@ struct BounceHeader {
 };
 static_assert(sizeof(BounceHeader) == 32 && offsetof(BounceHeader, part) == 24);
 
-// What a side says of itself when two ranks meet. Pairs are staged where both have rings and at
+// A side's offer in the bootstrap of two ranks. A pair is staged where both sides have rings and at
 // least one has no link between the GPUs.
 struct BounceOffer {
   uint64_t ringBytes = 0;  // for each direction; 0: it does not stage
@@ -45,7 +45,8 @@ struct BounceCut {
   uint64_t chunkBytes = 0;
   uint64_t chunks = 0;  // one even of 0 bytes
 
-  // What one side has for each direction of each of its pairs of ranks; 0: too little.
+  // Bytes of the ring that one side has for each direction of each of its pairs of ranks; 0: too
+  // little memory.
   static uint64_t ringBytes(uint64_t stagingBytes, uint64_t pairs) {
     constexpr uint64_t kUnit = kPage * kChunksInRing;
     return stagingBytes / std::max<uint64_t>(1, pairs) / 2 / kUnit * kUnit;
@@ -62,8 +63,8 @@ struct BounceCut {
   }
 };
 
-// Places in a ring, one behind the other, none of them over its end: the position of the next one
-// is known when a message is posted, whenever there will be room for it.
+// Places in a ring, one after the other, none of them over its end. So the position of the next
+// place is known when a message is posted, even before there is room for it.
 class BounceRing {
  public:
   explicit BounceRing(uint64_t bytes) : bytes_(bytes) {}
@@ -78,7 +79,7 @@ class BounceRing {
     return at;
   }
   uint64_t next() const { return next_; }
-  // Back to what next() was.
+  // Goes back to an earlier value of next().
   void rewind(uint64_t next) { next_ = next; }
   // Whether the place is free when everything before position `used` is.
   bool fits(uint64_t position, uint64_t bytes, uint64_t used) const {

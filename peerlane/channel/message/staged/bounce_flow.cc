@@ -132,7 +132,7 @@ std::shared_ptr<MessageBatch> BounceLane::transmit(LaneEnd& lane, const MessageI
 bool BounceLane::putOnWire(Flow& flow, bool isSend) {
   bool moved = false;
   while (flow.wire.number < flow.end()) {
-    // What has no lane any more ends without.
+    // Messages that have no lane any more end without it.
     if (sender_->failing() || receiver_->failing()) {
       flow.wire = {flow.end(), 0};
       return moved;
@@ -181,7 +181,8 @@ bool BounceLane::receive(BounceMessage& message, size_t item) {
     return true;
   }
   if (!message.isHeard) return false;
-  // What the sender has cut meets receives that fit nothing, which tells him.
+  // The sender has cut the message into chunks already. They meet receives that no chunk fits,
+  // which tells the sender that the message has failed.
   if (message.failed()) {
     const MessageItem none{.bytes = message.header.chunkBytes + 1};
     message.rest = transmit(*receiver_, none,
@@ -205,11 +206,11 @@ bool BounceLane::heard(BounceMessage& message) {
          /*tellPeer=*/true);
     return false;
   }
-  // The messages behind it would meet others than those they are for, and some may have.
+  // The later messages would meet others than those they are for, and some may have.
   if (header.part != message.part) {
     fail(Status(Code::kSizeMismatch, nameOfMessage(message) + " belongs to a message of " +
                                          std::to_string(message.part.pieces()) +
-                                         " pieces, and what was sent has " +
+                                         " pieces, and the one that was sent has " +
                                          std::to_string(header.part.pieces())),
          /*tellPeer=*/true);
     return false;
@@ -256,7 +257,7 @@ bool BounceLane::lookAtChunk(BounceMessage& message, BounceMessage::Chunk& chunk
 
 bool BounceLane::lookAtWire(Flow& flow) {
   bool moved = false;
-  // Nothing is under way of those behind.
+  // Nothing of the messages after `last` is under way.
   const uint64_t last = std::max(flow.room.number, flow.wire.number);
   for (uint64_t number = flow.first; number < flow.end() && number <= last; ++number) {
     BounceMessage& message = flow.at(number);
@@ -307,7 +308,7 @@ bool BounceLane::isReceived(const BounceMessage& message, bool orOnTheWire) {
                      });
 }
 
-// What was received stays received.
+// Chunks that were received stay received.
 bool BounceLane::failAll(Flow& flow, const Status& why) {
   bool moved = false;
   const bool isSoon = Progress::Clock::now() < failedAt_ + kGrace;

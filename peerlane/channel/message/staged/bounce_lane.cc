@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BounceLane: its life, what posts ask of it, and its end. What turns do with messages is in
-// bounce_flow.cc.
+// BounceLane: its life, the calls of its posts, and its end. bounce_flow.cc has the turns.
 #include "peerlane/channel/message/staged/bounce_lane.h"
 
 #include <utility>
@@ -118,7 +117,8 @@ Result<std::unique_ptr<DeviceProgram>> BounceLane::programOf(const BounceMessage
                             {.engine = Engine::kSm});
 }
 
-// Beside fail(): whoever comes later is refused, and whoever came before is waited for.
+// May run at the same time as fail(): a post that comes after it is refused, and the lane waits for
+// a post that came before it.
 Status BounceLane::begin(uint64_t messages) {
   PEERLANE_RETURN_IF_ERROR(ground_.peer->usable());
   const MutexLock lock(stateMutex_);

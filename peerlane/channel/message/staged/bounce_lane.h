@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BounceLane: messages on streams between this rank and another that have no link between their
-// GPUs: through a ring of pinned host memory at each side and for each direction.
+// BounceLane: messages on streams between this rank and another where no link joins their GPUs.
+// They are staged through rings of pinned host memory, one at each side for each direction:
 //
 //   a GPU copies into its ring | any link, from ring to ring | the other GPU copies out of its ring
 //
-// Chunks of one message, and those of the next ones, are in all three steps at once. What goes from
-// ring to ring are messages of a pair of lanes of their own (LaneSender, LaneReceiver): for each
-// message on a stream a header, then its chunks. So they are never in the way of messages that no
-// stream sends, and any link will do. Not a post: BouncePost has the stream.
+// Chunks of one message, and those of the next ones, are in all three steps at once. The bytes go
+// from ring to ring as messages of a pair of lanes that belong to it alone (LaneSender,
+// LaneReceiver): for each message on a stream a header, then its chunks. So they never hold up
+// messages that are on no stream, and any link will do. Not a post: BouncePost has the stream.
 //
-// Both directions go in the order of posting, whatever the streams do meanwhile: a message whose
+// Both directions keep the order of posting, whatever the streams do meanwhile: a message whose
 // stream has not come to it holds up the later ones of its direction. A message that is cancelled,
 // or not met in time, ends the lane, as with DeviceLane, and so does a message in another number of
-// pieces; lengths that differ end the message alone.
-// Thread-safe.
+// pieces; lengths that differ end the message alone. Thread-safe.
 #pragma once
 
 #include <array>
@@ -33,7 +32,8 @@ namespace peerlane {
 
 class BounceLane {
  public:
-  // Makes the area of its lanes. `ringBytes`: of the side that has less; `why` messages are staged.
+  // Makes the area of its lanes. `ringBytes`: of the side that has less; `why`: the reason for
+  // staging.
   static Result<std::shared_ptr<BounceLane>> create(const LaneGround& ground, uint64_t ringBytes,
                                                     std::string why);
   ~BounceLane();
@@ -41,7 +41,7 @@ class BounceLane {
   BounceLane& operator=(const BounceLane&) = delete;
 
   RegionName area() const;
-  // The other side's area is there. Once, before anything is posted.
+  // Call it once, when the other side's area is there, before anything is posted.
   Status open(std::shared_ptr<ImportedRegion> peerArea);
   const std::shared_ptr<PeerCore>& peer() const { return ground_.peer; }
   uint32_t rank() const { return ground_.rank; }
@@ -51,15 +51,15 @@ class BounceLane {
   // --- Any thread ---
   // OK while messages can be posted.
   Status health() const;
-  // Makes the rings and pins them, when that was not done before. Outside of every lock that a turn
-  // takes: pinning stops while the queue in front of a GPU is full.
+  // Makes the rings and pins them, unless that was done before. Call it outside of every lock that
+  // a turn takes: pinning blocks while the queue of a GPU is full.
   Status prepare(DeviceExecutor& executor);
-  // The lane is not over before so many messages are: that many take() follow, or end() where
-  // nothing was enqueued. As health().
+  // Announces so many messages, before which the lane is not over: as many must follow by take(),
+  // or by end() where nothing was enqueued. Errors: as health().
   Status begin(uint64_t messages);
   void end(uint64_t messages) { pending_.fetch_sub(messages, std::memory_order_acq_rel); }
-  // Held from claim() until what the stream does is enqueued and take() was called: numbers are in
-  // the order of work. No turn takes it.
+  // The poster holds it from claim() until it has enqueued the stream's work and called take(), so
+  // that numbers follow the order of work. No turn takes it.
   void lockPosting() PEERLANE_ACQUIRE(postingMutex_) { postingMutex_.lock(); }
   void unlockPosting() PEERLANE_RELEASE(postingMutex_) { postingMutex_.unlock(); }
   void assertPosting() const PEERLANE_ASSERT_HELD(postingMutex_) {}
@@ -69,30 +69,30 @@ class BounceLane {
   };
   Claims claims() const PEERLANE_REQUIRES(postingMutex_);
   void restore(const Claims& claims) PEERLANE_REQUIRES(postingMutex_);
-  // Its number, its chunks and their places.
+  // Gives the message its number, its chunks and their places.
   void claim(BounceMessage& message) PEERLANE_REQUIRES(postingMutex_);
   Result<std::unique_ptr<DeviceProgram>> programOf(const BounceMessage& message,
                                                    const BounceMessage::Chunk& chunk,
                                                    DeviceExecutor& executor);
   void take(std::shared_ptr<BounceMessage> message);
-  // Ends the lane, at both sides: nothing more is sent, and no stream is held up.
+  // Ends the lane at both sides: nothing more is sent, and no stream is held up any more.
   void fail(const Status& why, bool tellPeer);
   // kDeviceEnd.
   void takeEnd(const LaneNote& note);
 
   // --- Turns, one thread at a time ---
   bool turn();
-  // Has failed, and nothing of this side touches the peer's memory.
+  // Whether the lane has failed, and nothing of this side touches the peer's memory.
   bool over() const { return idle() && sender_->over() && receiver_->over(); }
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // Nothing is under way any more; area and ring go.
+  // Gives up area and ring. Requires: nothing is under way any more.
   void retire();
 
   std::string describe() const;
 
  private:
-  // A place in the order of a direction: which message, and what of it. Items of a message are its
-  // header and its chunks.
+  // A position in the order of a direction: a message, and one of its items. The items of a message
+  // are its header and its chunks.
   struct Place {
     uint64_t number = 0;
     size_t item = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BounceMessage: one staged message of a stream while it is under way: what its lane does with it,
-// and what the post that it is part of has put on the stream. Written while it is posted, by turns
+// BounceMessage: one staged message of a stream while it is under way: its state in the lane, and
+// the work that its post has put on the stream. The poster writes it while it is posted, turns
 // afterwards.
 #pragma once
 
@@ -28,7 +28,7 @@ struct BounceMessage {
     bool hasRoom = false;                    // its place in the ring is its own, until it is done
     bool mayCopy = false;  // the stream may come to it, and copies it unless the message has failed
     bool arrived = false;  // a receive's: it is in the ring; a send's: in the peer's
-    bool isDone = false;   // its place is somebody else's
+    bool isDone = false;   // its place serves another chunk
   };
 
   bool isSend = false;
@@ -39,10 +39,10 @@ struct BounceMessage {
   BounceCut cut;
   uint64_t number = 0;
   std::vector<Chunk> chunks;
-  // Borrowed; anything but 0: what the stream has not copied by now it leaves out.
+  // Abort word (borrowed). Not 0: the stream skips the remaining copies.
   std::atomic<uint64_t>* abort = nullptr;
 
-  BounceHeader header;  // what is said, or was heard
+  BounceHeader header;  // sent to the peer, or received from it
   std::shared_ptr<MessageBatch> headerWire;
   bool isHeard = false;  // a receive's header
   std::shared_ptr<MessageBatch>

@@ -65,7 +65,7 @@ class BouncePost final : public Pending, public Task {
   std::vector<BounceLane*> lanes_;  // by address: the order in which they are locked
   size_t held_ = 0;                 // gates of so many regions
   std::vector<Piece> pieces_;       // in the order of the stream
-  // What the stream waits for: so many pieces may go.
+  // The word that the stream waits for: so many pieces may go.
   std::atomic<uint64_t>* word_ = nullptr;  // borrowed
   size_t granted_ = 0;
   DevicePost passed_;
@@ -156,7 +156,8 @@ Status BouncePost::hold() {
     ++held_;
     PEERLANE_RETURN_IF_ERROR(DeviceLane::open(region, executor_));
   }
-  // Before any lock: both may ask the driver for memory, which stops behind a full queue.
+  // Before any lock is taken: both calls may ask the driver for memory, which blocks while a queue
+  // is full.
   for (BounceLane* lane : lanes_) PEERLANE_RETURN_IF_ERROR(lane->prepare(executor_));
   PEERLANE_ASSIGN(word_, executor_.borrowWord());
   for (const Part& part : parts_) {
@@ -165,8 +166,8 @@ Status BouncePost::hold() {
   return Status::ok();
 }
 
-// Round by round, in each of them first what is sent: so where two groups meet, no stream waits for
-// bytes that stand behind its own wait at the other side.
+// Round by round, the sends of each round first. So where two groups meet, no stream waits for
+// bytes that come after its own wait at the other side.
 void BouncePost::orderPieces() {
   std::map<std::pair<BounceLane*, bool>, size_t> counts;
   struct Placed {
@@ -219,8 +220,8 @@ Status BouncePost::putOnStream() {
                     "; make several posts, or set PEERLANE_STAGING_BYTES higher at both sides");
 }
 
-// With the lanes locked, so that numbers are in the order of work. Whoever is stopped by a full
-// queue here holds up those who post, but no turn.
+// With the lanes locked, so that numbers follow the order of work. A poster that a full queue
+// blocks here holds up other posters, but no turn.
 Status BouncePost::enqueue() {
   PostingLocks locks;
   std::vector<BounceLane::Claims> before;
@@ -275,9 +276,9 @@ Status BouncePost::trouble() const {
                 std::string(first.message->isSend ? "a send to" : "a receive from") + " rank " +
                     std::to_string(first.lane->rank()) + " on a stream was not met within " +
                     durationInWords(timeout_) +
-                    ", or waited for the staging memory behind one "
+                    ", or waited for the staging memory after one "
                     "that was not. Where both sides receive before they send on one stream, each "
-                    "waits for a message that stands behind its own wait: post them as a group");
+                    "waits for a message that comes after its own wait: post them as a group");
 }
 
 bool BouncePost::grant() {
@@ -331,7 +332,7 @@ std::string BouncePost::describe() const {
             std::to_string(part.lane->rank()) + " (" + std::to_string(part.message->bytes) +
             " bytes)";
   return text + ", " + std::to_string(granted_) + " of " + std::to_string(pieces_.size()) +
-         " chunks let go";
+         " chunks released";
 }
 
 }  // namespace

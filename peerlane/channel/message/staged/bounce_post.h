@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BouncePost: messages that were posted together on one stream and are staged through host memory
-// (BounceLane), with one rank or several: what their Transfer stands for. Everything is on the
-// stream when the post returns: for each chunk a wait for a word that a turn stores, and a copy.
-// Advanced by turns.
+// BouncePost: the operation of messages that were posted together on one stream, with one rank or
+// several, and are staged through host memory (BounceLane). Everything is on the stream when the
+// post returns: for each chunk a wait for a word that a turn stores, and a copy. Advanced by turns.
 #pragma once
 
 #include <chrono>
@@ -24,10 +23,10 @@ struct BouncedMessage {
   Part part{};
 };
 
-// Posts all of them, or on an error nothing. `owner`, and with it their lanes, lives as long as
-// they do. `timeout`: afterwards their lanes are ended with kTimeout. Errors: kNotSupported (the
-// stream is being captured; more chunks than a stream takes at once), kClosed, kPeerLost,
-// kPeerSilent, kOutOfMemory; what DeviceExecutor::postHeld says.
+// Posts all messages, or on an error none. `owner`, which keeps their lanes, lives as long as they
+// do. `timeout`: after it their lanes are ended with kTimeout. Errors: kNotSupported (the stream is
+// being captured; more chunks than a stream takes at once), kClosed, kPeerLost, kPeerSilent,
+// kOutOfMemory, and those of DeviceExecutor::postHeld.
 Result<Transfer> postBounced(std::shared_ptr<void> owner, std::span<const BouncedMessage> messages,
                              DeviceExecutor& executor, DeviceStream stream,
                              std::chrono::nanoseconds timeout);

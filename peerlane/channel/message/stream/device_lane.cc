@@ -107,8 +107,8 @@ void DeviceLane::takeRegion(const LaneNote& note) {
   peer_->imports().request(referenceTo(*peer_, note.area), slot);
 }
 
-// Whoever delivers notes tells those who wait. Memory that this side takes back is missed by
-// nobody, or by messages for which it asks (ask()).
+// The caller wakes waiting threads after it has delivered a note. If the memory is being taken
+// back, either no message needs it any more, or the messages that do ask for it (ask()).
 void DeviceLane::takeReady(const LaneNote& note) {
   const Reached name(namedAllocation(note.area.allocation, note.number != 0), note.area.generation);
   if (note.code != Code::kOk) {
@@ -141,11 +141,11 @@ void DeviceLane::reach(const RegionName& area) {
   peer_->imports().request(referenceTo(*peer_, area), peerArea_);
 }
 
-// The other side takes its area back, or is gone, and may not hear of the end of this lane: nobody
-// else lets go of the area, and whoever waits for that would wait for ever.
+// The other side takes its area back, or is gone, and may not hear of the end of this lane. Nothing
+// else here lets go of the area, and the other side would wait for that for ever.
 bool DeviceLane::leaveArea() {
   {
-    // Who posts is not to be held up by every turn.
+    // Not every turn may hold up posters.
     const MutexLock lock(stateMutex_);
     if (!mustLeave()) return false;
   }
@@ -166,6 +166,8 @@ bool DeviceLane::leaveAreaBesideNoPost() {
   return true;
 }
 
+// A poster holds the lock for as long as the driver blocks it, and turns may have to end that. The
+// poster wakes the turns when it lets go.
 bool DeviceLane::tryPosting() {
   if (mutex_.tryLock()) return true;
   isWanted_.store(true, std::memory_order_seq_cst);
@@ -195,8 +197,8 @@ bool DeviceLane::turn() {
   return true;
 }
 
-// What the device may find by name. Imports are opened without a lock that posts want: to pin
-// memory takes its time.
+// The regions that the device may find by name. They are opened without a lock that posters want,
+// because pinning memory takes time.
 bool DeviceLane::takeImports() {
   std::vector<Named> come;
   {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceLane: messages between this rank and another that streams of a GPU send and receive, both
-// directions. A post is enqueued whole and at once; memory that the other side names in a message
-// and that is not imported yet is waited for on the device, while the progress thread imports it.
+// DeviceLane: messages between this rank and another that streams of a GPU send and receive, in
+// both directions. A post enqueues the whole message at once. Where the other side names memory in
+// a message that is not imported yet, the device waits for it while the progress thread imports it.
 // Messages that were sent on streams meet those received on streams, in the order of posting.
 //
-// A stream cannot leave out what is in front of others, so a message that is cancelled, or not met
-// in time, ends the lane: everything under way is let go, at the other side as well, and later
-// posts are refused with the reason. Thread-safe.
+// A stream cannot leave out work that is ahead of other work, so a message that is cancelled, or
+// not met in time, ends the lane: everything under way is released, at the other side as well, and
+// later posts are refused with the reason. Thread-safe.
 #pragma once
 
 #include <array>
@@ -39,8 +39,8 @@ class DeviceLane {
     const RegionRecord* region = nullptr;
     std::byte* address = nullptr;
     uint64_t bytes = 0;
-    // Of a list, which goes by put: `bytes` are those of all pieces, `address` is none, and
-    // `region` any of its regions.
+    // Of a list, which goes by put: `bytes` are those of all pieces, `address` is null, and
+    // `region` is any of its regions.
     const PostedList* list = nullptr;
     bool isEager() const { return list == nullptr && bytes <= DeviceArea::kEagerBytes; }
     // The other side's GPU reads or writes its memory, which must be known there.
@@ -58,7 +58,8 @@ class DeviceLane {
     kListReceives,
     kSequences
   };
-  // So many of one may be under way without the other side's taking any of them.
+  // The most messages of a sequence that may be under way before the other side has taken any of
+  // them.
   static uint32_t slotsOf(Sequence sequence) {
     return sequence == kListSends || sequence == kListReceives ? DeviceArea::kListSlots
                                                                : DeviceArea::kSlots;
@@ -69,7 +70,7 @@ class DeviceLane {
     if (item.byGet) return item.isSend ? kGetSends : kGetReceives;
     return item.isSend ? kPutSends : kPutReceives;
   }
-  // One GPU of this side, with what it carries messages out by.
+  // One GPU of this side, and its lowered Programs for messages.
   struct Runner {
     DeviceExecutor* executor = nullptr;
     std::unique_ptr<RegionNames> names;  // before the programs that refer to it
@@ -85,11 +86,12 @@ class DeviceLane {
     Mode sendMode = Mode::kUnused;
     Mode receiveMode = Mode::kUnused;
   };
-  // What a group enqueues before and behind what: all that only stores is first, then what waits
-  // for the peer's stores; at the end what waits for the peer's receives.
+  // The parts of messages, in the order in which a group enqueues them: first all that only store,
+  // then those that wait for the peer's stores, at the end those that wait for the peer's receives.
   enum class Part : uint8_t { kHead, kSend, kReceive, kTail };
 
-  // Makes this side's area. The other side is told where it is by the caller, who owns the notes.
+  // Makes this side's area. The caller, which owns the control messages (notes), must tell the
+  // other side where it is.
   static Result<std::shared_ptr<DeviceLane>> create(const LaneGround& ground,
                                                     DeviceExecutor& executor);
   ~DeviceLane();
@@ -122,12 +124,13 @@ class DeviceLane {
   // Memory that the peer's GPU has to write to, or read from: kPermissionDenied where it may not,
   // kNotSupported where it cannot.
   Status check(const Item& item) const;
-  // That of another GPU than the first is made when it is first asked for. kNotSupported where that
-  // GPU cannot reach the first one's memory; what DeviceExecutor says.
+  // The runner of one of this side's GPUs; that of another GPU than the first is made when it is
+  // first asked for. Errors: kNotSupported (that GPU cannot reach the first one's memory), and
+  // those of DeviceExecutor.
   Result<const Runner*> runnerOn(DeviceExecutor& executor);
-  // Makes memory of this side reachable for a GPU of this side: host memory is pinned, another
-  // GPU's opened, once. Nothing is done where it is its own. kNotSupported where the GPUs have no
-  // path to each other; what DeviceExecutor::pin and open say; kClosed.
+  // Makes memory of this side reachable for a GPU of this side: pins host memory and opens memory
+  // of another GPU, once; does nothing for memory of the GPU itself. Errors: kNotSupported (the
+  // GPUs have no path to each other), those of DeviceExecutor::pin and open, kClosed.
   static Status open(RegionRecord& region, DeviceExecutor& executor);
   // kNotPrepared for a message in a graph whose memory the other side cannot reach yet.
   Status checkPrepared(const Item& item) const;
@@ -139,18 +142,19 @@ class DeviceLane {
     if (isWanted_.exchange(false, std::memory_order_seq_cst)) peer_->progress().wake();
   }
   void assertLocked() const PEERLANE_ASSERT_HELD(mutex_) {}
-  // The number of the next message. `captured`: numbers are kept in the device's memory from now
-  // on, and 0 is returned; one side of a direction does only the one or only the other.
+  // Gives the message the next number. `captured`: from now on the device's memory keeps the
+  // numbers, and `number` is 0. One side of a direction must do only the one or only the other.
   Status claim(const Item& item, bool captured, uint64_t& number) PEERLANE_REQUIRES(mutex_);
-  // To go back to what was before a post of which nothing was enqueued.
+  // numbers() and restore(): restore the sequence numbers after a post that failed before anything
+  // was enqueued.
   Numbers numbers() const PEERLANE_REQUIRES(mutex_) { return numbers_; }
   void restore(const Numbers& numbers) PEERLANE_REQUIRES(mutex_) {
     numbers_ = numbers;
     sent_.rewind(numbers.sends);
     received_.rewind(numbers.receives);
   }
-  // Of the message that was claimed last, in its direction, whatever its kind; of a list among the
-  // lists. Live.
+  // The place of the message that was claimed last: in its direction, whatever its kind; of a list,
+  // among the lists. For live posts.
   uint64_t placeOf(const Item& item) const PEERLANE_REQUIRES(mutex_) {
     if (item.list != nullptr) return numbers_.next[sequenceOf(item)] - 1;
     return (item.isSend ? numbers_.sends : numbers_.receives) - 1;

@@ -75,7 +75,7 @@ Status DeviceLane::openImport(ImportedRegion& region) const {
   return region.pin.ensure([&] { return executor().pin(memory.mapped, memory.grant.bytes); });
 }
 
-// The other side's answer to what this side has announced.
+// Why the other side could not reach a region that this side has announced.
 Status DeviceLane::whyNotReached(const LaneNote& note) const {
   std::string text = "rank " + std::to_string(rank_) + " cannot reach region " +
                      std::to_string(note.area.allocation) + " of this side";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceLane: what GPUs carry messages out by. The first GPU of the context has the area; any other
-// does the same work with the same words, in the first one's memory.
+// DeviceLane: the runners by which GPUs carry messages out. The first GPU of the context has the
+// area; any other GPU does the same work with the same words, in the first one's memory.
 #include <utility>
 
 #include "peerlane/channel/message/stream/device_lane.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceLane: messages that wait in vain. Each kind of message has words of its own, so a GPU that
-// waits for one does not see another, nor that a region has gone. So whoever waits for a while asks
-// the other side, over the control connection, what it has posted in that place. Nothing of it is
-// in the way of messages that are met.
+// DeviceLane: messages that are not met. Each kind of message has words of its own, so a GPU that
+// waits for one kind sees neither another kind nor that a region has gone. So a side whose message
+// is not met for a while asks the other side, by a control message, what it has posted in that
+// place. None of this holds up messages that are met.
 #include <algorithm>
 
 #include "peerlane/channel/message/host/lane_memory.h"

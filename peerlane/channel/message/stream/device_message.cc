@@ -31,7 +31,7 @@ DeviceLane::Item itemOf(const PostedMessage& message, const RegionRecord& region
   return item;
 }
 
-// What a post writes down while it is made; kept by each thread, lest every post allocate.
+// The scratch memory of a post while it is made; each thread keeps one, so that no post allocates.
 struct Scratch {
   struct Counted {
     DeviceLane* lane;
@@ -187,8 +187,8 @@ bool DeviceMessage::isFaulty() const {
   return fault_ != nullptr && fault_->load(std::memory_order_acquire) != 0;
 }
 
-// All that only stores first, then what waits for the peer's stores: so no order of posting of the
-// two sides can leave both waiting.
+// First everything that only stores, then everything that waits for the peer's stores: so no order
+// of posting of the two sides can leave both waiting.
 Status DeviceMessage::makeCalls(Scratch& scratch) {
   scratch.clear();
   size_t rounds = 0;
@@ -302,7 +302,7 @@ std::string DeviceMessage::whatWasNotMet() const {
          durationInWords(timeout_) +
          ". Where both sides receive before they send on one "
          "stream, or both send a long message before they receive, each waits for a message that "
-         "stands behind its own wait: post them as a group";
+         "comes after its own wait: post them as a group";
 }
 
 // Why the lanes are to be ended although the stream is still there.
@@ -338,13 +338,14 @@ void DeviceMessage::askWhenDue() {
       message.lane->ask(itemOf(message, *region), message.place);
 }
 
-// Once the stream has passed it. What was met has happened, whatever became of the lane meanwhile:
-// behind a message that was let go a stream sends no other.
+// Call it once the stream has passed the messages. A message that was met has happened, even if the
+// lane has ended since. Once a message on a stream was abandoned, later sends on that stream to
+// that peer fail.
 Status DeviceMessage::outcome() const {
   const uint64_t fault = fault_ == nullptr ? 0 : fault_->load(std::memory_order_acquire);
   if (fault == 0) return Status::ok();
   for (const PostedMessage& message : messages_) PEERLANE_RETURN_IF_ERROR(message.lane->health());
-  if (fault == kReleasedFault) return Status(Code::kClosed, "a message on a stream was let go");
+  if (fault == kReleasedFault) return Status(Code::kClosed, "a message on a stream was abandoned");
   const bool hasList = std::any_of(messages_.begin(), messages_.end(),
                                    [](const PostedMessage& message) { return message.list; });
   return Status(Code::kSizeMismatch,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeviceMessage: messages that were posted together on one stream of a GPU, with one rank or
-// several: what their Transfer stands for until the stream has passed them, or, on a stream that is
-// being captured, until the graph is gone. Advanced by turns.
+// DeviceMessage: the operation of messages that were posted together on one stream of a GPU, with
+// one rank or several. It ends when the stream has passed them or, on a stream that is being
+// captured, when the graph is gone. Advanced by turns.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,10 @@ struct PostedMessage {
   uint64_t place = 0;                        // in its direction, once it is posted, live
 };
 
-// Posts all of them on `stream`, or on an error nothing. `owner`, and with it their lanes, lives as
-// long as they do.
-// `timeout`: afterwards their lanes are ended with kTimeout. Errors: kPermissionDenied, kClosed,
-// kInvalidArgument, kPeerLost, kPeerSilent; what DeviceExecutor::postSteps says.
+// Posts all messages on `stream`, or on an error none. `owner`, which keeps their lanes, lives as
+// long as they do. `timeout`: after it their lanes are ended with kTimeout. Errors:
+// kPermissionDenied, kClosed, kInvalidArgument, kPeerLost, kPeerSilent, and those of
+// DeviceExecutor::postSteps.
 Result<Transfer> postMessages(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                               DeviceStream stream, std::chrono::nanoseconds timeout);
 

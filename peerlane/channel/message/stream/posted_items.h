@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PostedItems: the messages that a direction of a lane has posted lately, in their order whatever
-// their kind: what another side that waits in vain is told from. One writer at a time, any number
-// of readers, no lock.
+// their kind. From it this side answers when the other side asks about a message that is not met.
+// One writer at a time, any number of readers, no lock.
 #pragma once
 
 #include <array>
@@ -14,21 +14,21 @@ namespace peerlane {
 
 class PostedItems {
  public:
-  // As many posts as a stream takes behind one that waits.
+  // As many posts as a stream takes while its first one waits.
   static constexpr uint64_t kKept = 1024;
 
   struct Item {
     uint64_t bytes = 0;
     bool byGet = false;
   };
-  // The next number.
+  // Adds the message of the next number.
   void add(uint64_t number, const Item& item) {
     words_[number % kKept].store(wordOf(number, item), std::memory_order_relaxed);
     count_.store(number + 1, std::memory_order_release);
   }
-  // Of `count` on, nothing was posted after all.
+  // Takes back the numbers from `count` on: nothing was posted for them after all.
   void rewind(uint64_t count) { count_.store(count, std::memory_order_release); }
-  // Graphs post from now on, and count by themselves.
+  // From now on graphs post, and count their messages themselves.
   void setCaptured() { captured_.store(true, std::memory_order_release); }
   bool isCaptured() const { return captured_.load(std::memory_order_acquire); }
   uint64_t count() const { return count_.load(std::memory_order_acquire); }
@@ -38,7 +38,7 @@ class PostedItems {
     if (number >= count || count - number > kKept) return std::nullopt;
     const uint64_t word = words_[number % kKept].load(std::memory_order_relaxed);
     const Item item{word & kBytesMask, (word >> kBytesBits & 1) != 0};
-    // Somebody may be writing the next one there.
+    // The writer may be storing a later item there.
     if (word != wordOf(number, item)) return std::nullopt;
     return item;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PostedList: the pieces of one list message as one side posts it: what its launches are told, the
-// regions that they lie in, and the shape that both sides compare. Made by one thread, then
-// immutable.
+// PostedList: the pieces of one list message as one side posts it: the arguments of its launches,
+// the regions that the pieces lie in, and the shape that both sides compare. Made by one thread,
+// then immutable.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace peerlane {
 // The shape of a list of no pieces, and of one that has a piece more: docs/wire.md.
 uint64_t shapeBegin(uint64_t count);
 uint64_t shapeWith(uint64_t shape, uint64_t bytes);
-// What is sent of it: below 2^63, so no word of it is mistaken for poison.
+// The shape as it is sent: below 2^63, so that no word of it is mistaken for poison.
 uint64_t shapeEnd(uint64_t shape);
 
 class PostedList {
  public:
   PostedList(bool isSend, size_t count);
 
-  // The range lies in the region. kInvalidArgument: more regions than a receive may name.
+  // Requires: the range lies in the region. kInvalidArgument: more regions than a receive may name.
   Status add(RegionRecord& region, uint64_t offset, uint64_t bytes);
-  // Behind the last one. kInvalidArgument: pieces of a receive overlap.
+  // Call it after the last piece. kInvalidArgument: pieces of a receive overlap.
   Status close();
 
-  // Each once; there as long as their gates are held.
+  // Each region once; valid as long as their gates are held.
   const std::vector<RegionRecord*>& regions() const { return regions_; }
   size_t count() const { return pieces_.size(); }
   uint64_t bytes() const { return bytes_; }
