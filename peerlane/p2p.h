@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * p2p.h: pairwise communicators in C: the interface of p2p-transfer (openYuanrong), for CUDA GPUs
- * and hosts. Programs written against that compile unmodified as C++; what was added is marked.
+ * and hosts. Programs written against that compile unmodified as C++; additions are marked.
  * Usable from C11 and C++. A thin face over Context, Communicator, put and get; docs/p2p.md
  * compares it with the original, function by function.
  *
@@ -25,14 +25,14 @@
  *
  * Streams: a CUDA stream (cudaStream_t), or a host stream of P2PHostStreamCreate. NULL is CUDA's
  * default stream where the communicator has a GPU, else a host stream of the communicator's own
- * (P2PCommSynchronize waits for it). Operations begin after what was enqueued on the stream before
- * and end before what is enqueued afterwards. A call returns when all of it is enqueued and never
- * waits for the other side to take part; the first copy of a segment through a communicator may
- * wait for the other process to say how it is reached, for which it was asked when the segment was
- * imported. Buffers may not be touched or freed before the stream has passed the operation; the
- * arrays and entries of a call are read before it returns.
+ * (P2PCommSynchronize waits for it). Operations begin after all that was enqueued on the stream
+ * before, and end before all that is enqueued afterwards. A call returns when all of it is enqueued
+ * and never waits for the other side to take part; the first copy of a segment through a
+ * communicator may wait for the other process to say how it is reached, for which it was asked when
+ * the segment was imported. Buffers may not be touched or freed before the stream has passed the
+ * operation; the arrays and entries of a call are read before it returns.
  *
- * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. What goes wrong later,
+ * Errors: every call returns an HcclResult; P2PGetLastError is the sentence. A later error,
  * on a stream, is reported by P2PGetCommAsyncError, and the bytes of that operation are undefined.
  *
  * Environment: the variables named below are those of the original. Where PEERLANE_IF_IP,
@@ -73,8 +73,8 @@ extern "C" {
 
 /* NOLINTBEGIN(readability-identifier-naming): the names are those of the original. */
 
-/* --- What the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own headers
- * are included. --- */
+/* --- Names that the original takes from ACL and HCCL. Define P2P_NO_HCCL_TYPES where their own
+ * headers are included. --- */
 #ifndef P2P_NO_HCCL_TYPES
 
 typedef void* aclrtStream; /* a cudaStream_t or a host stream */
@@ -259,7 +259,7 @@ P2P_TRANSFER_EXPORT HcclResult P2PGetCommAsyncError(P2PComm comm, HcclResult* as
 P2P_TRANSFER_EXPORT HcclResult P2PGetCommHeartbeat(P2PComm comm, int* seconds);
 /* Added: waits until everything posted has ended, on all streams. Then, as P2PGetCommAsyncError,
  * the first error of the communicator: it stays, and every later call returns it, too (the error of
- * a host stream is P2PHostStreamSynchronize's, once). HCCL_E_TIMEOUT leaves it running. What was
+ * a host stream is P2PHostStreamSynchronize's, once). HCCL_E_TIMEOUT leaves it running. A call
  * captured into a CUDA graph ends with every replay: for that, synchronise the stream on which the
  * graph was launched. */
 P2P_TRANSFER_EXPORT HcclResult P2PCommSynchronize(P2PComm comm, uint32_t timeoutMs);
@@ -306,8 +306,8 @@ P2P_TRANSFER_EXPORT HcclResult P2PRecvBatch(void** recvBuffs, uint64_t* counts,
 /* --- Memory that the other side may read or write --- */
 
 /* Makes memory reachable for processes that import `segmentInfo`, through any communicator of this
- * process. Any alignment; ordinary memory need not be locked. It stays the caller's, who must not
- * free it before P2PUnregisterMem. */
+ * process. Any alignment; ordinary memory need not be locked. It stays the caller's; the caller
+ * must not free it before P2PUnregisterMem. */
 P2P_TRANSFER_EXPORT HcclResult P2PRegisterHostMem(void* hostBuf, uint64_t size,
                                                   P2pSegmentInfo* segmentInfo,
                                                   P2pSegmentPermissions permissions);
@@ -324,7 +324,7 @@ P2P_TRANSFER_EXPORT HcclResult P2PUnregisterMem(const P2pSegmentInfo* segmentInf
  * be done before there is a communicator. Host and device memory alike. HCCL_E_PARA: not an info,
  * damaged, or another one of the same process and number (docs/wire.md). */
 P2P_TRANSFER_EXPORT HcclResult P2PImportHostSegment(P2pSegmentInfo segmentInfo);
-/* Added. What is under way goes on; the owner need not wait for this side any more after it. */
+/* Added. Copies under way go on; the owner need not wait for this side any more after it. */
 P2P_TRANSFER_EXPORT HcclResult P2PUnimportSegment(P2pSegmentInfo segmentInfo);
 #define P2P_NUMA_ANY (-1)
 #define P2P_NUMA_OF_DEVICE (-2) /* the node that the current GPU is attached to */

@@ -42,17 +42,9 @@ EXCEPTIONS = {
         ("function", "DeviceTransfer::advance"): "becomes a body of one operation",
         ("class", "PortCore"): "its queue becomes the one ring of requests",
         ("class", "CommunicatorCore"): "its staging part becomes the one pipeline of chunks",
+        ("class", "LaneReceiver"): "its ring of chunks becomes the one pipeline of chunks",
         ("class", "StagedTransfer"): "becomes the one pipeline of chunks",
         ("class", "BounceLane"): "becomes the one pipeline of chunks",
-    },
-    "being cut": {
-        ("class", "PeerCore"): "into objects of one purpose each",
-        ("class", "Context::State"): "into the life of regions, invitations and the dialer",
-        ("function", "Context::State::unregister"): "with its class",
-        ("class", "BlockProgram"): "into check, import and lowering",
-        ("function", "BlockProgram::lower"): "with its class",
-        ("class", "LaneReceiver"): "matching apart from phases",
-        ("class", "Pairwise"): "into objects of one purpose each",
     },
 }
 

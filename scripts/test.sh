@@ -131,8 +131,7 @@ stage_scripts() {
 }
 stage_format() { scripts/format.sh; }
 stage_layers() { quietly scripts/check_layers.py; }
-# Add --headers to have the comments of headers checked as well.
-stage_prose() { quietly scripts/prose.py --docs; }
+stage_prose() { quietly scripts/prose.py; }
 stage_shape() { quietly scripts/shape.py; }
 # The generated sources have to be there before anything parses the tree.
 stage_configure() { quietly cmake --preset release && quietly cmake --build --preset release --target generated; }

@@ -6,7 +6,7 @@
 // (PEERLANE_REQUIRES); an access without the lock is an error of scripts/static_checks.py. Other
 // compilers see no attribute.
 //
-// What the analysis cannot follow: a body of a lambda is a function of its own, so one that touches
+// Limits of the analysis: a body of a lambda is a function of its own, so one that touches
 // guarded members says what it requires; a lock that is passed on in an object (std::unique_lock)
 // is not seen, so locks are passed on by PEERLANE_ACQUIRE and PEERLANE_RELEASE of functions;
 // constructors and destructors are not checked.
@@ -26,7 +26,7 @@
 // Of a class: its objects are locks; its objects hold a lock from construction to destruction.
 #define PEERLANE_CAPABILITY(name) PEERLANE_THREAD_SAFETY(capability(name))
 #define PEERLANE_SCOPED_CAPABILITY PEERLANE_THREAD_SAFETY(scoped_lockable)
-// Of a member: it, or what it points at, is touched with the lock held only.
+// Of a member: it, or the object that it points at, is touched with the lock held only.
 #define PEERLANE_GUARDED_BY(lock) PEERLANE_THREAD_SAFETY(guarded_by(lock))
 #define PEERLANE_POINTEE_GUARDED_BY(lock) PEERLANE_THREAD_SAFETY(pt_guarded_by(lock))
 // Of a function: its caller holds these locks, at least for reading; its caller holds none of them.

@@ -33,7 +33,7 @@ class FrameBatch {
   // The pin of `allocation` ends when the frame that was added last is written.
   void unpinAfterLast(uint64_t allocation);
 
-  // What is left to write.
+  // The bytes that are left to write.
   std::span<const IoSlice> slices(Slices& room) const;
   // The pipe took `bytes` of slices(). Appends the allocations whose pins end.
   void written(size_t bytes, std::vector<uint64_t>& unpinned);

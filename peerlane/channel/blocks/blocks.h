@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a put, get or plan is asked to move, how, and what it tells the peer afterwards. Plain
-// values: the handles in them are read during the call that takes them.
+// The blocks that a put, get or plan moves, the options of a post, and the notification for the
+// peer. Plain values: a call reads the handles in them before it returns.
 #pragma once
 
 #include <chrono>
@@ -39,11 +39,12 @@ struct StridedBlocks {
   uint64_t count = 0;
 };
 
-// What a put tells the peer once all its bytes are visible there. Both parts may be given.
+// The notification of a put: the peer gets it once all bytes of the put are visible there. Both
+// parts may be given.
 struct Notify {
   // Up to 4096 bytes, delivered to the peer's notification queue with `tag`; may be empty. Of those
-  // that the peer's program does not take limits::kNotificationSlots (16) fit there; posts behind
-  // them wait, and with limits::kNotificationsWaiting (1024) of them the next is refused:
+  // that the peer's program does not take limits::kNotificationSlots (16) fit there; later
+  // posts wait, and with limits::kNotificationsWaiting (1024) of them the next is refused:
   // kTryAgain.
   std::optional<std::span<const std::byte>> message{};
   uint32_t tag = 0;
@@ -56,7 +57,7 @@ struct PostOptions {
   Notify notify{};  // puts only
   HostStream* stream =
       nullptr;  // ordered after everything posted to it before; null: on the calling thread
-  // GPU memory: ordered after everything enqueued on this stream before, and before what is
+  // GPU memory: ordered after everything enqueued on this stream before, and before everything
   // enqueued on it afterwards. None: a stream of the library's own, ordered with nothing. Nothing
   // is enqueued on it after the call returned, and the call does not wait for it. A message
   // (Notify::message) is delivered by the host once the bytes are there; a signal is added by the
@@ -69,7 +70,7 @@ struct PostOptions {
   // when on replays leave it out; wait() is kNotSupported. Until the graph is destroyed its regions
   // count as in use. A signal has words for 7 streams and captures.
   DeviceStream deviceStream{};
-  Engine engine = Engine::kAuto;  // GPU memory: who copies
+  Engine engine = Engine::kAuto;  // GPU memory: the engine that copies
   uint32_t ctas = 0;  // for Engine::kSm: how many thread blocks; 0: as many as are useful
 };
 
@@ -95,7 +96,7 @@ struct PlanOptions {
   uint64_t signalAdd = 1;
   // How long create() may wait for regions that are not imported yet.
   std::chrono::nanoseconds timeout = std::chrono::seconds(10);
-  Engine engine = Engine::kAuto;  // GPU memory: who copies
+  Engine engine = Engine::kAuto;  // GPU memory: the engine that copies
   uint32_t ctas = 0;              // as PostOptions::ctas
 };
 

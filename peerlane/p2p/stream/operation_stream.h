@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an aclrtStream of a call stands for. HostStreams is the table of the streams that
+// The stream that an aclrtStream of a call stands for. HostStreams is the table of the streams that
 // P2PHostStreamCreate made, by their handles; every other handle is a stream of CUDA. Thread-safe.
 // Owner: P2pProcess.
 #pragma once

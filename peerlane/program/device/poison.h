@@ -14,7 +14,7 @@
 
 namespace peerlane {
 
-// Releases every wait for a counter in `word`; what the waits were for is not there.
+// Releases every wait for a counter in `word`; the bytes that the waits were for are not there.
 inline void poisonWord(std::atomic<uint64_t>& word, Counter* poisonings) {
   const uint64_t before = word.exchange(kPoison, std::memory_order_seq_cst);
   if (poisonings != nullptr && !isPoison(before)) poisonings->add();

@@ -50,8 +50,8 @@ class Dialer {
   Result<std::shared_ptr<PeerCore>> dial(Clock::time_point deadline);
 
  private:
-  // Before the next one begins though this one has not failed. Whoever listens at a Unix socket is
-  // on this host, and his answer is worth a longer wait than the worse link at his other addresses.
+  // Before the next one begins though this one has not failed. A listener at a Unix socket is on
+  // this host: its answer is worth a longer wait than the worse link at its other addresses.
   static constexpr std::chrono::milliseconds kStagger{250};
   static constexpr std::chrono::milliseconds kUnixStagger{2000};
   // Between two tries where the other side has no room: at least, and as much again by chance.

@@ -2,8 +2,8 @@
 //
 // UntakenPeers: the peers that connected and that no call has taken yet: those that live, and those
 // that have left messages and gone. Living ones are taken first, each kind in its order. Of those
-// that have gone it keeps limits::kPeersLeft. External synchronization required; what a call
-// returns or hands over the caller destroys outside of its lock.
+// that have gone it keeps limits::kPeersLeft. External synchronization required; the caller
+// destroys the peers that a call returns outside of its lock.
 #pragma once
 
 #include <algorithm>

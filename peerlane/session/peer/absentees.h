@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Absentees: peers whose connection ended without a goodbye, and whose processes may go on writing
-// to the regions they imported. Of such a peer nothing is kept but that, and what will prove its
-// end: no link, no ring, no socket. Confined to the progress thread, but for isWaitedFor() and
+// to the regions they imported. Of such a peer only that is kept, and the proof of its end: no
+// link, no ring, no socket. Confined to the progress thread, but for isWaitedFor() and
 // describe().
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace peerlane {
 
-// What tells that nobody writes through a peer's mappings any more.
+// Proof that nobody writes through a peer's mappings any more.
 struct ProofOfEnd {
   std::optional<ProcessHandle> process;  // none: nothing will ever tell
   std::optional<AddressSpace> memory;    // ends earlier where the process calls exec
@@ -33,13 +33,13 @@ class Absentees {
 
   explicit Absentees(RegionTable& regions) : regions_(regions) {}
 
-  // Returns who stands for the peer from now on: itself, an earlier one of the same process, which
-  // takes its imports over, or 0 where it imports nothing, or has ended.
+  // Returns the number that stands for the peer from now on: its own, an earlier one of the same
+  // process, which takes its imports over, or 0 where it imports nothing, or has ended.
   Number add(EventLoop& loop, Number peer, ProofOfEnd proof);
   // Calls `done` once the end of the peer is proven. Requires: isWaitedFor(peer).
   void await(Number peer, std::function<void()> done);
   bool isWaitedFor(Number peer) const;
-  // Nothing is watched any more; what is waited for will not come.
+  // Nothing is watched any more; no callback of await() will come.
   void stop();
   // One line for each, for dumps.
   std::string describe() const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MessageChannels: the numbered channels of small messages on one connection: what came and was not
-// taken yet, and how many more this side may send. Channels below 2^31 are the program's, the
-// others the library's, and the two have room of their own. Who sends counts what the peer has not
-// taken; who receives says what was taken. Thread-safe.
+// MessageChannels: the numbered channels of small messages on one connection: messages that came
+// and were not taken yet, and how many more this side may send. Channels below 2^31 are the
+// program's, the others the library's, and the two have room of their own. The sender counts the
+// messages that the peer has not taken; the receiver says which it has taken. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ class MessageChannels {
   static constexpr uint32_t kFirstOfLibrary = 0x8000'0000u;
   static constexpr bool isProgram(uint32_t channel) { return channel < kFirstOfLibrary; }
 
-  // --- What this side sends ---
+  // --- Messages that this side sends ---
   // Counts one message more; kTryAgain where the peer has not taken as many as may wait.
   Status claim(uint32_t channel);
   bool hasRoom(uint32_t channel) const;
   // The peer has taken `count` of the channel; kCorrupt where there were not so many.
   Status taken(uint32_t channel, uint32_t count);
 
-  // --- What came ---
+  // --- Messages that came ---
   // kCorrupt: its sender did not count.
   Status push(uint32_t channel, std::vector<std::byte> content);
   // False when there is none.
@@ -41,7 +41,7 @@ class MessageChannels {
   bool hasForProgram() const;
   // Channels with messages, and how many.
   std::vector<std::pair<uint32_t, size_t>> waiting() const;
-  // What was popped since the last call: channel and how many.
+  // Messages popped since the last call: channel and how many.
   std::vector<std::pair<uint32_t, uint32_t>> untold();
 
   // A descriptor that is readable while the channel has a message, or none is to be expected.

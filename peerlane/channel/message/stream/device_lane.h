@@ -207,8 +207,8 @@ class DeviceLane {
     return named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kReady &&
            !named.slot->region->gate.open();
   }
-  // Who posts holds mutex_ for as long as the driver stops him, which turns may have to end. He
-  // wakes the turns when he lets it go. Not analysed: it tries twice.
+  // A poster holds mutex_ for as long as the driver blocks it, and a turn may have to end that; it
+  // wakes the turns when it lets go. Not analysed: it tries twice.
   bool tryPosting() PEERLANE_TRY_ACQUIRE(true, mutex_) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   bool forgetBesideNoPost() PEERLANE_REQUIRES(mutex_);
   bool leaveAreaBesideNoPost() PEERLANE_REQUIRES(mutex_);
