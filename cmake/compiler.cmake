@@ -99,13 +99,18 @@ endfunction()
 # know no CUDA and name the clone that they lie in, so that no other could take the objects from the cache. The tsan and
 # dev presets compile each file alone and without precompiled headers: there a missing include is found.
 option(PEERLANE_UNITY "Compile the files of a folder as one" OFF)
+if(PEERLANE_UNITY)
+  add_link_options(LINKER:--gc-sections)
+endif()
 # For the folder that made TARGET, once all its sources are known.
 function(peerlane_unite TARGET)
   if(NOT PEERLANE_UNITY)
     return()
   endif()
-  # GCC inlines less in a large unit; together files shall become what they are alone.
-  target_compile_options(${TARGET} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=large-unit-insns=200000>)
+  # Together files shall become what they are alone: GCC inlines less in a large unit, and linkers take whole objects
+  # out of a library, also for one function.
+  target_compile_options(${TARGET} PRIVATE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=large-unit-insns=200000;-ffunction-sections;-fdata-sections>)
   set(most 16)  # files in one
   set(units)
   get_target_property(sources ${TARGET} SOURCES)

@@ -231,7 +231,9 @@ TEST(StreamMessages, TwoReceivesThatWaitForEachOther) {
     // Whoever was first tells the other.
     EXPECT_EQ(status.code(), Code::kTimeout) << status.toString();
     mustSync(side.stream);
-    if (received.isOk()) EXPECT_EQ(poisonings(*side.context), 1u) << "the lane's word";
+    if (received.isOk()) {
+      EXPECT_EQ(poisonings(*side.context), 1u) << "the lane's word";
+    }
     const Status later = side.ranks->send(side.other, side.out, 0, 8, options).status();
     EXPECT_EQ(later.code(), Code::kTimeout) << later.toString();
     line.send(std::string(status.message()));
