@@ -172,7 +172,9 @@ Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Bl
     bytes += block.bytes;
   }
   checked.bytes = bytes;
-  return inOrder ? Status::ok() : checkDestinations(segments, *grid);
+  if (inOrder) return Status::ok();
+  const WrittenGrid seen = *grid;  // a copy, for the address of the walk's own must not leave it
+  return checkDestinations(segments, seen);
 }
 
 Status checkBlocks(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,

@@ -90,12 +90,12 @@ Status BlockLowering::bindLate(const BlockList& blocks, BlockImport& import, siz
 
 // The layout with the numbers of the program's targets.
 void BlockLowering::takeLayout(BlockList& blocks) {
-  const size_t locals = blocks.locals.size();
-  const auto numbered = [&](TargetId target) {
+  // By value, here and below: stores of segments might change a member.
+  const auto numbered = [base = base_, locals = blocks.locals.size()](TargetId target) {
     return static_cast<TargetId>(
-        base_ + (BlockList::isRemote(target) ? locals + (target - BlockList::kRemoteBit) : target));
+        base + (BlockList::isRemote(target) ? locals + (target - BlockList::kRemoteBit) : target));
   };
-  const auto renumber = [&](Segment& segment) {
+  const auto renumber = [numbered](Segment& segment) {
     segment.to = numbered(segment.to);
     segment.from = numbered(segment.from);
   };
@@ -113,9 +113,9 @@ void BlockLowering::takeLayout(BlockList& blocks) {
 // last, so that the CPU copies while nothing of the agent's is awaited. The order between the two
 // parts is free: no two blocks of a list write the same bytes.
 void BlockLowering::splitForAgent() {
-  const auto isMapped = [&](const Segment& segment) {
-    return data_[segment.to - base_].address != nullptr &&
-           data_[segment.from - base_].address != nullptr;
+  const auto isMapped = [base = base_, data = data_.data()](const Segment& segment) {
+    return data[segment.to - base].address != nullptr &&
+           data[segment.from - base].address != nullptr;
   };
   std::vector<Segment>& segments = payload_.layout.segments;
   if (std::none_of(segments.begin(), segments.end(), isMapped)) return;
