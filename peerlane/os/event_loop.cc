@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Asio supplies the reactor and the timer queue. Two of its habits are corrected here: its waits
-// are one-shot and its poll() goes on while handlers make new work. Therefore everything is armed
+// Asio supplies the reactor and the timer queue. Three of its habits are corrected here. Its waits
+// are one-shot and its poll() goes on while handlers make new work: therefore everything is armed
 // at the start of a turn, and anything that functions register or post during a turn belongs to the
-// next.
+// next. And it wakes its thread while it holds a lock, which the woken thread wants next, so that
+// this thread sleeps once more: therefore only the loop's thread calls asio, which takes no locks
+// (ASIO_CONCURRENCY_HINT_UNSAFE), and other threads wake it by an eventfd.
 #include "peerlane/os/event_loop.h"
 
 #include <sys/stat.h>
@@ -11,7 +13,6 @@
 #include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
-#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
 #include <cerrno>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "peerlane/core/mutex.h"
+#include "peerlane/os/fd.h"
 
 namespace peerlane {
 namespace internal {
@@ -48,7 +50,14 @@ struct TimerRecord : std::enable_shared_from_this<TimerRecord> {
 };
 
 struct LoopCore {
-  LoopCore() : io(1), work(io.get_executor()), deadline(io) {}
+  explicit LoopCore(Fd event)
+      : wakeEvent(std::move(event)),
+        io(ASIO_CONCURRENCY_HINT_UNSAFE),
+        work(io.get_executor()),
+        deadline(io),
+        wakeups(io, wakeEvent.get()) {
+    armWake();
+  }
   ~LoopCore();
 
   void arm();
@@ -59,11 +68,15 @@ struct LoopCore {
   void runPosted();
   size_t turn();
   void blockUntil(EventLoop::Duration timeout);
-  void kick() PEERLANE_REQUIRES(mutex);
+  void armWake();
+  // True when the caller must wake the loop's thread, once it has released the mutex.
+  bool mustWake() PEERLANE_REQUIRES(mutex);
 
+  const Fd wakeEvent;
   asio::io_context io;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   asio::steady_timer deadline;
+  asio::posix::stream_descriptor wakeups;
   std::unordered_set<WatchRecord*> watches;
   std::unordered_set<TimerRecord*> timers;
   std::vector<std::shared_ptr<WatchRecord>> toArm;
@@ -141,6 +154,7 @@ LoopCore::~LoopCore() {
   while (!timers.empty()) endTimer((*timers.begin())->shared_from_this());
   toArm.clear();
   toStart.clear();
+  (void)wakeups.release();  // `wakeEvent` closes it
 }
 
 void LoopCore::onReady(const std::shared_ptr<WatchRecord>& record, const asio::error_code& error,
@@ -223,10 +237,16 @@ size_t LoopCore::turn() {
   return ran;
 }
 
-void LoopCore::kick() {
-  if (!blocked || kicked) return;
-  kicked = true;
-  asio::post(io, [] {});
+void LoopCore::armWake() {
+  wakeups.async_wait(asio::posix::stream_descriptor::wait_read, [this](const asio::error_code& e) {
+    if (e) return;
+    drainEventFd(wakeEvent.get());
+    armWake();
+  });
+}
+
+bool LoopCore::mustWake() {
+  return blocked && !std::exchange(kicked, true);
 }
 
 // Runs reactor handlers one by one until a user function ran, wake() or post() was called, or time
@@ -306,7 +326,9 @@ EventLoop::~EventLoop() = default;
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   try {
-    return std::unique_ptr<EventLoop>(new EventLoop(std::make_unique<LoopCore>()));
+    PEERLANE_ASSIGN(Fd event, makeEventFd());
+    return std::unique_ptr<EventLoop>(
+        new EventLoop(std::make_unique<LoopCore>(std::move(event))));
   } catch (const std::exception& error) {
     return Status(Code::kUnavailable, std::string("the event loop has no descriptors: ") +
                                           error.what() + "; raise `ulimit -n`");
@@ -353,16 +375,24 @@ Timer EventLoop::after(Duration delay, std::function<void()> fn) {
 }
 
 void EventLoop::post(std::function<void()> fn) {
-  const MutexLock lock(core_->mutex);
-  core_->posted.push_back(std::move(fn));
-  core_->hasPosted.store(true, std::memory_order_release);
-  core_->kick();
+  bool mustWake = false;
+  {
+    const MutexLock lock(core_->mutex);
+    core_->posted.push_back(std::move(fn));
+    core_->hasPosted.store(true, std::memory_order_release);
+    mustWake = core_->mustWake();
+  }
+  if (mustWake) signalEventFd(core_->wakeEvent.get());
 }
 
 void EventLoop::wake() {
-  const MutexLock lock(core_->mutex);
-  core_->wakeRequested = true;
-  core_->kick();
+  bool mustWake = false;
+  {
+    const MutexLock lock(core_->mutex);
+    core_->wakeRequested = true;
+    mustWake = core_->mustWake();
+  }
+  if (mustWake) signalEventFd(core_->wakeEvent.get());
 }
 
 size_t EventLoop::poll() {

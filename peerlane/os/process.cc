@@ -126,26 +126,10 @@ Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   return ProcessHandle(std::move(fd), pid);
 }
 
-Result<ProcessHandle> ProcessHandle::fromPidFd(Fd pidFd) {
-  PEERLANE_ASSIGN(std::string text,
-                  readWhole("/proc/self/fdinfo/" + std::to_string(pidFd.get()), 1 << 16));
-  size_t at = text.find("\nPid:");
-  if (at == std::string::npos) {
-    return Status(Code::kInvalidArgument,
-                  "descriptor " + std::to_string(pidFd.get()) + " is not a pidfd");
-  }
-  long pid = std::strtol(text.c_str() + at + 5, nullptr, 10);
-  if (pid < 0) return Status(Code::kPeerLost, "the process of the pidfd has ended");
-  if (pid == 0) {
-    return Status(Code::kUnavailable, "the process of the pidfd is in another pid namespace");
-  }
-  return ProcessHandle(std::move(pidFd), static_cast<pid_t>(pid));
-}
-
 Result<ProcessHandle> ProcessHandle::ofPeer(int socket) {
   PEERLANE_ASSIGN(Fd pidFd, peerPidFd(socket));
   PEERLANE_ASSIGN(const PeerCredentials who, peerCredentials(socket));
-  return ProcessHandle(std::move(pidFd), who.pid);
+  return of(std::move(pidFd), who.pid);
 }
 
 Result<AddressSpace> AddressSpace::open(pid_t pid) {
@@ -195,7 +179,11 @@ Status allowPtraceBy(pid_t pid) {
 }
 
 std::optional<int> ptraceScope() {
+  // Yama comes with the start of the system, or never; its value may change at any time.
+  static std::atomic<bool> isAbsent{false};
+  if (isAbsent.load(std::memory_order_relaxed)) return std::nullopt;
   auto text = readWhole("/proc/sys/kernel/yama/ptrace_scope", 64);
+  if (text.status().code() == Code::kUnavailable) isAbsent.store(true, std::memory_order_relaxed);
   if (!text.isOk() || text->empty()) return std::nullopt;
   return std::atoi(text->c_str());
 }

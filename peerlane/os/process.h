@@ -29,9 +29,8 @@ class ProcessHandle {
  public:
   // Of a running process. Errors: kPeerLost (no such process), kNotSupported (before Linux 5.3).
   static Result<ProcessHandle> open(pid_t pid);
-  // Takes a pidfd, e.g. of peerPidFd. Errors: kInvalidArgument (not a pidfd), kPeerLost (ended and
-  // collected), kUnavailable (a process of another pid namespace).
-  static Result<ProcessHandle> fromPidFd(Fd pidFd);
+  // Takes a pidfd, and the number of its process.
+  static ProcessHandle of(Fd pidFd, pid_t pid) { return ProcessHandle(std::move(pidFd), pid); }
   // Of the process at the other end of a Unix socket, in any pid namespace; pid() is 0 where that
   // process has no number here. Errors as for peerPidFd, kSystem with EMFILE among them.
   static Result<ProcessHandle> ofPeer(int socket);

@@ -389,6 +389,7 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
   Waiter waiter{&ready, false};
   ReleasableLock lock(waitMutex_);
   waiters_.push_back(&waiter);
+  bell_->listen();
   // Sequentially consistent: a thread that leaves the bell after this sees this waiter, or ready()
   // here sees the stores from before.
   waiterCount_.fetch_add(1, std::memory_order_seq_cst);
@@ -397,6 +398,7 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
   }
   waiters_.remove(&waiter);
   waiterCount_.fetch_sub(1, std::memory_order_relaxed);
+  bell_->stopListening();
   lock.unlock();
   pace.listed.reset();
   if (waiter.due || ready()) return Status::ok();

@@ -10,8 +10,10 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "peerlane/core/limits.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
@@ -386,6 +388,10 @@ TEST(Graphs, ASignalOfReplaysMakesItsDescriptorReadable) {
     for (uint64_t i = 1; i <= kRounds; ++i) {
       pollfd wanted{must(signal.fd(i), "fd"), POLLIN, 0};
       EXPECT_EQ(::poll(&wanted, 1, 0), 0);
+      // Not while the progress thread still polls because of the call above.
+      while (bell_word::isPolling(
+          Bell::wordIn(side.peer.core()->progress().bell().page().data())->load()))
+        std::this_thread::yield();
       line.send("replay");
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           limit - std::chrono::steady_clock::now());

@@ -195,17 +195,7 @@ TEST(ProcessHandle, StoppedProcessIsAlive) {
   EXPECT_TRUE(handle.alive());
 }
 
-TEST(ProcessHandle, FromPidFd) {
-  ForkedChild child([] {});
-  auto handle = ProcessHandle::open(child.pid()).value();
-  auto again = ProcessHandle::fromPidFd(duplicateFd(handle.fd()).value());
-  ASSERT_TRUE(again.isOk());
-  EXPECT_EQ(again->pid(), child.pid());
-  child.end();
-  EXPECT_EQ(ProcessHandle::fromPidFd(duplicateFd(handle.fd()).value()).status().code(),
-            Code::kPeerLost);
-  EXPECT_EQ(ProcessHandle::fromPidFd(makeEventFd().value()).status().code(),
-            Code::kInvalidArgument);
+TEST(ProcessHandle, RefusesWhatIsNoProcess) {
   EXPECT_EQ(ProcessHandle::open(0).status().code(), Code::kPeerLost);
   EXPECT_EQ(ProcessHandle::open(-5).status().code(), Code::kPeerLost);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/os/file.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
 #include "tests/os/few_descriptors.h"
@@ -188,16 +189,18 @@ TEST(PeerPidFd, FollowsTheProcessToItsEnd) {
   Child child = startChild();
   auto pidFd = peerPidFd(child.socket.get());
   ASSERT_TRUE(pidFd.isOk()) << pidFd.status().toString();
-  auto handle = ProcessHandle::fromPidFd(std::move(*pidFd));
-  ASSERT_TRUE(handle.isOk()) << handle.status().toString();
-  EXPECT_EQ(handle->pid(), child.pid);
-  EXPECT_TRUE(handle->alive());
+  const std::string kernelSays =
+      readWhole("/proc/self/fdinfo/" + std::to_string(pidFd->get()), 1 << 16).value();
+  EXPECT_NE(kernelSays.find("\nPid:\t" + std::to_string(child.pid) + "\n"), std::string::npos)
+      << kernelSays;
+  const auto handle = ProcessHandle::of(std::move(*pidFd), child.pid);
+  EXPECT_TRUE(handle.alive());
   ASSERT_EQ(::kill(child.pid, SIGKILL), 0);
-  pollfd entry{handle->fd(), POLLIN, 0};
+  pollfd entry{handle.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&entry, 1, 20'000), 1);
-  EXPECT_FALSE(handle->alive());
+  EXPECT_FALSE(handle.alive());
   ASSERT_EQ(::waitpid(child.pid, nullptr, 0), child.pid);
-  EXPECT_FALSE(handle->alive());
+  EXPECT_FALSE(handle.alive());
 }
 
 TEST(PeerPidFd, DeadProcessIsNotConfusedWithAnother) {

@@ -7,7 +7,9 @@ namespace peerlane {
 
 SignalWatch::~SignalWatch() {
   // Dropped by an engine that stopped.
-  if (expects_ && !peer_->forked()) peer_->progress().deviceStoresSeen();
+  if (peer_->forked()) return;
+  if (active_) peer_->progress().bell().stopListening();
+  if (expects_) peer_->progress().deviceStoresSeen();
 }
 
 // A silent peer may be heard again, and then add to the signal.
@@ -27,6 +29,7 @@ Result<int> SignalWatch::fd(uint64_t value) {
   lookLocked();
   PEERLANE_ASSIGN(const int fd, readiness_.fd());
   if (readiness_.isReady() || std::exchange(active_, true)) return fd;
+  peer_->progress().bell().listen();  // the task's first look follows
   // A store of a device wakes nobody: while one is waited for, the progress thread looks.
   if (peer_->links().devicesAdd() && !std::exchange(expects_, true))
     peer_->progress().expectDeviceStores();
@@ -48,6 +51,7 @@ Task::Turn SignalWatch::turn() {
   // that look.
   if (abandoned_ || (readiness_.isReady() && (wasReached_ || isOver()))) {
     active_ = false;
+    peer_->progress().bell().stopListening();
     if (std::exchange(expects_, false)) peer_->progress().deviceStoresSeen();
     return Turn::kFinished;
   }

@@ -30,23 +30,43 @@ class Bell {
     std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: the producer's, see waker.h
   }
 
+  // Brackets a sleep that the store of a signal must end. Between listen() and its sleep the thread
+  // must look once more at the signals: one that was stored before may have rung nobody.
+  void listen() {
+    listeners().fetch_add(bell_word::kListener, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: the producer's, see waker.h
+  }
+  void stopListening() {
+    listeners().fetch_sub(bell_word::kListener, std::memory_order_relaxed);
+  }
+
   // Readable after a ring. The thread that sleeps must watch and drain it.
   int eventFd() const { return event_.get(); }
   const SharedSegment& page() const { return *page_; }
   // For producers in this process. They must not use it longer than the bell exists.
   Waker localWaker() const { return {&word(), &rungAt_, event_.get()}; }
 
-  // In a mapping of a bell's page. Byte map: the word is the first; nothing else is used.
+  // In a mapping of a bell's page. Byte map: the word at 0, that of the listeners at 64; nothing
+  // else is used.
   static const std::atomic<uint64_t>* wordIn(const std::byte* page) {
     return reinterpret_cast<const std::atomic<uint64_t>*>(page);
+  }
+  static const std::atomic<uint64_t>* listenersIn(const std::byte* page) {
+    return reinterpret_cast<const std::atomic<uint64_t>*>(page + kListenersOffset);
   }
   static constexpr size_t kPageBytes = 4096;
 
  private:
+  static constexpr size_t kListenersOffset = 64;  // a cache line that seldom changes
   Bell(std::unique_ptr<SharedSegment> page, Fd event)
-      : page_(std::move(page)), event_(std::move(event)) {}
+      : page_(std::move(page)), event_(std::move(event)) {
+    listeners().store(bell_word::kNobodyListens, std::memory_order_relaxed);
+  }
   std::atomic<uint64_t>& word() const {
     return *reinterpret_cast<std::atomic<uint64_t>*>(page_->data());
+  }
+  std::atomic<uint64_t>& listeners() const {
+    return *reinterpret_cast<std::atomic<uint64_t>*>(page_->data() + kListenersOffset);
   }
 
   std::unique_ptr<SharedSegment> page_;

@@ -36,6 +36,13 @@ class RemoteBell {
     return {Bell::wordIn(page_->data()), rungAt_.get(), descriptor_.get(), isSocket_};
   }
 
+  // The same for stores of signals.
+  Waker signalWaker() const {
+    Waker waker = this->waker();
+    waker.listeners = Bell::listenersIn(page_->data());
+    return waker;
+  }
+
   int descriptor() const { return descriptor_.get(); }
 
  private:

@@ -5,7 +5,8 @@
 // sleeps. The producer stores, then reads that word: it wakes the consumer by its descriptor only
 // if no thread polls, and only once in each sleep, because the consumer looks at everything between
 // two sleeps. Each side puts a sequentially consistent fence or operation between its two accesses,
-// so one of the two sides sees the other's store.
+// so one of the two sides sees the other's store. A store of a signal wakes the consumer only if it
+// says in a second word that somebody listens to signals; it says so before its last look, too.
 #pragma once
 
 #include <atomic>
@@ -25,6 +26,9 @@ inline constexpr uint64_t kNever = ~uint64_t{0};            // no value of a sle
 constexpr bool isPolling(uint64_t word) {
   return (word & kPollers) != 0;
 }
+// A second word, of signals alone: this value while no store of one can be awaited by a sleeper.
+inline constexpr uint64_t kNobodyListens = 1;
+inline constexpr uint64_t kListener = 2;
 }  // namespace bell_word
 
 struct Waker {
@@ -36,6 +40,8 @@ struct Waker {
   std::atomic<uint64_t>* rungAt = nullptr;
   int fd = -1;            // borrowed; an eventfd of this process, or
   bool isSocket = false;  // a socket to the consumer, which may be any process
+  // Of a waker for signals: the second word of the bell page.
+  const std::atomic<uint64_t>* listeners = nullptr;
 
   // Call after a store of the word the consumer polls and a sequentially consistent fence, or a
   // sequentially consistent operation on it.
@@ -43,6 +49,9 @@ struct Waker {
     if (word == nullptr) return;
     const uint64_t now = word->load(std::memory_order_seq_cst);
     if (bell_word::isPolling(now) || rungAt->load(std::memory_order_acquire) == now) return;
+    if (listeners != nullptr &&
+        listeners->load(std::memory_order_seq_cst) == bell_word::kNobodyListens)
+      return;
     if (!isSocket)
       signalEventFd(fd);
     else if (!knockPatiently())

@@ -17,6 +17,7 @@ class SelfLink final : public Link {
     traits_.wordsBy = "mapped";
     traits_.rightsEnforcedBy = "initiator";
     traits_.waker = peerBell_.waker();
+    traits_.signalWaker = peerBell_.signalWaker();
   }
 
   const LinkTraits& traits() const override { return traits_; }

@@ -19,6 +19,7 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
   if (traits_.mapsRegions) traits_.readOnlyEnforcedBy = "owner";
   traits_.waker = parts_.peerBell.waker();
+  traits_.signalWaker = parts_.peerBell.signalWaker();
 }
 
 Status ShmLink::listen(EventLoop& loop, std::function<void()> woken) {

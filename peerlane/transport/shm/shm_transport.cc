@@ -83,8 +83,8 @@ Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) con
   if (facts_.credentials.pid <= 0)
     return Status(Code::kNotSupported, "the peer's process is not visible from this PID namespace");
   PEERLANE_ASSIGN(Fd pidFd, duplicateFd(facts_.pidFd));
-  PEERLANE_ASSIGN(ProcessHandle process, ProcessHandle::fromPidFd(std::move(pidFd)));
-  auto agent = CmaAgent::probe(std::move(process), peer.nonceAddress, peer.nonce);
+  auto agent = CmaAgent::probe(ProcessHandle::of(std::move(pidFd), facts_.credentials.pid),
+                               peer.nonceAddress, peer.nonce);
   // An administrator's process may read without being let in.
   if (!agent.isOk() && !peer.letsRead)
     return agent.status().withContext("process " + std::to_string(facts_.credentials.pid) +

@@ -5,8 +5,10 @@
 #include <poll.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/context_pair.h"
 
 namespace peerlane {
@@ -136,6 +138,41 @@ TEST_P(SignalTest, ADescriptorTellsOfEachValue) {
     EXPECT_EQ(signal.value(), sum);
     EXPECT_TRUE(isReadable(MUST(signal.fd(sum)))) << "reached already";
   }
+}
+
+// Until the context's threads have stopped polling: from then on only a ring wakes them.
+uint64_t wordAsleep(const Peer& peer) {
+  const std::atomic<uint64_t>* const word =
+      Bell::wordIn(peer.core()->progress().bell().page().data());
+  uint64_t now = 0;
+  while (bell_word::isPolling(now = word->load())) std::this_thread::yield();
+  return now;
+}
+
+// A store into mapped memory costs the producer a system call only where somebody waits for it.
+TEST_P(SignalTest, WhatNobodyWaitsForWakesNobody) {
+  const bool mapped = std::string(GetParam().engine) == "mapped";
+  const Signal signal = MUST(Signal::create(pair_.toA, 8));
+  constexpr uint64_t kAdds = 20;
+  int woken = 0;
+  for (uint64_t i = 1; i <= kAdds; ++i) {
+    const uint64_t before = wordAsleep(pair_.toA);
+    ASSERT_OK(MUST(addSignal(pair_.toB, 8)).wait(kSoon));
+    if (wordAsleep(pair_.toA) != before) ++woken;
+  }
+  if (mapped) {
+    EXPECT_LE(woken, 2) << "a heartbeat may wake it, too";
+  }
+  const int fd = MUST(signal.fd(kAdds + 1));
+  EXPECT_FALSE(isReadable(fd));
+  wordAsleep(pair_.toA);
+  ASSERT_OK(addSignal(pair_.toB, 8).status());
+  EXPECT_TRUE(becomesReadable(fd)) << "the descriptor listens";
+  std::thread waiter([&] { EXPECT_OK(signal.wait(kAdds + 2, kSoon)); });
+  while (pair_.b->dump().find("signal 8 of") == std::string::npos) std::this_thread::yield();
+  wordAsleep(pair_.toA);
+  ASSERT_OK(addSignal(pair_.toB, 8).status());
+  waiter.join();
 }
 
 TEST_P(SignalTest, TwoOfOneNumberWaitForTwoValues) {

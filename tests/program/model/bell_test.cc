@@ -55,6 +55,27 @@ TEST(Bell, IsRungOnceInEachSleep) {
   }
 }
 
+TEST(Bell, ASignalRingsOnlyWhereSomebodyListens) {
+  auto bell = Bell::create().value();
+  Waker signal = bell->localWaker();
+  signal.listeners = Bell::listenersIn(bell->page().data());
+  signal.ring();
+  EXPECT_FALSE(readable(bell->eventFd()));
+  bell->listen();
+  bell->listen();
+  bell->stopListening();
+  signal.ring();
+  EXPECT_TRUE(readable(bell->eventFd())) << "one of two still listens; what rang nobody is no ring";
+  drainEventFd(bell->eventFd());
+  bell->stopListening();
+  bell->enter();
+  bell->leave();
+  signal.ring();
+  EXPECT_FALSE(readable(bell->eventFd()));
+  bell->localWaker().ring();
+  EXPECT_TRUE(readable(bell->eventFd())) << "other words ring as ever";
+}
+
 // Each peer has a socket, and what one of them did is no news to another.
 TEST(Bell, EveryProducerRingsOnceInEachSleep) {
   auto bell = Bell::create().value();
