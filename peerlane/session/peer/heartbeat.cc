@@ -46,6 +46,7 @@ void Heartbeat::setSilent() {
 }
 
 void Heartbeat::heard() {
+  env_.status.setLastHeard(env_.connection->lastHeard());
   if (env_.status.state() != PeerState::kSilent) return;
   PEERLANE_LOG_WARN("peer {} is heard again", env_.number);
   env_.status.setHeard();

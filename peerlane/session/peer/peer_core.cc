@@ -141,7 +141,8 @@ Task::Turn PeerCore::turn() {
 }
 
 std::string PeerCore::name() const {
-  return "peer " + std::to_string(env_.number) + process_.place();
+  return "peer " + std::to_string(env_.number) + process_.place() +
+         env_.status.silence(env_.around.config.heartbeatInterval());
 }
 
 std::vector<std::string> PeerCore::untaken() const {

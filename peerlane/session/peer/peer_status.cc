@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "peerlane/progress/awaited.h"
+
 namespace peerlane {
 
 const char* peerStateName(PeerState state) {
@@ -22,7 +24,17 @@ Status PeerStatus::failure() const {
   return failure_;
 }
 
+// A beat asks unless something was heard within half an interval: so a living peer is heard within
+// one and a half.
+std::string PeerStatus::silence(std::chrono::nanoseconds heartbeat) const {
+  if (!met() || over()) return {};
+  const Clock::duration quiet = Clock::now() - lastHeard_.load(std::memory_order_relaxed);
+  if (quiet < 2 * heartbeat) return {};
+  return " (nothing heard of it for " + durationInWords(quiet) + ")";
+}
+
 void PeerStatus::setReady() {
+  setLastHeard(Clock::now());
   failureCode_.store(Code::kOk, std::memory_order_release);
   met_.store(true, std::memory_order_release);
   state_.store(PeerState::kReady, std::memory_order_release);

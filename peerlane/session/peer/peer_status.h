@@ -5,8 +5,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <string>
 
 #include "peerlane/core/status.h"
 #include "peerlane/os/process.h"
@@ -24,6 +26,8 @@ const char* peerStateName(PeerState state);
 
 class PeerStatus {
  public:
+  using Clock = std::chrono::steady_clock;
+
   PeerState state() const { return state_.load(std::memory_order_acquire); }
   bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
   // It was ready once: link, slabs and identity are there, and stay as they are.
@@ -39,12 +43,17 @@ class PeerStatus {
     return failure();
   }
   bool forked() const { return forkGeneration() != forks_; }
+  // " (nothing heard of it for 12.3 s)" once that is longer than any pause of a living peer; else
+  // nothing. `heartbeat`: the interval of this side.
+  std::string silence(std::chrono::nanoseconds heartbeat) const;
 
   // --- Progress thread ---
   void setReady();
   void setSilent(Status why);
   // Ready again after it was silent.
   void setHeard();
+  // A message has come.
+  void setLastHeard(Clock::time_point when) { lastHeard_.store(when, std::memory_order_relaxed); }
   // The end comes in two steps: threads that see the state kLost or kClosed find the reason.
   void setFailure(Status why);
   void setOver(PeerState state) { state_.store(state, std::memory_order_release); }
@@ -56,6 +65,7 @@ class PeerStatus {
   // by all other threads.
   std::atomic<PeerState> state_{PeerState::kConnecting};
   std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
+  std::atomic<Clock::time_point> lastHeard_{};
   mutable std::mutex mutex_;
   Status failure_{Code::kUnavailable, "the peer is still connecting"};  // under mutex_
 };

@@ -148,6 +148,7 @@ TEST(Invitation, AGuestThatIsThereComesBeforeThoseThatLeftMessages) {
   const std::string shown = std::to_string(limits::kPeersLeft) + " peers connected and not taken";
   EXPECT_NE(host->dump().find(shown), std::string::npos) << host->dump();
   const Peer stays = MUST(patient->connect(invitation.ticket(), kSoon));
+  ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
   EXPECT_EQ(MUST(invitation.accept(kSoon)).contextId(), patient->id());
   for (uint32_t i = 1; i <= limits::kPeersLeft; ++i) {
     ASSERT_TRUE(invitation.reopen());

@@ -10,6 +10,7 @@
 
 #include "peerlane/os/process.h"
 #include "peerlane/os/socket.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "peerlane/session/peer/peer_slab.h"
 #include "peerlane/session/wire/ticket.h"
 #include "tests/os/open_files.h"
@@ -66,6 +67,24 @@ TEST_F(WaitWords, AnInvitationNamesItsTicket) {
   const Invitation invitation = MUST(a->invite());
   EXPECT_TRUE(says(const_cast<Invitation&>(invitation).accept(1ms).status().toString(),
                    {"for a peer to connect with the ticket of an invitation"}));
+}
+
+TEST_F(WaitWords, ATimeoutSaysHowLongThePeerHasBeenSilent) {
+  Config config;
+  config.heartbeat = 50ms;
+  config.peerTimeout = 10min;
+  const auto here = makeContext(config), there = makeContext(config);
+  const Peer toThere = MUST(here->connect(there->ticket(), kSoon));
+  const Peer toHere = MUST(there->accept(kSoon));
+  const auto waitsInVain = [&] {
+    const std::string text = toThere.receiveMessage(9, 1ms).status().toString();
+    return bool(says(text, {"for a message on channel 9 of peer 1", " (nothing heard of it for "}));
+  };
+  std::promise<void> goOn;
+  toHere.core()->progress().post([stand = goOn.get_future().share()] { stand.wait(); });
+  EXPECT_TRUE(eventually(waitsInVain));
+  goOn.set_value();
+  EXPECT_TRUE(eventually([&] { return !waitsInVain(); }));
 }
 
 TEST_F(WaitWords, MessagesNotificationsAndSignals) {
