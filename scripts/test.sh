@@ -3,7 +3,7 @@
 # Every check and every test, in stages, cheap ones first; stops at the first stage that fails and names it.
 # Usage: test.sh [STAGE...] (default: all, in the order below). The last line is always "N passed, N failed":
 # tests of each run, and one for each stage that holds no tests. PEERLANE_* variables of the caller are dropped.
-# Stages have budgets of time (below); BUDGETS=report says who is over without failing, for a machine that is busy.
+# JOBS says how many tests run at once (default: one for each core). Stages have budgets of time (below); BUDGETS=report says who is over without failing, for a machine that is busy.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly root=$PWD
@@ -106,7 +106,7 @@ suite() {
   # Sanitized programs want a predictable address space; not every container lets us ask for one.
   local fixed=()
   if [ "$folder" = build-tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
-  "${fixed[@]}" ctest --test-dir "$folder" -j "$(nproc)" --no-tests=error --output-on-failure \
+  "${fixed[@]}" ctest --test-dir "$folder" -j "${JOBS:-$(nproc)}" --no-tests=error --output-on-failure \
     --output-junit "$root/$folder/junit.xml" "${choice[@]}" | grep -v '^ *[0-9]*/[0-9]* Test.*Passed\|^ *Start'
   status=${PIPESTATUS[0]}
   counts=$(scripts/test_summary.py "$folder/junit.xml" "$folder/test-results" .ci/allowed_skips) || status=1
