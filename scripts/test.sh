@@ -3,7 +3,8 @@
 # Every check and every test, in stages, cheap ones first; stops at the first stage that fails and names it.
 # Usage: test.sh [STAGE...] (default: all, in the order below). The last line is always "N passed, N failed":
 # tests of each run, and one for each stage that holds no tests. PEERLANE_* variables of the caller are dropped.
-# JOBS says how many tests run at once (default: one for each core). Stages have budgets of time (below); BUDGETS=report says who is over without failing, for a machine that is busy.
+# Stages have budgets of time (below); BUDGETS=report says who is over without failing, for a machine that is busy.
+# JOBS: how many tests run at once (default: one for each core).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly root=$PWD

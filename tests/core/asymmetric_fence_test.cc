@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "peerlane/core/device_code.h"
+#include "tests/core/rounds.h"
 #include "tests/os/refused_calls.h"
 
 namespace peerlane {
@@ -26,9 +27,13 @@ struct alignas(kCacheLineBytes) Word {
   std::atomic<int> value{0};
 };
 
-// Spins for a while, then lets others have the core.
-void awaitRound(const std::atomic<int>& word, int round) {
-  for (int looks = 0; word.load(std::memory_order_acquire) != round; ++looks) {
+constexpr int kOver = -1;  // no round follows
+
+// Spins for a while, then lets others have the core. False: no round follows.
+bool awaitRound(const std::atomic<int>& word, int round) {
+  for (int looks = 0;; ++looks) {
+    const int now = word.load(std::memory_order_acquire);
+    if (now == round || now == kOver) return now == round;
     if (looks < 256)
       cpuRelax();
     else
@@ -41,12 +46,11 @@ struct Litmus {
   Word mineSeen, yoursSeen;  // what each side loaded
   Word round, done;          // release by one side, acquire by the other: start and end of a round
 
-  // Runs `rounds` races; returns how often both sides missed the other's store.
+  // Runs at most `most` races; returns how often both sides missed the other's store.
   template <typename Fence, typename OtherFence>
-  int run(int rounds, Fence fence, OtherFence otherFence) {
+  int run(uint64_t most, Fence fence, OtherFence otherFence) {
     std::jthread other([&] {
-      for (int i = 1; i <= rounds; ++i) {
-        awaitRound(round.value, i);
+      for (int i = 1; awaitRound(round.value, i); ++i) {
         yours.value.store(i, std::memory_order_relaxed);
         otherFence();
         yoursSeen.value.store(mine.value.load(std::memory_order_relaxed),
@@ -55,7 +59,8 @@ struct Litmus {
       }
     });
     int missed = 0;
-    for (int i = 1; i <= rounds; ++i) {
+    Rounds rounds(most);
+    while (const int i = static_cast<int>(rounds.next())) {
       round.value.store(i, std::memory_order_release);
       // Let the other side be anywhere in its round, so that the stores really race.
       for (int spin = i % 64; spin > 0; --spin) cpuRelax();
@@ -66,11 +71,12 @@ struct Litmus {
       missed += mineSeen.value.load(std::memory_order_relaxed) != i &&
                 yoursSeen.value.load(std::memory_order_relaxed) != i;
     }
+    round.value.store(kOver, std::memory_order_release);
     return missed;
   }
 };
 
-constexpr int kRounds = 20000;
+constexpr uint64_t kRounds = 20000;
 
 TEST(AsymmetricFence, NoStoreIsMissedByBothSides) {
   // Before the registration both are full fences; light against light is right only then.

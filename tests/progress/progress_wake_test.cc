@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "peerlane/progress/progress.h"
+#include "tests/core/rounds.h"
 
 namespace peerlane {
 namespace {
@@ -25,16 +26,11 @@ bool isSoak() {
   return std::getenv("PEERLANE_SOAK") != nullptr;
 }
 
-uint64_t rounds(uint64_t usual) {
+Rounds rounds(uint64_t usual) {
 #if PEERLANE_THREAD_SANITIZER
   usual /= 5;
 #endif
-  return isSoak() ? usual * 20 : usual;
-}
-
-// Where other programs keep the cores busy, a round takes milliseconds: then fewer must do.
-Clock::time_point endOfRounds() {
-  return Clock::now() + (isSoak() ? 200s : 10s);
+  return isSoak() ? Rounds(usual * 20, 200s) : Rounds(usual);
 }
 
 void storeAndRing(std::atomic<uint64_t>& word, uint64_t value, const Waker& waker) {
@@ -49,7 +45,7 @@ void dawdle(std::minstd_rand& random, uint32_t most) {
 }
 
 // One round: the producer stores, the waiter must wake within the (generous) bound.
-void pingPong(Progress::Duration spin, uint64_t count, uint32_t dawdling) {
+void pingPong(Progress::Duration spin, Rounds rounds, uint32_t dawdling) {
   auto progress = Progress::create(spin).value();
   const Waker waker = progress->bell().localWaker();
   std::atomic<uint64_t> word{0};
@@ -57,15 +53,14 @@ void pingPong(Progress::Duration spin, uint64_t count, uint32_t dawdling) {
   std::atomic<bool> stop{false};
   std::thread producer([&] {
     std::minstd_rand random(1);
-    for (uint64_t i = 1; i <= count && !stop.load(); ++i) {
+    for (uint64_t i = 1; !stop.load(); ++i) {
       dawdle(random, dawdling);
       storeAndRing(word, i, waker);
       while (seen.load(std::memory_order_acquire) < i && !stop.load()) std::this_thread::yield();
     }
   });
   Status status;
-  const Clock::time_point end = endOfRounds();
-  for (uint64_t i = 1; i <= count && status.isOk() && Clock::now() < end; ++i) {
+  while (const uint64_t i = status.isOk() ? rounds.next() : 0) {
     status = progress->wait([&] { return word.load(std::memory_order_acquire) >= i; },
                             Clock::now() + 20s);
     seen.store(i, std::memory_order_release);
@@ -134,10 +129,9 @@ TEST(ProgressWake, ATaskSeesEveryStoreThoughOtherThreadsTurnAndLeave) {
     }
   });
   std::minstd_rand random(1);
-  const uint64_t count = rounds(1000);
-  const Clock::time_point end = endOfRounds();
+  Rounds each = rounds(1000);
   bool lost = false;
-  for (uint64_t i = 1; i <= count && !lost && Clock::now() < end; ++i) {
+  while (const uint64_t i = lost ? 0 : each.next()) {
     dawdle(random, 600'000);
     storeAndRing(word, i, waker);
     const auto limit = Clock::now() + 20s;
@@ -159,13 +153,14 @@ TEST(ProgressWake, ManyWaitersEachGetTheirs) {
     std::atomic<uint64_t> value{0};
   };
   std::vector<Word> words(kWaiters);
-  const uint64_t count = rounds(3000);
+  Rounds each = rounds(3000);
+  std::atomic<uint64_t> last{UINT64_MAX};
   std::atomic<int> failed{0};
   std::vector<std::thread> threads;
   for (int w = 0; w < kWaiters; ++w)
     threads.emplace_back([&, w] {
       auto& word = words[static_cast<size_t>(w)].value;
-      for (uint64_t i = 1; i <= count; ++i)
+      for (uint64_t i = 1; i <= last.load(); ++i)
         if (!progress
                  ->wait([&] { return word.load(std::memory_order_acquire) >= i; },
                         Clock::now() + 30s)
@@ -173,12 +168,13 @@ TEST(ProgressWake, ManyWaitersEachGetTheirs) {
           failed.fetch_add(1);
     });
   std::minstd_rand random(4);
-  const Clock::time_point end = endOfRounds();
-  for (uint64_t i = 1; i <= count; ++i) {
-    if (Clock::now() >= end) i = count;
+  while (const uint64_t i = each.next()) {
     for (Word& word : words) storeAndRing(word.value, i, waker);
     dawdle(random, 5000);
   }
+  // A waiter may have begun to wait for one more.
+  last.store(each.done());
+  for (Word& word : words) storeAndRing(word.value, each.done() + 1, waker);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failed.load(), 0);
 }

@@ -8,6 +8,7 @@
 #include <bit>
 #include <thread>
 
+#include "tests/core/rounds.h"
 #include "tests/program/model/scripted_agent.h"
 
 namespace peerlane {
@@ -202,22 +203,18 @@ TEST_F(MailboxTest, StressWithSeveralServersAndAFinisher) {
       while (!stop.load())
         if (!agent_.finishOne()) std::this_thread::yield();
     });
-    constexpr uint64_t kEntries = 20000;
+    Rounds rounds(20000);
     there_[0] = 0;
-    for (uint64_t i = 1; i <= kEntries;) {
-      MailboxEntry* entry = mailbox_.claim();
-      if (entry == nullptr) {
-        std::this_thread::yield();
-        continue;
-      }
+    while (const uint64_t i = rounds.next()) {
+      MailboxEntry* entry = nullptr;
+      while ((entry = mailbox_.claim()) == nullptr) std::this_thread::yield();
       entry->verb = Verb::kAdd64;
       entry->remote = &remote_;
       entry->operand = i;
       mailbox_.ring();
-      ++i;
     }
     while (!mailbox_.idle()) std::this_thread::yield();
-    EXPECT_EQ(there_[0], kEntries * (kEntries + 1) / 2);
+    EXPECT_EQ(there_[0], rounds.done() * (rounds.done() + 1) / 2);
     EXPECT_EQ(mailbox_.code(), Code::kOk);
     stop.store(true);
     for (std::thread& thread : threads) thread.join();
@@ -232,7 +229,8 @@ TEST_F(MailboxTest, FinishAloneBringsEveryEntryToItsEnd) {
     while (!stop.load())
       if (!agent_.finishOne()) std::this_thread::yield();
   });
-  for (uint64_t i = 0; i < 20000; ++i) {
+  Rounds rounds(20000);
+  while (const uint64_t i = rounds.next()) {
     postStore(i % 64, i);
     mailbox_.serve();  // hands it out, once
     while (!mailbox_.idle()) std::this_thread::yield();
