@@ -327,8 +327,7 @@ EventLoop::~EventLoop() = default;
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   try {
     PEERLANE_ASSIGN(Fd event, makeEventFd());
-    return std::unique_ptr<EventLoop>(
-        new EventLoop(std::make_unique<LoopCore>(std::move(event))));
+    return std::unique_ptr<EventLoop>(new EventLoop(std::make_unique<LoopCore>(std::move(event))));
   } catch (const std::exception& error) {
     return Status(Code::kUnavailable, std::string("the event loop has no descriptors: ") +
                                           error.what() + "; raise `ulimit -n`");

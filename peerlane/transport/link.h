@@ -51,7 +51,7 @@ struct LinkTraits {
   std::string fabricRefused{};  // the same of memory that travels by fabric handle
   bool isFallback = false;      // a refused one would have been better, and no setting excluded it
   std::string readOnlyEnforcedBy{};  // for memory sealed against writers, where it differs
-  Waker waker;  // of the peer: to be rung after a store to its mapped words; may be empty
+  Waker waker;          // of the peer: to be rung after a store to its mapped words; may be empty
   Waker signalWaker{};  // the same after a store to one of its signals
 };
 

@@ -141,8 +141,7 @@ BoundTarget BlockLowering::slabTarget(uint64_t offset, uint64_t bytes) const {
 }
 
 BoundTarget BlockLowering::signalTarget() const {
-  const uint64_t offset =
-      slab::kSignalsOffset + uint64_t{*notify_.signal} * slab::kWordStrideBytes;
+  const uint64_t offset = slab::kSignalsOffset + uint64_t{*notify_.signal} * slab::kWordStrideBytes;
   BoundTarget target = slabTarget(offset, sizeof(uint64_t));
   if (target.waker != nullptr) target.waker = &peer_.link().traits().signalWaker;
   return target;

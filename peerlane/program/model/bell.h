@@ -36,9 +36,7 @@ class Bell {
     listeners().fetch_add(bell_word::kListener, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: the producer's, see waker.h
   }
-  void stopListening() {
-    listeners().fetch_sub(bell_word::kListener, std::memory_order_relaxed);
-  }
+  void stopListening() { listeners().fetch_sub(bell_word::kListener, std::memory_order_relaxed); }
 
   // Readable after a ring. The thread that sleeps must watch and drain it.
   int eventFd() const { return event_.get(); }
