@@ -6,8 +6,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/process.h"
 
@@ -56,8 +56,8 @@ class PeerStatus {
   // by all other threads.
   std::atomic<PeerState> state_{PeerState::kConnecting};
   std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
-  mutable std::mutex mutex_;
-  Status failure_{Code::kUnavailable, "the peer is still connecting"};  // under mutex_
+  mutable Mutex mutex_;
+  Status failure_ PEERLANE_GUARDED_BY(mutex_){Code::kUnavailable, "the peer is still connecting"};
 };
 
 }  // namespace peerlane
