@@ -65,7 +65,7 @@ Result<PairNote> PairBootstrap::awaitHello(const Status& sent,
     // before its goodbye, and the progress thread may still be about to hand it over.
     (void)core.progress().call([] {});
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (hello_) return *hello_;
     }
     PEERLANE_RETURN_IF_ERROR(sent);
@@ -87,7 +87,7 @@ Status PairBootstrap::conclude(Status error) const {
 
 void PairBootstrap::onHello(Result<PairNote> hello) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (hello_) return;
     hello_ = std::move(hello);
     hasHello_.store(true, std::memory_order_release);

@@ -9,9 +9,9 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/pair/pair_note_channel.h"
 #include "peerlane/p2p/pair/pair_options.h"
 #include "peerlane/progress/progress.h"
@@ -43,8 +43,8 @@ class PairBootstrap {
   const Peer peer_;
   const PairOptions options_;
   const PairNoteChannel& notes_;
-  std::mutex mutex_;
-  std::optional<Result<PairNote>> hello_;  // the other side's; under mutex_
+  Mutex mutex_;
+  std::optional<Result<PairNote>> hello_ PEERLANE_GUARDED_BY(mutex_);  // the other side's
   // That hello_ is there. Release by onHello(), acquire by awaitHello(), which must not take mutex_
   // while the progress engine has it look.
   std::atomic<bool> hasHello_{false};

@@ -91,7 +91,7 @@ void PairCommunicator::onAsk(const PairNote& note) {
 }
 
 Result<std::shared_ptr<HostQueue>> PairCommunicator::ownQueue() {
-  const std::lock_guard lock(queueMutex_);
+  const MutexLock lock(queueMutex_);
   if (queue_) return queue_;
   PEERLANE_ASSIGN(queue_, HostQueue::create());
   return queue_;

@@ -8,10 +8,10 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/pair/local_memory.h"
 #include "peerlane/p2p/pair/pair_bootstrap.h"
 #include "peerlane/p2p/pair/pair_copies.h"
@@ -97,8 +97,8 @@ class PairCommunicator final : public std::enable_shared_from_this<PairCommunica
   ProcessToken other_{};
   std::unique_ptr<PairCopies> copies_;
   std::unique_ptr<PairMessages> messages_;  // null: one side wants no messages
-  std::mutex queueMutex_;
-  std::shared_ptr<HostQueue> queue_;  // under queueMutex_
+  Mutex queueMutex_;
+  std::shared_ptr<HostQueue> queue_ PEERLANE_GUARDED_BY(queueMutex_);
 };
 
 }  // namespace peerlane::p2p

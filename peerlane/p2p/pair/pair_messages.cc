@@ -65,27 +65,27 @@ Status PairMessages::post(MessageRole role, std::span<const LocalPiece> pieces,
                           const OperationStream& stream) {
   if (!stream.device) return postOnHost(role, pieces, stream);
   Sequence& sequence = of(role);
-  const std::lock_guard lock(sequence.mutex);
+  const MutexLock lock(sequence.mutex);
   const uint64_t ring = communicator_->stagingRingBytes(other_);
-  if (pieces.size() == 1 && ring == 0) return postOneOnDevice(role, pieces.front(), stream);
-  return postOnDevice(role, pieces, ring, stream);
+  if (pieces.size() == 1 && ring == 0)
+    return postOneOnDevice(role, sequence, pieces.front(), stream);
+  return postOnDevice(role, sequence, pieces, ring, stream);
 }
 
-// The common case, which allocates nothing. Requires, as the next: the caller holds the
-// mutex.
-Status PairMessages::postOneOnDevice(MessageRole role, const LocalPiece& piece,
+// The common case, which allocates nothing.
+Status PairMessages::postOneOnDevice(MessageRole role, Sequence& sequence, const LocalPiece& piece,
                                      const OperationStream& stream) {
   PEERLANE_ASSIGN(const Region region,
                   memory_.region(piece, accessOnDevice(role), /*forGpu=*/true));
   const MessageBlock block{&region, offsetIn(region, piece), piece.bytes};
   PEERLANE_ASSIGN(const Transfer transfer, postBlocks(role, {&block, 1}, stream));
-  Sequence& sequence = of(role);
   stream.record(transfer, {sequence.call, ++sequence.calls}, pending_);
   return Status::ok();
 }
 
-Status PairMessages::postOnDevice(MessageRole role, std::span<const LocalPiece> pieces,
-                                  uint64_t ring, const OperationStream& stream) {
+Status PairMessages::postOnDevice(MessageRole role, Sequence& sequence,
+                                  std::span<const LocalPiece> pieces, uint64_t ring,
+                                  const OperationStream& stream) {
   // All regions are found before the first post, so that a bad piece is refused with all others.
   std::deque<Region> regions;  // blocks point into it
   std::vector<MessageBlock> all;
@@ -99,7 +99,6 @@ Status PairMessages::postOnDevice(MessageRole role, std::span<const LocalPiece> 
   }
   // Both sides name as many pieces of the same sizes, so they cut at the same places.
   if (ring != 0) all = splitLong(all);
-  Sequence& sequence = of(role);
   PostName name{sequence.call, 0};
   for (std::span<const MessageBlock> blocks = all; !blocks.empty();) {
     const std::span<const MessageBlock> part = firstPart(blocks, ring);
@@ -129,8 +128,15 @@ Status PairMessages::postOnHost(MessageRole role, std::span<const LocalPiece> pi
                                 const OperationStream& stream) {
   for (const LocalPiece& piece : pieces) PEERLANE_RETURN_IF_ERROR(checkOnHost(role, piece));
   Sequence& sequence = of(role);
-  std::unique_lock<std::mutex> lock;
-  if (pieces.size() > kMostHostPieces) lock = std::unique_lock(sequence.mutex);
+  if (pieces.size() <= kMostHostPieces) return postHostParts(role, sequence, pieces, stream);
+  const MutexLock lock(sequence.mutex);
+  return postHostParts(role, sequence, pieces, stream);
+}
+
+// Requires: the caller holds the mutex of the sequence where the pieces make more than one part.
+Status PairMessages::postHostParts(MessageRole role, Sequence& sequence,
+                                   std::span<const LocalPiece> pieces,
+                                   const OperationStream& stream) {
   PostName name{sequence.call, 0};
   while (!pieces.empty()) {
     const auto part = pieces.first(std::min(pieces.size(), kMostHostPieces));

@@ -8,13 +8,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "peerlane/channel/communicator/communicator.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/pair/local_memory.h"
 #include "peerlane/p2p/stream/operation_stream.h"
 
@@ -38,18 +38,22 @@ class PairMessages {
   // The messages of one direction; they are numbered and keep their order.
   struct Sequence {
     const char* call = "";
-    std::mutex mutex{};              // held while several posts are made that are one message
+    Mutex mutex{};                   // held while several posts are made that are one message
     std::atomic<uint64_t> calls{0};  // so far, which number their names
   };
   Sequence& of(MessageRole role) { return role == MessageRole::kSender ? sends_ : receives_; }
 
-  Status postOnDevice(MessageRole role, std::span<const LocalPiece> pieces, uint64_t ring,
-                      const OperationStream& stream);
-  Status postOneOnDevice(MessageRole role, const LocalPiece& piece, const OperationStream& stream);
+  Status postOnDevice(MessageRole role, Sequence& sequence, std::span<const LocalPiece> pieces,
+                      uint64_t ring, const OperationStream& stream)
+      PEERLANE_REQUIRES(sequence.mutex);
+  Status postOneOnDevice(MessageRole role, Sequence& sequence, const LocalPiece& piece,
+                         const OperationStream& stream) PEERLANE_REQUIRES(sequence.mutex);
   Result<Transfer> postBlocks(MessageRole role, std::span<const MessageBlock> blocks,
                               const OperationStream& stream);
   Status postOnHost(MessageRole role, std::span<const LocalPiece> pieces,
                     const OperationStream& stream);
+  Status postHostParts(MessageRole role, Sequence& sequence, std::span<const LocalPiece> pieces,
+                       const OperationStream& stream);
   Result<Transfer> postHostPart(MessageRole role, std::span<const LocalPiece> pieces,
                                 const OperationStream& stream);
   Result<Transfer> postHostPiece(MessageRole role, const LocalPiece& piece,

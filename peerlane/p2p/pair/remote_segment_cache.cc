@@ -26,7 +26,7 @@ RemoteSegmentCache::RemoteSegmentCache(Peer peer, const ContextId& self,
 
 void RemoteSegmentCache::ask(const SegmentName& name) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(entries_[name.number].isAsked, true)) return;
   }
   PairNote note;
@@ -35,14 +35,14 @@ void RemoteSegmentCache::ask(const SegmentName& name) {
   note.proof = makeProof(name.number, name.key, {self_, peer_.core()->context()});
   if (notes_.send(note).isOk()) return;
   // Nothing is sent to a silent peer. The next find() asks it again.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = entries_.find(name.number); found != entries_.end())
     found->second.isAsked = false;
 }
 
 void RemoteSegmentCache::forget(const SegmentName& name) {
   Entry gone;  // ends after the lock: the last handle of a region ends its import
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = entries_.find(name.number); found != entries_.end()) {
     gone = std::move(found->second);
     entries_.erase(found);
@@ -54,7 +54,7 @@ void RemoteSegmentCache::onTell(const PairNote& note) {
                                     ? peer_.importRegion(note.reference)
                                     : Result<RemoteRegion>(Status(note.code, note.why));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = entries_.find(note.segment);
     if (found == entries_.end() || found->second.remote) return;  // forgotten, or told before
     found->second.remote = std::move(remote);
@@ -64,7 +64,7 @@ void RemoteSegmentCache::onTell(const PairNote& note) {
 
 // Whether a wait for the answer is over: the answer is there, or the segment was forgotten.
 bool RemoteSegmentCache::isSettled(uint64_t number, Told& remote) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = entries_.find(number);
   if (known != entries_.end()) remote = known->second.remote;
   return known == entries_.end() || remote.has_value();

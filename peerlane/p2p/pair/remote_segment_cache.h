@@ -8,9 +8,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/pair/pair_note_channel.h"
 #include "peerlane/p2p/result_code.h"
 #include "peerlane/p2p/segment/segment_name.h"
@@ -49,8 +49,8 @@ class RemoteSegmentCache {
   const ContextId self_;
   const std::chrono::nanoseconds timeout_;
   const PairNoteChannel& notes_;
-  std::mutex mutex_;
-  std::map<uint64_t, Entry> entries_;  // by number of the segment; under mutex_
+  Mutex mutex_;
+  std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);  // by number of the segment
 };
 
 }  // namespace peerlane::p2p

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/pair/pair_communicator.h"
 
 namespace peerlane::p2p {
@@ -29,8 +29,8 @@ class CommunicatorTable {
 
  private:
   std::atomic<uint64_t> next_{1};
-  mutable std::shared_mutex mutex_;
-  std::unordered_map<P2PComm, std::shared_ptr<PairCommunicator>> pairs_;  // under mutex_
+  mutable SharedMutex mutex_;
+  std::unordered_map<P2PComm, std::shared_ptr<PairCommunicator>> pairs_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

@@ -37,12 +37,12 @@ void ContextSockets::add(const Context& context, const std::string& directory) {
   // A forked child inherits the registration, so the flag is right there, too.
   static std::atomic_flag isRegistered;
   if (!isRegistered.test_and_set()) (void)std::atexit(atExit_);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::move(paths.begin(), paths.end(), std::back_inserter(paths_));
 }
 
 void ContextSockets::remove() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::string& path : paths_) (void)::unlink(path.c_str());
 }
 

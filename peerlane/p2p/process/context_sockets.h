@@ -5,10 +5,10 @@
 // remove them. Abstract sockets end with the process. Thread-safe. Owner: ProcessContexts.
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/session/context/context.h"
 
 namespace peerlane::p2p {
@@ -25,8 +25,8 @@ class ContextSockets {
 
  private:
   void (*const atExit_)();
-  std::mutex mutex_;
-  std::vector<std::string> paths_;  // under mutex_
+  Mutex mutex_;
+  std::vector<std::string> paths_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

@@ -38,7 +38,7 @@ Result<void*> HostAllocations::allocate(uint64_t bytes, std::optional<int> numaN
     (void)context->unregister(region);
     return name.status();
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allocations_[memory] = {std::move(context), std::move(region), *name};
   return memory;
 }
@@ -58,14 +58,14 @@ Status HostAllocations::release(Allocation& allocation) {
 std::optional<Status> HostAllocations::free(void* memory) {
   Allocation gone;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto taken = allocations_.extract(memory);
     if (taken.empty()) return std::nullopt;
     gone = std::move(taken.mapped());
   }
   Status status = release(gone);
   if (status.isOk()) return status;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   allocations_.emplace(memory, std::move(gone));
   return status;
 }

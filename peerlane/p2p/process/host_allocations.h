@@ -6,9 +6,9 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/process/process_contexts.h"
 #include "peerlane/p2p/segment/segment_registry.h"
 
@@ -36,8 +36,8 @@ class HostAllocations {
 
   ProcessContexts& contexts_;
   SegmentRegistry& segments_;
-  std::mutex mutex_;
-  std::map<void*, Allocation> allocations_;  // under mutex_
+  Mutex mutex_;
+  std::map<void*, Allocation> allocations_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

@@ -66,7 +66,7 @@ Result<std::shared_ptr<Context>> ProcessContexts::make(OptionalGpu gpu, Use use)
 }
 
 Result<std::shared_ptr<Context>> ProcessContexts::get(OptionalGpu gpu, Use use) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (use == Use::kPlain)
     if (const auto found = contexts_.find({gpu, Use::kRoots}); found != contexts_.end())
       return found->second;
@@ -78,7 +78,7 @@ Result<std::shared_ptr<Context>> ProcessContexts::get(OptionalGpu gpu, Use use) 
 
 Result<std::shared_ptr<Context>> ProcessContexts::any(OptionalGpu gpu) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Every context can register host memory.
     for (const auto& [key, context] : contexts_)
       if (key.first == gpu || !gpu) return context;
@@ -88,7 +88,7 @@ Result<std::shared_ptr<Context>> ProcessContexts::any(OptionalGpu gpu) {
 
 void ProcessContexts::unwarm() {
   std::vector<std::shared_ptr<Context>> unused;  // end after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto at = contexts_.begin(); at != contexts_.end();) {
     if (at->second.use_count() > 1) {
       ++at;

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/process/context_sockets.h"
 #include "peerlane/session/context/context.h"
 
@@ -46,8 +46,9 @@ class ProcessContexts {
   Result<std::shared_ptr<Context>> make(OptionalGpu gpu, Use use);
 
   ContextSockets sockets_;
-  std::mutex mutex_;  // held while a context is made, so that it is made once
-  std::map<std::pair<OptionalGpu, Use>, std::shared_ptr<Context>> contexts_;  // under mutex_
+  Mutex mutex_;  // held while a context is made, so that it is made once
+  std::map<std::pair<OptionalGpu, Use>, std::shared_ptr<Context>> contexts_
+      PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

@@ -11,13 +11,13 @@ Result<std::string> RootTable::add(std::shared_ptr<Context> context, OptionalGpu
   root->context = std::move(context);
   PEERLANE_ASSIGN(root->invitation, root->context->invite());
   std::string ticket = root->invitation.ticket();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   roots_.emplace(ticket, std::move(root));
   return ticket;
 }
 
 RootTable::Claim RootTable::take(const std::string& ticket, std::shared_ptr<Root>& root) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = roots_.find(ticket);
   if (found == roots_.end()) return Claim::kNotHere;
   if (std::exchange(found->second->isTaken, true)) return Claim::kTakenBefore;
@@ -26,13 +26,13 @@ RootTable::Claim RootTable::take(const std::string& ticket, std::shared_ptr<Root
 }
 
 void RootTable::putBack(const std::string& ticket) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = roots_.find(ticket); found != roots_.end()) found->second->isTaken = false;
 }
 
 bool RootTable::drop(const std::string& ticket) {
   std::shared_ptr<Root> gone;  // ends after the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (auto taken = roots_.extract(ticket); !taken.empty()) gone = std::move(taken.mapped());
   return gone != nullptr;
 }
@@ -41,7 +41,7 @@ bool RootTable::cancel(const std::string& ticket) {
   std::shared_ptr<Root> root;
   Peer guest;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto taken = roots_.extract(ticket);
     if (taken.empty()) return false;
     root = std::move(taken.mapped());
@@ -55,7 +55,7 @@ bool RootTable::cancel(const std::string& ticket) {
 
 void RootTable::setGuest(Root& root, const Peer& guest) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!root.isCancelled) {
       root.guest = guest;
       return;

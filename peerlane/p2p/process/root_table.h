@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/process/process_contexts.h"
 #include "peerlane/session/context/context.h"
 
@@ -47,8 +47,8 @@ class RootTable {
   bool cancel(const std::string& ticket);
 
  private:
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Root>, std::less<>> roots_;  // under mutex_
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Root>, std::less<>> roots_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/p2p/segment/imported_segments.h"
 
-#include <mutex>
 #include <string>
 
 namespace peerlane::p2p {
@@ -34,7 +33,7 @@ Status runsOver(const SegmentName& name, uint64_t address, uint64_t bytes) {
 }  // namespace
 
 Status ImportedSegments::add(const SegmentName& name) {
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   OfProcess& known = imports_[name.process];
   const auto [at, isNew] = known.byNumber.emplace(name.number, name);
   if (isNew) known.byAddress.emplace(name.address, &at->second);
@@ -49,7 +48,7 @@ Status ImportedSegments::add(const SegmentName& name) {
 }
 
 bool ImportedSegments::remove(const SegmentName& name) {
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto process = imports_.find(name.process);
   if (process == imports_.end()) return false;
   OfProcess& known = process->second;
@@ -64,7 +63,7 @@ bool ImportedSegments::remove(const SegmentName& name) {
 }
 
 std::vector<SegmentName> ImportedSegments::of(const ProcessToken& process) const {
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   std::vector<SegmentName> names;
   if (const auto found = imports_.find(process); found != imports_.end())
     for (const auto& [number, name] : found->second.byNumber) names.push_back(name);
@@ -73,9 +72,9 @@ std::vector<SegmentName> ImportedSegments::of(const ProcessToken& process) const
 
 Answer ImportedSegments::find(const ProcessToken& process, uint64_t address, uint64_t bytes,
                               Access access, SegmentName& found) const {
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   const auto imports = imports_.find(process);
-  if (imports == imports_.end()) return noneHolds(nullptr, address, bytes);
+  if (imports == imports_.end()) return noneHolds(process, address, bytes);
   const SegmentName* refused = nullptr;
   const SegmentName* overrun = nullptr;  // the range begins in it and ends after it
   // Segments may overlap, so the nearest that begins before the range may not be the right one.
@@ -94,14 +93,15 @@ Answer ImportedSegments::find(const ProcessToken& process, uint64_t address, uin
   }
   if (refused != nullptr) return lacksRights(*refused, address, bytes, access);
   if (overrun != nullptr) return runsOver(*overrun, address, bytes);
-  return noneHolds(&imports->second, address, bytes);
+  return noneHolds(process, address, bytes);
 }
 
-Answer ImportedSegments::noneHolds(const OfProcess* known, uint64_t address, uint64_t bytes) {
+Answer ImportedSegments::noneHolds(const ProcessToken& process, uint64_t address,
+                                   uint64_t bytes) const {
   constexpr size_t kEnough = 400;  // of a sentence
   std::string others;
-  if (known != nullptr)
-    for (const auto& [base, name] : known->byAddress) {
+  if (const auto known = imports_.find(process); known != imports_.end())
+    for (const auto& [base, name] : known->second.byAddress) {
       if (others.size() > kEnough) break;
       others += (others.empty() ? "" : ", ") + rangeText(base, name->bytes);
     }

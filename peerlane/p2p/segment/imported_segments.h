@@ -8,9 +8,9 @@
 
 #include <cstdint>
 #include <map>
-#include <shared_mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/result_code.h"
 #include "peerlane/p2p/segment/segment_name.h"
 
@@ -34,11 +34,11 @@ class ImportedSegments {
     std::map<uint64_t, SegmentName> byNumber;
     std::multimap<uint64_t, const SegmentName*> byAddress;  // into byNumber
   };
-  // `known`: the segments of that process, or null. Requires: the caller holds mutex_.
-  static Answer noneHolds(const OfProcess* known, uint64_t address, uint64_t bytes);
+  Answer noneHolds(const ProcessToken& process, uint64_t address, uint64_t bytes) const
+      PEERLANE_REQUIRES_SHARED(mutex_);
 
-  mutable std::shared_mutex mutex_;
-  std::map<ProcessToken, OfProcess> imports_;  // under mutex_
+  mutable SharedMutex mutex_;
+  std::map<ProcessToken, OfProcess> imports_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

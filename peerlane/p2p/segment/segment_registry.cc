@@ -40,7 +40,7 @@ Result<SegmentName> SegmentRegistry::add(const std::shared_ptr<Context>& context
                             "; register it by P2PRegisterDeviceMem"
                       : "this is not memory of a GPU; register it by P2PRegisterHostMem");
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PEERLANE_CHECK(next_ <= SegmentName::kMostNumber);  // a million a second, for nine years
   segment.name.number = next_++;
   const SegmentName name = segment.name;
@@ -52,7 +52,7 @@ Result<SegmentName> SegmentRegistry::add(const std::shared_ptr<Context>& context
 Result<Region> SegmentRegistry::regionFor(uint64_t number, const SegmentProof& proof,
                                           const AskEnds& ends,
                                           const std::shared_ptr<Context>& context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = segments_.find(number);
   // One answer for all three, so that a peer without the key does not learn which numbers exist.
   if (found == segments_.end() || found->second.isLeaving ||
@@ -67,7 +67,7 @@ std::optional<Region> SegmentRegistry::hostRegion(const std::byte* address, uint
                                                   const std::shared_ptr<Context>& context) {
   if (count_.load(std::memory_order_acquire) == 0) return std::nullopt;
   std::optional<Region> lesser;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [number, segment] : segments_) {
     if (segment.isLeaving || segment.name.kind != DeviceKind::kHost ||
         !segment.name.holds(reinterpret_cast<uint64_t>(address), bytes))
@@ -81,7 +81,7 @@ std::optional<Region> SegmentRegistry::hostRegion(const std::byte* address, uint
 }
 
 std::optional<SegmentName> SegmentRegistry::overlapping(const SegmentName& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [number, segment] : segments_)
     if (number != name.number && segment.name.address < name.address + name.bytes &&
         name.address < segment.name.address + segment.name.bytes)
@@ -93,7 +93,7 @@ std::optional<Status> SegmentRegistry::remove(const SegmentName& name,
                                               std::chrono::nanoseconds timeout) {
   std::vector<Segment::Registration> registrations;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = segments_.find(name.number);
     if (name.process != process_ || found == segments_.end() || found->second.name.key != name.key)
       return std::nullopt;
@@ -106,7 +106,7 @@ std::optional<Status> SegmentRegistry::remove(const SegmentName& name,
         deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0));
     if (Status status = each.context->unregister(each.region, left); !status.isOk()) return status;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   segments_.erase(name.number);
   count_.store(segments_.size(), std::memory_order_release);
   return Status::ok();

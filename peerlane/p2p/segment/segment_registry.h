@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p/segment/segment_name.h"
 #include "peerlane/p2p/segment/segment_proof.h"
 #include "peerlane/session/context/context.h"
@@ -59,9 +59,9 @@ class SegmentRegistry {
 
   const ProcessToken process_;
   std::atomic<size_t> count_{0};  // of segments_, so that a process without any takes no lock
-  std::mutex mutex_;
-  uint64_t next_ = 1;                     // under mutex_, as the next
-  std::map<uint64_t, Segment> segments_;  // by number
+  Mutex mutex_;
+  uint64_t next_ PEERLANE_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Segment> segments_ PEERLANE_GUARDED_BY(mutex_);  // by number
 };
 
 }  // namespace peerlane::p2p

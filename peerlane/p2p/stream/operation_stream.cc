@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/p2p/stream/operation_stream.h"
 
-#include <mutex>
 #include <utility>
 
 namespace peerlane::p2p {
@@ -31,7 +30,7 @@ bool HostStreams::isOne(aclrtStream handle) {
 
 Result<aclrtStream> HostStreams::create() {
   PEERLANE_ASSIGN(auto queue, HostQueue::create());
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   const auto handle = reinterpret_cast<aclrtStream>(kFirstHandle + 2 * made_++);
   queues_.emplace(handle, std::move(queue));
   count_.store(queues_.size(), std::memory_order_release);
@@ -40,13 +39,13 @@ Result<aclrtStream> HostStreams::create() {
 
 std::shared_ptr<HostQueue> HostStreams::find(aclrtStream handle) const {
   if (count_.load(std::memory_order_acquire) == 0) return nullptr;
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   const auto found = queues_.find(handle);
   return found == queues_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<HostQueue> HostStreams::take(aclrtStream handle) {
-  const std::unique_lock lock(mutex_);
+  const WriterLock lock(mutex_);
   auto taken = queues_.extract(handle);
   count_.store(queues_.size(), std::memory_order_release);
   return taken.empty() ? nullptr : std::move(taken.mapped());

@@ -8,9 +8,9 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <shared_mutex>
 
 #include "peerlane/channel/operation/host_stream.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/p2p.h"
 #include "peerlane/p2p/stream/pending_transfers.h"
 #include "peerlane/program/device/device_stream.h"
@@ -51,8 +51,8 @@ class HostStreams {
   std::atomic<size_t> count_{
       0};  // of queues_, so that a program without host streams takes no lock
   std::atomic<uint64_t> made_{0};
-  mutable std::shared_mutex mutex_;
-  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_;  // under mutex_
+  mutable SharedMutex mutex_;
+  std::map<aclrtStream, std::shared_ptr<HostQueue>> queues_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane::p2p

@@ -22,7 +22,7 @@ void PendingTransfers::noteEnd(const Pending& pending) {
 }
 
 void PendingTransfers::reap() {
-  std::erase_if(transfers_, [this](const Pending& pending) {
+  std::erase_if(transfers_, [this](const Pending& pending) PEERLANE_REQUIRES(mutex_) {
     if (!pending.transfer.done()) return false;
     noteEnd(pending);
     return true;
@@ -31,7 +31,7 @@ void PendingTransfers::reap() {
 }
 
 void PendingTransfers::add(Transfer transfer, PostName name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Most transfers end in the order of posting.
   while (!transfers_.empty() && transfers_.front().transfer.done()) {
     noteEnd(transfers_.front());
@@ -43,13 +43,13 @@ void PendingTransfers::add(Transfer transfer, PostName name) {
 }
 
 Status PendingTransfers::firstError() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reap();
   return first_;
 }
 
 Status PendingTransfers::takeFirstError() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   reap();
   return std::exchange(first_, Status::ok());
 }
@@ -57,7 +57,7 @@ Status PendingTransfers::takeFirstError() {
 Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
   std::deque<Pending> all;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     all = transfers_;
   }
   const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -82,14 +82,14 @@ Status PendingTransfers::wait(std::chrono::nanoseconds timeout) {
 
 void PendingTransfers::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
   cancel();
 }
 
 void PendingTransfers::cancel() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Pending& pending : transfers_) pending.transfer.cancel();
 }
 

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 
 #include "peerlane/channel/transfer/transfer.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane::p2p {
 
@@ -40,15 +40,15 @@ class PendingTransfers {
     Transfer transfer;
     PostName name;
   };
-  // Requires, for both: the caller holds mutex_.
-  void reap();
-  void noteEnd(const Pending& pending);
+  void reap() PEERLANE_REQUIRES(mutex_);
+  void noteEnd(const Pending& pending) PEERLANE_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::deque<Pending> transfers_;  // under mutex_, as all below
-  size_t reapAt_ = 64;             // with so many, add() drops all that have ended
-  Status first_;
-  bool closed_ = false;
+  Mutex mutex_;
+  std::deque<Pending> transfers_ PEERLANE_GUARDED_BY(mutex_);
+  // With so many, add() drops all that have ended.
+  size_t reapAt_ PEERLANE_GUARDED_BY(mutex_) = 64;
+  Status first_ PEERLANE_GUARDED_BY(mutex_);
+  bool closed_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane::p2p

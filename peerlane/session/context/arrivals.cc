@@ -23,38 +23,38 @@ Result<Peer> Arrivals::accept(Duration timeout) {
 }
 
 std::optional<Peer> Arrivals::take() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto taken = waiting_.take();
   if (!taken) return std::nullopt;
   tell();
   return Peer(std::move(taken));
 }
 
-// Under mutex_, after every change of waiting_.
+// Called after every change of waiting_.
 void Arrivals::tell() {
   count_.store(waiting_.size(), std::memory_order_release);
   ready_.set(!waiting_.empty());
 }
 
 Result<int> Arrivals::fd() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ready_.fd();
 }
 
 void Arrivals::onPeer(std::function<void(Peer)> callback) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   onPeer_.swap(callback);  // the one before ends without the lock
 }
 
 void Arrivals::onEach(std::function<void(const Peer&)> callback) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!isClosed_) onEach_.swap(callback);
 }
 
 void Arrivals::giveBack(const Peer& peer) {
   std::shared_ptr<PeerCore> dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (isClosed_) return;
     // Asked under the lock: where the peer leaves after that, left() finds it here.
     if (peers_.contains(peer.core()->number()))
@@ -76,7 +76,7 @@ std::string Arrivals::whereInWords() const {
         "(ContextOptions::listen is empty)";
   text += "; it can be reached at";
   for (const std::string& address : addresses_) text += " " + address;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (onPeer_) text += "; peers that connect go to the callback given to onPeer()";
   if (!turnedAway_.isOk())
     text += "; the last one that came, " + durationInWords(Clock::now() - turnedAwayAt_) +
@@ -85,7 +85,7 @@ std::string Arrivals::whereInWords() const {
 }
 
 std::vector<std::shared_ptr<PeerCore>> Arrivals::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return waiting_.all();
 }
 
@@ -93,12 +93,12 @@ void Arrivals::admit(const std::shared_ptr<PeerCore>& peer) {
   std::function<void(Peer)> callback;
   std::function<void(const Peer&)> first;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     first = onEach_;
   }
   if (first) first(Peer(peer));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (onPeer_)
       callback = onPeer_;
     else
@@ -113,7 +113,7 @@ void Arrivals::admit(const std::shared_ptr<PeerCore>& peer) {
 void Arrivals::left(const std::shared_ptr<PeerCore>& peer) {
   std::shared_ptr<PeerCore> dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     dropped = waiting_.leave(peer);
     tell();
   }
@@ -124,7 +124,7 @@ void Arrivals::noteLostMessages(const std::shared_ptr<PeerCore>& dropped) {
   if (!dropped) return;
   std::string leftOut;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!lostMessages_.allows()) return;
     leftOut = lostMessages_.leftOut();
   }
@@ -134,7 +134,7 @@ void Arrivals::noteLostMessages(const std::shared_ptr<PeerCore>& dropped) {
 }
 
 void Arrivals::noteTurnedAway(const Status& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   turnedAway_ = why;
   turnedAwayAt_ = Clock::now();
 }
@@ -144,7 +144,7 @@ void Arrivals::close() {
   std::vector<std::shared_ptr<PeerCore>> untaken;
   std::function<void(Peer)> onPeer;
   std::function<void(const Peer&)> onEach;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   untaken = waiting_.takeAll();
   tell();
   onPeer.swap(onPeer_);

@@ -15,12 +15,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "peerlane/core/log_limit.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/readiness.h"
 #include "peerlane/progress/progress.h"
@@ -73,22 +73,22 @@ class Arrivals {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void tell();
+  void tell() PEERLANE_REQUIRES(mutex_);
 
   Progress& progress_;
   const PeerTable& peers_;
   const std::vector<std::string>& addresses_;
 
   std::atomic<size_t> count_{0};  // of waiting_; release under mutex_, acquire by any()
-  mutable std::mutex mutex_;
-  UntakenPeers waiting_;  // under mutex_, as all below
-  Readiness ready_;       // for threads that poll
-  LogLimit lostMessages_;
-  std::function<void(Peer)> onPeer_;
-  std::function<void(const Peer&)> onEach_;
-  bool isClosed_ = false;
-  Status turnedAway_;  // why the last guest was
-  Clock::time_point turnedAwayAt_{};
+  mutable Mutex mutex_;
+  UntakenPeers waiting_ PEERLANE_GUARDED_BY(mutex_);
+  Readiness ready_ PEERLANE_GUARDED_BY(mutex_);  // for threads that poll
+  LogLimit lostMessages_ PEERLANE_GUARDED_BY(mutex_);
+  std::function<void(Peer)> onPeer_ PEERLANE_GUARDED_BY(mutex_);
+  std::function<void(const Peer&)> onEach_ PEERLANE_GUARDED_BY(mutex_);
+  bool isClosed_ PEERLANE_GUARDED_BY(mutex_) = false;
+  Status turnedAway_ PEERLANE_GUARDED_BY(mutex_);  // why the last guest was
+  Clock::time_point turnedAwayAt_ PEERLANE_GUARDED_BY(mutex_){};
 };
 
 }  // namespace peerlane

@@ -2,11 +2,11 @@
 #include "peerlane/session/context/context_end.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/session/context/arrivals.h"
 #include "peerlane/session/context/farewell.h"
 #include "peerlane/session/context/invitations.h"
@@ -17,11 +17,15 @@ namespace {
 
 // Memory of a context that has ended, which somebody may still write to by its address: nobody else
 // gets its place while this process lives.
+struct Kept {
+  Mutex mutex;
+  std::vector<std::unique_ptr<Allocation>> memory PEERLANE_GUARDED_BY(mutex);
+};
+
 void keepForGood(std::unique_ptr<Allocation> memory) {
-  static auto* const mutex = new std::mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Allocation>>;
-  const std::lock_guard lock(*mutex);
-  kept->push_back(std::move(memory));
+  static auto* const kept = new Kept;
+  const MutexLock lock(kept->mutex);
+  kept->memory.push_back(std::move(memory));
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ void Dialer::failed(Attempt& attempt, const Status& why, Clock::time_point now) 
   attempt.why = why;
   attempt.stage = Attempt::Stage::kOver;
   {
-    const std::lock_guard lock(lastMutex_);
+    const MutexLock lock(lastMutex_);
     last_ = attempt.text + ": " + std::string(why.message());
   }
   if (why.code() == Code::kTryAgain) {
@@ -224,7 +224,7 @@ Result<std::shared_ptr<PeerCore>> Dialer::dial(Clock::time_point deadline) {
 // Called by other threads too: of what the dialling one changes, only what has a lock.
 std::string Dialer::openInWords() const {
   std::string text = whom_ + " to answer at " + asked_;
-  const std::lock_guard lock(lastMutex_);
+  const MutexLock lock(lastMutex_);
   return last_.empty() ? text : text + "; last: " + last_;
 }
 

@@ -14,11 +14,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/socket_address.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -89,8 +89,8 @@ class Dialer {
   // Seeded by the clock: std::random_device takes 10 us where a hypervisor answers cpuid.
   std::minstd_rand chance_{static_cast<uint32_t>(Clock::now().time_since_epoch().count())};
   std::string asked_;  // constant while dial() lasts
-  mutable std::mutex lastMutex_;
-  std::string last_;  // under lastMutex_: the last attempt that failed, and why
+  mutable Mutex lastMutex_;
+  std::string last_ PEERLANE_GUARDED_BY(lastMutex_);  // the last attempt that failed, and why
 };
 
 }  // namespace peerlane

@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/process.h"
 
 namespace peerlane {
@@ -25,8 +25,8 @@ struct Speakers {
 
   const Speakers* const parents;
   const uint64_t forks = forkGeneration();
-  std::mutex mutex;
-  std::vector<Speaker> all;  // under mutex
+  Mutex mutex;
+  std::vector<Speaker> all PEERLANE_GUARDED_BY(mutex);
 };
 
 std::atomic<Speakers*> speakers{nullptr};
@@ -44,7 +44,7 @@ void sayAll() {
   Speakers& here = ofThisProcess();
   std::vector<Speaker> all;
   {
-    const std::lock_guard lock(here.mutex);
+    const MutexLock lock(here.mutex);
     all.swap(here.all);
   }
   const auto deadline = std::chrono::steady_clock::now() + kGoodbyePatience;
@@ -62,7 +62,7 @@ void sayAll() {
 
 void sayAtExit(std::weak_ptr<void> who, Farewell farewell) {
   Speakers& here = ofThisProcess();
-  const std::lock_guard lock(here.mutex);
+  const MutexLock lock(here.mutex);
   std::erase_if(here.all, [](const Speaker& speaker) { return speaker.who.expired(); });
   here.all.push_back({std::move(who), std::move(farewell)});
 }

@@ -25,7 +25,7 @@ Invitations::InvitedRef Invitations::invite() {
   auto invited = std::make_shared<Invited>();
   invited->secret = Secret::random();
   invited->keyId = keyIdOf(invited->secret);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(all_, [](const auto& each) { return each.expired(); });
   all_.push_back(invited);
   return byKey_.emplace(invited->keyId, std::move(invited))->second;
@@ -38,7 +38,7 @@ Result<Peer> Invitations::accept(const InvitedRef& invited, Duration timeout) {
     PEERLANE_RETURN_IF_ERROR(progress_.waitAsleep(settled, deadline, [this] {
       return "a peer to connect with the ticket of an invitation" + arrivals_.whereInWords();
     }));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!invited->over.isOk()) return invited->over;
     auto guest = invited->guests.take();
     if (!guest) {
@@ -53,7 +53,7 @@ Result<Peer> Invitations::accept(const InvitedRef& invited, Duration timeout) {
 }
 
 bool Invitations::reopen(const InvitedRef& invited) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (isClosed_ || !std::exchange(invited->isTaken, false)) return false;
   invited->over = Status::ok();
   invited->settled.store(!invited->guests.empty(), std::memory_order_release);
@@ -64,7 +64,7 @@ bool Invitations::reopen(const InvitedRef& invited) {
 void Invitations::cancel(const InvitedRef& invited) {
   std::vector<std::shared_ptr<PeerCore>> unwanted;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     forgetKey(invited);
     invited->isTaken = false;
     unwanted = invited->guests.takeAll();
@@ -76,7 +76,6 @@ void Invitations::cancel(const InvitedRef& invited) {
   progress_.notifyWaiters();
 }
 
-// Under mutex_.
 void Invitations::forgetKey(const InvitedRef& invited) {
   std::erase_if(byKey_, [&](const auto& each) { return each.second == invited; });
 }
@@ -84,7 +83,7 @@ void Invitations::forgetKey(const InvitedRef& invited) {
 Invitations::Found Invitations::find(uint32_t keyId, const HandshakeOptions::Fits& fits) const {
   std::vector<Found> named;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto [at, end] = byKey_.equal_range(keyId); at != end; ++at)
       named.push_back({at->second, at->second->hasRoom()});
   }
@@ -96,7 +95,7 @@ Invitations::Found Invitations::find(uint32_t keyId, const HandshakeOptions::Fit
 void Invitations::admit(const InvitedRef& invited, const std::shared_ptr<PeerCore>& peer) {
   bool isWelcome = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     isWelcome = invited->over.isOk() && invited->hasRoom();
     if (isWelcome) {
       invited->guests.add(peer);
@@ -109,7 +108,7 @@ void Invitations::admit(const InvitedRef& invited, const std::shared_ptr<PeerCor
 
 std::vector<std::shared_ptr<PeerCore>> Invitations::left(const std::shared_ptr<PeerCore>& peer) {
   std::vector<std::shared_ptr<PeerCore>> dropped;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& each : all_) {
     const auto invited = each.lock();
     if (!invited) continue;
@@ -122,7 +121,7 @@ std::vector<std::shared_ptr<PeerCore>> Invitations::left(const std::shared_ptr<P
 
 std::vector<std::shared_ptr<PeerCore>> Invitations::waiting() const {
   std::vector<std::shared_ptr<PeerCore>> waiting;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& each : all_)
     if (const auto invited = each.lock()) {
       const auto guests = invited->guests.all();
@@ -132,7 +131,7 @@ std::vector<std::shared_ptr<PeerCore>> Invitations::waiting() const {
 }
 
 void Invitations::close() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   isClosed_ = true;
   for (const auto& [key, invited] : std::exchange(byKey_, {})) {
     invited->over = Status(Code::kClosed, "the context of the invitation is gone");

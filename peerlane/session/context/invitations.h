@@ -15,10 +15,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/context/untaken_peers.h"
@@ -81,16 +81,17 @@ class Invitations {
   void close();
 
  private:
-  void forgetKey(const InvitedRef& invited);
+  void forgetKey(const InvitedRef& invited) PEERLANE_REQUIRES(mutex_);
 
   Progress& progress_;
   const ContextId id_;
   const std::vector<std::string>& addresses_;
   const Arrivals& arrivals_;  // for the words of timeouts
-  mutable std::mutex mutex_;
-  std::multimap<uint32_t, InvitedRef> byKey_;  // under mutex_: those whose peer was not taken
-  std::vector<std::weak_ptr<Invited>> all_;    // under mutex_
-  bool isClosed_ = false;                      // under mutex_
+  mutable Mutex mutex_;
+  // Those whose peer was not taken.
+  std::multimap<uint32_t, InvitedRef> byKey_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Invited>> all_ PEERLANE_GUARDED_BY(mutex_);
+  bool isClosed_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

@@ -10,7 +10,7 @@ namespace peerlane {
 
 std::shared_ptr<PeerCore> PeerTable::make(bool initiator, Connected tell) {
   const PeerSurroundings around = events_.surroundings();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Number number = next_++;
   auto& slot = peers_[number];
   slot = std::make_shared<PeerCore>(
@@ -34,12 +34,12 @@ void PeerTable::left(Number number, const std::shared_ptr<PeerCore>& peer) {
 }
 
 void PeerTable::drop(Number number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   peers_.erase(number);
 }
 
 std::vector<std::shared_ptr<PeerCore>> PeerTable::beginClosing() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   isClosing_ = true;
   std::vector<std::shared_ptr<PeerCore>> peers;
   for (const auto& [number, peer] : peers_) peers.push_back(peer);
@@ -47,32 +47,32 @@ std::vector<std::shared_ptr<PeerCore>> PeerTable::beginClosing() {
 }
 
 std::shared_ptr<PeerCore> PeerTable::find(Number number) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(number);
   return found == peers_.end() ? nullptr : found->second;
 }
 
 bool PeerTable::contains(Number number) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return peers_.contains(number);
 }
 
 std::string PeerTable::inWords(Number number) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(number);
   if (found == peers_.end()) return {};
   return found->second->name() + " " + peerStateName(found->second->state());
 }
 
 std::vector<std::shared_ptr<PeerCore>> PeerTable::all() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<PeerCore>> peers;
   for (const auto& [number, peer] : peers_) peers.push_back(peer);
   return peers;
 }
 
 std::vector<Peer> PeerTable::met() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Peer> peers;
   for (const auto& [number, peer] : peers_)
     if (peer->met()) peers.emplace_back(peer);
@@ -80,23 +80,23 @@ std::vector<Peer> PeerTable::met() const {
 }
 
 bool PeerTable::isClosing() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return isClosing_;
 }
 
 bool PeerTable::haveLeft() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return isClosing_ && peers_.empty();
 }
 
 bool PeerTable::haveSaidAll() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return isClosing_ &&
          std::ranges::all_of(peers_, [](const auto& each) { return each.second->hasSaidAll(); });
 }
 
 PeerTable::PeerMap PeerTable::takeRest() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(peers_, {});
 }
 

@@ -13,10 +13,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/session/peer/peer.h"
@@ -69,10 +69,10 @@ class PeerTable {
 
   Progress& progress_;
   const Events events_;
-  mutable std::mutex mutex_;
-  Number next_ = 1;  // under mutex_, as all below
-  PeerMap peers_;
-  bool isClosing_ = false;
+  mutable Mutex mutex_;
+  Number next_ PEERLANE_GUARDED_BY(mutex_) = 1;
+  PeerMap peers_ PEERLANE_GUARDED_BY(mutex_);
+  bool isClosing_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

@@ -102,7 +102,7 @@ std::string RegionLife::describe() const {
 RegionLife::LeavingRef RegionLife::beginLeaving(const Record& record) {
   LeavingRef leaving;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto found = leaving_.find(record->allocation); found != leaving_.end())
       return found->second;
     if (around_.regions.find(record->allocation, record->generation).status().code() ==
@@ -220,7 +220,7 @@ void RegionLife::tryFinish(const LeavingRef& leaving) {
   around_.regions.remove(leaving->record->allocation);
   leaving->record->owned.reset();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     leaving_.erase(leaving->record->allocation);
   }
   leaving->gone.store(true, std::memory_order_release);

@@ -18,11 +18,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "peerlane/core/metrics.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region.h"
 #include "peerlane/memory/region_shelf.h"
@@ -105,8 +105,8 @@ class RegionLife {
   const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it
   RegionShelf shelf_;
   Timer sweepTimer_;  // progress thread
-  std::mutex mutex_;
-  std::map<uint64_t, LeavingRef> leaving_;  // by allocation; under mutex_
+  Mutex mutex_;
+  std::map<uint64_t, LeavingRef> leaving_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
 };
 
 }  // namespace peerlane

@@ -24,7 +24,7 @@ Absentees::Number Absentees::add(EventLoop& loop, Number peer, ProofOfEnd proof)
     return proof.process && proof.process->pid() > 0 && known.proof.process &&
            known.proof.process->pid() == proof.process->pid() && !known.proof.given();
   };
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = std::find_if(absentees_.begin(), absentees_.end(), same);
   if (found != absentees_.end()) {
     regions_.passImports(peer, found->peer);
@@ -63,7 +63,7 @@ void Absentees::look(EventLoop& loop) {
 void Absentees::settle(std::list<Absentee>::iterator absentee) {
   std::list<Absentee> settled;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     settled.splice(settled.begin(), absentees_, absentee);
   }
   regions_.forgetPeer(settled.front().peer);
@@ -71,7 +71,7 @@ void Absentees::settle(std::list<Absentee>::iterator absentee) {
 }
 
 bool Absentees::isWaitedFor(Number peer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::any_of(absentees_.begin(), absentees_.end(),
                      [&](const Absentee& each) { return each.peer == peer; });
 }
@@ -88,7 +88,7 @@ void Absentees::stop() {
 }
 
 std::string Absentees::describe() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::string text;
   for (const Absentee& each : absentees_) {
     text += "  peer " + std::to_string(each.peer) + " left without a goodbye; ";

@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/process.h"
@@ -37,10 +37,10 @@ class Absentees {
   // process, which takes its imports over, or 0 where it imports nothing, or has ended.
   Number add(EventLoop& loop, Number peer, ProofOfEnd proof);
   // Calls `done` once the end of the peer is proven. Requires: isWaitedFor(peer).
-  void await(Number peer, std::function<void()> done);
+  void await(Number peer, std::function<void()> done) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   bool isWaitedFor(Number peer) const;
   // Nothing is watched any more; no callback of await() will come.
-  void stop();
+  void stop() PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   // One line for each, for dumps.
   std::string describe() const;
 
@@ -48,15 +48,17 @@ class Absentees {
   struct Absentee {
     Number peer = 0;
     ProofOfEnd proof;
-    Watch end;
+    Watch end;  // progress thread, as the next
     std::vector<std::function<void()>> awaiting;
   };
-  void look(EventLoop& loop);
+  void look(EventLoop& loop) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   void settle(std::list<Absentee>::iterator absentee);
 
   RegionTable& regions_;
-  mutable std::mutex mutex_;  // changes of the list, which the progress thread makes
-  std::list<Absentee> absentees_;
+  mutable Mutex mutex_;
+  // The progress thread alone changes the list, under the lock, so it may read it without the lock:
+  // await(), stop() and look() do, and are not analysed.
+  std::list<Absentee> absentees_ PEERLANE_GUARDED_BY(mutex_);
   Timer lookTimer_;
   bool stopped_ = false;
 };

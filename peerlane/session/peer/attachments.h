@@ -5,10 +5,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <type_traits>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/progress/progress.h"
 
 namespace peerlane {
@@ -30,7 +30,7 @@ class Attachments {
     // that is a Task has a turn whenever the peer has one, under that lock.
     template <typename Make>
     std::shared_ptr<T> getOr(const Make& make) {
-      const std::lock_guard lock(all_.mutex_);
+      const MutexLock lock(all_.mutex_);
       if (!object_) {
         object_ = make();
         if constexpr (std::is_base_of_v<Task, T>) all_.turned_.push_back(object_);
@@ -40,7 +40,9 @@ class Attachments {
 
    private:
     Attachments& all_;
-    std::shared_ptr<T> object_;  // under all_.mutex_
+    // Under all_.mutex_. Without the attribute: clang reads it at the end of Attachments, after it
+    // has made the places below of this template, and so ignores it.
+    std::shared_ptr<T> object_;
   };
 
   Place<CommunicatorNumbers> communicatorNumbers{*this};
@@ -51,15 +53,15 @@ class Attachments {
 
   // By the thread that has the turn. True when something moved.
   bool turn() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bool moved = false;
     for (const auto& task : turned_) moved |= task->turn() == Task::Turn::kMoved;
     return moved;
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Task>> turned_;  // under mutex_
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Task>> turned_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

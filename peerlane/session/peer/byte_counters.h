@@ -6,10 +6,10 @@
 
 #include <array>
 #include <atomic>
-#include <mutex>
 #include <string_view>
 
 #include "peerlane/core/metrics.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -36,7 +36,7 @@ class ByteCounters {
 
   // A full table forgets nothing and learns nothing more.
   void remember(const char* engine, const char* direction, Counter& counter) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Entry& entry : entries_) {
       if (entry.counter.load(std::memory_order_relaxed) != nullptr) continue;
       entry.engine = engine;
@@ -46,7 +46,7 @@ class ByteCounters {
     }
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;  // held by the one thread that fills an entry; readers take no lock
   std::array<Entry, 8> entries_;
 };
 

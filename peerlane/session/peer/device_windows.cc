@@ -8,16 +8,19 @@
 namespace peerlane {
 
 Result<std::byte*> DeviceWindows::own() {
-  return open(own_, slabs_.ownBacking());
+  const SlabPair::Backing backing = slabs_.ownBacking();
+  const MutexLock lock(mutex_);
+  return open(own_, backing);
 }
 
 Result<std::byte*> DeviceWindows::peers() {
-  return open(peers_, slabs_.peersBacking());
+  const SlabPair::Backing backing = slabs_.peersBacking();
+  const MutexLock lock(mutex_);
+  return open(peers_, backing);
 }
 
 Result<std::byte*> DeviceWindows::open(Window& window, SlabPair::Backing backing) {
   const DeviceExecutors& devices = env_.around.devices;
-  const std::lock_guard lock(mutex_);
   if (window.segment) return window.segment->data();
   if (devices.empty())
     return Status(Code::kInvalidArgument, "this context was made without devices");

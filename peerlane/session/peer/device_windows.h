@@ -8,8 +8,8 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/session/peer/slab_pair.h"
@@ -27,7 +27,8 @@ class DeviceWindows {
   Result<std::byte*> own();
   Result<std::byte*> peers();
   // The words go when no executor looks at them any more. Requires: no other thread is in a call.
-  void close();
+  // Not analysed: that requirement stands for the lock.
+  void close() PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   // Its end unpins it.
@@ -38,15 +39,15 @@ class DeviceWindows {
     std::shared_ptr<SharedSegment> segment;
     std::unique_ptr<DevicePin> pin;
   };
-  Result<std::byte*> open(Window& window, SlabPair::Backing backing);
+  Result<std::byte*> open(Window& window, SlabPair::Backing backing) PEERLANE_REQUIRES(mutex_);
   void close(Window& window);
 
   const PeerEnvironment& env_;
   const LinkSet& links_;
   const SlabPair& slabs_;
-  std::mutex mutex_;  // held while a window is mapped and pinned
-  Window own_;        // under mutex_, as the next
-  Window peers_;
+  Mutex mutex_;  // held while a window is mapped and pinned
+  Window own_ PEERLANE_GUARDED_BY(mutex_);
+  Window peers_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

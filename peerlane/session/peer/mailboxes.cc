@@ -6,7 +6,7 @@
 namespace peerlane {
 
 Mailbox* Mailboxes::borrow() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (free_.empty()) {
     all_.push_back(std::make_unique<Mailbox>(links_.host()));
     free_.push_back(all_.back().get());
@@ -19,13 +19,13 @@ Mailbox* Mailboxes::borrow() {
 
 void Mailboxes::giveBack(Mailbox* mailbox) {
   PEERLANE_CHECK(mailbox->idle());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_.push_back(mailbox);
   lent_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool Mailboxes::serve() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bool moved = false;
   for (const auto& mailbox : all_)
     if (mailbox->pending()) moved |= mailbox->serve();

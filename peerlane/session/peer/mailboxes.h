@@ -7,9 +7,9 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/session/peer/link_set.h"
 
@@ -32,9 +32,9 @@ class Mailboxes {
 
   const LinkSet& links_;
   std::atomic<uint32_t> lent_{0};  // a hint for turns: worth taking the lock
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Mailbox>> all_;  // under mutex_, as the next
-  std::vector<Mailbox*> free_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Mailbox>> all_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<Mailbox*> free_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

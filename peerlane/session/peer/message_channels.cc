@@ -26,7 +26,7 @@ Status MessageChannels::roomOf(uint32_t channel) const {
 }
 
 Status MessageChannels::claim(uint32_t channel) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PEERLANE_RETURN_IF_ERROR(roomOf(channel));
   Room& room = sentTo(channel);
   ++room.byChannel[channel];
@@ -35,12 +35,12 @@ Status MessageChannels::claim(uint32_t channel) {
 }
 
 bool MessageChannels::hasRoom(uint32_t channel) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return roomOf(channel).isOk();
 }
 
 Status MessageChannels::taken(uint32_t channel, uint32_t count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Room& room = sentTo(channel);
   const auto found = room.byChannel.find(channel);
   const uint32_t waiting = found == room.byChannel.end() ? 0 : found->second;
@@ -55,7 +55,7 @@ Status MessageChannels::taken(uint32_t channel, uint32_t count) {
 }
 
 Status MessageChannels::push(uint32_t channel, std::vector<std::byte> content) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   size_t& waiting = waiting_[isProgram(channel) ? 0 : 1];
   const auto found = arrived_.find(channel);
   if (waiting >= kMessagesPerPeer ||
@@ -70,7 +70,7 @@ Status MessageChannels::push(uint32_t channel, std::vector<std::byte> content) {
 }
 
 bool MessageChannels::pop(uint32_t channel, std::vector<std::byte>& content) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = arrived_.find(channel);
   if (found == arrived_.end()) return false;
   content = std::move(found->second.front());
@@ -83,38 +83,38 @@ bool MessageChannels::pop(uint32_t channel, std::vector<std::byte>& content) {
 }
 
 bool MessageChannels::has(uint32_t channel) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return arrived_.contains(channel);
 }
 
 bool MessageChannels::hasForProgram() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return waiting_[0] != 0;
 }
 
 std::vector<std::pair<uint32_t, size_t>> MessageChannels::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::pair<uint32_t, size_t>> all;
   for (const auto& [channel, messages] : arrived_) all.emplace_back(channel, messages.size());
   return all;
 }
 
 std::vector<std::pair<uint32_t, uint32_t>> MessageChannels::untold() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::pair<uint32_t, uint32_t>> all(untold_.begin(), untold_.end());
   untold_.clear();
   return all;
 }
 
 Result<int> MessageChannels::fd(uint32_t channel) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PEERLANE_ASSIGN(const int fd, readiness_[channel].fd());
   tell(channel);
   return fd;
 }
 
 void MessageChannels::setEnded(bool ended) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ended_ == ended) return;
   ended_ = ended;
   for (auto& [channel, readiness] : readiness_) tell(channel);

@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/limits.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/readiness.h"
 
@@ -53,17 +53,21 @@ class MessageChannels {
     std::map<uint32_t, uint32_t> byChannel;  // only those above 0
     uint32_t all = 0;
   };
-  Room& sentTo(uint32_t channel) { return sent_[isProgram(channel) ? 0 : 1]; }
-  Status roomOf(uint32_t channel) const;
-  void tell(uint32_t channel);
+  Room& sentTo(uint32_t channel) PEERLANE_REQUIRES(mutex_) {
+    return sent_[isProgram(channel) ? 0 : 1];
+  }
+  Status roomOf(uint32_t channel) const PEERLANE_REQUIRES(mutex_);
+  void tell(uint32_t channel) PEERLANE_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  Room sent_[2];  // not taken by the peer: the program's, the library's; under mutex_, as all below
-  std::map<uint32_t, std::deque<std::vector<std::byte>>> arrived_;  // none of them is empty
-  size_t waiting_[2] = {0, 0};                                      // in arrived_
-  std::map<uint32_t, uint32_t> untold_;
-  std::map<uint32_t, Readiness> readiness_;
-  bool ended_ = false;
+  mutable Mutex mutex_;
+  // Not taken by the peer: the program's, the library's.
+  Room sent_[2] PEERLANE_GUARDED_BY(mutex_);
+  // None of them is empty.
+  std::map<uint32_t, std::deque<std::vector<std::byte>>> arrived_ PEERLANE_GUARDED_BY(mutex_);
+  size_t waiting_[2] PEERLANE_GUARDED_BY(mutex_) = {0, 0};  // in arrived_
+  std::map<uint32_t, uint32_t> untold_ PEERLANE_GUARDED_BY(mutex_);
+  std::map<uint32_t, Readiness> readiness_ PEERLANE_GUARDED_BY(mutex_);
+  bool ended_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

@@ -20,7 +20,7 @@ const char* peerStateName(PeerState state) {
 
 Status PeerStatus::failure() const {
   if (failureCode() == Code::kOk) return Status::ok();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -51,7 +51,7 @@ void PeerStatus::setHeard() {
 }
 
 void PeerStatus::setFailure(Status why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   failure_ = std::move(why);
   failureCode_.store(failure_.code(), std::memory_order_release);
 }

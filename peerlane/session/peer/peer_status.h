@@ -7,9 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/process.h"
 
@@ -66,8 +66,8 @@ class PeerStatus {
   std::atomic<PeerState> state_{PeerState::kConnecting};
   std::atomic<Code> failureCode_{Code::kUnavailable};  // kOk while ready
   std::atomic<Clock::time_point> lastHeard_{};
-  mutable std::mutex mutex_;
-  Status failure_{Code::kUnavailable, "the peer is still connecting"};  // under mutex_
+  mutable Mutex mutex_;
+  Status failure_ PEERLANE_GUARDED_BY(mutex_){Code::kUnavailable, "the peer is still connecting"};
 };
 
 }  // namespace peerlane

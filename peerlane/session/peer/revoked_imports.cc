@@ -23,7 +23,7 @@ Status RevokedImports::handle(control::Revoke& message) {
   }
   if (region) region->gate.close();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (revoked_.size() >= limits::kRevocations)
       return Status(Code::kCorrupt, "the peer takes back more than " +
                                         std::to_string(limits::kRevocations) +
@@ -50,7 +50,7 @@ bool RevokedImports::isLetGo(const Revoked& revoked) const {
 }
 
 bool RevokedImports::confirm() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const size_t before = revoked_.size();
   std::erase_if(revoked_, [this](const Revoked& revoked) {
     if (!isLetGo(revoked)) return false;

@@ -9,9 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/import_cache.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/session/peer/imports.h"
@@ -44,8 +44,8 @@ class RevokedImports {
   PeerEnvironment& env_;
   const Imports& imports_;
   Timer timer_;
-  std::mutex mutex_;
-  std::vector<Revoked> revoked_;    // under mutex_; until drained here
+  Mutex mutex_;
+  std::vector<Revoked> revoked_ PEERLANE_GUARDED_BY(mutex_);  // until drained here
   std::atomic<uint32_t> count_{0};  // of revoked_, a hint for turns: worth taking the lock
 };
 
