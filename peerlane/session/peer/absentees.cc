@@ -24,27 +24,31 @@ Absentees::Number Absentees::add(EventLoop& loop, Number peer, ProofOfEnd proof)
     return proof.process && proof.process->pid() > 0 && known.proof.process &&
            known.proof.process->pid() == proof.process->pid() && !known.proof.given();
   };
-  const MutexLock lock(mutex_);
-  auto found = std::find_if(absentees_.begin(), absentees_.end(), same);
-  if (found != absentees_.end()) {
-    regions_.passImports(peer, found->peer);
-    return found->peer;
+  {
+    const MutexLock lock(mutex_);
+    auto found = std::find_if(absentees_.begin(), absentees_.end(), same);
+    if (found != absentees_.end()) {
+      regions_.passImports(peer, found->peer);
+      return found->peer;
+    }
+    Absentee& added = absentees_.emplace_back();
+    added.peer = peer;
+    added.proof = std::move(proof);
+    if (added.proof.process) {
+      if (stopped_) return peer;
+      // Where it cannot be watched it is looked at.
+      const int end = added.proof.process->fd();
+      auto watch = loop.watch(end, true, false, [this, &loop] { look(loop); });
+      if (watch.isOk()) added.end = std::move(*watch);
+      if (!lookTimer_.pending()) lookTimer_ = loop.after(kLook, [this, &loop] { look(loop); });
+      return peer;
+    }
   }
-  Absentee& added = absentees_.emplace_back();
-  added.peer = peer;
-  added.proof = std::move(proof);
-  if (!added.proof.process) {
-    PEERLANE_LOG_WARN(
-        "peer {} left without a goodbye, and the end of its process cannot be known here: what it "
-        "imported is kept for good",
-        peer);
-    return peer;
-  }
-  if (stopped_) return peer;
-  // Where it cannot be watched it is looked at.
-  auto watch = loop.watch(added.proof.process->fd(), true, false, [this, &loop] { look(loop); });
-  if (watch.isOk()) added.end = std::move(*watch);
-  if (!lookTimer_.pending()) lookTimer_ = loop.after(kLook, [this, &loop] { look(loop); });
+  // Without the lock: a sink of the log may ask for a dump.
+  PEERLANE_LOG_WARN(
+      "peer {} left without a goodbye, and the end of its process cannot be known here: what it "
+      "imported is kept for good",
+      peer);
   return peer;
 }
 
