@@ -7,17 +7,18 @@
 // not made of it: branches are not ops, so each way through a branch is a sequence of programs of
 // its own. Thread-safe: no state.
 //
-//   slots[position]  numbered memory, two units each; the number is that of the lap
+//   slots[position]  LL packets, two packets each; the number is that of the lap
 //   tail             counter: slots that were popped; stored by the proxy
 //   done             counter: position up to which a semaphore's requests were carried out; stored
 //                    by the proxy
 //   first, second    counters at the peer: signals that threads added, the running total of those
 //                    that the proxy stored
 //
-// A slot is 16 bytes in two words, each with the mark of its lap in the top bit: a unit of numbered
-// memory is such a word. Numbers grow where marks alternate. One bit is enough as long as a popper
-// never finds a number but its lap's or the one before: it has seen the one before, numbers do not
-// go back, and a later number would mean that a later request lies there; all three are findings.
+// A slot is 16 bytes in two words, each with the mark of its lap in the top bit: a packet of
+// numbered memory is such a word. Numbers grow where marks alternate. One bit is enough as long as
+// a popper never finds a number but its lap's or the one before: it has seen the one before,
+// numbers do not go back, and a later number would mean that a later request lies there; all three
+// are findings.
 //
 // Not here: `head`, which gives every position to one pusher (cursors do that), and `pushed`, which
 // is read only by threads that come after the push by program order or by the user's own
@@ -36,12 +37,12 @@
 
 namespace peerlane {
 
-inline constexpr uint32_t kPortSlotBytes = 16;                    // of a request's half
-inline constexpr uint32_t kPortSlotStrideBytes = 2 * kUnitBytes;  // with its marks, in the model
+inline constexpr uint32_t kPortSlotBytes = 16;                      // of a request's half
+inline constexpr uint32_t kPortSlotStrideBytes = 2 * kPacketBytes;  // with its marks, in the model
 inline constexpr uint32_t kPortMostHalves = 2;
 
 // Lanes of portPush() and portPop(). The halves of one request may lie in two laps.
-enum PortFifoLane : LaneId { kPortPosition, kPortLap, kPortSecondLap };
+enum PortFifoCursor : CursorId { kPortPosition, kPortLap, kPortSecondLap };
 
 enum PortPushTarget : TargetId {
   kPushRequest,  // local

@@ -73,7 +73,7 @@ class Arrivals {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void tell();
+  void updateReadiness();
 
   Progress& progress_;
   const PeerTable& peers_;

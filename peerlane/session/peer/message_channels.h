@@ -42,7 +42,7 @@ class MessageChannels {
   // Channels with messages, and how many.
   std::vector<std::pair<uint32_t, size_t>> waiting() const;
   // Messages popped since the last call: channel and how many.
-  std::vector<std::pair<uint32_t, uint32_t>> untold();
+  std::vector<std::pair<uint32_t, uint32_t>> unreported();
 
   // A descriptor that is readable while the channel has a message, or none is to be expected.
   Result<int> fd(uint32_t channel);
@@ -55,13 +55,13 @@ class MessageChannels {
   };
   Room& sentTo(uint32_t channel) { return sent_[isProgram(channel) ? 0 : 1]; }
   Status roomOf(uint32_t channel) const;
-  void tell(uint32_t channel);
+  void updateReadiness(uint32_t channel);
 
   mutable std::mutex mutex_;
   Room sent_[2];  // not taken by the peer: the program's, the library's; under mutex_, as all below
   std::map<uint32_t, std::deque<std::vector<std::byte>>> arrived_;  // none of them is empty
   size_t waiting_[2] = {0, 0};                                      // in arrived_
-  std::map<uint32_t, uint32_t> untold_;
+  std::map<uint32_t, uint32_t> unreported_;
   std::map<uint32_t, Readiness> readiness_;
   bool ended_ = false;
 };
