@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of messages: numbered ones of every small size round their rings, turns, puts to
+// The kernels of messages: LL packets of every small size round their rings, ring slots, puts to
 // places that are named; what is checked, what releases, graphs; the far side on the same GPU and
 // on another.
 #include "peerlane/program/kernel/message/ring_slot_kernel.h"

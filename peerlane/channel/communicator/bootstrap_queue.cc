@@ -65,7 +65,7 @@ void BootstrapQueue::add(size_t guest, Partial& partial, const std::vector<std::
   reader.require(code <= static_cast<uint8_t>(Code::kInternal), "has an unknown code");
   reader.require(partial.note.text.size() + piece.size() <= Ticket::kMaxTextBytes,
                  "has a text that is too long");
-  if (const Status status = reader.finish("the note of a rank where ranks meet"); !status.isOk()) {
+  if (const Status status = reader.finish("a bootstrap note of a rank"); !status.isOk()) {
     partial.isOver = true;
     return push(guest, status);
   }
@@ -82,8 +82,8 @@ void BootstrapQueue::push(size_t guest, Result<BootstrapNote> note) {
   size_t& untaken = untaken_[guest];
   if (untaken > kMostUntaken) return;
   if (++untaken > kMostUntaken)
-    note = Status(Code::kCorrupt, "a rank said more than " + std::to_string(kMostUntaken) +
-                                      " things at once where ranks meet");
+    note = Status(Code::kCorrupt, "a rank sent more than " + std::to_string(kMostUntaken) +
+                                      " notes at once in the bootstrap");
   received_.push_back({guest, std::move(note)});
   count_.store(received_.size(), std::memory_order_release);
 }

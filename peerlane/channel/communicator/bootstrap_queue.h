@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BootstrapQueue: the messages of the bootstrap in which ranks find each other (Bootstrap), and one
-// queue in which a rank hears all the others, so that it waits for none in particular. docs/wire.md
-// has the format. Thread-safe.
+// BootstrapNote: a control message (note) of the bootstrap in which ranks find each other.
+// BootstrapQueue: one queue for the notes of all other ranks, so that a rank waits for none in
+// particular. docs/wire.md has the format. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -41,13 +41,13 @@ class BootstrapQueue : public std::enable_shared_from_this<BootstrapQueue> {
     Result<BootstrapNote> note;  // kCorrupt: the guest sent something else
   };
 
-  // From now on the desk hears `peer` as guest number `guest`, also with the messages that came
+  // From now on the queue takes the notes of `peer`, guest number `guest`, also those that came
   // before.
   void subscribe(PeerCore& peer, size_t guest);
-  // The desk hears the peer no more; later messages of the peer are kept for other receivers.
+  // The queue takes no more notes of the peer; later ones are kept for other receivers.
   static void unsubscribe(PeerCore& peer);
   static Status sendNote(PeerCore& peer, const BootstrapNote& note);
-  // Whether the bytes are (the first piece of) an introduction.
+  // Whether the bytes are (the first piece of) a hello.
   static bool isHello(const std::vector<std::byte>& bytes);
 
   // Takes no lock.

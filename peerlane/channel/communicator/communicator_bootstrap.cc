@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks meet: each pair claims the next number on its connection, makes an area for the other,
-// and says where it is; then each imports the other's.
+// The bootstrap of ranks that are connected: each pair claims the next number on its connection,
+// makes an area for the other, and says where it is; then each imports the other's.
 #include <algorithm>
 
 #include "peerlane/channel/communicator/communicator_core.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CommunicatorCore: turns, posts and the end. How ranks meet is in communicator_bootstrap.cc.
+// CommunicatorCore: turns, posts and the end. The bootstrap is in communicator_bootstrap.cc.
 #include "peerlane/channel/communicator/communicator_core.h"
 
 #include <algorithm>

@@ -66,8 +66,8 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
     std::unique_ptr<LaneSender> sender;
     std::unique_ptr<LaneReceiver> receiver;
     std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
-    // Where both sides have GPUs and no link between them. During the bootstrap (bootstrap()) both
-    // pointers are written under mutex.
+    // Where both sides have GPUs and no link between them. During bootstrap() both pointers are
+    // written under mutex.
     std::shared_ptr<StagedLane> staged;
     bool finished = false;           // said goodbye; progress turns only
     std::atomic<bool> ready{false};  // has lanes; release after them

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks that know nothing but rank 0's address become connected. Every rank connects to rank 0
-// and tells it its rank and its ticket (over the encrypted connection). Each rank then asks rank 0
-// for the tickets of the ranks below it, some at a time, connects to them, and tells them its rank.
-// When all ranks have done so, rank 0 lets all go on. A rank that fails tells rank 0, and rank 0
-// tells all the others, so that no rank waits in vain.
+// The bootstrap of ranks that know nothing but rank 0's address: how they become connected. Every
+// rank connects to rank 0 and tells it its rank and its ticket (over the encrypted connection).
+// Each rank then asks rank 0 for the tickets of the ranks below it, some at a time, connects to
+// them, and tells them its rank. When all ranks have done so, rank 0 lets all go on. A rank that
+// fails tells rank 0, and rank 0 tells all the others, so that no rank waits in vain.
 #include <algorithm>
 #include <deque>
 #include <thread>
@@ -368,7 +368,8 @@ class RankBootstrap {
     guests_[*offender_].peer.core()->closeSoon();
   }
 
-  // Nothing hears the ranks that come later, so each is told as soon as it says that it is a rank.
+  // No queue takes the notes of ranks that come later, so each gets the note as soon as its hello
+  // is here.
   void sendToLatecomers(const BootstrapNote& note) {
     arrivals_.onEach([note, until = deadline_](const Peer& late) {
       if (Clock::now() >= until) return;
@@ -394,7 +395,7 @@ class RankBootstrap {
   std::deque<Guest> guests_;
   std::vector<Member> ranks_;
   std::string lastLeft_;
-  std::optional<size_t> offender_;  // the guest whose introduction did not fit
+  std::optional<size_t> offender_;  // the guest whose hello did not fit
   bool isComplete_ = false;         // rank 0: all have introduced themselves
   // Others: the tickets that were asked for, of ranks [wanted_, end_), and those that have come.
   Rank wanted_ = 0;

@@ -103,7 +103,7 @@ void PortBootstrap::Entry::dropHello() {
   if (!isMet) peerSerial = 0;
 }
 
-// It may come before the hello was heard here.
+// It may come before the hello was taken here.
 void PortBootstrap::takeReady(Entry& entry, const PortNote& note, Calls& calls) {
   // A use of the peer that answers one hello has not met the use that said an earlier one. It may
   // have met a later one.
@@ -120,7 +120,7 @@ void PortBootstrap::takeReady(Entry& entry, const PortNote& note, Calls& calls) 
   }
   if (!entry.hello || note.serial != entry.hello->serial) return;
   if (hasMetAnEarlierUse)
-    entry.dropHello();  // where it has not, because it heard in time that we gave up, it says so
+    entry.dropHello();  // where it has not, because it knew in time that we gave up, it says so
   else if (entry.isActive && !entry.isMet && note.answers == entry.ownSerial)
     entry.ready = note;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PortBootstrap: the bootstrap of semaphores: how those of two services find each other by tag,
-// over the connection of their contexts. One per peer, shared by all services of this side. Set-up
-// path. Thread-safe.
+// PortBootstrap: how semaphores of two services find each other by tag, over the connection of
+// their contexts. One per peer, shared by all services of this side. Set-up path. Thread-safe.
 //
 // A side's hello stands until that side takes it back, and several attempts of the other side may
 // answer it, one after the other. A side that runs out of time takes back its own hello alone, and
@@ -45,7 +44,7 @@ class PortBootstrap {
   Result<PortNote> awaitHello(PeerCore& peer, uint32_t tag, Clock::time_point deadline);
   // Whether the peer has not taken back that hello.
   bool isStanding(uint32_t tag, uint64_t serial);
-  // Says kReady to the hello that was taken.
+  // Answers the hello that was taken with kReady.
   Status answer(PeerCore& peer, const PortNote& ready);
   // The peer's kReady; nullopt when it has taken back its hello, and another one may come.
   Result<std::optional<PortNote>> awaitReady(PeerCore& peer, uint32_t tag,

@@ -12,7 +12,7 @@
 // mod 16 of that kind.
 //
 //   eager      send: wait credits >= n-15; copy payload, numbered n+1
-//              recv: wait units numbered n+1; copy out; store credits = n+1
+//              recv: wait packets numbered n+1; copy out; store credits = n+1
 //   direct put send: wait posted >= n+1; copy to the buffer; store bytes; store done = n+1
 //              head: wait free >= n-15; store where; store posted = n+1
 //              tail: wait done >= n+1; store free = n+1

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common part of the message protocols (eager, and the rendezvous protocols rendezvous-get and
-// rendezvous-put): one lane of messages from a sender to a receiver, and the ids of its targets.
-// Protocols are pure functions that return a Program per side; they know neither the executor that
-// runs it nor the wire. Thread-safe: no state.
+// The common part of the message protocols (eager, rendezvous-get and rendezvous-put): one lane of
+// messages from a sender to a receiver, and the ids of its targets. Protocols are pure functions
+// that return a Program per side; they know neither the executor that runs it nor the wire.
+// Thread-safe: no state.
 //
-// Every message has a number (the cursor of lane 0) and a slot (number mod slots). Every word
-// belongs to a slot, is written by one side only and is polled in memory of the waiter's own side.
-// Because no word is shared between slots, executions of one lane may run at the same time and end
-// in any order, as long as each has a cursor of its own. One direction looks like this:
+// Every message has a number (cursor 0) and a slot (number mod slots). Every word belongs to a
+// slot, is written by one side only and is polled in memory of the waiter's own side. Because no
+// word is shared between slots, executions of one lane may run at the same time and end in any
+// order, as long as each has a cursor of its own. One direction looks like this:
 //
 //   at the receiver  inbox[slot]    {u64 sequence; envelope 56 bytes; eager payload}
 //                    done[slot]     {u64 sequence}                     (rendezvous-put only)

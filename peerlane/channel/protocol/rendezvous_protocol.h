@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous (zero copy): the payload goes from the sender's buffer straight into the receiver's.
+// Rendezvous: the payload goes from the sender's buffer straight into the receiver's (zero copy).
 // rendezvous-get: the receiver pulls, after it learned from the envelope where the payload is.
 // rendezvous-put: the sender pushes, after it learned from the answer where the buffer is.
 // Thread-safe: no state.

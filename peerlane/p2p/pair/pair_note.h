@@ -2,8 +2,8 @@
 //
 // PairNote: one message between the two ends of a communicator over the control connection. Each
 // end sends one hello, which names its process and its kind, or says that it waits for the other's
-// hello no longer. Later, one end asks how a segment of the other is reached, and the other tells.
-// docs/wire.md specifies the bytes. Plain value.
+// hello no longer. Later, one end asks how a segment of the other is reached, and the other
+// answers. docs/wire.md specifies the bytes. Plain value.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DeferredSubmission: a deferred submission. A thread of the executor makes the post, on a stream
-// of the executor's own, for a caller that must not block: putting work on any stream can block
-// until streams that wait go on (docs/gotchas.md). The caller owns the object and polls it; nothing
-// wakes the caller. Destroying it takes the post back if that has not begun. Thread-safe.
+// DeferredSubmission: a post that a thread of the executor makes, on a stream of the executor's
+// own, for a caller that must not block: putting work on any stream can block until streams that
+// wait go on (docs/gotchas.md). The caller owns the object and polls it; nothing wakes the caller.
+// Destroying it takes the post back if that has not begun. Thread-safe.
 #pragma once
 
 #include <atomic>

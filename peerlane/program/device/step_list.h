@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepList: a step list, which is a short program of waits, copies and stores, such as one side of
-// a message, lowered to the arguments of launches. The executor launches it on streams of a device
-// again and again with other numbers, places and sizes. RegionNames: how a program finds memory
-// that its peer names in a message.
+// StepList: a short program of waits, copies and stores, such as one side of a message, lowered to
+// the arguments of launches. The executor launches it on streams of a device again and again with
+// other numbers, places and sizes. RegionNames: how a program finds memory that its peer names in a
+// message.
 #pragma once
 
 #include <array>

@@ -40,10 +40,9 @@ inline constexpr uint64_t kPoison = uint64_t{1} << 62;
 // left its work out. For a fault of its own it stores another value.
 inline constexpr uint64_t kReleasedFault = ~uint64_t{0};
 
-// The size of an LL packet, in the code a unit of "numbered" memory (Target::numbered): payload
-// bytes, then the number that a copy gives them, both in one store. A receiver waits for the
-// numbers themselves, so the sender needs no word after the bytes and no fence before such a word
-// (NCCL's LL protocol has the idea).
+// The size of an LL packet (Target::packets): payload bytes, then the number that a copy gives
+// them, both in one store. A receiver waits for the numbers themselves, so the sender needs no word
+// after the bytes and no fence before such a word (NCCL's LL protocol has the idea).
 inline constexpr uint32_t kPacketBytes = 16;
 inline constexpr uint32_t kPacketPayloadBytes = 8;
 
@@ -52,7 +51,7 @@ using CursorId = uint8_t;
 inline constexpr TargetId kNoTarget = 0xffff;
 inline constexpr CursorId kNoCursor = 0xff;
 
-// A place inside a target. Where the target is a ring (TargetShape), the slot is (cursor +
+// A place inside a target. Where the target is a ring (Target::slots), the slot is (cursor +
 // slotDelta) mod slots.
 struct Place {
   TargetId target = kNoTarget;
@@ -60,9 +59,9 @@ struct Place {
   uint64_t offset = 0;
 };
 
-// The value of an operand: `delta` alone when cursor == kNoCursor, else that cursor + delta.
-// Cursors make a replayed program right: a wait for a constant `>= n` would pass at once the second
-// time, and the program would read stale data.
+// The value of an operand: `delta` alone when cursor == kNoCursor, else the value of that cursor +
+// delta. Cursors make a replayed program right: a wait for a constant `>= n` would pass at once the
+// second time, and the program would read stale data.
 struct Operand {
   CursorId cursor = kNoCursor;
   int64_t delta = 0;

@@ -17,10 +17,10 @@ namespace peerlane {
 // Where a target lies, seen from the side that runs the program.
 enum class Side : uint8_t { kLocal, kRemote };
 
-// One declared target. `slots` > 0 makes it a ring of equal slots, indexed by the cursor of
-// `cursor`. `late`: bound only when the program reaches the first op that touches it (a receiver
-// learns the sender's buffer from the message that it waited for). `numbered`: LL packets (op.h);
-// places in it are counted in payload bytes alone, and only numbered copies may write it.
+// One declared target. `slots` > 0 makes it a ring of equal slots, indexed by `cursor`. `late`:
+// bound only when the program reaches the first op that touches it (a receiver learns the sender's
+// buffer from the message that it waited for). `packets`: LL packets (op.h); places in it are
+// counted in payload bytes alone, and only copyPackets() may write it.
 struct Target {
   const char* name = "";
   Side side = Side::kLocal;
@@ -59,7 +59,7 @@ struct Program {
   std::vector<Target> targets;
   std::vector<Op> ops;
   std::vector<CopyLayout> lists;
-  // How far cursor i's cursor moves once per execution. Its size is the number of cursors.
+  // How far cursor i moves once per execution. Its size is the number of cursors.
   std::vector<uint32_t> cursorAdvance;
 
   // One line per op, e.g. "wait  data[cursor0+1] >= cursor0+1". For people; the format is not
@@ -86,7 +86,7 @@ class ProgramBuilder {
   TargetId remote(const char* name) { return target({.name = name, .side = Side::kRemote}); }
 
   ProgramBuilder& copy(Place to, Place from, uint64_t bytes);
-  // `to` is in LL packets: every packet gets `number`, and the packets may become visible in any
+  // `to` holds LL packets: every packet gets `number`, and the packets may become visible in any
   // order.
   ProgramBuilder& copyPackets(Place to, Place from, uint64_t bytes, Operand number);
   // Waits until all packets of `bytes` payload bytes at `from` have at least `number`.

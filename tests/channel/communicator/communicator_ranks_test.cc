@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks find each other, and more than two of them: meetings, groups, and a rank in another
-// process that is killed.
+// How ranks find each other, and more than two of them: the bootstrap, groups, and a rank in
+// another process that is killed.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -169,7 +169,7 @@ TEST_F(RankBootstrapTest, GuestsThatLeaveMessagesAreAcceptedAfterwards) {
 // Who does not speak as ranks do is no rank.
 TEST_F(RankBootstrapTest, AGuestWhoTalksNonsenseLeavesAlone) {
   const Guest guest = connect(*a);
-  const std::string text = "no introduction";
+  const std::string text = "no hello";
   ASSERT_OK(guest.peer.core()->messages().send(
       kChannel, {std::as_bytes(std::span(text)).begin(), std::as_bytes(std::span(text)).end()}));
   Made host = meet(*zero, 0, 2);
@@ -227,8 +227,8 @@ TEST_F(RankBootstrapTest, ARankMayComeAgainBeforeAllAreThere) {
   met.clear();
 }
 
-// Who was rank 0 of a meeting that ended shows those out who come for it; whoever comes when it is
-// another rank comes for that.
+// Who was rank 0 of a bootstrap that ended shows those out who come for it; whoever comes when it
+// is another rank comes for that.
 TEST_F(RankBootstrapTest, WhoWasRankZeroMayBeAnotherRank) {
   for (const Rank rank : {1u, 2u}) {
     const auto former = makeContext({}, {"127.0.0.1:0"});

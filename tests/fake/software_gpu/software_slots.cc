@@ -40,7 +40,7 @@ void runRingSlot(const RingSlotJob& job, int device) {
   if (job.completion != nullptr) run.store(job.completion, job.completionValue);
 }
 
-// --- Numbered messages ---
+// --- Messages in LL packets ---
 
 class PacketRun {
  public:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpanCache: the registration cache: registrations of memory that the user sends without having
-// registered it, kept for the next message. Each is registered as private memory, of whatever kind
-// it is: peers reach it by its address in this process and never map it, so a registration that
-// outlives the memory does no harm. Peers of the communicator can read a span while it is in the
-// cache. Thread-safe.
+// SpanCache: a registration cache of one communicator: registrations of memory that the user sends
+// without having registered it, kept for the next message. Each is registered as private memory, of
+// whatever kind it is: peers reach it by its address in this process and never map it, so a
+// registration that outlives the memory does no harm. Peers of the communicator can read a span
+// while it is in the cache. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -31,8 +31,8 @@ class StreamStepList final : public StepList {
   // `room`: that of this call, if it needs some. With the device current.
   Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
                 const ListRoom* room, void* stream) const;
-  // The kernel that runs it: "packets" (LL packets), "ring slot" (ring slot), "put", "get", "get
-  // end", "list head", "list" or "steps".
+  // The kernel that runs it: "packets", "ring slot", "put", "get", "get end", "list head", "list"
+  // or "steps".
   const char* kernelName() const {
     return packets_    ? "packets"
            : ringSlot_ ? "ring slot"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SubmissionQueue: the submission queue of one stream: a completion word to which the stream stores
-// numbers, words in device memory for its launches, and the memory that must stay until posts have
-// ended. A stream does its work in order, so one word serves all its posts. The executor owns it.
-// External synchronization required.
+// SubmissionQueue: what an executor keeps for one stream: a completion word to which the stream
+// stores numbers, words in device memory for its launches, and the memory that must stay until
+// posts have ended. A stream does its work in order, so one word serves all its posts. The executor
+// owns it. External synchronization required.
 #pragma once
 
 #include <atomic>

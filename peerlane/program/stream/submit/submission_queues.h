@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SubmissionQueues: the submission queues (SubmissionQueue) of all streams that an executor has
-// seen, and a few streams of its own. External synchronization required, except for functions that
-// say otherwise.
+// SubmissionQueues: a SubmissionQueue for each stream that an executor has seen, and a few streams
+// of its own. External synchronization required, except for functions that say otherwise.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SubmissionThread: the deferred submissions of an executor, and their submission thread. Another
-// stream or a peer may wait for these copies, and the thread that asks for them (a turn of the
-// progress engine) must not block. So the copies must not be queued after any work that waits, and
-// add() must not block:
+// SubmissionThread: makes the deferred submissions of an executor. Another stream or a peer may
+// wait for these copies, and the thread that asks for them (a turn of the progress engine) must not
+// block. So the copies must not be queued after any work that waits, and add() must not block:
 //
 // * a thread of their own posts them, one after the other. When a hardware queue is full, whichever
 //   stream filled it, the driver blocks the thread that puts work there (docs/gotchas.md);
