@@ -38,7 +38,7 @@ inline Result<peerlane::Device> deviceOf(int rank) {
 #endif
 }
 
-struct Meeting {
+struct SideBootstrap {
   int rank = 0;
   std::string address{};  // where rank 0 listens; empty: both sides are processes of this program
   std::string secret{};   // 64 hexadecimal digits
@@ -69,29 +69,29 @@ struct PortSide {
   peerlane::MemoryId remote = 0;
   peerlane::PortChannel channel;
 
-  Status meet(const Meeting& meeting, TicketPipes& tickets) {
-    rank = meeting.rank;
+  Status connect(const SideBootstrap& bootstrap, TicketPipes& tickets) {
+    rank = bootstrap.rank;
     PEERLANE_ASSIGN(device, deviceOf(rank));
     peerlane::ContextOptions options;
     if (kOnGpu) options.devices = {device};
-    if (rank == 0 && !meeting.address.empty()) {
-      options.listen = {meeting.address};
-      options.secret = meeting.secret;
+    if (rank == 0 && !bootstrap.address.empty()) {
+      options.listen = {bootstrap.address};
+      options.secret = bootstrap.secret;
     }
     PEERLANE_ASSIGN(context, peerlane::Context::create(std::move(options)));
     if (rank == 0) {
-      if (meeting.address.empty()) PEERLANE_RETURN_IF_ERROR(tickets.give(context->ticket()));
+      if (bootstrap.address.empty()) PEERLANE_RETURN_IF_ERROR(tickets.give(context->ticket()));
       PEERLANE_ASSIGN(peer, context->accept(kPatience));
       return Status::ok();
     }
-    if (meeting.address.empty()) {
+    if (bootstrap.address.empty()) {
       PEERLANE_ASSIGN(const std::string ticket, tickets.take(0));
       PEERLANE_ASSIGN(peer, context->connect(ticket, kPatience));
       return Status::ok();
     }
     // The other side may not listen yet.
     for (const auto start = Clock::now();;) {
-      auto connected = context->connect(meeting.address, meeting.secret, kPatience);
+      auto connected = context->connect(bootstrap.address, bootstrap.secret, kPatience);
       if (connected.isOk()) peer = *connected;
       if (connected.isOk() || connected.status().code() != Code::kUnavailable ||
           Clock::now() - start > kPatience)
@@ -192,10 +192,10 @@ inline Status expectRounds(const PortSide& side, uint64_t done, uint64_t rounds)
 inline int runSides(int argc, char** argv, uint64_t bytes,
                     const std::function<Status(PortSide&)>& play) {
   TicketPipes tickets(1);
-  const auto role = [&](const Meeting& meeting) {
-    return Role{"rank " + std::to_string(meeting.rank), [&, meeting]() -> Status {
+  const auto role = [&](const SideBootstrap& bootstrap) {
+    return Role{"rank " + std::to_string(bootstrap.rank), [&, bootstrap]() -> Status {
                   PortSide side;
-                  PEERLANE_RETURN_IF_ERROR(side.meet(meeting, tickets));
+                  PEERLANE_RETURN_IF_ERROR(side.connect(bootstrap, tickets));
                   PEERLANE_RETURN_IF_ERROR(side.openChannel(bytes));
                   PEERLANE_RETURN_IF_ERROR(play(side));
                   return side.leave();
@@ -207,10 +207,10 @@ inline int runSides(int argc, char** argv, uint64_t bytes,
     std::fprintf(stderr, "usage: %s [ADDRESS RANK [SECRET]], RANK being 0 or 1\n", argv[0]);
     return 2;
   }
-  const Meeting meeting{.rank = rank == "1" ? 1 : 0,
-                        .address = argv[1],
-                        .secret = argc == 4 ? argv[3] : secretForTrying(argv[1])};
-  return runRoles({role(meeting)}, tickets);
+  const SideBootstrap bootstrap{.rank = rank == "1" ? 1 : 0,
+                                .address = argv[1],
+                                .secret = argc == 4 ? argv[3] : secretForTrying(argv[1])};
+  return runRoles({role(bootstrap)}, tickets);
 }
 
 }  // namespace example

@@ -51,7 +51,7 @@ struct LateSource {
 // One run of a program.
 struct Execution {
   const Program* program = nullptr;  // outlives the exploration
-  std::vector<uint64_t> cursors{};   // one per lane
+  std::vector<uint64_t> cursors{};   // one for each cursor of the program
   std::vector<Range> targets{};      // where each target begins (`bytes` is ignored)
   std::vector<Tagged> fills{};       // what the user writes before it
   std::vector<LateSource> lates{};

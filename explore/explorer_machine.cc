@@ -184,7 +184,7 @@ Finding Machine::happen(State& state, uint32_t actor, uint32_t position,
   for (size_t i = 0; i < effect.to.size(); ++i) {
     Value& cell = state[effect.to[i]];
     if (effect.kind == Effect::Kind::kAdd) values[i] += cell;
-    // The bytes of a numbered copy come after its number.
+    // The bytes of a copy into LL packets come after its number.
     const bool isNumber = effect.isCounter && i < effect.values.size();
     if (isNumber && values[i] < cell && !isPoison(cell))
       finding = {Violation::kCounterWentBack,

@@ -16,7 +16,7 @@ class Maker {
       const Op& op = program_.ops[index_];
       if (op.order == Order::kRelease)
         change("relaxed", [](Op& changed) { changed.order = Order::kRelaxed; });
-      if (op.operand.lane != kNoLane) changeOperand(op);
+      if (op.operand.cursor != kNoCursor) changeOperand(op);
       if (isRing(op.to)) change("slot of `to` + 1", [](Op& changed) { ++changed.to.slotDelta; });
       if (isRing(op.from))
         change("slot of `from` + 1", [](Op& changed) { ++changed.from.slotDelta; });
@@ -39,7 +39,7 @@ class Maker {
     add(what, std::move(mutant));
   }
   void changeOperand(const Op& op) {
-    change("cursor made constant", [](Op& changed) { changed.operand.lane = kNoLane; });
+    change("cursor made constant", [](Op& changed) { changed.operand.cursor = kNoCursor; });
     change("operand - 1", [](Op& changed) { --changed.operand.delta; });
     if (op.code == OpCode::kStore || op.code == OpCode::kCopy)
       change("operand + 1", [](Op& changed) { ++changed.operand.delta; });

@@ -17,9 +17,9 @@ struct Mutant {
 };
 
 // Each op left out; each release made relaxed; each cursor operand made constant (as it is in the
-// first execution); each slot of a ring shifted by one; each cursor operand of a store or numbered
-// copy one too high and one too low, of a wait one too low (one too high waits for more than is
-// needed: slower or stuck, but that is not the program's order).
+// first execution); each slot of a ring shifted by one; each cursor operand of a store, or of a
+// copy into LL packets, one too high and one too low, of a wait one too low (one too high waits for
+// more than is needed: slower or stuck, but that is not the program's order).
 std::vector<Mutant> mutantsOf(const Program& program);
 
 }  // namespace peerlane::explorer

@@ -10,7 +10,7 @@ namespace {
 struct PlacedCopy {
   Range to;
   Range from;
-  std::optional<Range> number{};  // of a unit, which comes with it
+  std::optional<Range> number{};  // of a packet, which comes with it
 };
 
 bool sameRange(const Range& a, const Range& b) {
@@ -65,47 +65,47 @@ class Compiler {
     range.bytes = bytes;
     if (target.slots > 0) {
       const int64_t slots = target.slots;
-      const int64_t at = static_cast<int64_t>(execution.cursors[target.lane]) + place.slotDelta;
+      const int64_t at = static_cast<int64_t>(execution.cursors[target.cursor]) + place.slotDelta;
       range.offset += static_cast<uint64_t>(((at % slots) + slots) % slots) * target.strideBytes;
     }
     return range;
   }
   static int64_t operandOf(const Execution& execution, const Operand& operand) {
-    if (operand.lane == kNoLane) return operand.delta;
-    return static_cast<int64_t>(execution.cursors[operand.lane]) + operand.delta;
+    if (operand.cursor == kNoCursor) return operand.delta;
+    return static_cast<int64_t>(execution.cursors[operand.cursor]) + operand.delta;
   }
   Range wordOf(const Execution& execution, const Op& op) const {
     return placed(execution, op.to, static_cast<uint64_t>(op.width));
   }
-  bool isNumbered(const Execution& execution, const Place& place) const {
-    return place.target != kNoTarget && execution.program->targets[place.target].numbered;
+  bool holdsPackets(const Execution& execution, const Place& place) const {
+    return place.target != kNoTarget && execution.program->targets[place.target].packets;
   }
-  // The bytes or the number of one unit of numbered memory.
-  Range unitPart(const Execution& execution, Place place, uint64_t unit, uint64_t at,
-                 uint64_t bytes) const {
-    place.offset = (place.offset / kUnitPayloadBytes + unit) * kUnitBytes + at;
+  // The bytes or the number of one packet.
+  Range packetPart(const Execution& execution, Place place, uint64_t packet, uint64_t at,
+                   uint64_t bytes) const {
+    place.offset = (place.offset / kPacketPayloadBytes + packet) * kPacketBytes + at;
     return placed(execution, place, bytes);
   }
-  Range numberOf(const Execution& execution, const Place& place, uint64_t unit) const {
-    return unitPart(execution, place, unit, kUnitPayloadBytes, sizeof(uint64_t));
+  Range numberOf(const Execution& execution, const Place& place, uint64_t packet) const {
+    return packetPart(execution, place, packet, kPacketPayloadBytes, sizeof(uint64_t));
   }
-  static uint64_t unitsOf(uint64_t bytes) {
-    return (bytes + kUnitPayloadBytes - 1) / kUnitPayloadBytes;
+  static uint64_t packetsOf(uint64_t bytes) {
+    return (bytes + kPacketPayloadBytes - 1) / kPacketPayloadBytes;
   }
-  // A unit is a piece.
+  // A packet is a piece.
   void addUnits(const Execution& execution, const Op& op, std::vector<PlacedCopy>& out) const {
-    for (uint64_t unit = 0; unit < unitsOf(op.bytes); ++unit) {
-      const uint64_t at = unit * kUnitPayloadBytes;
-      const uint64_t bytes = std::min<uint64_t>(op.bytes - at, kUnitPayloadBytes);
+    for (uint64_t packet = 0; packet < packetsOf(op.bytes); ++packet) {
+      const uint64_t at = packet * kPacketPayloadBytes;
+      const uint64_t bytes = std::min<uint64_t>(op.bytes - at, kPacketPayloadBytes);
       const auto plain = [&](Place place) {
         place.offset += at;
         return placed(execution, place, bytes);
       };
-      if (isNumbered(execution, op.to))
-        out.push_back({unitPart(execution, op.to, unit, 0, bytes), plain(op.from),
-                       numberOf(execution, op.to, unit)});
+      if (holdsPackets(execution, op.to))
+        out.push_back({packetPart(execution, op.to, packet, 0, bytes), plain(op.from),
+                       numberOf(execution, op.to, packet)});
       else
-        out.push_back({plain(op.to), unitPart(execution, op.from, unit, 0, bytes), {}});
+        out.push_back({plain(op.to), packetPart(execution, op.from, packet, 0, bytes), {}});
     }
   }
   // In at least two pieces, because no device copies a message at once.
@@ -120,7 +120,7 @@ class Compiler {
   std::vector<PlacedCopy> piecesOf(const Execution& execution, const Op& op) const {
     std::vector<PlacedCopy> pieces;
     if (op.code == OpCode::kCopy) {
-      if (isNumbered(execution, op.to) || isNumbered(execution, op.from)) {
+      if (holdsPackets(execution, op.to) || holdsPackets(execution, op.from)) {
         addUnits(execution, op, pieces);
         return pieces;
       }
@@ -164,7 +164,7 @@ class Compiler {
       defect_ = status.toString();
       return false;
     }
-    if (execution.cursors.size() < program.laneAdvance.size() ||
+    if (execution.cursors.size() < program.cursorAdvance.size() ||
         execution.targets.size() < program.targets.size()) {
       defect_ = "program '" + std::string(program.name) + "' misses a cursor or a target";
       return false;
@@ -187,9 +187,9 @@ class Compiler {
         if (piece.number && !cut(*piece.number, name)) return false;
         cells_.link(piece.to, piece.from);
       }
-    } else if (op.code == OpCode::kWait && isNumbered(execution, op.to)) {
-      for (uint64_t unit = 0; unit < unitsOf(op.bytes); ++unit)
-        if (!cut(numberOf(execution, op.to, unit), name)) return false;
+    } else if (op.code == OpCode::kWait && holdsPackets(execution, op.to)) {
+      for (uint64_t packet = 0; packet < packetsOf(op.bytes); ++packet)
+        if (!cut(numberOf(execution, op.to, packet), name)) return false;
     } else if (op.code != OpCode::kFence && op.code != OpCode::kFlush) {
       return cut(wordOf(execution, op), name);
     }
@@ -295,16 +295,16 @@ class Compiler {
           effects.push_back(std::move(effect));
         }
         issue(script, std::move(effects), text);
-        if (isNumbered(execution, op.to)) lookWhoSleeps(script, execution.targets[op.to.target]);
+        if (holdsPackets(execution, op.to)) lookWhoSleeps(script, execution.targets[op.to.target]);
         return;
       }
       case OpCode::kStore:
       case OpCode::kAdd64: return runWord(script, execution, op, text);
       case OpCode::kWait:
-        // Numbers only grow, so waiting for one unit after another is waiting for all.
-        if (isNumbered(execution, op.to))
-          for (uint64_t unit = 0; unit < unitsOf(op.bytes); ++unit)
-            waitFor(script, execution, op, numberOf(execution, op.to, unit), text);
+        // Numbers only grow, so waiting for one packet after another is waiting for all.
+        if (holdsPackets(execution, op.to))
+          for (uint64_t packet = 0; packet < packetsOf(op.bytes); ++packet)
+            waitFor(script, execution, op, numberOf(execution, op.to, packet), text);
         else
           waitFor(script, execution, op, wordOf(execution, op), text);
         return;

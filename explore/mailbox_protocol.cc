@@ -4,19 +4,19 @@
 namespace peerlane {
 namespace {
 
-const Operand kThisEntry{.lane = 0, .delta = 1};
+const Operand kThisEntry{.cursor = 0, .delta = 1};
 
 Target entriesAt(Side side, uint32_t slots) {
   return {.name = "entries",
           .side = side,
-          .lane = 0,
+          .cursor = 0,
           .slots = slots,
           .strideBytes = kMailboxEntryBytes};
 }
 
 ProgramBuilder poster(const char* name, uint32_t slots) {
   ProgramBuilder program(name);
-  program.lane(1);
+  program.cursor(1);
   program.local("entry");
   program.target(entriesAt(Side::kRemote, slots));
   program.remote("doorbell");
@@ -26,7 +26,7 @@ ProgramBuilder poster(const char* name, uint32_t slots) {
 
 ProgramBuilder agent(const char* name, uint32_t slots) {
   ProgramBuilder program(name);
-  program.lane(1);
+  program.cursor(1);
   program.target(entriesAt(Side::kLocal, slots));
   program.local("work");
   program.local("doorbell");
@@ -38,7 +38,8 @@ ProgramBuilder agent(const char* name, uint32_t slots) {
 
 Program mailboxPost(uint32_t slots) {
   ProgramBuilder program = poster("mailbox-post", slots);
-  program.wait({.target = kPosterCompletion}, {.lane = 0, .delta = 1 - static_cast<int64_t>(slots)})
+  program
+      .wait({.target = kPosterCompletion}, {.cursor = 0, .delta = 1 - static_cast<int64_t>(slots)})
       .copy({.target = kPosterEntries}, {.target = kPosterEntry}, kMailboxEntryBytes)
       .store({.target = kPosterDoorbell}, kThisEntry, Order::kRelease);
   return program.build();

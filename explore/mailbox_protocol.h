@@ -10,7 +10,7 @@
 //           completion     counter: entries performed, written by the agent
 //
 // One poster and one serving agent at a time: both words are counters of the whole mailbox, and
-// entries take effect in order. The cursor of lane 0 is the number of the entry, on both sides.
+// entries take effect in order. Cursor 0 is the number of the entry, on both sides.
 #pragma once
 
 #include "peerlane/program/model/program.h"

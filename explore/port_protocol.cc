@@ -6,25 +6,25 @@ namespace {
 
 ProgramBuilder fifoProgram(const char* name, uint32_t halves) {
   ProgramBuilder program(name);
-  program.lane(halves);
+  program.cursor(halves);
   // The caller gives the laps: not every request begins one.
-  program.lane(0);
-  program.lane(0);
+  program.cursor(0);
+  program.cursor(0);
   return program;
 }
 
 Target slotsAt(Side side, uint32_t slots) {
   return {.name = "slots",
           .side = side,
-          .lane = kPortPosition,
+          .cursor = kPortPosition,
           .slots = slots,
           .strideBytes = kPortSlotStrideBytes,
-          .numbered = true};
+          .packets = true};
 }
 
 // The mark of a lap: above 0, because fresh memory holds 0.
 Operand markOf(uint32_t half) {
-  return {.lane = half == 0 ? kPortLap : kPortSecondLap, .delta = 1};
+  return {.cursor = half == 0 ? kPortLap : kPortSecondLap, .delta = 1};
 }
 
 Place slotOf(TargetId slots, uint32_t half) {
@@ -39,13 +39,13 @@ Program portPush(uint32_t slots, uint32_t halves) {
   program.target(slotsAt(Side::kRemote, slots));
   program.local("tail");
   program.wait({.target = kPushTail},
-               {.lane = kPortPosition, .delta = int64_t{halves} - int64_t{slots}});
+               {.cursor = kPortPosition, .delta = int64_t{halves} - int64_t{slots}});
   // The release of the first half is a fence before it. The second may pass it.
   program.fence();
   for (uint32_t half = 0; half < halves; ++half)
-    program.copyNumbered(slotOf(kPushSlots, half),
-                         {.target = kPushRequest, .offset = uint64_t{half} * kPortSlotBytes},
-                         kPortSlotBytes, markOf(half));
+    program.copyPackets(slotOf(kPushSlots, half),
+                        {.target = kPushRequest, .offset = uint64_t{half} * kPortSlotBytes},
+                        kPortSlotBytes, markOf(half));
   return program.build();
 }
 
@@ -55,11 +55,11 @@ Program portPop(uint32_t slots, uint32_t halves) {
   program.local("request");
   program.remote("tail");
   for (uint32_t half = 0; half < halves; ++half)
-    program.waitNumbered(slotOf(kPopSlots, half), markOf(half), kPortSlotBytes);
+    program.waitPackets(slotOf(kPopSlots, half), markOf(half), kPortSlotBytes);
   for (uint32_t half = 0; half < halves; ++half)
     program.copy({.target = kPopRequest, .offset = uint64_t{half} * kPortSlotBytes},
                  slotOf(kPopSlots, half), kPortSlotBytes);
-  program.store({.target = kPopTail}, {.lane = kPortPosition, .delta = halves}, Order::kRelease);
+  program.store({.target = kPopTail}, {.cursor = kPortPosition, .delta = halves}, Order::kRelease);
   return program.build();
 }
 
@@ -73,52 +73,52 @@ Program portPut(uint64_t bytes) {
 
 Program portStoreSignal() {
   ProgramBuilder program("port-store-signal");
-  program.lane(1);
+  program.cursor(1);
   program.remote("second");
-  program.store({.target = 0}, {.lane = 0, .delta = 1}, Order::kRelease);
+  program.store({.target = 0}, {.cursor = 0, .delta = 1}, Order::kRelease);
   return program.build();
 }
 
 Program portStoreDone() {
   ProgramBuilder program("port-store-done");
-  program.lane(1);
+  program.cursor(1);
   program.remote("done");
-  program.store({.target = 0}, {.lane = 0}, Order::kRelease);
+  program.store({.target = 0}, {.cursor = 0}, Order::kRelease);
   return program.build();
 }
 
 Program portSignalInline() {
   ProgramBuilder program("port-signal-inline");
-  program.lane(1);
+  program.cursor(1);
   program.local("done");
   program.remote("first");
-  program.wait({.target = 0}, {.lane = 0}).add64({.target = 1}, {.delta = 1}, Order::kRelease);
+  program.wait({.target = 0}, {.cursor = 0}).add64({.target = 1}, {.delta = 1}, Order::kRelease);
   return program.build();
 }
 
 Program residentPush(uint32_t slots) {
   ProgramBuilder program("resident-push");
-  program.lane(1);
-  program.lane(0);
+  program.cursor(1);
+  program.cursor(0);
   program.local("request");
   program.target(slotsAt(Side::kLocal, slots));
   program.local("tail");
-  program.wait({.target = kPushTail}, {.lane = kPortPosition, .delta = 1 - int64_t{slots}});
+  program.wait({.target = kPushTail}, {.cursor = kPortPosition, .delta = 1 - int64_t{slots}});
   program.fence();
-  program.copyNumbered({.target = kPushSlots}, {.target = kPushRequest}, kPortSlotBytes, markOf(0));
+  program.copyPackets({.target = kPushSlots}, {.target = kPushRequest}, kPortSlotBytes, markOf(0));
   return program.build();
 }
 
 Program residentServe(uint32_t slots, uint64_t bytes) {
   ProgramBuilder program("resident-serve");
-  program.lane(1);
-  program.lane(0);
+  program.cursor(1);
+  program.cursor(0);
   program.target(slotsAt(Side::kLocal, slots));
   program.local("request");
   program.remote("to");
   program.local("from");
   program.local("served");
-  program.waitNumbered({.target = kServeSlots}, markOf(0), kPortSlotBytes);
+  program.waitPackets({.target = kServeSlots}, markOf(0), kPortSlotBytes);
   program.copy({.target = kServeRequest}, {.target = kServeSlots}, kPortSlotBytes);
   program.copy({.target = kServeTo}, {.target = kServeFrom}, bytes);
   program.fence();
@@ -128,28 +128,28 @@ Program residentServe(uint32_t slots, uint64_t bytes) {
 
 Program residentFinish(uint32_t blocks, bool raises) {
   ProgramBuilder program("resident-finish");
-  program.lane(blocks);
-  program.lane(1);
+  program.cursor(blocks);
+  program.cursor(1);
   program.local("served");
   program.remote("first");
   program.local("done");
   program.local("tail");
   // The fence of the code is for a memory model in which a thread must pass on what it learned.
   // Here the fences of all blocks have done it.
-  program.wait({.target = 0}, {.lane = 0, .delta = blocks});
+  program.wait({.target = 0}, {.cursor = 0, .delta = blocks});
   program.add64({.target = 1}, {.delta = 1}, Order::kRelaxed);
   if (raises) {
-    program.store({.target = 2}, {.lane = 1, .delta = 1}, Order::kRelaxed);
-    program.store({.target = 3}, {.lane = 1, .delta = 1}, Order::kRelaxed);
+    program.store({.target = 2}, {.cursor = 1, .delta = 1}, Order::kRelaxed);
+    program.store({.target = 3}, {.cursor = 1, .delta = 1}, Order::kRelaxed);
   }
   return program.build();
 }
 
 Program portAwait() {
   ProgramBuilder program("port-await");
-  program.lane(1);
+  program.cursor(1);
   program.local("word");
-  program.wait({.target = 0}, {.lane = 0, .delta = 1});
+  program.wait({.target = 0}, {.cursor = 0, .delta = 1});
   return program.build();
 }
 

@@ -7,17 +7,17 @@
 // not made of it: branches are not ops, so each way through a branch is a sequence of programs of
 // its own. Thread-safe: no state.
 //
-//   slots[position]  numbered memory, two units each; the number is that of the lap
+//   slots[position]  LL packets, two to a slot; the number is that of the lap
 //   tail             counter: slots that were popped; stored by the proxy
 //   done             counter: position up to which a semaphore's requests were carried out; stored
 //                    by the proxy
 //   first, second    counters at the peer: signals that threads added, the running total of those
 //                    that the proxy stored
 //
-// A slot is 16 bytes in two words, each with the mark of its lap in the top bit: a unit of numbered
-// memory is such a word. Numbers grow where marks alternate. One bit is enough as long as a popper
-// never finds a number but its lap's or the one before: it has seen the one before, numbers do not
-// go back, and a later number would mean that a later request lies there; all three are findings.
+// A slot is 16 bytes in two words, each with the mark of its lap in the top bit: an LL packet is
+// such a word. Numbers grow where marks alternate. One bit is enough as long as a popper never
+// finds a number but its lap's or the one before: it has seen the one before, numbers do not go
+// back, and a later number would mean that a later request lies there; all three are findings.
 //
 // Not here: `head`, which gives every position to one pusher (cursors do that), and `pushed`, which
 // is read only by threads that come after the push by program order or by the user's own
@@ -36,12 +36,12 @@
 
 namespace peerlane {
 
-inline constexpr uint32_t kPortSlotBytes = 16;                    // of a request's half
-inline constexpr uint32_t kPortSlotStrideBytes = 2 * kUnitBytes;  // with its marks, in the model
+inline constexpr uint32_t kPortSlotBytes = 16;                      // of a request's half
+inline constexpr uint32_t kPortSlotStrideBytes = 2 * kPacketBytes;  // with its marks, in the model
 inline constexpr uint32_t kPortMostHalves = 2;
 
-// Lanes of portPush() and portPop(). The halves of one request may lie in two laps.
-enum PortFifoLane : LaneId { kPortPosition, kPortLap, kPortSecondLap };
+// Cursors of portPush() and portPop(). The halves of one request may lie in two laps.
+enum PortFifoCursor : CursorId { kPortPosition, kPortLap, kPortSecondLap };
 
 enum PortPushTarget : TargetId {
   kPushRequest,  // local
@@ -61,13 +61,13 @@ Program portPop(uint32_t slots, uint32_t halves);
 
 // Parts of carrying a request out, by the proxy or by threads of the device. Targets: to, from.
 Program portPut(uint64_t bytes);
-// The proxy signals: lane 0 is what it has signalled before. Target: `second`.
+// The proxy signals: cursor 0 is what it has signalled before. Target: `second`.
 Program portStoreSignal();
-// The proxy says that requests are done: lane 0 is the position after the last. Target: `done`.
+// The proxy says that requests are done: cursor 0 is the position after the last. Target: `done`.
 Program portStoreDone();
 
 // A thread signals without the proxy, which it does only once nothing of its semaphore is under
-// way: lane 0 is what `pushed` was, 0 where the proxy was never asked. Targets: done, first.
+// way: cursor 0 is what `pushed` was, 0 where the proxy was never asked. Targets: done, first.
 Program portSignalInline();
 // --- The resident port, while it is open ---
 //
@@ -90,13 +90,13 @@ enum ResidentServeTarget : TargetId {
   kServeFrom,
   kServeCount,  // counter: `served`
 };
-// By each block: takes the next request and does its share. Lanes: kPortPosition, kPortLap.
+// By each block: takes the next request and does its share. Cursors: kPortPosition, kPortLap.
 Program residentServe(uint32_t slots, uint64_t bytes);
-// By the last block: lane 0 is what `served` was before the request's first share, lane 1 the
+// By the last block: cursor 0 is what `served` was before the request's first share, cursor 1 the
 // request's position. `raises`: nobody has raised them further. Targets: served, first, done, tail.
 Program residentFinish(uint32_t blocks, bool raises);
 
-// Waits for one more than lane 0: for a signal (`first` or `second`), or for a flush (`done`).
+// Waits for one more than cursor 0: for a signal (`first` or `second`), or for a flush (`done`).
 Program portAwait();
 
 }  // namespace peerlane

@@ -18,7 +18,7 @@ ROOMS = {
     "peerlane/channel": ["protocol", "operation", "staging", "blocks", "transfer", "signal", "message/host",
                          "message/stream", "message/staged", "communicator", "port"],
     "peerlane/program": ["model", "words", "ring", "cpu", "device", "kernel/launch", "kernel/copy", "kernel/message",
-                         "kernel/resident", "stream/pools", "stream/message", "stream/lanes", "stream/copy",
+                         "kernel/resident", "stream/pools", "stream/message", "stream/queues", "stream/copy",
                          "stream/capture", "stream/submit"],
     "peerlane/session": ["wire", "staging", "peer", "context"],
     "peerlane/memory": [".", "cuda"],

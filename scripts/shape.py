@@ -37,14 +37,14 @@ EXCEPTIONS = {
     "replaced by later work": {
         ("contract", "DeviceExecutor"): "becomes one contract to submit programs, with small ones beside it",
         ("class", "StreamExecutor"): "implements DeviceExecutor",
-        ("function", "StreamSteps::lower"): "chooses among kernels that a submitted program will choose from",
+        ("function", "StreamStepList::lower"): "chooses among kernels that a submitted program will choose from",
         ("class", "DeviceLane"): "its operations become bodies of one operation, and its kernels fewer",
         ("function", "DeviceTransfer::advance"): "becomes a body of one operation",
         ("class", "PortCore"): "its queue becomes the one ring of requests",
         ("class", "CommunicatorCore"): "its staging part becomes the one pipeline of chunks",
         ("class", "LaneReceiver"): "its ring of chunks becomes the one pipeline of chunks",
         ("class", "StagedTransfer"): "becomes the one pipeline of chunks",
-        ("class", "BounceLane"): "becomes the one pipeline of chunks",
+        ("class", "StagedLane"): "becomes the one pipeline of chunks",
     },
 }
 

@@ -46,7 +46,7 @@ inline constexpr size_t kAnswerDescriptors = 64;
 // that asks for more breaks the protocol and becomes lost.
 inline constexpr size_t kRevocations = 4096;
 
-// Notes of a communicator's set-up, and tickets of a bootstrap (class Rendezvous), that this side
+// Notes of a communicator's set-up, and tickets of a bootstrap (class Bootstrap), that this side
 // keeps until it reaches the same step. A peer that sends more is refused.
 inline constexpr size_t kEarlyNotes = 1024;
 inline constexpr uint32_t kRanks = 4096;

@@ -79,16 +79,16 @@ class ImportCache {
     if (found != regions_.end() && --found->second.copies == 0) regions_.erase(found);
   }
   // The region's last user has ended, and it is not detached yet.
-  bool isLeaving(uint64_t allocation, uint64_t generation) const {
+  bool isDetaching(uint64_t allocation, uint64_t generation) const {
     const MutexLock lock(mutex_);
     const auto found = regions_.find({allocation, generation});
-    return found != regions_.end() && found->second.isLeaving();
+    return found != regions_.end() && found->second.isDetaching();
   }
   // The same of any region for which isHeld() was true.
-  bool isAnyHeldLeaving() const {
+  bool isAnyHeldDetaching() const {
     const MutexLock lock(mutex_);
     return std::any_of(regions_.begin(), regions_.end(), [](const auto& entry) {
-      return entry.second.isHeld && entry.second.isLeaving();
+      return entry.second.isHeld && entry.second.isDetaching();
     });
   }
 
@@ -107,7 +107,7 @@ class ImportCache {
     std::weak_ptr<ImportedRegion> region;
     size_t copies = 0;  // imported and not detached yet; more than one where it was imported again
     bool isHeld = false;
-    bool isLeaving() const { return copies > (region.expired() ? 0u : 1u); }
+    bool isDetaching() const { return copies > (region.expired() ? 0u : 1u); }
   };
   std::shared_ptr<Release> release_;
   mutable Mutex mutex_;

@@ -18,7 +18,7 @@
 
 namespace peerlane {
 
-// One registered range. Immutable except for the gate, the pin, the flag isShelved and the set of
+// One registered range. Immutable except for the gate, the pin, the flag isCached and the set of
 // devices that were let in.
 struct RegionRecord {
   uint64_t allocation = 0;  // never used twice in one context
@@ -29,9 +29,9 @@ struct RegionRecord {
   MemoryDescription memory;
   std::unique_ptr<Allocation> owned;  // memory from Context::allocate
   UseGate gate;
-  // Kept by a registration cache (RegionShelf): the program may free the memory without telling the
-  // library.
-  std::atomic<bool> isShelved{false};
+  // Kept by a registration cache (RegistrationCache): the program may free the memory without
+  // telling the library.
+  std::atomic<bool> isCached{false};
   // GPU memory: true when no part of [offset, +bytes) was freed since the registration. 40 ns for
   // each chunk.
   bool isStillThere(uint64_t offset, uint64_t length) const;

@@ -23,14 +23,14 @@ class Awaited {
       // NOLINTNEXTLINE(google-explicit-constructor): a lambda is given where a wait asks for words
       Awaited(const Words& words)
       : words_(&words),
-        say_([](const void* of) -> std::string { return (*static_cast<const Words*>(of))(); }) {}
+        textOf_([](const void* of) -> std::string { return (*static_cast<const Words*>(of))(); }) {}
 
-  explicit operator bool() const { return say_ != nullptr; }
-  std::string text() const { return say_(words_); }
+  explicit operator bool() const { return textOf_ != nullptr; }
+  std::string text() const { return textOf_(words_); }
 
  private:
   const void* words_ = nullptr;
-  std::string (*say_)(const void*) = nullptr;
+  std::string (*textOf_)(const void*) = nullptr;
 };
 
 // "80 us", "512 ms", "12.3 s", or "no end" for a duration so long that it means that. Rounded, for

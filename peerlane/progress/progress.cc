@@ -24,7 +24,7 @@ constexpr Progress::Duration kFirstNap = std::chrono::microseconds(50);
 constexpr Progress::Duration kLongestNap = std::chrono::milliseconds(1);
 constexpr Progress::Duration kDeepSleep = std::chrono::hours(1);
 // Longer than all steps of a set-up together.
-constexpr Progress::Duration kHaste = std::chrono::microseconds(500);
+constexpr Progress::Duration kBusyPoll = std::chrono::microseconds(500);
 // A turn takes microseconds; one that takes longer is in code of the user.
 constexpr Progress::Duration kLongestTurn = std::chrono::milliseconds(100);
 
@@ -35,18 +35,19 @@ std::string turnStands() {
 
 }  // namespace
 
-Progress::Progress(Duration spin, bool haste, std::unique_ptr<EventLoop> loop,
+Progress::Progress(Duration spin, bool busyPoll, std::unique_ptr<EventLoop> loop,
                    std::unique_ptr<Bell> bell)
     : spin_(spin),
-      haste_(haste),
+      busyPoll_(busyPoll),
       forks_(forkGeneration()),
       loop_(std::move(loop)),
       bell_(std::move(bell)) {}
 
-Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups, bool haste) {
+Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups, bool busyPoll) {
   PEERLANE_ASSIGN(auto loop, EventLoop::create());
   PEERLANE_ASSIGN(auto bell, Bell::create());
-  std::unique_ptr<Progress> progress(new Progress(spin, haste, std::move(loop), std::move(bell)));
+  std::unique_ptr<Progress> progress(
+      new Progress(spin, busyPoll, std::move(loop), std::move(bell)));
   Progress* self = progress.get();
   self->wakeups_ = wakeups;
   PEERLANE_ASSIGN(self->bellWatch_, self->loop_->watch(self->bell_->eventFd(), true, false, [self] {
@@ -86,17 +87,17 @@ void Progress::run() {
     bell_->enter();
     Clock::time_point lastMove = Clock::now();
     while (!stop_.load(std::memory_order_acquire)) {
-      const bool inHaste = hasty_.load(std::memory_order_relaxed) != 0;
-      const bool ran = (inHaste ? loop_->poll() : loop_->spin()) > 0;
+      const bool isBusy = busyPollers_.load(std::memory_order_relaxed) != 0;
+      const bool ran = (isBusy ? loop_->poll() : loop_->spin()) > 0;
       const bool moved = turn() || ran;
       const Clock::time_point now = Clock::now();
-      if (!moved && !inHaste && burst_.load(std::memory_order_relaxed) &&
+      if (!moved && !isBusy && burst_.load(std::memory_order_relaxed) &&
           activity_.load(std::memory_order_relaxed) != activitySeen)
         break;
       if (moved) {
         lastMove = now;
         nap_ = {};
-      } else if (!inHaste && now - lastMove >= (nap_ == Duration{} ? spin_ : Duration{})) {
+      } else if (!isBusy && now - lastMove >= (nap_ == Duration{} ? spin_ : Duration{})) {
         break;
       }
       cpuRelax();
@@ -181,15 +182,15 @@ Status Progress::usable() const {
                 "the progress thread is not in this process: the context was made before fork()");
 }
 
-bool Progress::lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline) {
-  if (!haste_) return false;
-  hasty_.fetch_add(1, std::memory_order_relaxed);
+bool Progress::pollBusily(const std::function<bool()>& ready, Clock::time_point deadline) {
+  if (!busyPoll_) return false;
+  busyPollers_.fetch_add(1, std::memory_order_relaxed);
   wakeLoopIfAsleep();
-  const Clock::time_point end = std::min(deadline, Clock::now() + kHaste);
+  const Clock::time_point end = std::min(deadline, Clock::now() + kBusyPoll);
   bool isReady = false;
   while (!(isReady = ready()) && Clock::now() < end)
     for (int i = 0; i < 8; ++i) cpuRelax();
-  hasty_.fetch_sub(1, std::memory_order_relaxed);
+  busyPollers_.fetch_sub(1, std::memory_order_relaxed);
   return isReady;
 }
 
@@ -214,7 +215,7 @@ Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
     call->isDone.store(true, std::memory_order_release);
     call->promise.set_value();
   });
-  if (lookInHaste([&] { return call->isDone.load(std::memory_order_acquire); }, deadline))
+  if (pollBusily([&] { return call->isDone.load(std::memory_order_acquire); }, deadline))
     return Status::ok();
   const auto begin = Clock::now();
   while (ended.wait_until(std::min(deadline, Clock::now() + std::chrono::milliseconds(50))) !=

@@ -53,10 +53,10 @@ class Progress {
   using Duration = std::chrono::nanoseconds;
 
   // `spin`: how long to poll after work before sleeping.
-  // `wakeups`: counts the rings that found the thread asleep; outlives the engine. `haste`: whether
-  // there are cores enough for the threads of both sides (waitAsleep()).
+  // `wakeups`: counts the rings that found the thread asleep; outlives the engine. `busyPoll`:
+  // whether there are cores enough for the threads of both sides (waitAsleep()).
   static Result<std::unique_ptr<Progress>> create(Duration spin, Counter* wakeups = nullptr,
-                                                  bool haste = hasManyCores());
+                                                  bool busyPoll = hasManyCores());
   ~Progress();
   // Ends the thread; tasks still there are dropped. Afterwards post() drops its function, and
   // call() fails. Idempotent; not on the progress thread.
@@ -157,7 +157,7 @@ class Progress {
     PEERLANE_RETURN_IF_ERROR(mayWait());
     Pace pace;
     pace.begin = Clock::now();
-    return lookInHaste(ready, deadline) ? Status::ok() : sleepUntil(ready, pace, deadline, what);
+    return pollBusily(ready, deadline) ? Status::ok() : sleepUntil(ready, pace, deadline, what);
   }
 
   // The same for a thread that can itself advance the thing that it waits for: this thread alone
@@ -242,7 +242,8 @@ class Progress {
     bool due = false;  // under waitMutex_
   };
 
-  Progress(Duration spin, bool haste, std::unique_ptr<EventLoop> loop, std::unique_ptr<Bell> bell);
+  Progress(Duration spin, bool busyPoll, std::unique_ptr<EventLoop> loop,
+           std::unique_ptr<Bell> bell);
   void run();
   void takePending();
   bool turnTasks();
@@ -283,10 +284,10 @@ class Progress {
   // threads had it until the deadline.
   bool holdTurns(Clock::time_point deadline);
   void letTurns() { turning_.store(false, std::memory_order_release); }
-  bool lookInHaste(const std::function<bool()>& ready, Clock::time_point deadline);
+  bool pollBusily(const std::function<bool()>& ready, Clock::time_point deadline);
 
   const Duration spin_;
-  const bool haste_;
+  const bool busyPoll_;
   Duration nap_{};        // loop thread: the last one while device stores were expected
   const uint64_t forks_;  // forkGeneration() of the process that has the thread
   std::unique_ptr<EventLoop> loop_;
@@ -299,11 +300,11 @@ class Progress {
 
   std::atomic<bool> asleep_{
       false};  // the loop thread is (about to be) blocked; partner: wakeLoopIfAsleep
-  std::atomic<bool> deepAsleep_{false};  // the same, and no device stores are expected
-  SplitCount deviceStores_;              // stores of devices that are expected
-  std::atomic<bool> burst_{false};       // the bell is held for threads that wait now and then
-  std::atomic<uint64_t> activity_{0};    // of waiting threads; approximate, only its change counts
-  std::atomic<uint32_t> hasty_{0};       // threads in lookInHaste()
+  std::atomic<bool> deepAsleep_{false};   // the same, and no device stores are expected
+  SplitCount deviceStores_;               // stores of devices that are expected
+  std::atomic<bool> burst_{false};        // the bell is held for threads that wait now and then
+  std::atomic<uint64_t> activity_{0};     // of waiting threads; approximate, only its change counts
+  std::atomic<uint32_t> busyPollers_{0};  // threads in pollBusily()
   std::atomic<bool> stop_{false};
   std::atomic<bool> stopped_{false};  // the thread has ended, and posted functions have run
   Counter* wakeups_ = nullptr;

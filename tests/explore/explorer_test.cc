@@ -18,7 +18,7 @@ enum SenderTarget : TargetId { kPayload, kSlot, kData, kCredit };
 enum ReceiverTarget : TargetId { kBuffer, kInbox, kArrived, kTaken };
 
 Operand cursor(int64_t delta) {
-  return {.lane = 0, .delta = delta};
+  return {.cursor = 0, .delta = delta};
 }
 
 struct SenderForm {
@@ -30,7 +30,7 @@ struct SenderForm {
 
 Program senderOf(const SenderForm& form) {
   ProgramBuilder program("send");
-  program.lane(1);
+  program.cursor(1);
   program.local("payload");
   program.remote("slot");
   program.remote("data");
@@ -44,14 +44,14 @@ Program senderOf(const SenderForm& form) {
 }
 
 struct ReceiverForm {
-  Operand awaited = {.lane = 0, .delta = 1};
+  Operand awaited = {.cursor = 0, .delta = 1};
   Order order = Order::kRelease;
   bool givesCredit = true;
 };
 
 Program receiverOf(const ReceiverForm& form) {
   ProgramBuilder program("receive");
-  program.lane(1);
+  program.cursor(1);
   program.local("buffer");
   program.local("inbox");
   program.local("arrived");
@@ -164,14 +164,14 @@ TEST(Explorer, FindsAReplayThatPassesOnAnOldValue) {
 TEST(Explorer, FindsASourceThatIsRefilledTooEarly) {
   for (const bool waits : {true, false}) {
     ProgramBuilder send("expose");
-    send.lane(1);
+    send.cursor(1);
     send.local("payload");
     send.remote("ready");
     send.local("done");
     send.store({.target = 1}, cursor(1), Order::kRelease);
     if (waits) send.wait({.target = 2}, cursor(1));
     ProgramBuilder pull("pull");
-    pull.lane(1);
+    pull.cursor(1);
     pull.local("buffer");
     pull.remote("payload");
     pull.local("ready");
@@ -209,7 +209,7 @@ TEST(Explorer, FindsLostSignalsAndCountersThatGoBack) {
   add.remote("counter");
   add.add64({.target = 0}, {.delta = 1}, Order::kRelease);
   ProgramBuilder set("set");
-  set.lane(1);
+  set.cursor(1);
   set.remote("counter");
   set.store({.target = 0}, cursor(1), Order::kRelease);
   const Program adding = add.build();

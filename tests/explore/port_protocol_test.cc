@@ -117,9 +117,9 @@ class World {
   void tell(size_t actor, const Range& flag, uint32_t value) {
     static const Program tell = [] {
       ProgramBuilder program("tell");
-      program.lane(1);
+      program.cursor(1);
       program.local("flag");
-      program.store({.target = 0}, {.lane = 0}, Order::kRelease);
+      program.store({.target = 0}, {.cursor = 0}, Order::kRelease);
       return program.build();
     }();
     run(actor, tell, {value}, {flag});
@@ -329,10 +329,10 @@ Scenario twoPushers(const PortPrograms& programs, uint32_t slots, const std::vec
 Scenario roomLearned(const PortPrograms& programs, uint32_t slots) {
   static const Program learn = [] {
     ProgramBuilder program("learn");
-    program.lane(1);
+    program.cursor(1);
     program.local("tail");
     program.local("tailSeen");
-    program.wait({.target = 0}, {.lane = 0}).store({.target = 1}, {.lane = 0}, Order::kRelaxed);
+    program.wait({.target = 0}, {.cursor = 0}).store({.target = 1}, {.cursor = 0}, Order::kRelaxed);
     return program.build();
   }();
   World world(programs);

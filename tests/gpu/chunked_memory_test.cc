@@ -287,7 +287,7 @@ TEST(ChunkedImport, LatePostsKeepTheOrderOfTheirStream) {
       [](const Meeting& here, const RemoteRegion& remote, const Line& line) {
         const Region mine =
             must(here.context->allocate(kBytes, {.device = here.device}), "allocate");
-        const DeviceStream onStream = here.lane();
+        const DeviceStream onStream = here.deviceStream();
         // First nothing is imported, then the region is, but not these chunks.
         for (const auto& [seed, offset] : {std::pair{5u, 3 * kMiB}, std::pair{6u, 33 * kMiB}}) {
           fill(mine.data(), kBytes, seed);
@@ -360,9 +360,10 @@ TEST(ChunkedImport, CaptureNeedsPreparedChunks) {
         const Block other{&mine, 0, &remote, 9 * kMiB, 4096};
         done(put(here.peer, {&first, 1}));
         mustCuda(cudaStreamBeginCapture(here.stream, cudaStreamCaptureModeThreadLocal), "capture");
-        const auto refused = put(here.peer, {&other, 1}, {.deviceStream = here.lane()}).status();
+        const auto refused =
+            put(here.peer, {&other, 1}, {.deviceStream = here.deviceStream()}).status();
         EXPECT_EQ(refused.code(), Code::kNotPrepared) << refused.toString();
-        EXPECT_TRUE(put(here.peer, {&first, 1}, {.deviceStream = here.lane()}).isOk());
+        EXPECT_TRUE(put(here.peer, {&first, 1}, {.deviceStream = here.deviceStream()}).isOk());
         cudaGraph_t graph = nullptr;
         mustCuda(cudaStreamEndCapture(here.stream, &graph), "end of capture");
         mustCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");

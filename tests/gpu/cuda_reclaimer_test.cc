@@ -48,7 +48,7 @@ TEST(CudaReclaimer, UsesNoOtherGpuThanItsOwn) {
         {
           auto context = makeContext({device});
           const Peer peer = meetPeer(*context, line, false);
-          constexpr size_t kBlocks = 60'000, kBytes = 16;  // more than the slab has room for
+          constexpr size_t kBlocks = 60'000, kBytes = 16;  // more than its memory has room for
           const Region region =
               must(context->allocate(kBlocks * kBytes, {.device = device}), "allocate");
           const RemoteRegion remote = exchange(peer, region, line);

@@ -47,15 +47,16 @@ std::unique_ptr<Communicator> ranksOf(const Meeting& side) {
   const Block block = side.block(0, kBytes / 2);
   const Engine engines[] = {Engine::kCe, Engine::kSm};
   for (int i = 0;; ++i) {
-    const PostOptions options{
-        .notify = {.signal = kArrived}, .deviceStream = side.lane(), .engine = engines[i % 2]};
+    const PostOptions options{.notify = {.signal = kArrived},
+                              .deviceStream = side.deviceStream(),
+                              .engine = engines[i % 2]};
     must(must(put(side.peer, {&block, 1}, options), "put").wait(kPatience), "wait");
   }
 }
 
 [[noreturn]] void waitForever(const Side& side) {
   const Signal never = must(Signal::create(side.peer, kNever), "signal");
-  (void)must(never.waitOn(side.lane(), 1), "waitOn");
+  (void)must(never.waitOn(side.deviceStream(), 1), "waitOn");
   for (;;) must(addSignal(side.peer, kArrived), "addSignal");
 }
 
@@ -84,7 +85,7 @@ std::vector<MessageBlock> listAt(const Region& region, size_t at, size_t message
 [[noreturn]] void answerForever(const Side& side) {
   const auto ranks = ranksOf(side);
   MessageOptions options;
-  options.deviceStream = side.lane();
+  options.deviceStream = side.deviceStream();
   for (size_t i = 0;; ++i) {
     const size_t bytes = kSizes[i % std::size(kSizes)];
     must(ranks->recv(0, side.region, 0, bytes, options), "recv");
@@ -136,7 +137,7 @@ class Survivor {
         case Doing::kMessages: ranks = messages(peer, pending); break;
       }
       const Signal never = must(Signal::create(peer, kNever), "signal");
-      pending.push_back(must(never.waitOn(lane(), 1), "waitOn"));
+      pending.push_back(must(never.waitOn(deviceStream(), 1), "waitOn"));
       const auto moment = Clock::now() + later;
       while (Clock::now() < moment) std::this_thread::yield();
       expectLost(victim, peer, remote, pending);
@@ -164,7 +165,7 @@ class Survivor {
     const auto end = Clock::now() + kPatience;
     while (::kill(coming_.pid, 0) == 0 && Clock::now() < end) usleep(1000);
   }
-  DeviceStream lane() const { return DeviceStream::cuda(stream_); }
+  DeviceStream deviceStream() const { return DeviceStream::cuda(stream_); }
   Region allocate() { return must(context_->allocate(kBytes, {.device = device_}), "allocate"); }
   Block block(const RemoteRegion& remote, size_t bytes) const {
     return {&region_, 0, &remote, 0, bytes};
@@ -175,26 +176,27 @@ class Survivor {
     const Block all = block(remote, kBytes);
     for (int i = 0; i < 40; ++i) {
       const PostOptions options{.notify = {.signal = kArrived},
-                                .deviceStream = i % 3 == 0 ? DeviceStream() : lane(),
+                                .deviceStream = i % 3 == 0 ? DeviceStream() : deviceStream(),
                                 .engine = i % 2 == 0 ? Engine::kCe : Engine::kSm};
-      pending.push_back(i % 5 == 4 ? must(get(peer, {&all, 1}, {.deviceStream = lane()}), "get")
-                                   : must(put(peer, {&all, 1}, options), "put"));
+      pending.push_back(i % 5 == 4
+                            ? must(get(peer, {&all, 1}, {.deviceStream = deviceStream()}), "get")
+                            : must(put(peer, {&all, 1}, options), "put"));
     }
   }
 
   void waits(const Peer& peer, std::vector<Transfer>& pending) {
     const Signal arrived = must(Signal::create(peer, kArrived), "signal");
     for (uint64_t i = 1; i <= 200; ++i)
-      pending.push_back(must(arrived.waitOn(lane(), i * i), "waitOn"));
+      pending.push_back(must(arrived.waitOn(deviceStream(), i * i), "waitOn"));
   }
 
   // Late posts: the import is under way while the peer dies.
   void imports(const Peer& peer, const RemoteRegion& remote, std::vector<Transfer>& pending) {
     const Block little = block(remote, 4096);
-    pending.push_back(must(put(peer, {&little, 1}, {.deviceStream = lane()}), "late put"));
+    pending.push_back(must(put(peer, {&little, 1}, {.deviceStream = deviceStream()}), "late put"));
     // By each of the streams on which such puts are carried out.
     for (int i = 0; i < 2; ++i) pending.push_back(must(put(peer, {&little, 1}, {}), "put"));
-    pending.push_back(must(get(peer, {&little, 1}, {.deviceStream = lane()}), "late get"));
+    pending.push_back(must(get(peer, {&little, 1}, {.deviceStream = deviceStream()}), "late get"));
   }
 
   std::unique_ptr<Communicator> messages(const Peer& peer, std::vector<Transfer>& pending) {
@@ -202,7 +204,7 @@ class Survivor {
     peers[1] = peer;
     auto ranks = must(Communicator::create(*context_, peers, 0), "communicator");
     MessageOptions options;
-    options.deviceStream = lane();
+    options.deviceStream = deviceStream();
     for (size_t i = 0; i < 200; ++i) {
       const size_t bytes = kSizes[i % std::size(kSizes)];
       pending.push_back(must(ranks->send(1, region_, 0, bytes, options), "send"));

@@ -35,7 +35,7 @@ TEST_P(EveryMemory, PutAndGetArrive) {
         if (engine == Engine::kInline && bytes > 1 << 20) continue;
         ++seed;
         PostOptions options{.engine = engine};
-        if (onStream) options.deviceStream = side.lane();
+        if (onStream) options.deviceStream = side.deviceStream();
         fill(side.region.data(), bytes, seed);
         options.notify.signal = 3;
         const Block block = side.block(0, bytes);
@@ -105,13 +105,14 @@ TEST(DeviceTransfer, ScatteredListsArrive) {
         for (int round = 0; round < 3; ++round) {
           fill(side.region.data(), tried.count * tried.bytes, ++seed);
           if (round == 2) {
-            auto once =
-                must(put(side.peer, blocks,
-                         {.notify = {.signal = 1}, .deviceStream = side.lane(), .engine = engine}),
-                     "put");
+            auto once = must(put(side.peer, blocks,
+                                 {.notify = {.signal = 1},
+                                  .deviceStream = side.deviceStream(),
+                                  .engine = engine}),
+                             "put");
             must(once.wait(kPatience), "wait");
           } else {
-            auto posted = must(plan.post(side.lane()), "post");
+            auto posted = must(plan.post(side.deviceStream()), "post");
             must(posted.wait(kPatience), "wait");
           }
           line.send("look");
@@ -174,7 +175,7 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
       remote.resize(count);
       Transfer posted;
       if (round % 2 == 0) {
-        posted = must(plan.post(local, remote, side.lane()), "post");
+        posted = must(plan.post(local, remote, side.deviceStream()), "post");
         // The caller's arrays are free at once.
         std::fill(local.begin(), local.end(), 0xffffffffu);
       } else {
@@ -183,9 +184,9 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
                  "copy");
         // From pageable memory they may still be on their way.
         mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-        posted = must(
-            plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, count}, side.lane()),
-            "post");
+        posted = must(plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, count},
+                                side.deviceStream()),
+                      "post");
         std::fill(local.begin(), local.end(), 0xffffffffu);
       }
       must(posted.wait(kPatience), "wait");
@@ -193,22 +194,23 @@ TEST(DeviceTransfer, IndexedBlocksArrive) {
     // The last post: every block to its own place, so that the peer can look at all.
     std::vector<uint32_t> all(kCount);
     std::iota(all.begin(), all.end(), 0u);
-    must(must(plan.post(all, all, side.lane()), "post").wait(kPatience), "wait");
+    must(must(plan.post(all, all, side.deviceStream()), "post").wait(kPatience), "wait");
     line.send("look");
     EXPECT_EQ(line.receive(), "good");
     // Refused before anything moves.
     all[3] = kCount;
-    EXPECT_EQ(plan.post(all, all, side.lane()).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(all, all, side.deviceStream()).status().code(), Code::kInvalidArgument);
     all[3] = 4;
-    EXPECT_EQ(plan.post(all, all, side.lane()).status().code(), Code::kInvalidArgument);
-    EXPECT_EQ(plan.post(side.lane()).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(all, all, side.deviceStream()).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.post(side.deviceStream()).status().code(), Code::kInvalidArgument);
     // In device memory: left out, and told.
     const std::vector<uint32_t> bad{1, 5000, 2};
     mustCuda(cudaMemcpy(deviceNumbers, bad.data(), 12, cudaMemcpyDefault), "copy");
     mustCuda(cudaMemcpy(deviceNumbers + kCount, bad.data(), 12, cudaMemcpyDefault), "copy");
     mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     auto faulty = must(
-        plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3}, side.lane()), "post");
+        plan.post(DeviceIndexList{deviceNumbers, deviceNumbers + kCount, 3}, side.deviceStream()),
+        "post");
     const Status fault = faulty.wait(kPatience);
     EXPECT_EQ(fault.code(), Code::kInvalidArgument) << fault.toString();
     line.send("end");
@@ -237,20 +239,23 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
     fill(side.region.data(), kMessage * 4, 3);
     for (int i = 0; i < kRounds; ++i) {
       const Block block = side.block((i % 4) * kMessage, kMessage);
-      must(put(side.peer, {&block, 1}, {.notify = {.signal = 0}, .deviceStream = side.lane()}),
+      must(put(side.peer, {&block, 1},
+               {.notify = {.signal = 0}, .deviceStream = side.deviceStream()}),
            "put");
-      waits.push_back(must(answer.waitOn(side.lane(), static_cast<uint64_t>(i) + 1), "waitOn"));
+      waits.push_back(
+          must(answer.waitOn(side.deviceStream(), static_cast<uint64_t>(i) + 1), "waitOn"));
     }
     for (const Transfer& wait : waits) must(wait.wait(kPatience), "wait");
     EXPECT_EQ(poisonings(*side.context), 0u) << "all of them were satisfied";
     line.meet();
     // Let go by time and by cancel: the stream goes on.
-    auto late = must(answer.waitOn(side.lane(), 1 << 20, std::chrono::milliseconds(50)), "waitOn");
+    auto late =
+        must(answer.waitOn(side.deviceStream(), 1 << 20, std::chrono::milliseconds(50)), "waitOn");
     EXPECT_EQ(late.wait(kPatience).code(), Code::kTimeout);
-    auto cancelled = must(answer.waitOn(side.lane(), 1 << 20), "waitOn");
+    auto cancelled = must(answer.waitOn(side.deviceStream(), 1 << 20), "waitOn");
     cancelled.cancel();
     EXPECT_EQ(cancelled.wait(kPatience).code(), Code::kCancelled);
-    auto orphaned = must(answer.waitOn(side.lane(), 1 << 20), "waitOn");
+    auto orphaned = must(answer.waitOn(side.deviceStream(), 1 << 20), "waitOn");
     line.meet();
     EXPECT_EQ(orphaned.wait(kPatience).code(), Code::kPeerLost);
     mustSync(side.stream);
@@ -261,10 +266,10 @@ TEST(DeviceTransfer, StreamsWaitForSignals) {
     const Signal arrived = must(Signal::create(side.peer, 0), "signal");
     clear(side.region.data(), kMessage * 4, 0);
     for (int i = 0; i < kRounds; ++i) {
-      must(arrived.waitOn(side.lane(), static_cast<uint64_t>(i) + 1), "waitOn");
+      must(arrived.waitOn(side.deviceStream(), static_cast<uint64_t>(i) + 1), "waitOn");
       Notify back;
       back.signal = 1;
-      must(notify(side.peer, back, side.lane()), "notify");
+      must(notify(side.peer, back, side.deviceStream()), "notify");
     }
     mustSync(side.stream);
     EXPECT_EQ(wrongWords(side.region.data(), kMessage * 4, 3), 0u);
@@ -293,7 +298,7 @@ TEST(DeviceTransfer, PostsOfAPlanAreToldEachOfItsOwnEnd) {
     mustCuda(cudaMalloc(reinterpret_cast<void**>(&onDevice), sizeof numbers), "cudaMalloc");
     mustCuda(cudaMemcpy(onDevice, numbers.data(), sizeof numbers, cudaMemcpyDefault), "cudaMemcpy");
     mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
+    const Transfer gate = must(never.waitOn(side.deviceStream(), 1), "waitOn");
     struct Post {
       Transfer transfer;
       std::array<std::atomic<int>, 2> called{};
@@ -308,7 +313,8 @@ TEST(DeviceTransfer, PostsOfAPlanAreToldEachOfItsOwnEnd) {
     for (size_t i = 0; i < kPosts; ++i) {
       Post& post = posts[i];
       const uint32_t* const number = onDevice + (codeOf(i) == Code::kOk ? 1 : 0);
-      post.transfer = must(plan.post(DeviceIndexList{number, number, 1}, side.lane()), "post");
+      post.transfer =
+          must(plan.post(DeviceIndexList{number, number, 1}, side.deviceStream()), "post");
       for (auto& called : post.called)
         post.transfer.onEnd([&, expected = codeOf(i)](const Status& status) {
           if (status.code() != expected) post.asItShould = false;
@@ -353,12 +359,13 @@ TEST(DeviceTransfer, ACancelComesTooLateForWhatTheStreamDoesInWhole) {
     const Block block = side.block(0, 4096);
     Plan plan =
         must(Plan::create(side.peer, Direction::kPut, std::span(&block, 1), {.signal = 9}), "plan");
-    const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
+    const Transfer gate = must(never.waitOn(side.deviceStream(), 1), "waitOn");
     const std::array<Transfer, 3> posts{
-        must(plan.post(side.lane()), "post"),
-        must(put(side.peer, {&block, 1}, {.notify = {.signal = 9}, .deviceStream = side.lane()}),
+        must(plan.post(side.deviceStream()), "post"),
+        must(put(side.peer, {&block, 1},
+                 {.notify = {.signal = 9}, .deviceStream = side.deviceStream()}),
              "put"),
-        must(get(side.peer, {&block, 1}, {.deviceStream = side.lane()}), "get")};
+        must(get(side.peer, {&block, 1}, {.deviceStream = side.deviceStream()}), "get")};
     for (const Transfer& post : posts) post.cancel();
     gate.cancel();
     for (const Transfer& post : posts) must(post.wait(kPatience), "what the stream has done");
@@ -387,7 +394,7 @@ TEST(DeviceTransfer, ASignalFromBeforeTheEndIsWaitedFor) {
                  },
                  &open),
              "host function");
-    const Transfer wait = must(arrived.waitOn(side.lane(), 1), "waitOn");
+    const Transfer wait = must(arrived.waitOn(side.deviceStream(), 1), "waitOn");
     line.meet();
     EXPECT_EQ(waitNotification(side.peer, kPatience).status().code(), Code::kPeerLost);
     EXPECT_EQ(wait.wait(std::chrono::milliseconds(50)).code(), Code::kTimeout);
@@ -413,7 +420,7 @@ TEST(DeviceTransfer, NotificationsFollowTheBytes) {
       fill(side.region.data(), 1 << 20, static_cast<uint32_t>(i));
       const Block block = side.block(0, 1 << 20);
       const std::string text = "round " + std::to_string(i);
-      PostOptions options{.deviceStream = side.lane()};
+      PostOptions options{.deviceStream = side.deviceStream()};
       options.notify.message = std::as_bytes(std::span(text));
       options.notify.tag = static_cast<uint32_t>(i);
       must(put(side.peer, {&block, 1}, options), "put");
@@ -442,7 +449,8 @@ TEST(DeviceTransfer, AMissHoldsTheStream) {
     // Behind the put the source is overwritten: the put must have read it before.
     const Block block = side.block(0, kBytes);
     auto transfer = must(
-        put(side.peer, {&block, 1}, {.notify = {.signal = 2}, .deviceStream = side.lane()}), "put");
+        put(side.peer, {&block, 1}, {.notify = {.signal = 2}, .deviceStream = side.deviceStream()}),
+        "put");
     mustCuda(cudaMemsetAsync(side.region.data(), 0, kBytes, side.stream), "cudaMemsetAsync");
     must(transfer.wait(kPatience), "wait");
     mustSync(side.stream);
@@ -458,8 +466,8 @@ TEST(DeviceTransfer, AMissHoldsTheStream) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-// Many streams add to one signal at once: more than a counter has lanes. No addition is lost, and
-// the value never runs ahead of the bytes.
+// Many streams add to one signal at once: more than a counter has words for them. No addition is
+// lost, and the value never runs ahead of the bytes.
 TEST(DeviceTransfer, ManyStreamsShareASignal) {
   PEERLANE_NEEDS_GPUS(1);
   constexpr int kStreams = 20, kPosts = 50;
@@ -472,7 +480,7 @@ TEST(DeviceTransfer, ManyStreamsShareASignal) {
       for (cudaStream_t stream : streams)
         must(put(side.peer, {&block, 1},
                  {.notify = {.signal = 5, .signalAdd = 3},
-                  .deviceStream = side.lane(stream),
+                  .deviceStream = side.deviceStream(stream),
                   .engine = post % 2 == 0 ? Engine::kCe : Engine::kInline}),
              "put");
     must(addSignal(side.peer, 5, 1), "addSignal");

@@ -73,7 +73,7 @@ class Poster {
         every_(every),
         wait_(std::move(wait)),
         stream_(index == 0 ? side.stream : makeStream()) {
-    keep(wait_(side_.lane(stream_)), waits_);
+    keep(wait_(side_.deviceStream(stream_)), waits_);
   }
   void start() {
     thread_ = std::thread([this] {
@@ -81,7 +81,7 @@ class Poster {
       // So that they do not all stop in the same call.
       for (size_t i = 0; i < index_; ++i) touch(0);
       for (size_t i = 0; i < kRounds && !isLost_; ++i) {
-        if (i != 0 && i % every_ == 0) keep(wait_(side_.lane(stream_)), waits_);
+        if (i != 0 && i % every_ == 0) keep(wait_(side_.deviceStream(stream_)), waits_);
         postOne(i);
         made_.store(i + 1, std::memory_order_release);
       }
@@ -133,7 +133,7 @@ class Poster {
     static constexpr Engine kEngines[] = {Engine::kAuto, Engine::kCe, Engine::kSm};
     keep(put(side_.peer, {&block, 1},
              {.notify = {.signal = 1},
-              .deviceStream = side_.lane(stream_),
+              .deviceStream = side_.deviceStream(stream_),
               .engine = kEngines[i % 3]}),
          puts_);
   }
@@ -273,7 +273,7 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     const Ready ready(line);
     const auto& [side, never, soon] = ready;
     const cudaStream_t other = makeStream();
-    const Transfer early = must(soon.waitOn(side.lane(other), 1), "waitOn");
+    const Transfer early = must(soon.waitOn(side.deviceStream(other), 1), "waitOn");
     const auto posters =
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
@@ -310,13 +310,13 @@ TEST_P(FullQueue, APlanThatIsPostedHoldsUpNobody) {
     Plan plan =
         must(Plan::create(side.peer, Direction::kPut, std::span(&little, 1), options), "plan");
     const cudaStream_t other = makeStream();
-    const Transfer early = must(soon.waitOn(side.lane(other), 1), "waitOn");
-    const Transfer gate = must(never.waitOn(side.lane(), 1), "waitOn");
+    const Transfer early = must(soon.waitOn(side.deviceStream(other), 1), "waitOn");
+    const Transfer gate = must(never.waitOn(side.deviceStream(), 1), "waitOn");
     std::atomic<size_t> made{0};
     std::vector<Transfer> posts;
     std::thread poster([&] {
       mustCuda(cudaSetDevice(side.device.index), "cudaSetDevice");
-      for (; made < 1000; ++made) posts.push_back(must(plan.post(side.lane()), "post"));
+      for (; made < 1000; ++made) posts.push_back(must(plan.post(side.deviceStream()), "post"));
     });
     EXPECT_TRUE(stopsShort(made, 1000));
     line.send("signal");
@@ -331,7 +331,7 @@ TEST_P(FullQueue, APlanThatIsPostedHoldsUpNobody) {
 }
 
 // What stands behind what the driver takes no more of can be taken back at once.
-TEST_P(FullQueue, CancelledErrandsEnd) {
+TEST_P(FullQueue, CancelledDeferredSubmissionsEnd) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [](const Line& line) {
     const Ready ready(line);
@@ -361,7 +361,7 @@ TEST_P(FullQueue, CancelledErrandsEnd) {
 }
 
 // The same for a transfer that is staged.
-TEST_P(FullQueue, CancelledStagedErrandsEnd) {
+TEST_P(FullQueue, CancelledDeferredStagingEnds) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [](const Line& line) {
     chooseQueues();
@@ -370,7 +370,7 @@ TEST_P(FullQueue, CancelledStagedErrandsEnd) {
     const Block whole = side.block(0, kBytes);
     must(must(put(side.peer, {&whole, 1}), "put").wait(kPatience), "wait");
     const Signal never = must(Signal::create(side.peer, kNever), "signal");
-    const Transfer wait = must(never.waitOn(side.lane(), 1), "waitOn");
+    const Transfer wait = must(never.waitOn(side.deviceStream(), 1), "waitOn");
     const OthersWork others(side.device, side.stream);
     const RemoteRegion fresh = freshRegion(side.peer, line);
     const Block little{&side.region, 0, &fresh, 0, 4096};
@@ -494,7 +494,7 @@ TEST_P(FullQueue, AnotherPeerIsForgotten) {
       (void)exchange(peer, side.region, other.line());
       // Streams have looked at its words.
       const Signal signal = must(Signal::create(peer, kNever), "signal");
-      const Transfer wait = must(signal.waitOn(side.lane(), 1, 1ms), "waitOn");
+      const Transfer wait = must(signal.waitOn(side.deviceStream(), 1, 1ms), "waitOn");
       EXPECT_EQ(wait.wait(kPatience).code(), Code::kTimeout);
     }
     const Signal never = must(Signal::create(side.peer, kNever), "signal");

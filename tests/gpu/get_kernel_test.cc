@@ -125,7 +125,7 @@ class GetKernel : public testing::TestWithParam<int> {
     return false;
   }
 
-  TurnWord ring(std::byte* base, int32_t delta) const {
+  RingWord ring(std::byte* base, int32_t delta) const {
     return {.base = base, .strideBytes = kStride, .delta = delta};
   }
   template <class Launch>

@@ -65,10 +65,10 @@ TEST(Graphs, ReplaysCarryFreshData) {
       const Graph graph(side.stream, [&] {
         const Block block = side.block(0, kHalf);
         PostOptions options;
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         options.notify.signal = 0;
         sent = must(put(side.peer, {&block, 1}, options), "captured put");
-        (void)must(answered.waitOn(side.lane(), 1), "captured wait");
+        (void)must(answered.waitOn(side.deviceStream(), 1), "captured wait");
       });
       EXPECT_EQ(sent.wait(kPatience).code(), Code::kNotSupported);
       std::vector<unsigned char> back(kHalf);
@@ -78,7 +78,7 @@ TEST(Graphs, ReplaysCarryFreshData) {
         if (i % (kReplays / kLive) == 0) {
           // Not in order with the graph: signal 2 counts both sorts.
           PostOptions live;
-          live.deviceStream = side.lane(other);
+          live.deviceStream = side.deviceStream(other);
           live.notify.signal = 2;
           const Block block = side.block(kHalf, 4096);
           must(must(put(side.peer, {&block, 1}, live), "live").wait(kPatience), "live wait");
@@ -107,10 +107,10 @@ TEST(Graphs, ReplaysCarryFreshData) {
     const Signal mixed = must(Signal::create(side.peer, 2), "signal");
     {
       const Graph graph(side.stream, [&] {
-        (void)must(arrived.waitOn(side.lane(), 1), "captured wait");
+        (void)must(arrived.waitOn(side.deviceStream(), 1), "captured wait");
         const Block block{&side.region, 4096, &side.remote, kHalf + 4096, kHalf - 4096};
         PostOptions options;
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         options.notify.signal = 1;
         (void)must(put(side.peer, {&block, 1}, options), "captured put");
       });
@@ -137,13 +137,13 @@ TEST(Graphs, OneSignalCountsAll) {
     options.notify.signalAdd = 3;
     for (int round = 0; round < 12; ++round) {  // more graphs, one after the other, than words
       const Graph graph(side.stream, [&] {
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         for (int i = 0; i < kPosts; ++i)
           (void)must(put(side.peer, {&block, 1}, options), "captured put");
       });
       for (int i = 0; i < kReplays; ++i) {
         graph.launch();
-        options.deviceStream = side.lane(other);
+        options.deviceStream = side.deviceStream(other);
         must(must(put(side.peer, {&block, 1}, options), "live").wait(kPatience), "live wait");
       }
       mustSync(side.stream);
@@ -173,7 +173,7 @@ TEST(Graphs, ListsAndPlans) {
       list.push_back({&side.region, i * kPage, &side.remote, (kPages - 1 - i) * kPage, kPage});
     for (const Engine engine : {Engine::kAuto, Engine::kCe}) {
       PostOptions options{.engine = engine};
-      options.deviceStream = side.lane();
+      options.deviceStream = side.deviceStream();
       const Graph graph(side.stream,
                         [&] { (void)must(put(side.peer, list, options), "captured put"); });
       for (const uint32_t seed : {3u, 4u}) {
@@ -197,8 +197,9 @@ TEST(Graphs, ListsAndPlans) {
     indices.remote = pages + kPages;
     indices.count = kPages;
     Transfer posted;
-    const Graph graph(side.stream,
-                      [&] { posted = must(plan.post(indices, side.lane()), "captured post"); });
+    const Graph graph(side.stream, [&] {
+      posted = must(plan.post(indices, side.deviceStream()), "captured post");
+    });
     std::vector<uint32_t> numbers(2 * kPages);
     for (const uint32_t seed : {5u, 6u, 7u}) {
       std::iota(numbers.begin(), numbers.begin() + kPages, 0u);
@@ -261,7 +262,7 @@ TEST(Graphs, MessagesAreDelivered) {
     const Graph graph(side.stream, [&] {
       const Block block = side.block(0, kBytes);
       PostOptions options;
-      options.deviceStream = side.lane();
+      options.deviceStream = side.deviceStream();
       options.notify.message = std::as_bytes(std::span(text));
       options.notify.tag = 9;
       (void)must(put(side.peer, {&block, 1}, options), "captured put");
@@ -299,7 +300,7 @@ TEST(Graphs, MessagesOutliveTheirGraph) {
     {
       const Graph graph(side.stream, [&] {
         PostOptions options;
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         options.notify.message = std::as_bytes(std::span("page"));
         const Block block = side.block(0, 64);
         sent = must(put(side.peer, {&block, 1}, options), "captured put");
@@ -330,7 +331,7 @@ TEST(Graphs, AMissDuringCaptureIsNotPrepared) {
     if (index == 0) {
       const Block block = side.block(0, kBytes);
       PostOptions options;
-      options.deviceStream = side.lane();
+      options.deviceStream = side.deviceStream();
       mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeThreadLocal), "begin");
       const auto refused = put(side.peer, {&block, 1}, options);
       cudaGraph_t graph = nullptr;
@@ -355,7 +356,7 @@ TEST(Graphs, HoldTheirRegions) {
       const Graph graph(side.stream, [&] {
         const Block block = side.block(0, kBytes);
         PostOptions options;
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         (void)must(put(side.peer, {&block, 1}, options), "captured put");
       });
       const Status held = side.context->unregister(side.region, std::chrono::milliseconds(50));
@@ -416,7 +417,7 @@ TEST(Graphs, ASignalOfReplaysMakesItsDescriptorReadable) {
       const Graph graph(side.stream, [&] {
         Notify add;
         add.signal = 2;
-        (void)must(notify(side.peer, add, side.lane()), "captured notify");
+        (void)must(notify(side.peer, add, side.deviceStream()), "captured notify");
       });
       line.meet();
       while (line.receive() == "replay") graph.launch();
@@ -436,10 +437,10 @@ TEST(Graphs, APeerLostInTheMiddle) {
         const Signal never = must(Signal::create(side.peer, 4), "signal");
         Transfer waiting, sent;
         const Graph graph(side.stream, [&] {
-          waiting = must(never.waitOn(side.lane(), 1), "captured wait");
+          waiting = must(never.waitOn(side.deviceStream(), 1), "captured wait");
           const Block block = side.block(0, kBytes);
           PostOptions options;
-          options.deviceStream = side.lane();
+          options.deviceStream = side.deviceStream();
           options.notify.signal = 0;
           sent = must(put(side.peer, {&block, 1}, options), "captured put");
         });

@@ -72,7 +72,7 @@ TEST(StreamMessagePosts, AllocateOnlyTheMessage) {
     const auto ranks = must(Communicator::create(*meeting.context, peers, static_cast<Rank>(index)),
                             "communicator");
     MessageOptions on;
-    on.deviceStream = meeting.lane();
+    on.deviceStream = meeting.deviceStream();
     for (const size_t bytes : {size_t{8}, size_t{2048}, size_t{70000}, size_t{1} << 20}) {
       constexpr int kWarm = 40, kCounted = 20;
       for (int i = 0; i < kWarm + kCounted; ++i) {

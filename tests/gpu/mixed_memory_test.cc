@@ -89,7 +89,7 @@ TEST(MixedMemoryLate, AStreamWaitsForTheImport) {
         fill(side.region.data(), kBytes, 7);
         const Block block = side.block(0, kBytes);
         PostOptions options;
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         must(must(put(side.peer, {&block, 1}, options), "put").wait(kPatience), "wait");
         line.send("there");
         (void)line.receive();

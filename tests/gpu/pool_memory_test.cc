@@ -152,7 +152,7 @@ TEST(PoolMemory, IsTakenBackWhileAStreamOfTheImporterWaits) {
           auto remote = std::make_unique<RemoteRegion>(exchange(meeting.peer, own, line));
           const Block block{&own, 0, remote.get(), 0, 4096};
           must(must(put(meeting.peer, {&block, 1}), "put").wait(kPatience), "wait");
-          const Transfer waiting = must(signal.waitOn(meeting.lane(), 1), "waitOn");
+          const Transfer waiting = must(signal.waitOn(meeting.deviceStream(), 1), "waitOn");
           if (!keeps) remote.reset();
           line.meet();
           must(waiting.wait(kPatience), "wait");

@@ -68,7 +68,8 @@ TEST_P(StagedQueues, WithStreamsAndWithout) {
   EXPECT_TRUE(fetch([](const Side& side) {
     std::vector<Transfer> posted;
     for (size_t i = 0; i < kParts; ++i)
-      posted.push_back(fetchPart(side, i, i % 2 == 0 ? side.lane(makeStream()) : DeviceStream()));
+      posted.push_back(
+          fetchPart(side, i, i % 2 == 0 ? side.deviceStream(makeStream()) : DeviceStream()));
     for (const Transfer& transfer : posted) must(transfer.wait(kPatience), "wait");
   }));
 }
@@ -82,7 +83,7 @@ TEST_P(StagedQueues, PostedByThreads) {
     for (size_t i = 0; i < kThreads; ++i)
       threads.emplace_back([&side, i] {
         mustCuda(cudaSetDevice(side.device.index), "cudaSetDevice");
-        const DeviceStream stream = side.lane(makeStream());
+        const DeviceStream stream = side.deviceStream(makeStream());
         std::vector<Transfer> posted;
         for (int round = 0; round < 3; ++round)
           for (size_t part = i; part < kParts; part += kThreads)
@@ -123,7 +124,7 @@ bool goesPastWaiting(int priority) {
 
 // Each side's only queue is held up by a stream that waits for the other side, which needs bytes
 // from here first.
-TEST(StagedErrands, GetPastStreamsThatWait) {
+TEST(StagedSubmissions, GetPastStreamsThatWait) {
   PEERLANE_NEEDS_GPUS(1);
   if (!goesPastWaiting(-4))
     GTEST_SKIP() << "streams of another priority share the hardware queues of this GPU";
@@ -138,7 +139,7 @@ TEST(StagedErrands, GetPastStreamsThatWait) {
       const Signal signal = must(Signal::create(side.peer, 1), "signal");
       const Block block{&side.region, kHalf, &side.remote, 0, kHalf};
       line.meet();
-      const Transfer gate = must(signal.waitOn(side.lane(), 1), "waitOn");
+      const Transfer gate = must(signal.waitOn(side.deviceStream(), 1), "waitOn");
       line.meet();
       must(must(get(side.peer, {&block, 1}), "get").wait(kPatience), "without a stream");
       must(addSignal(side.peer, 1), "addSignal");
@@ -147,7 +148,7 @@ TEST(StagedErrands, GetPastStreamsThatWait) {
       clear(side.region.data() + kHalf, kHalf, 0);
       line.meet();
       PostOptions onStream;
-      onStream.deviceStream = side.lane();
+      onStream.deviceStream = side.deviceStream();
       must(must(get(side.peer, {&block, 1}, onStream), "get").wait(kPatience), "on a stream");
       EXPECT_EQ(wrongWords(side.region.data() + kHalf, kHalf, 101 - seed), 0u);
       line.meet();
@@ -157,7 +158,7 @@ TEST(StagedErrands, GetPastStreamsThatWait) {
 }
 
 // The owner's other threads post to a stream that takes no more.
-TEST(StagedErrands, GetPastThreadsThatPost) {
+TEST(StagedSubmissions, GetPastThreadsThatPost) {
   PEERLANE_NEEDS_GPUS(1);
   if (!goesPastWaiting(-4))
     GTEST_SKIP() << "streams of another priority share the hardware queues of this GPU";
@@ -183,13 +184,13 @@ TEST(StagedErrands, GetPastThreadsThatPost) {
     (void)line.receive();
     must(side.remote.prepare(kPatience), "prepare");
     const Signal signal = must(Signal::create(side.peer, 1), "signal");
-    const Transfer gate = must(signal.waitOn(side.lane(), 1), "waitOn");
+    const Transfer gate = must(signal.waitOn(side.deviceStream(), 1), "waitOn");
     constexpr size_t kPosts = 2000;
     std::atomic<size_t> made{0};
     std::thread poster([&] {
       mustCuda(cudaSetDevice(side.device.index), "cudaSetDevice");
       PostOptions options;
-      options.deviceStream = side.lane();
+      options.deviceStream = side.deviceStream();
       const Block little = side.block(kBytes - 4096, 4096);
       for (; made < kPosts; ++made) (void)must(put(side.peer, {&little, 1}, options), "put");
     });

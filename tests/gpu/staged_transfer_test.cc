@@ -52,7 +52,7 @@ TEST_P(StagedTransfers, ArriveBothWays) {
           list.push_back(side.block(i * each, i + 1 == blocks ? kBytes - i * each : each));
         std::shuffle(list.begin(), list.end(), std::mt19937(seed));
         PostOptions options;
-        if (onStream) options.deviceStream = side.lane();
+        if (onStream) options.deviceStream = side.deviceStream();
         options.notify.signal = 3;
         must(must(put(side.peer, list, options), "put").wait(kPatience), "put wait");
         line.send("look");
@@ -132,7 +132,7 @@ TEST(StagedOrder, IsTheStreams) {
     mustCuda(cudaMalloc(&source, kBytes), "cudaMalloc");
     mustCuda(cudaMalloc(&copy, kBytes), "cudaMalloc");
     PostOptions options;
-    options.deviceStream = side.lane();
+    options.deviceStream = side.deviceStream();
     const Block all = side.block(0, kBytes);
     for (uint32_t round = 0; round < 5; ++round) {
       fill(source, kBytes, round);
@@ -163,12 +163,12 @@ TEST(StagedOrder, IsNotThatOfPosting) {
     const Signal signal = must(Signal::create(side.peer, 1), "signal");
     const cudaStream_t other = makeStream();
     PostOptions held;
-    held.deviceStream = side.lane();
-    const Transfer gate = must(signal.waitOn(side.lane(), 1), "waitOn");
+    held.deviceStream = side.deviceStream();
+    const Transfer gate = must(signal.waitOn(side.deviceStream(), 1), "waitOn");
     const Block half = side.block(0, kBytes / 2 / 4 * 4);
     const Transfer first = must(get(side.peer, {&half, 1}, held), "get");
     PostOptions free;
-    free.deviceStream = side.lane(other);
+    free.deviceStream = side.deviceStream(other);
     free.notify.message = std::as_bytes(std::span("go on", 5));
     const Block rest = side.block(kBytes / 2 / 4 * 4, kBytes / 4 / 4 * 4);
     const Transfer second = must(put(side.peer, {&rest, 1}, free), "put");
@@ -211,7 +211,7 @@ TEST(StagedPlans, PagesByNumber) {
     for (uint32_t round = 0; round < 3; ++round) {
       clear(side.region.data(), kBytes, 0);
       std::shuffle(pages.begin(), pages.end(), std::mt19937(round));
-      must(must(plan.post(pages, pages, side.lane()), "post").wait(kPatience), "wait");
+      must(must(plan.post(pages, pages, side.deviceStream()), "post").wait(kPatience), "wait");
       EXPECT_EQ(wrongWords(side.region.data(), kPages * kPage, 77), 0u);
     }
     pages[1] = pages[0];
@@ -279,7 +279,7 @@ TEST(StagedRefusals, UnequalStagingMemory) {
         const Block all = side.block(0, kBytes);
         for (const bool onStream : {true, false}) {
           PostOptions options;
-          if (onStream) options.deviceStream = side.lane();
+          if (onStream) options.deviceStream = side.deviceStream();
           const Status status = must(get(side.peer, {&all, 1}, options), "get").wait(kPatience);
           EXPECT_EQ(status.code(), Code::kNotSupported);
           EXPECT_NE(status.message().find("set both sides alike"), std::string_view::npos)
@@ -303,7 +303,7 @@ TEST(StagedRefusals, MoreThanAStreamTakes) {
         (void)line.receive();
         const Block all = side.block(0, kMany);
         PostOptions options;
-        options.deviceStream = side.lane();
+        options.deviceStream = side.deviceStream();
         const Status status = get(side.peer, {&all, 1}, options).status();
         EXPECT_EQ(status.code(), Code::kNotSupported);
         for (const char* part : {"a stream takes 1000 at once", "PEERLANE_STAGING_BYTES (262144)"})
@@ -331,7 +331,7 @@ TEST(StagedRefusals, ByTheCopyEngineOnAStream) {
     const Block all = side.block(0, kBytes);
     PostOptions options;
     options.engine = Engine::kCe;
-    options.deviceStream = side.lane();
+    options.deviceStream = side.deviceStream();
     const Status status = get(side.peer, {&all, 1}, options).status();
     EXPECT_EQ(status.code(), Code::kNotSupported);
     EXPECT_NE(status.message().find("engine ce"), std::string_view::npos) << status.toString();
@@ -348,7 +348,7 @@ TEST(StagedRefusals, InAGraph) {
     mustCuda(cudaStreamBeginCapture(side.stream, cudaStreamCaptureModeRelaxed), "begin");
     const Block all = side.block(0, kBytes);
     PostOptions options;
-    options.deviceStream = side.lane();
+    options.deviceStream = side.deviceStream();
     const Status status = put(side.peer, {&all, 1}, options).status();
     EXPECT_EQ(status.code(), Code::kNotSupported);
     EXPECT_NE(status.message().find("graph"), std::string_view::npos) << status.toString();
@@ -371,7 +371,7 @@ TEST(StagedEnds, WhatTheOwnerRefuses) {
     const Block all = side.block(0, kBytes);
     for (const bool onStream : {false, true}) {
       PostOptions options;
-      if (onStream) options.deviceStream = side.lane();
+      if (onStream) options.deviceStream = side.deviceStream();
       const Status status = must(put(side.peer, {&all, 1}, options), "put").wait(kPatience);
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.toString();
       EXPECT_NE(status.message().find("the peer could not move"), std::string_view::npos)
@@ -398,9 +398,9 @@ TEST(StagedEnds, CancelledOnAStreamThatWaits) {
   EXPECT_TRUE(runWith(Memory::kVmm, Memory::kPrivate, [](Side& side, const Line& line) {
     (void)line.receive();
     const Signal own = must(Signal::create(side.peer, 2), "signal");
-    Transfer gate = must(own.waitOn(side.lane(), 1), "waitOn");
+    Transfer gate = must(own.waitOn(side.deviceStream(), 1), "waitOn");
     PostOptions options;
-    options.deviceStream = side.lane();
+    options.deviceStream = side.deviceStream();
     const Block all = side.block(0, kBytes);
     const Transfer held = must(put(side.peer, {&all, 1}, options), "put");
     held.cancel();

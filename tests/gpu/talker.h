@@ -16,19 +16,20 @@ inline constexpr size_t kBytes = size_t{4} << 20;
 
 struct Talker : Meeting {
   Talker(int side, const Line& line, Memory memory = Memory::kVmm, size_t bytes = kBytes,
-         const CommunicatorOptions& wishes = {})
+         const CommunicatorOptions& communicatorOptions = {})
       : Meeting(side, line),
         out(makeRegion(*context, device, memory, bytes)),
         in(makeRegion(*context, device, memory, bytes)),
         other(static_cast<Rank>(1 - side)) {
     std::vector<Peer> peers(2);
     peers[other] = peer;
-    ranks = must(Communicator::create(*context, peers, static_cast<Rank>(side), wishes),
-                 "communicator");
+    ranks =
+        must(Communicator::create(*context, peers, static_cast<Rank>(side), communicatorOptions),
+             "communicator");
   }
   MessageOptions on(cudaStream_t which = nullptr) const {
     MessageOptions options;
-    options.deviceStream = lane(which);
+    options.deviceStream = deviceStream(which);
     return options;
   }
 
@@ -39,10 +40,10 @@ struct Talker : Meeting {
 
 using Both = std::function<void(Talker& side, int index, const Line& line)>;
 inline bool runBoth(const Both& both, int seconds = 60, Memory memory = Memory::kVmm,
-                    size_t bytes = kBytes, const CommunicatorOptions& wishes = {}) {
+                    size_t bytes = kBytes, const CommunicatorOptions& communicatorOptions = {}) {
   const auto sideOf = [&](int index) {
-    return [&both, index, memory, bytes, wishes](const Line& line) {
-      Talker side(index, line, memory, bytes, wishes);
+    return [&both, index, memory, bytes, communicatorOptions](const Line& line) {
+      Talker side(index, line, memory, bytes, communicatorOptions);
       both(side, index, line);
     };
   };

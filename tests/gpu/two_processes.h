@@ -109,7 +109,7 @@ void mustSync(cudaStream_t stream);
 struct Meeting {
   Meeting(int index, const Line& line);
   // Whoever orders work on `which` (the side's own stream where it is null).
-  DeviceStream lane(cudaStream_t which = nullptr) const {
+  DeviceStream deviceStream(cudaStream_t which = nullptr) const {
     return DeviceStream::cuda(which == nullptr ? stream : which);
   }
 

@@ -85,26 +85,26 @@ TEST(ImportCache, WhatIsOnItsWayOutIsKnownUntilItIsGivenBack) {
   ImportCache cache(
       [&](std::unique_ptr<ImportedRegion> region) { leaving.push_back(std::move(region)); });
   auto first = cache.insert(memory(1, 10));
-  EXPECT_FALSE(cache.isLeaving(1, 10));
+  EXPECT_FALSE(cache.isDetaching(1, 10));
   first.reset();
-  EXPECT_TRUE(cache.isLeaving(1, 10));
-  EXPECT_FALSE(cache.isLeaving(1, 11));
-  EXPECT_FALSE(cache.isAnyHeldLeaving()) << "its owner does not wait for that one";
+  EXPECT_TRUE(cache.isDetaching(1, 10));
+  EXPECT_FALSE(cache.isDetaching(1, 11));
+  EXPECT_FALSE(cache.isAnyHeldDetaching()) << "its owner does not wait for that one";
   auto again = cache.insert(memory(1, 10));
-  EXPECT_TRUE(cache.isLeaving(1, 10)) << "the first one still is";
+  EXPECT_TRUE(cache.isDetaching(1, 10)) << "the first one still is";
   cache.gone(leaving.front()->memory.grant);
-  EXPECT_FALSE(cache.isLeaving(1, 10));
+  EXPECT_FALSE(cache.isDetaching(1, 10));
   EXPECT_EQ(cache.find(1, 10), again);
   again.reset();
-  EXPECT_TRUE(cache.isLeaving(1, 10));
+  EXPECT_TRUE(cache.isDetaching(1, 10));
   cache.gone(leaving.back()->memory.grant);
-  EXPECT_FALSE(cache.isLeaving(1, 10));
+  EXPECT_FALSE(cache.isDetaching(1, 10));
   RemoteMemory held = memory(2, 1);
   held.hold = std::make_shared<PinSlot>();
   (void)cache.insert(std::move(held));
-  EXPECT_TRUE(cache.isAnyHeldLeaving());
+  EXPECT_TRUE(cache.isAnyHeldDetaching());
   cache.gone(leaving.back()->memory.grant);
-  EXPECT_FALSE(cache.isAnyHeldLeaving());
+  EXPECT_FALSE(cache.isAnyHeldDetaching());
 }
 
 class SlowPin final : public DevicePin {

@@ -79,7 +79,7 @@ TEST(P2pFormats, NotesAreReadAgain) {
   EXPECT_EQ(MUST(PairNote::decode(ask.encode())).proof, ask.proof);
 
   PairNote tell;
-  tell.type = PairNote::Type::kTell;
+  tell.type = PairNote::Type::kAnswer;
   tell.segment = 5;
   tell.reference[63] = std::byte{3};
   EXPECT_EQ(MUST(PairNote::decode(tell.encode())).reference, tell.reference);

@@ -116,7 +116,7 @@ TEST(P2pLiar, ALiarLearnsNoKeyAndItsAskIsWorthNothingElsewhere) {
   const Meeting withOwner(liar, owner, importer.token);
   withOwner.end->say(ask);
   const PairNote refused = MUST(PairNote::decode(withOwner.end->hear()));
-  EXPECT_EQ(refused.type, PairNote::Type::kTell);
+  EXPECT_EQ(refused.type, PairNote::Type::kAnswer);
   EXPECT_EQ(refused.code, Code::kInvalidArgument) << refused.why;
 
   // Nothing but the ends was wrong with it: who has the key makes one for them, in this direction.

@@ -353,9 +353,9 @@ TEST(Progress, InAForkedChildBlockingCallsAreErrors) {
 }
 
 // With cores for everybody: calls and waits end as they do else, also those that take longer than
-// haste lasts.
-TEST(ProgressHaste, CallsAndWaitsEnd) {
-  const auto progress = Progress::create(50us, nullptr, /*haste=*/true).value();
+// busy polling lasts.
+TEST(ProgressBusyPoll, CallsAndWaitsEnd) {
+  const auto progress = Progress::create(50us, nullptr, /*busyPoll=*/true).value();
   for (int i = 0; i < 100; ++i) {
     bool ran = false;
     ASSERT_TRUE(progress->call([&] { ran = true; }).isOk());

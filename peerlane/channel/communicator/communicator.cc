@@ -75,7 +75,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context,
   PEERLANE_RETURN_IF_ERROR(checkOptions(options));
   PEERLANE_RETURN_IF_ERROR(checkPeers(context, peers, own));
   auto core = std::make_shared<CommunicatorCore>(peers, own, options);
-  PEERLANE_RETURN_IF_ERROR(core->meet(options.timeout));
+  PEERLANE_RETURN_IF_ERROR(core->bootstrap(options.timeout));
   return std::unique_ptr<Communicator>(new Communicator(std::move(core)));
 }
 

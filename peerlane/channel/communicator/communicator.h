@@ -105,15 +105,17 @@ struct MessageBlock {
   uint64_t bytes = 0;
 };
 
-// How ranks of several processes find each other (the bootstrap, not the protocol for long
-// messages). The context of rank 0 must listen on `address` (ContextOptions::listen) and must have
-// been made with `secret`; the other contexts need neither.
-struct Rendezvous {
+// The bootstrap: how ranks of several processes find each other. The context of rank 0 must listen
+// on `address` (ContextOptions::listen) and must have been made with `secret`; the other contexts
+// need neither.
+struct Bootstrap {
   Rank rank = 0;
   uint32_t ranks = 0;
   std::string address{};  // of rank 0, as for Context::connect; rank 0 itself ignores it
   std::string secret{};   // of rank 0, as ContextOptions::secret
 };
+// The earlier name.
+using Rendezvous [[deprecated("is Bootstrap now")]] = Bootstrap;
 
 class Communicator {
  public:
@@ -140,8 +142,7 @@ class Communicator {
   // makes theirs fail: with kPeerLost, or with kInvalidArgument for memory that it took back. So a
   // rank must keep its communicator until it knows that all ranks have met, for example after a
   // message from each of them.
-  static Result<std::unique_ptr<Communicator>> create(Context& context,
-                                                      const Rendezvous& rendezvous,
+  static Result<std::unique_ptr<Communicator>> create(Context& context, const Bootstrap& bootstrap,
                                                       const CommunicatorOptions& options = {});
   // Ends every pending message with kClosed, at the other ranks too. Waits (10 s at most) until no
   // message touches memory of this process any more. The peers stay connected.

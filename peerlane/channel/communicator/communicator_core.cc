@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CommunicatorCore: turns, posts and the end. How ranks meet is in communicator_meeting.cc.
+// CommunicatorCore: turns, posts and the end. The bootstrap is in communicator_bootstrap.cc.
 #include "peerlane/channel/communicator/communicator_core.h"
 
 #include <algorithm>
@@ -89,13 +89,13 @@ Status CommunicatorCore::usable() const {
 
 Peer CommunicatorCore::peer(Rank rank) const {
   if (rank >= pairs_.size() || !pairs_[rank]) return Peer();
-  return Peer(pairs_[rank]->ground.peer);
+  return Peer(pairs_[rank]->env.peer);
 }
 
 std::vector<std::shared_ptr<PeerCore>> CommunicatorCore::peers() const {
   std::vector<std::shared_ptr<PeerCore>> all;
   for (const auto& pair : pairs_)
-    if (pair) all.push_back(pair->ground.peer);
+    if (pair) all.push_back(pair->env.peer);
   return all;
 }
 
@@ -110,15 +110,15 @@ Result<CommunicatorCore::Pair*> CommunicatorCore::pairOf(Rank rank) const {
 
 Result<MessageKind> CommunicatorCore::kindOf(const Wanted& wanted, const Pair& pair,
                                              Protocol protocol, MessageItem& item) const {
-  const uint32_t eager = std::min(eagerBytes_, pair.ground.peerEagerBytes);
+  const uint32_t eager = std::min(eagerBytes_, pair.env.peerEagerBytes);
   if (wanted.bytes == 0) return MessageKind::kEager;
-  item.mayStage = protocol == Protocol::kAuto && !pair.ground.strict;
+  item.mayStage = protocol == Protocol::kAuto && !pair.env.strict;
   switch (protocol) {
     case Protocol::kAuto:
       if (wanted.bytes <= eager) return MessageKind::kEager;
       if (wanted.region == nullptr || allows(wanted.region->access(), Access::kRemoteRead))
         return MessageKind::kGet;
-      if (pair.ground.strict)
+      if (pair.env.strict)
         return Status(Code::kNotSupported,
                       "PEERLANE_STRICT: the region grants no remote read, so the message would be "
                       "staged");
@@ -248,7 +248,7 @@ Result<Transfer> CommunicatorCore::postOnStream(std::span<const Wanted> messages
                                                 const MessageOptions& options) {
   if (options.stream != nullptr)
     return invalid("a message has one stream: a host stream or a device stream");
-  PEERLANE_ASSIGN(const bool areStaged, areBounced(messages));
+  PEERLANE_ASSIGN(const bool areStaged, mustStage(messages));
   if (areStaged) return postStaged(pieceByPiece(messages), options);
   const DeviceExecutors& devices = first_->devices();
   // Where the context has several GPUs, a stream may be of another one than the first.
@@ -336,9 +336,8 @@ Result<PostedMessage> CommunicatorCore::list(const Wanted& wanted, DeviceLane& l
 Status CommunicatorCore::checkDevice(const Pair& pair) const {
   if (pair.device) return Status::ok();
   return Status(Code::kNotSupported,
-                "no link between the GPUs of this rank and rank " +
-                    std::to_string(pair.ground.rank) +
-                    ", and messages on streams cannot be staged: " + whyNoBounce(pair));
+                "no link between the GPUs of this rank and rank " + std::to_string(pair.env.rank) +
+                    ", and messages on streams cannot be staged: " + whyNotStaged(pair));
 }
 
 Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
@@ -347,7 +346,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   if (closed_.load(std::memory_order_acquire))
     return Status(Code::kClosed, "the communicator was closed by this side");
   PEERLANE_ASSIGN(Pair * pair, pairOf(rank));
-  if (pair->bounce) return prepareStaged(*pair, regions);
+  if (pair->staged) return prepareStaged(*pair, regions);
   PEERLANE_RETURN_IF_ERROR(checkDevice(*pair));
   Progress& progress = first_->progress();
   if (progress.onLoopThread())
@@ -383,7 +382,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
     return std::all_of(reached.begin(), reached.end(), isReachable) || !lane.health().isOk();
   };
   const auto words = [&] {
-    return "rank " + std::to_string(rank) + ", " + pair->ground.peer->name() + ", to import " +
+    return "rank " + std::to_string(rank) + ", " + pair->env.peer->name() + ", to import " +
            std::to_string(reached.size()) + " regions of this side";
   };
   const Status waited = progress.wait(isOver, Progress::deadlineIn(timeout), words);
@@ -406,13 +405,13 @@ void CommunicatorCore::close() {
     pair->sender->fail(why);
     pair->receiver->fail(why);
     if (pair->device) pair->device->fail(why, /*tellPeer=*/true);
-    if (pair->bounce) pair->bounce->fail(why, /*tellPeer=*/true);
+    if (pair->staged) pair->staged->fail(why, /*tellPeer=*/true);
   }
   const auto over = [this] {
     return std::all_of(pairs_.begin(), pairs_.end(), [](const std::unique_ptr<Pair>& pair) {
       return !pair || !pair->ready.load(std::memory_order_acquire) ||
              (pair->sender->over() && pair->receiver->over() &&
-              (!pair->device || pair->device->idle()) && (!pair->bounce || pair->bounce->over()));
+              (!pair->device || pair->device->idle()) && (!pair->staged || pair->staged->over()));
     });
   };
   const auto advance = [this] {
@@ -435,11 +434,11 @@ void CommunicatorCore::finish(Pair& pair) {
   // because the peer's operations end by the note, and its buffers are then its user's again.
   // Before this side's areas are taken back, because the peer's lanes leave them when they end by
   // the note.
-  pair.ground.say({.kind = LaneNote::Kind::kBye, .code = Code::kClosed});
-  retireRegion(pair.ground.area, {pair.ground.peer});
-  if (pair.receiver->ring()) retireRegion(pair.receiver->ring(), {pair.ground.peer});
+  pair.env.sendNote({.kind = LaneNote::Kind::kBye, .code = Code::kClosed});
+  retireRegion(pair.env.area, {pair.env.peer});
+  if (pair.receiver->ring()) retireRegion(pair.receiver->ring(), {pair.env.peer});
   if (pair.device) pair.device->retire();
-  if (pair.bounce) pair.bounce->retire();
+  if (pair.staged) pair.staged->retire();
 }
 
 Task::Turn CommunicatorCore::turn() {
@@ -456,9 +455,9 @@ Task::Turn CommunicatorCore::turn() {
     if (sender.failing() && !receiver.failing()) receiver.fail(sender.health());
     if (receiver.failing() && !sender.failing()) sender.fail(receiver.health());
     if (pair->device) moved |= pair->device->turn();
-    if (pair->bounce) moved |= pair->bounce->turn();
+    if (pair->staged) moved |= pair->staged->turn();
     if (sender.over() && receiver.over() && (!pair->device || pair->device->idle()) &&
-        (!pair->bounce || pair->bounce->over())) {
+        (!pair->staged || pair->staged->over())) {
       finish(*pair);
       moved = true;
     }
@@ -488,8 +487,8 @@ std::string CommunicatorCore::explain(Rank rank) const {
   auto found = pairOf(rank);
   if (!found.isOk()) return std::string(found.status().message());
   const Pair& pair = **found;
-  const LinkTraits& traits = pair.ground.peer->link().traits();
-  const uint32_t eager = std::min(eagerBytes_, pair.ground.peerEagerBytes);
+  const LinkTraits& traits = pair.env.peer->link().traits();
+  const uint32_t eager = std::min(eagerBytes_, pair.env.peerEagerBytes);
   const auto line = [](const char* what, const std::string& how) {
     return "  " + std::string(what) + how + "\n";
   };
@@ -500,9 +499,9 @@ std::string CommunicatorCore::explain(Rank rank) const {
   text += line("longer: ", std::string("get, the receiver copies (memory that peers can map: ") +
                                shared + "; other: " + engine + ")");
   text += line("memory that cannot be reached: ",
-               pair.ground.strict ? "refused (PEERLANE_STRICT)"
-                                  : "through a staging ring of at most " +
-                                        std::to_string(pair.ground.ringBytes) + " bytes");
+               pair.env.strict ? "refused (PEERLANE_STRICT)"
+                               : "through a staging ring of at most " +
+                                     std::to_string(pair.env.ringBytes) + " bytes");
   if (pair.device)
     text += line(
         "on streams of ",
@@ -511,8 +510,8 @@ std::string CommunicatorCore::explain(Rank rank) const {
             (options_.protocol == Protocol::kGet ? "get, the receiver's stream copies; lists: put"
                                                  : "put, the sender's stream copies, also lists"));
   else if (!first_->devices().empty())
-    text += line("on streams of GPUs: ", explainBounce(pair));
-  text += line("words and envelopes: ", pair.ground.peerAreaMapped() ? "mapped" : traits.wordsBy);
+    text += line("on streams of GPUs: ", explainStaged(pair));
+  text += line("words and envelopes: ", pair.env.peerAreaMapped() ? "mapped" : traits.wordsBy);
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +
            std::to_string(of(MessageKind::kGet)) + ", put " +

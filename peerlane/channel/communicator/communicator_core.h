@@ -15,8 +15,8 @@
 #include "peerlane/channel/communicator/communicator.h"
 #include "peerlane/channel/message/host/message_receiver.h"
 #include "peerlane/channel/message/host/message_sender.h"
-#include "peerlane/channel/message/host/span_shelf.h"
-#include "peerlane/channel/message/staged/bounce_lane.h"
+#include "peerlane/channel/message/host/span_cache.h"
+#include "peerlane/channel/message/staged/staged_lane.h"
 #include "peerlane/channel/message/stream/device_lane.h"
 #include "peerlane/channel/message/stream/device_message.h"
 #include "peerlane/core/mutex.h"
@@ -42,7 +42,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   CommunicatorCore(const std::vector<Peer>& peers, Rank own, const CommunicatorOptions& options);
 
   // Exchanges areas with every other rank. Call it once, before anything else.
-  Status meet(std::chrono::nanoseconds timeout);
+  Status bootstrap(std::chrono::nanoseconds timeout);
 
   Rank own() const { return own_; }
   uint32_t size() const { return static_cast<uint32_t>(pairs_.size()); }
@@ -59,26 +59,26 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   std::string describe() const override;
 
  private:
-  // The state shared with one other rank. The lanes refer to `ground`, so they are destroyed first.
+  // The state shared with one other rank. The lanes refer to `env`, so they are destroyed first.
   struct Pair {
-    LaneGround ground;
+    LaneEnvironment env;
     uint32_t channel = 0;  // of the notes
     std::unique_ptr<LaneSender> sender;
     std::unique_ptr<LaneReceiver> receiver;
     std::shared_ptr<DeviceLane> device;  // where both sides have GPUs; else null
-    // Where both sides have GPUs and no link between them. During the bootstrap (meet()) both
-    // pointers are written under mutex.
-    std::shared_ptr<BounceLane> bounce;
+    // Where both sides have GPUs and no link between them. During bootstrap() both pointers are
+    // written under mutex.
+    std::shared_ptr<StagedLane> staged;
     bool finished = false;           // said goodbye; progress turns only
     std::atomic<bool> ready{false};  // has lanes; release after them
 
     Mutex mutex;
     std::optional<LaneNote> hello PEERLANE_GUARDED_BY(mutex);
     std::vector<LaneNote> early PEERLANE_GUARDED_BY(mutex);  // came before the lanes were made
-    std::atomic<bool> heard{false};
+    std::atomic<bool> answered{false};
     bool hasLinkArea PEERLANE_GUARDED_BY(mutex) = false;
-    RegionName bounceArea;  // once hasBounceArea is set
-    std::atomic<bool> hasBounceArea{false};
+    RegionName stagedArea;  // once hasStagedArea is set
+    std::atomic<bool> hasStagedArea{false};
   };
 
   void claim(Pair& pair);
@@ -87,17 +87,17 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   Status openDevice(Pair& pair);
   Status reach(Pair& pair, Progress::Clock::time_point deadline);
   Status reachDevice(Pair& pair, Progress::Clock::time_point deadline);
-  // Messages on streams that are staged: communicator_bounce.cc.
+  // Messages on streams that are staged: communicator_staging.cc.
   uint64_t stagingBytes(const PeerCore& peer) const;
-  BounceOffer bounceOffer(const Pair& pair) const;
-  std::string whyNoBounce(const Pair& pair) const;
-  Status openBounce(Pair& pair);
-  Status reachBounce(Pair& pair, Progress::Clock::time_point deadline);
+  StagingOffer stagingOffer(const Pair& pair) const;
+  std::string whyNotStaged(const Pair& pair) const;
+  Status openStaged(Pair& pair);
+  Status reachStaged(Pair& pair, Progress::Clock::time_point deadline);
   void deliverToStreams(Pair& pair, const LaneNote& note) PEERLANE_REQUIRES(pair.mutex);
-  Result<bool> areBounced(std::span<const Wanted> messages) const;
+  Result<bool> mustStage(std::span<const Wanted> messages) const;
   Result<Transfer> postStaged(std::span<const Wanted> messages, const MessageOptions& options);
   Status prepareStaged(Pair& pair, std::span<const Region> regions);
-  std::string explainBounce(const Pair& pair) const;
+  std::string explainStaged(const Pair& pair) const;
   Result<std::shared_ptr<RegionRecord>> streamMemory(const Wanted& wanted) const;
   void onNote(Rank rank, const std::vector<std::byte>& bytes);
   void deliver(Pair& pair, const LaneNote& note) PEERLANE_REQUIRES(pair.mutex);
@@ -121,7 +121,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   uint32_t eagerBytes_ = 0;
   std::vector<std::unique_ptr<Pair>> pairs_;  // by rank; null for the own one
   PeerCore* first_ = nullptr;                 // any of the peers, for what belongs to the context
-  std::optional<SpanShelf> spans_;
+  std::optional<SpanCache> spans_;
   std::atomic<bool> closed_{false};
 };
 
@@ -137,6 +137,6 @@ class CommunicatorNumbers {
 
 // Message channels that the library itself uses, beyond those of users.
 inline constexpr uint32_t kCommunicatorChannels = 0x8000'0000u;
-inline constexpr uint32_t kRendezvousChannel = 0xffff'fffeu;
+inline constexpr uint32_t kBootstrapChannel = 0xffff'fffeu;
 
 }  // namespace peerlane

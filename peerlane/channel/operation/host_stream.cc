@@ -4,7 +4,7 @@
 #include <deque>
 #include <thread>
 
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/thread.h"
@@ -14,7 +14,7 @@ namespace peerlane {
 struct HostStream::State {
   Mutex mutex;
   Condition changed;
-  std::deque<std::shared_ptr<Pending>> queue PEERLANE_GUARDED_BY(mutex);
+  std::deque<std::shared_ptr<Operation>> queue PEERLANE_GUARDED_BY(mutex);
   bool stop PEERLANE_GUARDED_BY(mutex) = false;
   std::thread thread;
   const uint64_t forks = forkGeneration();
@@ -24,7 +24,7 @@ struct HostStream::State {
     for (;;) {
       while (!stop && queue.empty()) changed.wait(mutex);
       if (queue.empty()) return;
-      std::shared_ptr<Pending> next = std::move(queue.front());
+      std::shared_ptr<Operation> next = std::move(queue.front());
       queue.pop_front();
       lock.unlock();
       next->runToEnd();
@@ -57,7 +57,7 @@ HostStream::~HostStream() {
   state_->thread.join();
 }
 
-void HostStream::enqueue(std::shared_ptr<Pending> operation) {
+void HostStream::enqueue(std::shared_ptr<Operation> operation) {
   {
     const MutexLock lock(state_->mutex);
     state_->queue.push_back(std::move(operation));

@@ -11,7 +11,7 @@
 
 namespace peerlane {
 
-class Pending;
+class Operation;
 
 class HostStream {
  public:
@@ -21,7 +21,7 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
 
   // For the library alone: queues an operation.
-  void enqueue(std::shared_ptr<Pending> operation);
+  void enqueue(std::shared_ptr<Operation> operation);
 
  private:
   struct State;

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/channel/port/port_bootstrap.h"
 #include "peerlane/channel/port/port_channel.h"
-#include "peerlane/channel/port/port_meeting.h"
 #include "peerlane/channel/port/transfer_queue.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/os/process.h"
@@ -157,7 +157,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   std::unique_ptr<PortQueue> takeSpareQueue();
   uint64_t* takeBell();
   Result<MemoryId> addMemory(PortMemory memory);
-  Status meet(SemaphoreSlot& semaphore, std::chrono::steady_clock::time_point deadline);
+  Status bootstrapSemaphore(SemaphoreSlot& semaphore,
+                            std::chrono::steady_clock::time_point deadline);
   Status reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
                    std::chrono::steady_clock::time_point deadline);
   static void leaveLine(SemaphoreSlot& semaphore);

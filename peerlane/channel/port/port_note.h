@@ -30,7 +30,7 @@ struct PortNote {
     kReady = 2,   // I signal you at your line `usesHostLine`
     kEnded = 3,   // it is over: `code`, `text`
     kGone = 4,    // nothing here signals your line any more: it may serve another semaphore
-    kGaveUp = 5,  // my hello is taken back, and nobody was met: `code`, `text`
+    kGaveUp = 5,  // my hello is withdrawn, and nobody was met: `code`, `text`
   };
   static constexpr uint8_t kVersion = 1;
   static constexpr uint32_t kMaxText = 512;

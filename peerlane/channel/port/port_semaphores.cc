@@ -27,8 +27,8 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
   semaphore->core = weak_from_this();
   semaphore->tag = tag;
   semaphore->connection = connection;
-  const auto meeting = PortMeeting::of(peer);
-  PEERLANE_ASSIGN(semaphore->serial, meeting->begin(tag));
+  const auto bootstrap = PortBootstrap::of(peer);
+  PEERLANE_ASSIGN(semaphore->serial, bootstrap->begin(tag));
   {
     const Entered lock(*this);
     collectNumbers();
@@ -44,7 +44,7 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
                        "the service has room for " + std::to_string(options_.semaphores) +
                            " semaphores (ProxyServiceOptions::semaphores), and all is taken");
     if (!refused.isOk()) {
-      meeting->end(tag, nullptr);
+      bootstrap->end(tag, nullptr);
       return refused;
     }
     semaphore->number = freeSemaphores_.back();
@@ -52,13 +52,13 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
     if (std::find(peers_.begin(), peers_.end(), connection->peer.core()) == peers_.end())
       peers_.push_back(connection->peer.core());
   }
-  const Status met = meet(*semaphore, deadline);
+  const Status met = bootstrapSemaphore(*semaphore, deadline);
   if (!met.isOk()) {
-    (void)PortMeeting::say(peer, {.kind = PortNote::Kind::kGaveUp,
-                                  .tag = tag,
-                                  .serial = semaphore->serial,
-                                  .code = met.code(),
-                                  .text = std::string(met.message())});
+    (void)PortBootstrap::sendNote(peer, {.kind = PortNote::Kind::kGaveUp,
+                                         .tag = tag,
+                                         .serial = semaphore->serial,
+                                         .code = met.code(),
+                                         .text = std::string(met.message())});
     forgetSemaphore(semaphore);
     return met;
   }
@@ -66,18 +66,18 @@ Result<std::shared_ptr<SemaphoreSlot>> PortCore::addSemaphore(
     const Entered lock(*this);
     semaphores_[semaphore->number] = semaphore;
   }
-  meeting->onEnded(tag,
-                   [weak = std::weak_ptr(semaphore), core = weak_from_this()](const Status& why) {
-                     const auto alive = weak.lock();
-                     if (const auto owner = core.lock(); alive && owner)
-                       owner->end(*alive, why, false);
-                   });
+  bootstrap->onEnded(tag,
+                     [weak = std::weak_ptr(semaphore), core = weak_from_this()](const Status& why) {
+                       const auto alive = weak.lock();
+                       if (const auto owner = core.lock(); alive && owner)
+                         owner->end(*alive, why, false);
+                     });
   return semaphore;
 }
 
-Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
+Status PortCore::bootstrapSemaphore(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   PeerCore& peer = *semaphore.connection->peer.core();
-  const auto meeting = PortMeeting::of(peer);
+  const auto bootstrap = PortBootstrap::of(peer);
   const uint32_t number = semaphore.number;
   const uint64_t lineAt = uint64_t{number} * sizeof(port::SemaphoreLine);
   // A number that was used before begins anew. Nobody signals yet.
@@ -97,18 +97,18 @@ Status PortCore::meet(SemaphoreSlot& semaphore, Clock::time_point deadline) {
   std::optional<PortNote> answer;
   while (!answer) {
     // In each round: the peer may have believed that it had met a use that gave up.
-    PEERLANE_RETURN_IF_ERROR(PortMeeting::say(peer, hello));
-    PEERLANE_ASSIGN(const PortNote theirs, meeting->hearHello(peer, semaphore.tag, deadline));
+    PEERLANE_RETURN_IF_ERROR(PortBootstrap::sendNote(peer, hello));
+    PEERLANE_ASSIGN(const PortNote theirs, bootstrap->awaitHello(peer, semaphore.tag, deadline));
     PortNote ready{
         .kind = PortNote::Kind::kReady, .tag = semaphore.tag, .serial = semaphore.serial};
     ready.answers = theirs.serial;
     if (Status reached = reachLine(semaphore, theirs, ready.usesHostLine, deadline);
         !reached.isOk()) {
-      if (meeting->isStanding(semaphore.tag, theirs.serial)) return reached;
+      if (bootstrap->isStanding(semaphore.tag, theirs.serial)) return reached;
       continue;  // its service may be gone since; another one may come
     }
-    PEERLANE_RETURN_IF_ERROR(meeting->answer(peer, ready));
-    PEERLANE_ASSIGN(answer, meeting->hearReady(peer, semaphore.tag, deadline));
+    PEERLANE_RETURN_IF_ERROR(bootstrap->answer(peer, ready));
+    PEERLANE_ASSIGN(answer, bootstrap->awaitReady(peer, semaphore.tag, deadline));
     if (!answer) leaveLine(semaphore);
   }
   semaphore.isOfHost = !executor_;
@@ -193,10 +193,10 @@ void PortCore::forgetSemaphore(const std::shared_ptr<SemaphoreSlot>& semaphore) 
     dropRequests(*semaphore);
     leavingNumbers_[number] = {peer, semaphore->serial};
   }
-  (void)PortMeeting::say(
+  (void)PortBootstrap::sendNote(
       *peer, {.kind = PortNote::Kind::kGone, .tag = semaphore->tag, .serial = semaphore->serial});
   const GoneNumber gone{number, peer.get(), semaphore->serial};
-  PortMeeting::of(*peer)->end(semaphore->tag, [core = weak_from_this(), gone] {
+  PortBootstrap::of(*peer)->end(semaphore->tag, [core = weak_from_this(), gone] {
     // Not under the core's lock: a thread that holds it may wait for this thread.
     const auto alive = core.lock();
     if (!alive) return;

@@ -346,12 +346,12 @@ void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
     PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}", semaphore.number,
                       semaphore.tag, why.toString());
   if (tellPeer)
-    (void)PortMeeting::say(*semaphore.connection->peer.core(),
-                           {.kind = PortNote::Kind::kEnded,
-                            .tag = semaphore.tag,
-                            .serial = semaphore.serial,
-                            .code = why.code(),
-                            .text = std::string(why.message())});
+    (void)PortBootstrap::sendNote(*semaphore.connection->peer.core(),
+                                  {.kind = PortNote::Kind::kEnded,
+                                   .tag = semaphore.tag,
+                                   .serial = semaphore.serial,
+                                   .code = why.code(),
+                                   .text = std::string(why.message())});
 }
 
 void PortCore::fail(const Status& why) {

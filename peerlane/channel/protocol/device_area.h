@@ -9,7 +9,7 @@
 //    1024  posted   {u64 sequence, allocation, generation, offset, bytes}: where this side may put
 //    2048  done     {u64 sequence, bytes}: what the peer has put into memory of this side
 //    3072  free     u64 each, this side's own: puts that left a slot
-//    4096  inbox    LL packets (numbered units, program/model/op.h) of eager messages
+//    4096  inbox    LL packets (program/model/op.h) of eager messages
 //   36864  offered  {u64 sequence, bytes, allocation, generation, offset}: what this side may get
 //   37888  taken    {u64 sequence, accepted}: what the peer has got from here, or refused; the last
 //                   one that it has not refused
@@ -36,7 +36,7 @@ struct DeviceArea {
   static constexpr uint64_t kInboxOffset = 4 * kPostedOffset;
   // Longer messages go straight into the receiver's memory.
   static constexpr uint32_t kEagerBytes = 1024;
-  static constexpr uint32_t kInboxStrideBytes = kEagerBytes / kUnitPayloadBytes * kUnitBytes;
+  static constexpr uint32_t kInboxStrideBytes = kEagerBytes / kPacketPayloadBytes * kPacketBytes;
   static constexpr uint64_t kOfferedOffset = kInboxOffset + uint64_t{kSlots} * kInboxStrideBytes;
   static constexpr uint64_t kTakenOffset = kOfferedOffset + kPostedOffset;
   // Of lists.

@@ -9,7 +9,7 @@ namespace {
 Target getWords(const StreamShape& shape, const char* name, Side side) {
   return {.name = name,
           .side = side,
-          .lane = 0,
+          .cursor = 0,
           .slots = shape.slots,
           .strideBytes = DeviceArea::kWordStrideBytes};
 }
@@ -19,7 +19,7 @@ Target getWords(const StreamShape& shape, const char* name, Side side) {
 Program streamGetHead(const StreamShape& shape) {
   using Ops = GetHeadOps;
   ProgramBuilder program("stream-get-head");
-  program.lane(1);
+  program.cursor(1);
   program.target(getWords(shape, "offered", Side::kRemote));
   program.target(getWords(shape, "taken", Side::kLocal));
   program.wait({.target = Ops::kTaken}, oneTurnAgo(shape.slots));
@@ -32,7 +32,7 @@ Program streamGetHead(const StreamShape& shape) {
 
 Program streamGetTail(const StreamShape& shape) {
   ProgramBuilder program("stream-get-tail");
-  program.lane(1);
+  program.cursor(1);
   program.target(getWords(shape, "taken", Side::kLocal));
   program.wait({.target = GetTailOps::kTaken}, thisMessage());
   return program.build();
@@ -41,7 +41,7 @@ Program streamGetTail(const StreamShape& shape) {
 Program streamGetRecv(const StreamShape& shape) {
   using Ops = GetRecvOps;
   ProgramBuilder program("stream-get-recv");
-  program.lane(1);
+  program.cursor(1);
   program.local("buffer");
   program.target({.name = "payload", .side = Side::kRemote, .late = true});
   program.target(getWords(shape, "offered", Side::kLocal));

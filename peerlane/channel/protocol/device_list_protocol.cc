@@ -9,14 +9,17 @@ namespace {
 Target words(const ListRing& ring, const char* name, Side side) {
   return {.name = name,
           .side = side,
-          .lane = 0,
+          .cursor = 0,
           .slots = ring.slots,
           .strideBytes = DeviceArea::kWordStrideBytes};
 }
 
 Target list(const ListRing& ring, Side side) {
-  return {
-      .name = "list", .side = side, .lane = 0, .slots = ring.slots, .strideBytes = ring.slotBytes};
+  return {.name = "list",
+          .side = side,
+          .cursor = 0,
+          .slots = ring.slots,
+          .strideBytes = ring.slotBytes};
 }
 
 }  // namespace
@@ -24,7 +27,7 @@ Target list(const ListRing& ring, Side side) {
 Program streamListSend(const ListRing& ring) {
   using Ops = ListSendOps;
   ProgramBuilder program("stream-list-send");
-  program.lane(1);
+  program.cursor(1);
   program.local("payload");
   program.target({.name = "buffer", .side = Side::kRemote, .late = true});
   program.target(list(ring, Side::kLocal));
@@ -40,7 +43,7 @@ Program streamListSend(const ListRing& ring) {
 Program streamListHead(const ListRing& ring) {
   using Ops = ListHeadOps;
   ProgramBuilder program("stream-list-head");
-  program.lane(1);
+  program.cursor(1);
   program.local("places");
   program.target(list(ring, Side::kRemote));
   program.target(words(ring, "posted", Side::kRemote));

@@ -9,19 +9,19 @@ namespace {
 Target words(const StreamShape& shape, const char* name, Side side) {
   return {.name = name,
           .side = side,
-          .lane = 0,
+          .cursor = 0,
           .slots = shape.slots,
           .strideBytes = DeviceArea::kWordStrideBytes};
 }
 
 Target inbox(const StreamShape& shape, Side side) {
-  return {
-      .name = "inbox",
-      .side = side,
-      .lane = 0,
-      .slots = shape.slots,
-      .strideBytes = (shape.eagerBytes + kUnitPayloadBytes - 1) / kUnitPayloadBytes * kUnitBytes,
-      .numbered = true};
+  return {.name = "inbox",
+          .side = side,
+          .cursor = 0,
+          .slots = shape.slots,
+          .strideBytes =
+              (shape.eagerBytes + kPacketPayloadBytes - 1) / kPacketPayloadBytes * kPacketBytes,
+          .packets = true};
 }
 
 }  // namespace
@@ -29,24 +29,24 @@ Target inbox(const StreamShape& shape, Side side) {
 Program streamEagerSend(const StreamShape& shape) {
   using Ops = EagerSendOps;
   ProgramBuilder program("stream-eager-send");
-  program.lane(1);
+  program.cursor(1);
   program.local("payload");
   program.target(inbox(shape, Side::kRemote));
   program.target(words(shape, "credits", Side::kLocal));
   program.wait({.target = Ops::kCredits}, oneTurnAgo(shape.slots))
-      .copyNumbered({.target = Ops::kInbox}, {.target = Ops::kPayload}, shape.eagerBytes,
-                    thisMessage());
+      .copyPackets({.target = Ops::kInbox}, {.target = Ops::kPayload}, shape.eagerBytes,
+                   thisMessage());
   return program.build();
 }
 
 Program streamEagerRecv(const StreamShape& shape) {
   using Ops = EagerRecvOps;
   ProgramBuilder program("stream-eager-recv");
-  program.lane(1);
+  program.cursor(1);
   program.local("buffer");
   program.target(inbox(shape, Side::kLocal));
   program.target(words(shape, "credits", Side::kRemote));
-  program.waitNumbered({.target = Ops::kInbox}, thisMessage(), shape.eagerBytes)
+  program.waitPackets({.target = Ops::kInbox}, thisMessage(), shape.eagerBytes)
       .copy({.target = Ops::kBuffer}, {.target = Ops::kInbox}, shape.eagerBytes)
       .store({.target = Ops::kCredits}, thisMessage(), Order::kRelease);
   return program.build();
@@ -55,7 +55,7 @@ Program streamEagerRecv(const StreamShape& shape) {
 Program streamPutSend(const StreamShape& shape) {
   using Ops = PutSendOps;
   ProgramBuilder program("stream-put-send");
-  program.lane(1);
+  program.cursor(1);
   program.local("payload");
   program.target({.name = "buffer", .side = Side::kRemote, .late = true});
   program.target(words(shape, "posted", Side::kLocal));
@@ -70,7 +70,7 @@ Program streamPutSend(const StreamShape& shape) {
 Program streamPutHead(const StreamShape& shape) {
   using Ops = PutHeadOps;
   ProgramBuilder program("stream-put-head");
-  program.lane(1);
+  program.cursor(1);
   program.target(words(shape, "posted", Side::kRemote));
   program.target(words(shape, "free", Side::kLocal));
   program.wait({.target = Ops::kFree}, oneTurnAgo(shape.slots));
@@ -84,7 +84,7 @@ Program streamPutHead(const StreamShape& shape) {
 Program streamPutTail(const StreamShape& shape) {
   using Ops = PutTailOps;
   ProgramBuilder program("stream-put-tail");
-  program.lane(1);
+  program.cursor(1);
   program.target(words(shape, "done", Side::kLocal));
   program.target(words(shape, "free", Side::kLocal));
   program.wait({.target = Ops::kDone}, thisMessage())

@@ -4,15 +4,15 @@
 // tells the other how a message ended: lengths travel with the words, and each side compares them
 // with its own. Thread-safe: no state.
 //
-// Eager messages travel to the receiver's inbox in LL packets (numbered units), so there is no word
-// after the payload, and no fence. Direct puts are the rendezvous-put of streams: the receiver says
-// where its buffer is, and the sender copies there (nvFuser's put-zcopy). The receiver is in two
-// parts, so that a group can say where all its buffers are before it waits for anything. Both sides
-// know by the length which protocol a message takes, and count each apart: message n of a kind uses
-// slot n mod 16 of that kind.
+// Eager messages travel to the receiver's inbox in LL packets, so there is no word after the
+// payload, and no fence. Direct puts are the rendezvous-put of streams: the receiver says where its
+// buffer is, and the sender copies there (nvFuser's put-zcopy). The receiver is in two parts, so
+// that a group can say where all its buffers are before it waits for anything. Both sides know by
+// the length which protocol a message takes, and count each apart: message n of a kind uses slot n
+// mod 16 of that kind.
 //
 //   eager      send: wait credits >= n-15; copy payload, numbered n+1
-//              recv: wait units numbered n+1; copy out; store credits = n+1
+//              recv: wait packets numbered n+1; copy out; store credits = n+1
 //   direct put send: wait posted >= n+1; copy to the buffer; store bytes; store done = n+1
 //              head: wait free >= n-15; store where; store posted = n+1
 //              tail: wait done >= n+1; store free = n+1

@@ -6,17 +6,17 @@
 namespace peerlane {
 namespace {
 
-const Operand kThisMessage{.lane = 0, .delta = 1};
+const Operand kThisMessage{.cursor = 0, .delta = 1};
 
 Target notifyRing(const char* name, Side side, uint32_t slots, uint32_t strideBytes) {
-  return {.name = name, .side = side, .lane = 0, .slots = slots, .strideBytes = strideBytes};
+  return {.name = name, .side = side, .cursor = 0, .slots = slots, .strideBytes = strideBytes};
 }
 
 }  // namespace
 
 Program notifySender(const NotifyShape& shape, PutPayload payload) {
   ProgramBuilder program("notify");
-  program.lane(1);
+  program.cursor(1);
   program.local("header");
   program.local("message");
   program.target(notifyRing("inbox", Side::kRemote, shape.slots, shape.inboxStrideBytes));
@@ -26,7 +26,7 @@ Program notifySender(const NotifyShape& shape, PutPayload payload) {
   if (!payload.targets.empty()) movePayload(program, std::move(payload));
   program
       .wait({.target = kNotifySenderCredits},
-            {.lane = 0, .delta = 1 - static_cast<int64_t>(shape.slots)})
+            {.cursor = 0, .delta = 1 - static_cast<int64_t>(shape.slots)})
       .copy({.target = kNotifySenderInbox, .offset = kNotifyHeaderOffset},
             {.target = kNotifySenderHeader}, kNotifyHeaderBytes);
   if (shape.messageBytes > 0)
@@ -38,7 +38,7 @@ Program notifySender(const NotifyShape& shape, PutPayload payload) {
 
 Program notifyReceiver(const NotifyShape& shape) {
   ProgramBuilder program("notify-take");
-  program.lane(1);
+  program.cursor(1);
   program.target(notifyRing("inbox", Side::kLocal, shape.slots, shape.inboxStrideBytes));
   program.target({.name = "message", .side = Side::kLocal, .late = true});
   program.target(notifyRing("credits", Side::kRemote, shape.slots, kNotifyCreditStrideBytes));

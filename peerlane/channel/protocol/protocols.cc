@@ -5,14 +5,14 @@ namespace peerlane {
 namespace {
 
 Target ring(const char* name, Side side, uint32_t slots, uint32_t strideBytes) {
-  return {.name = name, .side = side, .lane = 0, .slots = slots, .strideBytes = strideBytes};
+  return {.name = name, .side = side, .cursor = 0, .slots = slots, .strideBytes = strideBytes};
 }
 
 }  // namespace
 
 ProgramBuilder senderProgram(const char* name, const MessageLane& lane) {
   ProgramBuilder program(name);
-  program.lane(1);
+  program.cursor(1);
   program.local("envelope");
   program.local("payload");
   program.target(ring("inbox", Side::kRemote, lane.slots, lane.inboxStrideBytes));
@@ -26,7 +26,7 @@ ProgramBuilder senderProgram(const char* name, const MessageLane& lane) {
 
 ProgramBuilder receiverProgram(const char* name, const MessageLane& lane) {
   ProgramBuilder program(name);
-  program.lane(1);
+  program.cursor(1);
   program.target(ring("inbox", Side::kLocal, lane.slots, lane.inboxStrideBytes));
   program.target({.name = "buffer", .side = Side::kLocal, .late = true});
   program.target({.name = "payload", .side = Side::kRemote, .late = true});

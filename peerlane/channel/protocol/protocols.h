@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The common part of the message protocols (eager, and the rendezvous protocols zcopy-get and
-// zcopy-put): one lane of messages from a sender to a receiver, and the ids of its targets.
-// Protocols are pure functions that return a Program per side; they know neither the executor that
-// runs it nor the wire. Thread-safe: no state.
+// The common part of the message protocols (eager, rendezvous-get and rendezvous-put): one lane of
+// messages from a sender to a receiver, and the ids of its targets. Protocols are pure functions
+// that return a Program per side; they know neither the executor that runs it nor the wire.
+// Thread-safe: no state.
 //
-// Every message has a number (the cursor of lane 0) and a slot (number mod slots). Every word
-// belongs to a slot, is written by one side only and is polled in memory of the waiter's own side.
-// Because no word is shared between slots, executions of one lane may run at the same time and end
-// in any order, as long as each has a cursor of its own. One direction looks like this:
+// Every message has a number (cursor 0) and a slot (number mod slots). Every word belongs to a
+// slot, is written by one side only and is polled in memory of the waiter's own side. Because no
+// word is shared between slots, executions of one lane may run at the same time and end in any
+// order, as long as each has a cursor of its own. One direction looks like this:
 //
 //   at the receiver  inbox[slot]    {u64 sequence; envelope 56 bytes; eager payload}
-//                    done[slot]     {u64 sequence}                     (zcopy-put only)
+//                    done[slot]     {u64 sequence}                     (rendezvous-put only)
 //   at the sender    answers[slot]  {u64 sequence; answer 56 bytes}
 //                    free[slot]     {u64 sequence}                     (written by the sender too)
 //
@@ -41,10 +41,10 @@ enum SenderTarget : TargetId {
   kSenderPayload,     // local
   kSenderInbox,       // remote ring
   kSenderAnswers,     // local ring
-  kSenderAnswer,      // local, 56 bytes: receives the answer (eager confirmed, zcopy-get)
+  kSenderAnswer,      // local, 56 bytes: receives the answer (eager confirmed, rendezvous-get)
   kSenderFree,        // local ring of words
-  kSenderPeerBuffer,  // remote, late: where the answer says (zcopy-put)
-  kSenderPeerDone,    // remote ring of words (zcopy-put)
+  kSenderPeerBuffer,  // remote, late: where the answer says (rendezvous-put)
+  kSenderPeerDone,    // remote ring of words (rendezvous-put)
   kSenderTargets
 };
 
@@ -52,10 +52,10 @@ enum SenderTarget : TargetId {
 enum ReceiverTarget : TargetId {
   kReceiverInbox,        // local ring
   kReceiverBuffer,       // local, late: as large as the envelope allows
-  kReceiverPeerPayload,  // remote, late: where the envelope says (zcopy-get)
+  kReceiverPeerPayload,  // remote, late: where the envelope says (rendezvous-get)
   kReceiverAnswer,       // local, late, 56 bytes: the receiver's verdict on the envelope
   kReceiverPeerAnswers,  // remote ring
-  kReceiverDone,         // local ring of words (zcopy-put)
+  kReceiverDone,         // local ring of words (rendezvous-put)
   kReceiverTargets
 };
 
@@ -76,10 +76,10 @@ void beginMessage(ProgramBuilder& program, const MessageLane& lane);
 // The values that words take: the number of messages up to and including this one, and the value
 // that a slot held one lap of the ring ago.
 inline Operand thisMessage() {
-  return {.lane = 0, .delta = 1};
+  return {.cursor = 0, .delta = 1};
 }
 inline Operand oneTurnAgo(uint32_t slots) {
-  return {.lane = 0, .delta = 1 - static_cast<int64_t>(slots)};
+  return {.cursor = 0, .delta = 1 - static_cast<int64_t>(slots)};
 }
 
 }  // namespace peerlane

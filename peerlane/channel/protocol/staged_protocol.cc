@@ -12,7 +12,7 @@ uint64_t bytesOf(const StagedShape& shape, uint32_t chunk) {
 Target ringAt(Side side, const StagedShape& shape) {
   return {.name = "ring",
           .side = side,
-          .lane = 0,
+          .cursor = 0,
           .slots = shape.slots,
           .strideBytes = shape.chunkBytes};
 }
@@ -21,15 +21,15 @@ Target ringAt(Side side, const StagedShape& shape) {
 
 Program stagedSender(const StagedShape& shape) {
   ProgramBuilder program("staged-send");
-  program.lane(shape.chunks);
+  program.cursor(shape.chunks);
   program.local("payload");
   program.target(ringAt(Side::kRemote, shape));
   program.remote("data");
   program.local("credit");
   for (uint32_t i = 0; i < shape.chunks; ++i) {
     const int32_t slotDelta = static_cast<int32_t>(i);
-    const Operand written{.lane = 0, .delta = i + int64_t{1}};
-    const Operand oneTurnAgo{.lane = 0, .delta = written.delta - shape.slots};
+    const Operand written{.cursor = 0, .delta = i + int64_t{1}};
+    const Operand oneTurnAgo{.cursor = 0, .delta = written.delta - shape.slots};
     program.wait({.target = kStagedSenderCredit}, oneTurnAgo)
         .copy({.target = kStagedSenderRing, .slotDelta = slotDelta},
               {.target = kStagedSenderPayload, .offset = uint64_t{i} * shape.chunkBytes},
@@ -41,14 +41,14 @@ Program stagedSender(const StagedShape& shape) {
 
 Program stagedReceiver(const StagedShape& shape) {
   ProgramBuilder program("staged-recv");
-  program.lane(shape.chunks);
+  program.cursor(shape.chunks);
   program.local("buffer");
   program.target(ringAt(Side::kLocal, shape));
   program.local("data");
   program.remote("credit");
   for (uint32_t i = 0; i < shape.chunks; ++i) {
     const int32_t slotDelta = static_cast<int32_t>(i);
-    const Operand count{.lane = 0, .delta = i + int64_t{1}};
+    const Operand count{.cursor = 0, .delta = i + int64_t{1}};
     program.wait({.target = kStagedReceiverData}, count)
         .copy({.target = kStagedReceiverBuffer, .offset = uint64_t{i} * shape.chunkBytes},
               {.target = kStagedReceiverRing, .slotDelta = slotDelta}, bytesOf(shape, i))

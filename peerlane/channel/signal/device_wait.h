@@ -8,18 +8,18 @@
 #include <atomic>
 #include <memory>
 
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/channel/transfer/transfer.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
 
-class DeviceWait final : public Pending, public Task {
+class DeviceWait final : public Operation, public Task {
  public:
   DeviceWait(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, uint64_t offset,
              uint64_t value, std::string what)
-      : Pending(peer->progress()),
+      : Operation(peer->progress()),
         peer_(std::move(peer)),
         executor_(executor),
         offset_(offset),

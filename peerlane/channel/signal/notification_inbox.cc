@@ -133,7 +133,7 @@ bool NotificationInbox::takeLocked() {
   return cursor_ != before;
 }
 
-void NotificationInbox::tell() {
+void NotificationInbox::updateReadiness() {
   if (event_ && (!waiting_.empty() || peer_.failureCode() != Code::kOk))
     signalEventFd(event_.get());
 }
@@ -146,7 +146,7 @@ Task::Turn NotificationInbox::turn() {
   else if (!mutex_.tryLock())
     return Turn::kIdle;
   const bool moved = takeLocked();
-  if (moved || peer_.failureCode() != Code::kOk) tell();
+  if (moved || peer_.failureCode() != Code::kOk) updateReadiness();
   mutex_.unlock();
   return moved ? Turn::kMoved : Turn::kIdle;
 }
@@ -167,7 +167,7 @@ Result<int> NotificationInbox::fd() {
   if (!event_) {
     PEERLANE_ASSIGN(event_, makeEventFd());
     takeLocked();
-    tell();
+    updateReadiness();
   }
   return event_.get();
 }

@@ -39,7 +39,7 @@ class NotificationInbox final : public Task, private LateBinder {
   bool peerGone() const;
   cpu::Step advanceRun(uint64_t budgetBytes) PEERLANE_REQUIRES(mutex_);
   void deliver() PEERLANE_REQUIRES(mutex_);
-  void tell() PEERLANE_REQUIRES(mutex_);
+  void updateReadiness() PEERLANE_REQUIRES(mutex_);
 
   PeerCore& peer_;                 // owns this object
   SlabPair::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_

@@ -15,17 +15,17 @@
 #include <vector>
 
 #include "peerlane/channel/blocks/block_program.h"
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/channel/transfer/transfer.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
 
-class CapturedPost final : public Pending, public Task {
+class CapturedPost final : public Operation, public Task {
  public:
   CapturedPost(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, std::string what)
-      : Pending(peer->progress()),
+      : Operation(peer->progress()),
         peer_(std::move(peer)),
         executor_(executor),
         what_(std::move(what)) {}

@@ -31,7 +31,7 @@ Result<Transfer> postOnDevice(const std::shared_ptr<PeerCore>& peer, DeviceExecu
 
 DeviceTransfer::DeviceTransfer(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor,
                                BlockProgram blocks, OwnedNotify notify, const PostOptions& options)
-    : Pending(peer->progress()),
+    : Operation(peer->progress()),
       peer_(std::move(peer)),
       executor_(executor),
       blocks_(std::move(blocks)),
@@ -105,10 +105,10 @@ Status DeviceTransfer::enqueue() {
 }
 
 // By a turn, which must not stop in the driver.
-Status DeviceTransfer::sendErrand() {
+Status DeviceTransfer::submitDeferred() {
   PEERLANE_RETURN_IF_ERROR(enterGates(false));
   PEERLANE_RETURN_IF_ERROR(prepare(OwnedNotify()));
-  errand_ = executor_.runErrand(program_);
+  deferred_ = executor_.submitDeferred(program_);
   return Status::ok();
 }
 
@@ -139,7 +139,7 @@ Status DeviceTransfer::notifyByHost() {
 Status DeviceTransfer::wait(std::chrono::nanoseconds timeout) {
   const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(blocks_.bytes()));
   (void)progress_.spinFor([this] { return done(); }, longest);
-  return Pending::wait(timeout);
+  return Operation::wait(timeout);
 }
 
 Task::Turn DeviceTransfer::turn() {
@@ -159,9 +159,9 @@ Status DeviceTransfer::outcome() const {
 
 // The stream has passed it, or nothing of it will be on a stream.
 bool DeviceTransfer::passed() {
-  if (!errand_) return post_.ended();
-  if (!outcome().isOk()) errand_->takeBack();
-  return errand_->ended();
+  if (!deferred_) return post_.ended();
+  if (!outcome().isOk()) deferred_->takeBack();
+  return deferred_->ended();
 }
 
 bool DeviceTransfer::advance() {
@@ -172,7 +172,7 @@ bool DeviceTransfer::advance() {
         stop = blocks_.importFailure();
         if (stop.isOk()) return false;
       }
-      if (stop.isOk()) stop = sendErrand();
+      if (stop.isOk()) stop = submitDeferred();
       if (!stop.isOk()) return end(stop), true;
       state_ = State::kRunning;
       return true;
@@ -210,7 +210,7 @@ bool DeviceTransfer::advance() {
         return state_ == State::kEnded;
       }
       status = state_ == State::kRefused ? refusal_ : outcome();
-      if (status.isOk() && errand_) status = errand_->status();
+      if (status.isOk() && deferred_) status = deferred_->status();
       const bool tells = notify_.hasMessage || (hostSignals() && notify_.signal);
       if (status.isOk() && tells) status = notifyByHost();
       if (!status.isOk() || !tells) return end(status), true;
@@ -264,8 +264,8 @@ std::string DeviceTransfer::describe() const {
   return "transfer to peer " + std::to_string(peer_->number()) + " on " +
          executor_.device().toString() + ", " + std::to_string(blocks_.bytes()) + " bytes, since " +
          std::to_string(age.count()) + " ms: " +
-         (errand_ && errand_->isToCome() ? "waits for room in the device's queues"
-                                         : kDoing[static_cast<size_t>(state_)]);
+         (deferred_ && deferred_->isToCome() ? "waits for room in the device's queues"
+                                             : kDoing[static_cast<size_t>(state_)]);
 }
 
 }  // namespace peerlane

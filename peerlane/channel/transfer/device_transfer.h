@@ -5,26 +5,26 @@
 // it. A transfer on a user's stream whose remote region is not imported yet is enqueued as well,
 // after a wait for a word of host memory: when the import is there, the host says where the memory
 // is and lets the stream go on. A transfer on no stream of the user's is enqueued when the import
-// is there, as a deferred submission (device_errand.h). For both of these the host adds to the
-// signals. Cancelling, or losing the peer, takes nothing off a stream: the transfer ends, with that
-// status, when the stream has passed it, because only then nothing touches its memory any more. One
-// thread at a time advances it: the poster, then turns.
+// is there, as a deferred submission (deferred_submission.h). For both of these the host adds to
+// the signals. Cancelling, or losing the peer, takes nothing off a stream: the transfer ends, with
+// that status, when the stream has passed it, because only then nothing touches its memory any
+// more. One thread at a time advances it: the poster, then turns.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
 #include "peerlane/channel/blocks/block_program.h"
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/channel/transfer/transfer.h"
-#include "peerlane/program/device/device_errand.h"
+#include "peerlane/program/device/deferred_submission.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/device/device_health.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
 
-class DeviceTransfer final : public Pending, public Task {
+class DeviceTransfer final : public Operation, public Task {
  public:
   DeviceTransfer(std::shared_ptr<PeerCore> peer, DeviceExecutor& executor, BlockProgram blocks,
                  OwnedNotify notify, const PostOptions& options);
@@ -42,18 +42,18 @@ class DeviceTransfer final : public Pending, public Task {
     kImporting,  // a remote region is asked for; nothing is enqueued
     kLate,       // enqueued, and the stream waits for that region
     kRefused,    // it will not come: the stream goes on without a copy
-    kRunning,    // enqueued, or an errand
+    kRunning,    // enqueued, or a deferred submission
     kNotifying,  // the bytes are there; the host delivers the message
     kEnded,
   };
 
   Status enqueue();
   Status enqueueLate();
-  Status sendErrand();
+  Status submitDeferred();
   // With the notification that the stream delivers.
   Status prepare(OwnedNotify byStream);
   // The host adds to the signal, and not the stream.
-  bool hostSignals() const { return isLate_ || errand_ != nullptr; }
+  bool hostSignals() const { return isLate_ || deferred_ != nullptr; }
   void leaveGates();
   void refuseLate();
   bool passed();
@@ -74,7 +74,7 @@ class DeviceTransfer final : public Pending, public Task {
   bool watched_ = false;
   std::shared_ptr<DeviceProgram> program_;
   DevicePost post_;
-  std::unique_ptr<DeviceErrand> errand_;  // in place of the post
+  std::unique_ptr<DeferredSubmission> deferred_;  // in place of the post
   DeviceExecutor::LatePost late_;
   bool isLate_ = false;
   Status refusal_;

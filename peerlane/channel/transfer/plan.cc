@@ -169,7 +169,7 @@ Result<Transfer> PlanCore::post(std::span<const uint32_t> local, std::span<const
 
 Result<Transfer> PlanCore::run(cpu::Indices indices) {
   const uint64_t cursor = 0;  // plans have no lanes: their words only grow by additions
-  run_.start(program_, {&cursor, program_.program().laneAdvance.size()}, indices);
+  run_.start(program_, {&cursor, program_.program().cursorAdvance.size()}, indices);
   if (run_.advance(std::numeric_limits<uint64_t>::max()) == cpu::Step::kEnded) {
     const Code code = run_.code();
     if (code != Code::kOk) [[unlikely]] {

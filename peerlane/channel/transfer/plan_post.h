@@ -10,16 +10,16 @@
 #include <memory>
 #include <utility>
 
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/core/recycled_memory.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
 
-class PlanPost final : public Pending {
+class PlanPost final : public Operation {
  public:
   explicit PlanPost(std::shared_ptr<PeerCore> peer)
-      : Pending(peer->progress()), peer_(std::move(peer)) {}
+      : Operation(peer->progress()), peer_(std::move(peer)) {}
 
   // Uses the memory of posts that have ended: only as many are made as are held at once.
   static std::shared_ptr<PlanPost> make(const std::shared_ptr<PeerCore>& peer) {
@@ -32,14 +32,14 @@ class PlanPost final : public Pending {
   Status wait(std::chrono::nanoseconds timeout) override {
     if (spin_ != std::chrono::nanoseconds{})
       (void)progress_.spinFor([this] { return done(); }, std::min(timeout, spin_));
-    return Pending::wait(timeout);
+    return Operation::wait(timeout);
   }
 
   std::string describe() const override { return "a post of a plan to " + peer_->name(); }
 
   // For the plan.
-  using Pending::cancelled;
-  using Pending::markEnded;
+  using Operation::cancelled;
+  using Operation::markEnded;
 
  private:
   const std::shared_ptr<PeerCore> peer_;  // keeps the engine

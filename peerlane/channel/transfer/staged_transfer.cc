@@ -42,7 +42,7 @@ Result<Transfer> StagedTransfer::post(const std::shared_ptr<PeerCore>& peer, Blo
     if (!enqueued.isOk() && !self.isOnStream_) return enqueued;
     self.failure_ = enqueued;
   }
-  self.lane_->tell(*peer, why);
+  self.peerStaging_->logOnce(*peer, why);
   peer->metrics().fallbacks().add();
   self.watched_ = true;
   self.progress_.expectDeviceStores();
@@ -57,12 +57,12 @@ Result<Transfer> StagedTransfer::post(const std::shared_ptr<PeerCore>& peer, Blo
 
 StagedTransfer::StagedTransfer(std::shared_ptr<PeerCore> peer, BlockProgram blocks,
                                OwnedNotify notify, const PostOptions& options)
-    : Pending(peer->progress()),
+    : Operation(peer->progress()),
       peer_(std::move(peer)),
       blocks_(std::move(blocks)),
       notify_(std::move(notify)),
       options_(options),
-      lane_(StagingLane::of(*peer_)) {
+      peerStaging_(PeerStaging::of(*peer_)) {
   options_.notify = {};  // its message is the caller's, and notify_ owns a copy
 }
 
@@ -95,7 +95,7 @@ Status StagedTransfer::prepare(std::span<const uint32_t> localIndex,
     return gone.isOk() ? entered : gone;
   }
   entered_ = true;
-  PEERLANE_ASSIGN(auto memory, lane_->memory(*peer_));
+  PEERLANE_ASSIGN(auto memory, peerStaging_->memory(*peer_));
   cut(blocks_.pieces(localIndex, remoteIndex));
   if (!localIsDevice()) return Status::ok();
   memory_ = std::move(memory);
@@ -135,7 +135,7 @@ Status StagedTransfer::chooseSteps() {
 }
 
 void StagedTransfer::cut(const std::vector<Piece>& pieces) {
-  const uint64_t most = lane_->slotBytes();
+  const uint64_t most = peerStaging_->slotBytes();
   for (Piece piece : pieces) {
     while (piece.bytes > 0) {
       if (groups_.empty() || groups_.back().bytes == most ||
@@ -188,7 +188,7 @@ Status StagedTransfer::prepareLocalSteps() {
 // all is done.
 Status StagedTransfer::enqueue() {
   PEERLANE_ASSIGN(word_, executor_->borrowWord());
-  std::vector<DeviceExecutor::Held> held(1);  // tells that the stream has come to it
+  std::vector<DeviceExecutor::HeldWork> held(1);  // tells that the stream has come to it
   if (localIsDevice())
     for (size_t i = 0; i < groups_.size(); ++i) held.push_back({i + 1, groups_[i].program.get()});
   if (!localIsDevice() || isPut()) held.push_back({groups_.size() + 1});
@@ -237,7 +237,7 @@ void StagedTransfer::fail(const Status& status) {
   if (!failure_.isOk()) return;
   failure_ = status;
   for (const Group& group : groups_) {
-    if (group.errand) group.errand->takeBack();
+    if (group.deferred) group.deferred->takeBack();
     if (group.busy) group.wire.cancel();
   }
 }
@@ -250,12 +250,12 @@ bool StagedTransfer::advance() {
   switch (state_) {
     case State::kReaching:
       if (!reached_.ended()) return false;
-      lane_->enter(half(), this);
+      peerStaging_->enter(half(), this);
       queued_ = true;
       state_ = State::kQueued;
       [[fallthrough]];
     case State::kQueued:
-      if (!lane_->isServed(half(), this)) return false;
+      if (!peerStaging_->isServed(half(), this)) return false;
       if (failure_.isOk() && !remoteReady()) return false;
       state_ = State::kMoving;
       if (failure_.isOk()) grant();
@@ -289,7 +289,7 @@ bool StagedTransfer::advance() {
 bool StagedTransfer::remoteReady() {
   if (std::find(steps_.begin(), steps_.end(), Step::kRemote) == steps_.end()) return true;
   if (!remoteStaging_) {
-    const auto reference = lane_->remote(*peer_);
+    const auto reference = peerStaging_->remote(*peer_);
     if (!reference) return false;
     auto region = reference->isOk() ? Peer(peer_).importRegion((*reference)->encode())
                                     : Result<RemoteRegion>(reference->status());
@@ -305,19 +305,19 @@ bool StagedTransfer::remoteReady() {
     case ImportSlot::State::kFailed: return fail(slot->failure), true;
     case ImportSlot::State::kReady: break;
   }
-  lane_->keep(slot->region);
+  peerStaging_->keep(slot->region);
   return true;
 }
 
 void StagedTransfer::grant() {
   if (!onStream()) return;
   if (isPut() && localIsDevice())
-    word_->store(std::min(groups_.size(), done_ + StagingLane::kSlots), std::memory_order_release);
+    word_->store(std::min(groups_.size(), done_ + PeerStaging::kSlots), std::memory_order_release);
 }
 
 bool StagedTransfer::advanceMoving() {
   bool moved = false;
-  const size_t last = std::min(groups_.size(), done_ + StagingLane::kSlots);
+  const size_t last = std::min(groups_.size(), done_ + PeerStaging::kSlots);
   for (size_t i = done_; i < last; ++i) moved |= advanceGroup(i);
   const size_t before = done_;
   while (done_ < last && groups_[done_].step == steps_.size()) ++done_;
@@ -341,8 +341,8 @@ bool StagedTransfer::stepEnded(Group& group, Status& status) {
   switch (steps_[group.step]) {
     case Step::kLocal:
       if (onStream()) return group.post.ended();
-      if (!group.errand->ended()) return false;
-      status = group.errand->status();
+      if (!group.deferred->ended()) return false;
+      status = group.deferred->status();
       return true;
     case Step::kWire:
       if (!group.wire.done()) return false;
@@ -380,7 +380,7 @@ bool StagedTransfer::start(size_t index) {
         if (!isPut() && index != fetched_) return false;
         if (!isPut()) word_->store(++fetched_, std::memory_order_release);
       } else {
-        group.errand = executor_->runErrand(group.program);
+        group.deferred = executor_->submitDeferred(group.program);
       }
       break;
     case Step::kWire: status = startWire(index); break;
@@ -450,7 +450,7 @@ void StagedTransfer::end(const Status& status) {
     if (std::exchange(isOnStream_, false)) executor_->waitEnded();
     word_ = nullptr;
   }
-  if (std::exchange(queued_, false)) lane_->leave(half(), this);
+  if (std::exchange(queued_, false)) peerStaging_->leave(half(), this);
   if (std::exchange(entered_, false)) blocks_.leaveLocals();
   if (std::exchange(watched_, false)) progress_.deviceStoresSeen();
   peer_->metrics().ended(status.code()).add();

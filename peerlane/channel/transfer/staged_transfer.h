@@ -23,17 +23,17 @@
 #include <vector>
 
 #include "peerlane/channel/blocks/block_program.h"
-#include "peerlane/channel/operation/pending.h"
-#include "peerlane/channel/staging/staging_lane.h"
+#include "peerlane/channel/operation/operation.h"
+#include "peerlane/channel/staging/peer_staging.h"
 #include "peerlane/channel/transfer/transfer.h"
-#include "peerlane/program/device/device_errand.h"
+#include "peerlane/program/device/deferred_submission.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/device/device_health.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
 
-class StagedTransfer final : public Pending, public Task {
+class StagedTransfer final : public Operation, public Task {
  public:
   using Piece = BlockPiece;
 
@@ -73,9 +73,9 @@ class StagedTransfer final : public Pending, public Task {
   struct Group {
     std::vector<Piece> pieces;
     uint64_t bytes = 0;
-    std::shared_ptr<DeviceProgram> program;  // of the local step
-    DevicePost post;                         // on the user's stream
-    std::unique_ptr<DeviceErrand> errand;    // where there is none
+    std::shared_ptr<DeviceProgram> program;        // of the local step
+    DevicePost post;                               // on the user's stream
+    std::unique_ptr<DeferredSubmission> deferred;  // where there is none
     Transfer wire;
     std::shared_ptr<RemoteMove> move;
     size_t step = 0;  // of steps_
@@ -87,10 +87,10 @@ class StagedTransfer final : public Pending, public Task {
     return steps_.front() == Step::kLocal || steps_.back() == Step::kLocal;
   }
   bool onStream() const { return word_ != nullptr; }
-  StagingLane::Half half() const {
-    return options_.deviceStream ? StagingLane::Half::kOnStreams : StagingLane::Half::kWithout;
+  PeerStaging::Half half() const {
+    return options_.deviceStream ? PeerStaging::Half::kOnStreams : PeerStaging::Half::kWithout;
   }
-  uint64_t offsetOf(size_t group) const { return lane_->offsetOf(half(), group); }
+  uint64_t offsetOf(size_t group) const { return peerStaging_->offsetOf(half(), group); }
 
   Status prepare(std::span<const uint32_t> localIndex, std::span<const uint32_t> remoteIndex);
   Status chooseSteps();
@@ -118,7 +118,7 @@ class StagedTransfer final : public Pending, public Task {
   OwnedNotify notify_;
   PostOptions options_;
   DeviceExecutor* executor_ = nullptr;  // of the local memory, or of the stream
-  std::shared_ptr<StagingLane> lane_;
+  std::shared_ptr<PeerStaging> peerStaging_;
   std::shared_ptr<StagingMemory> memory_;  // where there is a local step
   std::vector<Step> steps_;
   std::vector<Group> groups_;

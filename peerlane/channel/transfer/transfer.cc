@@ -85,12 +85,12 @@ bool Transfer::done() const {
 }
 Status Transfer::status() const {
   if (core_ == nullptr) return ended_;
-  if (core_->forked()) return Pending::forkedStatus();
+  if (core_->forked()) return Operation::forkedStatus();
   return core_->status();
 }
 Status Transfer::wait(std::chrono::nanoseconds timeout) const {
   if (core_ == nullptr) return ended_;
-  if (core_->forked()) return Pending::forkedStatus();
+  if (core_->forked()) return Operation::forkedStatus();
   return core_->wait(timeout);
 }
 void Transfer::cancel() const {
@@ -99,12 +99,12 @@ void Transfer::cancel() const {
 }
 Result<int> Transfer::fd() const {
   if (core_ == nullptr) return endedFd_.get();
-  if (core_->forked()) return Pending::forkedStatus();
+  if (core_->forked()) return Operation::forkedStatus();
   return core_->fd();
 }
 void Transfer::onEnd(std::function<void(const Status&)> fn) const {
   if (core_ == nullptr) return fn(ended_);
-  if (core_->forked()) return fn(Pending::forkedStatus());
+  if (core_->forked()) return fn(Operation::forkedStatus());
   core_->onEnd(std::move(fn));
 }
 

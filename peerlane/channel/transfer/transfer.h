@@ -23,7 +23,7 @@
 namespace peerlane {
 
 class HostStream;
-class Pending;
+class Operation;
 
 // The handle to a posted operation. Copies name the same operation. It goes on when all handles are
 // gone.
@@ -33,7 +33,7 @@ class Transfer {
   // An operation that already ended.
   explicit Transfer(Status ended) : ended_(std::move(ended)) {}
   // For the library alone.
-  explicit Transfer(std::shared_ptr<Pending> core) : core_(std::move(core)) {}
+  explicit Transfer(std::shared_ptr<Operation> core) : core_(std::move(core)) {}
 
   // Whether it has ended, well or badly: nothing of this operation touches either side's memory any
   // more.
@@ -101,7 +101,7 @@ class Transfer {
     mutable std::atomic<Shared*> shared_{nullptr};  // release by the first get(); acquire by copies
   };
 
-  std::shared_ptr<Pending> core_;
+  std::shared_ptr<Operation> core_;
   Status ended_;
   EndedDescriptor endedFd_;  // where there is no core_
 };

@@ -48,7 +48,7 @@ std::string describeRun(const cpu::CpuProgram& program, const cpu::CpuRun& run) 
 
 TransferCore::TransferCore(std::shared_ptr<PeerCore> peer, BlockProgram blocks, OwnedNotify notify,
                            bool isPart)
-    : Pending(peer->progress()),
+    : Operation(peer->progress()),
       peer_(std::move(peer)),
       blocks_(std::move(blocks)),
       notify_(std::move(notify)),
@@ -171,7 +171,7 @@ Status TransferCore::prepare() {
   binding.mailbox = mailbox_;
   PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
   const uint64_t cursor = notifyNumber_.value_or(0);
-  run_.start(program_, {&cursor, program_.program().laneAdvance.size()});
+  run_.start(program_, {&cursor, program_.program().cursorAdvance.size()});
   return Status::ok();
 }
 

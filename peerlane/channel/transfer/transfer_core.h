@@ -11,7 +11,7 @@
 #include <string>
 
 #include "peerlane/channel/blocks/block_program.h"
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -33,7 +33,7 @@ class NotifyNumbers {
   std::atomic<uint32_t> waiting_{0};  // posted, and not ended when the post returned
 };
 
-class TransferCore final : public Pending, public Task {
+class TransferCore final : public Operation, public Task {
  public:
   // A put or get of `blocks` (which may be empty where a notification says something). `isPart`: of
   // another transfer, which is the one that counts.

@@ -39,10 +39,10 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == kLegacyProbeBytes);
 
-using Held = std::shared_ptr<const cuda::PrimaryContext>;
+using GpuContext = std::shared_ptr<const cuda::PrimaryContext>;
 
 // Copies between memory of a GPU and `number`, one way or the other.
-Status copyNow(std::byte* device, Number& number, bool toDevice, const Held& gpu) {
+Status copyNow(std::byte* device, Number& number, bool toDevice, const GpuContext& gpu) {
   const cuda::CurrentContext current(*gpu);
   void* pinned = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaHostAlloc(&pinned, kNumberBytes, 0), "cudaHostAlloc"));
@@ -99,7 +99,8 @@ Probes& probes() {
 
 // Frees the memory unless it is kept.
 struct NumberPlace {
-  NumberPlace(void* made, Held of) : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
+  NumberPlace(void* made, GpuContext of)
+      : address(static_cast<std::byte*>(made)), gpu(std::move(of)) {}
   ~NumberPlace() {
     if (!isKept) CudaReclaimer::instance().add(gpu, [memory = address] { (void)cudaFree(memory); });
   }
@@ -107,7 +108,7 @@ struct NumberPlace {
   NumberPlace& operator=(const NumberPlace&) = delete;
 
   std::byte* const address;
-  const Held gpu;
+  const GpuContext gpu;
   std::atomic<bool> isKept{false};
 };
 
@@ -116,7 +117,7 @@ struct MadeProbe {
   LegacyProbe probe{};
 };
 
-Result<MadeProbe> makeProbe(const Held& gpu) {
+Result<MadeProbe> makeProbe(const GpuContext& gpu) {
   const cuda::CurrentContext current(*gpu);
   void* memory = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&memory, kNumberBytes), "cudaMalloc"));
@@ -133,7 +134,7 @@ Result<MadeProbe> makeProbe(const Held& gpu) {
 }
 
 // The number in the memory that the handle leads to.
-Result<Number> look(const Layout& layout, const Held& gpu) {
+Result<Number> look(const Layout& layout, const GpuContext& gpu) {
   const cuda::CurrentContext current(*gpu);
   PEERLANE_ASSIGN(const auto mapping,
                   CudaMapping::importHandle(std::as_bytes(std::span(&layout.handle, 1)),
@@ -154,7 +155,7 @@ Result<LegacyProbe> legacyProbeOn(const cuda::PrimaryContext& gpu) {
   // The memory ends when no object holds the primary context any more.
   if (entry.address != nullptr && cuda::identityOf(entry.address) == known.identity)
     return entry.probe;
-  PEERLANE_ASSIGN(Held held, cuda::PrimaryContext::retainShared(gpu.gpu()));
+  PEERLANE_ASSIGN(GpuContext held, cuda::PrimaryContext::retainShared(gpu.gpu()));
   PEERLANE_ASSIGN(const MadeProbe made,
                   within<MadeProbe>("make and fill", [held] { return makeProbe(held); }));
   made.place->isKept = true;

@@ -72,13 +72,13 @@ void PairCommunicator::onNote(Result<PairNote> note) {
     case PairNote::Type::kHello: return bootstrap_.onHello(std::move(note));
     case PairNote::Type::kGaveUp: return bootstrap_.onGaveUp();
     case PairNote::Type::kAsk: return onAsk(*note);
-    case PairNote::Type::kTell: return remoteSegments_.onTell(*note);
+    case PairNote::Type::kAnswer: return remoteSegments_.onAnswer(*note);
   }
 }
 
 void PairCommunicator::onAsk(const PairNote& note) {
   PairNote answer;
-  answer.type = PairNote::Type::kTell;
+  answer.type = PairNote::Type::kAnswer;
   answer.segment = note.segment;
   const AskEnds ends{end_.peer.core()->context(), self_};
   const auto region = segments_.regionFor(note.segment, note.proof, ends, end_.context);

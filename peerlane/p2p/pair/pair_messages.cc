@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "peerlane/channel/message/staged/bounce_cut.h"
+#include "peerlane/channel/message/staged/staged_chunks.h"
 #include "peerlane/os/cuda.h"
 
 namespace peerlane::p2p {
@@ -29,7 +29,7 @@ std::span<const MessageBlock> firstPart(std::span<const MessageBlock> blocks, ui
   uint64_t chunks = 0;
   size_t count = 0;
   while (count < blocks.size() &&
-         (chunks += BounceCut::of(blocks[count].bytes, ring).chunks) <= kMostStagedChunks)
+         (chunks += ChunkCut::of(blocks[count].bytes, ring).chunks) <= kMostStagedChunks)
     ++count;
   return blocks.first(std::max<size_t>(count, 1));
 }

@@ -23,7 +23,7 @@ std::vector<std::byte> PairNote::encode() const {
       writer.u64(segment);
       writer.raw(proof);
       break;
-    case Type::kTell:
+    case Type::kAnswer:
       writer.u64(segment);
       writer.u8(static_cast<uint8_t>(code));
       if (code == Code::kOk)
@@ -57,7 +57,7 @@ Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
       if (reader.ok()) std::copy(proof.begin(), proof.end(), note.proof.begin());
       break;
     }
-    case Type::kTell: {
+    case Type::kAnswer: {
       note.segment = reader.u64();
       note.code = static_cast<Code>(reader.u8());
       if (note.code > Code::kInternal) note.code = Code::kInternal;  // a code of a later version

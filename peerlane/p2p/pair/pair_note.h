@@ -2,8 +2,8 @@
 //
 // PairNote: one message between the two ends of a communicator over the control connection. Each
 // end sends one hello, which names its process and its kind, or says that it waits for the other's
-// hello no longer. Later, one end asks how a segment of the other is reached, and the other tells.
-// docs/wire.md specifies the bytes. Plain value.
+// hello no longer. Later, one end asks how a segment of the other is reached, and the other
+// answers. docs/wire.md specifies the bytes. Plain value.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace peerlane::p2p {
 inline constexpr uint32_t kPairChannel = 0xffff'fffdu;
 
 struct PairNote {
-  enum class Type : uint8_t { kHello = 1, kAsk = 2, kTell = 3, kGaveUp = 4 };
+  enum class Type : uint8_t { kHello = 1, kAsk = 2, kAnswer = 3, kGaveUp = 4 };
   static constexpr size_t kMostWords = 512;  // bytes of `why`
 
   Type type = Type::kHello;
@@ -31,12 +31,12 @@ struct PairNote {
   uint8_t link = 0;  // P2pLink
   bool wantsMessages = true;
   ProcessToken process{};
-  // kAsk, kTell
+  // kAsk, kAnswer
   uint64_t segment = 0;
   SegmentProof proof{};                  // kAsk
-  Code code = Code::kOk;                 // kTell
-  RegionReference::Encoded reference{};  // kTell, OK
-  std::string why;                       // kTell, not OK
+  Code code = Code::kOk;                 // kAnswer
+  RegionReference::Encoded reference{};  // kAnswer, OK
+  std::string why;                       // kAnswer, not OK
 
   std::vector<std::byte> encode() const;
   // kCorrupt: too short, or of an unknown type.

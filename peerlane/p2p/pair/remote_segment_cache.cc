@@ -49,7 +49,7 @@ void RemoteSegmentCache::forget(const SegmentName& name) {
   }
 }
 
-void RemoteSegmentCache::onTell(const PairNote& note) {
+void RemoteSegmentCache::onAnswer(const PairNote& note) {
   Result<RemoteRegion> remote = note.code == Code::kOk
                                     ? peer_.importRegion(note.reference)
                                     : Result<RemoteRegion>(Status(note.code, note.why));
@@ -63,14 +63,14 @@ void RemoteSegmentCache::onTell(const PairNote& note) {
 }
 
 // Whether a wait for the answer is over: the answer is there, or the segment was forgotten.
-bool RemoteSegmentCache::isSettled(uint64_t number, Told& remote) {
+bool RemoteSegmentCache::isSettled(uint64_t number, Answered& remote) {
   const MutexLock lock(mutex_);
   const auto known = entries_.find(number);
   if (known != entries_.end()) remote = known->second.remote;
   return known == entries_.end() || remote.has_value();
 }
 
-Answer RemoteSegmentCache::awaitTold(const SegmentName& name, Told& remote) {
+Answer RemoteSegmentCache::awaitAnswer(const SegmentName& name, Answered& remote) {
   // Mostly the answer came long before: ask() was called when the segment was imported.
   if (isSettled(name.number, remote) && remote) return Status::ok();
   ask(name);
@@ -84,8 +84,8 @@ Answer RemoteSegmentCache::awaitTold(const SegmentName& name, Told& remote) {
 }
 
 Answer RemoteSegmentCache::find(const SegmentName& name, RemoteRegion& found) {
-  Told remote;
-  PEERLANE_RETURN_IF_ERROR(awaitTold(name, remote));
+  Answered remote;
+  PEERLANE_RETURN_IF_ERROR(awaitAnswer(name, remote));
   const bool isGone = remote->isOk() && isUnregistered(**remote);
   // After a refusal the next find() asks again: the owner may have registered the memory since.
   if (!remote->isOk() || isGone) forget(name);

@@ -2,7 +2,7 @@
 //
 // RemoteSegmentCache: the regions of the other side's segments, for one communicator. It asks the
 // other side how a segment is reached, keeps the answer until the segment is taken out of use, and
-// gives it to copies, which wait for it. Threads: any; onTell() is the progress thread's. Owner:
+// gives it to copies, which wait for it. Threads: any; onAnswer() is the progress thread's. Owner:
 // PairCommunicator.
 #pragma once
 
@@ -34,16 +34,16 @@ class RemoteSegmentCache {
   // segment, or forget() was called during the wait), the owner's refusal, kTimeout, kPeerLost.
   Answer find(const SegmentName& name, RemoteRegion& found);
   // The other side's answer.
-  void onTell(const PairNote& note);
+  void onAnswer(const PairNote& note);
 
  private:
-  using Told = std::optional<Result<RemoteRegion>>;
+  using Answered = std::optional<Result<RemoteRegion>>;
   struct Entry {
-    Told remote;  // nothing until the answer has come
+    Answered remote;  // nothing until the answer has come
     bool isAsked = false;
   };
-  bool isSettled(uint64_t number, Told& remote);
-  Answer awaitTold(const SegmentName& name, Told& remote);
+  bool isSettled(uint64_t number, Answered& remote);
+  Answer awaitAnswer(const SegmentName& name, Answered& remote);
 
   const Peer peer_;
   const ContextId self_;

@@ -96,10 +96,10 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
 Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
   if (op.code == OpCode::kFence || op.code == OpCode::kFlush) return Status::ok();
   for (const TargetId id : {op.to.target, op.from.target})
-    if (id != kNoTarget && program_.targets[id].numbered)
+    if (id != kNoTarget && program_.targets[id].packets)
       return Status(Code::kNotSupported, "program '" + std::string(program_.name) + "': '" +
                                              program_.targets[id].name +
-                                             "' is numbered memory, which only GPUs use");
+                                             "' holds LL packets, which only GPUs use");
   if (!isCopy(op)) {
     PEERLANE_RETURN_IF_ERROR(
         checkRange(op.to.target, op.to.offset, static_cast<uint64_t>(op.width)));
@@ -166,7 +166,7 @@ bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
     case OpCode::kStore:
     case OpCode::kAdd64: {
       const BoundTarget& target = binding_.targets[op.to.target];
-      if (!isFixed(op.to.target) || target.address == nullptr || op.operand.lane != kNoLane)
+      if (!isFixed(op.to.target) || target.address == nullptr || op.operand.cursor != kNoCursor)
         return false;
       const std::memory_order order =
           op.order == Order::kRelease ? std::memory_order_release : std::memory_order_relaxed;
@@ -224,9 +224,9 @@ Status CpuProgram::prepare(Program program, Binding binding) {
     if (program_.targets[id].late)
       return Status(Code::kNotSupported, "the CPU executor binds late targets only below number " +
                                              std::to_string(CpuRun::kMaxLateTargets));
-  if (program_.laneAdvance.size() > CpuRun::kMaxLanes)
+  if (program_.cursorAdvance.size() > CpuRun::kMaxCursors)
     return Status(Code::kNotSupported, "the CPU executor runs programs of at most " +
-                                           std::to_string(CpuRun::kMaxLanes) + " lanes");
+                                           std::to_string(CpuRun::kMaxCursors) + " cursors");
   bool straight = true;
   for (const Op& op : program_.ops) {
     Extent extent;

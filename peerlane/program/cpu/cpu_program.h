@@ -103,9 +103,9 @@ enum class Step : uint8_t {
 class CpuRun {
  public:
   static constexpr uint32_t kMaxLateTargets = 12;
-  static constexpr uint32_t kMaxLanes = 4;
+  static constexpr uint32_t kMaxCursors = 4;
 
-  // Requires: prepared outlives the run. `cursors`: one per lane of the program, claimed by the
+  // Requires: prepared outlives the run. `cursors`: one per cursor of the program, claimed by the
   // caller.
   void start(const CpuProgram& prepared, std::span<const uint64_t> cursors, Indices indices = {},
              LateBinder* late = nullptr);
@@ -148,7 +148,7 @@ class CpuRun {
   const CpuProgram* prepared_ = nullptr;
   LateBinder* late_ = nullptr;
   Indices indices_;
-  std::array<uint64_t, kMaxLanes> cursors_{};
+  std::array<uint64_t, kMaxCursors> cursors_{};
   std::array<BoundTarget, kMaxLateTargets> lateTargets_{};  // resolved late targets only
   uint32_t lateResolved_ = 0;                               // bit per target
   size_t pc_ = 0;

@@ -169,7 +169,7 @@ BoundTarget CpuRun::placed(const Place& place) const {
   uint64_t offset = place.offset;
   if (declared.slots > 0) {
     const uint64_t position =
-        cursors_[declared.lane] + static_cast<uint64_t>(int64_t{place.slotDelta});
+        cursors_[declared.cursor] + static_cast<uint64_t>(int64_t{place.slotDelta});
     offset += position % declared.slots * declared.strideBytes;
   }
   if (target.address != nullptr) target.address += offset;
@@ -181,7 +181,7 @@ BoundTarget CpuRun::placed(const Place& place) const {
 
 uint64_t CpuRun::operandValue(const Operand& operand) const {
   const uint64_t delta = static_cast<uint64_t>(operand.delta);
-  return operand.lane == kNoLane ? delta : cursors_[operand.lane] + delta;
+  return operand.cursor == kNoCursor ? delta : cursors_[operand.cursor] + delta;
 }
 
 CpuRun::OpStep CpuRun::runWait(const Op& op) {

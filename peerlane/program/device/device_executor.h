@@ -26,8 +26,8 @@
 #include "peerlane/memory/device.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/memory_provider.h"
-#include "peerlane/program/device/device_steps.h"
 #include "peerlane/program/device/device_stream.h"
+#include "peerlane/program/device/step_list.h"
 #include "peerlane/program/model/binding.h"
 #include "peerlane/program/model/program.h"
 #include "peerlane/program/ring/port_queue.h"
@@ -79,7 +79,7 @@ inline std::byte* lateBase() {
   return reinterpret_cast<std::byte*>(uintptr_t{1} << 60);
 }
 
-class DeviceErrand;
+class DeferredSubmission;
 
 // A program lowered for one device. It must live until its posts have ended.
 class DeviceProgram {
@@ -112,7 +112,7 @@ class ResidentPort {
 
 class DeviceExecutor {
  public:
-  struct Wishes {
+  struct Preferences {
     Engine engine = Engine::kAuto;
     uint32_t ctas = 0;      // for kSm; 0: as many as are useful
     bool repeated = false;  // worth putting descriptors into device memory
@@ -127,7 +127,7 @@ class DeviceExecutor {
   // Errors: kNotSupported naming the op that a stream cannot do, kOutOfMemory.
   virtual Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program,
                                                          const Binding& binding,
-                                                         const Wishes& wishes) = 0;
+                                                         const Preferences& preferences) = 0;
   // `stream`: none means one of the executor's own. Errors: kInvalidArgument (a stream of another
   // GPU), kUnavailable (graphs hold all words of the signal), kNotSupported (the stream is being
   // captured), kSystem (the device has failed). After an error nothing was enqueued, unless it is
@@ -138,14 +138,15 @@ class DeviceExecutor {
   // turn of the progress engine): another thread makes the post, on a stream of the executor's own,
   // as soon as it can. That thread posts in the order of these calls. Requires: the program adds to
   // no counter.
-  virtual std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) = 0;
+  virtual std::unique_ptr<DeferredSubmission> submitDeferred(
+      std::shared_ptr<DeviceProgram> program) = 0;
   // Holds the stream until the counter line is at least `value`, or the abort word (borrowed) is
   // not 0. The caller must call waitEnded() exactly once after it has seen the end of the post.
   virtual Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                          const std::atomic<uint64_t>* abort) = 0;
   // A held submission: the stream waits until a borrowed word, which a CPU stores, is at least
   // `value`, and then does the work. Without a program it only waits.
-  struct Held {
+  struct HeldWork {
     uint64_t value = 0;
     DeviceProgram* program = nullptr;
     // The abort word (borrowed), or null. If it is not 0 when the stream gets there, the kernel
@@ -160,7 +161,7 @@ class DeviceExecutor {
   // enqueued, also after an error. If there are any, the caller must call waitEnded() exactly once
   // after it has seen the end of all of them.
   virtual Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
-                          std::span<const Held> work, std::vector<DevicePost>& posts) = 0;
+                          std::span<const HeldWork> work, std::vector<DevicePost>& posts) = 0;
   // A submission whose remote memory is not known yet: a program of copies only, bound to
   // lateBase(). The stream waits at the place of the copies. The caller must call exactly one of
   // resolve() and refuse(), once: after resolve() the stream copies, with `base` as the address of
@@ -214,9 +215,9 @@ class DeviceExecutor {
   // Lowers a program of waits, copies and stores on rings to a step list. Late local places and
   // sizes come with each call. kNotSupported names the op or rule that a step list cannot have.
   // `names` of the rules must outlive the steps.
-  virtual Result<std::unique_ptr<DeviceSteps>> prepareSteps(const Program& program,
-                                                            const Binding& binding,
-                                                            const StepRules& rules) = 0;
+  virtual Result<std::unique_ptr<StepList>> prepareSteps(const Program& program,
+                                                         const Binding& binding,
+                                                         const StepRules& rules) = 0;
   // Enqueues the calls in their order; the post ends with the last one. The caller must call
   // waitEnded() exactly once after it has seen the end of the post. Errors: as post().
   virtual Result<DevicePost> postSteps(DeviceStream stream, std::span<const StepCall> calls) = 0;

@@ -16,14 +16,14 @@ class DeviceHealth {
   // Also OK while it is too early to ask again.
   Status look(DeviceExecutor& executor) {
     const auto now = std::chrono::steady_clock::now();
-    if (now - looked_ < kInterval) return Status::ok();
-    looked_ = now;
+    if (now - lastLook_ < kInterval) return Status::ok();
+    lastLook_ = now;
     return executor.health();
   }
 
  private:
   static constexpr std::chrono::milliseconds kInterval{100};
-  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point lastLook_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace peerlane

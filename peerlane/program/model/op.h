@@ -40,19 +40,18 @@ inline constexpr uint64_t kPoison = uint64_t{1} << 62;
 // left its work out. For a fault of its own it stores another value.
 inline constexpr uint64_t kReleasedFault = ~uint64_t{0};
 
-// The size of an LL packet, in the code a unit of "numbered" memory (Target::numbered): payload
-// bytes, then the number that a copy gives them, both in one store. A receiver waits for the
-// numbers themselves, so the sender needs no word after the bytes and no fence before such a word
-// (NCCL's LL protocol has the idea).
-inline constexpr uint32_t kUnitBytes = 16;
-inline constexpr uint32_t kUnitPayloadBytes = 8;
+// The size of an LL packet (Target::packets): payload bytes, then the number that a copy gives
+// them, both in one store. A receiver waits for the numbers themselves, so the sender needs no word
+// after the bytes and no fence before such a word (NCCL's LL protocol has the idea).
+inline constexpr uint32_t kPacketBytes = 16;
+inline constexpr uint32_t kPacketPayloadBytes = 8;
 
 using TargetId = uint16_t;
-using LaneId = uint8_t;
+using CursorId = uint8_t;
 inline constexpr TargetId kNoTarget = 0xffff;
-inline constexpr LaneId kNoLane = 0xff;
+inline constexpr CursorId kNoCursor = 0xff;
 
-// A place inside a target. Where the target is a ring (TargetShape), the slot is (cursor +
+// A place inside a target. Where the target is a ring (Target::slots), the slot is (cursor +
 // slotDelta) mod slots.
 struct Place {
   TargetId target = kNoTarget;
@@ -60,11 +59,11 @@ struct Place {
   uint64_t offset = 0;
 };
 
-// The value of an operand: `delta` alone when lane == kNoLane, else the lane's cursor + delta (a
-// "lane" of a Program is the number of a cursor). Cursors make a replayed program right: a wait for
-// a constant `>= n` would pass at once the second time, and the program would read stale data.
+// The value of an operand: `delta` alone when cursor == kNoCursor, else the value of that cursor +
+// delta. Cursors make a replayed program right: a wait for a constant `>= n` would pass at once the
+// second time, and the program would read stale data.
 struct Operand {
-  LaneId lane = kNoLane;
+  CursorId cursor = kNoCursor;
   int64_t delta = 0;
 };
 

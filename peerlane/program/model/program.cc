@@ -22,8 +22,8 @@ const char* compareName(Compare compare) {
 }
 
 std::string operandText(const Operand& operand) {
-  if (operand.lane == kNoLane) return std::to_string(operand.delta);
-  std::string text = "cursor" + std::to_string(operand.lane);
+  if (operand.cursor == kNoCursor) return std::to_string(operand.delta);
+  std::string text = "cursor" + std::to_string(operand.cursor);
   if (operand.delta >= 0) text += '+';
   return text + std::to_string(operand.delta);
 }
@@ -33,13 +33,13 @@ std::string placeText(const Program& program, const Place& place) {
   const Target& target = program.targets[place.target];
   std::string text = target.side == Side::kRemote ? "peer." : "";
   text += target.name;
-  if (target.slots > 0) text += "[" + operandText({target.lane, place.slotDelta}) + "]";
+  if (target.slots > 0) text += "[" + operandText({target.cursor, place.slotDelta}) + "]";
   if (place.offset != 0) text += "+" + std::to_string(place.offset);
   return text;
 }
 
-bool isNumbered(const Program& program, const Place& place) {
-  return place.target < program.targets.size() && program.targets[place.target].numbered;
+bool holdsPackets(const Program& program, const Place& place) {
+  return place.target < program.targets.size() && program.targets[place.target].packets;
 }
 
 std::string opText(const Program& program, const Op& op) {
@@ -47,7 +47,7 @@ std::string opText(const Program& program, const Op& op) {
     case OpCode::kCopy:
       return "copy  " + placeText(program, op.to) + " <- " + placeText(program, op.from) + ", " +
              std::to_string(op.bytes) + " bytes" +
-             (isNumbered(program, op.to) ? ", numbered " + operandText(op.operand) : "");
+             (holdsPackets(program, op.to) ? ", numbered " + operandText(op.operand) : "");
     case OpCode::kCopyList: {
       const CopyLayout& list = program.lists[op.list];
       const size_t blocks = list.kind == CopyLayout::Kind::kScattered
@@ -64,7 +64,7 @@ std::string opText(const Program& program, const Op& op) {
     case OpCode::kWait:
       return "wait  " + placeText(program, op.to) + " " + compareName(op.compare) + " " +
              operandText(op.operand) +
-             (isNumbered(program, op.to) ? ", " + std::to_string(op.bytes) + " bytes" : "");
+             (holdsPackets(program, op.to) ? ", " + std::to_string(op.bytes) + " bytes" : "");
     case OpCode::kFence: return op.scope == Scope::kDevice ? "fence device" : "fence system";
     case OpCode::kFlush: return "flush " + placeText(program, op.to);
   }
@@ -79,9 +79,9 @@ class Checker {
   Status run() {
     for (const Target& target : program_.targets) {
       if (target.slots > 0 &&
-          (target.lane >= program_.laneAdvance.size() || target.strideBytes == 0))
+          (target.cursor >= program_.cursorAdvance.size() || target.strideBytes == 0))
         return defect("ring target '" + std::string(target.name) +
-                      "' needs a declared lane and a stride above 0");
+                      "' needs a declared cursor and a stride above 0");
     }
     for (index_ = 0; index_ < program_.ops.size(); ++index_)
       PEERLANE_RETURN_IF_ERROR(checkOp(program_.ops[index_]));
@@ -100,9 +100,9 @@ class Checker {
   }
   Status checkWord(const Op& op) const {
     PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
-    if (isNumbered(program_, op.to)) return defect("a word in numbered memory");
-    if (op.operand.lane != kNoLane && op.operand.lane >= program_.laneAdvance.size())
-      return defect("lane " + std::to_string(op.operand.lane) + " is not declared");
+    if (holdsPackets(program_, op.to)) return defect("a word in LL packets");
+    if (op.operand.cursor != kNoCursor && op.operand.cursor >= program_.cursorAdvance.size())
+      return defect("cursor " + std::to_string(op.operand.cursor) + " is not declared");
     if (op.to.offset % static_cast<uint64_t>(op.width) != 0)
       return defect("word at offset " + std::to_string(op.to.offset) + " is not aligned to " +
                     std::to_string(static_cast<int>(op.width)) + " bytes");
@@ -112,25 +112,24 @@ class Checker {
     PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
     PEERLANE_RETURN_IF_ERROR(checkTarget(op.from.target));
     if (op.bytes == 0) return defect("copy of 0 bytes");
-    if (isNumbered(program_, op.to) && isNumbered(program_, op.from))
-      return defect("copy from numbered memory into numbered memory");
-    if (isNumbered(program_, op.to) || isNumbered(program_, op.from)) return checkNumbered(op);
+    if (holdsPackets(program_, op.to) && holdsPackets(program_, op.from))
+      return defect("copy from LL packets into LL packets");
+    if (holdsPackets(program_, op.to) || holdsPackets(program_, op.from)) return checkPackets(op);
     return Status::ok();
   }
-  Status checkNumbered(const Op& op) const {
-    if (op.operand.lane != kNoLane && op.operand.lane >= program_.laneAdvance.size())
-      return defect("lane " + std::to_string(op.operand.lane) + " is not declared");
-    const Place& place = isNumbered(program_, op.to) ? op.to : op.from;
-    if (place.offset % kUnitPayloadBytes == 0 && op.bytes != 0) return Status::ok();
-    return defect(
-        "numbered memory is used from multiples of 8 bytes on, and for more than 0; not " +
-        std::to_string(op.bytes) + " bytes from " + std::to_string(place.offset) + " on");
+  Status checkPackets(const Op& op) const {
+    if (op.operand.cursor != kNoCursor && op.operand.cursor >= program_.cursorAdvance.size())
+      return defect("cursor " + std::to_string(op.operand.cursor) + " is not declared");
+    const Place& place = holdsPackets(program_, op.to) ? op.to : op.from;
+    if (place.offset % kPacketPayloadBytes == 0 && op.bytes != 0) return Status::ok();
+    return defect("LL packets are used from multiples of 8 bytes on, and for more than 0; not " +
+                  std::to_string(op.bytes) + " bytes from " + std::to_string(place.offset) + " on");
   }
   Status checkWait(const Op& op) const {
     PEERLANE_RETURN_IF_ERROR(checkTarget(op.to.target));
-    if (!isNumbered(program_, op.to)) return checkWord(op);
+    if (!holdsPackets(program_, op.to)) return checkWord(op);
     if (op.compare != Compare::kGreaterEqual) return defect("numbers are waited for with >=");
-    return checkNumbered(op);
+    return checkPackets(op);
   }
   Status checkList(const Op& op) const {
     if (op.list >= program_.lists.size()) return defect("list is not declared");
@@ -181,9 +180,9 @@ Status Program::check() const {
   return Checker(*this).run();
 }
 
-LaneId ProgramBuilder::lane(uint32_t advancePerExecution) {
-  program_.laneAdvance.push_back(advancePerExecution);
-  return static_cast<LaneId>(program_.laneAdvance.size() - 1);
+CursorId ProgramBuilder::cursor(uint32_t advancePerExecution) {
+  program_.cursorAdvance.push_back(advancePerExecution);
+  return static_cast<CursorId>(program_.cursorAdvance.size() - 1);
 }
 
 TargetId ProgramBuilder::target(Target target) {
@@ -196,13 +195,13 @@ ProgramBuilder& ProgramBuilder::copy(Place to, Place from, uint64_t bytes) {
   return *this;
 }
 
-ProgramBuilder& ProgramBuilder::copyNumbered(Place to, Place from, uint64_t bytes, Operand number) {
+ProgramBuilder& ProgramBuilder::copyPackets(Place to, Place from, uint64_t bytes, Operand number) {
   program_.ops.push_back(
       {.code = OpCode::kCopy, .to = to, .from = from, .bytes = bytes, .operand = number});
   return *this;
 }
 
-ProgramBuilder& ProgramBuilder::waitNumbered(Place from, Operand number, uint64_t bytes) {
+ProgramBuilder& ProgramBuilder::waitPackets(Place from, Operand number, uint64_t bytes) {
   program_.ops.push_back({.code = OpCode::kWait, .to = from, .bytes = bytes, .operand = number});
   return *this;
 }

@@ -17,18 +17,18 @@ namespace peerlane {
 // Where a target lies, seen from the side that runs the program.
 enum class Side : uint8_t { kLocal, kRemote };
 
-// One declared target. `slots` > 0 makes it a ring of equal slots, indexed by the cursor of `lane`.
-// `late`: bound only when the program reaches the first op that touches it (a receiver learns the
-// sender's buffer from the message that it waited for). `numbered`: LL packets (op.h); places in it
-// are counted in payload bytes alone, and only numbered copies may write it.
+// One declared target. `slots` > 0 makes it a ring of equal slots, indexed by `cursor`. `late`:
+// bound only when the program reaches the first op that touches it (a receiver learns the sender's
+// buffer from the message that it waited for). `packets`: LL packets (op.h); places in it are
+// counted in payload bytes alone, and only copyPackets() may write it.
 struct Target {
   const char* name = "";
   Side side = Side::kLocal;
   bool late = false;
-  LaneId lane = kNoLane;
+  CursorId cursor = kNoCursor;
   uint32_t slots = 0;
   uint32_t strideBytes = 0;
-  bool numbered = false;
+  bool packets = false;
 };
 
 // One piece of a scattered list.
@@ -59,13 +59,14 @@ struct Program {
   std::vector<Target> targets;
   std::vector<Op> ops;
   std::vector<CopyLayout> lists;
-  // How far lane i's cursor moves once per execution. Its size is the number of lanes.
-  std::vector<uint32_t> laneAdvance;
+  // How far cursor i moves once per execution. Its size is the number of cursors.
+  std::vector<uint32_t> cursorAdvance;
 
-  // One line per op, e.g. "wait  data[lane0+1] >= cursor0+1". For people; the format is not stable.
+  // One line per op, e.g. "wait  data[cursor0+1] >= cursor0+1". For people; the format is not
+  // stable.
   std::string toString() const;
-  // kInvalidArgument naming the op when a target, lane, list or width is out of range or an op has
-  // no meaning (a copy to nowhere, a list without segments, a word that is not aligned).
+  // kInvalidArgument naming the op when a target, cursor, list or width is out of range or an op
+  // has no meaning (a copy to nowhere, a list without segments, a word that is not aligned).
   Status check() const;
 };
 
@@ -79,17 +80,17 @@ class ProgramBuilder {
     program_.ops.reserve(4);
   }
 
-  LaneId lane(uint32_t advancePerExecution);
+  CursorId cursor(uint32_t advancePerExecution);
   TargetId target(Target target);
   TargetId local(const char* name) { return target({.name = name, .side = Side::kLocal}); }
   TargetId remote(const char* name) { return target({.name = name, .side = Side::kRemote}); }
 
   ProgramBuilder& copy(Place to, Place from, uint64_t bytes);
-  // `to` is in numbered memory (LL packets): every packet gets `number`, and the packets may become
-  // visible in any order.
-  ProgramBuilder& copyNumbered(Place to, Place from, uint64_t bytes, Operand number);
+  // `to` holds LL packets: every packet gets `number`, and the packets may become visible in any
+  // order.
+  ProgramBuilder& copyPackets(Place to, Place from, uint64_t bytes, Operand number);
   // Waits until all packets of `bytes` payload bytes at `from` have at least `number`.
-  ProgramBuilder& waitNumbered(Place from, Operand number, uint64_t bytes);
+  ProgramBuilder& waitPackets(Place from, Operand number, uint64_t bytes);
   ProgramBuilder& copyList(CopyLayout layout);
   ProgramBuilder& store(Place word, Operand value, Order order, Width width = Width::k64);
   ProgramBuilder& add64(Place word, Operand value, Order order);

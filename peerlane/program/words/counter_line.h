@@ -4,7 +4,7 @@
 // on a stream, and a GPU has none on host memory across PCIe. So a counter is a cache line of eight
 // words; each word has one writer, which stores its own running total in order, and the counter's
 // value is their sum. Word 0 belongs to CPUs, which add atomically; words 1 to 7 belong to streams
-// of devices (CounterLanes). Plain functions on shared memory.
+// of devices (CounterWords). Plain functions on shared memory.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace peerlane {
 
 struct CounterLine {
   static constexpr uint32_t kWords = 8;
-  static constexpr uint32_t kDeviceLanes = kWords - 1;
+  static constexpr uint32_t kDeviceWords = kWords - 1;
   static constexpr uint32_t kBytes = kWords * sizeof(uint64_t);
 
   // Acquire: writes made before any of the additions in the value are visible.

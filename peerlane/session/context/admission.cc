@@ -21,7 +21,7 @@ constexpr GuestList::Limits kGuests{.inAll = 256, .ofOne = 128};
 constexpr std::chrono::seconds kHelloPatience{3};
 
 // As far as the socket takes it at once: nobody waits for a guest that cannot stay.
-void tellReason(int socket, Handshake::Reason reason) {
+void sendReason(int socket, Handshake::Reason reason) {
   const auto words = Handshake::rejectionFor(reason);
   (void)sendSome(socket, words);
 }
@@ -46,11 +46,11 @@ Admission::Admission(Surroundings around, HandshakeOptions self)
     : around_(around), self_(std::move(self)), guests_(kGuests) {}
 
 void Admission::refuse(int socket) {
-  tellReason(socket, Handshake::Reason::kNoRoom);
+  sendReason(socket, Handshake::Reason::kNoRoom);
 }
 
 void Admission::turnAway(int socket, const Status& why, Handshake::Reason reason) {
-  tellReason(socket, reason);
+  sendReason(socket, reason);
   if (around_.strangers.allows())
     PEERLANE_LOG_WARN("a connection was turned away: {}{}", why.message(),
                       around_.strangers.leftOut());

@@ -26,12 +26,12 @@ std::optional<Peer> Arrivals::take() {
   const MutexLock lock(mutex_);
   auto taken = waiting_.take();
   if (!taken) return std::nullopt;
-  tell();
+  updateReadiness();
   return Peer(std::move(taken));
 }
 
 // Called after every change of waiting_.
-void Arrivals::tell() {
+void Arrivals::updateReadiness() {
   count_.store(waiting_.size(), std::memory_order_release);
   ready_.set(!waiting_.empty());
 }
@@ -61,7 +61,7 @@ void Arrivals::giveBack(const Peer& peer) {
       waiting_.add(peer.core());
     else if (peer.core()->messages().channels().hasForProgram())
       dropped = waiting_.addLeft(peer.core());
-    tell();
+    updateReadiness();
   }
   noteLostMessages(dropped);
   progress_.notifyWaiters();
@@ -103,7 +103,7 @@ void Arrivals::admit(const std::shared_ptr<PeerCore>& peer) {
       callback = onPeer_;
     else
       waiting_.add(peer);
-    tell();
+    updateReadiness();
   }
   if (callback) callback(Peer(peer));
   progress_.notifyWaiters();
@@ -115,7 +115,7 @@ void Arrivals::left(const std::shared_ptr<PeerCore>& peer) {
   {
     const MutexLock lock(mutex_);
     dropped = waiting_.leave(peer);
-    tell();
+    updateReadiness();
   }
   noteLostMessages(dropped);
 }
@@ -146,7 +146,7 @@ void Arrivals::close() {
   std::function<void(const Peer&)> onEach;
   const MutexLock lock(mutex_);
   untaken = waiting_.takeAll();
-  tell();
+  updateReadiness();
   onPeer.swap(onPeer_);
   onEach.swap(onEach_);
   isClosed_ = true;

@@ -73,7 +73,7 @@ class Arrivals {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void tell() PEERLANE_REQUIRES(mutex_);
+  void updateReadiness() PEERLANE_REQUIRES(mutex_);
 
   Progress& progress_;
   const PeerTable& peers_;

@@ -105,7 +105,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
 
 Status Context::State::openDevices(const std::vector<Device>& devices) {
 #ifdef PEERLANE_HAS_CUDA
-  const auto counters = std::make_shared<stream::SharedCounterLanes>();
+  const auto counters = std::make_shared<stream::SharedCounterWords>();
 #endif
   for (const Device& device : devices) {
     if (device.kind == DeviceKind::kHost) continue;

@@ -8,7 +8,7 @@
 
 namespace peerlane {
 
-std::shared_ptr<PeerCore> PeerTable::make(bool initiator, Connected tell) {
+std::shared_ptr<PeerCore> PeerTable::make(bool initiator, Connected report) {
   const PeerSurroundings around = events_.surroundings();
   const MutexLock lock(mutex_);
   const Number number = next_++;
@@ -16,14 +16,14 @@ std::shared_ptr<PeerCore> PeerTable::make(bool initiator, Connected tell) {
   slot = std::make_shared<PeerCore>(
       number, around, initiator,
       PeerCore::Events{
-          .connected = [this, number, tell = std::move(tell)](
-                           Status status) { connected(number, tell, std::move(status)); },
+          .connected = [this, number, report = std::move(report)](
+                           Status status) { connected(number, report, std::move(status)); },
           .gone = [this, number](const std::shared_ptr<PeerCore>& peer) { left(number, peer); }});
   return slot;
 }
 
-void PeerTable::connected(Number number, const Connected& tell, Status status) {
-  if (const auto peer = find(number)) tell(peer, std::move(status));
+void PeerTable::connected(Number number, const Connected& report, Status status) {
+  if (const auto peer = find(number)) report(peer, std::move(status));
 }
 
 void PeerTable::left(Number number, const std::shared_ptr<PeerCore>& peer) {

@@ -64,7 +64,7 @@ class PeerTable {
   PeerMap takeRest();
 
  private:
-  void connected(Number number, const Connected& tell, Status status);
+  void connected(Number number, const Connected& report, Status status);
   void left(Number number, const std::shared_ptr<PeerCore>& peer);
 
   Progress& progress_;

@@ -30,7 +30,7 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
 RegionLife::RegionLife(Surroundings around)
     : around_(std::move(around)),
       id_(rawId(around_.context)),
-      shelf_(around_.regions, around_.providers) {}
+      cache_(around_.regions, around_.providers) {}
 
 Region RegionLife::handleOf(Record record) const {
   return Region(std::move(record), id_);
@@ -61,8 +61,8 @@ Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options
 // The caller waits for nobody. A stale one that a transfer still uses leaves when that has ended.
 Result<Region> RegionLife::regionOf(std::byte* address, size_t bytes, Access access) {
   std::vector<Record> stale;
-  auto found = shelf_.find(address, bytes, access, stale);
-  for (const Record& record : stale) (void)beginLeaving(record);
+  auto found = cache_.find(address, bytes, access, stale);
+  for (const Record& record : stale) (void)beginRevocation(record);
   if (!found.isOk()) return found.status();
   return handleOf(std::move(*found));
 }
@@ -77,14 +77,14 @@ Status RegionLife::unregister(const Region& region, Duration timeout) {
   if (around_.progress.onLoopThread())
     return Status(Code::kInvalidArgument,
                   "unregister was called from a callback on the progress thread");
-  const LeavingRef leaving = beginLeaving(record);
-  if (!leaving) return Status::ok();  // an earlier call timed out, and the rest happened since
+  const RevocationRef revocation = beginRevocation(record);
+  if (!revocation) return Status::ok();  // an earlier call timed out, and the rest happened since
   const auto begin = Clock::now();
   const auto deadline = Progress::deadlineIn(timeout);
-  const auto words = [this, &leaving] { return holdersInWords(*leaving); };
+  const auto words = [this, &revocation] { return holdersInWords(*revocation); };
   const Progress::ListedWait listed(around_.progress, words, begin, deadline);
-  Status waited = awaitGone(leaving, deadline);
-  return lookOnceMore(leaving, std::move(waited), begin, deadline);
+  Status waited = awaitRevoked(revocation, deadline);
+  return lookOnceMore(revocation, std::move(waited), begin, deadline);
 }
 
 std::string RegionLife::describe() const {
@@ -99,93 +99,94 @@ std::string RegionLife::describe() const {
 
 // No transfer may begin with the region from now on, and its importers are asked to let go. Null:
 // it is gone already.
-RegionLife::LeavingRef RegionLife::beginLeaving(const Record& record) {
-  LeavingRef leaving;
+RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record) {
+  RevocationRef revocation;
   {
     const MutexLock lock(mutex_);
-    if (const auto found = leaving_.find(record->allocation); found != leaving_.end())
+    if (const auto found = revocations_.find(record->allocation); found != revocations_.end())
       return found->second;
     if (around_.regions.find(record->allocation, record->generation).status().code() ==
         Code::kInvalidArgument)
       return nullptr;
-    leaving = std::make_shared<Leaving>();
-    leaving->record = record;
-    leaving_[record->allocation] = leaving;
+    revocation = std::make_shared<Revocation>();
+    revocation->record = record;
+    revocations_[record->allocation] = revocation;
   }
   around_.regions.setState(record->allocation, RegionState::kClosing);
   record->gate.close();
   // Revocations are sent by the progress thread.
-  around_.progress.post([this, alive = around_.owner.lock(), leaving] { askHolders(leaving); });
-  return leaving;
+  around_.progress.post(
+      [this, alive = around_.owner.lock(), revocation] { askHolders(revocation); });
+  return revocation;
 }
 
 // Progress thread.
-void RegionLife::askHolders(const LeavingRef& leaving) {
-  const RegionRecord& record = *leaving->record;
+void RegionLife::askHolders(const RevocationRef& revocation) {
+  const RegionRecord& record = *revocation->record;
   for (const uint64_t number : around_.regions.importers(record.allocation)) {
     const auto peer = around_.peers.find(number);
     if (!peer && !around_.absentees.isWaitedFor(number)) continue;
-    leaving->holders.fetch_add(1);
-    const auto done = [this, owner = around_.owner, leaving] {
-      leaving->holders.fetch_sub(1);
-      if (const auto alive = owner.lock()) tryFinish(leaving);
+    revocation->holders.fetch_add(1);
+    const auto done = [this, owner = around_.owner, revocation] {
+      revocation->holders.fetch_sub(1);
+      if (const auto alive = owner.lock()) tryFinish(revocation);
     };
     if (peer)
       peer->grants().revoke(record.allocation, record.generation, /*freed=*/false, done);
     else
       around_.absentees.await(number, done);
   }
-  leaving->holders.fetch_sub(1);
-  tryFinish(leaving);
+  revocation->holders.fetch_sub(1);
+  tryFinish(revocation);
 }
 
-// Returns the status of the last wait; `leaving` says whether the region is gone.
-Status RegionLife::awaitGone(const LeavingRef& leaving, Clock::time_point deadline) {
-  const auto done = [leaving] {
-    return leaving->gone.load(std::memory_order_acquire) ||
-           (!leaving->asked.load(std::memory_order_acquire) && leaving->isFree());
+// Returns the status of the last wait; `revocation` says whether the region is gone.
+Status RegionLife::awaitRevoked(const RevocationRef& revocation, Clock::time_point deadline) {
+  const auto done = [revocation] {
+    return revocation->gone.load(std::memory_order_acquire) ||
+           (!revocation->asked.load(std::memory_order_acquire) && revocation->isFree());
   };
   for (;;) {
     Status waited = around_.progress.wait(done, std::min(deadline, Clock::now() + kSlice));
-    if (leaving->gone.load(std::memory_order_acquire)) return waited;
+    if (revocation->gone.load(std::memory_order_acquire)) return waited;
     if (waited.isOk())
-      askToFinish(leaving);
+      askToFinish(revocation);
     else if (waited.code() != Code::kTimeout)
       return waited;
     if (Clock::now() >= deadline) return waited;
   }
 }
 
-void RegionLife::askToFinish(const LeavingRef& leaving) {
-  if (leaving->asked.exchange(true)) return;
-  around_.progress.post([this, owner = around_.owner, leaving] {
-    if (const auto alive = owner.lock()) tryFinish(leaving);
+void RegionLife::askToFinish(const RevocationRef& revocation) {
+  if (revocation->asked.exchange(true)) return;
+  around_.progress.post([this, owner = around_.owner, revocation] {
+    if (const auto alive = owner.lock()) tryFinish(revocation);
     // A post that is refused looks as if it used the region: then it is asked again.
     // Otherwise only a device that has to let go of its pages is left to wait for.
-    if (!leaving->unpinning.load()) leaving->asked.store(false, std::memory_order_release);
+    if (!revocation->unpinning.load()) revocation->asked.store(false, std::memory_order_release);
   });
 }
 
 // Whatever the wait said: the progress thread alone takes the region out, and knows who is silent.
 // It may stand in a callback, so it is not waited for for long either.
-Status RegionLife::lookOnceMore(const LeavingRef& leaving, Status waited, Clock::time_point begin,
-                                Clock::time_point deadline) {
-  const std::string name = "region " + std::to_string(leaving->record->allocation);
+Status RegionLife::lookOnceMore(const RevocationRef& revocation, Status waited,
+                                Clock::time_point begin, Clock::time_point deadline) {
+  const std::string name = "region " + std::to_string(revocation->record->allocation);
   Status result = std::move(waited);
   const auto look = [&] {
-    tryFinish(leaving);
-    if (leaving->gone.load(std::memory_order_acquire)) {
+    tryFinish(revocation);
+    if (revocation->gone.load(std::memory_order_acquire)) {
       result = Status::ok();
       return;
     }
-    quarantine(leaving);
-    if (leaving->quarantined)
+    quarantine(revocation);
+    if (revocation->quarantined)
       result = Status(Code::kPeerSilent, name +
                                              " is quarantined: a peer that is silent, or "
                                              "left without a goodbye, may still write to it");
     else
       result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
-                                          holdersInWords(*leaving));
+                                          holdersInWords(*revocation));
   };
   const Status looked = around_.progress.call(look, std::max(deadline, Clock::now() + kLastLook));
   if (looked.code() == Code::kTimeout) return looked.withContext(name + " is not let go of yet");
@@ -193,12 +194,12 @@ Status RegionLife::lookOnceMore(const LeavingRef& leaving, Status waited, Clock:
   return result;
 }
 
-std::string RegionLife::holdersInWords(const Leaving& leaving) const {
-  const uint64_t allocation = leaving.record->allocation;
+std::string RegionLife::holdersInWords(const Revocation& revocation) const {
+  const uint64_t allocation = revocation.record->allocation;
   std::string text =
-      "region " + std::to_string(allocation) + " (" + std::to_string(leaving.record->bytes) +
-      " bytes) to be let go of: " + std::to_string(leaving.record->gate.pins()) +
-      " transfers use it, " + std::to_string(leaving.holders.load()) + " peers have it imported";
+      "region " + std::to_string(allocation) + " (" + std::to_string(revocation.record->bytes) +
+      " bytes) to be let go of: " + std::to_string(revocation.record->gate.pins()) +
+      " transfers use it, " + std::to_string(revocation.holders.load()) + " peers have it imported";
   const char* between = ": ";
   for (const uint64_t number : around_.regions.importers(allocation))
     if (const std::string peer = around_.peers.inWords(number); !peer.empty())
@@ -206,49 +207,49 @@ std::string RegionLife::holdersInWords(const Leaving& leaving) const {
     else if (around_.absentees.isWaitedFor(number))
       text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
               ", which left without a goodbye";
-  if (leaving.unpinning.load() && !leaving.unpinned.load())
+  if (revocation.unpinning.load() && !revocation.unpinned.load())
     text += "; a GPU that something runs on has it pinned";
   return text;
 }
 
 // Progress thread.
-void RegionLife::tryFinish(const LeavingRef& leaving) {
-  if (leaving->gone.load(std::memory_order_acquire)) return;
-  if (!leaving->isFree()) return;
-  if (!unpin(leaving)) return;
-  if (leaving->quarantined) around_.metrics.quarantinedRegions().add(-1);
-  around_.regions.remove(leaving->record->allocation);
-  leaving->record->owned.reset();
+void RegionLife::tryFinish(const RevocationRef& revocation) {
+  if (revocation->gone.load(std::memory_order_acquire)) return;
+  if (!revocation->isFree()) return;
+  if (!unpin(revocation)) return;
+  if (revocation->quarantined) around_.metrics.quarantinedRegions().add(-1);
+  around_.regions.remove(revocation->record->allocation);
+  revocation->record->owned.reset();
   {
     const MutexLock lock(mutex_);
-    leaving_.erase(leaving->record->allocation);
+    revocations_.erase(revocation->record->allocation);
   }
-  leaving->gone.store(true, std::memory_order_release);
+  revocation->gone.store(true, std::memory_order_release);
   around_.progress.notifyWaiters();
 }
 
 // Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
-bool RegionLife::unpin(const LeavingRef& leaving) {
-  if (!leaving->unpinning.exchange(true))
-    leaving->record->pin.release([this, owner = around_.owner, leaving] {
-      leaving->unpinned.store(true, std::memory_order_release);
+bool RegionLife::unpin(const RevocationRef& revocation) {
+  if (!revocation->unpinning.exchange(true))
+    revocation->record->pin.release([this, owner = around_.owner, revocation] {
+      revocation->unpinned.store(true, std::memory_order_release);
       const auto alive = owner.lock();
       if (!alive || around_.progress.onLoopThread()) return;
-      around_.progress.post([this, alive, leaving] { tryFinish(leaving); });
+      around_.progress.post([this, alive, revocation] { tryFinish(revocation); });
     });
-  return leaving->unpinned.load(std::memory_order_acquire);
+  return revocation->unpinned.load(std::memory_order_acquire);
 }
 
 // Progress thread. Only silence quarantines; a slow peer is merely waited for.
-void RegionLife::quarantine(const LeavingRef& leaving) {
-  if (leaving->quarantined) return;
-  const uint64_t allocation = leaving->record->allocation;
+void RegionLife::quarantine(const RevocationRef& revocation) {
+  if (revocation->quarantined) return;
+  const uint64_t allocation = revocation->record->allocation;
   for (const uint64_t number : around_.regions.importers(allocation)) {
     const auto peer = around_.peers.find(number);
     if (peer ? peer->state() != PeerState::kSilent && !peer->over()
              : !around_.absentees.isWaitedFor(number))
       continue;
-    leaving->quarantined = true;
+    revocation->quarantined = true;
     around_.metrics.quarantinedRegions().add(1);
     around_.regions.setState(allocation, RegionState::kQuarantined);
     PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it", allocation,
@@ -264,8 +265,8 @@ void RegionLife::sweep() {
     if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
         record->isStillThere(0, record->bytes))
       continue;
-    if (record->isShelved.load(std::memory_order_relaxed))
-      (void)beginLeaving(record);
+    if (record->isCached.load(std::memory_order_relaxed))
+      (void)beginRevocation(record);
     else
       noteFreed(record);
   }

@@ -25,8 +25,8 @@
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region.h"
-#include "peerlane/memory/region_shelf.h"
 #include "peerlane/memory/region_table.h"
+#include "peerlane/memory/registration_cache.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/wire/ticket.h"
@@ -72,7 +72,7 @@ class RegionLife {
   using Record = std::shared_ptr<RegionRecord>;
 
   // A region on its way out, shared by the calls that wait for it.
-  struct Leaving {
+  struct Revocation {
     Record record;
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
@@ -86,27 +86,27 @@ class RegionLife {
       return holders.load(std::memory_order_acquire) == 0 && record->gate.drained();
     }
   };
-  using LeavingRef = std::shared_ptr<Leaving>;
+  using RevocationRef = std::shared_ptr<Revocation>;
 
   Region handleOf(Record record) const;
-  LeavingRef beginLeaving(const Record& record);
-  void askHolders(const LeavingRef& leaving);
-  Status awaitGone(const LeavingRef& leaving, Clock::time_point deadline);
-  void askToFinish(const LeavingRef& leaving);
-  Status lookOnceMore(const LeavingRef& leaving, Status waited, Clock::time_point begin,
+  RevocationRef beginRevocation(const Record& record);
+  void askHolders(const RevocationRef& revocation);
+  Status awaitRevoked(const RevocationRef& revocation, Clock::time_point deadline);
+  void askToFinish(const RevocationRef& revocation);
+  Status lookOnceMore(const RevocationRef& revocation, Status waited, Clock::time_point begin,
                       Clock::time_point deadline);
-  std::string holdersInWords(const Leaving& leaving) const;
-  void tryFinish(const LeavingRef& leaving);
-  bool unpin(const LeavingRef& leaving);
-  void quarantine(const LeavingRef& leaving);
+  std::string holdersInWords(const Revocation& revocation) const;
+  void tryFinish(const RevocationRef& revocation);
+  bool unpin(const RevocationRef& revocation);
+  void quarantine(const RevocationRef& revocation);
   void noteFreed(const Record& record);
 
   const Surroundings around_;
   const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it
-  RegionShelf shelf_;
+  RegistrationCache cache_;
   Timer sweepTimer_;  // progress thread
   Mutex mutex_;
-  std::map<uint64_t, LeavingRef> leaving_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
+  std::map<uint64_t, RevocationRef> revocations_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
 };
 
 }  // namespace peerlane

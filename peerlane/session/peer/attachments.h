@@ -17,8 +17,8 @@ namespace peerlane {
 class CommunicatorNumbers;
 class NotificationInbox;
 class NotifyNumbers;
-class PortMeeting;
-class StagingLane;
+class PortBootstrap;
+class PeerStaging;
 
 class Attachments {
  public:
@@ -48,8 +48,8 @@ class Attachments {
   Place<CommunicatorNumbers> communicatorNumbers{*this};
   Place<NotificationInbox> notificationInbox{*this};
   Place<NotifyNumbers> notifyNumbers{*this};
-  Place<PortMeeting> portMeeting{*this};
-  Place<StagingLane> stagingLane{*this};
+  Place<PortBootstrap> portBootstrap{*this};
+  Place<PeerStaging> peerStaging{*this};
 
   // By the thread that has the turn. True when something moved.
   bool turn() {

@@ -54,43 +54,43 @@ void ChunkImports::request(const std::shared_ptr<ImportedRegion>& region,
              generation = region->memory.grant.generation,
              byFabric = isByFabric(region->memory.grant.kind), ranges = std::move(ranges)] {
     for (const auto& range : ranges)
-      wishes_.push_back({weak, allocation, generation, range, byFabric});
+      queued_.push_back({weak, allocation, generation, range, byFabric});
     if (env_.status.over()) return fail();
     send();
   });
 }
 
 void ChunkImports::send() {
-  while (asked_.size() < kMostRequests && !wishes_.empty()) {
-    Wish& next = wishes_.front();
+  while (asked_.size() < kMostRequests && !queued_.empty()) {
+    QueuedRequest& next = queued_.front();
     const auto region = next.region.lock();
     if (!region) {
-      wishes_.pop_front();
+      queued_.pop_front();
       continue;
     }
-    Wish wish = next;
-    wish.range.count = std::min(next.range.count, kPerRequest);
-    next.range.first += wish.range.count;
-    next.range.count -= wish.range.count;
-    if (next.range.count == 0) wishes_.pop_front();
+    QueuedRequest queued = next;
+    queued.range.count = std::min(next.range.count, kPerRequest);
+    next.range.first += queued.range.count;
+    next.range.count -= queued.range.count;
+    if (next.range.count == 0) queued_.pop_front();
     const uint64_t request = env_.nextRequest();
     const Status sent = env_.connection->send(
-        control::ChunkRequest{request, wish.allocation, wish.generation, wish.range.first,
-                              static_cast<uint32_t>(wish.range.count)});
+        control::ChunkRequest{request, queued.allocation, queued.generation, queued.range.first,
+                              static_cast<uint32_t>(queued.range.count)});
     if (sent.isOk()) {
-      asked_[request] = std::move(wish);
+      asked_[request] = std::move(queued);
     } else {
-      region->memory.chunks->fail(wish.range, sent);
+      region->memory.chunks->fail(queued.range, sent);
       env_.around.progress.notifyWaiters();
     }
   }
 }
 
 void ChunkImports::fail() {
-  for (const auto& [request, wish] : std::exchange(asked_, {})) wishes_.push_back(wish);
-  for (const Wish& wish : std::exchange(wishes_, {}))
-    if (const auto region = wish.region.lock())
-      region->memory.chunks->fail(wish.range, env_.status.failure());
+  for (const auto& [request, queued] : std::exchange(asked_, {})) queued_.push_back(queued);
+  for (const QueuedRequest& queued : std::exchange(queued_, {}))
+    if (const auto region = queued.region.lock())
+      region->memory.chunks->fail(queued.range, env_.status.failure());
   settled_();
   env_.around.progress.notifyWaiters();
 }
@@ -100,7 +100,7 @@ Status ChunkImports::handle(control::ChunkReply& message) {
   if (found == asked_.end())
     return Status(Code::kCorrupt, "an answer to request " + std::to_string(message.request) +
                                       " for chunks, which nobody asked");
-  const Wish asked = found->second;
+  const QueuedRequest asked = found->second;
   asked_.erase(found);
   if (message.code == Code::kOk) {
     PEERLANE_RETURN_IF_ERROR(take(asked, message));
@@ -118,7 +118,7 @@ Status ChunkImports::handle(control::ChunkReply& message) {
   return Status::ok();
 }
 
-Status ChunkImports::check(const Wish& asked, const control::ChunkReply& message) const {
+Status ChunkImports::check(const QueuedRequest& asked, const control::ChunkReply& message) const {
   const uint64_t count = asked.range.count;
   if (message.first == asked.range.first && message.count == count &&
       message.fdCount == (asked.byFabric ? 0 : count) &&
@@ -131,7 +131,7 @@ Status ChunkImports::check(const Wish& asked, const control::ChunkReply& message
                                     " bytes of handles, where others were asked for");
 }
 
-Status ChunkImports::take(const Wish& asked, const control::ChunkReply& message) {
+Status ChunkImports::take(const QueuedRequest& asked, const control::ChunkReply& message) {
   PEERLANE_RETURN_IF_ERROR(check(asked, message));
   const auto region = asked.region.lock();
   auto handles = handlesIn(message);

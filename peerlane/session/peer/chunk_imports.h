@@ -38,7 +38,7 @@ class ChunkImports {
   void fail();
 
  private:
-  struct Wish {
+  struct QueuedRequest {
     std::weak_ptr<ImportedRegion> region;  // its user may be gone before it comes
     uint64_t allocation = 0;
     uint64_t generation = 0;
@@ -46,16 +46,16 @@ class ChunkImports {
     bool byFabric = false;
   };
   void send();
-  Status check(const Wish& asked, const control::ChunkReply& message) const;
-  Status take(const Wish& asked, const control::ChunkReply& message);
+  Status check(const QueuedRequest& asked, const control::ChunkReply& message) const;
+  Status take(const QueuedRequest& asked, const control::ChunkReply& message);
   Result<std::vector<VmmHandle>> handlesIn(const control::ChunkReply& message);
   void map(const std::shared_ptr<ImportedRegion>& region, uint64_t first,
            std::vector<VmmHandle> handles);
 
   PeerEnvironment& env_;
   const std::function<void()> settled_;
-  std::deque<Wish> wishes_;         // not asked for yet: enough are under way
-  std::map<uint64_t, Wish> asked_;  // by request
+  std::deque<QueuedRequest> queued_;         // not asked for yet: enough are under way
+  std::map<uint64_t, QueuedRequest> asked_;  // by request
 };
 
 }  // namespace peerlane

@@ -35,7 +35,7 @@ void Goodbye::begin(PeerState state, const Status& reason) {
   if (!mayStillSay) return endMessages();
   lastWords_ = env_.around.progress.loop().after(kLastWords, [this, reason] {
     endMessages();
-    say(reason);
+    sendBye(reason);
   });
 }
 
@@ -43,7 +43,7 @@ void Goodbye::endMessages() {
   const bool hasToSay = lastWords_.pending();
   lastWords_.cancel();
   parts_.messages.end();
-  if (hasToSay) say(env_.status.failure());
+  if (hasToSay) sendBye(env_.status.failure());
 }
 
 bool Goodbye::isMemoryInUse() const {
@@ -53,20 +53,20 @@ bool Goodbye::isMemoryInUse() const {
   const auto inUse = [](const std::shared_ptr<ImportedRegion>& region) {
     return region->isHeld() ? !ImportedRegion::letGo(region) : !region->gate.drained();
   };
-  return std::any_of(regions.begin(), regions.end(), inUse) || parts_.imports.isAnyHeldLeaving();
+  return std::any_of(regions.begin(), regions.end(), inUse) || parts_.imports.isAnyHeldDetaching();
 }
 
-void Goodbye::sayLater(const Status& reason) {
+void Goodbye::sendByeLater(const Status& reason) {
   if (busySince_ == Clock::time_point{}) busySince_ = Clock::now();
   const bool isLong = Clock::now() - busySince_ >= kLent;
   const bool isQuiet = isLong && parts_.messages.allSent() && env_.connection->isTaken() &&
                        env_.pendingOperations.load(std::memory_order_acquire) == 0;
   if (isQuiet && !hasSaidAll_.exchange(true)) env_.around.progress.notifyWaiters();
-  delay_ = env_.around.progress.loop().after(kGoodbyeLook, [this, reason] { say(reason); });
+  delay_ = env_.around.progress.loop().after(kGoodbyeLook, [this, reason] { sendBye(reason); });
 }
 
-void Goodbye::say(const Status& reason) {
-  if (isMemoryInUse()) return sayLater(reason);
+void Goodbye::sendBye(const Status& reason) {
+  if (isMemoryInUse()) return sendByeLater(reason);
   const Code code = reason.code() == Code::kPeerLost ? Code::kOk : reason.code();
   const PeerState state = env_.status.state();
   // That it was closed is the peer's sentence; here another reason may stand.

@@ -57,7 +57,7 @@ class Goodbye {
   void begin(PeerState state, const Status& reason);
   // All that was pending has ended: says goodbye once that is true, unless messages may still come.
   void go(const Status& reason) {
-    if (!lastWords_.pending()) say(reason);
+    if (!lastWords_.pending()) sendBye(reason);
   }
   // No message comes any more.
   void endMessages();
@@ -68,9 +68,9 @@ class Goodbye {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void say(const Status& reason);
+  void sendBye(const Status& reason);
   bool isMemoryInUse() const;
-  void sayLater(const Status& reason);
+  void sendByeLater(const Status& reason);
   void forget();
   void endRevocations();
 

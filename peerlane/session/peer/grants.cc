@@ -154,7 +154,7 @@ void Grants::revoke(uint64_t allocation, uint64_t generation, bool freed,
   // The goodbye of the peer will confirm, or its end: a connection that ended proves nothing about
   // a process that writes by itself.
   if (env_.status.over()) return;
-  wishes_.push_back({request, allocation, generation, freed});
+  queued_.push_back({request, allocation, generation, freed});
   askForRevocations();
 }
 
@@ -162,15 +162,15 @@ void Grants::revoke(uint64_t allocation, uint64_t generation, bool freed,
 // nor its answers grow without an end: two sides that both take back much would not read each
 // other's answers any more.
 void Grants::askForRevocations() {
-  while (!wishes_.empty() && revocations_.size() - wishes_.size() < limits::kRevocations) {
-    (void)env_.connection->send(wishes_.front());
-    wishes_.pop_front();
+  while (!queued_.empty() && revocations_.size() - queued_.size() < limits::kRevocations) {
+    (void)env_.connection->send(queued_.front());
+    queued_.pop_front();
   }
 }
 
 Status Grants::handle(control::RevokeDone& message) {
   auto found = revocations_.find(message.request);
-  const bool isAskedFor = wishes_.empty() || message.request < wishes_.front().request;
+  const bool isAskedFor = queued_.empty() || message.request < queued_.front().request;
   if (found == revocations_.end() || !isAskedFor)
     return Status(Code::kCorrupt, "a confirmation of revocation " +
                                       std::to_string(message.request) + ", which nobody asked");
@@ -182,7 +182,7 @@ Status Grants::handle(control::RevokeDone& message) {
 }
 
 Grants::Revocations Grants::takeRevocations() {
-  wishes_.clear();
+  queued_.clear();
   Revocations taken;
   for (auto& [request, done] : std::exchange(revocations_, {})) taken.push_back(std::move(done));
   return taken;

@@ -49,7 +49,7 @@ class Grants {
   PeerEnvironment& env_;
   const LinkSet& links_;
   std::map<uint64_t, std::function<void()>> revocations_;  // by request
-  std::deque<control::Revoke> wishes_;  // of them, not asked for yet: enough are under way
+  std::deque<control::Revoke> queued_;  // of them, not asked for yet: enough are under way
   bool isClosed_ = false;
 };
 

@@ -59,7 +59,7 @@ void Imports::start(const RegionReference& reference, const std::shared_ptr<Impo
     return;
   }
   if (asked_.size() >= limits::kImportsUnderWay) {
-    wishes_.push_back({reference, slot});
+    queued_.push_back({reference, slot});
     return;
   }
   const uint64_t request = env_.nextRequest();
@@ -116,11 +116,11 @@ Status Imports::handle(control::ImportReply& message) {
   Asked asked = std::move(found->second);
   asked_.erase(found);
   PEERLANE_RETURN_IF_ERROR(answered(asked, message));
-  // After that, because a wish may be for the region that has just come.
-  while (!wishes_.empty() && asked_.size() < limits::kImportsUnderWay) {
-    const Wish wish = std::move(wishes_.front());
-    wishes_.pop_front();
-    start(wish.reference, wish.slot);
+  // After that, because a queued request may be for the region that has just come.
+  while (!queued_.empty() && asked_.size() < limits::kImportsUnderWay) {
+    const QueuedRequest queued = std::move(queued_.front());
+    queued_.pop_front();
+    start(queued.reference, queued.slot);
   }
   return Status::ok();
 }
@@ -163,7 +163,7 @@ void Imports::fail() {
   for (auto& [request, asked] : asked_)
     for (const auto& slot : asked.slots) done(slot, failure);
   asked_.clear();
-  for (const Wish& wish : std::exchange(wishes_, {})) done(wish.slot, failure);
+  for (const QueuedRequest& queued : std::exchange(queued_, {})) done(queued.slot, failure);
   chunks_.fail();
 }
 

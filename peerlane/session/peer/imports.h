@@ -60,11 +60,11 @@ class Imports {
   std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation) const {
     return cache_->find(allocation, generation);
   }
-  bool isLeaving(uint64_t allocation, uint64_t generation) const {
-    return cache_->isLeaving(allocation, generation);
+  bool isDetaching(uint64_t allocation, uint64_t generation) const {
+    return cache_->isDetaching(allocation, generation);
   }
   // A region whose owner must not go on before it is given back, and is not.
-  bool isAnyHeldLeaving() const { return cache_->isAnyHeldLeaving(); }
+  bool isAnyHeldDetaching() const { return cache_->isAnyHeldDetaching(); }
   std::vector<std::shared_ptr<ImportedRegion>> all() const { return cache_->all(); }
 
   Status handle(control::ImportReply& message);
@@ -78,7 +78,7 @@ class Imports {
     RegionReference reference;
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
-  struct Wish {
+  struct QueuedRequest {
     RegionReference reference;
     std::shared_ptr<ImportSlot> slot;
   };
@@ -100,9 +100,9 @@ class Imports {
   ChunkImports chunks_;
   std::unique_ptr<ImportCache> cache_;  // constant once the peer is ready
   // Progress thread.
-  std::map<uint64_t, Asked> asked_;  // by request
-  std::deque<Wish> wishes_;          // not asked for yet: enough are under way
-  std::vector<WholeImport> whole_;   // imported, and waiting for all of their chunks
+  std::map<uint64_t, Asked> asked_;   // by request
+  std::deque<QueuedRequest> queued_;  // not asked for yet: enough are under way
+  std::vector<WholeImport> whole_;    // imported, and waiting for all of their chunks
 };
 
 }  // namespace peerlane

@@ -65,7 +65,7 @@ Status MessageChannels::push(uint32_t channel, std::vector<std::byte> content) {
                                       " wait that were not taken: the peer does not count them");
   ++waiting;
   arrived_[channel].push_back(std::move(content));
-  tell(channel);
+  updateReadiness(channel);
   return Status::ok();
 }
 
@@ -77,8 +77,8 @@ bool MessageChannels::pop(uint32_t channel, std::vector<std::byte>& content) {
   found->second.pop_front();
   if (found->second.empty()) arrived_.erase(found);
   --waiting_[isProgram(channel) ? 0 : 1];
-  ++untold_[channel];
-  tell(channel);
+  ++unreported_[channel];
+  updateReadiness(channel);
   return true;
 }
 
@@ -99,17 +99,17 @@ std::vector<std::pair<uint32_t, size_t>> MessageChannels::waiting() const {
   return all;
 }
 
-std::vector<std::pair<uint32_t, uint32_t>> MessageChannels::untold() {
+std::vector<std::pair<uint32_t, uint32_t>> MessageChannels::unreported() {
   const MutexLock lock(mutex_);
-  std::vector<std::pair<uint32_t, uint32_t>> all(untold_.begin(), untold_.end());
-  untold_.clear();
+  std::vector<std::pair<uint32_t, uint32_t>> all(unreported_.begin(), unreported_.end());
+  unreported_.clear();
   return all;
 }
 
 Result<int> MessageChannels::fd(uint32_t channel) {
   const MutexLock lock(mutex_);
   PEERLANE_ASSIGN(const int fd, readiness_[channel].fd());
-  tell(channel);
+  updateReadiness(channel);
   return fd;
 }
 
@@ -117,10 +117,10 @@ void MessageChannels::setEnded(bool ended) {
   const MutexLock lock(mutex_);
   if (ended_ == ended) return;
   ended_ = ended;
-  for (auto& [channel, readiness] : readiness_) tell(channel);
+  for (auto& [channel, readiness] : readiness_) updateReadiness(channel);
 }
 
-void MessageChannels::tell(uint32_t channel) {
+void MessageChannels::updateReadiness(uint32_t channel) {
   if (const auto found = readiness_.find(channel); found != readiness_.end())
     found->second.set(ended_ || arrived_.contains(channel));
 }

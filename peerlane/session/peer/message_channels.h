@@ -42,7 +42,7 @@ class MessageChannels {
   // Channels with messages, and how many.
   std::vector<std::pair<uint32_t, size_t>> waiting() const;
   // Messages popped since the last call: channel and how many.
-  std::vector<std::pair<uint32_t, uint32_t>> untold();
+  std::vector<std::pair<uint32_t, uint32_t>> unreported();
 
   // A descriptor that is readable while the channel has a message, or none is to be expected.
   Result<int> fd(uint32_t channel);
@@ -57,7 +57,7 @@ class MessageChannels {
     return sent_[isProgram(channel) ? 0 : 1];
   }
   Status roomOf(uint32_t channel) const PEERLANE_REQUIRES(mutex_);
-  void tell(uint32_t channel) PEERLANE_REQUIRES(mutex_);
+  void updateReadiness(uint32_t channel) PEERLANE_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   // Not taken by the peer: the program's, the library's.
@@ -65,7 +65,7 @@ class MessageChannels {
   // None of them is empty.
   std::map<uint32_t, std::deque<std::vector<std::byte>>> arrived_ PEERLANE_GUARDED_BY(mutex_);
   size_t waiting_[2] PEERLANE_GUARDED_BY(mutex_) = {0, 0};  // in arrived_
-  std::map<uint32_t, uint32_t> untold_ PEERLANE_GUARDED_BY(mutex_);
+  std::map<uint32_t, uint32_t> unreported_ PEERLANE_GUARDED_BY(mutex_);
   std::map<uint32_t, Readiness> readiness_ PEERLANE_GUARDED_BY(mutex_);
   bool ended_ PEERLANE_GUARDED_BY(mutex_) = false;
 };

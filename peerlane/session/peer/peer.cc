@@ -216,7 +216,7 @@ Result<std::vector<std::byte>> Peer::receiveMessage(uint32_t channel,
     const Status ended = isOver() ? core_->failure() : Status::ok();
     std::vector<std::byte> content;
     if (messages.pop(channel, content)) {
-      core_->messages().tellTaken();
+      core_->messages().sendTaken();
       return content;
     }
     PEERLANE_RETURN_IF_ERROR(ended);

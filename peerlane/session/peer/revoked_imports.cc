@@ -13,7 +13,7 @@ namespace peerlane {
 Status RevokedImports::handle(control::Revoke& message) {
   if (!imports_.isOpen()) return Status(Code::kCorrupt, "a revocation before the link is made");
   auto region = imports_.find(message.allocation, message.generation);
-  if (!region && !imports_.isLeaving(message.allocation, message.generation))
+  if (!region && !imports_.isDetaching(message.allocation, message.generation))
     return env_.connection->send(control::RevokeDone{message.request, Code::kOk});
   if (region && message.freed) {
     region->freed.store(true,
@@ -46,7 +46,7 @@ void RevokedImports::watch() {
 // here before its owner frees it.
 bool RevokedImports::isLetGo(const Revoked& revoked) const {
   if (revoked.region && !ImportedRegion::letGo(revoked.region)) return false;
-  return !imports_.isLeaving(revoked.allocation, revoked.generation);
+  return !imports_.isDetaching(revoked.allocation, revoked.generation);
 }
 
 bool RevokedImports::confirm() {

@@ -16,28 +16,28 @@ Result<std::shared_ptr<StagingMemory>> StagingRequests::makeMemory(uint64_t byte
 }
 
 void StagingRequests::askForMemory(uint64_t bytes,
-                                   std::function<void(Result<RegionReference>)> tell) {
-  env_.post([this, bytes, tell = std::move(tell)] {
-    if (env_.status.over()) return tell(env_.status.failure());
+                                   std::function<void(Result<RegionReference>)> done) {
+  env_.post([this, bytes, done = std::move(done)] {
+    if (env_.status.over()) return done(env_.status.failure());
     const uint64_t request = env_.nextRequest();
     if (Status sent = env_.connection->send(control::StagingRequest{request, bytes}); !sent.isOk())
-      return tell(sent);
-    memoryAsked_[request] = tell;
+      return done(sent);
+    memoryAsked_[request] = done;
   });
 }
 
-void StagingRequests::askForMove(control::StagedMove move, std::function<void(Status)> tell) {
-  env_.post([this, move = std::move(move), tell = std::move(tell)]() mutable {
-    if (env_.status.over()) return tell(env_.status.failure());
+void StagingRequests::askForMove(control::StagedMove move, std::function<void(Status)> done) {
+  env_.post([this, move = std::move(move), done = std::move(done)]() mutable {
+    if (env_.status.over()) return done(env_.status.failure());
     move.request = env_.nextRequest();
-    if (Status sent = env_.connection->send(move); !sent.isOk()) return tell(sent);
-    movesAsked_[move.request] = tell;
+    if (Status sent = env_.connection->send(move); !sent.isOk()) return done(sent);
+    movesAsked_[move.request] = done;
   });
 }
 
 void StagingRequests::fail() {
-  for (auto& [request, tell] : std::exchange(memoryAsked_, {})) tell(env_.status.failure());
-  for (auto& [request, tell] : std::exchange(movesAsked_, {})) tell(env_.status.failure());
+  for (auto& [request, done] : std::exchange(memoryAsked_, {})) done(env_.status.failure());
+  for (auto& [request, done] : std::exchange(movesAsked_, {})) done(env_.status.failure());
 }
 
 Status StagingRequests::makeMemoryForPeer(uint64_t bytes) {
@@ -81,12 +81,12 @@ Status StagingRequests::handle(control::StagingReply& message) {
   if (found == memoryAsked_.end())
     return Status(Code::kCorrupt, "an answer to request " + std::to_string(message.request) +
                                       " for staging memory, which nobody asked");
-  const auto tell = std::move(found->second);
+  const auto done = std::move(found->second);
   memoryAsked_.erase(found);
   if (message.code != Code::kOk)
-    tell(Status(message.code, "the peer refused staging memory: " + message.reason));
+    done(Status(message.code, "the peer refused staging memory: " + message.reason));
   else
-    tell(process_.referenceTo(message.allocation, message.generation, message.bytes));
+    done(process_.referenceTo(message.allocation, message.generation, message.bytes));
   return Status::ok();
 }
 
@@ -120,9 +120,9 @@ Status StagingRequests::handle(control::StagedMoveDone& message) {
   if (found == movesAsked_.end())
     return Status(Code::kCorrupt, "the end of move " + std::to_string(message.request) +
                                       ", which nobody asked for");
-  const auto tell = std::move(found->second);
+  const auto done = std::move(found->second);
   movesAsked_.erase(found);
-  tell(message.code == Code::kOk
+  done(message.code == Code::kOk
            ? Status::ok()
            : Status(message.code, "the peer could not move staged bytes: " + message.reason));
   return Status::ok();

@@ -26,11 +26,11 @@ class StagingRequests {
       : env_(env), process_(process), links_(links) {}
 
   // --- Any thread ---
-  // Staging memory of the peer's, to be imported. `tell` is called once, on the progress thread.
-  void askForMemory(uint64_t bytes, std::function<void(Result<RegionReference>)> tell);
-  // Has the peer copy between that and regions of its GPUs. `tell`: as above, when nothing of it
+  // Staging memory of the peer's, to be imported. `done` is called once, on the progress thread.
+  void askForMemory(uint64_t bytes, std::function<void(Result<RegionReference>)> done);
+  // Has the peer copy between that and regions of its GPUs. `done`: as above, when nothing of it
   // touches memory any more, or the peer is lost. `move.request` is filled in.
-  void askForMove(control::StagedMove move, std::function<void(Status)> tell);
+  void askForMove(control::StagedMove move, std::function<void(Status)> done);
   // Staging memory of this side, for the life of this peer.
   Result<std::shared_ptr<StagingMemory>> makeMemory(uint64_t bytes) const;
 

@@ -50,7 +50,7 @@ void UserMessages::onMessage(uint32_t channel, Receiver receive) {
     std::vector<std::byte> early;
     while (channels_.pop(channel, early)) receive(std::exchange(early, {}));
     receivers_[channel] = receive;
-    tellTaken();
+    sendTaken();
   });
 }
 
@@ -65,7 +65,7 @@ Status UserMessages::handle(control::UserMessage& message) {
   const auto receive = found->second;  // it may replace itself
   std::vector<std::byte> content;
   while (channels_.pop(message.channel, content)) receive(std::exchange(content, {}));
-  tellTaken();
+  sendTaken();
   return Status::ok();
 }
 
@@ -77,11 +77,11 @@ Status UserMessages::handle(control::MessagesTaken& message) {
 }
 
 // Once for all that are taken until the progress thread comes to it.
-void UserMessages::tellTaken() {
-  if (isTellingTaken_.exchange(true, std::memory_order_seq_cst)) return;
+void UserMessages::sendTaken() {
+  if (isSendingTaken_.exchange(true, std::memory_order_seq_cst)) return;
   env_.post([this] {
-    isTellingTaken_.store(false, std::memory_order_seq_cst);
-    for (const auto& [channel, count] : channels_.untold())
+    isSendingTaken_.store(false, std::memory_order_seq_cst);
+    for (const auto& [channel, count] : channels_.unreported())
       (void)env_.connection->sendIfOpen(control::MessagesTaken{channel, count});
   });
 }

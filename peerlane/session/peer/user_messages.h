@@ -37,7 +37,7 @@ class UserMessages {
   MessageChannels& channels() { return channels_; }
   const MessageChannels& channels() const { return channels_; }
   // Some were received: the peer may send as many more.
-  void tellTaken();
+  void sendTaken();
   // No message comes any more. Messages that came before the peer's end may be read
   // after that is known.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
@@ -54,7 +54,7 @@ class UserMessages {
   PeerEnvironment& env_;
   MessageChannels channels_;
   std::atomic<bool> ended_{false};           // release after the last one; acquire by receivers
-  std::atomic<bool> isTellingTaken_{false};  // the progress thread will look what was taken
+  std::atomic<bool> isSendingTaken_{false};  // the progress thread will look what was taken
   std::map<uint32_t, Receiver> receivers_;   // progress thread, as the next
   // The library's messages that the peer has no room for yet; none of them is empty.
   std::map<uint32_t, std::deque<std::vector<std::byte>>> unsent_;

@@ -29,17 +29,17 @@ Status checkPiece(const RegionRecord& record, const control::StagedPiece& piece,
 
 }  // namespace
 
-Status StagedMove::begin(const Ground& ground, std::shared_ptr<StagingMemory> staging,
+Status StagedMove::begin(const Environment& env, std::shared_ptr<StagingMemory> staging,
                          const control::StagedMove& asked, std::function<void(Status)> ended) {
-  auto move = std::make_shared<StagedMove>(ground.progress);
+  auto move = std::make_shared<StagedMove>(env.progress);
   move->staging_ = std::move(staging);
-  PEERLANE_RETURN_IF_ERROR(move->take(ground, asked));
+  PEERLANE_RETURN_IF_ERROR(move->take(env, asked));
   PEERLANE_RETURN_IF_ERROR(move->prepare());
-  for (Part& part : move->parts_) part.errand = part.executor->runErrand(part.program);
+  for (Part& part : move->parts_) part.deferred = part.executor->submitDeferred(part.program);
   move->ended_ = std::move(ended);
   move->watched_ = true;
-  ground.progress.expectDeviceStores();
-  ground.progress.add(std::move(move));
+  env.progress.expectDeviceStores();
+  env.progress.add(std::move(move));
   return Status::ok();
 }
 
@@ -54,21 +54,21 @@ StagedMove::Part& StagedMove::partOf(DeviceExecutor* executor) {
   return parts_.back();
 }
 
-Status StagedMove::take(const Ground& ground, const control::StagedMove& asked) {
+Status StagedMove::take(const Environment& env, const control::StagedMove& asked) {
   const Access wanted = asked.outOfStaging ? Access::kRemoteWrite : Access::kRemoteRead;
   if (asked.pieces.empty()) return Status(Code::kInvalidArgument, "a move without pieces");
   uint64_t at = asked.offset;
   for (const control::StagedPiece& piece : asked.pieces) {
-    PEERLANE_ASSIGN(auto record, ground.regions.find(piece.allocation, piece.generation));
+    PEERLANE_ASSIGN(auto record, env.regions.find(piece.allocation, piece.generation));
     PEERLANE_RETURN_IF_ERROR(checkPiece(*record, piece, wanted));
     if (at > staging_->bytes() || piece.bytes > staging_->bytes() - at)
       return Status(Code::kInvalidArgument, "the pieces go beyond the " +
                                                 std::to_string(staging_->bytes()) +
                                                 " bytes of the staging memory");
     const auto executor =
-        std::find_if(ground.devices.begin(), ground.devices.end(),
+        std::find_if(env.devices.begin(), env.devices.end(),
                      [&](const auto& each) { return each->device() == record->memory.device; });
-    if (executor == ground.devices.end())
+    if (executor == env.devices.end())
       return Status(Code::kInternal, record->memory.device.toString() + " has no executor");
     auto known = std::find(records_.begin(), records_.end(), record);
     if (known == records_.end()) {
@@ -109,11 +109,11 @@ Status StagedMove::deviceFailure() {
 
 bool StagedMove::isPassed() const {
   return std::all_of(parts_.begin(), parts_.end(),
-                     [](const Part& part) { return part.errand->ended(); });
+                     [](const Part& part) { return part.deferred->ended(); });
 }
 
 Status StagedMove::outcome() const {
-  for (const Part& part : parts_) PEERLANE_RETURN_IF_ERROR(part.errand->status());
+  for (const Part& part : parts_) PEERLANE_RETURN_IF_ERROR(part.deferred->status());
   return Status::ok();
 }
 

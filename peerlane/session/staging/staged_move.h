@@ -11,7 +11,7 @@
 
 #include "peerlane/memory/staging_memory.h"
 #include "peerlane/os/process.h"
-#include "peerlane/program/device/device_errand.h"
+#include "peerlane/program/device/deferred_submission.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/device/device_health.h"
 #include "peerlane/progress/progress.h"
@@ -21,14 +21,14 @@ namespace peerlane {
 
 class StagedMove final : public Task {
  public:
-  struct Ground {
+  struct Environment {
     Progress& progress;
     const RegionTable& regions;
     const DeviceExecutors& devices;
   };
   // `ended` is called once, by the thread that has a turn, if OK was returned. Errors: those of the
   // peer's words (docs/wire.md, "Staging"), and the device's.
-  static Status begin(const Ground& ground, std::shared_ptr<StagingMemory> staging,
+  static Status begin(const Environment& env, std::shared_ptr<StagingMemory> staging,
                       const control::StagedMove& asked, std::function<void(Status)> ended);
   explicit StagedMove(Progress& progress) : progress_(progress) {}
   ~StagedMove() override;
@@ -41,11 +41,11 @@ class StagedMove final : public Task {
     DeviceExecutor* executor = nullptr;
     std::vector<Segment> segments;
     std::shared_ptr<DeviceProgram> program;
-    std::unique_ptr<DeviceErrand> errand;
+    std::unique_ptr<DeferredSubmission> deferred;
     DeviceHealth health;
   };
 
-  Status take(const Ground& ground, const control::StagedMove& asked);
+  Status take(const Environment& env, const control::StagedMove& asked);
   Status prepare();
   Part& partOf(DeviceExecutor* executor);
   bool isPassed() const;

@@ -8,7 +8,7 @@ namespace peerlane {
 Result<std::unique_ptr<DeviceProgram>> prepareStagingCopy(
     DeviceExecutor& executor, RegionRecord& staging,
     std::span<const std::shared_ptr<RegionRecord>> regions, std::vector<Segment> segments,
-    const DeviceExecutor::Wishes& wishes) {
+    const DeviceExecutor::Preferences& preferences) {
   PEERLANE_RETURN_IF_ERROR(
       staging.pin.ensure([&] { return executor.pin(staging.base, staging.bytes); }));
   ProgramBuilder program("staging");
@@ -22,7 +22,7 @@ Result<std::unique_ptr<DeviceProgram>> prepareStagingCopy(
   CopyLayout layout;
   layout.segments = std::move(segments);
   program.copyList(std::move(layout));
-  return executor.prepare(program.build(), binding, wishes);
+  return executor.prepare(program.build(), binding, preferences);
 }
 
 }  // namespace peerlane

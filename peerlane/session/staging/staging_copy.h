@@ -21,6 +21,6 @@ inline constexpr TargetId kFirstRegionTarget = 1;  // and the others after it, i
 Result<std::unique_ptr<DeviceProgram>> prepareStagingCopy(
     DeviceExecutor& executor, RegionRecord& staging,
     std::span<const std::shared_ptr<RegionRecord>> regions, std::vector<Segment> segments,
-    const DeviceExecutor::Wishes& wishes = {});
+    const DeviceExecutor::Preferences& preferences = {});
 
 }  // namespace peerlane

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "peerlane/channel/communicator/communicator_core.h"
-#include "peerlane/channel/message/host/import_shelf.h"
 #include "peerlane/channel/message/host/lane_memory.h"
+#include "peerlane/channel/message/host/named_import_cache.h"
 #include "peerlane/core/limits.h"
 #include "peerlane/memory/library_memory.h"
 #include "peerlane/program/words/word.h"
@@ -46,7 +46,7 @@ class Liar {
   }
   ~Liar() {
     peer_.messages().onMessage(channel_, nullptr);
-    shelf_.clear();
+    cache_.clear();
     retireRegion(area_, {peer_.shared_from_this()});
   }
 
@@ -59,7 +59,7 @@ class Liar {
     const auto deadline = std::chrono::steady_clock::now() + kSoon;
     std::shared_ptr<ImportedRegion> found;
     while (found == nullptr && std::chrono::steady_clock::now() < deadline)
-      found = MUST(shelf_.find(theirs_.area));
+      found = MUST(cache_.find(theirs_.area));
     ASSERT_NE(found, nullptr);
     ASSERT_NE(found->memory.mapped, nullptr);
     their_ = found->memory.mapped;
@@ -94,7 +94,7 @@ class Liar {
   std::shared_ptr<RegionRecord> area_;
   std::shared_ptr<std::promise<LaneNote>> heard_;
   LaneNote theirs_;
-  ImportShelf shelf_{peer_};
+  NamedImportCache cache_{peer_};
   std::byte* their_ = nullptr;
 };
 
@@ -339,7 +339,7 @@ TEST_F(CommunicatorLiarTest, NotesAboutMessagesThatAreNotThere) {
 }
 
 // Notes from before this side is there are kept, and not without an end.
-TEST(CommunicatorEarlyNotes, MoreThanAreKeptEndTheMeeting) {
+TEST(CommunicatorEarlyNotes, MoreThanAreKeptEndTheBootstrap) {
   ContextPair contexts(configFor(kSelf));
   Liar liar(contexts.toA, /*saysHello=*/false);
   CommunicatorOptions options;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks find each other, and more than two of them: meetings, groups, and a rank in another
-// process that is killed.
+// How ranks find each other, and more than two of them: the bootstrap, groups, and a rank in
+// another process that is killed.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ struct World {
         CommunicatorOptions options;
         options.timeout = kSoon;
         ranks[rank] = MUST(Communicator::create(
-            *contexts[rank], Rendezvous{rank, count, address, contexts[0]->secretText()}, options));
+            *contexts[rank], Bootstrap{rank, count, address, contexts[0]->secretText()}, options));
       });
     for (std::thread& thread : threads) thread.join();
   }
@@ -84,8 +84,8 @@ std::vector<std::byte> heardOn(const Peer& peer, uint32_t channel) {
 }
 
 // docs/wire.md, "Message lanes": what a rank says to one that it has just connected to.
-TEST(CommunicatorRanks, GoldenIntroduction) {
-  constexpr uint32_t kIntroductions = 0xfffffffe;
+TEST(CommunicatorRanks, GoldenHello) {
+  constexpr uint32_t kNotes = 0xfffffffe;
   constexpr uint32_t kFirstCommunicator = 0x80000000;
   const auto fromHex = [](const std::string& hex) {
     std::vector<std::byte> bytes;
@@ -102,11 +102,11 @@ TEST(CommunicatorRanks, GoldenIntroduction) {
     CommunicatorOptions options;
     options.timeout = 500ms;
     const auto never =
-        Communicator::create(*one, Rendezvous{1, 2, address, zero->secretText()}, options);
+        Communicator::create(*one, Bootstrap{1, 2, address, zero->secretText()}, options);
     EXPECT_EQ(never.status().code(), Code::kTimeout) << never.status().toString();
   });
   const Peer toOne = MUST(zero->accept(kSoon));
-  const auto said = heardOn(toOne, kIntroductions);
+  const auto said = heardOn(toOne, kNotes);
   const std::string ticket = one->ticket();
   ASSERT_LT(ticket.size(), 256u) << "one piece, and its length in one byte";
   std::vector<std::byte> golden = fromHex("0101000100000002000000");
@@ -120,21 +120,21 @@ TEST(CommunicatorRanks, GoldenIntroduction) {
 
   // Read: rank 0 takes the same bytes (here in two pieces) for rank 1, and goes on with its hello.
   const Peer toZero = MUST(one->connect(zero->ticket(), kSoon));
-  ASSERT_OK(toZero.core()->messages().send(kIntroductions, fromHex("0100000100000002000000"
-                                                                   "02000000"
-                                                                   "706c")));
-  ASSERT_OK(toZero.core()->messages().send(kIntroductions, fromHex("0101000100000002000000"
-                                                                   "01000000"
-                                                                   "31")));
+  ASSERT_OK(toZero.core()->messages().send(kNotes, fromHex("0100000100000002000000"
+                                                           "02000000"
+                                                           "706c")));
+  ASSERT_OK(toZero.core()->messages().send(kNotes, fromHex("0101000100000002000000"
+                                                           "01000000"
+                                                           "31")));
   // It has nobody to connect to.
-  ASSERT_OK(toZero.core()->messages().send(kIntroductions, fromHex("0401000100000002000000"
-                                                                   "00000000")));
+  ASSERT_OK(toZero.core()->messages().send(kNotes, fromHex("0401000100000002000000"
+                                                           "00000000")));
   std::thread other([&] {
     CommunicatorOptions options;
     options.timeout = 500ms;
-    EXPECT_FALSE(Communicator::create(*zero, Rendezvous{0, 2, "", ""}, options).isOk());
+    EXPECT_FALSE(Communicator::create(*zero, Bootstrap{0, 2, "", ""}, options).isOk());
   });
-  EXPECT_EQ(heardOn(toZero, kIntroductions), fromHex("050100000000000200000000000000"));
+  EXPECT_EQ(heardOn(toZero, kNotes), fromHex("050100000000000200000000000000"));
   const auto hello = heardOn(toZero, kFirstCommunicator);
   ASSERT_EQ(hello.size(), 64u);
   EXPECT_EQ(std::vector<std::byte>(hello.begin(), hello.begin() + 28), fromHex("504c434d01010003"
@@ -247,7 +247,7 @@ TEST(CommunicatorRanks, RefusesWrongGroups) {
   options.eagerBytes = 0;
   options.timeout = 20ms;
   EXPECT_EQ(code({Peer(), contexts.toB}, 0, options), Code::kTimeout) << "the other side does not";
-  EXPECT_EQ(Communicator::create(a, Rendezvous{1, 1, "127.0.0.1:1", ""}).status().code(),
+  EXPECT_EQ(Communicator::create(a, Bootstrap{1, 1, "127.0.0.1:1", ""}).status().code(),
             Code::kInvalidArgument);
   contexts.toB.close();
   EXPECT_EQ(code({Peer(), contexts.toB}, 0), Code::kClosed);

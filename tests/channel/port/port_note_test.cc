@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two services say about a semaphore: golden bytes, what is refused, and how a meeting takes
+// What two services say about a semaphore: golden bytes, what is refused, and how a bootstrap takes
 // what comes in an order of its own.
 #include "peerlane/channel/port/port_note.h"
 
-#include "peerlane/channel/port/port_meeting.h"
+#include "peerlane/channel/port/port_bootstrap.h"
 #include "peerlane/core/text.h"
 #include "tests/channel/context_pair.h"
 
@@ -133,32 +133,32 @@ TEST(PortNote, RefusesAnyPartOfOneAndTakesALongerOne) {
   }
 }
 
-// One side's meeting, and the other side's notes as the test writes them.
-class PortMeetingTest : public testing::Test {
+// One side's bootstrap, and the other side's notes as the test writes them.
+class PortBootstrapTest : public testing::Test {
  protected:
-  PortMeetingTest() : pair_(configFor(kMapped)), peer_(*pair_.toB.core()) {}
+  PortBootstrapTest() : pair_(configFor(kMapped)), peer_(*pair_.toB.core()) {}
   // In order, and taken when this returns: the last one answers for them all.
   void say(const std::vector<PortNote>& notes) {
-    for (const PortNote& note : notes) ASSERT_OK(PortMeeting::say(*pair_.toA.core(), note));
+    for (const PortNote& note : notes) ASSERT_OK(PortBootstrap::sendNote(*pair_.toA.core(), note));
     const uint32_t last = ++lastTag_;
-    ASSERT_OK(meeting_->begin(last).status());
-    ASSERT_OK(PortMeeting::say(*pair_.toA.core(), hello(last, 1)));
+    ASSERT_OK(bootstrap_->begin(last).status());
+    ASSERT_OK(PortBootstrap::sendNote(*pair_.toA.core(), hello(last, 1)));
     ASSERT_OK(hear(last, Kind::kHello));
-    meeting_->end(last, nullptr);
+    bootstrap_->end(last, nullptr);
   }
   // kTryAgain: it was taken back.
   Status hear(uint32_t tag, Kind kind, std::chrono::nanoseconds time = kSoon) {
     const auto deadline = std::chrono::steady_clock::now() + time;
-    if (kind == Kind::kHello) return meeting_->hearHello(peer_, tag, deadline).status();
-    const auto heard = meeting_->hearReady(peer_, tag, deadline);
+    if (kind == Kind::kHello) return bootstrap_->awaitHello(peer_, tag, deadline).status();
+    const auto heard = bootstrap_->awaitReady(peer_, tag, deadline);
     PEERLANE_RETURN_IF_ERROR(heard.status());
     return *heard ? Status::ok() : Status(Code::kTryAgain, "it was taken back");
   }
   // One use of tag 7 that hears hello `theirs` and answers it. Its serial.
   uint64_t answer(uint64_t theirs) {
-    const uint64_t own = MUST(meeting_->begin(7));
+    const uint64_t own = MUST(bootstrap_->begin(7));
     EXPECT_OK(hear(7, Kind::kHello));
-    EXPECT_OK(meeting_->answer(peer_, ready(7, own, theirs)));
+    EXPECT_OK(bootstrap_->answer(peer_, ready(7, own, theirs)));
     return own;
   }
   std::function<void()> counter() {
@@ -168,20 +168,20 @@ class PortMeetingTest : public testing::Test {
 
   ContextPair pair_;
   PeerCore& peer_;
-  std::shared_ptr<PortMeeting> meeting_ = PortMeeting::of(peer_);
+  std::shared_ptr<PortBootstrap> bootstrap_ = PortBootstrap::of(peer_);
   uint32_t lastTag_ = 1000;
 };
 
 // The peer answers as soon as it has our hello, however long we take to look at its own.
-TEST_F(PortMeetingTest, AReadyAheadOfItsTurnIsKept) {
-  ASSERT_OK(meeting_->begin(7).status());
+TEST_F(PortBootstrapTest, AReadyAheadOfItsTurnIsKept) {
+  ASSERT_OK(bootstrap_->begin(7).status());
   say({hello(7, 5), ready(7, 5)});
   EXPECT_OK(hear(7, Kind::kHello));
   EXPECT_OK(hear(7, Kind::kReady));
 }
 
-TEST_F(PortMeetingTest, AReadyOfAnotherUseOfTheTagIsNotTaken) {
-  ASSERT_OK(meeting_->begin(7).status());
+TEST_F(PortBootstrapTest, AReadyOfAnotherUseOfTheTagIsNotTaken) {
+  ASSERT_OK(bootstrap_->begin(7).status());
   say({ready(7, 4), hello(7, 5), ready(7, 4)});
   EXPECT_OK(hear(7, Kind::kHello));
   say({ready(7, 4)});
@@ -191,10 +191,10 @@ TEST_F(PortMeetingTest, AReadyOfAnotherUseOfTheTagIsNotTaken) {
 }
 
 // Its line may serve another semaphore by now.
-TEST_F(PortMeetingTest, AReadyThatAnswersAnEarlierHelloIsNotTaken) {
-  const uint64_t first = MUST(meeting_->begin(7));
-  meeting_->end(7, nullptr);
-  const uint64_t second = MUST(meeting_->begin(7));
+TEST_F(PortBootstrapTest, AReadyThatAnswersAnEarlierHelloIsNotTaken) {
+  const uint64_t first = MUST(bootstrap_->begin(7));
+  bootstrap_->end(7, nullptr);
+  const uint64_t second = MUST(bootstrap_->begin(7));
   say({hello(7, 5), ready(7, 5, first)});
   EXPECT_OK(hear(7, Kind::kHello));
   EXPECT_EQ(hear(7, Kind::kReady, std::chrono::milliseconds(1)).code(), Code::kTimeout);
@@ -202,8 +202,8 @@ TEST_F(PortMeetingTest, AReadyThatAnswersAnEarlierHelloIsNotTaken) {
   EXPECT_OK(hear(7, Kind::kReady));
 }
 
-TEST_F(PortMeetingTest, AWithdrawnHelloIsNotTakenNorWhatWasSaidWithIt) {
-  ASSERT_OK(meeting_->begin(7).status());
+TEST_F(PortBootstrapTest, AWithdrawnHelloIsNotTakenNorWhatWasSaidWithIt) {
+  ASSERT_OK(bootstrap_->begin(7).status());
   say({hello(7, 5), ready(7, 5), ended(7, 5), hello(7, 6)});
   EXPECT_OK(hear(7, Kind::kHello));
   EXPECT_EQ(hear(7, Kind::kReady, std::chrono::milliseconds(1)).code(), Code::kTimeout);
@@ -211,18 +211,18 @@ TEST_F(PortMeetingTest, AWithdrawnHelloIsNotTakenNorWhatWasSaidWithIt) {
   EXPECT_OK(hear(7, Kind::kReady));
 }
 
-TEST_F(PortMeetingTest, AHelloIsKeptUntilSomebodyAsks) {
+TEST_F(PortBootstrapTest, AHelloIsKeptUntilSomebodyAsks) {
   say({hello(7, 5)});
-  ASSERT_OK(meeting_->begin(7).status());
+  ASSERT_OK(bootstrap_->begin(7).status());
   EXPECT_OK(hear(7, Kind::kHello));
-  meeting_->end(7, nullptr);
+  bootstrap_->end(7, nullptr);
   say({hello(7, 6)});
-  ASSERT_OK(meeting_->begin(7).status());
+  ASSERT_OK(bootstrap_->begin(7).status());
   EXPECT_OK(hear(7, Kind::kHello));
 }
 
 // Who runs out of time takes back its own hello alone.
-TEST_F(PortMeetingTest, AHelloStandsForOneUseAfterTheOther) {
+TEST_F(PortBootstrapTest, AHelloStandsForOneUseAfterTheOther) {
   say({hello(7, 5)});
   for (int i = 0; i < 3; ++i) {
     const uint64_t own = answer(5);
@@ -231,14 +231,14 @@ TEST_F(PortMeetingTest, AHelloStandsForOneUseAfterTheOther) {
       say({ready(7, 5, own)});
       EXPECT_OK(hear(7, Kind::kReady));
     }
-    meeting_->end(7, nullptr);
+    bootstrap_->end(7, nullptr);
   }
   // The one that was met stands no more.
-  ASSERT_OK(meeting_->begin(7).status());
+  ASSERT_OK(bootstrap_->begin(7).status());
   EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
 }
 
-TEST_F(PortMeetingTest, WhoWaitsMeetsTheNextOneWhereThePeerWasTooLate) {
+TEST_F(PortBootstrapTest, WhoWaitsMeetsTheNextOneWhereThePeerWasTooLate) {
   say({hello(7, 5)});
   const uint64_t own = answer(5);
   say({ready(7, 5, own), gaveUp(7, 5)});
@@ -250,7 +250,7 @@ TEST_F(PortMeetingTest, WhoWaitsMeetsTheNextOneWhereThePeerWasTooLate) {
   EXPECT_OK(hear(7, Kind::kReady));
 }
 
-TEST_F(PortMeetingTest, AnyOtherReasonToGiveUpIsOurs) {
+TEST_F(PortBootstrapTest, AnyOtherReasonToGiveUpIsOurs) {
   say({hello(7, 5)});
   (void)answer(5);
   say({gaveUp(7, 5, Code::kOutOfMemory)});
@@ -259,14 +259,14 @@ TEST_F(PortMeetingTest, AnyOtherReasonToGiveUpIsOurs) {
 
 // Whoever says ready to a use that we have given up has met it: its hello is for no other one, and
 // those that come after it need not wait for its end to have their lines back.
-TEST_F(PortMeetingTest, AHelloThatHasMetAnEarlierUseStandsNoMore) {
+TEST_F(PortBootstrapTest, AHelloThatHasMetAnEarlierUseStandsNoMore) {
   say({hello(7, 5)});
   const uint64_t first = answer(5);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   say({ready(7, 5, first)});
-  ASSERT_OK(meeting_->begin(7).status());
+  ASSERT_OK(bootstrap_->begin(7).status());
   EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   EXPECT_EQ(gone_.load(), 1) << "the second one's line";
   // It had not: it heard in time that we gave up, and says so.
   say({hello(7, 5)});
@@ -276,12 +276,12 @@ TEST_F(PortMeetingTest, AHelloThatHasMetAnEarlierUseStandsNoMore) {
 }
 
 // The same where the ready came, and nobody looked in time.
-TEST_F(PortMeetingTest, AHelloThatHasMetUsUnseenStandsNoMore) {
+TEST_F(PortBootstrapTest, AHelloThatHasMetUsUnseenStandsNoMore) {
   say({hello(7, 5)});
   const uint64_t first = answer(5);
   say({ready(7, 5, first)});
-  meeting_->end(7, counter());
-  ASSERT_OK(meeting_->begin(7).status());
+  bootstrap_->end(7, counter());
+  ASSERT_OK(bootstrap_->begin(7).status());
   EXPECT_EQ(hear(7, Kind::kHello, std::chrono::milliseconds(1)).code(), Code::kTimeout);
   say({gone(7, 5)});
   EXPECT_EQ(gone_.load(), 1);
@@ -289,30 +289,30 @@ TEST_F(PortMeetingTest, AHelloThatHasMetUsUnseenStandsNoMore) {
 
 // And where a later use has answered it meanwhile: its line may be the one that was met, if the
 // peer had heard of the first one's end. The hello comes again then.
-TEST_F(PortMeetingTest, ALaterUseGoesOnWaiting) {
+TEST_F(PortBootstrapTest, ALaterUseGoesOnWaiting) {
   say({hello(7, 5)});
   const uint64_t first = answer(5);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   const uint64_t second = answer(5);
   say({ready(7, 5, first)});
   EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kTryAgain);
   say({hello(7, 5)});
   EXPECT_OK(hear(7, Kind::kHello));
-  EXPECT_OK(meeting_->answer(peer_, ready(7, second, 5)));
+  EXPECT_OK(bootstrap_->answer(peer_, ready(7, second, 5)));
   say({ready(7, 5, second)});
   EXPECT_OK(hear(7, Kind::kReady));
   EXPECT_EQ(gone_.load(), 1) << "the first one was not met";
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   EXPECT_EQ(gone_.load(), 1);
   say({gone(7, 5)});
   EXPECT_EQ(gone_.load(), 2);
 }
 
 // A line may serve another semaphore as soon as nobody can signal it any more, and not before.
-TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerHasLetGo) {
+TEST_F(PortBootstrapTest, ALineIsFreeWhenThePeerHasLetGo) {
   say({hello(7, 5)});
   (void)answer(5);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   EXPECT_EQ(gone_.load(), 0);
   say({gone(7, 4)});
   EXPECT_EQ(gone_.load(), 0);
@@ -320,58 +320,58 @@ TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerHasLetGo) {
   EXPECT_EQ(gone_.load(), 1);
 }
 
-TEST_F(PortMeetingTest, ALineThatNobodyWasToldOfInAReadyIsFreeAtOnce) {
+TEST_F(PortBootstrapTest, ALineThatNobodyWasToldOfInAReadyIsFreeAtOnce) {
   say({hello(7, 5)});
-  ASSERT_OK(meeting_->begin(7).status());
+  ASSERT_OK(bootstrap_->begin(7).status());
   EXPECT_OK(hear(7, Kind::kHello));
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   EXPECT_EQ(gone_.load(), 1);
   (void)answer(5);
   say({gaveUp(7, 5)});
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   EXPECT_EQ(gone_.load(), 2) << "who gave up has not signalled";
 }
 
 // A ready may have been under way while we gave up, and the peer have met a later use since.
-TEST_F(PortMeetingTest, ALineIsNotFreeBecauseOfAReadyToAnEarlierUse) {
+TEST_F(PortBootstrapTest, ALineIsNotFreeBecauseOfAReadyToAnEarlierUse) {
   say({hello(7, 5)});
   const uint64_t first = answer(5);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   (void)answer(5);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   say({ready(7, 5, first)});
   EXPECT_EQ(gone_.load(), 0);
   say({gone(7, 5)});
   EXPECT_EQ(gone_.load(), 2);
 }
 
-TEST_F(PortMeetingTest, ALineIsFreeWhenThePeerMeetsTheNextUse) {
+TEST_F(PortBootstrapTest, ALineIsFreeWhenThePeerMeetsTheNextUse) {
   say({hello(7, 5)});
   (void)answer(5);
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   const uint64_t second = answer(5);
   EXPECT_EQ(gone_.load(), 0);
   say({ready(7, 5, second)});
   EXPECT_EQ(gone_.load(), 1);
   EXPECT_OK(hear(7, Kind::kReady));
-  meeting_->end(7, counter());
+  bootstrap_->end(7, counter());
   EXPECT_EQ(gone_.load(), 1) << "the peer's threads may signal this one";
   say({gone(7, 5)});
   EXPECT_EQ(gone_.load(), 2);
 }
 
-TEST_F(PortMeetingTest, ATagIsOneSemaphoresAtATime) {
-  const uint64_t first = MUST(meeting_->begin(7));
-  const Status refused = meeting_->begin(7).status();
+TEST_F(PortBootstrapTest, ATagIsOneSemaphoresAtATime) {
+  const uint64_t first = MUST(bootstrap_->begin(7));
+  const Status refused = bootstrap_->begin(7).status();
   EXPECT_EQ(refused.code(), Code::kUnavailable);
   EXPECT_NE(refused.message().find("tag 7 is in use"), std::string_view::npos);
-  EXPECT_OK(meeting_->begin(8).status());
-  meeting_->end(7, nullptr);
-  EXPECT_NE(MUST(meeting_->begin(7)), first) << "a tag's second use can be told from its first";
+  EXPECT_OK(bootstrap_->begin(8).status());
+  bootstrap_->end(7, nullptr);
+  EXPECT_NE(MUST(bootstrap_->begin(7)), first) << "a tag's second use can be told from its first";
 }
 
-TEST_F(PortMeetingTest, WhoWaitsHearsWhyThePeerGaveUp) {
-  ASSERT_OK(meeting_->begin(7).status());
+TEST_F(PortBootstrapTest, WhoWaitsHearsWhyThePeerGaveUp) {
+  ASSERT_OK(bootstrap_->begin(7).status());
   say({hello(7, 5)});
   EXPECT_OK(hear(7, Kind::kHello));
   say({ended(7, 4, Code::kInternal), ended(7, 5, Code::kUnavailable)});
@@ -381,23 +381,23 @@ TEST_F(PortMeetingTest, WhoWaitsHearsWhyThePeerGaveUp) {
 }
 
 // Else one side would hold a semaphore that is over, and the other one wait for it.
-TEST_F(PortMeetingTest, WhoHasEndedIsNotMetAnyMore) {
-  ASSERT_OK(meeting_->begin(7).status());
+TEST_F(PortBootstrapTest, WhoHasEndedIsNotMetAnyMore) {
+  ASSERT_OK(bootstrap_->begin(7).status());
   say({hello(7, 5)});
   EXPECT_OK(hear(7, Kind::kHello));
   say({ready(7, 5), ended(7, 5, Code::kTimeout)});
   EXPECT_EQ(hear(7, Kind::kReady).code(), Code::kTimeout);
 }
 
-TEST_F(PortMeetingTest, AnEndIsToldOnceWheneverItComes) {
+TEST_F(PortBootstrapTest, AnEndIsToldOnceWheneverItComes) {
   for (const bool isEarly : {true, false}) {
     const uint32_t tag = isEarly ? 8 : 7;
-    ASSERT_OK(meeting_->begin(tag).status());
+    ASSERT_OK(bootstrap_->begin(tag).status());
     say({hello(tag, 5)});
     EXPECT_OK(hear(tag, Kind::kHello));
     std::atomic<int> told{0};
     if (isEarly) say({ended(tag, 5)});
-    meeting_->onEnded(tag, [&](const Status& why) {
+    bootstrap_->onEnded(tag, [&](const Status& why) {
       EXPECT_EQ(why.code(), Code::kClosed);
       told.fetch_add(1);
     });
@@ -405,12 +405,12 @@ TEST_F(PortMeetingTest, AnEndIsToldOnceWheneverItComes) {
     EXPECT_EQ(told.load(), 1);
     say({ended(tag, 5)});
     EXPECT_EQ(told.load(), 1);
-    meeting_->end(tag, nullptr);
+    bootstrap_->end(tag, nullptr);
   }
 }
 
-TEST_F(PortMeetingTest, ANoteThatIsNoneEndsWaitsWithKCorrupt) {
-  ASSERT_OK(meeting_->begin(7).status());
+TEST_F(PortBootstrapTest, ANoteThatIsNoneEndsWaitsWithKCorrupt) {
+  ASSERT_OK(bootstrap_->begin(7).status());
   const std::vector<std::byte> noise(20, std::byte{0xee});
   ASSERT_OK(pair_.toA.core()->messages().send(kPortChannel, noise));
   EXPECT_EQ(hear(7, Kind::kHello).code(), Code::kCorrupt);

@@ -45,7 +45,7 @@ enum StreamProgram : size_t {
 using StreamSet = std::array<Program, kPrograms>;
 
 constexpr uint32_t kBytes = 64;
-constexpr uint32_t kEagerBytes = 2 * kUnitPayloadBytes;  // two pieces, as of every copy
+constexpr uint32_t kEagerBytes = 2 * kPacketPayloadBytes;  // two pieces, as of every copy
 
 StreamSet shippedSet(uint32_t slots) {
   const StreamShape shape{slots, kEagerBytes};
@@ -62,7 +62,7 @@ StreamSet shippedSet(uint32_t slots) {
 }
 
 bool isConstant(const Op& op) {
-  return op.code == OpCode::kStore && op.order == Order::kRelaxed && op.operand.lane == kNoLane;
+  return op.code == OpCode::kStore && op.order == Order::kRelaxed && op.operand.cursor == kNoCursor;
 }
 
 // The word that the other side compares with its own length, behind the first wait; none where
@@ -108,7 +108,7 @@ Program explorable(Program program, size_t which) {
   if (which == kGetTail)
     program.ops.push_back({.code = OpCode::kWait,
                            .to = {.target = GetTailOps::kTaken, .offset = DeviceArea::kAcceptedAt},
-                           .operand = {.lane = 0, .delta = 1}});
+                           .operand = {.cursor = 0, .delta = 1}});
   return program;
 }
 

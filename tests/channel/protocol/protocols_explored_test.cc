@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "peerlane/channel/protocol/eager_protocol.h"
-#include "peerlane/channel/protocol/zcopy_protocol.h"
+#include "peerlane/channel/protocol/rendezvous_protocol.h"
 #include "tests/channel/protocol/protocols_scenario.h"
 
 namespace peerlane {
@@ -85,9 +85,9 @@ TEST(ProtocolsMixed, FollowEachOtherOnOneLane) {
         eagerSender({.lane = lane, .payloadBytes = kPayloadBytes}),
         eagerReceiver({.lane = lane, .payloadBytes = kPayloadBytes}),
         eagerSender({.lane = lane}),
-        zcopyGetReceiver({lane, kPayloadBytes}),
-        zcopyPutSender({lane, kPayloadBytes}),
-        zcopyPutReceiver({lane, kPayloadBytes}),
+        rendezvousGetReceiver({lane, kPayloadBytes}),
+        rendezvousPutSender({lane, kPayloadBytes}),
+        rendezvousPutReceiver({lane, kPayloadBytes}),
     };
     const MessagePrograms eager{{&programs[0], &programs[1]}, MessageForm::kEager};
     const MessagePrograms get{{&programs[2], &programs[3]}, MessageForm::kGet};
@@ -108,11 +108,11 @@ TEST(ProtocolsMixed, FollowEachOtherOnOneLane) {
 // Two lanes, one each way: side 0 sends and then receives, side 1 receives and then sends.
 TEST(ProtocolsMixed, GoBothWays) {
   for (const ProtocolCase& protocol : shippedProtocols()) {
-    const bool isGet = protocol.name == "ZcopyGet";
-    if (!isGet && protocol.name != "ZcopyPut" && protocol.name != "Eager") continue;
-    const MessageForm kind = isGet                         ? MessageForm::kGet
-                             : protocol.name == "ZcopyPut" ? MessageForm::kPut
-                                                           : MessageForm::kEager;
+    const bool isGet = protocol.name == "RendezvousGet";
+    if (!isGet && protocol.name != "RendezvousPut" && protocol.name != "Eager") continue;
+    const MessageForm kind = isGet                              ? MessageForm::kGet
+                             : protocol.name == "RendezvousPut" ? MessageForm::kPut
+                                                                : MessageForm::kEager;
     const Setting setting{.slots = 2, .messages = 2};
     const Program sender = protocol.sender(setting.slots);
     const Program receiver = protocol.receiver(setting.slots);

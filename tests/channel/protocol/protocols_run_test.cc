@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "peerlane/channel/protocol/eager_protocol.h"
-#include "peerlane/channel/protocol/zcopy_protocol.h"
+#include "peerlane/channel/protocol/rendezvous_protocol.h"
 #include "peerlane/program/cpu/cpu_program.h"
 
 namespace peerlane {
@@ -143,16 +143,16 @@ struct Protocol {
 const Protocol kProtocols[] = {
     {"Eager", [](uint64_t bytes) { return eagerSender({.lane = kLane, .payloadBytes = bytes}); },
      [](uint64_t bytes) { return eagerReceiver({.lane = kLane, .payloadBytes = bytes}); }},
-    {"ZcopyGet", [](uint64_t /*bytes*/) { return eagerSender({.lane = kLane}); },
+    {"RendezvousGet", [](uint64_t /*bytes*/) { return eagerSender({.lane = kLane}); },
      [](uint64_t bytes) {
-       return zcopyGetReceiver({kLane, bytes});
+       return rendezvousGetReceiver({kLane, bytes});
      }},
-    {"ZcopyPut",
+    {"RendezvousPut",
      [](uint64_t bytes) {
-       return zcopyPutSender({kLane, bytes});
+       return rendezvousPutSender({kLane, bytes});
      },
      [](uint64_t bytes) {
-       return zcopyPutReceiver({kLane, bytes});
+       return rendezvousPutReceiver({kLane, bytes});
      }},
 };
 
@@ -197,7 +197,7 @@ TEST_P(ProtocolRun, RefusesOtherSizes) {
       EXPECT_EQ(fitting.wrongBytes(), 0u);
     });
     EXPECT_EQ(sender.run(0), Code::kOk);
-    if (std::string(GetParam().name) != "ZcopyPut") {
+    if (std::string(GetParam().name) != "RendezvousPut") {
       EXPECT_EQ(sender.learned().bytes, 0u);
     }
     EXPECT_EQ(sender.run(1), Code::kOk);

@@ -5,8 +5,8 @@
 
 #include "peerlane/channel/protocol/eager_protocol.h"
 #include "peerlane/channel/protocol/notify_protocol.h"
+#include "peerlane/channel/protocol/rendezvous_protocol.h"
 #include "peerlane/channel/protocol/staged_protocol.h"
-#include "peerlane/channel/protocol/zcopy_protocol.h"
 
 namespace peerlane {
 namespace {
@@ -265,9 +265,9 @@ void addActors(Scenario& scenario, const std::string& name, int side, uint32_t c
 // Takes a signal of 1 as Signal::wait does: the cursor is what was taken before.
 static Program takeOne() {
   ProgramBuilder program("signal-wait");
-  const LaneId taken = program.lane(1);
+  const CursorId taken = program.cursor(1);
   program.local("counter");
-  program.wait({.target = 0}, {.lane = taken, .delta = 1});
+  program.wait({.target = 0}, {.cursor = taken, .delta = 1});
   return program.build();
 }
 
@@ -275,7 +275,9 @@ std::vector<ProtocolCase> shippedProtocols() {
   const auto eager = [](uint32_t slots, uint64_t bytes) {
     return EagerShape{messageLane(slots), bytes};
   };
-  const auto zcopy = [](uint32_t slots) { return ZcopyShape{messageLane(slots), kPayloadBytes}; };
+  const auto rendezvous = [](uint32_t slots) {
+    return RendezvousShape{messageLane(slots), kPayloadBytes};
+  };
   const auto notify = [](uint32_t slots) {
     return NotifyShape{slots, kNotifyMessageOffset + kMessageBytes, kMessageBytes};
   };
@@ -289,13 +291,13 @@ std::vector<ProtocolCase> shippedProtocols() {
           [=](uint32_t slots) { return eagerSender(eager(slots, 0)); },
           [=](uint32_t slots) { return eagerReceiver(eager(slots, 0)); }),
       messageCase(
-          "ZcopyGet", MessageForm::kGet,
+          "RendezvousGet", MessageForm::kGet,
           [=](uint32_t slots) { return eagerSender(eager(slots, 0)); },
-          [=](uint32_t slots) { return zcopyGetReceiver(zcopy(slots)); }),
+          [=](uint32_t slots) { return rendezvousGetReceiver(rendezvous(slots)); }),
       messageCase(
-          "ZcopyPut", MessageForm::kPut,
-          [=](uint32_t slots) { return zcopyPutSender(zcopy(slots)); },
-          [=](uint32_t slots) { return zcopyPutReceiver(zcopy(slots)); }),
+          "RendezvousPut", MessageForm::kPut,
+          [=](uint32_t slots) { return rendezvousPutSender(rendezvous(slots)); },
+          [=](uint32_t slots) { return rendezvousPutReceiver(rendezvous(slots)); }),
   };
   for (const uint32_t chunks : {1u, 3u})
     cases.push_back({"Staged" + std::to_string(chunks),

@@ -7,8 +7,8 @@
 
 #include "peerlane/channel/protocol/eager_protocol.h"
 #include "peerlane/channel/protocol/notify_protocol.h"
+#include "peerlane/channel/protocol/rendezvous_protocol.h"
 #include "peerlane/channel/protocol/staged_protocol.h"
-#include "peerlane/channel/protocol/zcopy_protocol.h"
 
 namespace peerlane {
 namespace {
@@ -17,7 +17,7 @@ constexpr MessageLane kLane{.slots = 4, .inboxStrideBytes = kInboxPayloadOffset 
 
 TEST(Protocols, SenderTargetsAreInTheirOrder) {
   for (const Program& program :
-       {eagerSender({.lane = kLane, .payloadBytes = 8}), zcopyPutSender({kLane, 8})}) {
+       {eagerSender({.lane = kLane, .payloadBytes = 8}), rendezvousPutSender({kLane, 8})}) {
     ASSERT_EQ(program.targets.size(), size_t{kSenderTargets});
     EXPECT_STREQ(program.targets[kSenderEnvelope].name, "envelope");
     EXPECT_STREQ(program.targets[kSenderPayload].name, "payload");
@@ -31,13 +31,14 @@ TEST(Protocols, SenderTargetsAreInTheirOrder) {
     EXPECT_EQ(program.targets[kSenderInbox].side, Side::kRemote);
     EXPECT_EQ(program.targets[kSenderInbox].strideBytes, kLane.inboxStrideBytes);
     EXPECT_EQ(program.targets[kSenderAnswers].side, Side::kLocal);
-    EXPECT_EQ(program.laneAdvance, std::vector<uint32_t>{1});
+    EXPECT_EQ(program.cursorAdvance, std::vector<uint32_t>{1});
   }
 }
 
 TEST(Protocols, ReceiverTargetsAreInTheirOrder) {
-  for (const Program& program : {eagerReceiver({.lane = kLane, .payloadBytes = 8}),
-                                 zcopyGetReceiver({kLane, 8}), zcopyPutReceiver({kLane, 8})}) {
+  for (const Program& program :
+       {eagerReceiver({.lane = kLane, .payloadBytes = 8}), rendezvousGetReceiver({kLane, 8}),
+        rendezvousPutReceiver({kLane, 8})}) {
     ASSERT_EQ(program.targets.size(), size_t{kReceiverTargets});
     EXPECT_STREQ(program.targets[kReceiverInbox].name, "inbox");
     EXPECT_STREQ(program.targets[kReceiverBuffer].name, "buffer");
@@ -57,8 +58,9 @@ TEST(Protocols, PayloadOpsAreWhereTheHeadersSay) {
   const auto bytesAt = [](const Program& program, size_t op) { return program.ops[op].bytes; };
   const EagerShape eager{.lane = kLane, .payloadBytes = kBytes};
   EXPECT_EQ(bytesAt(eagerReceiver(eager), kEagerReceiverPayloadOp), kBytes);
-  EXPECT_EQ(bytesAt(zcopyGetReceiver({kLane, kBytes}), kZcopyGetReceiverPayloadOp), kBytes);
-  EXPECT_EQ(bytesAt(zcopyPutSender({kLane, kBytes}), kZcopyPutSenderPayloadOp), kBytes);
+  EXPECT_EQ(bytesAt(rendezvousGetReceiver({kLane, kBytes}), kRendezvousGetReceiverPayloadOp),
+            kBytes);
+  EXPECT_EQ(bytesAt(rendezvousPutSender({kLane, kBytes}), kRendezvousPutSenderPayloadOp), kBytes);
 
   const NotifyShape notify{.slots = 4, .messageBytes = kBytes};
   PutPayload payload;
@@ -89,12 +91,12 @@ TEST(Protocols, TheLastChunkMayBeShorter) {
       stagedSender({.slots = 2, .chunkBytes = 64, .chunks = 3, .lastChunkBytes = 10});
   EXPECT_EQ(program.ops[1].bytes, 64u);
   EXPECT_EQ(program.ops[7].bytes, 10u);
-  EXPECT_EQ(program.laneAdvance, std::vector<uint32_t>{3});
+  EXPECT_EQ(program.cursorAdvance, std::vector<uint32_t>{3});
 }
 
 TEST(Protocols, ReadWell) {
-  EXPECT_EQ(zcopyGetReceiver({kLane, 4096}).toString(),
-            "zcopy-get-recv:\n"
+  EXPECT_EQ(rendezvousGetReceiver({kLane, 4096}).toString(),
+            "rendezvous-get-recv:\n"
             "  wait  inbox[cursor0+0] >= cursor0+1\n"
             "  copy  buffer <- peer.payload, 4096 bytes\n"
             "  copy  peer.answers[cursor0+0]+8 <- answer, 56 bytes\n"

@@ -15,7 +15,7 @@ void fetch(Run& run, const GetJob& job, const PutPlace& place) {
     run.copy(job.to, reinterpret_cast<const void*>(place.address), job.bytes);
   if (job.advance != 0) run.store(job.cursorWord, counted + job.advance);
   if (place.verdict != PutPlace::kReleased) {
-    const auto tell = [&](const TurnWord& word) {
+    const auto tell = [&](const RingWord& word) {
       const Slot slot = slotOf(word, job.slots, cursor);
       run.store(slot.word(), slot.number);
     };

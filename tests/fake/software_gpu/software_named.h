@@ -23,7 +23,7 @@ struct Slot {
   uint64_t* word(uint32_t at = 0) const { return reinterpret_cast<uint64_t*>(address + at); }
 };
 
-inline Slot slotOf(const TurnWord& word, uint32_t slots, uint64_t cursor) {
+inline Slot slotOf(const RingWord& word, uint32_t slots, uint64_t cursor) {
   return {word.base + cursor % slots * word.strideBytes,
           cursor + static_cast<uint64_t>(int64_t{word.delta})};
 }

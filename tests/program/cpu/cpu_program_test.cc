@@ -36,7 +36,7 @@ class CpuProgramTest : public testing::Test {
   static Program listOf(std::vector<Segment> segments, Target to = {.name = "to"},
                         Target from = {.name = "from"}) {
     ProgramBuilder builder("list");
-    builder.lane(1);
+    builder.cursor(1);
     builder.target(to);
     builder.target(from);
     builder.copyList({.segments = std::move(segments)});
@@ -148,9 +148,9 @@ TEST_F(CpuProgramTest, IndexedListsAreCheckedByTheirLimits) {
 TEST_F(CpuProgramTest, RingsMustFitAndOpsStayInsideASlot) {
   const auto ring = [](uint64_t offset) {
     ProgramBuilder builder("ring");
-    const LaneId lane = builder.lane(1);
+    const CursorId cursor = builder.cursor(1);
     const TargetId words =
-        builder.target({.name = "words", .lane = lane, .slots = 4, .strideBytes = 64});
+        builder.target({.name = "words", .cursor = cursor, .slots = 4, .strideBytes = 64});
     builder.store({.target = words, .offset = offset}, {.delta = 1}, Order::kRelaxed);
     return builder.build();
   };
@@ -203,7 +203,7 @@ TEST_F(CpuProgramTest, AListOfRingOrLateTargetsIsRefused) {
   expectRefused(prepare(listOf({segment}, {.name = "to", .late = true}), {near(), other()}),
                 Code::kNotSupported, "'to'");
   expectRefused(prepare(listOf({segment}, {.name = "to"},
-                               {.name = "from", .lane = 0, .slots = 2, .strideBytes = 64}),
+                               {.name = "from", .cursor = 0, .slots = 2, .strideBytes = 64}),
                         {near(), other()}),
                 Code::kNotSupported, "'from'");
 }
@@ -215,9 +215,9 @@ TEST_F(CpuProgramTest, ADefectOfTheProgramItselfIsFound) {
 }
 
 TEST_F(CpuProgramTest, LimitsOfThisExecutorAreSaid) {
-  ProgramBuilder lanes("lanes");
-  for (uint32_t i = 0; i <= CpuRun::kMaxLanes; ++i) lanes.lane(1);
-  expectRefused(prepare(lanes.build(), {}), Code::kNotSupported, "lanes");
+  ProgramBuilder cursors("cursors");
+  for (uint32_t i = 0; i <= CpuRun::kMaxCursors; ++i) cursors.cursor(1);
+  expectRefused(prepare(cursors.build(), {}), Code::kNotSupported, "cursors");
   ProgramBuilder late("late");
   std::vector<BoundTarget> bound;
   for (uint32_t i = 0; i < CpuRun::kMaxLateTargets; ++i) {

@@ -98,9 +98,9 @@ TEST_F(CpuRunTest, ABudgetCutsCopiesAnywhereAndGoesOn) {
 
 TEST_F(CpuRunTest, StoresAndAddsWords) {
   ProgramBuilder builder("words");
-  const LaneId lane = builder.lane(1);
+  const CursorId cursor = builder.cursor(1);
   const TargetId word = builder.local("word");
-  builder.store({.target = word, .offset = 0}, {.lane = lane, .delta = 5}, Order::kRelease)
+  builder.store({.target = word, .offset = 0}, {.cursor = cursor, .delta = 5}, Order::kRelease)
       .store({.target = word, .offset = 8}, {.delta = -1}, Order::kRelaxed)
       .store({.target = word, .offset = 16}, {.delta = -1}, Order::kRelaxed, Width::k32)
       .add64({.target = word, .offset = 24}, {.delta = 9}, Order::kRelease)
@@ -168,9 +168,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(CpuRunTest, AWaitGoesOnWhenTheWordComes) {
   ProgramBuilder builder("wait");
-  const LaneId lane = builder.lane(1);
+  const CursorId cursor = builder.cursor(1);
   const TargetId word = builder.local("word");
-  builder.wait({.target = word}, {.lane = lane, .delta = 1})
+  builder.wait({.target = word}, {.cursor = cursor, .delta = 1})
       .store({.target = word, .offset = 8}, {.delta = 1}, Order::kRelease);
   prepare(builder.build(), {words()});
   EXPECT_EQ(runAll({41}), Step::kBlocked);
@@ -210,22 +210,22 @@ TEST_F(CpuRunTest, PoisonReleasesAWaitAndNothingBehindItRuns) {
 
 TEST_F(CpuRunTest, RingPlacesFollowTheCursor) {
   ProgramBuilder builder("ring");
-  const LaneId lane = builder.lane(1);
+  const CursorId cursor = builder.cursor(1);
   const TargetId ring =
-      builder.target({.name = "ring", .lane = lane, .slots = 3, .strideBytes = 16});
+      builder.target({.name = "ring", .cursor = cursor, .slots = 3, .strideBytes = 16});
   const TargetId from = builder.local("from");
   builder.copy({.target = ring, .offset = 8}, {.target = from}, 8)
-      .store({.target = ring, .slotDelta = 1}, {.lane = lane, .delta = 0}, Order::kRelease)
+      .store({.target = ring, .slotDelta = 1}, {.cursor = cursor, .delta = 0}, Order::kRelease)
       .store({.target = ring, .slotDelta = -1, .offset = 0}, {.delta = 77}, Order::kRelease);
   prepare(builder.build(), {words(), source()});
   uint64_t expected = 0;
   std::memcpy(&expected, source_.data(), 8);
-  for (const uint64_t cursor : {uint64_t{4}, uint64_t{9}, uint64_t{11}, uint64_t{1} << 40}) {
+  for (const uint64_t number : {uint64_t{4}, uint64_t{9}, uint64_t{11}, uint64_t{1} << 40}) {
     words_.fill(0);
-    EXPECT_EQ(runAll({cursor}), Step::kEnded);
-    EXPECT_EQ(words_[cursor % 3 * 2 + 1], expected) << cursor;
-    EXPECT_EQ(words_[(cursor + 1) % 3 * 2], cursor);
-    EXPECT_EQ(words_[(cursor - 1) % 3 * 2], 77u);
+    EXPECT_EQ(runAll({number}), Step::kEnded);
+    EXPECT_EQ(words_[number % 3 * 2 + 1], expected) << number;
+    EXPECT_EQ(words_[(number + 1) % 3 * 2], number);
+    EXPECT_EQ(words_[(number - 1) % 3 * 2], 77u);
     EXPECT_EQ(std::count(words_.begin(), words_.end(), 0u), 61);
   }
 }
@@ -504,9 +504,9 @@ TEST_F(CpuAgent, ManyEntriesWaitForRoomInTheMailbox) {
 // Ring slots reached by an agent: the pieces live in the run until the agent is done with them.
 TEST_F(CpuAgent, ManyCopiesToRingSlotsKeepTheirPieces) {
   ProgramBuilder builder("slots");
-  const LaneId lane = builder.lane(1);
+  const CursorId cursor = builder.cursor(1);
   const TargetId ring = builder.target(
-      {.name = "ring", .side = Side::kRemote, .lane = lane, .slots = 32, .strideBytes = 64});
+      {.name = "ring", .side = Side::kRemote, .cursor = cursor, .slots = 32, .strideBytes = 64});
   const TargetId from = builder.local("from");
   for (int i = 0; i < 30; ++i)
     builder.copy({.target = ring, .slotDelta = i},
@@ -627,17 +627,17 @@ TEST_F(CpuRunTest, AStoreWakesWhoeverSleepsOnTheWord) {
 // Release and acquire between two runs in two threads: the bytes are there when the word is.
 TEST_F(CpuRunTest, BytesAreVisibleWithTheWord) {
   ProgramBuilder sender("sender");
-  const LaneId lane = sender.lane(1);
+  const CursorId cursor = sender.cursor(1);
   const TargetId to = sender.local("to");
   const TargetId from = sender.local("from");
   const TargetId word = sender.local("word");
-  sender.wait({.target = word, .offset = 64}, {.lane = lane, .delta = 0})
+  sender.wait({.target = word, .offset = 64}, {.cursor = cursor, .delta = 0})
       .copy({.target = to}, {.target = from}, 512)
-      .store({.target = word}, {.lane = lane, .delta = 1}, Order::kRelease);
+      .store({.target = word}, {.cursor = cursor, .delta = 1}, Order::kRelease);
   ProgramBuilder receiver("receiver");
-  const LaneId taken = receiver.lane(1);
+  const CursorId taken = receiver.cursor(1);
   const TargetId words = receiver.local("word");
-  receiver.wait({.target = words}, {.lane = taken, .delta = 1});
+  receiver.wait({.target = words}, {.cursor = taken, .delta = 1});
   std::array<uint64_t, 64> out{};
   std::array<uint64_t, 64> in{};
   CpuProgram sending;

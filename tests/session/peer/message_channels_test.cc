@@ -86,7 +86,7 @@ TEST(MessageChannels, WhoCountsIsNeverRefused) {
           ASSERT_EQ(content.at(0), std::byte{nextTaken[channel]++});
         }
       } else if (what == 3) {
-        for (const auto& each : receiver.untold()) back.push_back(each);
+        for (const auto& each : receiver.unreported()) back.push_back(each);
       } else if (what == 4 && !back.empty()) {
         ASSERT_TRUE(sender.taken(back.front().first, back.front().second).isOk());
         back.pop_front();

@@ -65,18 +65,18 @@ uint64_t regionBytesFor(const BenchOptions& options) {
 }
 
 Status runCopies(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
-  GpuWishes wishes;
-  wishes.ceiling = options.ceiling;
-  wishes.checkAll = options.check;
-  wishes.rounds = options.samples;
-  wishes.warmup = options.warmup;
+  GpuContestSettings settings;
+  settings.ceiling = options.ceiling;
+  settings.checkAll = options.check;
+  settings.rounds = options.samples;
+  settings.warmup = options.warmup;
   for (const uint64_t bytes : sweep(options)) {
     const GpuCase what = caseOf(options, bytes);
     std::string name = options.operation + " ";
     if (what.blocks > 1) name += std::to_string(what.blocks) + " x ";
     name += formatByteSize(what.blockBytes);
     if (what.window > 1) name += ", " + std::to_string(what.window) + " in flight";
-    PEERLANE_RETURN_IF_ERROR(addGpuRow(pair, what, wishes, gpuRowFor(pair, what, name), report));
+    PEERLANE_RETURN_IF_ERROR(addGpuRow(pair, what, settings, gpuRowFor(pair, what, name), report));
   }
   return Status::ok();
 }

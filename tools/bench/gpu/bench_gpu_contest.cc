@@ -22,9 +22,9 @@ class GpuContest {
  public:
   GpuContest(GpuPair& pair, const GpuCase& what) : pair_(pair), copy_(pair.side(), what) {}
 
-  Result<GpuOutcome> run(const GpuWishes& wishes) {
+  Result<GpuOutcome> run(const GpuContestSettings& settings) {
     GpuOutcome result;
-    bool withCeiling = wishes.ceiling;
+    bool withCeiling = settings.ceiling;
     PEERLANE_RETURN_IF_ERROR(copy_.begin(withCeiling));
     if (withCeiling) {
       const Status able = copy_.postBare();
@@ -35,15 +35,15 @@ class GpuContest {
     }
     Contest contest;
     contest.withCeiling = withCeiling;
-    contest.checkAll = wishes.checkAll;
-    contest.warmup = wishes.warmup;
-    contest.rounds = wishes.rounds > 0 ? wishes.rounds : roundsFor(copy_.what());
-    if (wishes.rounds == 0) contest.limit = kRowLimit;
+    contest.checkAll = settings.checkAll;
+    contest.warmup = settings.warmup;
+    contest.rounds = settings.rounds > 0 ? settings.rounds : roundsFor(copy_.what());
+    if (settings.rounds == 0) contest.limit = kRowLimit;
     contest.prepare = [&](Contender who, bool checked) {
-      return skips(wishes, who) ? Status::ok() : prepare(checked);
+      return skips(settings, who) ? Status::ok() : prepare(checked);
     };
     contest.sample = [&](Contender who, Samples& samples) -> Status {
-      if (skips(wishes, who)) return Status::ok();
+      if (skips(settings, who)) return Status::ok();
       PEERLANE_ASSIGN(const double elapsed, pair_.sample(copy_, who));
       samples.add(elapsed / static_cast<double>(copy_.what().window));
       (who == Contender::kOurs ? result.posting : result.rawPosting)
@@ -51,7 +51,7 @@ class GpuContest {
       return Status::ok();
     };
     contest.check = [&](Contender who) -> Result<uint64_t> {
-      if (skips(wishes, who)) return uint64_t{0};
+      if (skips(settings, who)) return uint64_t{0};
       return check();
     };
     PEERLANE_ASSIGN(result.outcome, runContest(contest));
@@ -59,8 +59,8 @@ class GpuContest {
   }
 
  private:
-  static bool skips(const GpuWishes& wishes, Contender who) {
-    return who == Contender::kOurs && !wishes.ours;
+  static bool skips(const GpuContestSettings& settings, Contender who) {
+    return who == Contender::kOurs && !settings.ours;
   }
 
   // New contents where they come from, and anything else where they go.
@@ -104,8 +104,9 @@ class GpuContest {
 
 }  // namespace
 
-Result<GpuOutcome> runGpuContest(GpuPair& pair, const GpuCase& what, const GpuWishes& wishes) {
-  Result<GpuOutcome> result = GpuContest(pair, what).run(wishes);
+Result<GpuOutcome> runGpuContest(GpuPair& pair, const GpuCase& what,
+                                 const GpuContestSettings& settings) {
+  Result<GpuOutcome> result = GpuContest(pair, what).run(settings);
   if (result.isOk() || result.status().code() == Code::kPeerLost) return result;
   if (const Status again = pair.recover(); !again.isOk())
     return Status(Code::kPeerLost,

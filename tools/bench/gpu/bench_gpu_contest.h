@@ -10,7 +10,7 @@
 
 namespace peerlane::bench {
 
-struct GpuWishes {
+struct GpuContestSettings {
   bool ours = true;
   bool ceiling = true;
   bool checkAll = false;
@@ -26,6 +26,7 @@ struct GpuOutcome {
 };
 
 // After an error the pair can be used again, unless it is kPeerLost.
-Result<GpuOutcome> runGpuContest(GpuPair& pair, const GpuCase& what, const GpuWishes& wishes);
+Result<GpuOutcome> runGpuContest(GpuPair& pair, const GpuCase& what,
+                                 const GpuContestSettings& settings);
 
 }  // namespace peerlane::bench

@@ -36,7 +36,7 @@ class Suite {
  public:
   Suite(GpuPair& pair, bool ceilingsOnly, GpuReport& report)
       : pair_(pair), ceilingsOnly_(ceilingsOnly), report_(report) {
-    wishes_.ours = !ceilingsOnly;
+    settings_.ours = !ceilingsOnly;
   }
 
   Status run() {
@@ -59,7 +59,7 @@ class Suite {
   }
   Status add(const GpuCase& what, GpuRow row) {
     if (std::chrono::steady_clock::now() < deadline_)
-      return addGpuRow(pair_, what, wishes_, std::move(row), report_);
+      return addGpuRow(pair_, what, settings_, std::move(row), report_);
     row.failure = Status(Code::kTimeout, "not measured: the time of the suite is over");
     report_.add(std::move(row));
     return Status::ok();
@@ -79,7 +79,7 @@ class Suite {
   GpuPair& pair_;
   const bool ceilingsOnly_;
   GpuReport& report_;
-  GpuWishes wishes_;
+  GpuContestSettings settings_;
   const std::chrono::steady_clock::time_point deadline_ =
       std::chrono::steady_clock::now() + kSuiteTime;
 };
@@ -257,10 +257,10 @@ Status Suite::postingRow(const GpuCase& what, const char* how, double most) {
   row.row.operation = "posting";
   row.unit = "us";
   if (most > 0) row.target = {GpuGoal::kMost, most};
-  GpuWishes wishes;
-  wishes.ceiling = false;
-  wishes.rounds = 31;
-  auto measured = runGpuContest(pair_, what, wishes);
+  GpuContestSettings settings;
+  settings.ceiling = false;
+  settings.rounds = 31;
+  auto measured = runGpuContest(pair_, what, settings);
   if (measured.status().code() == Code::kPeerLost) return measured.status();
   row.failure = measured.status();
   if (measured.isOk()) {
@@ -343,9 +343,9 @@ GpuRow gpuRowFor(GpuPair& pair, const GpuCase& what, const std::string& name, Gp
   return row;
 }
 
-Status addGpuRow(GpuPair& pair, const GpuCase& what, const GpuWishes& wishes, GpuRow row,
+Status addGpuRow(GpuPair& pair, const GpuCase& what, const GpuContestSettings& settings, GpuRow row,
                  GpuReport& report) {
-  auto measured = runGpuContest(pair, what, wishes);
+  auto measured = runGpuContest(pair, what, settings);
   row.failure = measured.status();
   if (measured.isOk()) {
     row.row.outcome = std::move(measured->outcome);

@@ -20,7 +20,7 @@ Status runGpuSuite(GpuPair& pair, bool ceilingsOnly, GpuReport& report);
 
 // One row, measured and added to the report: what the suite and single operations have alike.
 // Extras and names are the caller's. Errors as above.
-Status addGpuRow(GpuPair& pair, const GpuCase& what, const GpuWishes& wishes, GpuRow row,
+Status addGpuRow(GpuPair& pair, const GpuCase& what, const GpuContestSettings& settings, GpuRow row,
                  GpuReport& report);
 GpuRow gpuRowFor(GpuPair& pair, const GpuCase& what, const std::string& name,
                  GpuTarget target = {});

@@ -65,9 +65,9 @@ class Tuning {
  private:
   Result<double> timeOf(GpuCase what, Engine engine) {
     what.engine = engine;
-    GpuWishes wishes;
-    wishes.ceiling = false;
-    PEERLANE_ASSIGN(const GpuOutcome measured, runGpuContest(pair_, what, wishes));
+    GpuContestSettings settings;
+    settings.ceiling = false;
+    PEERLANE_ASSIGN(const GpuOutcome measured, runGpuContest(pair_, what, settings));
     if (measured.outcome.wrong > 0)
       return Status(Code::kCorrupt, std::to_string(measured.outcome.wrong) +
                                         " bytes arrived wrong with engine " + engineName(engine));

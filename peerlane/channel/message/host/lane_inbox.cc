@@ -8,8 +8,8 @@
 namespace peerlane {
 
 const std::byte* LaneInbox::slotOf(uint64_t number) const {
-  return ground_.area->base + LaneArea::kInboxOffset +
-         number % LaneEnd::kSlots * uint64_t{LaneArea::strideBytes(ground_.eagerBytes)};
+  return env_.area->base + LaneArea::kInboxOffset +
+         number % LaneEnd::kSlots * uint64_t{LaneArea::strideBytes(env_.eagerBytes)};
 }
 
 // The load acquires what the sender wrote before its release of the sequence word: the envelope,
@@ -25,7 +25,7 @@ bool LaneInbox::read(uint64_t number, Envelope& envelope) const {
   return envelope.number == number && envelope.part.canBe() &&
          envelope.part.index <= envelope.number && envelope.kind >= MessageKind::kEager &&
          envelope.kind <= MessageKind::kVoid &&
-         (envelope.kind != MessageKind::kEager || envelope.bytes <= ground_.eagerBytes);
+         (envelope.kind != MessageKind::kEager || envelope.bytes <= env_.eagerBytes);
 }
 
 }  // namespace peerlane

@@ -14,8 +14,8 @@ namespace peerlane {
 
 class LaneInbox {
  public:
-  // `ground` outlives it.
-  explicit LaneInbox(const LaneGround& ground) : ground_(ground) {}
+  // `env` outlives it.
+  explicit LaneInbox(const LaneEnvironment& env) : env_(env) {}
 
   bool has(uint64_t number) const;
   // Requires: has(number). False when no honest peer writes such an envelope.
@@ -24,7 +24,7 @@ class LaneInbox {
  private:
   const std::byte* slotOf(uint64_t number) const;
 
-  const LaneGround& ground_;
+  const LaneEnvironment& env_;
 };
 
 }  // namespace peerlane

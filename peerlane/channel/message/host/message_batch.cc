@@ -66,7 +66,7 @@ std::string MessageBatch::describe() const {
 }
 
 void MessageBatch::cancel() {
-  Pending::cancel();
+  Operation::cancel();
   for (LaneEnd* lane : lanes_) lane->stirCancelled();
 }
 

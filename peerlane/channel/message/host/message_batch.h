@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "peerlane/channel/message/host/message_format.h"
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/core/metrics.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_table.h"
@@ -32,11 +32,11 @@ struct MessageItem {
   Part part{};
 };
 
-class MessageBatch final : public Pending {
+class MessageBatch final : public Operation {
  public:
   // `owner` keeps the lanes alive.
   MessageBatch(std::shared_ptr<void> owner, Progress& progress, Metrics& metrics)
-      : Pending(progress), owner_(std::move(owner)), metrics_(metrics) {}
+      : Operation(progress), owner_(std::move(owner)), metrics_(metrics) {}
   ~MessageBatch() override;
 
   // --- Before it is posted, one thread ---
@@ -55,12 +55,12 @@ class MessageBatch final : public Pending {
   // --- Lanes ---
   const MessageItem& item(size_t index) const { return items_[index]; }
   size_t size() const { return items_.size(); }
-  using Pending::cancelled;
+  using Operation::cancelled;
   bool held() const { return held_.load(std::memory_order_acquire); }
   // One item has ended, and nothing touches its memory any more. The lanes call it once per item.
   void itemEnded(const Status& status);
 
-  // --- Pending ---
+  // --- Operation ---
   Status wait(std::chrono::nanoseconds timeout) override;
   void cancel() override;
   void runToEnd() override;

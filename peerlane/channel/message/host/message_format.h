@@ -131,7 +131,7 @@ struct LaneNote {
   Kind kind = Kind::kBye;
   Code code = Code::kOk;
   // Of a message (kDeviceWaits: bit 63: a send; bit 62: the region is being taken back);
-  // kDeviceRegion and kDeviceReady: 1: it is read, not written. kHello: BounceOffer.
+  // kDeviceRegion and kDeviceReady: 1: it is read, not written. kHello: StagingOffer.
   uint64_t number = 0;
   // kHello; kDeviceArea to kDeviceWaits have `area` alone
   uint32_t rank = 0;       // of the side that sends the note

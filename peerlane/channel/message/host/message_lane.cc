@@ -12,11 +12,11 @@ constexpr int kLooksForOthers = 3;
 
 }  // namespace
 
-BoundTarget LaneGround::local(uint64_t offset, uint64_t bytes) const {
+BoundTarget LaneEnvironment::local(uint64_t offset, uint64_t bytes) const {
   return {.address = area->base + offset, .bytes = bytes};
 }
 
-BoundTarget LaneGround::remote(uint64_t offset, uint64_t bytes) const {
+BoundTarget LaneEnvironment::remote(uint64_t offset, uint64_t bytes) const {
   const RemoteMemory& memory = peerArea->memory;
   const bool mapped = memory.mapped != nullptr;
   return {.address = mapped ? memory.mapped + offset : nullptr,
@@ -58,7 +58,7 @@ bool LaneEnd::run(uint64_t budgetBytes) {
     running_.store(false, std::memory_order_seq_cst);
     const bool marked = work_.load(std::memory_order_seq_cst) != seen;
     if (!marked || looks == kLooksForOthers) {
-      if (hungry || marked) ground_.peer->progress().nudge();
+      if (hungry || marked) env_.peer->progress().nudge();
       return moved;
     }
     if (running_.exchange(true, std::memory_order_seq_cst)) return moved;
@@ -104,7 +104,7 @@ void LaneEnd::breakLane(const Status& why) {
 }
 
 Status LaneEnd::health() const {
-  if (!failing_.load(std::memory_order_acquire)) return ground_.peer->usable();
+  if (!failing_.load(std::memory_order_acquire)) return env_.peer->usable();
   const MutexLock lock(mutex_);
   return failure_;
 }
@@ -162,12 +162,12 @@ void LaneEnd::endQueue() {
 
 // While something is under way the peer's area is in use: its owner gets it back afterwards.
 bool LaneEnd::enterArea() {
-  if (!inArea_) inArea_ = ground_.peerArea->gate.enter();
-  return inArea_ && ground_.peerArea->gate.open();
+  if (!inArea_) inArea_ = env_.peerArea->gate.enter();
+  return inArea_ && env_.peerArea->gate.open();
 }
 
 void LaneEnd::leaveArea() {
-  if (inArea_) ground_.peerArea->gate.leave();
+  if (inArea_) env_.peerArea->gate.leave();
   inArea_ = false;
 }
 
@@ -179,12 +179,12 @@ bool LaneEnd::runOnce(uint64_t budgetBytes) {
     return false;
   }
   if (reason_.isOk() && open_.load(std::memory_order_relaxed) != 0) {
-    if (ground_.peer->failureCode() != Code::kOk) {
-      Status why = ground_.peer->failure();
+    if (env_.peer->failureCode() != Code::kOk) {
+      Status why = env_.peer->failure();
       if (!why.isOk()) breakLane(why);
     } else if (!enterArea()) {
       breakLane(Status(Code::kClosed,
-                       "rank " + std::to_string(ground_.rank) + " has closed its communicator"));
+                       "rank " + std::to_string(env_.rank) + " has closed its communicator"));
     }
     takeIncoming();
   }
@@ -198,7 +198,7 @@ bool LaneEnd::runOnce(uint64_t budgetBytes) {
     }
     leaveArea();
     over_.store(true, std::memory_order_release);
-    ground_.peer->progress().nudge();
+    env_.peer->progress().nudge();
     return true;
   }
   dropCancelled();

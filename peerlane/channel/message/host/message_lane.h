@@ -2,7 +2,7 @@
 //
 // LaneEnd: one end of a lane, the messages in one direction between this rank and another: the
 // posted messages in their order, and the right to run them. The two kinds of ends are LaneSender
-// and LaneReceiver. LaneGround: the state that both directions of a pair of ranks share.
+// and LaneReceiver. LaneEnvironment: the state that both directions of a pair of ranks share.
 //
 // Posts come from any thread and never wait: they queue. One thread at a time runs a lane (the
 // poster, a waiting thread, or a turn of the progress engine). A thread that finds the lane busy
@@ -27,7 +27,7 @@
 namespace peerlane {
 
 // Immutable once the pair has met.
-struct LaneGround {
+struct LaneEnvironment {
   std::shared_ptr<PeerCore> peer;
   uint32_t rank = 0;                   // the other one
   std::shared_ptr<RegionRecord> area;  // this side's, written by the peer
@@ -36,7 +36,7 @@ struct LaneGround {
   uint32_t peerEagerBytes = 0;  // and in the peer's
   uint64_t ringBytes = 0;       // of a ring of chunks, once one is needed
   bool strict = false;
-  std::function<void(const LaneNote&)> say;  // over the control connection
+  std::function<void(const LaneNote&)> sendNote;  // over the control connection
 
   bool peerAreaMapped() const { return peerArea->memory.mapped != nullptr; }
   BoundTarget local(uint64_t offset, uint64_t bytes) const;
@@ -58,7 +58,7 @@ class LaneEnd {
     uint8_t ordinal = 0;  // as in Envelope
   };
 
-  explicit LaneEnd(const LaneGround& ground) : ground_(ground) {}
+  explicit LaneEnd(const LaneEnvironment& env) : env_(env) {}
   virtual ~LaneEnd() = default;
   LaneEnd(const LaneEnd&) = delete;
   LaneEnd& operator=(const LaneEnd&) = delete;
@@ -116,7 +116,7 @@ class LaneEnd {
   void opened(uint32_t count = 1) { open_.fetch_add(count, std::memory_order_acq_rel); }
   void closed(uint32_t count = 1) { open_.fetch_sub(count, std::memory_order_acq_rel); }
 
-  const LaneGround& ground_;
+  const LaneEnvironment& env_;
 
  private:
   struct Posting {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "peerlane/channel/protocol/eager_protocol.h"
-#include "peerlane/channel/protocol/zcopy_protocol.h"
+#include "peerlane/channel/protocol/rendezvous_protocol.h"
 
 namespace peerlane {
 namespace {
@@ -26,13 +26,13 @@ const std::array<LaneReceiver::PhaseRow, LaneReceiver::kPhaseCount> LaneReceiver
     /* kDone     */ {nullptr, nullptr, nullptr},
 }};
 
-LaneReceiver::LaneReceiver(const LaneGround& ground)
-    : LaneEnd(ground), inbox_(ground), shelf_(*ground.peer), staged_(ground) {
+LaneReceiver::LaneReceiver(const LaneEnvironment& env)
+    : LaneEnd(env), inbox_(env), cache_(*env.peer), staged_(env) {
   for (uint32_t i = 0; i < kSlots; ++i) window_[i].slot = &matcher_.at(i);
 }
 
 std::string LaneReceiver::nameOf(const Entry& entry) const {
-  return "receive " + std::to_string(entry.number()) + " from rank " + std::to_string(ground_.rank);
+  return "receive " + std::to_string(entry.number()) + " from rank " + std::to_string(env_.rank);
 }
 
 void LaneReceiver::handle(const LaneNote& note) {
@@ -62,7 +62,7 @@ bool LaneReceiver::step(uint64_t budgetBytes) {
     passDone();
   } while (again_ && budget > 0 && failure().isOk());
   if (again_) setHungry();
-  shelf_.sweep();
+  cache_.sweep();
   return moved;
 }
 
@@ -100,10 +100,10 @@ bool LaneReceiver::look(Entry& entry, uint64_t& budget) {
 // --- Waiting: the envelope and its receive ---
 
 bool LaneReceiver::readEnvelope(Entry& entry) {
-  if (!entry.run) entry.run = std::make_unique<MessageRun>(*ground_.peer);
+  if (!entry.run) entry.run = std::make_unique<MessageRun>(*env_.peer);
   if (inbox_.read(entry.number(), entry.run->envelope)) return true;
   breakLane(Status(Code::kCorrupt,
-                   "rank " + std::to_string(ground_.rank) + " wrote an envelope that cannot be"));
+                   "rank " + std::to_string(env_.rank) + " wrote an envelope that cannot be"));
   return false;
 }
 
@@ -137,7 +137,7 @@ bool LaneReceiver::meet(Entry& entry, bool& moved) {
       moved = true;
       return false;
     case ReceiveMatcher::Match::kCorrupt:
-      breakLane(Status(Code::kCorrupt, "rank " + std::to_string(ground_.rank) +
+      breakLane(Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) +
                                            " numbers the pieces of a message as they cannot be"));
       moved = true;
       return !isNew;
@@ -206,10 +206,8 @@ void LaneReceiver::judge(Entry& entry) {
 
 LanePrograms* LaneReceiver::programsFor(Entry& entry, bool agent) {
   Result<LanePrograms*> made(static_cast<LanePrograms*>(nullptr));
-  const auto make = [this](Mailbox* mailbox) {
-    return LanePrograms::makeReceiver(ground_, mailbox);
-  };
-  if (agent || !ground_.peerAreaMapped()) {
+  const auto make = [this](Mailbox* mailbox) { return LanePrograms::makeReceiver(env_, mailbox); };
+  if (agent || !env_.peerAreaMapped()) {
     made = entry.run->agentPrograms(make);
   } else if (!programs_) {
     auto shared = make(nullptr);
@@ -250,7 +248,7 @@ void LaneReceiver::beginGet(Entry& entry) {
   MessageRun& run = *entry.run;
   const Envelope& envelope = run.envelope;
   const MessageItem& item = entry.item();
-  auto found = shelf_.find(
+  auto found = cache_.find(
       {envelope.allocation, envelope.generation, envelope.regionBytes, envelope.access});
   if (!found.isOk()) return stageOrRefuse(entry, found.status());
   if (*found == nullptr) {
@@ -262,8 +260,8 @@ void LaneReceiver::beginGet(Entry& entry) {
     return stageOrRefuse(entry,
                          Status(Code::kPermissionDenied, "its region grants no remote read"));
   if (item.bytes > memory.grant.bytes || envelope.offset > memory.grant.bytes - item.bytes)
-    return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(ground_.rank) +
-                                                " sent a place outside its region"));
+    return breakLane(Status(
+        Code::kCorrupt, "rank " + std::to_string(env_.rank) + " sent a place outside its region"));
   const std::byte* from = memory.mapped == nullptr ? nullptr : memory.mapped + envelope.offset;
   if (from != nullptr && overlap(from, item.address, item.bytes))
     return refuse(
@@ -301,14 +299,14 @@ void LaneReceiver::beginPut(Entry& entry) {
 // The memory cannot be reached directly.
 void LaneReceiver::stageOrRefuse(Entry& entry, const Status& why) {
   const Status full = why.withContext(nameOf(entry));
-  if (entry.run->envelope.mayStage == 0 || ground_.strict) return refuse(entry, full);
-  ground_.peer->metrics().fallbacks().add();
+  if (entry.run->envelope.mayStage == 0 || env_.strict) return refuse(entry, full);
+  env_.peer->metrics().fallbacks().add();
   beginStaging(entry);
 }
 
 void LaneReceiver::beginStaging(Entry& entry) {
   if (!staged_.isOpen()) {
-    if (Status made = staged_.openReceiver(StagedRing::within(ground_.ringBytes)); !made.isOk())
+    if (Status made = staged_.openReceiver(StagedRing::within(env_.ringBytes)); !made.isOk())
       return refuse(entry, made.withContext("the staging ring"));
   }
   LanePrograms* programs = programsFor(entry, false);
@@ -386,7 +384,7 @@ void LaneReceiver::copied(Entry& entry, Code code) {
 
 void LaneReceiver::landed(Entry& entry, Code code) {
   if (code != Code::kOk) return settle(entry, Status(code, nameOf(entry) + ": its sender gave up"));
-  counts_.add(*ground_.peer, entry.run->envelope.kind, "peer", entry.item().bytes);
+  counts_.add(*env_.peer, entry.run->envelope.kind, "peer", entry.item().bytes);
   settle(entry, Status::ok());
 }
 
@@ -409,7 +407,7 @@ void LaneReceiver::linkFailed(const Entry& entry, Code code) {
 
 void LaneReceiver::taken(Entry& entry) {
   const MessageKind kind = entry.run->envelope.kind;
-  counts_.add(*ground_.peer, kind, kind == MessageKind::kEager ? "inbox" : entry.run->engine(),
+  counts_.add(*env_.peer, kind, kind == MessageKind::kEager ? "inbox" : entry.run->engine(),
               entry.item().bytes);
   settle(entry, Status::ok());
 }
@@ -423,7 +421,7 @@ Status LaneReceiver::moveStaged(Entry& entry, uint64_t& budget, bool& moved) {
   if (hungry) setHungry();
   if (staged_.running()) return Status::ok();
   stagedTurn_ = staged_.nextChunk();
-  counts_.add(*ground_.peer, MessageKind::kRing, "staged", item.bytes);
+  counts_.add(*env_.peer, MessageKind::kRing, "staged", item.bytes);
   settle(entry, Status::ok());
   again_ = true;  // the next one may wait for its turn in the ring
   return Status::ok();
@@ -464,7 +462,7 @@ void LaneReceiver::takeRest() {
 bool LaneReceiver::holdsPayload(const Entry& entry) const {
   const bool isEager = entry.run->envelope.kind == MessageKind::kEager;
   // An agent's copy is confirmed by one op more.
-  return entry.run->passed(isEager ? kEagerReceiverPayloadOp : kZcopyGetReceiverPayloadOp + 1);
+  return entry.run->passed(isEager ? kEagerReceiverPayloadOp : kRendezvousGetReceiverPayloadOp + 1);
 }
 
 bool LaneReceiver::abandon() {
@@ -475,7 +473,7 @@ bool LaneReceiver::abandon() {
   }
   bool all = staged_.abandon(failure().code());
   for (Entry& entry : window_) all = abandonEntry(entry, all) && all;
-  if (all) shelf_.clear();
+  if (all) cache_.clear();
   return all;
 }
 
@@ -502,7 +500,7 @@ bool LaneReceiver::abandonEntry(Entry& entry, bool othersEnded) {
 }
 
 std::string LaneReceiver::describeWindow() const {
-  std::string text = "from rank " + std::to_string(ground_.rank) + ": receives " +
+  std::string text = "from rank " + std::to_string(env_.rank) + ": receives " +
                      std::to_string(matcher_.head()) + " to " + std::to_string(matcher_.next()) +
                      " under way";
   if (matcher_.head() == matcher_.next()) return text;

@@ -29,10 +29,10 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/channel/message/host/import_shelf.h"
 #include "peerlane/channel/message/host/lane_inbox.h"
 #include "peerlane/channel/message/host/message_lane.h"
 #include "peerlane/channel/message/host/message_run.h"
+#include "peerlane/channel/message/host/named_import_cache.h"
 #include "peerlane/channel/message/host/receive_matcher.h"
 #include "peerlane/channel/message/host/received_counts.h"
 #include "peerlane/channel/message/host/staged_flow.h"
@@ -41,7 +41,7 @@ namespace peerlane {
 
 class LaneReceiver final : public LaneEnd, private ReceiveQueue {
  public:
-  explicit LaneReceiver(const LaneGround& ground);
+  explicit LaneReceiver(const LaneEnvironment& env);
 
   uint64_t received(MessageKind kind) const { return counts_.of(kind); }
   // The ring of chunks, if one was needed. Once the lane is over.
@@ -135,7 +135,7 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
   LaneInbox inbox_;
   ReceiveMatcher matcher_{*this};
   std::array<Entry, kSlots> window_;
-  ImportShelf shelf_;
+  NamedImportCache cache_;
   StagedFlow staged_;
   bool again_ = false;        // an entry looked at earlier may go on now
   uint64_t chunksGiven_ = 0;  // of the ring, to accepted messages

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "peerlane/channel/protocol/eager_protocol.h"
-#include "peerlane/channel/protocol/zcopy_protocol.h"
+#include "peerlane/channel/protocol/rendezvous_protocol.h"
 #include "peerlane/channel/transfer/transfer_core.h"
 
 namespace peerlane {
@@ -31,59 +31,59 @@ Program part(const Program& whole, size_t first, size_t last) {
   return cut;
 }
 
-// Index of the wait for the answer in the sender of zcopy-put.
-constexpr size_t kPutSenderWait = kZcopyPutSenderPayloadOp - 1;
+// Index of the wait for the answer in the sender of rendezvous-put.
+constexpr size_t kPutSenderWait = kRendezvousPutSenderPayloadOp - 1;
 
 }  // namespace
 
-Result<std::unique_ptr<LanePrograms>> LanePrograms::makeSender(const LaneGround& ground,
+Result<std::unique_ptr<LanePrograms>> LanePrograms::makeSender(const LaneEnvironment& env,
                                                                std::byte* free, Mailbox* mailbox) {
-  const MessageLane lane{LaneEnd::kSlots, LaneArea::strideBytes(ground.peerEagerBytes)};
+  const MessageLane lane{LaneEnd::kSlots, LaneArea::strideBytes(env.peerEagerBytes)};
   Binding binding;
   binding.mailbox = mailbox;
   binding.targets.resize(kSenderTargets);
   binding.targets[kSenderInbox] =
-      ground.remote(LaneArea::kInboxOffset, uint64_t{lane.slots} * lane.inboxStrideBytes);
+      env.remote(LaneArea::kInboxOffset, uint64_t{lane.slots} * lane.inboxStrideBytes);
   binding.targets[kSenderAnswers] =
-      ground.local(LaneArea::kAnswersOffset, uint64_t{lane.slots} * kAnswerSlotBytes);
+      env.local(LaneArea::kAnswersOffset, uint64_t{lane.slots} * kAnswerSlotBytes);
   binding.targets[kSenderFree] = {.address = free, .bytes = uint64_t{lane.slots} * kWordSlotBytes};
   binding.targets[kSenderPeerDone] =
-      ground.remote(LaneArea::kDoneOffset, uint64_t{lane.slots} * kWordSlotBytes);
+      env.remote(LaneArea::kDoneOffset, uint64_t{lane.slots} * kWordSlotBytes);
   const auto prepare = [&](cpu::CpuProgram& prepared, Program program) {
     markLate(program, {kSenderEnvelope, kSenderPayload, kSenderAnswer});
     return prepared.prepare(std::move(program), binding);
   };
   auto programs = std::make_unique<LanePrograms>();
   PEERLANE_RETURN_IF_ERROR(
-      prepare(programs->eager, eagerSender({.lane = lane, .payloadBytes = ground.peerEagerBytes})));
-  Program put = zcopyPutSender({.lane = lane, .payloadBytes = kAnySize});
+      prepare(programs->eager, eagerSender({.lane = lane, .payloadBytes = env.peerEagerBytes})));
+  Program put = rendezvousPutSender({.lane = lane, .payloadBytes = kAnySize});
   PEERLANE_RETURN_IF_ERROR(prepare(programs->putHead, part(put, 0, kPutSenderWait)));
-  confirmBehind(put, kZcopyPutSenderPayloadOp, kPutSenderWait);
+  confirmBehind(put, kRendezvousPutSenderPayloadOp, kPutSenderWait);
   PEERLANE_RETURN_IF_ERROR(prepare(programs->putTail, part(put, kPutSenderWait, put.ops.size())));
   PEERLANE_CHECK(programs->putTail.program().ops[kPutTailDoneOp].to.target == kSenderPeerDone);
   return programs;
 }
 
-Result<std::unique_ptr<LanePrograms>> LanePrograms::makeReceiver(const LaneGround& ground,
+Result<std::unique_ptr<LanePrograms>> LanePrograms::makeReceiver(const LaneEnvironment& env,
                                                                  Mailbox* mailbox) {
-  const MessageLane lane{LaneEnd::kSlots, LaneArea::strideBytes(ground.eagerBytes)};
+  const MessageLane lane{LaneEnd::kSlots, LaneArea::strideBytes(env.eagerBytes)};
   Binding binding;
   binding.mailbox = mailbox;
   binding.targets.resize(kReceiverTargets);
   binding.targets[kReceiverInbox] =
-      ground.local(LaneArea::kInboxOffset, uint64_t{lane.slots} * lane.inboxStrideBytes);
+      env.local(LaneArea::kInboxOffset, uint64_t{lane.slots} * lane.inboxStrideBytes);
   binding.targets[kReceiverPeerAnswers] =
-      ground.remote(LaneArea::kAnswersOffset, uint64_t{lane.slots} * kAnswerSlotBytes);
+      env.remote(LaneArea::kAnswersOffset, uint64_t{lane.slots} * kAnswerSlotBytes);
   binding.targets[kReceiverDone] =
-      ground.local(LaneArea::kDoneOffset, uint64_t{lane.slots} * kWordSlotBytes);
+      env.local(LaneArea::kDoneOffset, uint64_t{lane.slots} * kWordSlotBytes);
   auto programs = std::make_unique<LanePrograms>();
   PEERLANE_RETURN_IF_ERROR(programs->eager.prepare(
-      eagerReceiver({.lane = lane, .payloadBytes = ground.eagerBytes}), binding));
-  Program get = zcopyGetReceiver({.lane = lane, .payloadBytes = kAnySize});
-  confirmBehind(get, kZcopyGetReceiverPayloadOp, 0);
+      eagerReceiver({.lane = lane, .payloadBytes = env.eagerBytes}), binding));
+  Program get = rendezvousGetReceiver({.lane = lane, .payloadBytes = kAnySize});
+  confirmBehind(get, kRendezvousGetReceiverPayloadOp, 0);
   PEERLANE_RETURN_IF_ERROR(programs->get.prepare(std::move(get), binding));
-  PEERLANE_RETURN_IF_ERROR(
-      programs->put.prepare(zcopyPutReceiver({.lane = lane, .payloadBytes = kAnySize}), binding));
+  PEERLANE_RETURN_IF_ERROR(programs->put.prepare(
+      rendezvousPutReceiver({.lane = lane, .payloadBytes = kAnySize}), binding));
   return programs;
 }
 

@@ -10,7 +10,7 @@
 //   - after a copy of payload that an agent may perform, the wait of before stands once more. It is
 //     satisfied; but the executor lets nothing pass it that an agent has not confirmed, so a copy
 //     that failed is never reported as done;
-//   - the sender of rendezvous-put (zcopy_protocol.h) is cut in two at its wait: in between it
+//   - the sender of rendezvous-put (rendezvous_protocol.h) is cut in two at its wait: in between it
 //     imports the region that the answer names.
 #pragma once
 
@@ -32,9 +32,9 @@ struct LanePrograms {
   static constexpr size_t kPutTailDoneOp = 3;
 
   // `free`: the sender's own words. `mailbox`: null when all is mapped.
-  static Result<std::unique_ptr<LanePrograms>> makeSender(const LaneGround& ground, std::byte* free,
-                                                          Mailbox* mailbox);
-  static Result<std::unique_ptr<LanePrograms>> makeReceiver(const LaneGround& ground,
+  static Result<std::unique_ptr<LanePrograms>> makeSender(const LaneEnvironment& env,
+                                                          std::byte* free, Mailbox* mailbox);
+  static Result<std::unique_ptr<LanePrograms>> makeReceiver(const LaneEnvironment& env,
                                                             Mailbox* mailbox);
 };
 

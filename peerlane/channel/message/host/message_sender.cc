@@ -30,9 +30,9 @@ void LaneSender::admit() {
 LanePrograms* LaneSender::programsFor(Entry& entry, bool agent) {
   Result<LanePrograms*> made(static_cast<LanePrograms*>(nullptr));
   const auto make = [this](Mailbox* mailbox) {
-    return LanePrograms::makeSender(ground_, free_.bytes.data(), mailbox);
+    return LanePrograms::makeSender(env_, free_.bytes.data(), mailbox);
   };
-  if (agent || !ground_.peerAreaMapped()) {
+  if (agent || !env_.peerAreaMapped()) {
     made = entry.run->agentPrograms(make);
   } else if (!programs_) {
     auto shared = make(nullptr);
@@ -49,7 +49,7 @@ LanePrograms* LaneSender::programsFor(Entry& entry, bool agent) {
 }
 
 void LaneSender::begin(Entry& entry) {
-  if (!entry.run) entry.run = std::make_unique<MessageRun>(*ground_.peer);
+  if (!entry.run) entry.run = std::make_unique<MessageRun>(*env_.peer);
   MessageRun& run = *entry.run;
   LanePrograms* programs = programsFor(entry, false);
   if (programs == nullptr) return;
@@ -99,14 +99,14 @@ bool LaneSender::step(uint64_t budgetBytes) {
     if (head_ != before && queued()) again_ = true;
   } while (again_ && budget > 0 && failure().isOk());
   if (again_) setHungry();
-  shelf_.sweep();
+  cache_.sweep();
   return moved;
 }
 
 void LaneSender::withdrawIfCancelled(Entry& entry) {
   if (entry.withdrawn || !entry.posted.batch || !entry.posted.batch->cancelled()) return;
   entry.withdrawn = true;
-  ground_.say({.kind = LaneNote::Kind::kWithdraw, .number = entry.number});
+  env_.sendNote({.kind = LaneNote::Kind::kWithdraw, .number = entry.number});
 }
 
 bool LaneSender::look(Entry& entry, uint64_t& budget) {
@@ -149,7 +149,7 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
       if (code == Code::kOk)
         end(entry, Status::ok());
       else
-        giveUp(entry, Status(code, messageName(entry.number, ground_.rank) + ": the copy failed"));
+        giveUp(entry, Status(code, messageName(entry.number, env_.rank) + ": the copy failed"));
       break;
     }
     case Phase::kStaging: moved = stage(entry, budget); break;
@@ -161,7 +161,7 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
 // The program of phase kSending has ended.
 void LaneSender::judge(Entry& entry) {
   if (const Code code = entry.run->code(); code != Code::kOk)
-    return breakLane(Status(code, messageName(entry.number, ground_.rank) + ": the link failed"));
+    return breakLane(Status(code, messageName(entry.number, env_.rank) + ": the link failed"));
   if (entry.kind == MessageKind::kPut) {
     entry.phase = Phase::kAsking;
     again_ = true;
@@ -174,28 +174,28 @@ void LaneSender::judge(Entry& entry) {
 void LaneSender::conclude(Entry& entry) {
   const Answer& answer = entry.run->answer;
   if (answer.number != entry.number)
-    return breakLane(Status(Code::kCorrupt,
-                            "rank " + std::to_string(ground_.rank) + " answered another message"));
+    return breakLane(
+        Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) + " answered another message"));
   if (answer.verdict == Verdict::kStaged && entry.posted.batch) return beginStaging(entry);
   if (answer.verdict == Verdict::kAccepted) return end(entry, Status::ok());
-  std::string why = messageName(entry.number, ground_.rank) + " was refused";
+  std::string why = messageName(entry.number, env_.rank) + " was refused";
   if (answer.code == Code::kSizeMismatch && answer.otherPieces != 0)
-    why = messageName(entry.number, ground_.rank) + " belongs to a message of " +
+    why = messageName(entry.number, env_.rank) + " belongs to a message of " +
           std::to_string(entry.posted.part.pieces()) +
           " pieces, and its receive has another number of them";
   else if (answer.code == Code::kSizeMismatch && entry.posted.batch)
-    why = messageName(entry.number, ground_.rank) + " has " + std::to_string(itemOf(entry).bytes) +
+    why = messageName(entry.number, env_.rank) + " has " + std::to_string(itemOf(entry).bytes) +
           " bytes, its receive " + std::to_string(answer.bytes);
   else if (answer.code == Code::kCancelled)
-    why = messageName(entry.number, ground_.rank) + " was cancelled";
+    why = messageName(entry.number, env_.rank) + " was cancelled";
   const Code code =
       answer.code == Code::kOk || answer.code > Code::kInternal ? Code::kCorrupt : answer.code;
   end(entry, Status(code, std::move(why)));
 }
 
-// zcopy-put: true when the answer is there. The rest of the program waits for it once more.
+// rendezvous-put: true when the answer is there. The rest of the program waits for it once more.
 bool LaneSender::readAnswer(Entry& entry) {
-  const std::byte* slot = ground_.area->base + LaneArea::kAnswersOffset +
+  const std::byte* slot = env_.area->base + LaneArea::kAnswersOffset +
                           entry.number % kSlots * uint64_t{kAnswerSlotBytes};
   if (!satisfies(loadWord(slot, Width::k64), Compare::kGreaterEqual, entry.number + 1, Width::k64))
     return false;
@@ -215,10 +215,10 @@ void LaneSender::beginPush(Entry& entry) {
   const MessageItem& item = itemOf(entry);
   const auto failed = [&](const Status& why) { giveUp(entry, why); };
   if (answer.number != entry.number || answer.bytes != item.bytes)
-    return breakLane(Status(Code::kCorrupt,
-                            "rank " + std::to_string(ground_.rank) + " answered another message"));
+    return breakLane(
+        Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) + " answered another message"));
   auto found =
-      shelf_.find({answer.allocation, answer.generation, answer.regionBytes, answer.access});
+      cache_.find({answer.allocation, answer.generation, answer.regionBytes, answer.access});
   if (!found.isOk()) return failed(found.status().withContext("the receiver's buffer"));
   if (*found == nullptr) {
     entry.phase = Phase::kReaching;
@@ -228,7 +228,7 @@ void LaneSender::beginPush(Entry& entry) {
   if (!allows(memory.grant.access, Access::kRemoteWrite))
     return failed(Status(Code::kPermissionDenied, "the receiver's buffer grants no remote write"));
   if (item.bytes > memory.grant.bytes || answer.position > memory.grant.bytes - item.bytes)
-    return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(ground_.rank) +
+    return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) +
                                                 " named a buffer outside its region"));
   const bool agent = memory.mapped == nullptr;
   LanePrograms* programs = programsFor(entry, agent);
@@ -246,7 +246,7 @@ void LaneSender::beginPush(Entry& entry) {
 void LaneSender::giveUp(Entry& entry, const Status& why) {
   storeWord(free_.bytes.data() + entry.number % kSlots * size_t{kWordSlotBytes}, Width::k64,
             entry.number + 1, std::memory_order_release);
-  ground_.say({.kind = LaneNote::Kind::kGaveUp, .code = why.code(), .number = entry.number});
+  env_.sendNote({.kind = LaneNote::Kind::kGaveUp, .code = why.code(), .number = entry.number});
   end(entry, why);
 }
 
@@ -259,10 +259,10 @@ void LaneSender::beginStaging(Entry& entry) {
                     ringBytes / answer.chunkBytes <= UINT32_MAX && answer.position >= stagedTurn_ &&
                     answer.position < kPoison / 2;
   if (!sane)
-    return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(ground_.rank) +
+    return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) +
                                                 " named a staging ring that cannot be"));
   if (entry.kind != MessageKind::kRing) {
-    ground_.peer->metrics().fallbacks().add();
+    env_.peer->metrics().fallbacks().add();
     entry.kind = MessageKind::kRing;
   }
   entry.firstChunk = answer.position;
@@ -275,7 +275,7 @@ bool LaneSender::openRing(const Entry& entry) {
   if (staged_.isOpen()) return true;
   const Answer& answer = entry.run->answer;
   auto found =
-      shelf_.find({answer.allocation, answer.generation, answer.regionBytes, answer.access});
+      cache_.find({answer.allocation, answer.generation, answer.regionBytes, answer.access});
   if (found.isOk() && *found == nullptr) return false;
   Status status = found.status();
   if (found.isOk()) {
@@ -285,7 +285,7 @@ bool LaneSender::openRing(const Entry& entry) {
                  : Status(Code::kCorrupt, "the ring is smaller than it should be");
   }
   if (!status.isOk())
-    breakLane(status.withContext("staging ring of rank " + std::to_string(ground_.rank)));
+    breakLane(status.withContext("staging ring of rank " + std::to_string(env_.rank)));
   return status.isOk();
 }
 
@@ -350,12 +350,12 @@ bool LaneSender::abandon() {
     }
     end(entry, failure());
   }
-  if (all) shelf_.clear();
+  if (all) cache_.clear();
   return all;
 }
 
 std::string LaneSender::describeWindow() const {
-  std::string text = "to rank " + std::to_string(ground_.rank) + ": messages " +
+  std::string text = "to rank " + std::to_string(env_.rank) + ": messages " +
                      std::to_string(head_) + " to " + std::to_string(next_) + " under way";
   if (head_ == next_) return text;
   const Entry& oldest = window_[head_ % kSlots];

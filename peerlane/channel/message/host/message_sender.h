@@ -13,17 +13,16 @@
 #include <array>
 #include <memory>
 
-#include "peerlane/channel/message/host/import_shelf.h"
 #include "peerlane/channel/message/host/message_lane.h"
 #include "peerlane/channel/message/host/message_run.h"
+#include "peerlane/channel/message/host/named_import_cache.h"
 #include "peerlane/channel/message/host/staged_flow.h"
 
 namespace peerlane {
 
 class LaneSender final : public LaneEnd {
  public:
-  explicit LaneSender(const LaneGround& ground)
-      : LaneEnd(ground), shelf_(*ground.peer), staged_(ground) {}
+  explicit LaneSender(const LaneEnvironment& env) : LaneEnd(env), cache_(*env.peer), staged_(env) {}
 
   // For explain().
   uint64_t sent(MessageKind kind) const {
@@ -76,7 +75,7 @@ class LaneSender final : public LaneEnd {
   void end(Entry& entry, const Status& status);
   LanePrograms* programsFor(Entry& entry, bool agent);
 
-  // The sender's own words of rendezvous (zcopy) and eager: messages that left a slot.
+  // The sender's own words of rendezvous and eager: messages that left a slot.
   struct alignas(64) FreeWords {
     std::array<std::byte, size_t{kSlots} * kWordSlotBytes> bytes{};
   };
@@ -85,7 +84,7 @@ class LaneSender final : public LaneEnd {
   std::array<Entry, kSlots> window_;
   uint64_t head_ = 0;  // oldest message not ended
   uint64_t next_ = 0;  // the next to admit
-  ImportShelf shelf_;
+  NamedImportCache cache_;
   StagedFlow staged_;
   bool again_ = false;       // an entry looked at earlier may go on now
   uint64_t stagedTurn_ = 0;  // the chunk at which the next staged message begins

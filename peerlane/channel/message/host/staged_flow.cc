@@ -25,9 +25,9 @@ StagedRing StagedRing::within(uint64_t budget) {
 
 StagedFlow::~StagedFlow() {
   // The locks below may be held for ever by threads that are not here.
-  if (ground_.peer->forked()) return;
+  if (env_.peer->forked()) return;
   if (inRun_ && used_) used_->gate.leave();
-  if (mailbox_ != nullptr && mailbox_->idle()) ground_.peer->mailboxes().giveBack(mailbox_);
+  if (mailbox_ != nullptr && mailbox_->idle()) env_.peer->mailboxes().giveBack(mailbox_);
 }
 
 Status StagedFlow::open(Program program, Binding binding) {
@@ -35,7 +35,7 @@ Status StagedFlow::open(Program program, Binding binding) {
     return target.address == nullptr && target.remote != nullptr;
   };
   if (std::any_of(binding.targets.begin(), binding.targets.end(), needsAgent))
-    mailbox_ = ground_.peer->mailboxes().borrow();
+    mailbox_ = env_.peer->mailboxes().borrow();
   binding.mailbox = mailbox_;
   PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
   isOpen_ = true;
@@ -53,21 +53,21 @@ Status StagedFlow::openSender(const StagedRing& ring,
   binding.targets[kStagedSenderRing] = {.address = memory->memory.mapped,
                                         .bytes = memory->memory.grant.bytes,
                                         .remote = &memory->memory};
-  binding.targets[kStagedSenderData] = ground_.remote(LaneArea::kStagedDataOffset, 8);
-  binding.targets[kStagedSenderCredit] = ground_.local(LaneArea::kStagedCreditOffset, 8);
+  binding.targets[kStagedSenderData] = env_.remote(LaneArea::kStagedDataOffset, 8);
+  binding.targets[kStagedSenderCredit] = env_.local(LaneArea::kStagedCreditOffset, 8);
   return open(std::move(program), std::move(binding));
 }
 
 Status StagedFlow::openReceiver(const StagedRing& ring) {
   ring_ = ring;
-  PEERLANE_ASSIGN(own_, makeLibraryMemory(ground_.peer->regions(), ring.bytes()));
+  PEERLANE_ASSIGN(own_, makeLibraryMemory(env_.peer->regions(), ring.bytes()));
   Program program = stagedReceiver({.slots = ring.slots, .chunkBytes = ring.chunkBytes});
   program.targets[kStagedReceiverBuffer].late = true;
   Binding binding;
   binding.targets.resize(kStagedReceiverTargets);
   binding.targets[kStagedReceiverRing] = {.address = own_->base, .bytes = own_->bytes};
-  binding.targets[kStagedReceiverData] = ground_.local(LaneArea::kStagedDataOffset, 8);
-  binding.targets[kStagedReceiverCredit] = ground_.remote(LaneArea::kStagedCreditOffset, 8);
+  binding.targets[kStagedReceiverData] = env_.local(LaneArea::kStagedDataOffset, 8);
+  binding.targets[kStagedReceiverCredit] = env_.remote(LaneArea::kStagedCreditOffset, 8);
   return open(std::move(program), std::move(binding));
 }
 

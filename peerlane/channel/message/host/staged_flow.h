@@ -26,7 +26,7 @@ struct StagedRing {
 
 class StagedFlow final : private LateBinder {
  public:
-  explicit StagedFlow(const LaneGround& ground) : ground_(ground) {}
+  explicit StagedFlow(const LaneEnvironment& env) : env_(env) {}
   ~StagedFlow() override;
 
   bool isOpen() const { return isOpen_; }
@@ -55,7 +55,7 @@ class StagedFlow final : private LateBinder {
   Status open(Program program, Binding binding);
   Status endChunk();
 
-  const LaneGround& ground_;
+  const LaneEnvironment& env_;
   StagedRing ring_;
   std::shared_ptr<RegionRecord> own_;
   std::shared_ptr<ImportedRegion> used_;

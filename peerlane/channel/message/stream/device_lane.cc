@@ -21,8 +21,8 @@ uint64_t namedAllocation(uint64_t allocation, bool toRead) {
 
 }  // namespace
 
-DeviceLane::DeviceLane(const LaneGround& ground, DeviceExecutor& executor)
-    : peer_(ground.peer), rank_(ground.rank), say_(ground.say) {
+DeviceLane::DeviceLane(const LaneEnvironment& env, DeviceExecutor& executor)
+    : peer_(env.peer), rank_(env.rank), sendNote_(env.sendNote) {
   first_.executor = &executor;
 }
 
@@ -32,9 +32,9 @@ DeviceLane::~DeviceLane() {
   if (abort_ != nullptr) executor().returnWord(abort_);
 }
 
-Result<std::shared_ptr<DeviceLane>> DeviceLane::create(const LaneGround& ground,
+Result<std::shared_ptr<DeviceLane>> DeviceLane::create(const LaneEnvironment& env,
                                                        DeviceExecutor& executor) {
-  std::shared_ptr<DeviceLane> lane(new DeviceLane(ground, executor));
+  std::shared_ptr<DeviceLane> lane(new DeviceLane(env, executor));
   PEERLANE_RETURN_IF_ERROR(lane->prepare());
   return lane;
 }
@@ -219,10 +219,10 @@ bool DeviceLane::takeImports() {
       leaveOut(named, known);
     else
       known = makeKnown(named);
-    say_({.kind = LaneNote::Kind::kDeviceReady,
-          .code = known.code(),
-          .number = named.toRead ? uint64_t{1} : 0,
-          .area = named.name});
+    sendNote_({.kind = LaneNote::Kind::kDeviceReady,
+               .code = known.code(),
+               .number = named.toRead ? uint64_t{1} : 0,
+               .area = named.name});
     if (known.isOk() || isLeftOut) continue;
     fail(known, /*tellPeer=*/true);
     break;
@@ -321,9 +321,9 @@ void DeviceLane::announce(const RegionRecord& region, bool toRead) {
     if (announced_.contains(name)) return;  // an insertion allocates before it looks
     announced_.insert(name);
   }
-  say_({.kind = LaneNote::Kind::kDeviceRegion,
-        .number = toRead ? uint64_t{1} : 0,
-        .area = nameOf(region)});
+  sendNote_({.kind = LaneNote::Kind::kDeviceRegion,
+             .number = toRead ? uint64_t{1} : 0,
+             .area = nameOf(region)});
 }
 
 bool DeviceLane::isReachable(const RegionRecord& region, bool toRead) const {
@@ -363,8 +363,8 @@ Status DeviceLane::claim(const Item& item, bool captured, uint64_t& number) {
   return Status::ok();
 }
 
-StepCall DeviceLane::callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number,
-                            bool captured, Sequence sequence) const {
+StepCall DeviceLane::callOf(const std::unique_ptr<StepList>& steps, uint64_t number, bool captured,
+                            Sequence sequence) const {
   StepCall call;
   call.steps = steps.get();
   call.cursor = number;
@@ -422,7 +422,7 @@ void DeviceLane::fail(const Status& why, bool tellPeer) {
   }
   // Before wake().
   abortWaits(*abort_, idle() ? nullptr : &peer_->metrics().poisonings());
-  if (tellPeer) say_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
+  if (tellPeer) sendNote_({.kind = LaneNote::Kind::kDeviceEnd, .code = why.code()});
   peer_->progress().wake();
 }
 

@@ -74,9 +74,9 @@ class DeviceLane {
   struct Runner {
     DeviceExecutor* executor = nullptr;
     std::unique_ptr<RegionNames> names;  // before the programs that refer to it
-    std::unique_ptr<DeviceSteps> eagerSend, eagerRecv, putSend, putHead, putTail;
-    std::unique_ptr<DeviceSteps> getHead, getTail, getRecv;
-    std::unique_ptr<DeviceSteps> listHead, listTail, listSend;
+    std::unique_ptr<StepList> eagerSend, eagerRecv, putSend, putHead, putTail;
+    std::unique_ptr<StepList> getHead, getTail, getRecv;
+    std::unique_ptr<StepList> listHead, listTail, listSend;
   };
   enum class Mode : uint8_t { kUnused, kLive, kCaptured };
   struct Numbers {
@@ -92,7 +92,7 @@ class DeviceLane {
 
   // Makes this side's area. The caller, which owns the control messages (notes), must tell the
   // other side where it is.
-  static Result<std::shared_ptr<DeviceLane>> create(const LaneGround& ground,
+  static Result<std::shared_ptr<DeviceLane>> create(const LaneEnvironment& env,
                                                     DeviceExecutor& executor);
   ~DeviceLane();
 
@@ -188,7 +188,7 @@ class DeviceLane {
     bool entered = false;  // its gate is held
     bool known = false;    // the devices find it
   };
-  DeviceLane(const LaneGround& ground, DeviceExecutor& executor);
+  DeviceLane(const LaneEnvironment& env, DeviceExecutor& executor);
   Status prepare();
   void reach(const RegionName& area);
   void takeRegion(const LaneNote& note);
@@ -236,12 +236,12 @@ class DeviceLane {
   static Status makeLists(Runner& runner, std::byte* mine, std::byte* theirs);
   void addList(const Item& item, const Runner& runner, uint64_t number, bool captured, Part part,
                std::atomic<uint64_t>* fault, std::vector<StepCall>& calls);
-  StepCall callOf(const std::unique_ptr<DeviceSteps>& steps, uint64_t number, bool captured,
+  StepCall callOf(const std::unique_ptr<StepList>& steps, uint64_t number, bool captured,
                   Sequence sequence) const;
 
   const std::shared_ptr<PeerCore> peer_;
   const uint32_t rank_;
-  const std::function<void(const LaneNote&)> say_;
+  const std::function<void(const LaneNote&)> sendNote_;
 
   std::shared_ptr<RegionRecord> area_;
   // A word of each sequence on a line of its own, and one of the lane's end (StepCall::ended).

@@ -39,7 +39,7 @@ Status DeviceLane::makeGets(Runner& runner, std::byte* mine, std::byte* theirs) 
 void DeviceLane::addGet(const Item& item, const Runner& runner, uint64_t number, bool captured,
                         Part part, std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
   const auto word = [](uint64_t value) { return static_cast<int64_t>(value); };
-  const auto call = [&](const std::unique_ptr<DeviceSteps>& steps) -> StepCall& {
+  const auto call = [&](const std::unique_ptr<StepList>& steps) -> StepCall& {
     calls.push_back(callOf(steps, number, captured, sequenceOf(item)));
     return calls.back();
   };

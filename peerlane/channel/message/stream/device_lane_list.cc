@@ -42,7 +42,7 @@ void DeviceLane::addList(const Item& item, const Runner& runner, uint64_t number
                          Part part, std::atomic<uint64_t>* fault, std::vector<StepCall>& calls) {
   const PostedList& list = *item.list;
   const auto shape = static_cast<int64_t>(list.shape());
-  const auto call = [&](const std::unique_ptr<DeviceSteps>& steps) -> StepCall& {
+  const auto call = [&](const std::unique_ptr<StepList>& steps) -> StepCall& {
     calls.push_back(callOf(steps, number, captured, sequenceOf(item)));
     return calls.back();
   };

@@ -22,7 +22,7 @@ Status DeviceLane::makeRunner(Runner& runner) const {
   const auto place = [](std::byte* area, uint64_t offset) {
     return BoundTarget{.address = area + offset, .bytes = DeviceArea::kBytes - offset};
   };
-  const auto make = [&](std::unique_ptr<DeviceSteps>& steps, const Program& program,
+  const auto make = [&](std::unique_ptr<StepList>& steps, const Program& program,
                         std::vector<BoundTarget> targets, const StepRules& rules) {
     if (!status.isOk()) return;
     auto made = runner.executor->prepareSteps(program, {.targets = std::move(targets)}, rules);

@@ -67,11 +67,11 @@ struct Scratch {
   }
 };
 
-class DeviceMessage final : public Pending, public Task {
+class DeviceMessage final : public Operation, public Task {
  public:
   DeviceMessage(std::shared_ptr<void> owner, std::span<const PostedMessage> messages,
                 DeviceStream stream, std::chrono::nanoseconds timeout)
-      : Pending(messages.front().lane->peer()->progress()),
+      : Operation(messages.front().lane->peer()->progress()),
         owner_(std::move(owner)),
         messages_(messages.begin(), messages.end(), &few_),
         executor_(*messages_.front().runner->executor),
@@ -292,7 +292,7 @@ Status DeviceMessage::wait(std::chrono::nanoseconds timeout) {
                   "the stream that the graph was launched on");
   const auto longest = std::min<std::chrono::nanoseconds>(timeout, spinTimeFor(bytes()));
   (void)progress_.spinFor([this] { return done(); }, longest);
-  return Pending::wait(timeout);
+  return Operation::wait(timeout);
 }
 
 std::string DeviceMessage::whatWasNotMet() const {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "peerlane/channel/message/stream/device_lane.h"
-#include "peerlane/channel/operation/pending.h"
+#include "peerlane/channel/operation/operation.h"
 #include "peerlane/channel/transfer/transfer.h"
 
 namespace peerlane {

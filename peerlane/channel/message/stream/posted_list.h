@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "peerlane/memory/region_table.h"
-#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/device/step_list.h"
 
 namespace peerlane {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a message kernel sees and records that a wait was released, for the launches after it. `Job`:
-// the parameters of such a kernel, with `fault` and `ended` as in TurnJob.
+// the parameters of such a kernel, with `fault` and `ended` as in RingSlotJob.
 #pragma once
 
 #if defined(__CUDACC__)

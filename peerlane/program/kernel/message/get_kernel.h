@@ -13,7 +13,7 @@
 namespace peerlane::kernel {
 
 struct GetJob {
-  uint64_t cursor = 0;  // as in TurnJob, as all words here
+  uint64_t cursor = 0;  // as in RingSlotJob, as all words here
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;
   uint64_t* fault = nullptr;
@@ -27,7 +27,7 @@ struct GetJob {
   // copy; store `accept`; store `tell`, a release of everything before it and of the reads. It
   // waits for a region that is not in the table until the region appears or the abort word is not
   // 0.
-  TurnWord wait, accept, tell;
+  RingWord wait, accept, tell;
   uint64_t expected = 0;
   RegionTable table;
   PutPlace* place = nullptr;     // this and the next may be null if the message is short
@@ -56,7 +56,7 @@ struct GetEndJob {
   uint64_t completionValue = 0;
   // The kernel does this in order: wait; if `accepted` has not reached its number, store the fault
   // word.
-  TurnWord wait, accepted;
+  RingWord wait, accepted;
   uint32_t faultValue = 0;
   uint32_t advance = 0;
   uint32_t slots = 0;

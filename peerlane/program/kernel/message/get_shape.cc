@@ -20,7 +20,7 @@ Status checkSlots(uint32_t slots) {
 Status checkGet(const GetLaunch& launch) {
   const GetJob& job = launch.job;
   PEERLANE_RETURN_IF_ERROR(checkSlots(job.slots));
-  for (const TurnWord* word : {&job.wait, &job.accept, &job.tell})
+  for (const RingWord* word : {&job.wait, &job.accept, &job.tell})
     if (!isRing(*word)) return invalidGet("waits for a word and stores two, all on 8 bytes");
   if ((job.checkAt | job.allocationAt | job.generationAt | job.offsetAt) % 8 != 0)
     return invalidGet("has words on 8 bytes");

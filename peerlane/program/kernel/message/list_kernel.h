@@ -31,7 +31,7 @@ struct ListTable {
 };
 
 struct ListHeadJob {
-  uint64_t cursor = 0;  // as in TurnJob, as all words here
+  uint64_t cursor = 0;  // as in RingSlotJob, as all words here
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;
   uint64_t* fault = nullptr;
@@ -44,7 +44,7 @@ struct ListHeadJob {
   // before the wait.
   const uint64_t* words = nullptr;
   uint32_t wordCount = 0;
-  TurnWord wait, list, tell;
+  RingWord wait, list, tell;
   uint64_t values[2] = {};
   uint32_t faultValue = 0;
   uint32_t advance = 0;
@@ -75,7 +75,7 @@ struct ListPutJob {
   uint64_t tiles = 0;  // the last of the pieces' tileEnd
   uint32_t count = 0;
   uint32_t faultValue = 0;
-  TurnWord wait, list, tell;
+  RingWord wait, list, tell;
   uint64_t expected = 0;
   uint64_t value = 0;
   RegionTable table;

@@ -28,7 +28,7 @@ inline constexpr uint32_t kNamedThreads = 512;
 enum class NamedPart { kAll, kFind, kCopy };
 
 template <class Job>
-__device__ __forceinline__ uint64_t slotOf(const Job& job, const TurnWord& word, uint64_t cursor) {
+__device__ __forceinline__ uint64_t slotOf(const Job& job, const RingWord& word, uint64_t cursor) {
   return reinterpret_cast<uint64_t>(word.base) + (cursor & (job.slots - 1u)) * word.strideBytes;
 }
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint64_t* wordAt(uint64_t address) {
 }
 
 // The number that a ring's word gets, or must reach, for message `cursor`.
-__device__ __forceinline__ uint64_t numberOf(const TurnWord& word, uint64_t cursor) {
+__device__ __forceinline__ uint64_t numberOf(const RingWord& word, uint64_t cursor) {
   return cursor + static_cast<int64_t>(word.delta);
 }
 

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "peerlane/program/kernel/message/named_region.h"
-#include "peerlane/program/kernel/message/turn_kernel.h"
+#include "peerlane/program/kernel/message/ring_slot_kernel.h"
 
 namespace peerlane::kernel {
 
@@ -25,7 +25,7 @@ struct PutPlace {
 };
 
 struct PutJob {
-  uint64_t cursor = 0;  // as in TurnJob, as all words here
+  uint64_t cursor = 0;  // as in RingSlotJob, as all words here
   uint64_t* cursorWord = nullptr;
   const uint64_t* abort = nullptr;
   uint64_t* fault = nullptr;
@@ -39,7 +39,7 @@ struct PutJob {
   // `value` at `valueAt` of the slot of `tell`; store `tell`, a release of everything before it. It
   // waits for a region that is not in the table until the region appears or the abort word is not
   // 0.
-  TurnWord wait, tell;
+  RingWord wait, tell;
   uint64_t expected = 0;
   uint64_t value = 0;
   RegionTable table;

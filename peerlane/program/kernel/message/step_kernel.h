@@ -83,7 +83,7 @@ struct StepLaunch {
   WordStore completion;  // stored last, even if a wait was released; word null: none, saves a fence
   uint64_t* fault = nullptr;
   uint64_t faultValue = 0;
-  uint64_t* ended = nullptr;  // as TurnJob's (turn_kernel.h)
+  uint64_t* ended = nullptr;  // as RingSlotJob's (ring_slot_kernel.h)
   // So many thread blocks share the copies, and each of them does all waits. The caller must launch
   // the wait alone before it, else they occupy the device during the wait.
   uint32_t ctas = 1;

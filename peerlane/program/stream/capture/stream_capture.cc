@@ -7,7 +7,7 @@
 #include "peerlane/program/kernel/launch/word_kernel.h"
 #include "peerlane/program/stream/copy/copy_engine.h"
 #include "peerlane/program/stream/copy/stream_launch.h"
-#include "peerlane/program/stream/message/stream_steps.h"
+#include "peerlane/program/stream/message/stream_step_list.h"
 #include "peerlane/program/words/word.h"
 
 namespace peerlane::stream {
@@ -47,14 +47,14 @@ Result<CaptureInfo> captureOf(void* stream) {
 
 class GraphCounter {
  public:
-  GraphCounter(StreamCapture& owner, std::byte* line, const CounterLanes::Claim& claim,
+  GraphCounter(StreamCapture& owner, std::byte* line, const CounterWords::Claim& claim,
                std::byte* cursor)
       : owner_(owner), line_(line), claim_(claim), cursor_(cursor) {}
   // No graph stores to the word any more, so the word itself has the total.
   ~GraphCounter() {
     const uint64_t total = loadWord(reinterpret_cast<const std::byte*>(claim_.word), Width::k64);
-    owner_.counters_->soon([line = line_, claim = claim_, total](CounterLanes& lanes) {
-      lanes.giveBack(line, claim, total);
+    owner_.counters_->soon([line = line_, claim = claim_, total](CounterWords& words) {
+      words.giveBack(line, claim, total);
     });
     owner_.words_.giveBack(cursor_);
   }
@@ -71,7 +71,7 @@ class GraphCounter {
  private:
   StreamCapture& owner_;
   std::byte* const line_;
-  const CounterLanes::Claim claim_;
+  const CounterWords::Claim claim_;
   std::byte* const cursor_;
 };
 
@@ -124,16 +124,16 @@ Result<std::shared_ptr<GraphCounter>> StreamCapture::counterOf(void* stream, std
   PEERLANE_ASSIGN(std::byte* const cursor, words_.take([this](std::byte* memory, size_t bytes) {
     return zero(memory, bytes);
   }));
-  CounterLanes::Claim claim;
+  CounterWords::Claim claim;
   {
     const PostingGuard counting(counters_->mutex);
-    claim = counters_->lanes.reserve(line);
+    claim = counters_->words.reserve(line);
   }
   if (claim.word == nullptr) {
     words_.giveBack(cursor);
     return Status(Code::kUnavailable,
                   "graphs and streams at work hold all " +
-                      std::to_string(CounterLine::kDeviceLanes) +
+                      std::to_string(CounterLine::kDeviceWords) +
                       " words of this signal; use another signal for this graph");
   }
   auto made = std::make_shared<GraphCounter>(*this, line, claim, cursor);
@@ -225,7 +225,7 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::steps(void* stream,
       work->rooms.push_back(std::move(room));
     }
     const ListRoom* const room = needsRoom ? &work->rooms.back() : nullptr;
-    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(call.steps)
+    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamStepList*>(call.steps)
                                  ->launch(call, {}, work->shared(), room, stream));
   }
   CudaReclaimer::instance().waitBegins();  // a replay may wait at any time

@@ -17,9 +17,9 @@
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/stream/capture/graph_words.h"
 #include "peerlane/program/stream/copy/stream_program.h"
-#include "peerlane/program/stream/lanes/counter_lanes.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
 #include "peerlane/program/stream/pools/pinned_pool.h"
+#include "peerlane/program/stream/queues/counter_words.h"
 
 namespace peerlane::stream {
 
@@ -31,7 +31,7 @@ class StreamCapture {
  public:
   // `pool` outlives it.
   StreamCapture(std::shared_ptr<const cuda::PrimaryContext> gpu,
-                std::shared_ptr<SharedCounterLanes> counters, PinnedPool& pool)
+                std::shared_ptr<SharedCounterWords> counters, PinnedPool& pool)
       : gpu_(std::move(gpu)), counters_(std::move(counters)), pool_(pool) {}
 
   // `words`: zeroed device memory for so many captured operations.
@@ -70,7 +70,7 @@ class StreamCapture {
   Status zero(std::byte* memory, size_t bytes) const;
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
-  const std::shared_ptr<SharedCounterLanes> counters_;
+  const std::shared_ptr<SharedCounterWords> counters_;
   PinnedPool& pool_;
   Mutex mutex_;
   std::map<CounterKey, std::weak_ptr<GraphCounter>> graphCounters_ PEERLANE_GUARDED_BY(mutex_);

@@ -163,14 +163,13 @@ kernel::PieceList StreamProgram::writeDescriptors(std::byte* at, std::byte* seen
           .isFar = seenAt == at};
 }
 
-Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& program,
-                                                            const Binding& binding,
-                                                            const DeviceExecutor::Wishes& wishes,
-                                                            const EngineChoice& choice) {
+Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(
+    const Program& program, const Binding& binding, const DeviceExecutor::Preferences& preferences,
+    const EngineChoice& choice) {
   auto made = std::make_unique<StreamProgram>();
   if (std::any_of(program.targets.begin(), program.targets.end(),
-                  [](const Target& target) { return target.numbered; }))
-    return unsupported("numbered copies by itself");
+                  [](const Target& target) { return target.packets; }))
+    return unsupported("copies into LL packets by itself");
   for (const Op& op : program.ops) {
     const bool copies = op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
     if (made->counter_ != nullptr) return unsupported("an op after an addition");
@@ -179,7 +178,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
           binding, {op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes}));
     } else if (op.code == OpCode::kCopyList) {
       PEERLANE_RETURN_IF_ERROR(made->addList(binding, program.lists[op.list]));
-    } else if (op.code == OpCode::kAdd64 && op.operand.lane == kNoLane) {
+    } else if (op.code == OpCode::kAdd64 && op.operand.cursor == kNoCursor) {
       PEERLANE_ASSIGN(made->counter_,
                       placeOf(binding, op.to.target, op.to.offset, sizeof(uint64_t)));
       made->counterAdd_ = static_cast<uint64_t>(op.operand.delta);
@@ -197,17 +196,17 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(const Program& progr
   const uint64_t count = made->blocks_.blockBytes != 0
                              ? std::max<uint64_t>(1, made->indexed_ ? 2 : made->blocks_.count)
                              : made->pieces_.size();
-  made->engine_ = wishes.engine;
-  made->ctas_ = wishes.ctas;
-  if (wishes.engine == Engine::kAuto)
-    made->engine_ = wishes.ctas != 0 || made->indexed_
+  made->engine_ = preferences.engine;
+  made->ctas_ = preferences.ctas;
+  if (preferences.engine == Engine::kAuto)
+    made->engine_ = preferences.ctas != 0 || made->indexed_
                         ? Engine::kSm
                         : choice.choose(made->isPut_, count, made->bytes_);
-  if (wishes.engine == Engine::kAuto) {
+  if (preferences.engine == Engine::kAuto) {
     made->kernelBehindWork_ = choice.prefersKernelBehindWork(count, made->bytes_);
     made->kernelOnOwnStreams_ =
-        made->kernelBehindWork_ ||
-        (wishes.repeated && choice.prefersKernelOnOwnStreams(made->isPut_, count, made->bytes_));
+        made->kernelBehindWork_ || (preferences.repeated && choice.prefersKernelOnOwnStreams(
+                                                                made->isPut_, count, made->bytes_));
   }
   if (made->engine_ == Engine::kInline) made->ctas_ = 1;
   // Few thread blocks read from a peer faster with bulk copies, and write faster without them.

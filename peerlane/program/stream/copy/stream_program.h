@@ -18,10 +18,9 @@ namespace peerlane::stream {
 class StreamProgram final : public DeviceProgram {
  public:
   // Any number of copies and lists, then at most one addition. kNotSupported naming any other op.
-  static Result<std::unique_ptr<StreamProgram>> lower(const Program& program,
-                                                      const Binding& binding,
-                                                      const DeviceExecutor::Wishes& wishes,
-                                                      const EngineChoice& choice);
+  static Result<std::unique_ptr<StreamProgram>> lower(
+      const Program& program, const Binding& binding,
+      const DeviceExecutor::Preferences& preferences, const EngineChoice& choice);
   Engine engine() const override { return engine_; }
   uint64_t bytes() const override { return bytes_; }
 

@@ -6,19 +6,19 @@
 
 #include <limits>
 
+#include "peerlane/program/kernel/message/ring_slot_kernel.h"
 #include "peerlane/program/kernel/message/step_kernel.h"
-#include "peerlane/program/kernel/message/turn_kernel.h"
 
 namespace peerlane::stream {
 
 inline bool isRing(const kernel::StepPlace& place, uint32_t slots) {
   return !place.late && place.slots == slots && place.slotDelta == 0 && slots != 0 &&
-         slots <= kernel::kMostTurnSlots && (slots & (slots - 1)) == 0;
+         slots <= kernel::kMostRingSlots && (slots & (slots - 1)) == 0;
 }
 
 // Reads a step on a word that counts messages as its ring.
 inline bool readRing(const kernel::Step& step, kernel::StepCode code, uint32_t slots,
-                     kernel::TurnWord& word) {
+                     kernel::RingWord& word) {
   if (step.code != code || !step.byCursor || !isRing(step.to, slots) ||
       step.delta < std::numeric_limits<int32_t>::min() ||
       step.delta > std::numeric_limits<int32_t>::max())

@@ -8,9 +8,9 @@
 #include <optional>
 #include <span>
 
-#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/device/step_list.h"
 #include "peerlane/program/kernel/message/get_kernel.h"
-#include "peerlane/program/stream/message/stream_turn.h"
+#include "peerlane/program/stream/message/stream_shapes.h"
 
 namespace peerlane::stream {
 

@@ -8,13 +8,13 @@
 namespace peerlane::stream {
 namespace {
 
+using kernel::RingWord;
 using kernel::Step;
 using kernel::StepCode;
 using kernel::StepPlace;
-using kernel::TurnWord;
 
 // Reads a ring whose whole slots belong to the message.
-bool readList(const StepPlace& place, uint32_t slots, TurnWord& list) {
+bool readList(const StepPlace& place, uint32_t slots, RingWord& list) {
   if (!isRing(place, slots) || place.offset != 0) return false;
   list = {place.base, place.strideBytes, 0};
   return true;

@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 
-#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/device/step_list.h"
 #include "peerlane/program/kernel/message/list_kernel.h"
 #include "peerlane/program/stream/message/list_room.h"
-#include "peerlane/program/stream/message/stream_turn.h"
+#include "peerlane/program/stream/message/stream_shapes.h"
 
 namespace peerlane::stream {
 

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <memory>
 
-#include "peerlane/program/device/device_steps.h"
+#include "peerlane/program/device/step_list.h"
 #include "peerlane/program/kernel/message/named_region.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
 #include "peerlane/program/stream/pools/pinned_pool.h"

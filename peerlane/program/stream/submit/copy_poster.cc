@@ -17,44 +17,44 @@ uint64_t* plainWord(std::atomic<uint64_t>* word) {
 }  // namespace
 
 // Only kernels can read block numbers in device memory.
-Result<DevicePost> CopyPoster::post(const StreamProgram& program, StreamLane& lane,
+Result<DevicePost> CopyPoster::post(const StreamProgram& program, SubmissionQueue& queue,
                                     const DeviceIndices& indices,
-                                    const CounterLanes::Claim* counter, bool behindWait,
+                                    const CounterWords::Claim* counter, bool behindWait,
                                     const std::atomic<uint64_t>* abort) {
-  const bool queued = program.prefersKernelBehindWork(lane.isOwn) && !lane.idle();
+  const bool queued = program.prefersKernelBehindWork(queue.isOwn) && !queue.idle();
   if (program.engine() == Engine::kCe && !indices.onDevice && !queued)
-    return byCopyEngine(program, lane, indices, counter);
-  return byKernel(program, lane, indices, counter, behindWait, abort);
+    return byCopyEngine(program, queue, indices, counter);
+  return byKernel(program, queue, indices, counter, behindWait, abort);
 }
 
-Result<std::atomic<uint64_t>*> CopyPoster::faultWord(StreamLane& lane, uint64_t number) {
-  if (lane.faults == nullptr) {
-    constexpr size_t kBytes = StreamLane::kFaults * sizeof(uint64_t);
+Result<std::atomic<uint64_t>*> CopyPoster::faultWord(SubmissionQueue& queue, uint64_t number) {
+  if (queue.faults == nullptr) {
+    constexpr size_t kBytes = SubmissionQueue::kFaults * sizeof(uint64_t);
     PEERLANE_ASSIGN(const PinnedBlock words, pool_.take(kBytes));
     std::memset(words.data, 0, kBytes);
-    lane.faults = reinterpret_cast<std::atomic<uint64_t>*>(words.data);
+    queue.faults = reinterpret_cast<std::atomic<uint64_t>*>(words.data);
   }
-  return lane.faults + number % StreamLane::kFaults;
+  return queue.faults + number % SubmissionQueue::kFaults;
 }
 
-Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane& lane,
+Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, SubmissionQueue& queue,
                                         const DeviceIndices& indices,
-                                        const CounterLanes::Claim* counter, bool behindWait,
+                                        const CounterWords::Claim* counter, bool behindWait,
                                         const std::atomic<uint64_t>* abort) {
-  const uint64_t number = lane.posted + 1;
+  const uint64_t number = queue.posted + 1;
   kernel::CopyLaunch launch;
-  launch.stream = lane.stream;
+  launch.stream = queue.stream;
   launch.overlapsEnd = !behindWait;
-  launch.arrivals = lane.words.arrivals;
+  launch.arrivals = queue.words.arrivals;
   launch.wait.abort = reinterpret_cast<const uint64_t*>(abort);
   if (counter != nullptr) {
     launch.tail.stores[0] = {counter->word, {nullptr, counter->total}};
     launch.tail.storeCount = 1;
   }
-  launch.tail.completion = {plainWord(lane.completion), {nullptr, number}};
+  launch.tail.completion = {plainWord(queue.completion), {nullptr, number}};
   std::atomic<uint64_t>* fault = nullptr;
   if (indices.onDevice) {
-    PEERLANE_ASSIGN(fault, faultWord(lane, number));
+    PEERLANE_ASSIGN(fault, faultWord(queue, number));
   }
   PinnedBlock held;
   PEERLANE_RETURN_IF_ERROR(
@@ -63,30 +63,30 @@ Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, StreamLane
     if (held.data != nullptr) pool_.giveBack(held);
     return launched;
   }
-  const DevicePost post = lane.tellsEnd(fault);
-  if (held.data != nullptr) lane.held.emplace_back(post, held);
+  const DevicePost post = queue.completionEnqueued(fault);
+  if (held.data != nullptr) queue.held.emplace_back(post, held);
   return post;
 }
 
 // The stream stores only one word after the copies, because each store costs it some microseconds:
 // where it stores a counter, the counter's word is the completion word as well.
-Result<DevicePost> CopyPoster::byCopyEngine(const StreamProgram& program, StreamLane& lane,
+Result<DevicePost> CopyPoster::byCopyEngine(const StreamProgram& program, SubmissionQueue& queue,
                                             const DeviceIndices& indices,
-                                            const CounterLanes::Claim* counter) {
+                                            const CounterWords::Claim* counter) {
   if (program.blocks().blockBytes != 0) {
     scratch_.clear();
     program.expand(indices, scratch_);
-    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(scratch_, lane.stream));
+    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(scratch_, queue.stream));
   } else {
-    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), lane.stream));
+    PEERLANE_RETURN_IF_ERROR(copyEngine_.copy(program.pieces(), queue.stream));
   }
   if (counter == nullptr) {
-    PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, lane.completion, lane.posted + 1));
-    return lane.tellsEnd();
+    PEERLANE_RETURN_IF_ERROR(storeWord(queue.stream, queue.completion, queue.posted + 1));
+    return queue.completionEnqueued();
   }
-  PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, counter->word, counter->total));
-  lane.last = {reinterpret_cast<const std::atomic<uint64_t>*>(counter->word), counter->total};
-  return lane.last;
+  PEERLANE_RETURN_IF_ERROR(storeWord(queue.stream, counter->word, counter->total));
+  queue.last = {reinterpret_cast<const std::atomic<uint64_t>*>(counter->word), counter->total};
+  return queue.last;
 }
 
 }  // namespace peerlane::stream

@@ -15,25 +15,25 @@
 #include "peerlane/program/kernel/launch/word_kernel.h"
 #include "peerlane/program/kernel/message/get_kernel.h"
 #include "peerlane/program/kernel/message/list_kernel.h"
-#include "peerlane/program/kernel/message/numbered_kernel.h"
+#include "peerlane/program/kernel/message/packet_kernel.h"
 #include "peerlane/program/kernel/message/put_kernel.h"
+#include "peerlane/program/kernel/message/ring_slot_kernel.h"
 #include "peerlane/program/kernel/message/step_kernel.h"
-#include "peerlane/program/kernel/message/turn_kernel.h"
 #include "peerlane/program/kernel/resident/resident_kernel.h"
 #include "peerlane/program/stream/capture/stream_capture.h"
 #include "peerlane/program/stream/copy/stream_program.h"
 #include "peerlane/program/stream/copy/word_ops.h"
-#include "peerlane/program/stream/lanes/counter_lanes.h"
 #include "peerlane/program/stream/message/lane_areas.h"
 #include "peerlane/program/stream/message/stream_region_names.h"
-#include "peerlane/program/stream/message/stream_steps.h"
+#include "peerlane/program/stream/message/stream_step_list.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
 #include "peerlane/program/stream/pools/lent_words.h"
+#include "peerlane/program/stream/queues/counter_words.h"
 #include "peerlane/program/stream/submit/copy_poster.h"
-#include "peerlane/program/stream/submit/errands.h"
 #include "peerlane/program/stream/submit/resident_port.h"
-#include "peerlane/program/stream/submit/stream_lanes.h"
 #include "peerlane/program/stream/submit/stream_queue.h"
+#include "peerlane/program/stream/submit/submission_queues.h"
+#include "peerlane/program/stream/submit/submission_thread.h"
 
 namespace peerlane::stream {
 namespace {
@@ -43,7 +43,7 @@ using cuda::check;
 using cuda::CurrentContext;
 
 constexpr uint32_t kMostCaptured = 1024;
-constexpr size_t kSlabBytes = size_t{2} << 20;
+constexpr size_t kDeviceMemoryBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
 constexpr uint32_t kOwnStreams = 4;
 // The descriptors of a plan with more pieces lie in the GPU's memory, because a launch copies its
@@ -53,7 +53,7 @@ constexpr size_t kUploadedPieces = 8;
 constexpr size_t kMostHeldWork = 1000;
 
 // At most so many pieces of work for a stream.
-size_t workOf(const DeviceExecutor::Held& held) {
+size_t workOf(const DeviceExecutor::HeldWork& held) {
   const size_t wait = held.value == 0 ? 0 : 1;
   if (held.program == nullptr) return wait + 1;
   const auto& program = static_cast<const StreamProgram&>(*held.program);
@@ -77,14 +77,14 @@ class RelaxedCapture {
 };
 
 Status signalTaken() {
-  return Status(Code::kUnavailable, "graphs hold all " + std::to_string(CounterLine::kDeviceLanes) +
+  return Status(Code::kUnavailable, "graphs hold all " + std::to_string(CounterLine::kDeviceWords) +
                                         " words that streams have of this signal; use another one");
 }
 
 class StreamExecutor final : public DeviceExecutor {
  public:
   StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice,
-                 std::shared_ptr<SharedCounterLanes> counters)
+                 std::shared_ptr<SharedCounterWords> counters)
       : gpu_(std::move(gpu)), choice_(std::move(choice)), counters_(std::move(counters)) {}
   ~StreamExecutor() override;
   Status open();
@@ -92,14 +92,15 @@ class StreamExecutor final : public DeviceExecutor {
   Device device() const override { return {DeviceKind::kCuda, gpu_->gpu()}; }
   bool owns(DeviceStream stream) override;
   Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program, const Binding& binding,
-                                                 const Wishes& wishes) override;
+                                                 const Preferences& preferences) override;
   Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
                           const DeviceIndices& indices) override;
-  std::unique_ptr<DeviceErrand> runErrand(std::shared_ptr<DeviceProgram> program) override;
+  std::unique_ptr<DeferredSubmission> submitDeferred(
+      std::shared_ptr<DeviceProgram> program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
                                  const std::atomic<uint64_t>* abort) override;
   Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
-                  std::span<const Held> work, std::vector<DevicePost>& posts) override;
+                  std::span<const HeldWork> work, std::vector<DevicePost>& posts) override;
   Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
   void resolve(const LatePost& late, std::byte* base) override;
   void refuse(const LatePost& late) override;
@@ -118,8 +119,8 @@ class StreamExecutor final : public DeviceExecutor {
   Status keepByGraph(DeviceStream stream, std::function<void()> gone) override;
   Result<std::unique_ptr<Allocation>> makeArea(size_t bytes) override;
   Result<std::unique_ptr<RegionNames>> makeRegionNames() override;
-  Result<std::unique_ptr<DeviceSteps>> prepareSteps(const Program& program, const Binding& binding,
-                                                    const StepRules& rules) override;
+  Result<std::unique_ptr<StepList>> prepareSteps(const Program& program, const Binding& binding,
+                                                 const StepRules& rules) override;
   Result<DevicePost> postSteps(DeviceStream stream, std::span<const StepCall> calls) override;
   Result<std::unique_ptr<CapturedWork>> captureSteps(DeviceStream stream,
                                                      std::span<const StepCall> calls) override;
@@ -139,35 +140,35 @@ class StreamExecutor final : public DeviceExecutor {
   std::string explain() const override PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
-  static Result<DevicePost> tellEnd(StreamLane& lane);
-  Result<DevicePost> enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
-                                 const Held& work) PEERLANE_REQUIRES(mutex_);
+  static Result<DevicePost> enqueueCompletion(SubmissionQueue& queue);
+  Result<DevicePost> enqueueHeld(SubmissionQueue& queue, const std::atomic<uint64_t>* word,
+                                 const HeldWork& work) PEERLANE_REQUIRES(mutex_);
   Status importOnce();
   Status zero(std::byte* memory, size_t bytes) const;
   Status upload(StreamProgram& program);
   Status checkCapture(DeviceStream stream);
-  Status makeRooms(StreamLane& lane, std::span<const StepCall> calls);
+  Status makeRooms(SubmissionQueue& queue, std::span<const StepCall> calls);
   // Of a program that adds to a counter.
-  Result<DevicePost> postCounted(const StreamProgram& program, StreamLane& lane,
+  Result<DevicePost> postCounted(const StreamProgram& program, SubmissionQueue& queue,
                                  const DeviceIndices& indices)
       PEERLANE_REQUIRES(mutex_, counters_->mutex);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   const EngineChoice choice_;
-  const std::shared_ptr<SharedCounterLanes> counters_;
-  std::shared_ptr<CudaMapping> slab_;  // words in device memory, and then descriptors
+  const std::shared_ptr<SharedCounterWords> counters_;
+  std::shared_ptr<CudaMapping> deviceMemory_;  // words in device memory, and then descriptors
   std::shared_ptr<DescriptorArena> descriptors_;
   CUstream setUpStream_ = nullptr;
 
   PinnedPool pool_{gpu_};
   PostingLock mutex_;
-  StreamLanes lanes_ PEERLANE_GUARDED_BY(mutex_){gpu_, pool_};
+  SubmissionQueues queues_ PEERLANE_GUARDED_BY(mutex_){gpu_, pool_};
   CopyPoster copies_ PEERLANE_GUARDED_BY(mutex_){pool_};
   StreamCapture capture_{gpu_, counters_, pool_};
   LentWords lentWords_{pool_};
   LaneAreas areas_{gpu_};
 
-  Errands errands_{gpu_};
+  SubmissionThread submissionThread_{gpu_};
 };
 
 StreamExecutor::~StreamExecutor() {
@@ -183,26 +184,27 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadStepKernels());
-  PEERLANE_RETURN_IF_ERROR(kernel::loadNumberedKernels());
-  PEERLANE_RETURN_IF_ERROR(kernel::loadTurnKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadPacketKernels());
+  PEERLANE_RETURN_IF_ERROR(kernel::loadRingSlotKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadGetKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadListKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadResidentKernel());
-  PEERLANE_ASSIGN(slab_, CudaMapping::create(kSlabBytes, *gpu_));
+  PEERLANE_ASSIGN(deviceMemory_, CudaMapping::create(kDeviceMemoryBytes, *gpu_));
   constexpr size_t kGraphBytes = kMostCaptured * GraphWords::kBytes;
-  constexpr size_t kWordBytes = 2 * StreamLanes::kBytes + kGraphBytes;
-  descriptors_ = std::make_shared<DescriptorArena>(gpu_, slab_, kWordBytes);
+  constexpr size_t kWordBytes = 2 * SubmissionQueues::kBytes + kGraphBytes;
+  descriptors_ = std::make_shared<DescriptorArena>(gpu_, deviceMemory_, kWordBytes);
   PEERLANE_RETURN_IF_ERROR(importOnce());
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
-  capture_.open(setUpStream_, slab_->data() + 2 * StreamLanes::kBytes, kMostCaptured);
+  capture_.open(setUpStream_, deviceMemory_->data() + 2 * SubmissionQueues::kBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
   {
     const PostingGuard lock(mutex_);
-    PEERLANE_RETURN_IF_ERROR(lanes_.open(slab_->data(), kOwnStreams, 0));
+    PEERLANE_RETURN_IF_ERROR(queues_.open(deviceMemory_->data(), kOwnStreams, 0));
   }
-  PEERLANE_RETURN_IF_ERROR(errands_.open(slab_->data() + StreamLanes::kBytes));
+  PEERLANE_RETURN_IF_ERROR(
+      submissionThread_.open(deviceMemory_->data() + SubmissionQueues::kBytes));
   return Status::ok();
 }
 
@@ -210,21 +212,21 @@ Status StreamExecutor::open() {
 // than when the first peer connects.
 Status StreamExecutor::importOnce() {
   VmmHandle handle;
-  PEERLANE_ASSIGN(handle.fd, exportDescriptor(slab_->data()));
+  PEERLANE_ASSIGN(handle.fd, exportDescriptor(deviceMemory_->data()));
   if (!handle.fd) return Status::ok();
-  return CudaMapping::importAllocation(handle, slab_->bytes(), {&gpu_, 1}).status();
+  return CudaMapping::importAllocation(handle, deviceMemory_->bytes(), {&gpu_, 1}).status();
 }
 
 bool StreamExecutor::owns(DeviceStream stream) {
   const CurrentContext current(*gpu_);
-  return StreamLanes::isOf(*gpu_, stream);
+  return SubmissionQueues::isOf(*gpu_, stream);
 }
 
 Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
                                                                const Binding& binding,
-                                                               const Wishes& wishes) {
-  PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, wishes, choice_));
-  if (wishes.repeated && lowered->pieces().size() > kUploadedPieces &&
+                                                               const Preferences& preferences) {
+  PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, preferences, choice_));
+  if (preferences.repeated && lowered->pieces().size() > kUploadedPieces &&
       lowered->engine() != Engine::kCe)
     PEERLANE_RETURN_IF_ERROR(upload(*lowered));
   return std::unique_ptr<DeviceProgram>(std::move(lowered));
@@ -257,61 +259,63 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   const CurrentContext current(*gpu_);
   // Until the stream has the work: it must get its numbers in the order in which they are counted.
   const PostingGuard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  if (program.counter() == nullptr) return copies_.post(program, *lane, indices, nullptr);
+  PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of(given));
+  if (program.counter() == nullptr) return copies_.post(program, *queue, indices, nullptr);
   // After the executor's own lock, in every post. From the claim until the post is settled, so that
   // no other device of the context takes the word in between.
   const PostingGuard counting(counters_->mutex);
-  return postCounted(program, *lane, indices);
+  return postCounted(program, *queue, indices);
 }
 
-std::unique_ptr<DeviceErrand> StreamExecutor::runErrand(std::shared_ptr<DeviceProgram> program) {
-  return errands_.add(std::move(program));
+std::unique_ptr<DeferredSubmission> StreamExecutor::submitDeferred(
+    std::shared_ptr<DeviceProgram> program) {
+  return submissionThread_.add(std::move(program));
 }
 
-Result<DevicePost> StreamExecutor::postCounted(const StreamProgram& program, StreamLane& lane,
+Result<DevicePost> StreamExecutor::postCounted(const StreamProgram& program, SubmissionQueue& queue,
                                                const DeviceIndices& indices) {
-  CounterLanes& lanes = counters_->lanes;
-  const CounterLanes::Claim claim = lanes.claim(program.counter(), lane, program.counterAdd());
+  CounterWords& words = counters_->words;
+  const CounterWords::Claim claim = words.claim(program.counter(), queue, program.counterAdd());
   if (claim.word == nullptr) return signalTaken();
   Status before;
   // The word changes hands. Totals only grow, so this stream must store after the writer before it.
   if (claim.after.word() != nullptr) {
-    before = awaitWord(lane.stream, claim.after.word(), claim.after.number());
+    before = awaitWord(queue.stream, claim.after.word(), claim.after.number());
   }
   auto posted = before.isOk()
-                    ? copies_.post(program, lane, indices, &claim, claim.after.word() != nullptr)
+                    ? copies_.post(program, queue, indices, &claim, claim.after.word() != nullptr)
                     : before;
   // Settled under the same lock: the next claim waits for this post. Or undone: no stream will
   // store this total, and the next one must not count it.
   if (posted.isOk())
-    lanes.settle(program.counter(), claim, *posted);
+    words.settle(program.counter(), claim, *posted);
   else
-    lanes.undo(program.counter(), claim, program.counterAdd());
+    words.undo(program.counter(), claim, program.counterAdd());
   return posted;
 }
 
 Result<DevicePost> StreamExecutor::waitCounter(DeviceStream given, const std::byte* line,
                                                uint64_t value, const std::atomic<uint64_t>* abort) {
   const CurrentContext current(*gpu_);
-  const PostingGuard lock(mutex_);  // the number below must be the one that tellsEnd() counts
-  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  // The number below must be the one that completionEnqueued() counts.
+  const PostingGuard lock(mutex_);
+  PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of(given));
   kernel::WordLaunch launch;
   launch.waitsForLine = true;
   launch.wait = {reinterpret_cast<const uint64_t*>(line),
                  {nullptr, value},
                  reinterpret_cast<const uint64_t*>(abort)};
-  launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
-  launch.stream = lane->stream;
+  launch.tail.completion = {plain(queue->completion), {nullptr, queue->posted + 1}};
+  launch.stream = queue->stream;
   PEERLANE_RETURN_IF_ERROR(kernel::launchWords(launch));
   CudaReclaimer::instance().waitBegins();  // a launch that failed waits for nothing
-  return lane->tellsEnd();
+  return queue->completionEnqueued();
 }
 
 Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>* word,
-                                std::span<const Held> work, std::vector<DevicePost>& posts) {
+                                std::span<const HeldWork> work, std::vector<DevicePost>& posts) {
   size_t pieces = 0;
-  for (const Held& each : work) pieces += workOf(each);
+  for (const HeldWork& each : work) pieces += workOf(each);
   if (pieces > kMostHeldWork)
     return Status(Code::kNotSupported, std::to_string(pieces) +
                                            " waits and copies in one post; a stream takes " +
@@ -320,17 +324,17 @@ Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>*
   // One lock for all of it: work that another thread enqueues in between could stand in the same
   // hardware queue, after a wait of this post and before what ends the wait.
   const PostingGuard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+  PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of(given));
   // Before the first wait is enqueued: the driver may stop this thread in one of the next calls,
   // and a release meanwhile would wait for the peer.
   CudaReclaimer::instance().waitBegins();
   Status status;
-  for (const Held& each : work) {
-    auto posted = enqueueHeld(*lane, word, each);
+  for (const HeldWork& each : work) {
+    auto posted = enqueueHeld(*queue, word, each);
     // The wait may be enqueued without the work: the word is in use until the stream has passed it.
     if (!posted.isOk()) {
       status = posted.status();
-      posted = tellEnd(*lane);
+      posted = enqueueCompletion(*queue);
     }
     if (posted.isOk()) posts.push_back(*posted);
     if (!status.isOk()) break;
@@ -341,18 +345,19 @@ Status StreamExecutor::postHeld(DeviceStream given, const std::atomic<uint64_t>*
 
 // The store comes after all that the stream got before, behind a fence for the whole system: a host
 // that reads the number may read the bytes.
-Result<DevicePost> StreamExecutor::tellEnd(StreamLane& lane) {
-  PEERLANE_RETURN_IF_ERROR(storeWord(lane.stream, lane.completion, lane.posted + 1));
-  return lane.tellsEnd();
+Result<DevicePost> StreamExecutor::enqueueCompletion(SubmissionQueue& queue) {
+  PEERLANE_RETURN_IF_ERROR(storeWord(queue.stream, queue.completion, queue.posted + 1));
+  return queue.completionEnqueued();
 }
 
-Result<DevicePost> StreamExecutor::enqueueHeld(StreamLane& lane, const std::atomic<uint64_t>* word,
-                                               const Held& work) {
-  if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(lane.stream, word, work.value));
+Result<DevicePost> StreamExecutor::enqueueHeld(SubmissionQueue& queue,
+                                               const std::atomic<uint64_t>* word,
+                                               const HeldWork& work) {
+  if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(queue.stream, word, work.value));
   if (work.program != nullptr)
-    return copies_.post(static_cast<const StreamProgram&>(*work.program), lane, {}, nullptr,
+    return copies_.post(static_cast<const StreamProgram&>(*work.program), queue, {}, nullptr,
                         /*behindWait=*/work.value != 0, work.abort);
-  return tellEnd(lane);
+  return enqueueCompletion(queue);
 }
 
 // The kernel reads its pieces from host memory after the gate has opened; until then resolve() may
@@ -366,17 +371,17 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
   const auto enqueued = [&]() -> Status {
     const CurrentContext current(*gpu_);
     const PostingGuard lock(mutex_);
-    PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
+    PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of(given));
     PEERLANE_ASSIGN(const PinnedBlock held, pool_.take(program.descriptorBytes()));
     kernel::CopyLaunch launch;
-    launch.stream = lane->stream;
-    launch.arrivals = lane->words.arrivals;
+    launch.stream = queue->stream;
+    launch.arrivals = queue->words.arrivals;
     launch.list = program.writeDescriptors(held.data, held.data);
     launch.wait.abort = plain(late.refusal);
-    launch.tail.completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    launch.tail.completion = {plain(queue->completion), {nullptr, queue->posted + 1}};
     // The stream waits, not the kernel: no multiprocessor is taken until the gate is open, and the
     // kernel reads pieces and refusal after that.
-    Status status = awaitWord(lane->stream, late.gate, 1);
+    Status status = awaitWord(queue->stream, late.gate, 1);
     if (status.isOk()) status = kernel::launchCopy(launch);
     if (!status.isOk()) {
       // The wait may be on the stream already, and nobody else will end it.
@@ -384,10 +389,10 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
       pool_.giveBack(held);
       return status;
     }
-    late.post = lane->tellsEnd();
+    late.post = queue->completionEnqueued();
     late.pieces = held.data;
     late.count = program.pieces().size();
-    lane->held.emplace_back(late.post, held);
+    queue->held.emplace_back(late.post, held);
     CudaReclaimer::instance().waitBegins();
     return Status::ok();
   }();
@@ -442,41 +447,42 @@ Result<std::unique_ptr<RegionNames>> StreamExecutor::makeRegionNames() {
       std::make_unique<StreamRegionNames>(pool_, block, std::move(mirror)));
 }
 
-Result<std::unique_ptr<DeviceSteps>> StreamExecutor::prepareSteps(const Program& program,
-                                                                  const Binding& binding,
-                                                                  const StepRules& rules) {
-  PEERLANE_ASSIGN(auto steps, StreamSteps::lower(program, binding, rules));
-  return std::unique_ptr<DeviceSteps>(std::move(steps));
+Result<std::unique_ptr<StepList>> StreamExecutor::prepareSteps(const Program& program,
+                                                               const Binding& binding,
+                                                               const StepRules& rules) {
+  PEERLANE_ASSIGN(auto steps, StreamStepList::lower(program, binding, rules));
+  return std::unique_ptr<StepList>(std::move(steps));
 }
 
 Result<DevicePost> StreamExecutor::postSteps(DeviceStream given, std::span<const StepCall> calls) {
   const CurrentContext current(*gpu_);
-  // One lock for all calls: they share a number, and rooms are counted from the lane's last one.
+  // One lock for all calls: they share a number, and rooms are counted from the queue's last one.
   const PostingGuard lock(mutex_);
-  PEERLANE_ASSIGN(StreamLane* const lane, lanes_.of(given));
-  size_t room = lane->rooms.size();
-  PEERLANE_RETURN_IF_ERROR(makeRooms(*lane, calls));
+  PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of(given));
+  size_t room = queue->rooms.size();
+  PEERLANE_RETURN_IF_ERROR(makeRooms(*queue, calls));
   for (size_t i = 0; i < calls.size(); ++i) {
     // The last call alone tells the end: a stream does its work in order.
     kernel::WordStore completion;
-    if (i + 1 == calls.size()) completion = {plain(lane->completion), {nullptr, lane->posted + 1}};
+    if (i + 1 == calls.size())
+      completion = {plain(queue->completion), {nullptr, queue->posted + 1}};
     const ListRoom* const own =
-        ListRoom::isNeeded(calls[i]) ? &lane->rooms[room++].second : nullptr;
-    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamSteps*>(calls[i].steps)
-                                 ->launch(calls[i], completion, lane->words, own, lane->stream));
+        ListRoom::isNeeded(calls[i]) ? &queue->rooms[room++].second : nullptr;
+    PEERLANE_RETURN_IF_ERROR(static_cast<const StreamStepList*>(calls[i].steps)
+                                 ->launch(calls[i], completion, queue->words, own, queue->stream));
   }
   CudaReclaimer::instance().waitBegins();
-  return lane->tellsEnd();
+  return queue->completionEnqueued();
 }
 
 // The rooms are freed after the next post of the stream that does not fail has ended. That is right
 // also when CUDA refuses one of the launches and those before it are on the stream.
-Status StreamExecutor::makeRooms(StreamLane& lane, std::span<const StepCall> calls) {
-  const DevicePost end(lane.completion, lane.posted + 1);
+Status StreamExecutor::makeRooms(SubmissionQueue& queue, std::span<const StepCall> calls) {
+  const DevicePost end(queue.completion, queue.posted + 1);
   for (const StepCall& call : calls) {
     if (!ListRoom::isNeeded(call)) continue;
     PEERLANE_ASSIGN(ListRoom room, ListRoom::make(call, pool_, *descriptors_));
-    lane.rooms.emplace_back(end, std::move(room));
+    queue.rooms.emplace_back(end, std::move(room));
   }
   return Status::ok();
 }
@@ -566,7 +572,7 @@ Result<std::unique_ptr<ResidentPort>> StreamExecutor::makeResidentPort(port::Res
   return stream::makeResidentPort(gpu_, state, left, blocks);
 }
 
-// This and callHost() take no lock, for they take no number of a lane: their caller orders them.
+// This and callHost() take no lock, for they take no number of a queue: their caller orders them.
 Status StreamExecutor::storeOn(DeviceStream stream, uint64_t* word, uint64_t value) {
   if (!owns(stream))
     return Status(Code::kInvalidArgument, "the stream does not belong to " + device().toString());
@@ -599,9 +605,9 @@ Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* ba
 void StreamExecutor::forgetWords(const std::byte* address, size_t bytes,
                                  std::shared_ptr<void> memory) {
   mutex_.soon([this, address, bytes, memory]()
-                  PEERLANE_REQUIRES(mutex_) { lanes_.forgetWords(address, bytes); });
-  counters_->soon([address, bytes, memory = std::move(memory)](CounterLanes& lanes) {
-    lanes.forget(address, bytes);
+                  PEERLANE_REQUIRES(mutex_) { queues_.forgetWords(address, bytes); });
+  counters_->soon([address, bytes, memory = std::move(memory)](CounterWords& words) {
+    words.forget(address, bytes);
   });
 }
 
@@ -621,7 +627,7 @@ std::string StreamExecutor::explain() const {
 
 Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
     std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
-    std::shared_ptr<SharedCounterLanes> counters) {
+    std::shared_ptr<SharedCounterWords> counters) {
   PEERLANE_ASSIGN(EngineChoice choice, EngineChoice::load(config.tuneFile));
   auto executor =
       std::make_shared<StreamExecutor>(std::move(gpu), std::move(choice), std::move(counters));

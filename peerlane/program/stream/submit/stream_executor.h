@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamExecutor: runs programs on CUDA streams of one GPU, by the copy engine or by kernels. It
-// keeps a submission queue (StreamLane) for each stream that it has seen, and answers every post
-// with the number that the stream will store. Thread-safe: a thread holds one lock while it
+// keeps a submission queue (SubmissionQueue) for each stream that it has seen, and answers every
+// post with the number that the stream will store. Thread-safe: a thread holds one lock while it
 // enqueues work, because the numbers of a stream must be in the order of its work; the driver locks
 // as well.
 #pragma once
@@ -12,7 +12,7 @@
 #include "peerlane/core/config.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device/device_executor.h"
-#include "peerlane/program/stream/lanes/counter_lanes.h"
+#include "peerlane/program/stream/queues/counter_words.h"
 
 namespace peerlane::stream {
 
@@ -21,6 +21,6 @@ namespace peerlane::stream {
 // import of GPU memory. Tens of milliseconds, about 4 MiB of device memory.
 Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
     std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
-    std::shared_ptr<SharedCounterLanes> counters);
+    std::shared_ptr<SharedCounterWords> counters);
 
 }  // namespace peerlane::stream

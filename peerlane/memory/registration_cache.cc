@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/memory/registration_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace peerlane {
+namespace {
+
+// Ranges may overlap (chunks of one segment), so the nearest one that begins before an address need
+// not be the one that holds it. After so many looks it is cheaper to register the range once more.
+constexpr int kMostLooks = 16;
+
+}  // namespace
+
+RegistrationCache::Record RegistrationCache::look(const std::byte* address, uint64_t bytes,
+                                                  Access access) {
+  const ReaderLock lock(mutex_);
+  auto at = entries_.upper_bound(address);
+  for (int looks = 0; looks < kMostLooks && at != entries_.begin(); ++looks) {
+    Entry& entry = (--at)->second;
+    const Record& record = entry.record;
+    const auto offset = static_cast<uint64_t>(address - record->base);
+    if (offset > record->bytes || bytes > record->bytes - offset) continue;
+    if (!allows(record->access, access) || !record->gate.open()) continue;
+    if (!record->isStillThere(offset, bytes)) continue;
+    entry.used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
+    return record;
+  }
+  return nullptr;
+}
+
+Result<RegistrationCache::Record> RegistrationCache::make(std::byte* address, uint64_t bytes,
+                                                          Access access) {
+  PEERLANE_ASSIGN(const auto extent, providers_.extentOf(address, bytes));
+  if (extent) {
+    address = extent->base;
+    bytes = extent->bytes;
+  }
+  PEERLANE_ASSIGN(MemoryDescription memory, providers_.classify(address, bytes));
+  if (memory.device.kind == DeviceKind::kHost && access != Access::kLocal)
+    return Status(Code::kInvalidArgument,
+                  "host memory that peers reach has to be registered (Context::registerRegion): "
+                  "nobody sees when it is freed");
+  PEERLANE_ASSIGN(Record record, regions_.add(address, bytes, access, std::move(memory), nullptr));
+  record->isCached.store(true, std::memory_order_relaxed);
+  return record;
+}
+
+// Moves to `stale` the entries whose memory was freed and, if the cache is full, the least recently
+// used one.
+void RegistrationCache::clear(std::vector<Record>& stale) {
+  auto oldest = entries_.end();
+  for (auto at = entries_.begin(); at != entries_.end();) {
+    const Record& record = at->second.record;
+    if (record->isStillThere(0, record->bytes)) {
+      // The cache and the table hold one reference each; any further reference belongs to a
+      // transfer, or to a caller that is about to post one.
+      const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
+      if (isUsed) {
+        ++at;
+        continue;
+      }
+      if (oldest == entries_.end() || at->second.used.load(std::memory_order_relaxed) <
+                                          oldest->second.used.load(std::memory_order_relaxed))
+        oldest = at;
+      ++at;
+      continue;
+    }
+    stale.push_back(std::move(at->second.record));
+    at = entries_.erase(at);
+  }
+  if (entries_.size() < capacity_ || oldest == entries_.end()) return;
+  stale.push_back(std::move(oldest->second.record));
+  entries_.erase(oldest);
+}
+
+Result<RegistrationCache::Record> RegistrationCache::find(std::byte* address, uint64_t bytes,
+                                                          Access access,
+                                                          std::vector<Record>& stale) {
+  if (Record known = look(address, bytes, access)) return known;
+  PEERLANE_ASSIGN(Record made, make(address, bytes, access));
+  const WriterLock lock(mutex_);
+  clear(stale);
+  Entry& entry = entries_
+                     .emplace(std::piecewise_construct, std::forward_as_tuple(made->base),
+                              std::forward_as_tuple())
+                     ->second;
+  entry.record = made;
+  entry.used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
+  return made;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegistrationCache over host memory: one registration for a mapping, others for others, and none
+// that peers could reach. Of GPU memory: tests/gpu/p2p_device_test.cc.
+#include <sys/mman.h>
+
+#include "peerlane/memory/host_provider.h"
+#include "peerlane/memory/registration_cache.h"
+#include "tests/core/expect_ok.h"
+
+namespace peerlane {
+namespace {
+
+constexpr size_t kCapacity = 8;
+
+struct Cache {
+  Cache() { providers.add(std::make_unique<HostProvider>()); }
+  Result<RegistrationCache::Record> find(void* memory, uint64_t bytes,
+                                         Access access = Access::kLocal) {
+    return cache.find(static_cast<std::byte*>(memory), bytes, access, stale);
+  }
+  RegionTable regions;
+  MemoryProviders providers;
+  RegistrationCache cache{regions, providers, kCapacity};
+  std::vector<RegistrationCache::Record> stale;
+};
+
+// A mapping with holes on both sides.
+struct Mapping {
+  explicit Mapping(size_t size) : bytes(size) {
+    whole = static_cast<std::byte*>(
+        ::mmap(nullptr, bytes + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base = whole + 4096;
+    EXPECT_EQ(::mprotect(base, bytes, PROT_READ | PROT_WRITE), 0);
+  }
+  ~Mapping() { ::munmap(whole, bytes + 8192); }
+  size_t bytes;
+  std::byte *whole, *base;
+};
+
+TEST(RegistrationCache, OneRegistrationServesAMapping) {
+  Cache cache;
+  const Mapping one(64 << 10), other(64 << 10);
+  const auto first = MUST(cache.find(one.base + 100, 7));
+  EXPECT_EQ(first->base, one.base);
+  EXPECT_EQ(first->bytes, one.bytes);
+  EXPECT_EQ(MUST(cache.find(one.base, one.bytes)), first);
+  EXPECT_EQ(MUST(cache.find(one.base + one.bytes - 1, 1)), first);
+  EXPECT_NE(MUST(cache.find(other.base, 1)), first);
+  EXPECT_EQ(MUST(cache.find(one.base, 1)), first);
+  EXPECT_TRUE(cache.stale.empty());
+}
+
+TEST(RegistrationCache, WhatIsNotMappedIsRefused) {
+  Cache cache;
+  const Mapping one(64 << 10);
+  EXPECT_EQ(cache.find(one.base + one.bytes, 1).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(cache.find(one.base, one.bytes + 1).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(cache.find(nullptr, 1).status().code(), Code::kInvalidArgument);
+}
+
+TEST(RegistrationCache, HostMemoryIsLentToNobody) {
+  Cache cache;
+  const Mapping one(64 << 10);
+  EXPECT_EQ(cache.find(one.base, 1, Access::kRemoteRead).status().code(), Code::kInvalidArgument);
+}
+
+TEST(RegistrationCache, OneThatIsTakenBackIsNotFoundAgain) {
+  Cache cache;
+  const Mapping one(64 << 10);
+  const auto first = MUST(cache.find(one.base, 1));
+  first->gate.close();
+  EXPECT_NE(MUST(cache.find(one.base, 1)), first);
+}
+
+TEST(RegistrationCache, TheLongestUnusedOneGoesWhenItIsFull) {
+  Cache cache;
+  std::vector<std::unique_ptr<Mapping>> mappings;
+  for (size_t i = 0; i < kCapacity + 1; ++i) mappings.push_back(std::make_unique<Mapping>(4096));
+  // The first one is the oldest, but somebody is about to use it.
+  const auto held = MUST(cache.find(mappings[0]->base, 1));
+  for (size_t i = 1; i < kCapacity; ++i) (void)MUST(cache.find(mappings[i]->base, 1));
+  EXPECT_TRUE(cache.stale.empty());
+  (void)MUST(cache.find(mappings.back()->base, 1));
+  ASSERT_EQ(cache.stale.size(), 1u);
+  EXPECT_EQ(cache.stale.front()->base, mappings[1]->base);
+  EXPECT_EQ(MUST(cache.find(mappings[0]->base, 1)), held);
+}
+
+}  // namespace
+}  // namespace peerlane
