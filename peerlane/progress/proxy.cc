@@ -54,14 +54,17 @@ void Proxy::run() {
   id_.store(std::this_thread::get_id());
   Duration length = kShortestNap;
   Clock::time_point awakeUntil = Clock::now() + pace_.spin;
+  Clock::time_point worked = Clock::now();
   while (!stop_.load(std::memory_order_acquire)) {
     const Turn turned = turn_();
     if (turned == Turn::kMoved) {
       length = kShortestNap;
-      awakeUntil = std::max(awakeUntil, Clock::now() + pace_.spin);
+      worked = Clock::now();
+      awakeUntil = std::max(awakeUntil, worked + pace_.spin);
       continue;
     }
-    if (Clock::now() < awakeUntil) {
+    const Clock::time_point now = Clock::now();
+    if (now < awakeUntil || (turned == Turn::kPending && now < worked + pace_.underWay)) {
       cpuRelax();
       continue;
     }

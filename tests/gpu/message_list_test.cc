@@ -484,6 +484,7 @@ TEST(StreamLists, WithoutAStreamOfAGpu) {
 // A graph for each direction, on streams of their own, with lists short and long.
 TEST(StreamLists, InAGraph) {
   PEERLANE_NEEDS_GPUS(1);
+  PEERLANE_NEEDS_TWO_QUEUES();
   constexpr int kReplays = 100;
   EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
     const Layout small = Layout::random(20, 100, 3), large = Layout::random(600, 2000, 4);

@@ -451,6 +451,44 @@ TEST(PortWake, OnAStream) {
   }));
 }
 
+// Also where it had nothing to do before. With GPUs in software the copy takes several times as
+// long as the proxy polls after work; where it does not, this shows nothing.
+TEST(PortWake, PollsWhileACopyIsUnderWay) {
+  PEERLANE_NEEDS(Sides::kOneProcess);
+  EXPECT_TRUE(runSides(Sides::kOneProcess, [](int index, const Line& line) {
+    constexpr uint64_t kBytes = 128 * kMiB, kUntilQuiet = 12;
+    const PortEnd end(index, line, {.bytes = kBytes, .service = {.spin = 5ms}});
+    void* word = nullptr;
+    mustCuda(cudaHostAlloc(&word, sizeof(uint64_t), cudaHostAllocMapped), "cudaHostAlloc");
+    auto* const flag = static_cast<uint64_t*>(word);
+    *flag = 0;
+    uint64_t fewest = ~uint64_t{0};
+    // Once is enough: the proxy may be kept from the CPU for longer than it polls.
+    for (uint64_t round = 1; round <= 10; ++round) {
+      const uint64_t before = end.service->naps();
+      while (end.service->naps() < before + kUntilQuiet) std::this_thread::yield();
+      line.meet();
+      if (index == 0) {
+        PortJob job = end.job(kBytes, 1, PortEngine::kCe);
+        job.flag = flag;
+        end.launch(PortBody::kPut, PortForm::kBlock, job);
+        while (port::loadAcquire(flag) < round) std::this_thread::yield();
+        const uint64_t naps = end.service->naps();
+        (void)line.receive();
+        fewest = std::min(fewest, end.service->naps() - naps);
+      } else {
+        end.launch(PortBody::kWait, PortForm::kThread, end.job(0, 1));
+        end.join();
+        line.send("it is here");
+      }
+      end.join();
+    }
+    // One may have begun before the request came.
+    if (index == 0) EXPECT_LE(fewest, 1u);
+    mustCuda(cudaFreeHost(word), "cudaFreeHost");
+  }));
+}
+
 // A wait with a bound ends by it, consumes nothing, and the next one has the signal.
 TEST_P(PortDevice, WaitsWithABound) {
   PEERLANE_NEEDS(GetParam());

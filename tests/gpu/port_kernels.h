@@ -33,7 +33,7 @@ enum class PortBody : uint32_t {
   kRequests,        // every thread asks the handler, with ascending numbers
   kSelf,            // block 0 is one side, block 1 the other one
   kWait,            // `rounds` signals, with `bound`; stores to `flag` behind each
-  kPut,             // putWithSignal alone
+  kPut,             // stores to `flag`, then putWithSignal alone
   kPackets,         // packets there and back; `in` gets them, the second half of `out` what is in
 };
 

@@ -217,6 +217,7 @@ TEST_P(StagedMessages, GroupsExchange) {
 // On a stream for each, too.
 TEST_P(StagedMessages, BothWaysOnTwoStreams) {
   PEERLANE_NEEDS_GPUS(1);
+  PEERLANE_NEEDS_TWO_QUEUES();
   EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
     const cudaStream_t other = makeStream();
     fill(side.out.data(), kBytes, 100 * static_cast<uint32_t>(index));
@@ -287,6 +288,7 @@ TEST_P(StagedMessages, AreNotInTheWayOfTheHosts) {
 // What fills the rings of one communicator is not in the way of another.
 TEST_P(StagedMessages, EachCommunicatorHasItsOwnMemory) {
   PEERLANE_NEEDS_GPUS(1);
+  PEERLANE_NEEDS_TWO_QUEUES();
   EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
     std::vector<Peer> peers(2);
     peers[side.other] = side.peer;

@@ -156,6 +156,7 @@ TEST(StagedOrder, IsTheStreams) {
 // stream goes on only when the second one has ended.
 TEST(StagedOrder, IsNotThatOfPosting) {
   PEERLANE_NEEDS_GPUS(1);
+  PEERLANE_NEEDS_TWO_QUEUES();
   const auto active = [](const Line& line) {
     configure("");
     const Side side(0, line, kBytes, Memory::kVmm);

@@ -12,8 +12,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "peerlane/os/fd.h"
@@ -73,6 +75,14 @@ bool runWithVictims(const std::function<void(const Victims& victims)>& survivor,
   if (::peerlane::gputest::gpuCount() < (count)) {  \
     GTEST_SKIP() << "needs " << (count) << " GPUs"; \
   }                                                 \
+  static_assert(true)
+
+// For what has streams that wait for each other's peers at the same time (docs/gotchas.md).
+#define PEERLANE_NEEDS_TWO_QUEUES()                                                             \
+  if (const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");                    \
+      queues != nullptr && std::string_view(queues) == "1") {                                   \
+    GTEST_SKIP() << "needs two hardware queues: with one, a stream that waits holds up others"; \
+  }                                                                                             \
   static_assert(true)
 
 // Why memory does not travel by fabric handle here, asked in a child; empty: it does.

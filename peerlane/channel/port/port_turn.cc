@@ -83,11 +83,12 @@ Proxy::Turn PortCore::turn() {
   listen();
   // However much there is to do: a thread that waits for a peer that is gone must hear of that.
   lookAtPeers();
-  if (moved) return Proxy::Turn::kMoved;
-  if (publish()) return Proxy::Turn::kMoved;
-  if (pending || isResidentWanted_) return Proxy::Turn::kPending;
-  isQuiet_.store(bells_.empty() && dirty_.empty(), std::memory_order_relaxed);
-  return Proxy::Turn::kIdle;
+  const bool isMoved = moved || publish();
+  const bool isPending = pending || isResidentWanted_;
+  isQuiet_.store(!isMoved && !isPending && bells_.empty() && dirty_.empty(),
+                 std::memory_order_relaxed);
+  if (isMoved) return Proxy::Turn::kMoved;
+  return isPending ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
 }
 
 bool PortCore::pop(PlacedRequest& placed) {

@@ -70,7 +70,7 @@ class PortExchanges : private PortRows {
       PEERLANE_RETURN_IF_ERROR(exchangeByBlocks(bytes));
     for (const uint64_t bytes : {64 * kKiB, kMiB})
       PEERLANE_RETURN_IF_ERROR(exchangeByResident(bytes));
-    for (const uint64_t bytes : {kKiB, 64 * kKiB, kMiB})
+    for (const uint64_t bytes : {kKiB, 64 * kKiB, kMiB, 16 * kMiB, 128 * kMiB})
       PEERLANE_RETURN_IF_ERROR(exchangeByProxy(bytes));
     for (const uint64_t bytes : {16 * kMiB, 128 * kMiB}) PEERLANE_RETURN_IF_ERROR(copies(bytes));
     return signals();
@@ -213,39 +213,49 @@ class PortExchanges : private PortRows {
     return Status::ok();
   }
 
-  // The same exchange by the copy engine and a proxy.
+  // Copies alone: nobody asks for them, or says that they have come.
+  PortGame rawCopies(uint64_t bytes, uint64_t times) {
+    return {.run = [this, bytes, times] {
+      for (uint64_t i = 0; i < times; ++i)
+        PEERLANE_RETURN_IF_ERROR(
+            rawCopy(stream(), side_.otherDestination(), side_.source(), bytes));
+      return side_.stream().wait();
+    }};
+  }
+
+  // The same exchange by the copy engine and a proxy; large ones against copies alone.
   Status exchangeByProxy(uint64_t bytes) {
-    constexpr uint64_t kTimes = kReplays / 2;
+    const bool isLarge = bytes >= 16 * kMiB;
+    const uint64_t replayed = isLarge ? 2 : kReplays / 2;
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortExchange what, exchange(bytes, PortEngine::kCe));
     PEERLANE_ASSIGN(const auto ours,
                     side_.graphOf([&] { return portExchangeByWarp(stream(), what); }));
     GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", by the proxy", "port_exchange",
-                           "ce", bytes, true, "");
+                           "ce", bytes, true, isLarge ? "copy engine both ways" : "");
+    const uint64_t times = replayed * PortSide::kPerGraph;
     PEERLANE_ASSIGN(row.row.outcome,
-                    side_.contest(replays(*ours, kTimes), {}, kTimes * PortSide::kPerGraph, bytes));
+                    side_.contest(replays(*ours, replayed),
+                                  isLarge ? rawCopies(bytes, times) : PortGame{}, times, bytes));
     add(std::move(row));
     return Status::ok();
   }
 
   // --- Both ways by the copy engine ---
 
+  // The proxy is woken as the kernel is launched; first requests have rows of their own.
   Status copies(uint64_t bytes) {
-    const uint64_t times = bytes < 64 * kMiB ? 32 : 8;
+    const uint64_t times = bytes < 64 * kMiB ? 128 : 32;
     for (const bool byTurns : {false, true}) {
       PEERLANE_RETURN_IF_ERROR(side_.freshWords());
       PEERLANE_ASSIGN(const PortChannel channel, side_.freshChannel());
       const PortChannelHandle handle = channel.deviceHandle(PortEngine::kCe);
       const PortGame ours{.run = [&] {
+        side_.service().wake();
         PEERLANE_RETURN_IF_ERROR(portPuts(stream(), handle, bytes, times, byTurns, side_.wrong()));
         return side_.stream().wait();
       }};
-      const PortGame raw{.run = [&] {
-        for (uint64_t i = 0; i < times; ++i)
-          PEERLANE_RETURN_IF_ERROR(
-              rawCopy(stream(), side_.otherDestination(), side_.source(), bytes));
-        return side_.stream().wait();
-      }};
+      const PortGame raw = rawCopies(bytes, times);
       GpuRow row = this->row(fmt::format("put {} both ways{}", formatByteSize(bytes),
                                          byTurns ? ", one at a time" : ""),
                              byTurns ? "port_put_by_turns" : "port_put", "ce", bytes, false,

@@ -19,6 +19,9 @@ using cuda::check;
 constexpr uint64_t kMostUnderWay = 384;
 constexpr uint64_t kValues = 512;
 constexpr uint64_t kOpsPerNote = 32;
+// Copies of that many bytes in all take longer than a proxy polls after its work, or nearly: so the
+// queue asks to be told of their end. Two small copies behind shorter ones would be in the way.
+constexpr uint64_t kLongBytes = 4 << 20;
 static_assert(kValues > kMostUnderWay + kMostUnderWay / kOpsPerNote + PortQueue::kMostPerRequest,
               "a value is not written while a copy may still read it");
 
@@ -70,6 +73,7 @@ class StreamQueue final : public PortQueue {
   }
 
   Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override {
+    unnotedBytes_ += bytes;
     return enqueue(to.address, from.address, bytes);
   }
 
@@ -81,10 +85,12 @@ class StreamQueue final : public PortQueue {
 
   void mark(Mark passed) override { marks_.push_back({enqueued_, std::move(passed)}); }
 
+  // Pending: on the way to a mark, or to a note of long copies.
   Advance advance() override {
-    if (marks_.empty() || !failure_.isOk()) return Advance::kIdle;
-    if (noted_ < marks_.back().position && hasRoom()) notePassed();
+    if (!failure_.isOk()) return Advance::kIdle;
+    if (isNoteWanted() && hasRoom()) notePassed();
     const uint64_t passed = values_->passed.load(std::memory_order_acquire);
+    if (marks_.empty()) return passed < noted_ ? Advance::kPending : Advance::kIdle;
     if (passed < marks_.front().position) return Advance::kPending;
     marks_.front().passed->store(true, std::memory_order_release);
     marks_.pop_front();
@@ -103,6 +109,11 @@ class StreamQueue final : public PortQueue {
   Status health() override { return failure_; }
 
  private:
+  // One note of long copies at a time: puts in a row have one for all that came meanwhile.
+  bool isNoteWanted() const {
+    if (!marks_.empty()) return noted_ < marks_.back().position;
+    return unnotedBytes_ >= kLongBytes && values_->passed.load(std::memory_order_acquire) >= noted_;
+  }
   Status enqueue(void* to, const void* from, uint64_t bytes) {
     copyNow(to, from, bytes);
     ++enqueued_;
@@ -121,6 +132,7 @@ class StreamQueue final : public PortQueue {
   void notePassed() {
     uint64_t* const slot = &values_->values[enqueued_ % kValues];
     *slot = noted_ = enqueued_;
+    unnotedBytes_ = 0;
     ++enqueued_;
     copyNow(relay_, slot, sizeof(uint64_t));
     copyNow(&values_->passed, relay_, sizeof(uint64_t));
@@ -135,7 +147,8 @@ class StreamQueue final : public PortQueue {
   Values* values_ = nullptr;
   void* relay_ = nullptr;  // a word in the device's memory
   uint64_t enqueued_ = 0;
-  uint64_t noted_ = 0;  // `passed` will reach at least this number
+  uint64_t noted_ = 0;         // `passed` will reach at least this number
+  uint64_t unnotedBytes_ = 0;  // copied since then
   std::deque<Marked> marks_;
   Status failure_;
 };

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the port queue of a GPU says of copies that are under way.
+#include "peerlane/program/stream/submit/stream_queue.h"
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+using Advance = PortQueue::Advance;
+
+// The proxy polls while a queue is pending. Long copies are; nobody is told of the end of short
+// ones, which is soon.
+TEST(StreamQueue, IsPendingWhileLongCopiesAreUnderWay) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    constexpr uint64_t kShort = 4096, kLong = 512 << 20;
+    const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
+    mustCuda(cudaSetDevice(0), "cudaSetDevice");
+    void *from = nullptr, *to = nullptr;
+    mustCuda(cudaMalloc(&from, kLong), "cudaMalloc");
+    mustCuda(cudaMalloc(&to, kLong), "cudaMalloc");
+    const auto queue = must(stream::makeStreamQueue(gpu), "queue");
+    const auto copy = [&](uint64_t bytes) {
+      const Status asked = queue->copy({.address = static_cast<std::byte*>(to)},
+                                       {.address = static_cast<std::byte*>(from)}, bytes);
+      EXPECT_TRUE(asked.isOk()) << asked.toString();
+    };
+    copy(kShort);
+    EXPECT_EQ(queue->advance(), Advance::kIdle);
+    for (int round = 0; round < 3; ++round) {
+      copy(kLong);
+      EXPECT_EQ(queue->advance(), Advance::kPending);
+      copy(kShort);
+      EXPECT_EQ(queue->advance(), Advance::kPending);
+      const auto end = std::chrono::steady_clock::now() + kPatience;
+      while (queue->advance() != Advance::kIdle)
+        if (std::chrono::steady_clock::now() > end)
+          die("a long copy", Status(Code::kTimeout, "nobody tells of its end"));
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
