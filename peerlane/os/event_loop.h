@@ -83,7 +83,8 @@ class EventLoop {
   Timer after(Duration delay, std::function<void()> fn);
 
   // Calls `fn` in the loop's thread. Order: posts of one thread run in their order. Thread: any;
-  // `fn` sees all that the posting thread did before the call.
+  // `fn` sees all that the posting thread did before the call. Lifetime: the caller keeps the loop
+  // alive until post() returns, as for wake(): `fn` may have run before that.
   void post(std::function<void()> fn);
   // Makes the waitOnce in progress, or else the next one, return without waiting. Thread: any.
   void wake();
