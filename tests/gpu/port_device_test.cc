@@ -484,7 +484,9 @@ TEST(PortWake, PollsWhileACopyIsUnderWay) {
       end.join();
     }
     // One may have begun before the request came.
-    if (index == 0) EXPECT_LE(fewest, 1u);
+    if (index == 0) {
+      EXPECT_LE(fewest, 1u);
+    }
     mustCuda(cudaFreeHost(word), "cudaFreeHost");
   }));
 }
