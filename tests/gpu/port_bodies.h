@@ -298,8 +298,11 @@ class PortPlayer {
   PEERLANE_DEVICE void put() {
     for (; goesOn(); ++played_) {
       make(job_.out, job_.bytes, round(), job_.side);
-      if (job_.flag != nullptr && block_.rank() == 0) port::storeRelaxed(job_.flag, round());
-      if (!call([&] { return job_.channel.putWithSignal(team_, 0, 0, job_.bytes); })) return;
+      if (!call([&] {
+            if (job_.flag != nullptr && block_.rank() == 0) port::storeRelaxed(job_.flag, round());
+            return job_.channel.putWithSignal(team_, 0, 0, job_.bytes);
+          }))
+        return;
     }
   }
 
