@@ -55,12 +55,9 @@ void Proxy::run() {
   Duration length = kShortestNap;
   Clock::time_point awakeUntil = Clock::now() + pace_.spin;
   Clock::time_point worked = Clock::now();
-  Turn before = Turn::kIdle;
   while (!stop_.load(std::memory_order_acquire)) {
     const Turn turned = turn_();
-    // The end of what was under way is work, too: that is when kernels ask again.
-    const bool hasEnded = std::exchange(before, turned) == Turn::kPending && turned == Turn::kIdle;
-    if (turned == Turn::kMoved || hasEnded) {
+    if (turned == Turn::kMoved) {
       length = kShortestNap;
       worked = Clock::now();
       awakeUntil = std::max(awakeUntil, worked + pace_.spin);

@@ -19,7 +19,7 @@ using Advance = PortQueue::Advance;
 TEST(StreamQueue, IsPendingWhileLongCopiesAreUnderWay) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runOne([](const Line&) {
-    constexpr uint64_t kShort = 4096, kLong = 512 << 20;
+    constexpr uint64_t kShort = 4096, kLong = 64 << 20;
     const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
     mustCuda(cudaSetDevice(0), "cudaSetDevice");
     void *from = nullptr, *to = nullptr;
@@ -34,14 +34,18 @@ TEST(StreamQueue, IsPendingWhileLongCopiesAreUnderWay) {
     copy(kShort);
     EXPECT_EQ(queue->advance(), Advance::kIdle);
     for (int round = 0; round < 3; ++round) {
-      copy(kLong);
+      for (int i = 0; i < 20; ++i) copy(kLong);
       EXPECT_EQ(queue->advance(), Advance::kPending);
       copy(kShort);
       EXPECT_EQ(queue->advance(), Advance::kPending);
+      bool isTold = false;
       const auto end = std::chrono::steady_clock::now() + kPatience;
-      while (queue->advance() != Advance::kIdle)
+      for (Advance now = Advance::kPending; now != Advance::kIdle; now = queue->advance()) {
+        isTold = isTold || now == Advance::kMoved;
         if (std::chrono::steady_clock::now() > end)
           die("a long copy", Status(Code::kTimeout, "nobody tells of its end"));
+      }
+      EXPECT_TRUE(isTold);
     }
   }));
 }

@@ -131,12 +131,13 @@ TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
   EXPECT_GT(Clock::now() - begin, 150ms) << "the naps did not grow";
   idle.proxy->stop();
 
-  Counted pending({.spin = 0ns, .longestNap = 100ms});
+  Counted pending({.spin = 0ns, .longestNap = 100ms, .underWay = 0ns});
   pending.say.store(Turn::kPending);
   ASSERT_OK(pending.proxy->start());
   const auto since = Clock::now();
   ASSERT_TRUE(pending.takesTurns(100));
   EXPECT_LT(Clock::now() - since, 5s) << "100 naps of 100 ms would take ten";
+  EXPECT_GE(pending.proxy->naps(), 90u);
 }
 
 // What is under way ends when it will, and the next request comes right after.
@@ -150,26 +151,6 @@ TEST(Proxy, LooksWithoutAPauseWhileSomethingIsUnderWay) {
   EXPECT_EQ(counted.proxy->naps(), 0u);
   counted.say.store(Turn::kIdle);
   EXPECT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; })) << "nothing is any more";
-}
-
-// And after its end, as after work.
-TEST(Proxy, LooksWithoutAPauseAfterTheEndOfWhatWasUnderWay) {
-  Counted counted({.spin = 100ms, .longestNap = 1ms, .underWay = 0ns});
-  counted.say.store(Turn::kPending);
-  ASSERT_OK(counted.proxy->start());
-  bool looks = false;
-  // Once is enough: the thread may be kept from the CPU for longer than 100 ms.
-  for (int round = 0; round < 20 && !looks; ++round) {
-    const uint64_t asleep = counted.proxy->naps() + 3;
-    ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= asleep; }));
-    counted.say.store(Turn::kIdle);
-    ASSERT_TRUE(counted.takesTurns(2));
-    const uint64_t naps = counted.proxy->naps();
-    ASSERT_TRUE(counted.takesTurns(1000));
-    looks = counted.proxy->naps() == naps;
-    counted.say.store(Turn::kPending);
-  }
-  EXPECT_TRUE(looks);
 }
 
 // But not for as long as that takes.

@@ -13,6 +13,7 @@
 #include "peerlane/channel/message/host/lane_memory.h"
 #include "peerlane/core/log.h"
 #include "peerlane/memory/region_table.h"
+#include "peerlane/os/process.h"
 #include "peerlane/program/cpu/cpu_queue.h"
 #include "peerlane/session/context/arrivals.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -54,7 +55,10 @@ void keepForGood(std::shared_ptr<void> thing) {
 constexpr std::chrono::seconds kSettleTime{10};
 // Between two looks at a queue or resident port that settles; nothing rings for that.
 constexpr std::chrono::microseconds kSettleNap{50};
-// 2 ms: 128 MiB over NVLink take 0.35 ms, and a nap of 50 us is soon a tenth of that.
+// While something is under way the proxy polls for 2 ms where it polls for 50 us after work: 128
+// MiB over NVLink take 0.35 ms, and a nap of 50 us is soon a tenth of that. Where cores are few,
+// what is under way may need this one.
+constexpr std::chrono::microseconds kMostSpin{50};
 constexpr int kSpinsUnderWay = 40;
 
 }  // namespace
@@ -76,7 +80,10 @@ Status PortCore::open() {
   Proxy::Pace pace;
   pace.spin = options_.spin.value_or(context_.config().spin);
   pace.longestNap = options_.longestNap;
-  pace.underWay = kSpinsUnderWay * pace.spin;
+  if (hasManyCores())
+    pace.underWay = kSpinsUnderWay * std::min<Duration>(pace.spin, kMostSpin);
+  else
+    pace.underWay = Duration::zero();
   PEERLANE_ASSIGN(proxy_, Proxy::create([this] { return turn(); }, pace));
   return Status::ok();
 }

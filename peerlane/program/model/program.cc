@@ -47,7 +47,7 @@ std::string opText(const Program& program, const Op& op) {
     case OpCode::kCopy:
       return "copy  " + placeText(program, op.to) + " <- " + placeText(program, op.from) + ", " +
              std::to_string(op.bytes) + " bytes" +
-             (holdsPackets(program, op.to) ? ", numbered " + operandText(op.operand) : "");
+             (holdsPackets(program, op.to) ? ", tag " + operandText(op.operand) : "");
     case OpCode::kCopyList: {
       const CopyLayout& list = program.lists[op.list];
       const size_t blocks = list.kind == CopyLayout::Kind::kScattered

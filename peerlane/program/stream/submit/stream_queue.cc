@@ -85,12 +85,15 @@ class StreamQueue final : public PortQueue {
 
   void mark(Mark passed) override { marks_.push_back({enqueued_, std::move(passed)}); }
 
-  // Pending: on the way to a mark, or to a note of long copies.
+  // Pending: on the way to a mark, or to a note. Moved where it got there: kernels ask again then.
   Advance advance() override {
     if (!failure_.isOk()) return Advance::kIdle;
     if (isNoteWanted() && hasRoom()) notePassed();
     const uint64_t passed = values_->passed.load(std::memory_order_acquire);
-    if (marks_.empty()) return passed < noted_ ? Advance::kPending : Advance::kIdle;
+    if (marks_.empty()) {
+      if (std::exchange(seen_, passed) != passed) return Advance::kMoved;
+      return passed < noted_ ? Advance::kPending : Advance::kIdle;
+    }
     if (passed < marks_.front().position) return Advance::kPending;
     marks_.front().passed->store(true, std::memory_order_release);
     marks_.pop_front();
@@ -149,6 +152,7 @@ class StreamQueue final : public PortQueue {
   uint64_t enqueued_ = 0;
   uint64_t noted_ = 0;         // `passed` will reach at least this number
   uint64_t unnotedBytes_ = 0;  // copied since then
+  uint64_t seen_ = 0;          // of `passed`, by advance()
   std::deque<Marked> marks_;
   Status failure_;
 };
