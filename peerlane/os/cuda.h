@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,13 @@ uint64_t identityOf(const void* address);
 
 // The GPU whose memory `address` is in. None: it is not a GPU's, or this process uses none.
 std::optional<int> gpuOf(const void* address);
+
+// All streams of a GPU share one hardware queue, in which a stream that waits holds up the others
+// (CUDA_DEVICE_MAX_CONNECTIONS, as CUDA reads it).
+inline bool hasOneHardwareQueue() {
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return queues != nullptr && std::string_view(queues) == "1";
+}
 
 // "13.0 (driver 13.0)": runtime and driver versions, or why there is none. For people.
 std::string versionText();

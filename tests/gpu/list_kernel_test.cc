@@ -16,11 +16,10 @@
 
 #include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
+#include "tests/gpu/kernel_fixture.h"
 
 namespace peerlane::kernel {
 namespace {
-
-#define CUDA_OK(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
 
 constexpr uint32_t kSlots = 4, kWordStride = 64, kListStride = PieceNames::kMostBytes;
 constexpr size_t kShapeAt = 8, kRegionsAt = 16;
@@ -32,49 +31,11 @@ constexpr size_t kAbortAt = 0, kCompletionAt = 64, kFaultAt = 128, kTableAt = 40
 constexpr uint32_t kTableSlots = 300;
 constexpr uint64_t kShape = 0x1234567890;
 
-// The parameter: which device is the far side.
-class ListKernel : public testing::TestWithParam<int> {
+class ListKernel : public KernelFixture {
  protected:
-  void SetUp() override {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count <= GetParam())
-      GTEST_SKIP() << "needs " << GetParam() + 1 << " GPUs";
-    if (GetParam() != 0) {
-      int possible = 0;
-      CUDA_OK(cudaDeviceCanAccessPeer(&possible, 0, GetParam()));
-      if (possible == 0) GTEST_SKIP() << "needs GPUs that reach each other";
-      CUDA_OK(cudaSetDevice(0));
-      const cudaError_t error = cudaDeviceEnablePeerAccess(GetParam(), 0);
-      ASSERT_TRUE(error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled);
-      (void)cudaGetLastError();
-    }
-    CUDA_OK(cudaSetDevice(GetParam()));
-    CUDA_OK(cudaMalloc(&far_, kMemoryBytes));
-    CUDA_OK(cudaMemset(far_, 0, kMemoryBytes));
-    CUDA_OK(cudaDeviceSynchronize());
-    CUDA_OK(cudaSetDevice(0));
-    ASSERT_OK(loadListKernels());
-    CUDA_OK(cudaMalloc(&near_, kMemoryBytes));
-    CUDA_OK(cudaMemset(near_, 0, kMemoryBytes));
-    CUDA_OK(cudaMalloc(&words_, 4096));
-    CUDA_OK(cudaMemset(words_, 0, 4096));
-    CUDA_OK(cudaHostAlloc(&pinned_, kPinnedBytes, cudaHostAllocPortable | cudaHostAllocMapped));
-    std::memset(pinned_, 0, kPinnedBytes);
-    CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    CUDA_OK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
-    CUDA_OK(cudaDeviceSynchronize());
-  }
-  void TearDown() override {
-    for (cudaStream_t stream : {stream_, copies_})
-      if (stream != nullptr) (void)cudaStreamDestroy(stream);
-    (void)cudaFree(far_);
-    (void)cudaFree(near_);
-    (void)cudaFree(words_);
-    (void)cudaFreeHost(pinned_);
-  }
+  ListKernel() : KernelFixture(kMemoryBytes, kPinnedBytes) {}
+  Status load() override { return loadListKernels(); }
 
-  std::byte* far(size_t at = 0) const { return static_cast<std::byte*>(far_) + at; }
-  std::byte* near(size_t at = 0) const { return static_cast<std::byte*>(near_) + at; }
   std::byte* pinned(size_t at) const { return static_cast<std::byte*>(pinned_) + at; }
   uint64_t* pinnedWord(size_t at) const { return reinterpret_cast<uint64_t*>(pinned(at)); }
   uint64_t* word(size_t at) const {
@@ -85,21 +46,6 @@ class ListKernel : public testing::TestWithParam<int> {
   }
   uint64_t get(size_t at) const {
     return std::atomic_ref<uint64_t>(*pinnedWord(at)).load(std::memory_order_acquire);
-  }
-  // Beside a kernel that may be waiting.
-  void write(void* to, const void* from, size_t bytes) const {
-    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_));
-    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(copies_));
-  }
-  uint64_t read(const void* from) const {
-    uint64_t value = 0;
-    write(&value, from, 8);
-    return value;
-  }
-  std::vector<uint8_t> bytesOf(const void* from, size_t bytes) const {
-    std::vector<uint8_t> found(bytes);
-    write(found.data(), from, bytes);
-    return found;
   }
   bool ends() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -218,12 +164,6 @@ class ListKernel : public testing::TestWithParam<int> {
   static constexpr size_t kPlaceAt = 0, kArrivalsAt = 64, kEndedAt = 128;  // in the words
   static constexpr size_t kMirrorAt = kFreeAt, kRoomAt = kFreeAt + (64 << 10),
                           kSourceAt = size_t{1} << 20;
-  void* far_ = nullptr;
-  void* near_ = nullptr;
-  void* words_ = nullptr;
-  void* pinned_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cudaStream_t copies_ = nullptr;
 };
 
 TEST_P(ListKernel, HeadsWriteTheirWordsAndTell) {

@@ -19,144 +19,36 @@
 #include "peerlane/program/kernel/message/put_kernel.h"
 #include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
+#include "tests/gpu/kernel_fixture.h"
 
 namespace peerlane::kernel {
 namespace {
 
-// Of a device's memory it is over before the next launch; cudaMemset may only have begun.
-cudaError_t setNow(void* to, int value, size_t bytes) {
-  const cudaError_t begun = cudaMemset(to, value, bytes);
-  return begun == cudaSuccess ? cudaStreamSynchronize(nullptr) : begun;
-}
-
-#define CUDA_OK(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
-
-constexpr uint32_t kSlots = 4;
 constexpr uint32_t kInboxStride = 2048, kWordStride = 64, kBytesAt = 8;
 constexpr size_t kRingBytes = 16 << 10;  // credits, from its end
 constexpr size_t kBufferBytes = 2 << 20;
-// Indices of words in pinned memory.
-constexpr size_t kAbort = 8, kCompletion = 16, kFault = 24, kTable = 64;
-constexpr uint32_t kTableSlots = 40;
 // Bytes in the device's words.
 constexpr size_t kCursorAt = 0, kCursor2At = 64, kArrivalsAt = 128, kPlaceAt = 192, kMirrorAt = 256,
                  kEndedAt = 3968;
 
-// The parameter: which device is the far side.
-class MessageKernel : public testing::TestWithParam<int> {
+class MessageKernel : public MessageKernelFixture {
  protected:
-  void SetUp() override {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count <= GetParam())
-      GTEST_SKIP() << "needs " << GetParam() + 1 << " GPUs";
-    if (GetParam() != 0) {
-      int possible = 0;
-      for (const int device : {0, GetParam()}) {
-        CUDA_OK(cudaDeviceCanAccessPeer(&possible, device, GetParam() - device));
-        if (possible == 0) GTEST_SKIP() << "needs GPUs that reach each other";
-        CUDA_OK(cudaSetDevice(device));
-        const cudaError_t error = cudaDeviceEnablePeerAccess(GetParam() - device, 0);
-        ASSERT_TRUE(error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled);
-        (void)cudaGetLastError();
-      }
-    }
-    CUDA_OK(cudaSetDevice(GetParam()));
-    CUDA_OK(cudaMalloc(&far_, kBufferBytes));
-    CUDA_OK(setNow(far_, 0, kBufferBytes));
-    CUDA_OK(cudaDeviceSynchronize());
-    CUDA_OK(cudaSetDevice(0));
-    EXPECT_OK(loadPacketKernels());
-    EXPECT_OK(loadRingSlotKernels());
-    EXPECT_OK(loadPutKernels());
-    CUDA_OK(cudaMalloc(&near_, kBufferBytes));
-    CUDA_OK(setNow(near_, 0, kBufferBytes));
-    CUDA_OK(cudaMalloc(&words_, 4096));
-    CUDA_OK(setNow(words_, 0, 4096));
-    CUDA_OK(cudaHostAlloc(&pinned_, 8192, cudaHostAllocPortable | cudaHostAllocMapped));
-    std::memset(pinned_, 0, 8192);
-    CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    // Streams share hardware queues by turns, so the next one has another.
-    CUDA_OK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
-    CUDA_OK(cudaDeviceSynchronize());
-  }
-  void TearDown() override {
-    for (cudaStream_t stream : {stream_, copies_})
-      if (stream != nullptr) (void)cudaStreamDestroy(stream);
-    (void)cudaFree(far_);
-    (void)cudaFree(near_);
-    (void)cudaFree(words_);
-    (void)cudaFreeHost(pinned_);
+  MessageKernel() : MessageKernelFixture(kBufferBytes) {}
+  Status load() override {
+    PEERLANE_RETURN_IF_ERROR(loadPacketKernels());
+    PEERLANE_RETURN_IF_ERROR(loadRingSlotKernels());
+    return loadPutKernels();
   }
 
   // The ring lies on the far side, its credits on this one, as seen from the sender.
-  std::byte* far(size_t offset = 0) const { return static_cast<std::byte*>(far_) + offset; }
-  std::byte* near(size_t offset = 0) const { return static_cast<std::byte*>(near_) + offset; }
   std::byte* credits() const { return near(kRingBytes); }
   std::byte* source(size_t shift = 0) const { return near((64 << 10) + shift); }
   std::byte* target(size_t shift = 0) const { return far((64 << 10) + shift); }
   uint64_t* word(size_t at) const {
     return reinterpret_cast<uint64_t*>(static_cast<std::byte*>(words_) + at);
   }
-  uint64_t* pinned(size_t index) const { return static_cast<uint64_t*>(pinned_) + index; }
-  NamedRegion* table() const { return reinterpret_cast<NamedRegion*>(pinned(kTable)); }
-  void set(size_t index, uint64_t value) const {
-    std::atomic_ref<uint64_t>(*pinned(index)).store(value, std::memory_order_release);
-  }
-  uint64_t get(size_t index) const {
-    return std::atomic_ref<uint64_t>(*pinned(index)).load(std::memory_order_acquire);
-  }
-  // Beside a kernel that may be waiting.
-  void write(void* to, const void* from, size_t bytes) const {
-    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_));
-    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(copies_));
-  }
-  void write(void* to, uint64_t value) const { write(to, &value, 8); }
-  uint64_t read(const void* from) const {
-    uint64_t value = 0;
-    write(&value, from, 8);
-    return value;
-  }
-  std::vector<uint8_t> bytesOf(const void* from, size_t bytes) const {
-    std::vector<uint8_t> found(bytes);
-    if (bytes > 0) write(found.data(), from, bytes);
-    return found;
-  }
-  std::vector<uint8_t> fill(std::byte* to, size_t bytes, uint32_t seed) const {
-    std::mt19937 random(seed);
-    std::vector<uint8_t> data(bytes);
-    for (uint8_t& byte : data) byte = static_cast<uint8_t>(random());
-    if (bytes > 0) write(to, data.data(), bytes);
-    return data;
-  }
-  bool ends(int milliseconds = 5000) const {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-    while (cudaStreamQuery(stream_) == cudaErrorNotReady)
-      if (std::chrono::steady_clock::now() > until) return false;
-    return true;
-  }
-  // Ends the kernel if it does not end by itself.
-  bool endsOrIsEnded() const {
-    if (ends()) return true;
-    set(kAbort, 1);
-    (void)ends();
-    return false;
-  }
-
   RingWord ring(std::byte* base, uint32_t stride, int32_t delta) const {
     return {.base = base, .strideBytes = stride, .delta = delta};
-  }
-  template <class Launch>
-  Launch launchOf(uint64_t cursor) const {
-    Launch launch;
-    launch.job.cursor = cursor;
-    launch.job.abort = pinned(kAbort);
-    launch.job.fault = pinned(kFault);
-    launch.job.faultValue = 99;
-    launch.job.completion = pinned(kCompletion);
-    launch.job.completionValue = cursor + 1;
-    launch.job.slots = kSlots;
-    launch.stream = stream_;
-    return launch;
   }
   PacketLaunch messageOf(uint64_t cursor, std::byte* local, uint32_t bytes, bool isSend) const {
     auto launch = launchOf<PacketLaunch>(cursor);
@@ -182,40 +74,15 @@ class MessageKernel : public testing::TestWithParam<int> {
   uint64_t tagAt(uint64_t cursor, uint64_t packet = 0) const {
     return read(far(cursor % kSlots * kInboxStride + packet * kPacketBytes + 8));
   }
-  // Starts a launch that must wait.
-  template <class Launch>
-  void startWaiting(const Launch& launch, Status (*start)(const Launch&)) const {
-    set(kCompletion, 0);
-    set(kAbort, 0);
-    set(kFault, 0);
-    ASSERT_OK(start(launch));
-    EXPECT_FALSE(ends(20));
-    EXPECT_EQ(0u, get(kCompletion));
-  }
-
   // --- Puts: `posted` of the ring's first words here, `done` of the far side ---
   static constexpr uint64_t kAllocation = 77, kGeneration = 5, kOffset = 4096;
-  void name(uint32_t slot, uint64_t allocation, uint64_t generation, std::byte* base,
-            uint64_t bytes) const {
-    NamedRegion& region = table()[slot % kTableSlots];
-    region.allocation = allocation;
-    region.generation = generation;
-    region.bytes = bytes;
-    std::atomic_ref<const std::byte*>(region.base).store(base, std::memory_order_release);
-  }
   void postPlace(uint64_t cursor, uint64_t bytes, uint64_t offset = kOffset) const {
     const uint64_t words[] = {cursor + 1, kAllocation, kGeneration, offset, bytes};
     write(near((cursor % kSlots) * kWordStride), words, sizeof words);
   }
   PutLaunch putOf(uint64_t cursor, std::byte* from, uint64_t bytes) const {
-    PutLaunch launch;
+    auto launch = launchOf<PutLaunch>(cursor);
     PutJob& job = launch.job;
-    job.cursor = cursor;
-    job.abort = pinned(kAbort);
-    job.fault = pinned(kFault);
-    job.faultValue = 99;
-    job.completion = pinned(kCompletion);
-    job.completionValue = cursor + 1;
     job.from = from;
     job.bytes = bytes;
     job.wait = ring(near(), kWordStride, 1);
@@ -230,18 +97,9 @@ class MessageKernel : public testing::TestWithParam<int> {
     job.table = {.entries = table(), .slots = kTableSlots};
     job.place = reinterpret_cast<PutPlace*>(word(kPlaceAt));
     job.arrivals = reinterpret_cast<uint32_t*>(word(kArrivalsAt));
-    job.slots = kSlots;
-    launch.stream = stream_;
     return launch;
   }
   MirroredRegion* mirror() const { return reinterpret_cast<MirroredRegion*>(word(kMirrorAt)); }
-
-  void* far_ = nullptr;
-  void* near_ = nullptr;
-  void* words_ = nullptr;
-  void* pinned_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cudaStream_t copies_ = nullptr;
 };
 
 TEST_P(MessageKernel, EverySizeAtAnyAlignmentGoesRoundTheRing) {

@@ -64,15 +64,8 @@ TEST(StreamMessages, GroupsExchange) {
     for (uint32_t round = 0; round < 20; ++round)
       for (const size_t bytes : {size_t{512}, size_t{300000}}) {
         fill(side.out.data(), bytes, round + 100 * static_cast<uint32_t>(index));
-        auto group = side.ranks->group();
         constexpr size_t kMessages = 40;  // more than slots
-        const size_t each = bytes / kMessages / 4 * 4;
-        for (size_t i = 0; i < kMessages; ++i) group.recv(side.other, side.in, i * each, each);
-        for (size_t i = 0; i < kMessages; ++i) group.send(side.other, side.out, i * each, each);
-        must(must(group.post(side.on()), "group").wait(kPatience), "wait");
-        EXPECT_EQ(wrongWords(side.in.data(), each * kMessages,
-                             round + 100 * static_cast<uint32_t>(1 - index)),
-                  0u);
+        exchangeInGroup(side, index, kMessages, bytes / kMessages / 4 * 4, round);
         line.meet();
       }
   }));
@@ -81,28 +74,9 @@ TEST(StreamMessages, GroupsExchange) {
 // Several streams on one communicator; messages meet in the order of posting.
 TEST(StreamMessages, ManyStreams) {
   PEERLANE_NEEDS_GPUS(1);
-  constexpr size_t kStreams = 6, kRounds = 30, kEach = 40000;
   EXPECT_TRUE(runBoth([](Talker& side, int index, const Line& line) {
-    std::vector<cudaStream_t> streams;
-    for (size_t i = 0; i < kStreams; ++i) streams.push_back(makeStream());
-    for (size_t round = 0; round < kRounds; ++round) {
-      const auto seed = static_cast<uint32_t>(round);
-      if (index == 0) fill(side.out.data(), kStreams * kEach, seed);
-      for (size_t i = 0; i < kStreams; ++i) {
-        // Sizes on both sides of the limit.
-        const size_t bytes = i % 2 == 0 ? kEach : 1024;
-        if (index == 0)
-          must(side.ranks->send(1, side.out, i * kEach, bytes, side.on(streams[i])), "send");
-        else
-          must(side.ranks->recv(0, side.in, i * kEach, bytes, side.on(streams[i])), "recv");
-      }
-      for (cudaStream_t stream : streams) mustSync(stream);
-      for (size_t i = 0; index == 1 && i < kStreams; ++i) {
-        EXPECT_EQ(
-            wrongWords(side.in.data() + i * kEach, i % 2 == 0 ? kEach : 1024, seed, i * kEach), 0u);
-      }
-      line.meet();
-    }
+    // Sizes on both sides of the limit.
+    sendOnManyStreams(side, index, line, 30, 40000, 1024);
   }));
 }
 

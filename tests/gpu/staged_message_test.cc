@@ -202,13 +202,7 @@ TEST_P(StagedMessages, GroupsExchange) {
       const size_t each = kBytes / messages / 4 * 4;
       fill(side.out.data(), kBytes, round + 100 * static_cast<uint32_t>(index));
       line.meet();
-      auto group = side.ranks->group();
-      for (size_t i = 0; i < messages; ++i) group.recv(side.other, side.in, i * each, each);
-      for (size_t i = 0; i < messages; ++i) group.send(side.other, side.out, i * each, each);
-      must(must(group.post(side.on()), "group").wait(kPatience), "wait");
-      EXPECT_EQ(wrongWords(side.in.data(), messages * each,
-                           round + 100 * static_cast<uint32_t>(1 - index)),
-                0u);
+      exchangeInGroup(side, index, messages, each, round);
       line.meet();
     }
   }));
@@ -236,27 +230,8 @@ TEST_P(StagedMessages, BothWaysOnTwoStreams) {
 // Messages meet in the order of posting, whatever streams they are on.
 TEST_P(StagedMessages, ManyStreams) {
   PEERLANE_NEEDS_GPUS(1);
-  constexpr size_t kStreams = 6, kRounds = 15, kEach = 90000;
   EXPECT_TRUE(run([](Talker& side, int index, const Line& line) {
-    std::vector<cudaStream_t> streams;
-    for (size_t i = 0; i < kStreams; ++i) streams.push_back(makeStream());
-    for (size_t round = 0; round < kRounds; ++round) {
-      const auto seed = static_cast<uint32_t>(round);
-      if (index == 0) fill(side.out.data(), kStreams * kEach, seed);
-      for (size_t i = 0; i < kStreams; ++i) {
-        const size_t bytes = i % 2 == 0 ? kEach : 1000;
-        if (index == 0)
-          must(side.ranks->send(1, side.out, i * kEach, bytes, side.on(streams[i])), "send");
-        else
-          must(side.ranks->recv(0, side.in, i * kEach, bytes, side.on(streams[i])), "recv");
-      }
-      for (cudaStream_t stream : streams) mustSync(stream);
-      for (size_t i = 0; index == 1 && i < kStreams; ++i) {
-        EXPECT_EQ(
-            wrongWords(side.in.data() + i * kEach, i % 2 == 0 ? kEach : 1000, seed, i * kEach), 0u);
-      }
-      line.meet();
-    }
+    sendOnManyStreams(side, index, line, 15, 90000, 1000);
   }));
 }
 

@@ -17,23 +17,15 @@
 
 #include "peerlane/program/model/op.h"
 #include "tests/core/expect_ok.h"
+#include "tests/gpu/kernel_fixture.h"
 
 namespace peerlane::kernel {
 namespace {
 
-// Of a device's memory it is over before the next launch; cudaMemset may only have begun.
-cudaError_t setNow(void* to, int value, size_t bytes) {
-  const cudaError_t begun = cudaMemset(to, value, bytes);
-  return begun == cudaSuccess ? cudaStreamSynchronize(nullptr) : begun;
-}
-
-#define CUDA_OK(call) ASSERT_EQ(cudaSuccess, (call)) << cudaGetErrorString(cudaGetLastError())
-
 constexpr size_t kBufferBytes = 3 << 20;
 // Indices of words in pinned memory, in device memory.
-constexpr size_t kWord = 0, kAbort = 8, kCompletion = 16, kFault = 24, kTable = 64;
+constexpr size_t kWord = 0;
 constexpr size_t kArrivals = 0, kCursor = 16, kCursor2 = 32, kStored = 48, kEnded = 64;
-constexpr uint32_t kTableSlots = 40;
 
 StepPlace at(void* base, uint64_t offset = 0) {
   return {.base = static_cast<std::byte*>(base), .offset = offset};
@@ -66,83 +58,12 @@ Step expect(const StepPlace& word, int64_t value) {
   return {.code = StepCode::kExpect, .to = word, .delta = value};
 }
 
-// The parameter: which device is the far side.
-class StepKernel : public testing::TestWithParam<int> {
+class StepKernel : public MessageKernelFixture {
  protected:
-  void SetUp() override {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count <= GetParam())
-      GTEST_SKIP() << "needs " << GetParam() + 1 << " GPUs";
-    if (GetParam() != 0) {
-      int possible = 0;
-      CUDA_OK(cudaDeviceCanAccessPeer(&possible, 0, GetParam()));
-      if (possible == 0) GTEST_SKIP() << "needs GPUs that reach each other";
-      CUDA_OK(cudaSetDevice(0));
-      const cudaError_t error = cudaDeviceEnablePeerAccess(GetParam(), 0);
-      ASSERT_TRUE(error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled);
-      (void)cudaGetLastError();
-    }
-    CUDA_OK(cudaSetDevice(GetParam()));
-    CUDA_OK(cudaMalloc(&far_, kBufferBytes));
-    CUDA_OK(setNow(far_, 0, kBufferBytes));
-    CUDA_OK(cudaDeviceSynchronize());
-    CUDA_OK(cudaSetDevice(0));
-    EXPECT_OK(loadStepKernels());
-    CUDA_OK(cudaMalloc(&near_, kBufferBytes));
-    CUDA_OK(setNow(near_, 0, kBufferBytes));
-    CUDA_OK(cudaMalloc(&words_, 4096));
-    CUDA_OK(setNow(words_, 0, 4096));
-    CUDA_OK(cudaHostAlloc(&pinned_, 8192, cudaHostAllocPortable | cudaHostAllocMapped));
-    std::memset(pinned_, 0, 8192);
-    CUDA_OK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    // Streams share hardware queues by turns, so the next one has another.
-    CUDA_OK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
-    CUDA_OK(cudaDeviceSynchronize());
-  }
-  void TearDown() override {
-    for (cudaStream_t stream : {stream_, copies_})
-      if (stream != nullptr) (void)cudaStreamDestroy(stream);
-    (void)cudaFree(far_);
-    (void)cudaFree(near_);
-    (void)cudaFree(words_);
-    (void)cudaFreeHost(pinned_);
-  }
+  StepKernel() : MessageKernelFixture(kBufferBytes) {}
+  Status load() override { return loadStepKernels(); }
 
-  std::byte* far(size_t offset = 0) const { return static_cast<std::byte*>(far_) + offset; }
-  std::byte* near(size_t offset = 0) const { return static_cast<std::byte*>(near_) + offset; }
   uint64_t* word(size_t index) const { return static_cast<uint64_t*>(words_) + index; }
-  uint64_t* pinned(size_t index) const { return static_cast<uint64_t*>(pinned_) + index; }
-  NamedRegion* table() const { return reinterpret_cast<NamedRegion*>(pinned(kTable)); }
-  void set(size_t index, uint64_t value) const {
-    std::atomic_ref<uint64_t>(*pinned(index)).store(value, std::memory_order_release);
-  }
-  uint64_t get(size_t index) const {
-    return std::atomic_ref<uint64_t>(*pinned(index)).load(std::memory_order_acquire);
-  }
-  uint64_t deviceWord(const void* word) const {
-    uint64_t value = 0;
-    EXPECT_EQ(cudaSuccess, cudaMemcpy(&value, word, 8, cudaMemcpyDefault));
-    return value;
-  }
-  // Beside a kernel that may be waiting.
-  void write(void* to, const void* from, size_t bytes) const {
-    EXPECT_EQ(cudaSuccess, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_));
-    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(copies_));
-  }
-  void write(void* to, uint64_t value) const { write(to, &value, 8); }
-  std::vector<uint8_t> bytesOf(const void* from, size_t bytes) const {
-    std::vector<uint8_t> found(bytes);
-    EXPECT_EQ(cudaSuccess, cudaMemcpy(found.data(), from, bytes, cudaMemcpyDefault));
-    return found;
-  }
-  std::vector<uint8_t> fill(std::byte* to, size_t bytes, uint32_t seed) const {
-    std::mt19937 random(seed);
-    std::vector<uint8_t> data(bytes);
-    for (uint8_t& byte : data) byte = static_cast<uint8_t>(random());
-    write(to, data.data(), bytes);
-    return data;
-  }
-
   StepLaunch launchOf(const std::vector<Step>& steps, uint32_t ctas = 1) const {
     StepLaunch launch;
     launch.steps = steps.data();
@@ -157,42 +78,6 @@ class StepKernel : public testing::TestWithParam<int> {
     launch.late.table = {.entries = table(), .slots = kTableSlots};
     return launch;
   }
-  bool ends(int milliseconds = 5000) const {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-    while (cudaStreamQuery(stream_) == cudaErrorNotReady)
-      if (std::chrono::steady_clock::now() > until) return false;
-    return true;
-  }
-  // Ends the kernel if it does not end by itself.
-  bool endsOrIsEnded() const {
-    if (ends()) return true;
-    set(kAbort, 1);
-    (void)ends();
-    return false;
-  }
-  // Starts a launch that must wait.
-  void startWaiting(const StepLaunch& launch) {
-    set(kCompletion, 0);
-    set(kAbort, 0);
-    ASSERT_OK(launchSteps(launch));
-    EXPECT_FALSE(ends(20));
-    EXPECT_EQ(0u, get(kCompletion));
-  }
-  void name(uint32_t slot, uint64_t allocation, uint64_t generation, std::byte* base,
-            uint64_t bytes) const {
-    NamedRegion& region = table()[slot % kTableSlots];
-    region.allocation = allocation;
-    region.generation = generation;
-    region.bytes = bytes;
-    std::atomic_ref<const std::byte*>(region.base).store(base, std::memory_order_release);
-  }
-
-  void* far_ = nullptr;
-  void* near_ = nullptr;
-  void* words_ = nullptr;
-  void* pinned_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cudaStream_t copies_ = nullptr;
 };
 
 TEST_P(StepKernel, CopiesAnySizeAtAnyAlignment) {
@@ -226,8 +111,8 @@ TEST_P(StepKernel, CopiesAnySizeAtAnyAlignment) {
           ASSERT_EQ(expected, bytesOf(far(), bytes + 256))
               << bytes << " bytes from +" << fromShift << " to +" << toShift << ", " << ctas;
           ASSERT_EQ(envelope, bytesOf(far((2 << 20) + 8), 56));
-          ASSERT_EQ(ticket, deviceWord(word(kStored)));
-          ASSERT_EQ(0u, deviceWord(word(kArrivals)));
+          ASSERT_EQ(ticket, read(word(kStored)));
+          ASSERT_EQ(0u, read(word(kArrivals)));
           ASSERT_EQ(1u, get(kCompletion));
           ASSERT_EQ(0u, get(kFault));
         }
@@ -275,7 +160,7 @@ TEST_P(StepKernel, MessagesGoRoundTheRingSeveralTimes) {
       }
       ASSERT_TRUE(endsOrIsEnded()) << "slots " << slots << ", message " << cursor;
       ASSERT_EQ(payload, bytesOf(near((2 << 20) + 4096), 100));
-      ASSERT_EQ(cursor + 1, deviceWord(near((cursor % slots) * 64)));
+      ASSERT_EQ(cursor + 1, read(near((cursor % slots) * 64)));
       ASSERT_EQ(0u, get(kFault));
     }
   }
@@ -288,11 +173,11 @@ TEST_P(StepKernel, AFullRingHoldsTheSenderBack) {
   for (launch.cursor = 0; launch.cursor < 2; ++launch.cursor) ASSERT_OK(launchSteps(launch));
   ASSERT_TRUE(endsOrIsEnded());
   launch.cursor = 2;
-  startWaiting(launch);
-  EXPECT_EQ(1u, deviceWord(far()));
+  startWaiting(launch, launchSteps);
+  EXPECT_EQ(1u, read(far()));
   write(near(), 1);
   ASSERT_TRUE(endsOrIsEnded());
-  EXPECT_EQ(3u, deviceWord(far()));
+  EXPECT_EQ(3u, read(far()));
 }
 
 // A graph of a send and a receive; the payload is the sender's cursor, which every replay changes.
@@ -334,7 +219,7 @@ TEST_P(StepKernel, ReplayedByAGraphItFollowsItsCursor) {
       ASSERT_EQ(i, value);
     }
     EXPECT_EQ(kReplays, get(kCompletion));
-    EXPECT_EQ(kReplays, deviceWord(word(kCursor)));
+    EXPECT_EQ(kReplays, read(word(kCursor)));
     EXPECT_EQ(0u, get(kFault));
     CUDA_OK(cudaGraphExecDestroy(executable));
     CUDA_OK(cudaGraphDestroy(graph));
@@ -355,21 +240,21 @@ TEST_P(StepKernel, ReleasedByAbortOrPoisonItDoesNothingButComplete) {
       launch.advance = 3;
       launch.ended = word(kEnded);
       CUDA_OK(setNow(word(kEnded), 0, 8));
-      const uint64_t before = deviceWord(word(kCursor));
-      startWaiting(launch);
+      const uint64_t before = read(word(kCursor));
+      startWaiting(launch, launchSteps);
       set(byPoison ? kWord : kAbort, byPoison ? kPoison + 3 : 1);
       ASSERT_TRUE(ends());
       EXPECT_EQ(1u, get(kCompletion));
-      EXPECT_EQ(0u, deviceWord(word(kStored)));
-      EXPECT_EQ(0u, deviceWord(word(kArrivals)));
-      EXPECT_EQ(before + 3, deviceWord(word(kCursor)));
+      EXPECT_EQ(0u, read(word(kStored)));
+      EXPECT_EQ(0u, read(word(kArrivals)));
+      EXPECT_EQ(before + 3, read(word(kCursor)));
       // And so does the one behind it, which would not have to wait.
       set(kAbort, 0);
       set(kWord, 2);
-      EXPECT_EQ(1u, deviceWord(word(kEnded)));
+      EXPECT_EQ(1u, read(word(kEnded)));
       ASSERT_OK(launchSteps(launch));
       ASSERT_TRUE(ends());
-      EXPECT_EQ(0u, deviceWord(word(kStored)));
+      EXPECT_EQ(0u, read(word(kStored)));
       EXPECT_EQ(std::vector<uint8_t>(bytes), bytesOf(far(), bytes));
     }
 }
@@ -382,7 +267,7 @@ TEST_P(StepKernel, WhatAWaitIsForIsReadAfterIt) {
       const std::vector<Step> steps = {wait(at(pinned(kWord)), 1),
                                        copy(at(near()), at(far()), bytes),
                                        store(at(word(kStored)), 1)};
-      startWaiting(launchOf(steps, ctas));
+      startWaiting(launchOf(steps, ctas), launchSteps);
       const auto data = fill(far(), bytes, 6);
       set(kWord, 1);
       ASSERT_TRUE(endsOrIsEnded());
@@ -400,7 +285,7 @@ TEST_P(StepKernel, StoresBetweenWaits) {
                                      copy(at(far(1 << 20)), at(near()), 100000),
                                      store(at(word(kStored + 1)), 6)};
     StepLaunch launch = launchOf(steps, ctas);
-    startWaiting(launch);
+    startWaiting(launch, launchSteps);
     uint64_t stored[2] = {};
     write(stored, word(kStored), 16);
     EXPECT_EQ(5u, stored[0]);
@@ -408,8 +293,8 @@ TEST_P(StepKernel, StoresBetweenWaits) {
     ASSERT_TRUE(endsOrIsEnded());
     EXPECT_EQ(data, bytesOf(far(), 100000));
     EXPECT_EQ(data, bytesOf(far(1 << 20), 100000));
-    EXPECT_EQ(6u, deviceWord(word(kStored + 1)));
-    EXPECT_EQ(0u, deviceWord(word(kArrivals)));
+    EXPECT_EQ(6u, read(word(kStored + 1)));
+    EXPECT_EQ(0u, read(word(kArrivals)));
     EXPECT_EQ(1u, get(kCompletion));
   }
 }
@@ -431,7 +316,7 @@ TEST_P(StepKernel, AnUnexpectedWordIsReportedAndLaterCopiesAreLeftOut) {
       EXPECT_EQ(99u, get(kFault));
       EXPECT_EQ(data, bytesOf(far(), bytes));
       EXPECT_EQ(std::vector<uint8_t>(bytes), bytesOf(far(1 << 20), bytes));
-      EXPECT_EQ(9u, deviceWord(word(kStored)));
+      EXPECT_EQ(9u, read(word(kStored)));
       EXPECT_EQ(1u, get(kCompletion));
     }
 }
@@ -453,13 +338,13 @@ TEST_P(StepKernel, ALateRegionMayAppearWhileTheKernelWaits) {
       launch.late.envelope = at(near(1 << 20));
       launch.late.generationAt = 8;
       launch.late.offsetAt = 16;
-      startWaiting(launch);
+      startWaiting(launch, launchSteps);
       name(first + 36, 77, 5, far(), 4096 + 256 + 90000);
       ASSERT_TRUE(endsOrIsEnded());
       EXPECT_EQ(data, bytesOf(push ? far(4096 + 256) : near(), 90000));
       EXPECT_EQ(0u, get(kFault));
-      EXPECT_EQ(3u, deviceWord(word(kStored)));
-      EXPECT_EQ(0u, deviceWord(word(kArrivals)));
+      EXPECT_EQ(3u, read(word(kStored)));
+      EXPECT_EQ(0u, read(word(kArrivals)));
     }
 }
 
@@ -467,11 +352,11 @@ TEST_P(StepKernel, ALateRegionThatNeverComesIsAborted) {
   const std::vector<Step> steps = {copy(at(near()), latePlace(0), 64), store(at(word(kStored)), 3)};
   StepLaunch launch = launchOf(steps);
   launch.late.envelope = at(near(1 << 20));
-  startWaiting(launch);
+  startWaiting(launch, launchSteps);
   set(kAbort, 1);
   ASSERT_TRUE(ends());
   EXPECT_EQ(1u, get(kCompletion));
-  EXPECT_EQ(0u, deviceWord(word(kStored)));
+  EXPECT_EQ(0u, read(word(kStored)));
 }
 
 TEST_P(StepKernel, ARangeOutsideOfALateRegionIsAFault) {
@@ -494,7 +379,7 @@ TEST_P(StepKernel, ARangeOutsideOfALateRegionIsAFault) {
       ASSERT_TRUE(endsOrIsEnded());
       EXPECT_EQ(99u, get(kFault)) << offset;
       EXPECT_EQ(1u, get(kCompletion));
-      EXPECT_EQ(4u, deviceWord(word(kStored)));
+      EXPECT_EQ(4u, read(word(kStored)));
       EXPECT_EQ(std::vector<uint8_t>(12000), bytesOf(far(), 12000));
       EXPECT_EQ(std::vector<uint8_t>(64), bytesOf(far(1 << 20), 64));
     }

@@ -12,12 +12,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "peerlane/os/cuda.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/peerlane.h"
 #include "tests/gpu/memories.h"
@@ -79,8 +78,7 @@ bool runWithVictims(const std::function<void(const Victims& victims)>& survivor,
 
 // For what has streams that wait for each other's peers at the same time (docs/gotchas.md).
 #define PEERLANE_NEEDS_TWO_QUEUES()                                                             \
-  if (const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");                    \
-      queues != nullptr && std::string_view(queues) == "1") {                                   \
+  if (cuda::hasOneHardwareQueue()) {                                                            \
     GTEST_SKIP() << "needs two hardware queues: with one, a stream that waits holds up others"; \
   }                                                                                             \
   static_assert(true)

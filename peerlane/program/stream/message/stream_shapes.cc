@@ -27,6 +27,21 @@ class Reader {
   const LoweredStep& take() { return steps_[at_++]; }
   void require(bool holds) { fits_ = fits_ && holds; }
 
+  // What a message begins with: a wait for its slot, and what the slot must hold then, if anything.
+  // Null: something else is next.
+  template <class Job>
+  const Step* takeHead(Job& job) {
+    if (!isNext(StepCode::kWait, true)) return nullptr;
+    const Step& wait = take().step;
+    job.wait = ringOf(wait);
+    if (isNext(StepCode::kExpect, false)) {
+      const Step& expected = take().step;
+      job.checkAt = inSlot(expected.to, wait.to);
+      job.expected = static_cast<uint64_t>(expected.delta);
+      require(job.checkAt != 0);
+    }
+    return &wait;
+  }
   // A step on a word that counts messages: its ring.
   RingWord ringOf(const Step& step) {
     const StepPlace& place = step.to;
@@ -63,15 +78,7 @@ std::optional<StreamRingSlot> StreamRingSlot::match(std::span<const LoweredStep>
   StreamRingSlot made;
   kernel::RingSlotJob& job = made.launch_.job;
   Reader reader(steps);
-  if (!reader.isNext(StepCode::kWait, true)) return std::nullopt;
-  const Step& wait = reader.take().step;
-  job.wait = reader.ringOf(wait);
-  if (reader.isNext(StepCode::kExpect, false)) {
-    const Step& expected = reader.take().step;
-    job.checkAt = reader.inSlot(expected.to, wait.to);
-    job.expected = static_cast<uint64_t>(expected.delta);
-    reader.require(job.checkAt != 0);
-  }
+  if (reader.takeHead(job) == nullptr) return std::nullopt;
   const size_t firstValue = reader.at();
   while (reader.isNext(StepCode::kStore, false)) {
     reader.require(job.valueCount < kernel::kMostSlotValues);
@@ -169,15 +176,8 @@ std::optional<StreamPut> StreamPut::match(std::span<const LoweredStep> steps,
   StreamPut made;
   kernel::PutJob& job = made.launch_.job;
   Reader reader(steps);
-  if (!reader.isNext(StepCode::kWait, true)) return std::nullopt;
-  const Step& wait = reader.take().step;
-  job.wait = reader.ringOf(wait);
-  if (reader.isNext(StepCode::kExpect, false)) {
-    const Step& expected = reader.take().step;
-    job.checkAt = reader.inSlot(expected.to, wait.to);
-    job.expected = static_cast<uint64_t>(expected.delta);
-    reader.require(job.checkAt != 0);
-  }
+  const Step* const wait = reader.takeHead(job);
+  if (wait == nullptr) return std::nullopt;
   if (!reader.isNext(StepCode::kCopy, false)) return std::nullopt;
   made.copyStep_ = reader.at();
   const Step& copy = reader.take().step;
@@ -194,7 +194,7 @@ std::optional<StreamPut> StreamPut::match(std::span<const LoweredStep> steps,
   const auto named = [&](uint32_t at) {
     StepPlace place = late.envelope;
     place.offset += at;
-    return reader.inSlot(place, wait.to);
+    return reader.inSlot(place, wait->to);
   };
   job.allocationAt = named(late.allocationAt);
   job.generationAt = named(late.generationAt);

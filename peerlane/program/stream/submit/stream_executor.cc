@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/stream/submit/stream_executor.h"
 
-#include <cstdlib>
-#include <string_view>
 #include <vector>
 
 #include "peerlane/core/log.h"
@@ -588,10 +586,8 @@ Status StreamExecutor::callHost(DeviceStream stream, void (*function)(void*), vo
                "cudaLaunchHostFunc");
 }
 
-// The variable as CUDA reads it, once for the process.
 bool StreamExecutor::hasOneQueue() const {
-  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  return queues != nullptr && std::string_view(queues) == "1";
+  return cuda::hasOneHardwareQueue();
 }
 
 Status StreamExecutor::open(const MemoryDescription& memory, const std::byte* base) {

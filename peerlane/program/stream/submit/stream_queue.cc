@@ -20,7 +20,7 @@ constexpr uint64_t kMostUnderWay = 384;
 constexpr uint64_t kValues = 512;
 constexpr uint64_t kOpsPerNote = 32;
 // Copies of that many bytes in all take longer than a proxy polls after its work, or nearly: so the
-// queue asks to be told of their end. Two small copies behind shorter ones would be in the way.
+// queue asks to be told of their end. Two small copies after each shorter one would cost more.
 constexpr uint64_t kLongBytes = 4 << 20;
 static_assert(kValues > kMostUnderWay + kMostUnderWay / kOpsPerNote + PortQueue::kMostPerRequest,
               "a value is not written while a copy may still read it");
@@ -85,11 +85,12 @@ class StreamQueue final : public PortQueue {
 
   void mark(Mark passed) override { marks_.push_back({enqueued_, std::move(passed)}); }
 
-  // Pending: on the way to a mark, or to a note. Moved where it got there: kernels ask again then.
+  // kPending: the stream has not come to the last mark or note yet. kMoved: it has come to one,
+  // which is when kernels ask for more.
   Advance advance() override {
     if (!failure_.isOk()) return Advance::kIdle;
-    if (isNoteWanted() && hasRoom()) notePassed();
     const uint64_t passed = values_->passed.load(std::memory_order_acquire);
+    if (isNoteWanted(passed) && hasRoom()) notePassed();
     if (marks_.empty()) {
       if (std::exchange(seen_, passed) != passed) return Advance::kMoved;
       return passed < noted_ ? Advance::kPending : Advance::kIdle;
@@ -113,9 +114,9 @@ class StreamQueue final : public PortQueue {
 
  private:
   // One note of long copies at a time: puts in a row have one for all that came meanwhile.
-  bool isNoteWanted() const {
+  bool isNoteWanted(uint64_t passed) const {
     if (!marks_.empty()) return noted_ < marks_.back().position;
-    return unnotedBytes_ >= kLongBytes && values_->passed.load(std::memory_order_acquire) >= noted_;
+    return unnotedBytes_ >= kLongBytes && passed >= noted_;
   }
   Status enqueue(void* to, const void* from, uint64_t bytes) {
     copyNow(to, from, bytes);
