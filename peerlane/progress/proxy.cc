@@ -54,17 +54,14 @@ void Proxy::run() {
   id_.store(std::this_thread::get_id());
   Duration length = kShortestNap;
   Clock::time_point awakeUntil = Clock::now() + pace_.spin;
-  Clock::time_point worked = Clock::now();
   while (!stop_.load(std::memory_order_acquire)) {
     const Turn turned = turn_();
     if (turned == Turn::kMoved) {
       length = kShortestNap;
-      worked = Clock::now();
-      awakeUntil = std::max(awakeUntil, worked + pace_.spin);
+      awakeUntil = std::max(awakeUntil, Clock::now() + pace_.spin);
       continue;
     }
-    const Clock::time_point now = Clock::now();
-    if (now < awakeUntil || (turned == Turn::kPending && now < worked + pace_.underWay)) {
+    if (Clock::now() < awakeUntil) {
       cpuRelax();
       continue;
     }

@@ -26,14 +26,11 @@ class Proxy {
     Duration spin = std::chrono::microseconds(50);       // after work, and after wake()
     Duration longestNap = std::chrono::milliseconds(1);  // at most 100 ms
     Duration armed = std::chrono::milliseconds(2);       // of polling after wake(), at least
-    // Of polling after the last work, while something is under way.
-    Duration underWay = std::chrono::milliseconds(2);
   };
   enum class Turn : uint8_t { kIdle, kPending, kMoved };
 
   // `turn`: one pass over all ports; called on the proxy's thread. kPending: work is under way
-  // whose end wakes no thread either, so the proxy polls for longer, and its naps stay short. Its
-  // end is kMoved.
+  // whose end wakes no thread either, so naps stay short. Its end is kMoved.
   static Result<std::unique_ptr<Proxy>> create(std::function<Turn()> turn, const Pace& pace);
   ~Proxy() { stop(); }
   Proxy(const Proxy&) = delete;

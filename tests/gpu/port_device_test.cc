@@ -42,7 +42,10 @@ uint64_t scaled(uint64_t onHardware, uint64_t inSoftwareOnly) {
 
 // As many as asked for, but not for longer than seconds where a single thread or warp copies.
 uint64_t roundsFor(uint64_t rounds, uint64_t bytes, PortForm form, PortEngine engine) {
-  if (engine != PortEngine::kInline || form == PortForm::kBlock) return rounds;
+  // With one hardware queue, kAuto goes inline at any size.
+  const bool isInline =
+      engine == PortEngine::kInline || (engine == PortEngine::kAuto && cuda::hasOneHardwareQueue());
+  if (!isInline || form == PortForm::kBlock) return rounds;
   const uint64_t budget = (form == PortForm::kThread ? 128 : 4096) * kMiB;
   return std::clamp<uint64_t>(budget / bytes, 2, rounds);
 }

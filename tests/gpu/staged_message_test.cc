@@ -564,6 +564,7 @@ TEST_P(StagedMessages, APeerThatDies) {
 // and what was received stays received.
 TEST_P(StagedMessages, APeerThatDiesWhileAMessageWaitsForRoom) {
   PEERLANE_NEEDS_GPUS(1);
+  PEERLANE_NEEDS_TWO_QUEUES();
   const std::string links = GetParam();
   constexpr size_t kMost = 120000;
   EXPECT_TRUE(runWithVictims(

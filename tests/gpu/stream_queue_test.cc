@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the port queue of a GPU says of copies that are under way.
+// What the port queue of a GPU says of copies that are under way, and of a device that has failed.
 #include "peerlane/program/stream/submit/stream_queue.h"
 
 #include <cuda_runtime_api.h>
 
 #include <chrono>
 
+#include "peerlane/program/kernel/launch/word_kernel.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
@@ -47,6 +48,39 @@ TEST(StreamQueue, IsPendingWhileLongCopiesAreUnderWay) {
       }
       EXPECT_TRUE(isTold);
     }
+  }));
+}
+
+// A failed device stores nothing any more, and the proxy asks for no room or idleness of its own
+// accord: the queue finds out while it is looked at, and then refuses work instead of waiting.
+TEST(StreamQueue, FindsThatTheDeviceHasFailed) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
+    mustCuda(cudaSetDevice(0), "cudaSetDevice");
+    void* memory = nullptr;
+    mustCuda(cudaMalloc(&memory, 8192), "cudaMalloc");
+    const auto queue = must(stream::makeStreamQueue(gpu), "queue");
+    const auto copy = [&] {
+      auto* const bytes = static_cast<std::byte*>(memory);
+      return queue->copy({.address = bytes}, {.address = bytes + 4096}, 4096);
+    };
+    EXPECT_TRUE(copy().isOk());
+    kernel::WordLaunch bad;
+    bad.stream = makeStream();
+    bad.tail.stores[0] = {reinterpret_cast<uint64_t*>(uintptr_t{4096}), {nullptr, 1}};
+    bad.tail.storeCount = 1;
+    EXPECT_TRUE(kernel::launchWords(bad).isOk());
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (queue->health().isOk()) {
+      (void)queue->advance();
+      if (std::chrono::steady_clock::now() > end)
+        die("a failed device", Status(Code::kTimeout, "the queue does not notice"));
+    }
+    EXPECT_EQ(queue->health().code(), Code::kSystem);
+    for (int i = 0; i < 1000; ++i) EXPECT_EQ(copy().code(), Code::kSystem);
+    EXPECT_TRUE(queue->hasRoom());
+    EXPECT_TRUE(queue->isIdle());
   }));
 }
 

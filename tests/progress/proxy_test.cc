@@ -131,34 +131,13 @@ TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
   EXPECT_GT(Clock::now() - begin, 150ms) << "the naps did not grow";
   idle.proxy->stop();
 
-  Counted pending({.spin = 0ns, .longestNap = 100ms, .underWay = 0ns});
+  Counted pending({.spin = 0ns, .longestNap = 100ms});
   pending.say.store(Turn::kPending);
   ASSERT_OK(pending.proxy->start());
   const auto since = Clock::now();
   ASSERT_TRUE(pending.takesTurns(100));
   EXPECT_LT(Clock::now() - since, 5s) << "100 naps of 100 ms would take ten";
   EXPECT_GE(pending.proxy->naps(), 90u);
-}
-
-// What is under way ends when it will, and the next request comes right after.
-TEST(Proxy, LooksWithoutAPauseWhileSomethingIsUnderWay) {
-  Counted counted({.spin = 0ns, .longestNap = 100ms, .underWay = 10s});
-  counted.say.store(Turn::kMoved);
-  ASSERT_OK(counted.proxy->start());
-  ASSERT_TRUE(counted.takesTurns(1));
-  counted.say.store(Turn::kPending);
-  ASSERT_TRUE(counted.takesTurns(2000));
-  EXPECT_EQ(counted.proxy->naps(), 0u);
-  counted.say.store(Turn::kIdle);
-  EXPECT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; })) << "nothing is any more";
-}
-
-// But not for as long as that takes.
-TEST(Proxy, SleepsWhileSomethingTakesLong) {
-  Counted counted({.spin = 0ns, .longestNap = 100ms, .underWay = 1ms});
-  counted.say.store(Turn::kPending);
-  ASSERT_OK(counted.proxy->start());
-  EXPECT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; }));
 }
 
 // A nap of 100 ms is cut short, not waited for.

@@ -66,6 +66,7 @@ class PortExchanges : private PortRows {
 
   Status run() {
     PEERLANE_RETURN_IF_ERROR(exchangeByWarp(kKiB));
+    PEERLANE_RETURN_IF_ERROR(exchangeByPackets(kKiB));
     for (const uint64_t bytes : {64 * kKiB, kMiB})
       PEERLANE_RETURN_IF_ERROR(exchangeByBlocks(bytes));
     for (const uint64_t bytes : {64 * kKiB, kMiB})
@@ -112,6 +113,30 @@ class PortExchanges : private PortRows {
                     side_.graphOf([&] { return rawExchangeByWarp(stream(), raw); }));
     GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", one warp", "port_exchange",
                            "inline", bytes, true, "raw warp");
+    PEERLANE_ASSIGN(row.row.outcome,
+                    side_.contest(replays(*ours, kReplays), replays(*naive, kReplays),
+                                  kReplays * PortSide::kPerGraph, bytes));
+    add(std::move(row));
+    return Status::ok();
+  }
+
+  // One way over the link, against the raw pattern with a handshake and a flag after the bytes.
+  Status exchangeByPackets(uint64_t bytes) {
+    PEERLANE_RETURN_IF_ERROR(side_.freshWords());
+    PEERLANE_ASSIGN(const PortChannel channel, side_.packetChannel());
+    const PacketExchange what{.channel = channel.deviceHandle(),
+                              .packets = reinterpret_cast<const std::byte*>(side_.words()),
+                              .into = side_.destination(),
+                              .bytes = bytes,
+                              .counter = side_.counters(),
+                              .wrong = side_.wrong()};
+    const RawExchange raw = rawExchange(bytes);
+    PEERLANE_ASSIGN(const auto ours,
+                    side_.graphOf([&] { return portExchangeByPackets(stream(), what); }));
+    PEERLANE_ASSIGN(const auto naive,
+                    side_.graphOf([&] { return rawExchangeByWarp(stream(), raw); }));
+    GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", one warp, by packets",
+                           "port_exchange_packets", "inline", bytes, true, "raw warp");
     PEERLANE_ASSIGN(row.row.outcome,
                     side_.contest(replays(*ours, kReplays), replays(*naive, kReplays),
                                   kReplays * PortSide::kPerGraph, bytes));
@@ -234,9 +259,14 @@ class PortExchanges : private PortRows {
     GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", by the proxy", "port_exchange",
                            "ce", bytes, true, isLarge ? "copy engine both ways" : "");
     const uint64_t times = replayed * PortSide::kPerGraph;
-    PEERLANE_ASSIGN(row.row.outcome,
-                    side_.contest(replays(*ours, replayed),
-                                  isLarge ? rawCopies(bytes, times) : PortGame{}, times, bytes));
+    PortGame game = replays(*ours, replayed);
+    game.run = [&, play = game.run] {
+      side_.service().wake();
+      return play();
+    };
+    PEERLANE_ASSIGN(
+        row.row.outcome,
+        side_.contest(game, isLarge ? rawCopies(bytes, times) : PortGame{}, times, bytes));
     add(std::move(row));
     return Status::ok();
   }

@@ -81,6 +81,18 @@ __global__ void exchangeByWarpKernel(PortExchange what) {
   if (warp.rank() == 0) count(what.wrong, !good);
 }
 
+__global__ void exchangeByPacketsKernel(PacketExchange what) {
+  const ThisWarp warp;
+  const uint64_t number = *what.counter + 1;
+  const uint64_t at = PacketExchange::kPlace + number % 2 * PacketExchange::kPlaceBytes;
+  const auto flag = static_cast<uint32_t>(number);
+  bool good = static_cast<bool>(what.channel.putPackets(warp, at, 0, what.bytes, flag));
+  good = what.channel.takePackets(warp, what.packets + at, what.into, what.bytes, flag) && good;
+  if (warp.rank() != 0) return;
+  *what.counter = number;
+  count(what.wrong, !good);
+}
+
 __global__ void __launch_bounds__(kPortThreads) exchangeByBlocksKernel(PortExchange what) {
   const ThisBlock block;
   uint64_t* const counter = what.counters + blockIdx.x * kPortCounterStride;
@@ -308,6 +320,7 @@ Status loadPortKernels() {
     return check(cudaFuncGetAttributes(&seen, kernel), "loading a kernel of the benchmark");
   };
   PEERLANE_RETURN_IF_ERROR(load(exchangeByWarpKernel));
+  PEERLANE_RETURN_IF_ERROR(load(exchangeByPacketsKernel));
   PEERLANE_RETURN_IF_ERROR(load(exchangeByBlocksKernel));
   PEERLANE_RETURN_IF_ERROR(load(rawWarpKernel));
   PEERLANE_RETURN_IF_ERROR(load(rawBlocksKernel));
@@ -331,6 +344,11 @@ Status loadPortKernels() {
 Status portExchangeByWarp(void* stream, const PortExchange& what) {
   exchangeByWarpKernel<<<1, 32, 0, streamOf(stream)>>>(what);
   return launched("an exchange by a warp");
+}
+
+Status portExchangeByPackets(void* stream, const PacketExchange& what) {
+  exchangeByPacketsKernel<<<1, 32, 0, streamOf(stream)>>>(what);
+  return launched("an exchange by packets");
 }
 
 Status portExchangeByBlocks(void* stream, const PortExchange& what, uint32_t blocks) {

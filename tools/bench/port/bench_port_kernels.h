@@ -34,6 +34,20 @@ struct PortExchange {
 };
 // One semaphore, one warp.
 Status portExchangeByWarp(void* stream, const PortExchange& what);
+// The same without signals: one warp writes LL packets and takes those of the peer. The packets of
+// two exchanges one after the other lie at two places, so a side that has the peer's packets knows
+// that the peer has taken those of the exchange before.
+struct PacketExchange {
+  static constexpr uint64_t kPlace = uint64_t{1} << 20;       // in the memory of the channel
+  static constexpr uint64_t kPlaceBytes = uint64_t{1} << 16;  // of the first of two
+  PortChannelHandle channel;           // to the peer's memory of packets, 0 before the first one
+  const std::byte* packets = nullptr;  // the peer's come here
+  std::byte* into = nullptr;
+  uint64_t bytes = 0;
+  uint64_t* counter = nullptr;  // as PortExchange
+  uint64_t* wrong = nullptr;
+};
+Status portExchangeByPackets(void* stream, const PacketExchange& what);
 // Each block puts its slice; all wait for all.
 Status portExchangeByBlocks(void* stream, const PortExchange& what, uint32_t blocks);
 

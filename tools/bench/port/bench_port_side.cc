@@ -132,6 +132,11 @@ Result<PortChannel> PortSide::freshChannel() {
   return service_->channel(semaphore, theirDestinationId_, sourceId_);
 }
 
+Result<PortChannel> PortSide::packetChannel() {
+  PEERLANE_ASSIGN(const PortChannel channel, freshChannel());
+  return service_->channel(channel.semaphore(), theirWordsId_, sourceId_);
+}
+
 Result<PortChannel> PortSide::leavingChannel() {
   PEERLANE_ASSIGN(const PortChannel channel, freshChannel());
   if (!isOneGpu_) return channel;

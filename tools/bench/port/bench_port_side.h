@@ -62,6 +62,8 @@ class PortSide {
 
   // A channel from the source here to the destination there, by a semaphore of its own.
   Result<PortChannel> freshChannel();
+  // The same to the words there.
+  Result<PortChannel> packetChannel();
   // Where a copy leaves the GPU: to the destination there, or, on one GPU, whose copies to itself
   // are made by its multiprocessors, to memory of the host.
   Result<PortChannel> leavingChannel();

@@ -2,38 +2,38 @@
 #include "peerlane/program/stream/submit/stream_queue.h"
 
 #include <atomic>
-#include <cstring>
+#include <chrono>
 #include <deque>
 #include <utility>
 
 #include "peerlane/memory/cuda/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
+#include "peerlane/program/stream/copy/word_ops.h"
 
 namespace peerlane::stream {
 namespace {
 
 using cuda::api;
 using cuda::check;
+using Clock = std::chrono::steady_clock;
 
 // A stream takes 1024 pieces of work before a launch blocks; this limit stays far below.
 constexpr uint64_t kMostUnderWay = 384;
-constexpr uint64_t kValues = 512;
 constexpr uint64_t kOpsPerNote = 32;
 // Copies of that many bytes in all take longer than a proxy polls after its work, or nearly: so the
-// queue asks to be told of their end. Two small copies after each shorter one would cost more.
+// queue asks to be told of their end. A word more after each shorter one would cost more.
 constexpr uint64_t kLongBytes = 4 << 20;
-static_assert(kValues > kMostUnderWay + kMostUnderWay / kOpsPerNote + PortQueue::kMostPerRequest,
-              "a value is not written while a copy may still read it");
+// A device that fails stores nothing any more, so the queue asks the driver, rarely: the driver
+// answers under a lock that threads which launch want, too.
+constexpr std::chrono::milliseconds kHealthInterval{10};
 
 CUdeviceptr deviceAddress(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
-// Pinned memory: the values, and after them the number of the last copy that the stream has passed.
-struct Values {
-  uint64_t values[kValues];
-  alignas(64) std::atomic<uint64_t> passed;  // copied here by the stream; acquire by the queue
-};
+// Pinned memory: the number of the last piece of work that the stream has passed. Stored by the
+// stream; acquire by the queue.
+using Passed = std::atomic<uint64_t>;
 
 class StreamQueue final : public PortQueue {
  public:
@@ -43,10 +43,9 @@ class StreamQueue final : public PortQueue {
   ~StreamQueue() override {
     if (stream_ == nullptr) return;
     // Freeing pinned memory waits for the GPU.
-    CudaReclaimer::instance().add(gpu_, [stream = stream_, values = values_, relay = relay_] {
+    CudaReclaimer::instance().add(gpu_, [stream = stream_, passed = passed_] {
       (void)cudaStreamDestroy(stream);
-      if (relay != nullptr) (void)cudaFree(relay);
-      if (values != nullptr) (void)cudaFreeHost(values);
+      if (passed != nullptr) (void)cudaFreeHost(passed);
     });
   }
 
@@ -58,29 +57,32 @@ class StreamQueue final : public PortQueue {
     PEERLANE_RETURN_IF_ERROR(
         check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
               "cudaStreamCreateWithPriority"));
-    void* values = nullptr;
+    void* passed = nullptr;
     PEERLANE_RETURN_IF_ERROR(
-        check(cudaHostAlloc(&values, sizeof(Values), cudaHostAllocPortable | cudaHostAllocMapped),
+        check(cudaHostAlloc(&passed, sizeof(Passed), cudaHostAllocPortable | cudaHostAllocMapped),
               "cudaHostAlloc"));
-    std::memset(values, 0, sizeof(Values));
-    values_ = static_cast<Values*>(values);
-    return check(cudaMalloc(&relay_, sizeof(uint64_t)), "cudaMalloc");
+    passed_ = new (passed) Passed(0);
+    return Status::ok();
   }
 
+  // After a failure nothing is enqueued, and callers hear of the failure in its place.
   bool hasRoom() override {
-    return enqueued_ - values_->passed.load(std::memory_order_acquire) + kMostPerRequest <=
-           kMostUnderWay;
+    return !failure_.isOk() ||
+           enqueued_ - passed_->load(std::memory_order_acquire) + kMostPerRequest <= kMostUnderWay;
   }
 
   Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override {
     unnotedBytes_ += bytes;
-    return enqueue(to.address, from.address, bytes);
+    return enqueue([&] {
+      return check(api().cuMemcpyAsync(deviceAddress(to.address), deviceAddress(from.address),
+                                       bytes, stream_),
+                   "cuMemcpyAsync");
+    });
   }
 
+  // The store comes after a fence, so whoever sees it sees the copies.
   Status store(const PortAddress& word, uint64_t value) override {
-    uint64_t* const slot = &values_->values[enqueued_ % kValues];
-    *slot = value;
-    return enqueue(word.address, slot, sizeof(uint64_t));
+    return enqueue([&] { return storeWord(stream_, word.address, value); });
   }
 
   void mark(Mark passed) override { marks_.push_back({enqueued_, std::move(passed)}); }
@@ -89,8 +91,12 @@ class StreamQueue final : public PortQueue {
   // which is when kernels ask for more.
   Advance advance() override {
     if (!failure_.isOk()) return Advance::kIdle;
-    const uint64_t passed = values_->passed.load(std::memory_order_acquire);
+    const uint64_t passed = passed_->load(std::memory_order_acquire);
     if (isNoteWanted(passed) && hasRoom()) notePassed();
+    if (const auto now = Clock::now(); now >= nextLook_) {
+      nextLook_ = now + kHealthInterval;
+      lookForFailure();
+    }
     if (marks_.empty()) {
       if (std::exchange(seen_, passed) != passed) return Advance::kMoved;
       return passed < noted_ ? Advance::kPending : Advance::kIdle;
@@ -107,6 +113,7 @@ class StreamQueue final : public PortQueue {
     const cudaError_t state = cudaStreamQuery(stream_);
     if (state == cudaErrorNotReady) return false;
     if (state != cudaSuccess) failure_ = check(state, "cudaStreamQuery");
+    wasIdleAt_ = enqueued_;
     return true;
   }
 
@@ -118,28 +125,26 @@ class StreamQueue final : public PortQueue {
     if (!marks_.empty()) return noted_ < marks_.back().position;
     return unnotedBytes_ >= kLongBytes && passed >= noted_;
   }
-  Status enqueue(void* to, const void* from, uint64_t bytes) {
-    copyNow(to, from, bytes);
+  template <class Enqueue>
+  Status enqueue(const Enqueue& call) {
+    if (failure_.isOk()) {
+      const cuda::CurrentContext current(*gpu_);
+      failure_ = call();
+    }
     ++enqueued_;
     if (enqueued_ - noted_ >= kOpsPerNote) notePassed();
     return failure_;
   }
-  void copyNow(void* to, const void* from, uint64_t bytes) {
+  void notePassed() {
+    noted_ = ++enqueued_;
+    unnotedBytes_ = 0;
     if (!failure_.isOk()) return;
     const cuda::CurrentContext current(*gpu_);
-    failure_ = check(api().cuMemcpyAsync(deviceAddress(to), deviceAddress(from), bytes, stream_),
-                     "cuMemcpyAsync");
+    failure_ = storeWord(stream_, passed_, noted_);
   }
-  // By copies as well, and by way of the device, because the driver chooses by which engine and
-  // when it copies from host to host. A stream memory operation (cuStreamWriteValue64) would wait
-  // for a kernel that waits, where both have one hardware queue, and so would all copies after it.
-  void notePassed() {
-    uint64_t* const slot = &values_->values[enqueued_ % kValues];
-    *slot = noted_ = enqueued_;
-    unnotedBytes_ = 0;
-    ++enqueued_;
-    copyNow(relay_, slot, sizeof(uint64_t));
-    copyNow(&values_->passed, relay_, sizeof(uint64_t));
+  // Finds nothing new where all that was enqueued has ended.
+  void lookForFailure() {
+    if (wasIdleAt_ != enqueued_) (void)isIdle();
   }
 
   struct Marked {
@@ -148,12 +153,13 @@ class StreamQueue final : public PortQueue {
   };
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   cudaStream_t stream_ = nullptr;
-  Values* values_ = nullptr;
-  void* relay_ = nullptr;  // a word in the device's memory
+  Passed* passed_ = nullptr;
   uint64_t enqueued_ = 0;
-  uint64_t noted_ = 0;         // `passed` will reach at least this number
+  uint64_t noted_ = 0;         // `passed_` will reach at least this number
   uint64_t unnotedBytes_ = 0;  // copied since then
-  uint64_t seen_ = 0;          // of `passed`, by advance()
+  uint64_t seen_ = 0;          // of `passed_`, by advance()
+  uint64_t wasIdleAt_ = 0;     // `enqueued_` when the stream had nothing left
+  Clock::time_point nextLook_;
   std::deque<Marked> marks_;
   Status failure_;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StreamQueue: the port queue of a GPU: a stream of its own for the copy engine. It uses no
-// multiprocessor. The copy engine stores the words, too, from a ring of values in pinned memory: so
-// no work of the queue waits for a kernel where there are two hardware queues or more
-// (DeviceExecutor::hasOneQueue). External synchronization required.
+// multiprocessor, and the stream itself stores the words: so no work of the queue waits for a
+// kernel where there are two hardware queues or more (DeviceExecutor::hasOneQueue). External
+// synchronization required.
 #pragma once
 
 #include <memory>
