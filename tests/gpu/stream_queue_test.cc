@@ -84,5 +84,25 @@ TEST(StreamQueue, FindsThatTheDeviceHasFailed) {
   }));
 }
 
+// The proxy asks the driver whenever it likes, also while a thread of the program captures.
+TEST(StreamQueue, LetsOthersCapture) {
+  PEERLANE_NEEDS_GPUS(1);
+  EXPECT_TRUE(runOne([](const Line&) {
+    const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
+    mustCuda(cudaSetDevice(0), "cudaSetDevice");
+    void* memory = nullptr;
+    mustCuda(cudaMalloc(&memory, 64), "cudaMalloc");
+    const auto queue = must(stream::makeStreamQueue(gpu), "queue");
+    const cudaStream_t captured = makeStream();
+    mustCuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), "begin");
+    mustCuda(cudaMemsetAsync(memory, 0, 64, captured), "cudaMemsetAsync");
+    EXPECT_TRUE(queue->isIdle());
+    EXPECT_TRUE(queue->health().isOk()) << queue->health().toString();
+    cudaGraph_t graph = nullptr;
+    mustCuda(cudaStreamEndCapture(captured, &graph), "end");
+    mustCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }));
+}
+
 }  // namespace
 }  // namespace peerlane::gputest

@@ -28,6 +28,7 @@
 #include "peerlane/program/stream/pools/lent_words.h"
 #include "peerlane/program/stream/queues/counter_words.h"
 #include "peerlane/program/stream/submit/copy_poster.h"
+#include "peerlane/program/stream/submit/relaxed_capture.h"
 #include "peerlane/program/stream/submit/resident_port.h"
 #include "peerlane/program/stream/submit/stream_queue.h"
 #include "peerlane/program/stream/submit/submission_queues.h"
@@ -61,18 +62,6 @@ size_t workOf(const DeviceExecutor::HeldWork& held) {
 uint64_t* plain(std::atomic<uint64_t>* word) {
   return reinterpret_cast<uint64_t*>(word);
 }
-
-// Everything here is legal while another thread captures a stream.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 Status signalTaken() {
   return Status(Code::kUnavailable, "graphs hold all " + std::to_string(CounterLine::kDeviceWords) +

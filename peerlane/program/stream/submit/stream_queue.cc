@@ -9,6 +9,7 @@
 #include "peerlane/memory/cuda/cuda_reclaimer.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/program/stream/copy/word_ops.h"
+#include "peerlane/program/stream/submit/relaxed_capture.h"
 
 namespace peerlane::stream {
 namespace {
@@ -23,8 +24,9 @@ constexpr uint64_t kOpsPerNote = 32;
 // Copies of that many bytes in all take longer than a proxy polls after its work, or nearly: so the
 // queue asks to be told of their end. A word more after each shorter one would cost more.
 constexpr uint64_t kLongBytes = 4 << 20;
-// A device that fails stores nothing any more, so the queue asks the driver, rarely: the driver
-// answers under a lock that threads which launch want, too.
+// A device that fails stores nothing any more, and the peer's kernels may wait for its signals: so
+// the queue asks the driver, also when it has nothing under way; rarely, because the driver answers
+// under a lock that threads which launch want, too.
 constexpr std::chrono::milliseconds kHealthInterval{10};
 
 CUdeviceptr deviceAddress(const void* pointer) {
@@ -95,7 +97,7 @@ class StreamQueue final : public PortQueue {
     if (isNoteWanted(passed) && hasRoom()) notePassed();
     if (const auto now = Clock::now(); now >= nextLook_) {
       nextLook_ = now + kHealthInterval;
-      lookForFailure();
+      (void)isIdle();
     }
     if (marks_.empty()) {
       if (std::exchange(seen_, passed) != passed) return Advance::kMoved;
@@ -110,10 +112,10 @@ class StreamQueue final : public PortQueue {
   bool isIdle() override {
     if (!failure_.isOk()) return true;
     const cuda::CurrentContext current(*gpu_);
+    const RelaxedCapture relaxed;
     const cudaError_t state = cudaStreamQuery(stream_);
     if (state == cudaErrorNotReady) return false;
     if (state != cudaSuccess) failure_ = check(state, "cudaStreamQuery");
-    wasIdleAt_ = enqueued_;
     return true;
   }
 
@@ -142,10 +144,6 @@ class StreamQueue final : public PortQueue {
     const cuda::CurrentContext current(*gpu_);
     failure_ = storeWord(stream_, passed_, noted_);
   }
-  // Finds nothing new where all that was enqueued has ended.
-  void lookForFailure() {
-    if (wasIdleAt_ != enqueued_) (void)isIdle();
-  }
 
   struct Marked {
     uint64_t position = 0;
@@ -158,7 +156,6 @@ class StreamQueue final : public PortQueue {
   uint64_t noted_ = 0;         // `passed_` will reach at least this number
   uint64_t unnotedBytes_ = 0;  // copied since then
   uint64_t seen_ = 0;          // of `passed_`, by advance()
-  uint64_t wasIdleAt_ = 0;     // `enqueued_` when the stream had nothing left
   Clock::time_point nextLook_;
   std::deque<Marked> marks_;
   Status failure_;

@@ -7,6 +7,7 @@
 #include "peerlane/core/log.h"
 #include "peerlane/os/cuda_driver.h"
 #include "peerlane/os/thread.h"
+#include "peerlane/program/stream/submit/relaxed_capture.h"
 
 namespace peerlane::stream {
 namespace {
@@ -58,10 +59,7 @@ std::unique_ptr<DeferredSubmission> SubmissionThread::add(std::shared_ptr<Device
 
 void SubmissionThread::run() {
   const cuda::CurrentContext current(*gpu_);
-  // For the thread's whole life: every call it makes is legal while another thread captures a
-  // stream.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  const RelaxedCapture relaxed;
   ReleasableLock lock(mutex_);
   for (;;) {
     while (!stop_ && waiting_.empty()) changed_.wait(mutex_);
