@@ -27,6 +27,12 @@ TEST(BenchOptions, EveryOperationHasASweepOfItsOwn) {
   }
 }
 
+TEST(BenchOptions, AMissingOperationIsSaid) {
+  const std::string text = refusal(of(""));
+  EXPECT_EQ(text.find("the operation is missing; accepted are put, get"), 0u) << text;
+  EXPECT_NE(text.find(", port"), std::string::npos) << text;
+}
+
 TEST(BenchOptions, TheCApiChoosesForItself) {
   BenchOptions options = of("connect");
   options.api = "p2p";

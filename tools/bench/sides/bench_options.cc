@@ -113,6 +113,8 @@ const std::vector<std::string>& operations() {
 
 Status complete(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(refuseGpuOptions(options));
+  if (options.operation.empty())
+    return invalid("the operation is missing; accepted are " + list(operations()) + ", port");
   PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"mapped", "private"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "shm", "tcp"}));
