@@ -51,9 +51,9 @@ TEST(StreamQueue, IsPendingWhileLongCopiesAreUnderWay) {
   }));
 }
 
-// A failed device stores nothing any more, and the proxy asks for no room or idleness of its own
-// accord: the queue finds out while it is looked at, and then refuses work instead of waiting.
-TEST(StreamQueue, FindsThatTheDeviceHasFailed) {
+// A failed device stores nothing any more: the queue refuses work, instead of having no room for it
+// for ever.
+TEST(StreamQueue, RefusesWorkOnceTheDeviceHasFailed) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runOne([](const Line&) {
     const auto gpu = must(cuda::PrimaryContext::retainShared(0), "retain");
@@ -73,7 +73,7 @@ TEST(StreamQueue, FindsThatTheDeviceHasFailed) {
     EXPECT_TRUE(kernel::launchWords(bad).isOk());
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (queue->health().isOk()) {
-      (void)queue->advance();
+      (void)queue->isIdle();
       if (std::chrono::steady_clock::now() > end)
         die("a failed device", Status(Code::kTimeout, "the queue does not notice"));
     }
@@ -84,7 +84,7 @@ TEST(StreamQueue, FindsThatTheDeviceHasFailed) {
   }));
 }
 
-// The proxy asks the driver whenever it likes, also while a thread of the program captures.
+// The driver may be asked also while a thread of the program captures.
 TEST(StreamQueue, LetsOthersCapture) {
   PEERLANE_NEEDS_GPUS(1);
   EXPECT_TRUE(runOne([](const Line&) {

@@ -47,7 +47,8 @@ struct ProxyServiceOptions {
   uint32_t semaphores = 1024;
   uint32_t memories = 4096;
   // How long the proxy polls without a pause after work. When absent: forty times
-  // PEERLANE_SPIN_US, at most 2 ms, where the process has 8 cores; else PEERLANE_SPIN_US.
+  // PEERLANE_SPIN_US, 2 ms at most unless PEERLANE_SPIN_US is more, where the process has 8 cores;
+  // else PEERLANE_SPIN_US.
   std::optional<std::chrono::nanoseconds> spin{};
   // The proxy's longest nap when it is idle: it sees the first request so late at most, unless
   // wake() or wakeOn() came before. 1 ms costs about 1 % of a core.

@@ -2,7 +2,6 @@
 #include "peerlane/program/stream/submit/stream_queue.h"
 
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <utility>
 
@@ -16,7 +15,6 @@ namespace {
 
 using cuda::api;
 using cuda::check;
-using Clock = std::chrono::steady_clock;
 
 // A stream takes 1024 pieces of work before a launch blocks; this limit stays far below.
 constexpr uint64_t kMostUnderWay = 384;
@@ -24,10 +22,6 @@ constexpr uint64_t kOpsPerNote = 32;
 // Copies of that many bytes in all take longer than a proxy polls after its work, or nearly: so the
 // queue asks to be told of their end. A word more after each shorter one would cost more.
 constexpr uint64_t kLongBytes = 4 << 20;
-// A device that fails stores nothing any more, and the peer's kernels may wait for its signals: so
-// the queue asks the driver, also when it has nothing under way; rarely, because the driver answers
-// under a lock that threads which launch want, too.
-constexpr std::chrono::milliseconds kHealthInterval{10};
 
 CUdeviceptr deviceAddress(const void* pointer) {
   return reinterpret_cast<CUdeviceptr>(pointer);
@@ -95,10 +89,6 @@ class StreamQueue final : public PortQueue {
     if (!failure_.isOk()) return Advance::kIdle;
     const uint64_t passed = passed_->load(std::memory_order_acquire);
     if (isNoteWanted(passed) && hasRoom()) notePassed();
-    if (const auto now = Clock::now(); now >= nextLook_) {
-      nextLook_ = now + kHealthInterval;
-      (void)isIdle();
-    }
     if (marks_.empty()) {
       if (std::exchange(seen_, passed) != passed) return Advance::kMoved;
       return passed < noted_ ? Advance::kPending : Advance::kIdle;
@@ -156,7 +146,6 @@ class StreamQueue final : public PortQueue {
   uint64_t noted_ = 0;         // `passed_` will reach at least this number
   uint64_t unnotedBytes_ = 0;  // copied since then
   uint64_t seen_ = 0;          // of `passed_`, by advance()
-  Clock::time_point nextLook_;
   std::deque<Marked> marks_;
   Status failure_;
 };
