@@ -4,19 +4,17 @@
 // captures a stream, and do not end that capture. Confined to one thread.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 namespace peerlane::stream {
 
 class RelaxedCapture {
  public:
-  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture();
+  ~RelaxedCapture();
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  int mode_;  // cudaStreamCaptureMode, of the thread before
 };
 
 }  // namespace peerlane::stream
