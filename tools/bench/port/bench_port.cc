@@ -106,18 +106,8 @@ class PortExchanges : private PortRows {
   Status exchangeByWarp(uint64_t bytes) {
     PEERLANE_RETURN_IF_ERROR(side_.freshWords());
     PEERLANE_ASSIGN(const PortExchange what, exchange(bytes, PortEngine::kInline));
-    const RawExchange raw = rawExchange(bytes);
-    PEERLANE_ASSIGN(const auto ours,
-                    side_.graphOf([&] { return portExchangeByWarp(stream(), what); }));
-    PEERLANE_ASSIGN(const auto naive,
-                    side_.graphOf([&] { return rawExchangeByWarp(stream(), raw); }));
-    GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", one warp", "port_exchange",
-                           "inline", bytes, true, "raw warp");
-    PEERLANE_ASSIGN(row.row.outcome,
-                    side_.contest(replays(*ours, kReplays), replays(*naive, kReplays),
-                                  kReplays * PortSide::kPerGraph, bytes));
-    add(std::move(row));
-    return Status::ok();
+    return againstRawWarp(bytes, "one warp", "port_exchange",
+                          [&] { return portExchangeByWarp(stream(), what); });
   }
 
   // One way over the link, against the raw pattern with a handshake and a flag after the bytes.
@@ -130,13 +120,18 @@ class PortExchanges : private PortRows {
                               .bytes = bytes,
                               .counter = side_.counters(),
                               .wrong = side_.wrong()};
+    return againstRawWarp(bytes, "one warp, by packets", "port_exchange_packets",
+                          [&] { return portExchangeByPackets(stream(), what); });
+  }
+
+  Status againstRawWarp(uint64_t bytes, const std::string& how, const std::string& operation,
+                        const std::function<Status()>& enqueue) {
     const RawExchange raw = rawExchange(bytes);
-    PEERLANE_ASSIGN(const auto ours,
-                    side_.graphOf([&] { return portExchangeByPackets(stream(), what); }));
+    PEERLANE_ASSIGN(const auto ours, side_.graphOf(enqueue));
     PEERLANE_ASSIGN(const auto naive,
                     side_.graphOf([&] { return rawExchangeByWarp(stream(), raw); }));
-    GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", one warp, by packets",
-                           "port_exchange_packets", "inline", bytes, true, "raw warp");
+    GpuRow row = this->row("exchange " + formatByteSize(bytes) + ", " + how, operation, "inline",
+                           bytes, true, "raw warp");
     PEERLANE_ASSIGN(row.row.outcome,
                     side_.contest(replays(*ours, kReplays), replays(*naive, kReplays),
                                   kReplays * PortSide::kPerGraph, bytes));

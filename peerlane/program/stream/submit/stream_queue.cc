@@ -119,10 +119,7 @@ class StreamQueue final : public PortQueue {
   }
   template <class Enqueue>
   Status enqueue(const Enqueue& call) {
-    if (failure_.isOk()) {
-      const cuda::CurrentContext current(*gpu_);
-      failure_ = call();
-    }
+    attempt(call);
     ++enqueued_;
     if (enqueued_ - noted_ >= kOpsPerNote) notePassed();
     return failure_;
@@ -130,9 +127,13 @@ class StreamQueue final : public PortQueue {
   void notePassed() {
     noted_ = ++enqueued_;
     unnotedBytes_ = 0;
+    attempt([&] { return storeWord(stream_, passed_, noted_); });
+  }
+  template <class Call>
+  void attempt(const Call& call) {
     if (!failure_.isOk()) return;
     const cuda::CurrentContext current(*gpu_);
-    failure_ = storeWord(stream_, passed_, noted_);
+    failure_ = call();
   }
 
   struct Marked {
