@@ -33,11 +33,18 @@ RegistrationCache::Record RegistrationCache::look(const std::byte* address, uint
 Result<RegistrationCache::Record> RegistrationCache::make(std::byte* address, uint64_t bytes,
                                                           Access access) {
   PEERLANE_ASSIGN(const auto extent, providers_.extentOf(address, bytes));
-  if (extent) {
+  Result<MemoryDescription> found = extent ? providers_.classify(extent->base, extent->bytes)
+                                           : providers_.classify(address, bytes);
+  if (found.isOk() && extent) {
     address = extent->base;
     bytes = extent->bytes;
+  } else if (extent) {
+    // Only [address, +bytes) is the caller's. Another thread may have unmapped a part of the rest
+    // since the system named the extent: free() gives back the end of the heap.
+    found = providers_.classify(address, bytes);
   }
-  PEERLANE_ASSIGN(MemoryDescription memory, providers_.classify(address, bytes));
+  if (!found.isOk()) return found.status();
+  MemoryDescription memory = std::move(found).value();
   if (memory.device.kind == DeviceKind::kHost && access != Access::kLocal)
     return Status(Code::kInvalidArgument,
                   "host memory that peers reach has to be registered (Context::registerRegion): "

@@ -4,6 +4,8 @@
 // that peers could reach. Of GPU memory: tests/gpu/p2p_device_test.cc.
 #include <sys/mman.h>
 
+#include <thread>
+
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/registration_cache.h"
 #include "tests/core/expect_ok.h"
@@ -57,6 +59,42 @@ TEST(RegistrationCache, WhatIsNotMappedIsRefused) {
   EXPECT_EQ(cache.find(one.base + one.bytes, 1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(cache.find(one.base, one.bytes + 1).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(cache.find(nullptr, 1).status().code(), Code::kInvalidArgument);
+}
+
+// As HostProvider; but when it has named an extent, another thread unmaps the last page of it.
+class ShrinkingProvider final : public MemoryProvider {
+ public:
+  std::string_view name() const override { return "shrinking"; }
+  Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) override {
+    return host_.classify(pointer, bytes);
+  }
+  Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes) override {
+    auto extent = host_.extentOf(pointer, bytes);
+    if (extent.isOk() && *extent)
+      std::thread([&] { ::munmap((*extent)->base + (*extent)->bytes - 4096, 4096); }).join();
+    return extent;
+  }
+  Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& o) override {
+    return host_.allocate(bytes, o);
+  }
+
+ private:
+  HostProvider host_;
+};
+
+TEST(RegistrationCache, AMappingThatShrinksMeanwhileStillServesWhatIsLeft) {
+  RegionTable regions;
+  MemoryProviders providers;
+  providers.add(std::make_unique<ShrinkingProvider>());
+  RegistrationCache cache(regions, providers, kCapacity);
+  std::vector<RegistrationCache::Record> stale;
+  const Mapping one(64 << 10);
+  const auto record = MUST(cache.find(one.base + 100, 7, Access::kLocal, stale));
+  EXPECT_EQ(record->base, one.base + 100);
+  EXPECT_EQ(record->bytes, 7u);
+  const auto lost = one.base + one.bytes - 4096;
+  const Status refused = cache.find(lost - 4096, 8192, Access::kLocal, stale).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
 }
 
 TEST(RegistrationCache, HostMemoryIsLentToNobody) {
