@@ -10,7 +10,9 @@ help:  ## list these commands
 
 build: release  ## the library and the command line: build/bin/peerlane
 
-demo: release  ## move real data between two processes, and prove that every byte arrived
+demo: packages-build  ## move real data between two processes, and prove that every byte arrived
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build --preset release --target peerlane_command
 	@build/bin/peerlane demo
 
 test:  ## every check and every test (stages by name: scripts/test.sh STAGE...)

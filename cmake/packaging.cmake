@@ -22,11 +22,11 @@ foreach(header IN LISTS PEERLANE_GENERATED_PUBLIC_HEADERS)
   install(FILES ${PROJECT_BINARY_DIR}/generated/${header}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
-# What `make build` builds: no tests, no benchmarks.
+# What `make build` builds, and what is installed: no tests.
 add_custom_target(command_line DEPENDS peerlane peerlane_p2p)
 if(TARGET peerlane_command)
-  add_dependencies(command_line peerlane_command)
-  install(TARGETS peerlane_command DESTINATION ${CMAKE_INSTALL_BINDIR})
+  add_dependencies(command_line peerlane_command peerlane_bench)
+  install(TARGETS peerlane_command peerlane_bench DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/peerlane)

@@ -18,8 +18,8 @@ fi
 rm -rf "$bench" "$tests" "$bench.tar.gz" "$tests.tar.gz"
 mkdir -p "$bench"/{bin,lib} "$tests"/{bin,lib,corpus}
 
-cp build/bin/peerlane build/bin/p2p_blocks "$bench/bin/"
-find build/bin -maxdepth 1 -type f -executable ! -name '*.py' ! -name peerlane ! -name p2p_blocks -exec cp {} "$tests/bin/" \;
+cp build/bin/peerlane build/bin/peerlane-bench build/bin/p2p_blocks "$bench/bin/"
+find build/bin -maxdepth 1 -type f -executable ! -name '*.py' ! -name 'peerlane*' ! -name p2p_blocks -exec cp {} "$tests/bin/" \;
 ln -s ../../bundle-bench/bin/peerlane "$tests/bin/peerlane"
 cp -P build/lib/libpeerlane_p2p.so* "$bench/lib/"
 # Programs ask for it by its soname.

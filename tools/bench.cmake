@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# `peerlane bench`. A library of its own, so that its tests can link it.
+# `peerlane bench`: a program of its own, build/bin/peerlane-bench, so that `make demo` need not build it; what it is made of is
+# a library, so that its tests can link it.
 
 add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench/bench_child.cc
@@ -57,6 +58,9 @@ else()
   target_sources(peerlane_bench_parts PRIVATE bench/port/bench_gpu_absent.cc)
 endif()
 
-target_sources(peerlane_command PRIVATE bench/bench_command.cc)
-target_link_libraries(peerlane_command PRIVATE peerlane_bench_parts)
 peerlane_unite(peerlane_bench_parts)
+
+add_executable(peerlane_bench bench/bench_command.cc bench_main.cc command_line.cc)
+set_target_properties(peerlane_bench PROPERTIES OUTPUT_NAME peerlane-bench)
+target_link_libraries(peerlane_bench PRIVATE peerlane_bench_parts)
+peerlane_command_program(peerlane_bench)

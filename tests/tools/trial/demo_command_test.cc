@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <regex>
 
+#include "tests/os/child_process.h"
 #include "tests/tools/command_run.h"
 
 namespace peerlane {
@@ -77,6 +81,8 @@ TEST(Command, TellsUsageErrorsFromFailures) {
            {"send", "/proc/self/exe", "--to", "nobody"},
            {"send", "/proc/self/exe"},
            {"recv", "--memory", "1"},
+           {"bench", "fly"},
+           {"bench", "--wings"},
            {"recv", "--device", "foo"},
            {"recv", "--out", "/absent/"},
            {"doctor", "--pid", "none"},
@@ -125,11 +131,28 @@ TEST(Command, NamesWhatItDoesNotKnow) {
   EXPECT_NE(said({"doctor", "extra"}).find("(peerlane doctor --help lists"), std::string::npos);
 }
 
+TEST(Command, SaysThatBenchIsMissing) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("alone" + std::to_string(::getpid()));
+  fs::create_directory(folder);
+  fs::copy_file(child::besideThis("peerlane"), folder / "peerlane");
+  const std::string line = (folder / "peerlane").string() + " bench put 2>&1";
+  FILE* const run = ::popen(line.c_str(), "re");
+  char said[1000] = "";
+  (void)::fread(said, 1, sizeof said - 1, run);
+  EXPECT_EQ(WEXITSTATUS(::pclose(run)), 1);
+  EXPECT_NE(std::string(said).find((folder / "peerlane-bench").string() + " could not be started"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(std::string(said).find("`make build` builds"), std::string::npos) << said;
+  fs::remove_all(folder);
+}
+
 TEST(Command, ListsItsCommands) {
   CommandRun help({"--help"});
   EXPECT_EQ(help.wait(), 0);
   const std::string out = help.out();
-  for (const char* name : {"demo", "send", "recv", "topo", "doctor", "explain"})
+  for (const char* name : {"demo", "send", "recv", "bench", "topo", "doctor", "explain"})
     EXPECT_NE(out.find(std::string("\n  ") + name + " "), std::string::npos) << name;
   EXPECT_EQ(out.find("trial-partner"), std::string::npos);
 }
