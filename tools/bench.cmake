@@ -58,7 +58,7 @@ else()
   target_sources(peerlane_bench_parts PRIVATE bench/port/bench_gpu_absent.cc)
 endif()
 
-peerlane_unite(peerlane_bench_parts)
+peerlane_unite(peerlane_bench_parts ON_THE_PATH tools/bench/host tools/ceiling)
 
 add_executable(peerlane_bench bench/bench_command.cc bench_main.cc command_line.cc)
 set_target_properties(peerlane_bench PROPERTIES OUTPUT_NAME peerlane-bench)

@@ -37,13 +37,12 @@ class OutputFailures : public testing::TestWithParam<Output> {
 };
 
 TEST_P(OutputFailures, AreFailuresOfTheCommand) {
-  for (const Strings& arguments :
-       std::vector<Strings>{{"--help"},
-                            {"--version"},
-                            {"demo", "--help"},
-                            {"bench", "--help"},
-                            {"topo"},
-                            {"explain"}})
+  for (const Strings& arguments : std::vector<Strings>{{"--help"},
+                                                       {"--version"},
+                                                       {"demo", "--help"},
+                                                       {"bench", "--help"},
+                                                       {"topo"},
+                                                       {"explain"}})
     expectFailure(arguments, "standard output could not be written");
 }
 
