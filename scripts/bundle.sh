@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly bench=$PWD/build/bundle-bench tests=$PWD/build/bundle-test
 # Of the archives, which are what travels.
-readonly bench_mib=12 tests_mib=40
+readonly bench_mib=20 tests_mib=40
 
 if [ "${1:-}" != --built ]; then
   cmake --preset release --log-level=WARNING >/dev/null
