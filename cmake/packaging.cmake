@@ -25,8 +25,13 @@ endforeach()
 # What `make build` builds, and what is installed: no tests.
 add_custom_target(command_line DEPENDS peerlane peerlane_p2p)
 if(TARGET peerlane_command)
-  add_dependencies(command_line peerlane_command peerlane_bench)
-  install(TARGETS peerlane_command peerlane_bench DESTINATION ${CMAKE_INSTALL_BINDIR})
+  add_dependencies(command_line peerlane_command peerlane_bench peerlane_nixl_command)
+  install(TARGETS peerlane_command peerlane_bench peerlane_nixl_command DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(TARGET peerlane_nixl)
+  add_dependencies(command_line peerlane_nixl)
+  # Where `peerlane nixl` looks for it, from its own folder.
+  install(TARGETS peerlane_nixl LIBRARY DESTINATION lib/peerlane/nixl)
 endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/peerlane)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes two folders, and a .tar.gz of each, that run from any place of any x86-64-v2 Linux with glibc 2.36 or newer, without
-# Python or packages: build/bundle-bench (the command line, p2p_blocks, the library of the C API) and build/bundle-test
+# Python or packages: build/bundle-bench (the command line, p2p_blocks, the library of the C API, the plug-in) and build/bundle-test
 # (tests, examples; run_tests.sh in it; some tests start the command line, so it wants bundle-bench beside it).
 # Usage: bundle.sh [--built]. It copies what the release build holds, where tests share one library, and links nothing;
 # --built takes it as it is instead of building first. Fails when a part is larger than it may be.
@@ -16,9 +16,10 @@ if [ "${1:-}" != --built ]; then
   cmake --build --preset release --target all
 fi
 rm -rf "$bench" "$tests" "$bench.tar.gz" "$tests.tar.gz"
-mkdir -p "$bench"/{bin,lib} "$tests"/{bin,lib,corpus}
+mkdir -p "$bench"/{bin,lib/nixl} "$tests"/{bin,lib,corpus}
 
-cp build/bin/peerlane build/bin/peerlane-bench build/bin/p2p_blocks "$bench/bin/"
+cp build/bin/peerlane build/bin/peerlane-bench build/bin/peerlane-nixl build/bin/p2p_blocks "$bench/bin/"
+cp build/lib/nixl/libplugin_PEERLANE.so "$bench/lib/nixl/"
 find build/bin -maxdepth 1 -type f -executable ! -name '*.py' ! -name 'peerlane*' ! -name p2p_blocks -exec cp {} "$tests/bin/" \;
 ln -s ../../bundle-bench/bin/peerlane "$tests/bin/peerlane"
 cp -P build/lib/libpeerlane_p2p.so* "$bench/lib/"

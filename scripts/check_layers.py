@@ -23,7 +23,7 @@ ROOMS = {
     "peerlane/session": ["wire", "staging", "peer", "context"],
     "peerlane/memory": [".", "cuda"],
     "peerlane/p2p": [".", "stream", "segment", "pair", "process", "calls"],
-    "tools": ["report", "memory", "trial", "doctor", "file", "measure", "ceiling", "bench/sides", "bench/gpu",
+    "tools": ["report", "memory", "trial", "doctor", "file", "nixl", "measure", "ceiling", "bench/sides", "bench/gpu",
               "bench/port", "bench/host", "bench/p2p", "bench", "."],
 }
 # A folder with more is cut into rooms. A .h, .cc and .cu of one name are one stem.
@@ -32,7 +32,7 @@ SIZED_FOLDERS = ["peerlane", "tools", "explore"]
 # What is behind the faces for users; it may include them.
 ROOF_FOLDERS = ["p2p"]
 # These see what users see.
-FACE_FOLDERS = ["tools", "broker", "bench", "python", "examples"]
+FACE_FOLDERS = ["tools", "broker", "bench", "python", "integrations", "examples"]
 FORBIDDEN_WORDS = {"util", "utils", "common", "helper", "helpers", "manager", "managers", "base", "impl", "misc"}
 THIRD_PARTY = re.compile(r"(fmt|spdlog|asio|flatbuffers|hwloc|sodium|nlohmann|CLI|toml\+\+|gtest|benchmark)\b")
 GENERATED = {"peerlane/core/version.h", "peerlane/session/wire/control_generated.h"}
@@ -51,7 +51,7 @@ LAWS = {
     "roof": "no floor includes peerlane/*.h, the faces for users",
     "transport": "nobody includes a transport but itself and all_transports",
     "all_transports": "only session/context/context includes all_transports",
-    "face": "tools, broker, bench, python and examples include only their own and public headers",
+    "face": "tools, broker, bench, python, integrations and examples include only their own and public headers",
     "public": "a public header exists and includes only the standard library and public headers",
     "room": "includes within a floor go to rooms that stand before it in ROOMS",
     "size": f"a folder of {', '.join(SIZED_FOLDERS)} holds at most {MOST_STEMS} stems",

@@ -11,13 +11,13 @@ readonly root=$PWD
 readonly fuzz_seconds=${FUZZ_SECONDS:-5}
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 
-readonly all_stages=(packages scripts format layers prose shape configure headers build suite install tidy
+readonly all_stages=(packages scripts format layers prose shape configure headers build suite nixl install tidy
                      asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz torture)
 # Minutes that stages may take together on two cores: when the caches know nearly all of the tree, and when they do not.
 # Stages that need more than 1.5 times that fail.
 readonly budgets=(
   "checks   5  9 packages scripts format layers prose shape configure headers tidy"
-  "release 10 22 build suite install"
+  "release 12 24 build suite nixl install"
   "asan    10 24 asan-build asan-suite coverage"
   "tsan     6 12 tsan-build tsan-suite"
   "fuzz     4  7 fuzz-build fuzz"
@@ -146,6 +146,20 @@ stage_tidy() {
 }
 stage_build() { build release all; }
 stage_suite() { suite build; }
+# Inside of NIXL's wheel, which comes from Python's index.
+stage_nixl() {
+  local wheel said status=0
+  wheel=$(scripts/nixl_wheel.sh) || return 1
+  said=$(mktemp)
+  tests/integrations/nixl/nixl_tests.py "$wheel" build >"$said" 2>&1 || status=1
+  if [ "$status" -eq 0 ]; then tail -n 1 "$said"; else tail -n 300 "$said"; fi
+  local good=0 bad=1
+  read -r good bad < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said") || status=1
+  rm -f "$said"
+  passed=$((passed + good)) failed=$((failed + bad))
+  counted=yes
+  return "$status"
+}
 stage_install() { quietly scripts/check_install.sh; }
 stage_asan-build() { build asan-coverage all; }
 stage_asan-suite() {

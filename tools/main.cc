@@ -42,6 +42,8 @@ int main(int count, char** arguments) {
     addTopoCommand(app, exitCode);
     addDoctorCommand(app, exitCode);
     addExplainCommand(app, exitCode);
+    addRareCommand(app, "nixl", "Place Peerlane in the NIXL of a Python, try it, take it out again",
+                   arguments, exitCode);
     addTrialPartner(app, exitCode);
   });
 }

@@ -2,6 +2,8 @@
 #include "peerlane/memory/gpu_list.h"
 
 #include <array>
+#include <cstdio>
+#include <string>
 
 #ifdef PEERLANE_HAS_CUDA
 #include "peerlane/memory/fabric_probe.h"
@@ -39,6 +41,15 @@ Result<std::vector<Gpu>> listGpus() {
                     .exportsDescriptors = facts.exportsDescriptors,
                     .fabricHandles = facts.fabricHandles});
   return gpus;
+}
+
+Result<int> gpuOf(const void* pointer) {
+  PEERLANE_RETURN_IF_ERROR(cuda::available());
+  if (const auto gpu = cuda::gpuOf(pointer)) return *gpu;
+  char text[24];
+  std::snprintf(text, sizeof text, "%p", pointer);
+  return Status(Code::kInvalidArgument,
+                std::string("the memory at ") + text + " is no memory of a GPU");
 }
 
 Status tryFabricHandles(int gpu) {

@@ -28,6 +28,10 @@ struct Gpu {
 // kNotSupported with the reason: no CUDA in this build, no driver or one that is too old, no GPU.
 Result<std::vector<Gpu>> listGpus();
 
+// Gpu::index of the GPU whose memory `pointer` is in. Errors: kInvalidArgument (no memory of a
+// GPU), and those of listGpus().
+Result<int> gpuOf(const void* pointer);
+
 // Whether memory of that GPU can travel by fabric handle: the call makes 2 MiB of such memory,
 // exports them and imports them again. kNotSupported names the step that failed: most machines
 // without an IMEX channel refuse it, even where the driver reports support. Makes a CUDA context on
