@@ -65,6 +65,8 @@ class Pairs(unittest.TestCase):
         memory = Memory(agent, size, 1)
         far = partner.run(agents.allocate, "far", size, 2)
         agent.add_remote_agent(partner.run(agents.metadata))
+        # Imported, so that bytes move from the first moment.
+        transfer(agent, "READ", [memory.piece(0, 8)], [(far[0], 8, 0)], partner.name)
         handle = agent.initialize_xfer(operation, agent.get_xfer_descs([memory.piece()], "DRAM"),
                                        agent.get_xfer_descs([far], "DRAM"), partner.name)
         self.assertEqual(agent.transfer(handle), "PROC")
