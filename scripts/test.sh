@@ -19,8 +19,8 @@ readonly budgets=(
   "checks   5  9 packages scripts format layers prose shape configure headers tidy"
   "release 12 24 build suite nixl install"
   "asan    10 24 asan-build asan-suite coverage"
-  "tsan     6 12 tsan-build tsan-suite"
-  "fuzz     4  7 fuzz-build fuzz"
+  "tsan     6 16 tsan-build tsan-suite"
+  "fuzz     4 10 fuzz-build fuzz"
   "torture  1  1 torture"
 )
 declare -A spent=() cold=()
