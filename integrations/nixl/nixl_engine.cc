@@ -291,10 +291,7 @@ Answer NixlEngine::post(const abi::Direction&, const abi::TransferList&, const a
   auto& request = static_cast<NixlRequest&>(*handle);
   const bool tells = arguments != nullptr && arguments->hasMessage;
   const Status posted = request.post(tells ? &arguments->message : nullptr);
-  if (posted.isOk()) {
-    const Answer answer = check(handle);
-    return answer;
-  }
+  if (posted.isOk()) return check(handle);
   request.setFailed();
   if (posted.code() == Code::kTryAgain) return Answer::kRepostActive;
   return refuse("a transfer with agent " + agent, posted);

@@ -99,10 +99,15 @@ def take_notifications(agent, count, seconds=SOON):
     return taken
 
 
+def doctor(pid=None):
+    """The dump and the counters of a process, as `peerlane doctor` prints them."""
+    return subprocess.run([os.environ["NIXL_TEST_PROGRAM"], "doctor", "--pid", str(pid or os.getpid())],
+                          capture_output=True, text=True, check=True).stdout
+
+
 def bytes_by_link(pid=None):
     """Payload bytes that the process moved, by link, as the library counted them."""
-    said = subprocess.run([os.environ["NIXL_TEST_PROGRAM"], "doctor", "--pid", str(pid or os.getpid())],
-                          capture_output=True, text=True, check=True).stdout
+    said = doctor(pid)
     moved = {}
     for link, count in re.findall(r'peerlane_bytes_total\{link="(\w+)".*?\} (\d+)', said):
         moved[link] = moved.get(link, 0) + int(count)
@@ -111,9 +116,18 @@ def bytes_by_link(pid=None):
 
 def pending(pid=None):
     """How many operations the contexts of a process have under way."""
-    said = subprocess.run([os.environ["NIXL_TEST_PROGRAM"], "doctor", "--pid", str(pid or os.getpid())],
-                          capture_output=True, text=True, check=True).stdout
+    said = doctor(pid)
     return sum(map(int, re.findall(r"^ *pending: (\d+)$", said, re.MULTILINE)))
+
+
+@contextlib.contextmanager
+def frozen(partner):
+    """The partner's process is stopped meanwhile."""
+    os.kill(partner.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(partner.pid, signal.SIGCONT)
 
 
 class Far:

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers that come, go, die and fall silent; requests that are released while bytes move; bad metadata."""
 
-import os
 import random
 import re
-import signal
 import threading
 import time
 import unittest
@@ -108,37 +106,28 @@ class Peers(Pairs):
     def test_one_that_falls_silent_fails_the_transfer_in_time(self):
         agent, partner = self.pair(way="tcp", timeout="2s")
         memory, handle = self.started(agent, partner, "READ", LARGE // 4)
-        os.kill(partner.pid, signal.SIGSTOP)
-        begin = time.monotonic()
-        try:
+        with agents.frozen(partner):
+            begin = time.monotonic()
             with self.assertRaisesRegex(Exception, "DISCONNECT"):
                 finish(agent, handle, 20)
             self.assertLess(time.monotonic() - begin, 6)
-        finally:
-            os.kill(partner.pid, signal.SIGCONT)
 
     def test_silence_is_noticed_by_one_who_rarely_asks(self):
         agent, partner = self.pair(way="tcp", timeout="2s")
         _, handle = self.started(agent, partner, "WRITE", LARGE // 4)
-        os.kill(partner.pid, signal.SIGSTOP)
-        begin = time.monotonic()
-        try:
+        with agents.frozen(partner):
+            begin = time.monotonic()
             with self.assertRaisesRegex(Exception, "DISCONNECT"):
                 while time.monotonic() - begin < 10:
                     time.sleep(0.5)
                     agent.check_xfer_state(handle)
             self.assertLess(time.monotonic() - begin, 5)
-        finally:
-            os.kill(partner.pid, signal.SIGCONT)
 
     def test_messages_to_one_that_is_frozen_arrive_when_it_goes_on(self):
         agent, partner = self.pair()
-        os.kill(partner.pid, signal.SIGSTOP)
-        try:
+        with agents.frozen(partner):
             for i in range(3000):
                 agent.send_notif("there", b"%d" % i)
-        finally:
-            os.kill(partner.pid, signal.SIGCONT)
         self.assertEqual(partner.run(agents.notifications, 3000), {"here": [b"%d" % i for i in range(3000)]})
 
     def test_what_was_sent_arrives_although_its_sender_goes(self):
@@ -262,15 +251,12 @@ class Release(Pairs):
                 with self.subTest(way=way, operation=operation):
                     agent, partner = self.pair(way=way)
                     memory, handle = self.started(agent, partner, operation, LARGE)
-                    os.kill(partner.pid, signal.SIGSTOP)  # so that it cannot end meanwhile
-                    begin = time.monotonic()
-                    try:
+                    with agents.frozen(partner):  # so that it cannot end meanwhile
+                        begin = time.monotonic()
                         with self.assertRaisesRegex(Exception, "REPOST_ACTIVE"):
                             agent.release_xfer_handle(handle)
                         self.assertLess(time.monotonic() - begin, 0.5)
                         self.assertEqual(released_transfers_move(agent, memory), "yes")
-                    finally:
-                        os.kill(partner.pid, signal.SIGCONT)
                     agents.wait_for(lambda: released_transfers_move(agent, memory) == "no")
                     agent.release_xfer_handle(handle)  # the proof
                     self.check_untouched(memory, partner, operation)
