@@ -23,8 +23,7 @@ std::string encodeTicket(char kind, const std::string& ticket) {
   std::string bytes(kMagic);
   bytes += kVersion;
   bytes += kind;
-  bytes += static_cast<char>(ticket.size() & 0xff);
-  bytes += static_cast<char>(ticket.size() >> 8);
+  appendLength(bytes, ticket.size());
   return bytes + ticket;
 }
 
@@ -44,8 +43,7 @@ Result<std::string> takeTicket(char kind, std::string_view& bytes) {
                                            std::to_string(static_cast<unsigned char>(bytes[4])) +
                                            "; this side has version " + std::to_string(kVersion));
   if (bytes[5] != kind) return corrupt("not of the kind that was asked for");
-  const size_t length = static_cast<unsigned char>(bytes[6]) |
-                        static_cast<size_t>(static_cast<unsigned char>(bytes[7])) << 8;
+  const size_t length = lengthAt(bytes, 6);
   if (length > kMostTicket || length > bytes.size() - kHead)
     return corrupt("a ticket of " + std::to_string(length) + " bytes in " +
                    std::to_string(bytes.size()));
@@ -56,6 +54,16 @@ Result<std::string> takeTicket(char kind, std::string_view& bytes) {
 }
 
 }  // namespace
+
+void appendLength(std::string& bytes, size_t length) {
+  bytes += static_cast<char>(length & 0xff);
+  bytes += static_cast<char>(length >> 8);
+}
+
+size_t lengthAt(std::string_view bytes, size_t at) {
+  return static_cast<unsigned char>(bytes[at]) |
+         static_cast<size_t>(static_cast<unsigned char>(bytes[at + 1])) << 8;
+}
 
 std::string ConnectionInfo::encode() const {
   return encodeTicket('C', ticket);

@@ -10,13 +10,20 @@
 //                     one of the connection info), 64 bytes region reference (none for 0 bytes)
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/region_reference.h"
 
 namespace peerlane::nixl {
+
+// Lengths in what agents tell each other: two bytes, the lower one first. Requires: length < 2^16;
+// `bytes` holds at + 2.
+void appendLength(std::string& bytes, size_t length);
+size_t lengthAt(std::string_view bytes, size_t at);
 
 struct ConnectionInfo {
   std::string ticket{};

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "integrations/nixl/agent_blobs.h"
 #include "integrations/nixl/nixl_answer.h"
 #include "peerlane/channel/signal/notification.h"
 #include "peerlane/channel/transfer/transfer.h"
@@ -30,8 +31,7 @@ std::vector<std::byte> bytesOf(const std::string& text) {
 std::string withName(const std::string& agent, const std::string& text) {
   std::string message;
   message.reserve(2 + agent.size() + text.size());
-  message += static_cast<char>(agent.size() & 0xff);
-  message += static_cast<char>(agent.size() >> 8);
+  appendLength(message, agent.size());
   return message + agent + text;
 }
 
@@ -136,10 +136,7 @@ void AgentMail::collectFrom(Sender& sender, bool& isGone) {
 }
 
 void AgentMail::deliver(std::string message) {
-  const size_t length = message.size() < 2
-                            ? message.size()
-                            : static_cast<unsigned char>(message[0]) |
-                                  static_cast<size_t>(static_cast<unsigned char>(message[1])) << 8;
+  const size_t length = message.size() < 2 ? 0 : lengthAt(message, 0);
   if (message.size() < 2 || length > message.size() - 2) {
     say(LogLevel::kWarn, agent_,
         "dropped a notification of " + std::to_string(message.size()) +
