@@ -127,7 +127,7 @@ void AgentMail::collectFrom(Sender& sender, bool& isGone) {
     }
     sender.unfinished[number].append(text, taken->message.size());
     if ((taken->tag & kMore) == 0) {
-      deliver(std::move(sender.unfinished[number]));
+      deliver(sender.unfinished[number]);
       sender.unfinished.erase(number);
     } else if (sender.unfinished.size() > kMostUnfinished) {
       sender.unfinished.erase(sender.unfinished.begin());
@@ -135,7 +135,7 @@ void AgentMail::collectFrom(Sender& sender, bool& isGone) {
   }
 }
 
-void AgentMail::deliver(std::string message) {
+void AgentMail::deliver(const std::string& message) {
   const size_t length = message.size() < 2 ? 0 : lengthAt(message, 0);
   if (message.size() < 2 || length > message.size() - 2) {
     say(LogLevel::kWarn, agent_,

@@ -74,7 +74,7 @@ class AgentMail {
   void collect();
   void collectFrom(Sender& sender, bool& isGone);
   void sendWaiting();
-  void deliver(std::string message);
+  void deliver(const std::string& message);
   std::deque<Piece> cut(const std::string& text);
   Status sendFrom(Outbox& outbox) const;
 
