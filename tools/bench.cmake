@@ -17,9 +17,11 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench/sides/bench_options.cc
   bench/sides/bench_pair.cc
   bench/sides/bench_report.cc
+  bench/sides/bench_tune_file.cc
   ceiling/ceiling_copy.cc
   ceiling/ceiling_pingpong.cc
   ceiling/ceiling_socket.cc
+  ceiling/raw_team.cc
   measure/bench_pipe.cc
   measure/bench_samples.cc)
 target_include_directories(peerlane_bench_parts SYSTEM PRIVATE ${PEERLANE_JSON_INCLUDE})

@@ -18,6 +18,8 @@ Result<std::unique_ptr<Context>> AgentContexts::make(std::vector<Device> devices
                                                      std::vector<std::string> listen) const {
   ContextOptions options;
   options.listen = std::move(listen);
+  // Those of GPUs move host memory for notifications alone.
+  if (devices.empty()) options.copyThreads = copyThreads_;
   options.devices = std::move(devices);
   PEERLANE_ASSIGN(auto context, Context::create(std::move(options)));
   context->onPeer(onPeer_);
@@ -26,7 +28,8 @@ Result<std::unique_ptr<Context>> AgentContexts::make(std::vector<Device> devices
 
 Result<std::unique_ptr<AgentContexts>> AgentContexts::create(const AgentOptions& options,
                                                              std::function<void(Peer)> onPeer) {
-  std::unique_ptr<AgentContexts> contexts(new AgentContexts(std::move(onPeer)));
+  std::unique_ptr<AgentContexts> contexts(
+      new AgentContexts(std::move(onPeer), options.copyThreads));
   for (const std::string& address : options.listen)
     contexts->anyPort_.push_back(withAnyPort(address));
   PEERLANE_ASSIGN(contexts->host_, contexts->make({}, options.listen));

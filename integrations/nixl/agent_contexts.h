@@ -33,12 +33,14 @@ class AgentContexts {
   Result<Context*> twinOf(Context& context);
 
  private:
-  explicit AgentContexts(std::function<void(Peer)> onPeer) : onPeer_(std::move(onPeer)) {}
+  AgentContexts(std::function<void(Peer)> onPeer, uint32_t copyThreads)
+      : onPeer_(std::move(onPeer)), copyThreads_(copyThreads) {}
   Result<std::unique_ptr<Context>> make(std::vector<Device> devices,
                                         std::vector<std::string> listen) const;
 
   std::vector<std::string> anyPort_;  // the interfaces to listen on, for further contexts
   const std::function<void(Peer)> onPeer_;
+  const uint32_t copyThreads_;
   std::unique_ptr<Context> host_;
   struct OfGpu {
     Device device;

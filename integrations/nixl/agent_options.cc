@@ -10,6 +10,7 @@ namespace {
 constexpr const char* kListen = "listen";
 constexpr const char* kConnectTimeout = "connect_timeout_ms";
 constexpr const char* kDrainTimeout = "drain_timeout_ms";
+constexpr const char* kCopyThreads = "copy_threads";
 
 std::vector<std::string> addressesIn(const std::string& text) {
   std::vector<std::string> addresses;
@@ -21,11 +22,23 @@ std::vector<std::string> addressesIn(const std::string& text) {
   return addresses;
 }
 
+bool isNumber(const std::string& value, size_t mostDigits) {
+  return !value.empty() && value.size() <= mostDigits &&
+         value.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// A number that is too large for contexts is refused by them.
+Status readThreads(const std::string& name, const std::string& value, uint32_t& out) {
+  if (!isNumber(value, 4))
+    return Status(Code::kInvalidArgument, "the option " + name + " is \"" + value +
+                                              "\"; accepted are numbers from 0 to 64");
+  out = static_cast<uint32_t>(std::stoul(value));
+  return Status::ok();
+}
+
 Status readTimeout(const std::string& name, const std::string& value,
                    std::chrono::milliseconds& out) {
-  const bool digits = !value.empty() && value.size() <= 8 &&
-                      value.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || std::stol(value) == 0)
+  if (!isNumber(value, 8) || std::stol(value) == 0)
     return Status(Code::kInvalidArgument, "the option " + name + " is \"" + value +
                                               "\"; accepted are milliseconds from 1 to 99999999");
   out = std::chrono::milliseconds(std::stol(value));
@@ -38,7 +51,8 @@ abi::Params AgentOptions::defaults() {
   const AgentOptions options;
   return {{kListen, ""},
           {kConnectTimeout, std::to_string(options.connectTimeout.count())},
-          {kDrainTimeout, std::to_string(options.drainTimeout.count())}};
+          {kDrainTimeout, std::to_string(options.drainTimeout.count())},
+          {kCopyThreads, std::to_string(options.copyThreads)}};
 }
 
 Result<AgentOptions> AgentOptions::read(const abi::Params& params) {
@@ -50,10 +64,12 @@ Result<AgentOptions> AgentOptions::read(const abi::Params& params) {
       PEERLANE_RETURN_IF_ERROR(readTimeout(name, value, options.connectTimeout));
     } else if (name == kDrainTimeout) {
       PEERLANE_RETURN_IF_ERROR(readTimeout(name, value, options.drainTimeout));
+    } else if (name == kCopyThreads) {
+      PEERLANE_RETURN_IF_ERROR(readThreads(name, value, options.copyThreads));
     } else {
       return Status(Code::kInvalidArgument,
                     "\"" + name + "\" is no option of this back end; accepted are " + kListen +
-                        ", " + kConnectTimeout + ", " + kDrainTimeout);
+                        ", " + kConnectTimeout + ", " + kDrainTimeout + ", " + kCopyThreads);
     }
   }
   return options;

@@ -18,6 +18,7 @@ struct AgentOptions {
   std::chrono::milliseconds connectTimeout{5000};
   // How long deregister_memory() may wait for transfers to end.
   std::chrono::milliseconds drainTimeout{10000};
+  uint32_t copyThreads = 0;  // as ContextOptions::copyThreads, for host memory
 
   // The names with their default values, for get_plugin_params().
   static abi::Params defaults();

@@ -174,7 +174,7 @@ class Engine {
   std::mutex eventsMutex_{};
   bool failed_ = false;
   const std::string agent_;
-  const bool telemetry_;
+  [[maybe_unused]] const bool telemetry_;  // read by those of the agent alone
   friend struct Layout;
 };
 

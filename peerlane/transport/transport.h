@@ -19,6 +19,10 @@
 #include "peerlane/program/model/bell.h"
 #include "peerlane/transport/link.h"
 
+namespace peerlane::cpu {
+class CopyTeam;
+}
+
 namespace peerlane {
 
 // The facts that a transport may know about the other side before it makes an offer or a link. All
@@ -44,6 +48,7 @@ struct LinkSurroundings {
   RegionDirectory& regions;           // for agents that serve the peer's requests
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
   std::function<void()> woken{};      // to be called when a peer's wake has come
+  cpu::CopyTeam* copyTeam = nullptr;  // threads that help with large copies; null: none
 };
 
 struct Offer {

@@ -60,8 +60,8 @@ class FakeWirePair {
     std::future<Status> connect(bool initiator, Fd socket, const Secret& secret) {
       auto connected = std::make_shared<std::promise<Status>>();
       auto result = connected->get_future();
-      const PeerSurroundings around{nullptr, config,     *progress, regions,   providers,
-                                    metrics, transports, devices,   strangers, absentees};
+      const PeerSurroundings around{nullptr,    config,  *progress, regions,   providers, metrics,
+                                    transports, devices, strangers, absentees, copier};
       peer = std::make_shared<PeerCore>(
           1, around, initiator,
           PeerCore::Events{
@@ -79,6 +79,7 @@ class FakeWirePair {
     Config config;
     RegionTable regions;
     Absentees absentees{regions};
+    const cpu::HostCopier copier;
     MemoryProviders providers;
     Metrics metrics;
     LogLimit strangers;

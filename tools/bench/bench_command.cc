@@ -106,6 +106,15 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
   command->add_flag("--ceiling", options.ceiling,
                     "Measure the machine's raw limit in turns with the library; without an "
                     "operation, on GPUs: the raw limits alone");
+  command
+      ->add_option("--copy-threads", options.copyThreads,
+                   "put, get: threads that help to copy (ContextOptions::copyThreads); the raw "
+                   "limit has as many")
+      ->check(wholeNumber(0));
+  command->add_option("--tune", options.tuneFile,
+                      "Measure from which size on which instruction of the processor is the "
+                      "fastest, with --device cuda also which engine, into this file for "
+                      "PEERLANE_TUNE");
   command->add_flag("--check", options.check, "Verify every sample, not eight per size");
   command->add_option("--json", options.jsonFile, "Write the report to this file");
   command->add_flag("--append", options.appendJson, "Keep the rows that the --json file has");
@@ -123,9 +132,6 @@ void describeGpus(CLI::App* command, bench::BenchOptions& options) {
   command->add_flag("--prepared", options.prepared, "GPUs: posts of a plan");
   command->add_option("--ctas", options.ctas, "GPUs: thread blocks of the kernel (engine sm)")
       ->check(wholeNumber(1));
-  command->add_option("--tune", options.tuneFile,
-                      "GPUs: measure from which size on which engine is the fastest, into this "
-                      "file for PEERLANE_TUNE");
 }
 
 CommandEnd runAsAsked(const bench::BenchOptions& options) {

@@ -12,6 +12,7 @@
 #include "tools/bench/host/bench_post.h"
 #include "tools/bench/sides/bench_pair.h"
 #include "tools/bench/sides/bench_report.h"
+#include "tools/bench/sides/bench_tune_file.h"
 
 namespace peerlane::bench {
 namespace {
@@ -37,6 +38,8 @@ std::string titleOf(const BenchOptions& options, BenchPair& pair) {
              formatByteSize(options.blockBytes) + " per call" +
              (options.operation == "batch" ? "" : ", places new every time") +
              (options.indexed ? ", by block number" : "");
+  if (options.copyThreads != 0)
+    title += ", " + std::to_string(options.copyThreads) + " threads help";
   if (options.operation == "sendrecv") title += ", half of a message and its answer";
   if (options.operation == "pingpong") title += ", half round trips, both sides spin";
   if (options.operation == "cancel")
@@ -44,6 +47,16 @@ std::string titleOf(const BenchOptions& options, BenchPair& pair) {
   if (options.operation == "post")
     title += ", one plan, same buffers, one flush per 64 posts (as ucp_put_bw, window 64)";
   return title;
+}
+
+Status tune(const std::string& file, std::ostream& out) {
+  PEERLANE_ASSIGN(const std::string lines,
+                  copyThresholds([&out](const std::string& said) { out << said << "\n"; }));
+  const std::string text =
+      "# Measured by peerlane bench --tune; use: PEERLANE_TUNE=" + file + "\n" + lines;
+  PEERLANE_RETURN_IF_ERROR(writeTuneFile(file, text));
+  out << text << "# written to " << file << "\n";
+  return Status::ok();
 }
 
 Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& report) {
@@ -61,6 +74,7 @@ Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& repor
 
 Status runBench(BenchOptions options, std::ostream& out) {
   PEERLANE_RETURN_IF_ERROR(complete(options));
+  if (!options.tuneFile.empty()) return tune(options.tuneFile, out);
   BenchReport report(out);
   {
     PEERLANE_ASSIGN(auto pair, BenchPair::create(options, regionBytesFor(options)));

@@ -15,6 +15,22 @@ namespace peerlane::bench {
 namespace {
 
 constexpr size_t kStreamedAtOnce = 128;
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kPages = 4;
+
+__attribute__((target("avx2"), always_inline)) inline void streamOnce(std::byte* to,
+                                                                      const std::byte* from) {
+  const auto* const in = reinterpret_cast<const __m256i*>(from);
+  auto* const out = reinterpret_cast<__m256i*>(to);
+  const __m256i a = _mm256_loadu_si256(in);
+  const __m256i b = _mm256_loadu_si256(in + 1);
+  const __m256i c = _mm256_loadu_si256(in + 2);
+  const __m256i d = _mm256_loadu_si256(in + 3);
+  _mm256_stream_si256(out, a);
+  _mm256_stream_si256(out + 1, b);
+  _mm256_stream_si256(out + 2, c);
+  _mm256_stream_si256(out + 3, d);
+}
 
 // Stores past the caches want their alignment; bytes that do not fit are copied as usual.
 __attribute__((target("avx2"))) void copyStreaming(std::byte* to, const std::byte* from,
@@ -22,18 +38,12 @@ __attribute__((target("avx2"))) void copyStreaming(std::byte* to, const std::byt
   const size_t head = std::min(-reinterpret_cast<uintptr_t>(to) % sizeof(__m256i), bytes);
   std::memcpy(to, from, head);
   size_t at = head;
-  for (; at + kStreamedAtOnce <= bytes; at += kStreamedAtOnce) {
-    const auto* const in = reinterpret_cast<const __m256i*>(from + at);
-    auto* const out = reinterpret_cast<__m256i*>(to + at);
-    const __m256i a = _mm256_loadu_si256(in);
-    const __m256i b = _mm256_loadu_si256(in + 1);
-    const __m256i c = _mm256_loadu_si256(in + 2);
-    const __m256i d = _mm256_loadu_si256(in + 3);
-    _mm256_stream_si256(out, a);
-    _mm256_stream_si256(out + 1, b);
-    _mm256_stream_si256(out + 2, c);
-    _mm256_stream_si256(out + 3, d);
-  }
+  // Four pages in turns: the processor fetches ahead within a page.
+  for (; at + kPages * kPageBytes <= bytes; at += kPages * kPageBytes)
+    for (size_t offset = at; offset < at + kPageBytes; offset += kStreamedAtOnce)
+      for (size_t page = 0; page < kPages; ++page)
+        streamOnce(to + page * kPageBytes + offset, from + page * kPageBytes + offset);
+  for (; at + kStreamedAtOnce <= bytes; at += kStreamedAtOnce) streamOnce(to + at, from + at);
   std::memcpy(to + at, from + at, bytes - at);
 }
 

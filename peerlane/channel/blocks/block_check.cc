@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "peerlane/channel/blocks/block_grid.h"
 #include "peerlane/channel/blocks/block_overlap.h"
 
 namespace peerlane {
@@ -107,6 +108,28 @@ Result<TargetId> RegionNumbers::remote(const RemoteRegion* region) {
   return static_cast<TargetId>(BlockList::kRemoteBit + remotes.size() - 1);
 }
 
+// Between memories of GPUs, whose kernels take block numbers. False: nothing is taken; what is
+// wrong with the list is still to be found.
+bool takeGrid(const PeerCore& peer, std::span<const Block> blocks, BlockList& list) {
+  const Block& first = blocks[0];
+  if (blocks.size() < kLeastGridBlocks || first.local == nullptr || !*first.local ||
+      first.local->record()->memory.device.kind == DeviceKind::kHost || first.remote == nullptr)
+    return false;
+  RegionNumbers numbers(peer, list);
+  const auto local = numbers.local(first.local);
+  const auto remote = local.isOk() ? numbers.remote(first.remote) : local;
+  if (!remote.isOk() || !findGrid(list.direction, blocks, list.locals[0]->bytes,
+                                  first.remote->bytes(), list.layout)) {
+    list.locals.clear();
+    list.remotes.clear();
+    return false;
+  }
+  list.layout.first.to = list.isPut() ? *remote : *local;
+  list.layout.first.from = list.isPut() ? *local : *remote;
+  list.bytes = blocks.size() * first.bytes;
+  return true;
+}
+
 // A strided or indexed layout of blocks that lie in both rows.
 Status takeRows(const PeerCore& peer, const Region* localRegion, const Row& local,
                 const RemoteRegion* remoteRegion, const Row& remote, uint64_t blockBytes,
@@ -131,6 +154,7 @@ Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Bl
                    BlockList& checked) {
   checked.direction = direction;
   if (blocks.empty()) return invalid("a list without blocks; need at least one");
+  if (takeGrid(peer, blocks, checked)) return Status::ok();
   RegionNumbers numbers(peer, checked);
   std::vector<Segment>& segments = checked.layout.segments;
   segments.reserve(blocks.size());

@@ -12,6 +12,11 @@ ImportSlot::State stateOf(const RemoteRegion& remote) {
   return remote.slot()->state.load(std::memory_order_acquire);
 }
 
+// Each block may lie anywhere.
+bool isList(const CopyLayout& layout) {
+  return layout.kind == CopyLayout::Kind::kScattered || layout.kind == CopyLayout::Kind::kNumbered;
+}
+
 }  // namespace
 
 template <typename Visit>
@@ -19,11 +24,12 @@ void BlockImport::eachTouched(const BlockList& blocks, const Visit& visit) const
   if (blocks.remotes.empty()) return;
   const CopyLayout& layout = blocks.layout;
   const bool isPut = blocks.isPut();
-  if (layout.kind == CopyLayout::Kind::kScattered) {
+  if (isList(layout)) {
     for (const Touched& touched : kept_) visit(touched);
-    for (const Segment& segment : layout.segments)
-      visit(Touched{blocks.remoteOf(segment), isPut ? segment.toOffset : segment.fromOffset,
-                    segment.bytes});
+    layout.eachBlock([&](const Segment& block) {
+      visit(
+          Touched{blocks.remoteOf(block), isPut ? block.toOffset : block.fromOffset, block.bytes});
+    });
     return;
   }
   const bool isIndexed = layout.kind == CopyLayout::Kind::kIndexed;
@@ -51,7 +57,7 @@ bool BlockImport::reaches(const BlockList& blocks, size_t remote) const {
 
 void BlockImport::keepTouched(const BlockList& blocks) {
   std::vector<Touched> touched;
-  if (blocks.layout.kind == CopyLayout::Kind::kScattered)
+  if (isList(blocks.layout))
     eachTouched(blocks, [&](const Touched& one) { touched.push_back(one); });
   kept_ = std::move(touched);
 }

@@ -14,12 +14,12 @@ std::vector<BlockPiece> BlockList::pieces(std::span<const uint32_t> localIndex,
       pieces.push_back({block.to, block.toOffset, remote, block.fromOffset, block.bytes});
   };
   if (layout.kind != CopyLayout::Kind::kIndexed) {
-    eachBlock(add);
+    layout.eachBlock(add);
     return pieces;
   }
   const auto to = isPut() ? remoteIndex : localIndex;
   const auto from = isPut() ? localIndex : remoteIndex;
-  for (size_t i = 0; i < to.size(); ++i) add(blockAt(to[i], from[i]));
+  for (size_t i = 0; i < to.size(); ++i) add(layout.blockAt(to[i], from[i]));
   return pieces;
 }
 

@@ -49,22 +49,6 @@ struct BlockList {
     return size_t{isPut() ? block.to : block.from} - kRemoteBit;
   }
 
-  // Calls visit(const Segment&) for each block of a scattered or strided layout, in order. An
-  // indexed layout has none of its own: their numbers come with every post.
-  template <typename Visit>
-  void eachBlock(const Visit& visit) const {
-    for (const Segment& segment : layout.segments) visit(segment);
-    if (layout.kind != CopyLayout::Kind::kStrided) return;
-    for (uint64_t i = 0; i < layout.count; ++i) visit(blockAt(i, i));
-  }
-  // Of a strided or indexed layout: the block with these numbers.
-  Segment blockAt(uint64_t toNumber, uint64_t fromNumber) const {
-    Segment block = layout.first;
-    block.toOffset += toNumber * layout.toStride;
-    block.fromOffset += fromNumber * layout.fromStride;
-    return block;
-  }
-
   // All blocks in their order; indexed ones with their numbers, which were checked.
   std::vector<BlockPiece> pieces(std::span<const uint32_t> localIndex,
                                  std::span<const uint32_t> remoteIndex) const;

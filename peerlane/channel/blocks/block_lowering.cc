@@ -101,8 +101,14 @@ void BlockLowering::takeLayout(BlockList& blocks) {
   };
   // Moved, not copied: lists may be long.
   std::vector<Segment> segments = std::move(blocks.layout.segments);
+  std::vector<uint32_t> toNumbers = std::move(blocks.layout.toNumbers);
+  std::vector<uint32_t> fromNumbers = std::move(blocks.layout.fromNumbers);
   blocks.layout.segments.clear();
+  blocks.layout.toNumbers.clear();
+  blocks.layout.fromNumbers.clear();
   payload_.layout = blocks.layout;
+  payload_.layout.toNumbers = std::move(toNumbers);
+  payload_.layout.fromNumbers = std::move(fromNumbers);
   if (blocks.layout.kind != CopyLayout::Kind::kScattered) return renumber(payload_.layout.first);
   std::for_each(segments.begin(), segments.end(), renumber);
   payload_.layout.segments = std::move(segments);

@@ -28,7 +28,7 @@ class BlockLowering {
   BlockLowering(const PeerCore& peer, OwnedNotify& notify, std::byte* slabWindow, Device device)
       : peer_(peer), notify_(notify), slabWindow_(slabWindow), device_(device) {}
 
-  // Once. The segments of a scattered list move into the program. Requires: imported. Or not
+  // Once. The blocks of a list move into the program. Requires: imported. Or not
   // imported, wholly or in part: then the one remote region is bound to lateBase(). Errors:
   // kNotPrepared (several remote regions, not all imported), kPermissionDenied, kNotSupported for
   // memory that `device` does not reach, kInvalidArgument (source and destination overlap).

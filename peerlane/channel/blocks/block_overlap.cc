@@ -66,7 +66,7 @@ std::vector<Range> rangesOf(const BlockList& blocks) {
                : blocks.locals[target]->base;
   };
   std::vector<Range> ranges;
-  blocks.eachBlock([&](const Segment& block) {
+  blocks.layout.eachBlock([&](const Segment& block) {
     const std::byte* to = baseOf(block.to) + block.toOffset;
     const std::byte* from = baseOf(block.from) + block.fromOffset;
     ranges.push_back({to, to + block.bytes, false});

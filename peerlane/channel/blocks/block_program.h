@@ -68,7 +68,7 @@ class BlockProgram {
 
   Direction direction() const { return list_.direction; }
   uint64_t bytes() const { return list_.bytes; }
-  // Without the segments of a list once that was lowered.
+  // Without the blocks of a list once that was lowered.
   const CopyLayout& layout() const { return list_.layout; }
   bool empty() const { return list_.empty(); }
   const std::vector<std::shared_ptr<RegionRecord>>& locals() const { return list_.locals; }

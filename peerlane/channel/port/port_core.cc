@@ -415,7 +415,7 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
     connection->engine = "ce";
   } else {
     connection->mailbox = core.mailboxes().borrow();
-    straight = std::make_unique<cpu::CpuQueue>(connection->mailbox);
+    straight = std::make_unique<cpu::CpuQueue>(connection->mailbox, &core.copier());
     connection->engine = mapsWords ? "cpu" : "agent";
   }
   connection->queue = std::make_unique<TransferQueue>(peer, std::move(straight));

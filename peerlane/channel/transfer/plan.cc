@@ -103,7 +103,8 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   for (const BoundTarget& target : binding.targets)
     if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->mailboxes().borrow();
   binding.mailbox = mailbox_;
-  PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
+  PEERLANE_RETURN_IF_ERROR(
+      program_.prepare(std::move(program), std::move(binding), &peer_->copier()));
   if (blocks_.layout().kind == CopyLayout::Kind::kIndexed) {
     indexCheck_ = IndexCheck(blocks_.layout());
     toIndex_.reserve(blocks_.layout().count);

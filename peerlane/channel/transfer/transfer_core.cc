@@ -169,7 +169,8 @@ Status TransferCore::prepare() {
   for (const BoundTarget& target : binding.targets)
     if (target.address == nullptr && mailbox_ == nullptr) mailbox_ = peer_->mailboxes().borrow();
   binding.mailbox = mailbox_;
-  PEERLANE_RETURN_IF_ERROR(program_.prepare(std::move(program), std::move(binding)));
+  PEERLANE_RETURN_IF_ERROR(
+      program_.prepare(std::move(program), std::move(binding), &peer_->copier()));
   const uint64_t cursor = notifyNumber_.value_or(0);
   run_.start(program_, {&cursor, program_.program().cursorAdvance.size()});
   return Status::ok();

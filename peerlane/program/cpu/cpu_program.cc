@@ -23,6 +23,7 @@ void CpuProgram::clear() {
   mapped_.clear();
   pieces_.clear();
   straight_.clear();
+  copier_ = nullptr;
   isStraight_ = false;
 }
 
@@ -72,6 +73,7 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
   if (!extent.agent && isWithin(to, segment.toOffset) && isWithin(from, segment.fromOffset)) {
     mapped_.push_back(
         {to.address + segment.toOffset, from.address + segment.fromOffset, segment.bytes});
+    extent.bytes += segment.bytes;
     return Status::ok();
   }
   PEERLANE_RETURN_IF_ERROR(checkRange(segment.to, segment.toOffset, segment.bytes));
@@ -133,31 +135,29 @@ Status CpuProgram::prepareOp(const Op& op, Extent& extent) {
     PEERLANE_RETURN_IF_ERROR(checkRange(first.to, first.toOffset, toEnd));
     return checkRange(first.from, first.fromOffset, fromEnd);
   }
-  const uint64_t count =
-      list.kind == CopyLayout::Kind::kStrided ? list.count : list.segments.size();
-  const Segment& any = list.kind == CopyLayout::Kind::kStrided ? list.first : list.segments.front();
+  const bool isScattered = list.kind == CopyLayout::Kind::kScattered;
+  const uint64_t count = isScattered ? list.segments.size() : list.count;
+  const Segment& any = isScattered ? list.segments.front() : list.first;
   const bool isMapped =
       binding_.targets[any.to].address != nullptr && binding_.targets[any.from].address != nullptr;
   if (isMapped)
     mapped_.reserve(mapped_.size() + count);
   else
     pieces_.reserve(pieces_.size() + count);
-  for (uint64_t i = 0; i < count; ++i) {
-    Segment segment = list.kind == CopyLayout::Kind::kStrided ? list.first : list.segments[i];
-    if (list.kind == CopyLayout::Kind::kStrided) {
-      segment.toOffset += i * list.toStride;
-      segment.fromOffset += i * list.fromStride;
-    }
-    PEERLANE_RETURN_IF_ERROR(addPiece(segment, extent));
+  Status status;
+  list.eachBlock([&](const Segment& segment) {
+    if (!status.isOk()) return;
+    status = addPiece(segment, extent);
     ++extent.count;
-  }
-  return Status::ok();
+  });
+  return status;
 }
 
 // False when the op needs a CpuRun.
 bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
   StraightStep step;
   step.endPiece = static_cast<uint32_t>(mapped_.size());
+  step.bytes = extent.bytes;
   switch (op.code) {
     case OpCode::kCopy:
     case OpCode::kCopyList:
@@ -190,6 +190,11 @@ bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
 void CpuProgram::runStraight() const {
   uint32_t at = 0;
   for (const StraightStep& step : straight_) {
+    if (copier_ != nullptr && step.bytes >= copier_->least()) [[unlikely]] {
+      const std::span pieces(mapped_.data() + at, step.endPiece - at);
+      copier_->copy(copier_->choose(step.bytes, pieces.size()), pieces, step.bytes);
+      at = step.endPiece;
+    }
     for (; at < step.endPiece; ++at) {
       const MappedPiece& piece = mapped_[at];
       if (piece.bytes == 8)
@@ -210,8 +215,9 @@ void CpuProgram::runStraight() const {
   }
 }
 
-Status CpuProgram::prepare(Program program, Binding binding) {
+Status CpuProgram::prepare(Program program, Binding binding, const HostCopier* copier) {
   clear();
+  copier_ = copier;
   program_ = std::move(program);
   binding_ = std::move(binding);
   PEERLANE_RETURN_IF_ERROR(program_.check());

@@ -13,16 +13,11 @@
 #include <vector>
 
 #include "peerlane/core/status.h"
+#include "peerlane/program/cpu/host_copier.h"
 #include "peerlane/program/model/binding.h"
 #include "peerlane/program/model/program.h"
 
 namespace peerlane::cpu {
-
-struct MappedPiece {
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
-  uint64_t bytes = 0;
-};
 
 // Block numbers for the program's one indexed list; both spans have the same length.
 struct Indices {
@@ -37,8 +32,8 @@ class CpuProgram {
 
   // Checks the program against the binding: every op inside its target, every target reachable, a
   // mailbox where an agent is needed. Keeps capacity when used again, so that a pooled object stops
-  // allocating.
-  Status prepare(Program program, Binding binding);
+  // allocating. `copier`: makes the large copies; it outlives the runs. Null: memcpy makes them.
+  Status prepare(Program program, Binding binding, const HostCopier* copier = nullptr);
   void clear();
 
   const Program& program() const { return program_; }
@@ -61,6 +56,7 @@ class CpuProgram {
     bool agent = false;
     bool isPut = false;
     bool deferred = false;  // late or ring places, indexed lists: made when the run reaches the op
+    uint64_t bytes = 0;     // of all pieces
   };
   // A word op with its address, value and order found out.
   struct StraightWord {
@@ -75,6 +71,7 @@ class CpuProgram {
   struct StraightStep {
     uint32_t endPiece = 0;
     bool hasWord = false;
+    uint64_t bytes = 0;  // of the pieces
     StraightWord word;
   };
   Status prepareOp(const Op& op, Extent& extent);
@@ -90,6 +87,7 @@ class CpuProgram {
   std::vector<MappedPiece> mapped_;
   std::vector<Piece> pieces_;
   std::vector<StraightStep> straight_;
+  const HostCopier* copier_ = nullptr;
   bool isStraight_ = false;
 };
 
@@ -132,7 +130,11 @@ class CpuRun {
   OpStep runWait(const Op& op);
   OpStep runWord(const Op& op);
   OpStep runCopy(const Op& op, uint64_t& budget);
-  OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t& budget);
+  // `bytes`: of all pieces.
+  OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
+  OpStep runLarge(const HostCopier& copier, std::span<const MappedPiece> pieces, uint64_t bytes,
+                  uint64_t& budget);
+  void passed(uint64_t bytes, uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
   OpStep sendPieces(std::span<const Piece> pieces, bool isPut);
   bool drained();
@@ -144,6 +146,7 @@ class CpuRun {
   MailboxEntry* claimEntry();
   Step settle();
   void makeIndexedPieces(const CopyLayout& list, bool isPut);
+  void makeIndexedMapped(const CopyLayout& list);
 
   const CpuProgram* prepared_ = nullptr;
   LateBinder* late_ = nullptr;
@@ -163,7 +166,8 @@ class CpuRun {
   bool ending_ = false;                     // has its end code; waits for the mailbox to drain
   uint32_t runPieceCount_ = 0;
   std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies of this op, until drained
-  std::vector<Piece> indexedPieces_;  // agent pieces of an indexed list; capacity is kept
+  std::vector<MappedPiece> indexedMapped_;  // large copies of an indexed list; capacity is kept
+  std::vector<Piece> indexedPieces_;        // agent pieces of an indexed list; capacity is kept
   std::atomic<Code> cancel_{Code::kOk};
 };
 

@@ -2,7 +2,6 @@
 #include "peerlane/program/cpu/cpu_queue.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -74,7 +73,11 @@ bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
     return true;
   }
   const uint64_t slice = std::min(budget, op.bytes - op.done);
-  std::memcpy(op.to.address + op.done, op.from.address + op.done, slice);
+  // By the size of the whole copy, of which this is a slice.
+  const CopyInstruction instruction =
+      copier_ != nullptr ? copier_->choose(op.bytes, 1) : CopyInstruction::kMemcpy;
+  copyBytes(instruction, op.to.address + op.done, op.from.address + op.done, slice);
+  orderCopies(instruction);
   op.done += slice;
   budget -= slice;
   return op.done == op.bytes;  // else the proxy serves other queues before the next slice

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "peerlane/program/cpu/host_copier.h"
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/program/ring/port_queue.h"
 
@@ -17,8 +18,10 @@ namespace peerlane::cpu {
 
 class CpuQueue final : public PortQueue {
  public:
-  // `mailbox`: of the link to the peer, or null where all memory is mapped. Must outlive the queue.
-  explicit CpuQueue(Mailbox* mailbox) : mailbox_(mailbox) {}
+  // `mailbox`: of the link to the peer, or null where all memory is mapped. `copier`: says with
+  // which instruction large copies are made; null: memcpy. Both must outlive the queue.
+  explicit CpuQueue(Mailbox* mailbox, const HostCopier* copier = nullptr)
+      : mailbox_(mailbox), copier_(copier) {}
 
   bool hasRoom() override { return ops_.size() + kMostPerRequest <= kMostOps; }
   Status copy(const PortAddress& to, const PortAddress& from, uint64_t bytes) override;
@@ -45,7 +48,8 @@ class CpuQueue final : public PortQueue {
   bool step(Op& op, bool& moved, uint64_t& budget);
   bool post(const Op& op, uint64_t slice);
 
-  Mailbox* mailbox_;
+  Mailbox* const mailbox_;
+  const HostCopier* const copier_;
   std::deque<Op> ops_;
   uint64_t posted_ = 0;
   std::array<Piece, Mailbox::kSlots> pieces_;  // of the entries under way

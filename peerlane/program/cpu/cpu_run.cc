@@ -252,7 +252,8 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
     if (extent.agent)
       return sendPieces(std::span(prepared_->pieces_).subspan(extent.first, extent.count),
                         extent.isPut);
-    return runMapped(std::span(prepared_->mapped_).subspan(extent.first, extent.count), budget);
+    return runMapped(std::span(prepared_->mapped_).subspan(extent.first, extent.count),
+                     extent.bytes, budget);
   }
   if (op.code == OpCode::kCopyList) return runIndexed(prepared_->program_.lists[op.list], budget);
 
@@ -263,7 +264,7 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   if (bytes == 0) return OpStep::kNext;
   if (to.address != nullptr && from.address != nullptr) {
     const MappedPiece piece{to.address, from.address, bytes};
-    return runMapped({&piece, 1}, budget);
+    return runMapped({&piece, 1}, bytes, budget);
   }
   const bool isPut = to.address == nullptr;
   if (runPieceCount_ == runPieces_.size()) {
@@ -295,21 +296,59 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut) {
   return OpStep::kNext;
 }
 
-CpuRun::OpStep CpuRun::runMapped(std::span<const MappedPiece> pieces, uint64_t& budget) {
+CpuRun::OpStep CpuRun::runMapped(std::span<const MappedPiece> pieces, uint64_t bytes,
+                                 uint64_t& budget) {
+  const HostCopier* const copier = prepared_->copier_;
+  if (copier != nullptr && bytes >= copier->least())
+    return runLarge(*copier, pieces, bytes, budget);
   while (piece_ < pieces.size()) {
     const MappedPiece& piece = pieces[piece_];
-    const uint64_t bytes = std::min(piece.bytes - pieceOffset_, budget);
-    if (bytes == 0) return OpStep::kMore;
-    std::memcpy(piece.to + pieceOffset_, piece.from + pieceOffset_, bytes);
-    bytesMoved_ += bytes;
-    budget -= bytes;
-    pieceOffset_ += bytes;
+    const uint64_t slice = std::min(piece.bytes - pieceOffset_, budget);
+    if (slice == 0) return OpStep::kMore;
+    std::memcpy(piece.to + pieceOffset_, piece.from + pieceOffset_, slice);
+    passed(slice, budget);
+    pieceOffset_ += slice;
     if (pieceOffset_ == piece.bytes) {
       ++piece_;
       pieceOffset_ = 0;
     }
   }
   return OpStep::kNext;
+}
+
+// In turns of as many pieces as the budget allows, at least a part of one.
+CpuRun::OpStep CpuRun::runLarge(const HostCopier& copier, std::span<const MappedPiece> pieces,
+                                uint64_t bytes, uint64_t& budget) {
+  const CopyInstruction instruction = copier.choose(bytes, pieces.size());
+  while (piece_ < pieces.size()) {
+    size_t whole = 0;
+    uint64_t slice = 0;
+    while (pieceOffset_ == 0 && piece_ + whole < pieces.size() &&
+           pieces[piece_ + whole].bytes <= budget - slice)
+      slice += pieces[piece_ + whole++].bytes;
+    if (whole != 0) {
+      copier.copy(instruction, pieces.subspan(piece_, whole), slice);
+      piece_ += whole;
+      passed(slice, budget);
+      continue;
+    }
+    const MappedPiece& piece = pieces[piece_];
+    slice = std::min(piece.bytes - pieceOffset_, budget);
+    if (slice == 0) return OpStep::kMore;
+    const MappedPiece part{piece.to + pieceOffset_, piece.from + pieceOffset_, slice};
+    copier.copy(instruction, {&part, 1}, slice);
+    passed(slice, budget);
+    pieceOffset_ += slice;
+    if (pieceOffset_ < piece.bytes) continue;
+    ++piece_;
+    pieceOffset_ = 0;
+  }
+  return OpStep::kNext;
+}
+
+void CpuRun::passed(uint64_t bytes, uint64_t& budget) {
+  bytesMoved_ += bytes;
+  budget -= bytes;
 }
 
 CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
@@ -322,6 +361,11 @@ CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
   }
   const size_t count = indices_.to.size();
   const uint64_t block = list.first.bytes;
+  const HostCopier* const copier = prepared_->copier_;
+  if (copier != nullptr && count * block >= copier->least()) {
+    if (piece_ == 0 && pieceOffset_ == 0) makeIndexedMapped(list);
+    return runLarge(*copier, indexedMapped_, count * block, budget);
+  }
   // Runs can only be merged where neighbouring blocks touch on both sides.
   const bool mergeable = list.toStride == block && list.fromStride == block;
   while (piece_ < count) {
@@ -342,6 +386,15 @@ CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
     if (budget == 0 && piece_ < count) return OpStep::kMore;
   }
   return OpStep::kNext;
+}
+
+void CpuRun::makeIndexedMapped(const CopyLayout& list) {
+  std::byte* const to = bound(list.first.to).address + list.first.toOffset;
+  const std::byte* const from = bound(list.first.from).address + list.first.fromOffset;
+  indexedMapped_.clear();
+  for (size_t i = 0; i < indices_.to.size(); ++i)
+    indexedMapped_.push_back({to + indices_.to[i] * list.toStride,
+                              from + indices_.from[i] * list.fromStride, list.first.bytes});
 }
 
 void CpuRun::makeIndexedPieces(const CopyLayout& list, bool isPut) {

@@ -138,6 +138,11 @@ class Checker {
       PEERLANE_RETURN_IF_ERROR(checkTarget(list.first.to));
       PEERLANE_RETURN_IF_ERROR(checkTarget(list.first.from));
       if (list.count == 0 || list.first.bytes == 0) return defect("list without blocks");
+      const uint64_t numbers = list.kind == CopyLayout::Kind::kNumbered ? list.count : 0;
+      if (list.toNumbers.size() != numbers || list.fromNumbers.size() != numbers)
+        return defect("list of " + std::to_string(list.count) + " blocks with " +
+                      std::to_string(list.toNumbers.size()) + " and " +
+                      std::to_string(list.fromNumbers.size()) + " block numbers");
       return Status::ok();
     }
     if (list.segments.empty()) return defect("list without segments");

@@ -40,18 +40,40 @@ struct Segment {
   uint64_t bytes = 0;
 };
 
-// The blocks of a list op: scattered (explicit segments), strided (count blocks at fixed distances)
-// or indexed (block numbers arrive with every post; adjacent runs are merged by the executor).
+// The blocks of a list op: scattered (explicit segments), strided (count blocks at fixed
+// distances), indexed (block numbers arrive with every post; adjacent runs are merged by the
+// executor) or numbered (the layout has the numbers).
 struct CopyLayout {
-  enum class Kind : uint8_t { kScattered, kStrided, kIndexed };
+  enum class Kind : uint8_t { kScattered, kStrided, kIndexed, kNumbered };
   Kind kind = Kind::kScattered;
   std::vector<Segment> segments{};  // kScattered
-  Segment first{};                  // kStrided, kIndexed: block 0; `bytes` is the block size
-  uint64_t toStride = 0;            // kStrided, kIndexed: distance between block i and block i+1
+  // All others: block 0, whose `bytes` is the block size; distance between block i and block i+1.
+  Segment first{};
+  uint64_t toStride = 0;
   uint64_t fromStride = 0;
-  uint64_t count = 0;    // kStrided: blocks; kIndexed: the most one post may name
-  uint64_t toLimit = 0;  // kIndexed: block numbers below this are inside the region
+  uint64_t count = 0;  // kStrided, kNumbered: blocks; kIndexed: the most one post may name
+  // kIndexed, kNumbered: block numbers below this are inside the region.
+  uint64_t toLimit = 0;
   uint64_t fromLimit = 0;
+  // kNumbered: as many as blocks.
+  std::vector<uint32_t> toNumbers{};
+  std::vector<uint32_t> fromNumbers{};
+
+  // Of all kinds but kScattered: the block with these numbers.
+  Segment blockAt(uint64_t toNumber, uint64_t fromNumber) const {
+    Segment block = first;
+    block.toOffset += toNumber * toStride;
+    block.fromOffset += fromNumber * fromStride;
+    return block;
+  }
+  // Calls visit(const Segment&) for each block in order. kIndexed has none of its own.
+  template <typename Visit>
+  void eachBlock(const Visit& visit) const {
+    for (const Segment& segment : segments) visit(segment);
+    if (kind == Kind::kStrided)
+      for (uint64_t i = 0; i < count; ++i) visit(blockAt(i, i));
+    for (size_t i = 0; i < toNumbers.size(); ++i) visit(blockAt(toNumbers[i], fromNumbers[i]));
+  }
 };
 
 struct Program {

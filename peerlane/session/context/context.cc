@@ -17,6 +17,7 @@
 #endif
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/program/cpu/host_copier.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/context/admission.h"
 #include "peerlane/session/context/arrivals.h"
@@ -46,8 +47,9 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   State(Config config, ContextId id, const Secret& secret)
       : config_(std::move(config)), id_(id), secret_(secret), forks_(forkGeneration()) {}
 
-  // In this order, both once.
+  // In this order, each once.
   Status openDevices(const std::vector<Device>& devices);
+  Status openCopier(uint32_t threads);
   Status start(const std::vector<std::string>& listen);
   void stop();
   void beginGoodbye() {
@@ -88,6 +90,7 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   MemoryProviders providers_;
   RegionTable regions_;
   Absentees absentees_{regions_};
+  cpu::HostCopier copier_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
@@ -119,6 +122,11 @@ Status Context::State::openDevices(const std::vector<Device>& devices) {
     executors_.push_back(std::move(executor));
 #endif
   }
+  return Status::ok();
+}
+
+Status Context::State::openCopier(uint32_t threads) {
+  PEERLANE_ASSIGN(copier_, cpu::HostCopier::create(config_, threads, metrics_));
   return Status::ok();
 }
 
@@ -171,11 +179,11 @@ void Context::State::assemble() {
   peers_ = std::make_unique<PeerTable>(
       *progress_, PeerTable::Events{.surroundings =
                                         [this] {
-                                          return PeerSurroundings{shared_from_this(), config_,
-                                                                  *progress_,         regions_,
-                                                                  providers_,         metrics_,
-                                                                  transports_,        executors_,
-                                                                  strangers_,         absentees_};
+                                          return PeerSurroundings{
+                                              shared_from_this(), config_,    *progress_,
+                                              regions_,           providers_, metrics_,
+                                              transports_,        executors_, strangers_,
+                                              absentees_,         copier_};
                                         },
                                     .left =
                                         [this](const std::shared_ptr<PeerCore>& peer) {
@@ -257,6 +265,7 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
   auto state =
       std::make_shared<State>(std::move(*options.config), ContextId::random(), std::move(secret));
   PEERLANE_RETURN_IF_ERROR(state->openDevices(options.devices));
+  PEERLANE_RETURN_IF_ERROR(state->openCopier(options.copyThreads));
   if (Status status = state->start(options.listen); !status.isOk()) return status;
   sayAtExit(state, {.begin = [leaving = state.get()] { leaving->beginGoodbye(); },
                     .await =

@@ -41,6 +41,13 @@ struct ContextOptions {
   // runs and waits. Empty: host memory only. Errors of create(): kNotSupported (no CUDA in this
   // build, no driver), kInvalidArgument (no such GPU).
   std::vector<Device> devices{};
+  // Threads that help the one that copies, 0 to 64: with transfers between host memories of one
+  // host of 512 KiB or more, contiguous or in blocks. They are made by create(), spread over the
+  // NUMA nodes, and sleep while there is nothing to help with; they are the context's, and no post
+  // waits for them while they help another. 0: a transfer is copied by the thread that posts it, or
+  // by the progress thread. Errors of create(): kInvalidArgument, kUnavailable (the system has no
+  // more threads).
+  uint32_t copyThreads = 0;
 };
 
 struct MemoryOptions {

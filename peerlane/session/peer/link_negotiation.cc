@@ -42,7 +42,8 @@ Status LinkNegotiation::sendOffers(bool all) {
                                       progress.bell(),
                                       env_.around.regions,
                                       [&progress] { progress.nudge(); },
-                                      [&progress] { progress.countWakeup(); }};
+                                      [&progress] { progress.countWakeup(); },
+                                      env_.around.copier.team()};
   control::Offers offers;
   std::vector<Fd> fds;
   for (const auto& transport : env_.around.transports) {

@@ -13,6 +13,7 @@ std::string Route::toString() const {
   text += "  other memory:              " + privateEngine + "\n";
   if (!deviceEngine.empty())
     text += "  memory of GPUs:            " + deviceEngine + " (link " + deviceLink + ")\n";
+  if (!hostCopies.empty()) text += "  copied by this host:       " + hostCopies + "\n";
   text += "  what cannot go straight:   " + staged + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy;
@@ -143,6 +144,7 @@ Route Peer::route() const {
   route.staged = config.strict ? "refused (PEERLANE_STRICT)"
                                : "staged through host memory, at most " +
                                      std::to_string(config.stagingBytes) + " bytes of it";
+  if (route.sharedEngine == "mapped") route.hostCopies = core_->copier().explain();
   route.wordsBy = traits.wordsBy;
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   route.readOnlyEnforcedBy =

@@ -51,6 +51,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Metrics& metrics() const { return env_.around.metrics; }
   RegionTable& regions() const { return env_.around.regions; }
   const DeviceExecutors& devices() const { return env_.around.devices; }
+  const cpu::HostCopier& copier() const { return env_.around.copier; }
   // The executor of a device of the context; kInvalidArgument for any other.
   Result<DeviceExecutor*> executor(Device device) const;
   // The executor that a stream belongs to.

@@ -16,6 +16,7 @@
 #include "peerlane/core/metrics.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_table.h"
+#include "peerlane/program/cpu/host_copier.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/peer/absentees.h"
@@ -38,6 +39,7 @@ struct PeerSurroundings {
   const DeviceExecutors& devices;
   LogLimit& strangers;  // for lines about strangers that were turned away; progress thread
   Absentees& absentees;
+  const cpu::HostCopier& copier;
 };
 
 struct PeerEnvironment {

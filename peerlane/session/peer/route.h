@@ -15,9 +15,12 @@ struct Route {
   std::string privateEngine;  // the engine for other memory
   std::string deviceLink;     // in addition to `link`, for GPU memory: "cuda_ipc", or empty
   std::string deviceEngine;   // the engine for GPU memory: "cuda", or empty
-  std::string staged;   // what becomes of bytes that no engine moves straight: they are staged, or
-                        // refused (PEERLANE_STRICT)
-  std::string wordsBy;  // how counters are written: "mapped" or "agent"
+  std::string staged;  // what becomes of bytes that no engine moves straight: they are staged, or
+                       // refused (PEERLANE_STRICT)
+  // Where shared memory is mapped: by which instruction from which size on this host copies it, and
+  // how many threads help.
+  std::string hostCopies;
+  std::string wordsBy;           // how counters are written: "mapped" or "agent"
   std::string rightsEnforcedBy;  // "owner" or "initiator"
   // The same for memory that Context::allocate made with Access::kRemoteRead.
   std::string readOnlyEnforcedBy;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <vector>
 
@@ -11,7 +12,8 @@
 namespace peerlane {
 
 Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t nonceAddress,
-                                                  std::span<const std::byte> nonce) {
+                                                  std::span<const std::byte> nonce,
+                                                  cpu::CopyTeam* team) {
   if (nonce.empty() || nonce.size() > kMostNonceBytes)
     return Status(Code::kInvalidArgument, "a nonce of " + std::to_string(nonce.size()) +
                                               " bytes; accepted are 1 to " +
@@ -26,28 +28,30 @@ Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t n
                       " does not hold the nonce: the pid means another process here");
   if (!peer.alive())
     return Status(Code::kPeerLost, "process " + std::to_string(peer.pid()) + " ended");
-  return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer), nonceAddress, nonce));
+  return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer), nonceAddress, nonce, team));
 }
 
-namespace {
-
-// True when nothing is left.
-bool skipEmpty(AgentWork& work) {
-  const MailboxEntry& entry = *work.entry;
-  while (work.piece < entry.pieceCount && entry.pieces[work.piece].bytes == 0) ++work.piece;
-  return work.piece == entry.pieceCount;
+// Steps over bytes, and over empty pieces after them.
+void CmaAgent::advance(const MailboxEntry& entry, Position& at, uint64_t bytes) {
+  while (at.piece < entry.pieceCount && bytes >= entry.pieces[at.piece].bytes - at.offset) {
+    bytes -= entry.pieces[at.piece].bytes - at.offset;
+    at = {at.piece + 1, 0};
+  }
+  at.offset += bytes;
 }
-
-}  // namespace
 
 Served CmaAgent::serve(AgentWork& work) {
-  if (skipEmpty(work)) return Served::kDone;
-  const Code code = moveSlice(work);
-  if (code != Code::kOk) {
-    work.code.store(code, std::memory_order_relaxed);
-    return Served::kDone;
-  }
-  return skipEmpty(work) ? Served::kDone : Served::kMore;
+  const MailboxEntry& entry = *work.entry;
+  Position at{work.piece, work.offset};
+  advance(entry, at, 0);
+  if (at.piece == entry.pieceCount) return Served::kDone;
+  uint64_t moved = 0;
+  const Code code =
+      team_ != nullptr ? moveTogether(entry, at) : moveSlice(entry, at, kSliceBytes, moved);
+  work.piece = at.piece;
+  work.offset = at.offset;
+  if (code != Code::kOk) work.code.store(code, std::memory_order_relaxed);
+  return code != Code::kOk || at.piece == entry.pieceCount ? Served::kDone : Served::kMore;
 }
 
 // One call reads the memory of one program: if it read the peer's nonce first, the bytes after it
@@ -86,7 +90,42 @@ Result<size_t> CmaAgent::put(std::span<const IoSlice> local,
   return writeProcess(peer_.pid(), local, remote);
 }
 
-Code CmaAgent::moveSlice(AgentWork& work) {
+Code CmaAgent::moveTogether(const MailboxEntry& entry, Position& at) const {
+  const uint64_t most = (team_->threads() + 1) * kSliceBytes;
+  uint64_t bytes = 0;
+  for (uint32_t i = at.piece; i < entry.pieceCount && bytes < most; ++i)
+    bytes += entry.pieces[i].bytes - (i == at.piece ? at.offset : 0);
+  bytes = std::min(bytes, most);
+  const uint32_t parts = team_->partsOf(bytes);
+  uint64_t moved = 0;
+  if (parts == 1) return moveSlice(entry, at, kSliceBytes, moved);
+  const auto bytesOf = [&](uint32_t part) {
+    return bytes / parts + (part + 1 == parts ? bytes % parts : 0);
+  };
+  std::array<Position, cpu::CopyTeam::kMostParts + 1> borders;
+  borders[0] = at;
+  for (uint32_t part = 0; part < parts; ++part) {
+    borders[part + 1] = borders[part];
+    advance(entry, borders[part + 1], bytesOf(part));
+  }
+  // One of those that failed is enough to say.
+  std::atomic<Code> failed{Code::kOk};
+  team_->share(parts, entry.pieces[at.piece].local + at.offset, [&](uint32_t part) {
+    Position from = borders[part];
+    uint64_t left = bytesOf(part);
+    while (left != 0 && failed.load(std::memory_order_relaxed) == Code::kOk) {
+      uint64_t done = 0;
+      const Code code = moveSlice(entry, from, left, done);
+      if (code != Code::kOk) failed.store(code, std::memory_order_relaxed);
+      left -= done;
+    }
+  });
+  if (failed == Code::kOk) at = borders[parts];
+  return failed;
+}
+
+Code CmaAgent::moveSlice(const MailboxEntry& entry, Position& at, uint64_t most,
+                         uint64_t& moved) const {
   // 256 vectors on the stack are enough to make the call's fixed cost vanish, below the kernel's
   // 1024.
   constexpr size_t kVectors = 256;
@@ -95,12 +134,11 @@ Code CmaAgent::moveSlice(AgentWork& work) {
   std::array<IoSlice, 1 + kVectors> remote;
   size_t count = 1;
   uint64_t wanted = 0;
-  uint64_t offset = work.offset;
-  for (uint32_t i = work.piece;
-       i < work.entry->pieceCount && count <= kVectors && wanted < kSliceBytes; ++i) {
-    const Piece& piece = work.entry->pieces[i];
+  uint64_t offset = at.offset;
+  for (uint32_t i = at.piece; i < entry.pieceCount && count <= kVectors && wanted < most; ++i) {
+    const Piece& piece = entry.pieces[i];
     if (piece.bytes == 0) continue;
-    const uint64_t bytes = std::min(piece.bytes - offset, kSliceBytes - wanted);
+    const uint64_t bytes = std::min(piece.bytes - offset, most - wanted);
     local[count] = {piece.local + offset, bytes};
     remote[count] = {
         std::bit_cast<std::byte*>(piece.remote->grant.base) + piece.remoteOffset + offset, bytes};
@@ -109,33 +147,24 @@ Code CmaAgent::moveSlice(AgentWork& work) {
     offset = 0;
   }
   // A put checks the nonce by a call of its own.
-  const bool isPut = work.entry->verb == Verb::kPut;
+  const bool isPut = entry.verb == Verb::kPut;
   if (!isPut && !peer_.alive()) return Code::kPeerLost;
   const std::span locals(local.data(), count);
   const std::span remotes(remote.data(), count);
-  const auto moved = isPut ? put(locals.subspan(1), remotes.subspan(1)) : get(locals, remotes);
+  const auto done = isPut ? put(locals.subspan(1), remotes.subspan(1)) : get(locals, remotes);
   // If the peer died in between, the pid may have meant another process: then the bytes read do not
   // count.
   if (isPut && !peer_.alive()) return Code::kPeerLost;
-  if (!moved.isOk()) {
+  if (!done.isOk()) {
     // The session judges that the other process has ended, once for all transfers.
-    if (moved.status().code() == Code::kPeerLost)
-      PEERLANE_LOG_DEBUG("cma: {}", moved.status().toString());
+    if (done.status().code() == Code::kPeerLost)
+      PEERLANE_LOG_DEBUG("cma: {}", done.status().toString());
     else
-      PEERLANE_LOG_WARN("cma: {}", moved.status().toString());
-    return moved.status().code();
+      PEERLANE_LOG_WARN("cma: {}", done.status().toString());
+    return done.status().code();
   }
-  uint64_t left = *moved;
-  while (left > 0) {
-    const uint64_t rest = work.entry->pieces[work.piece].bytes - work.offset;
-    const uint64_t step = std::min(rest, left);
-    work.offset += step;
-    left -= step;
-    if (step == rest) {
-      ++work.piece;
-      work.offset = 0;
-    }
-  }
+  moved = *done;
+  advance(entry, at, moved);
   return Code::kOk;
 }
 

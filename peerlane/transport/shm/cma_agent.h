@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "peerlane/os/process.h"
+#include "peerlane/program/cpu/copy_team.h"
 #include "peerlane/program/model/mailbox.h"
 
 namespace peerlane {
@@ -23,17 +24,34 @@ class CmaAgent final : public Agent {
   // Proves that this process may read the peer's memory: it reads there a nonce that the peer sent
   // over the authenticated connection. Errors give the reason (kPermissionDenied, kPeerLost,
   // kCorrupt: another process).
+  // `team`: threads that help; it outlives the agent. Null: none.
   static Result<std::unique_ptr<CmaAgent>> probe(ProcessHandle peer, uint64_t nonceAddress,
-                                                 std::span<const std::byte> nonce);
+                                                 std::span<const std::byte> nonce,
+                                                 cpu::CopyTeam* team = nullptr);
 
   Served serve(AgentWork& work) override;
 
  private:
   static constexpr size_t kMostNonceBytes = 64;
 
-  CmaAgent(ProcessHandle peer, uint64_t nonceAddress, std::span<const std::byte> nonce)
-      : peer_(std::move(peer)), nonceAddress_(nonceAddress), nonce_(nonce.begin(), nonce.end()) {}
-  Code moveSlice(AgentWork& work);
+  // A place in the pieces of an entry.
+  struct Position {
+    uint32_t piece = 0;
+    uint64_t offset = 0;
+    bool operator==(const Position&) const = default;
+  };
+
+  CmaAgent(ProcessHandle peer, uint64_t nonceAddress, std::span<const std::byte> nonce,
+           cpu::CopyTeam* team)
+      : peer_(std::move(peer)),
+        nonceAddress_(nonceAddress),
+        nonce_(nonce.begin(), nonce.end()),
+        team_(team) {}
+  static void advance(const MailboxEntry& entry, Position& at, uint64_t bytes);
+  // Moves `moved` of the next `most` bytes, and `at` over them.
+  Code moveSlice(const MailboxEntry& entry, Position& at, uint64_t most, uint64_t& moved) const;
+  // Moves about a slice for each thread, and `at` over it.
+  Code moveTogether(const MailboxEntry& entry, Position& at) const;
   // Returns the bytes moved. Errors: kPeerLost where the process runs another program.
   Result<size_t> get(std::span<IoSlice> local, std::span<IoSlice> remote) const;
   Result<size_t> put(std::span<const IoSlice> local, std::span<const IoSlice> remote) const;
@@ -41,6 +59,7 @@ class CmaAgent final : public Agent {
   const ProcessHandle peer_;
   const uint64_t nonceAddress_;
   const std::vector<std::byte> nonce_;
+  cpu::CopyTeam* const team_;
 };
 
 }  // namespace peerlane

@@ -84,7 +84,7 @@ Result<std::unique_ptr<CmaAgent>> PendingShm::probeCma(const ShmOffer& peer) con
     return Status(Code::kNotSupported, "the peer's process is not visible from this PID namespace");
   PEERLANE_ASSIGN(Fd pidFd, duplicateFd(facts_.pidFd));
   auto agent = CmaAgent::probe(ProcessHandle::of(std::move(pidFd), facts_.credentials.pid),
-                               peer.nonceAddress, peer.nonce);
+                               peer.nonceAddress, peer.nonce, around_.copyTeam);
   // An administrator's process may read without being let in.
   if (!agent.isOk() && !peer.letsRead)
     return agent.status().withContext("process " + std::to_string(facts_.credentials.pid) +

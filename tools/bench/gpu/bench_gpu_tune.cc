@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/gpu/bench_gpu_tune.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <vector>
 
 #include "peerlane/core/text.h"
+#include "tools/bench/sides/bench_tune_file.h"
 #include "tools/measure/byte_units.h"
 
 namespace peerlane::bench {
@@ -102,17 +101,6 @@ uint64_t inlineUpTo(const std::vector<Point>& puts, const std::vector<Point>& ge
   return upTo;
 }
 
-Status write(const std::string& file, const std::string& text) {
-  const std::string partial = file + ".part";
-  {
-    std::ofstream out(partial, std::ios::trunc);
-    out << text;
-    if (!out.flush()) return Status::system(errno, "writing " + partial);
-  }
-  if (std::rename(partial.c_str(), file.c_str()) == 0) return Status::ok();
-  return Status::system(errno, "writing " + file);
-}
-
 }  // namespace
 
 uint64_t gpuTuneRegionBytes() {
@@ -125,6 +113,8 @@ Status runGpuTune(GpuPair& pair, const std::string& file, GpuReport& report) {
   PEERLANE_ASSIGN(const std::vector<Point> queued, tuning.measure(true, 1, kKiB, kQueued));
   PEERLANE_ASSIGN(const std::vector<Point> gets, tuning.measure(false, 1, kKiB));
   PEERLANE_ASSIGN(const std::vector<Point> lists, tuning.measure(true, kBlocks, 64 * kKiB));
+  PEERLANE_ASSIGN(const std::string copies,
+                  copyThresholds([&report](const std::string& said) { report.say(said); }));
   const auto line = [](const char* name, uint64_t bytes) {
     return std::string(name) + " = " + std::to_string(bytes) + "\n";
   };
@@ -132,8 +122,8 @@ Status runGpuTune(GpuPair& pair, const std::string& file, GpuReport& report) {
       "# Measured by peerlane bench --tune on " + pair.side().model().name +
       "; use: PEERLANE_TUNE=" + file + "\n" + line("inline", inlineUpTo(puts, gets)) +
       line("ce_put", copyEngineFrom(puts)) + line("ce_put_queued", copyEngineFrom(queued)) +
-      line("ce_get", copyEngineFrom(gets)) + line("ce_block", copyEngineFrom(lists));
-  PEERLANE_RETURN_IF_ERROR(write(file, text));
+      line("ce_get", copyEngineFrom(gets)) + line("ce_block", copyEngineFrom(lists)) + copies;
+  PEERLANE_RETURN_IF_ERROR(writeTuneFile(file, text));
   report.say(text + "# written to " + file);
   return Status::ok();
 }

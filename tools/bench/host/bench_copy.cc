@@ -8,6 +8,7 @@
 #include "tools/bench/sides/bench_row.h"
 #include "tools/ceiling/ceiling_copy.h"
 #include "tools/ceiling/ceiling_socket.h"
+#include "tools/ceiling/raw_team.h"
 #include "tools/memory/byte_pattern.h"
 
 namespace peerlane::bench {
@@ -87,6 +88,7 @@ class CopyRow {
   Descriptor standInFile_;
   std::unique_ptr<RawMapping> standIn_;
   std::unique_ptr<RawSocket> socket_;
+  std::unique_ptr<RawTeam> team_;  // with --copy-threads
 };
 
 Status CopyRow::begin() {
@@ -144,8 +146,11 @@ Status CopyRow::chooseWay(bool isMapped, bool throughKernel) {
     PEERLANE_RETURN_IF_ERROR(sample(Contender::kCeiling, samples));
     return samples.median();
   };
+  if (options_.copyThreads != 0)
+    team_ = std::make_unique<RawTeam>(static_cast<uint32_t>(options_.copyThreads));
   PEERLANE_ASSIGN(way_, fastestWay(copyWays(isMapped, throughKernel), trial));
   ceilingBy_ = nameOf(way_, isPut_);
+  if (team_) ceilingBy_ += ", " + std::to_string(options_.copyThreads + 1) + " threads";
   return Status::ok();
 }
 
@@ -223,7 +228,8 @@ Status CopyRow::copyRaw() {
                                       : socket_->get(pieces[0].local, pieces[0].bytes));
       continue;
     }
-    PEERLANE_RETURN_IF_ERROR(copyPieces(way_, pair_.child(), pieces, isPut_));
+    PEERLANE_RETURN_IF_ERROR(team_ ? team_->copy(way_, pair_.child(), pieces, isPut_)
+                                   : copyPieces(way_, pair_.child(), pieces, isPut_));
     // Completion is told to the receiver, here as there.
     if (isPut_) flag.store(flag.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }

@@ -51,6 +51,7 @@ Result<std::unique_ptr<BenchEndpoint>> BenchEndpoint::create(const EndpointSetup
   endpoint->setup_ = setup;
   ContextOptions options;
   PEERLANE_ASSIGN(options.config, configOf(setup));
+  options.copyThreads = setup.copyThreads;
   if (std::string_view(setup.link) == "tcp") options.listen = {"127.0.0.1:0"};
   PEERLANE_ASSIGN(endpoint->context_, Context::create(std::move(options)));
   // After the library made its threads: those stay free to run wherever there is room.

@@ -24,6 +24,7 @@ struct EndpointSetup {
   char engine[8] = {};  // "" = auto
   int cpu = -1;         // of the calling thread; -1: anywhere
   uint64_t regionBytes = 0;
+  uint32_t copyThreads = 0;
 };
 
 // Words of the raw limits, shared by both processes, each on cache lines of its own.

@@ -93,12 +93,11 @@ Status checkSweep(const BenchOptions& options) {
 }
 
 Status refuseGpuOptions(const BenchOptions& options) {
-  const char* given = options.suite               ? "--suite"
-                      : options.window != 1       ? "--window"
-                      : options.prepared          ? "--prepared"
-                      : options.ctas != 0         ? "--ctas"
-                      : !options.tuneFile.empty() ? "--tune"
-                                                  : nullptr;
+  const char* given = options.suite         ? "--suite"
+                      : options.window != 1 ? "--window"
+                      : options.prepared    ? "--prepared"
+                      : options.ctas != 0   ? "--ctas"
+                                            : nullptr;
   if (given == nullptr) return Status::ok();
   return invalid(std::string(given) + " is for GPUs: it needs --device cuda");
 }
@@ -113,6 +112,11 @@ const std::vector<std::string>& operations() {
 
 Status complete(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(refuseGpuOptions(options));
+  if (!options.tuneFile.empty()) {
+    if (options.operation.empty()) return Status::ok();
+    return invalid("--tune measures instructions, not \"" + options.operation +
+                   "\": leave that out");
+  }
   if (options.operation.empty())
     return invalid("the operation is missing; accepted are " + list(operations()) + ", port");
   PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
@@ -124,6 +128,8 @@ Status complete(BenchOptions& options) {
   if (options.link == "tcp" && options.engine != "auto")
     return invalid("--engine is \"" + options.engine +
                    "\"; with --link tcp there is none to choose");
+  if (options.copyThreads != 0 && options.operation != "put" && options.operation != "get")
+    return invalid("--copy-threads is for put and get, not for " + options.operation);
   PEERLANE_RETURN_IF_ERROR(completeCancel(options));
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   completeSweep(options);

@@ -33,14 +33,15 @@ struct BenchOptions {
   bool pollSignals = false;       // pingpong: Signal::value() in a loop, not Signal::wait()
   std::string api = "peerlane";   // connect: or "p2p", the C API
   bool ceiling = false;
-  bool check = false;  // verify every sample instead of eight per size
+  bool check = false;        // verify every sample instead of eight per size
+  uint64_t copyThreads = 0;  // that help (ContextOptions::copyThreads), put and get
+  std::string tuneFile{};    // measure thresholds into this file
   // GPUs: "cuda", "cuda:I", "cuda:I,cuda:J". The rest of this group is for them alone.
   std::string device = "host";
-  bool suite = false;      // the whole table of what GPUs must reach
-  uint64_t window = 1;     // messages in flight
-  bool prepared = false;   // the list as a plan
-  uint64_t ctas = 0;       // of the kernel; 0: as many as are useful
-  std::string tuneFile{};  // measure the engines' thresholds into this file
+  bool suite = false;     // the whole table of what GPUs must reach
+  uint64_t window = 1;    // messages in flight
+  bool prepared = false;  // the list as a plan
+  uint64_t ctas = 0;      // of the kernel; 0: as many as are useful
   std::string jsonFile;
   bool appendJson = false;  // keep the rows that the file already has
 

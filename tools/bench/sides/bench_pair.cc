@@ -58,6 +58,7 @@ Status BenchPair::meet(const BenchOptions& options, uint64_t regionBytes) {
   copyName(setup.link, options.link);
   copyName(setup.engine, options.engine);
   setup.regionBytes = regionBytes;
+  setup.copyThreads = static_cast<uint32_t>(options.copyThreads);
 
   PEERLANE_ASSIGN(const Descriptor flags, makeSharedFile("bench-flags", sizeof(RawFlags)));
   setup.cpu = cpus[1];

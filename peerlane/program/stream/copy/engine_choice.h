@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "peerlane/core/status.h"
+#include "peerlane/core/tune_file.h"
 #include "peerlane/program/device/device_stream.h"
 
 namespace peerlane::stream {
@@ -43,10 +43,9 @@ struct EngineChoice {
   }
   std::string toString() const;
 
-  // Lines "name = bytes" (inline, ce_put, ce_put_queued, ce_get, ce_block; # begins a comment). An
-  // empty path gives the built-in figures. Errors: kUnavailable (the file), kInvalidArgument naming
-  // the line.
-  static Result<EngineChoice> load(const std::string& path);
+  EngineChoice() = default;
+  // Takes inline, ce_put, ce_put_queued, ce_get and ce_block.
+  explicit EngineChoice(const TuneFile& file);
 };
 
 }  // namespace peerlane::stream

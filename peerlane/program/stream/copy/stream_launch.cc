@@ -5,7 +5,7 @@
 
 namespace peerlane::stream {
 
-Status describeCopies(const StreamProgram& program, const DeviceIndices& indices, uint64_t* fault,
+Status describeCopies(const StreamProgram& program, const DeviceIndices& given, uint64_t* fault,
                       uint64_t faultValue, PinnedPool& pool, kernel::CopyLaunch& launch,
                       PinnedBlock& held) {
   launch.ctas = program.ctas();
@@ -13,7 +13,8 @@ Status describeCopies(const StreamProgram& program, const DeviceIndices& indices
   const std::vector<kernel::CopyPiece>& pieces = program.pieces();
   if (program.blocks().blockBytes != 0) {
     launch.blocks = program.blocks();
-    if (!program.isIndexed()) return Status::ok();
+    const DeviceIndices indices = program.isIndexed() ? given : program.numbers();
+    if (indices.count == 0) return Status::ok();
     launch.blocks.count = indices.count;
     launch.blocks.toIndex = indices.to;
     launch.blocks.fromIndex = indices.from;

@@ -107,9 +107,12 @@ Status StreamProgram::addList(const Binding& binding, const CopyLayout& list) {
   if (!pieces_.empty() || blocks_.blockBytes != 0)
     return unsupported("more than one list of blocks in a program");
   indexed_ = list.kind == CopyLayout::Kind::kIndexed;
+  toNumbers_ = list.toNumbers;
+  fromNumbers_ = list.fromNumbers;
+  const bool isStrided = list.kind == CopyLayout::Kind::kStrided;
   const Segment& first = list.first;
-  const uint64_t toCount = indexed_ ? list.toLimit : list.count;
-  const uint64_t fromCount = indexed_ ? list.fromLimit : list.count;
+  const uint64_t toCount = isStrided ? list.count : list.toLimit;
+  const uint64_t fromCount = isStrided ? list.count : list.fromLimit;
   PEERLANE_ASSIGN(blocks_.to, placeOf(binding, first.to, first.toOffset,
                                       spanOf(list.toStride, toCount, first.bytes)));
   PEERLANE_ASSIGN(blocks_.from, placeOf(binding, first.from, first.fromOffset,
@@ -124,13 +127,15 @@ Status StreamProgram::addList(const Binding& binding, const CopyLayout& list) {
   return Status::ok();
 }
 
-void StreamProgram::expand(const DeviceIndices& indices,
+void StreamProgram::expand(const DeviceIndices& given,
                            std::vector<kernel::CopyPiece>& pieces) const {
+  const DeviceIndices indices = indexed_ ? given : numbers();
+  const bool isNumbered = indices.count != 0;
   const uint64_t count = indexed_ ? indices.count : blocks_.count;
   const uint64_t bytes = blocks_.blockBytes;
   for (uint64_t i = 0; i < count; ++i) {
-    std::byte* to = blocks_.to + (indexed_ ? indices.to[i] : i) * blocks_.toStride;
-    const std::byte* from = blocks_.from + (indexed_ ? indices.from[i] : i) * blocks_.fromStride;
+    std::byte* to = blocks_.to + (isNumbered ? indices.to[i] : i) * blocks_.toStride;
+    const std::byte* from = blocks_.from + (isNumbered ? indices.from[i] : i) * blocks_.fromStride;
     if (!pieces.empty() && touch(pieces.back(), {from, to, bytes}))
       pieces.back().bytes += bytes;
     else
@@ -143,6 +148,8 @@ Status StreamProgram::expandBlocks() {
   if (blocks_.blockBytes == 0) return Status::ok();
   expand({}, pieces_);
   blocks_ = {};
+  toNumbers_.clear();
+  fromNumbers_.clear();
   return Status::ok();
 }
 
@@ -193,6 +200,10 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(
       made->isPut_ = program.targets[to].side == Side::kRemote;
     }
   }
+  // Posts that are repeated read pieces from the device's memory; that is faster than numbers from
+  // the host's.
+  if (preferences.repeated && !made->toNumbers_.empty())
+    PEERLANE_RETURN_IF_ERROR(made->expandBlocks());
   const uint64_t count = made->blocks_.blockBytes != 0
                              ? std::max<uint64_t>(1, made->indexed_ ? 2 : made->blocks_.count)
                              : made->pieces_.size();

@@ -28,10 +28,14 @@ class StreamProgram final : public DeviceProgram {
   // One of the two is empty.
   const std::vector<kernel::CopyPiece>& pieces() const { return pieces_; }
   const kernel::BlockList& blocks() const { return blocks_; }
-  // The pieces of indexed blocks of one post, neighbours merged.
+  // The numbers of the blocks, where the program has them: they stand in for those of a post.
+  DeviceIndices numbers() const {
+    return {.to = toNumbers_.data(), .from = fromNumbers_.data(), .count = toNumbers_.size()};
+  }
+  // The pieces of the blocks of one post, neighbours merged.
   void expand(const DeviceIndices& indices, std::vector<kernel::CopyPiece>& pieces) const;
 
-  // Strided blocks as pieces. kNotSupported for indexed ones.
+  // Strided and numbered blocks as pieces. kNotSupported for indexed ones.
   Status expandBlocks();
 
   std::byte* counter() const { return counter_; }
@@ -65,6 +69,8 @@ class StreamProgram final : public DeviceProgram {
   std::vector<kernel::CopyPiece> pieces_;
   kernel::BlockList blocks_;
   bool indexed_ = false;
+  std::vector<uint32_t> toNumbers_;
+  std::vector<uint32_t> fromNumbers_;
   bool isPut_ = false;
   uint64_t bytes_ = 0;
   std::byte* counter_ = nullptr;

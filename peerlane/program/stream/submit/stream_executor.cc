@@ -613,9 +613,9 @@ std::string StreamExecutor::explain() const {
 Result<std::shared_ptr<DeviceExecutor>> makeStreamExecutor(
     std::shared_ptr<const cuda::PrimaryContext> gpu, const Config& config,
     std::shared_ptr<SharedCounterWords> counters) {
-  PEERLANE_ASSIGN(EngineChoice choice, EngineChoice::load(config.tuneFile));
+  PEERLANE_ASSIGN(const TuneFile tuned, TuneFile::load(config.tuneFile));
   auto executor =
-      std::make_shared<StreamExecutor>(std::move(gpu), std::move(choice), std::move(counters));
+      std::make_shared<StreamExecutor>(std::move(gpu), EngineChoice(tuned), std::move(counters));
   PEERLANE_RETURN_IF_ERROR(executor->open());
   return std::shared_ptr<DeviceExecutor>(std::move(executor));
 }
