@@ -18,8 +18,8 @@ class NumaPlaces {
  public:
   static constexpr int kUnknown = -1;
 
-  // Takes some milliseconds; knows only what the process may use at this time. A machine without
-  // nodes counts as one. Errors: kSystem.
+  // Takes some milliseconds; knows only the processors that the process may use at this time. A
+  // machine without nodes counts as one. Errors: kSystem.
   static Result<NumaPlaces> load();
 
   // At least 1. Nodes without processors of this process are not counted.

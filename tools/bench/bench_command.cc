@@ -103,6 +103,9 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
                    "connect: peerlane, or p2p for communicators of the C API (p2p.h)")
       ->capture_default_str()
       ->check(CLI::IsMember({"peerlane", "p2p"}));
+}
+
+void describeReport(CLI::App* command, bench::BenchOptions& options) {
   command->add_flag("--ceiling", options.ceiling,
                     "Measure the machine's raw limit in turns with the library; without an "
                     "operation, on GPUs: the raw limits alone");
@@ -164,6 +167,7 @@ void addBenchCommand(CLI::App& app, int& exitCode) {
   CLI::App* command = app.add_subcommand(
       "bench", "Measure transfers between two processes, and the raw limit of this machine");
   describe(command, *options);
+  describeReport(command, *options);
   describeGpus(command, *options);
   command->callback([options, &exitCode] { exitCode = runAsAsked(*options).report(); });
   addChildren(app, exitCode);

@@ -29,18 +29,23 @@ RawTeam::RawTeam(uint32_t threads) : parts_(threads + 1), results_(threads) {
 
 RawTeam::~RawTeam() {
   ends_ = true;
-  round_.fetch_add(1, std::memory_order_release);
+  begin();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void RawTeam::work(size_t index) {
   runAnywhere();
   for (uint64_t seen = 0;; ++seen) {
-    while (round_.load(std::memory_order_acquire) == seen) __builtin_ia32_pause();
+    round_.wait(seen, std::memory_order_acquire);
     if (ends_) return;
     results_[index] = copyPieces(way_, owner_, parts_[index], isPut_);
     done_.fetch_add(1, std::memory_order_release);
   }
+}
+
+void RawTeam::begin() {
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
 }
 
 void RawTeam::cut(std::span<const RawPiece> pieces) {
@@ -69,7 +74,7 @@ Status RawTeam::copy(CopyWay way, pid_t owner, std::span<const RawPiece> pieces,
   owner_ = owner;
   isPut_ = isPut;
   done_.store(0, std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
+  begin();
   Status mine = copyPieces(way, owner, parts_.back(), isPut);
   while (done_.load(std::memory_order_acquire) != threads_.size()) __builtin_ia32_pause();
   for (const Status& result : results_) PEERLANE_RETURN_IF_ERROR(result);

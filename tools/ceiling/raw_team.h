@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RawTeam: the raw limit of copying with several threads: they spin for the next copy, so that
-// nothing but the memory holds them up. Confined to the thread that made it, but for its threads.
+// RawTeam: the raw limit of copying with several threads. They sleep between copies, because the
+// library is measured in turns with them. Confined to the thread that made it, but for its threads.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,7 @@ class RawTeam {
 
  private:
   void work(size_t index);
+  void begin();
   void cut(std::span<const RawPiece> pieces);
 
   CopyWay way_ = CopyWay::kMemcpy;

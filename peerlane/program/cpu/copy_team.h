@@ -50,8 +50,8 @@ class CopyTeam {
   }
 
   // Calls part(i) once for each i below `parts`, on this thread and on the team's; returns when all
-  // calls have returned, and what they wrote is then visible to this thread. `memory`: an address
-  // that the parts touch, preferably write. Parts must not wait for each other.
+  // calls have returned, and the bytes that they wrote are visible to this thread. `memory`: an
+  // address that the parts touch, preferably write. Parts must not wait for each other.
   template <typename Part>
   void share(uint32_t parts, const void* memory, const Part& part) {
     carryOut({[](const void* call, uint32_t index) { (*static_cast<const Part*>(call))(index); },

@@ -14,6 +14,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/program/cpu/host_copier.h"
+#include "peerlane/program/cpu/mapped_copies.h"
 #include "peerlane/program/model/binding.h"
 #include "peerlane/program/model/program.h"
 
@@ -132,9 +133,6 @@ class CpuRun {
   OpStep runCopy(const Op& op, uint64_t& budget);
   // `bytes`: of all pieces.
   OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
-  OpStep runLarge(const HostCopier& copier, std::span<const MappedPiece> pieces, uint64_t bytes,
-                  uint64_t& budget);
-  void passed(uint64_t bytes, uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
   OpStep sendPieces(std::span<const Piece> pieces, bool isPut);
   bool drained();
@@ -155,8 +153,8 @@ class CpuRun {
   std::array<BoundTarget, kMaxLateTargets> lateTargets_{};  // resolved late targets only
   uint32_t lateResolved_ = 0;                               // bit per target
   size_t pc_ = 0;
-  size_t piece_ = 0;  // inside the current op
-  uint64_t pieceOffset_ = 0;
+  size_t piece_ = 0;  // of an indexed list, inside the current op
+  MappedCopies mapped_;
   bool posted_ = false;  // entries rung and not yet seen complete
   bool ended_ = true;
   Code code_ = Code::kOk;

@@ -21,7 +21,7 @@ void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors
   lateResolved_ = 0;
   pc_ = 0;
   piece_ = 0;
-  pieceOffset_ = 0;
+  mapped_.restart();
   posted_ = false;
   postedTo_ = nullptr;
   ending_ = false;
@@ -46,7 +46,7 @@ Step CpuRun::advance(uint64_t budgetBytes) {
       case OpStep::kNext:
         ++pc_;
         piece_ = 0;
-        pieceOffset_ = 0;
+        mapped_.restart();
         break;
       case OpStep::kBlocked: return Step::kBlocked;
       case OpStep::kMore: return Step::kMore;
@@ -298,57 +298,8 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut) {
 
 CpuRun::OpStep CpuRun::runMapped(std::span<const MappedPiece> pieces, uint64_t bytes,
                                  uint64_t& budget) {
-  const HostCopier* const copier = prepared_->copier_;
-  if (copier != nullptr && bytes >= copier->least())
-    return runLarge(*copier, pieces, bytes, budget);
-  while (piece_ < pieces.size()) {
-    const MappedPiece& piece = pieces[piece_];
-    const uint64_t slice = std::min(piece.bytes - pieceOffset_, budget);
-    if (slice == 0) return OpStep::kMore;
-    std::memcpy(piece.to + pieceOffset_, piece.from + pieceOffset_, slice);
-    passed(slice, budget);
-    pieceOffset_ += slice;
-    if (pieceOffset_ == piece.bytes) {
-      ++piece_;
-      pieceOffset_ = 0;
-    }
-  }
-  return OpStep::kNext;
-}
-
-// In turns of as many pieces as the budget allows, at least a part of one.
-CpuRun::OpStep CpuRun::runLarge(const HostCopier& copier, std::span<const MappedPiece> pieces,
-                                uint64_t bytes, uint64_t& budget) {
-  const CopyInstruction instruction = copier.choose(bytes, pieces.size());
-  while (piece_ < pieces.size()) {
-    size_t whole = 0;
-    uint64_t slice = 0;
-    while (pieceOffset_ == 0 && piece_ + whole < pieces.size() &&
-           pieces[piece_ + whole].bytes <= budget - slice)
-      slice += pieces[piece_ + whole++].bytes;
-    if (whole != 0) {
-      copier.copy(instruction, pieces.subspan(piece_, whole), slice);
-      piece_ += whole;
-      passed(slice, budget);
-      continue;
-    }
-    const MappedPiece& piece = pieces[piece_];
-    slice = std::min(piece.bytes - pieceOffset_, budget);
-    if (slice == 0) return OpStep::kMore;
-    const MappedPiece part{piece.to + pieceOffset_, piece.from + pieceOffset_, slice};
-    copier.copy(instruction, {&part, 1}, slice);
-    passed(slice, budget);
-    pieceOffset_ += slice;
-    if (pieceOffset_ < piece.bytes) continue;
-    ++piece_;
-    pieceOffset_ = 0;
-  }
-  return OpStep::kNext;
-}
-
-void CpuRun::passed(uint64_t bytes, uint64_t& budget) {
-  bytesMoved_ += bytes;
-  budget -= bytes;
+  bytesMoved_ += mapped_.advance(pieces, bytes, prepared_->copier_, budget);
+  return mapped_.isAtEnd(pieces) ? OpStep::kNext : OpStep::kMore;
 }
 
 CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
@@ -363,8 +314,8 @@ CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
   const uint64_t block = list.first.bytes;
   const HostCopier* const copier = prepared_->copier_;
   if (copier != nullptr && count * block >= copier->least()) {
-    if (piece_ == 0 && pieceOffset_ == 0) makeIndexedMapped(list);
-    return runLarge(*copier, indexedMapped_, count * block, budget);
+    if (mapped_.isAtStart()) makeIndexedMapped(list);
+    return runMapped(indexedMapped_, count * block, budget);
   }
   // Runs can only be merged where neighbouring blocks touch on both sides.
   const bool mergeable = list.toStride == block && list.fromStride == block;

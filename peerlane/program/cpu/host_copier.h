@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HostCopier: how one context copies between two mappings of its process: with which instruction,
-// and with which threads. Executors and links ask it for everything that is large; what is small
-// they copy themselves. Thread-safe. Owner: the context; it outlives all copies.
+// and with which threads. Executors and links ask it for large copies, and make small ones
+// themselves. Thread-safe. Owner: the context; it outlives all copies.
 #pragma once
 
 #include <cstddef>

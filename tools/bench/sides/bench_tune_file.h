@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `bench --tune FILE` measures on every machine: from which size on which instruction copies
-// host memory the fastest; and the file for PEERLANE_TUNE. Confined to one thread.
+// The part of `bench --tune FILE` that every machine has: from which size on which instruction
+// copies host memory the fastest; and the file for PEERLANE_TUNE. Confined to one thread.
 #pragma once
 
 #include <functional>

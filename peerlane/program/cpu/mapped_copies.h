@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MappedCopies: how far a run has come with the mapped pieces of one op, and the next of them.
+// Posting path: no allocation, no lock unless threads help. External synchronization required.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "peerlane/program/cpu/host_copier.h"
+
+namespace peerlane::cpu {
+
+class MappedCopies {
+ public:
+  void restart() { *this = {}; }
+  bool isAtStart() const { return piece_ == 0 && offset_ == 0; }
+
+  // Copies as many bytes as the budget has, and takes them from it; pieces may be cut. Returns the
+  // bytes copied. `bytes`: of all pieces. `copier`: makes the large copies; null: memcpy makes
+  // them.
+  uint64_t advance(std::span<const MappedPiece> pieces, uint64_t bytes, const HostCopier* copier,
+                   uint64_t& budget);
+  bool isAtEnd(std::span<const MappedPiece> pieces) const { return piece_ == pieces.size(); }
+
+ private:
+  uint64_t copyPart(const MappedPiece& piece, CopyInstruction instruction, const HostCopier* copier,
+                    uint64_t most);
+
+  size_t piece_ = 0;
+  uint64_t offset_ = 0;  // in that piece
+};
+
+}  // namespace peerlane::cpu
