@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""NIXL with its own UCX and with Peerlane, in one run: the same program, two processes, one table.
+"""NIXL with its own UCX, with Peerlane and with a back end that moves nothing: the same program, two processes, one table.
 
-    bench/peers/nixl.py WHEEL [--memory DRAM|VRAM] [--rounds N] [--json FILE]
+    bench/peers/nixl.py WHEEL PLUGINS [--memory DRAM|VRAM] [--rounds N] [--json FILE]
 
 WHEEL is a folder where pip put nixl-cu12 and numpy (scripts/nixl_wheel.sh prints one), and where `peerlane nixl install`
-placed the plug-in, so that both back ends are there. VRAM needs torch. A row is a request made anew: fresh page numbers,
-make, post, wait; the median of the rounds, which take turns between the back ends. The receiver compares every byte of
-the last round. The last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
+placed the plug-in. PLUGINS is a folder with libplugin_NOTHING.so (build/lib/nixl), which lies in the wheel during the run:
+its times are what NIXL itself takes. VRAM needs torch. A row is a request made anew: fresh page numbers, make, post, wait;
+the median of the rounds, which take turns between the back ends. The receiver compares every byte of the last round. The
+last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
+import pathlib
+import shutil
 import statistics
 import sys
 import time
@@ -21,6 +25,7 @@ ROWS = [  # operation, blocks, bytes of each
     ("WRITE", 4096, 16 << 10), ("READ", 4096, 16 << 10), ("WRITE", 16384, 4 << 10), ("READ", 16384, 4 << 10),
     ("WRITE", 128, 512 << 10), ("WRITE", 1, 64 << 20), ("READ", 1, 64 << 20),
 ]
+BACKENDS = ("UCX", "PEERLANE", "NOTHING")
 LARGEST = 64 << 20
 NOTIFIED = 2000
 
@@ -142,52 +147,91 @@ def load(wheel):
     return nixl
 
 
+@contextlib.contextmanager
+def floor_in(wheel, plugins):
+    """The back end that moves nothing, in the wheel for a while: NIXL looks in one folder only."""
+    folders = {plugin.parent for plugin in pathlib.Path(wheel).rglob("libplugin_UCX.so")}
+    if len(folders) != 1:
+        raise SystemExit(f"{wheel}: libplugin_UCX.so lies in {len(folders)} folders; needed is a wheel of nixl-cu12 or -cu13")
+    place = folders.pop() / "libplugin_NOTHING.so"
+    shutil.copy(pathlib.Path(plugins) / place.name, place)
+    try:
+        yield
+    finally:
+        place.unlink()
+
+
+class Contest:
+    """All back ends, each between this process and one of its own."""
+
+    def __init__(self, options, nixl):
+        import numpy
+        self.options, self.random = options, numpy.random.default_rng(1)
+        spawn = multiprocessing.get_context("spawn")
+        self.sides, self.processes = {}, []
+        for backend in BACKENDS:
+            ours, theirs = spawn.Pipe()
+            self.processes.append(
+                spawn.Process(target=target, args=(backend, options.memory, theirs, options.wheel), daemon=True))
+            self.processes[-1].start()
+            self.sides[backend] = Initiator(backend, options.memory, ours, nixl)
+
+    def row(self, operation, blocks, size):
+        """Median seconds by back end, and whether all bytes were right in the last round."""
+        import numpy
+        times = {backend: [] for backend in self.sides}
+        right = True
+        for number in range(self.options.rounds + 1):
+            numbers = [self.random.permutation(2 * blocks)[:blocks].astype(numpy.int32) for _ in range(2)]
+            is_last = number == self.options.rounds
+            for backend, side in self.sides.items():
+                if is_last:
+                    side.clear()
+                took = side.once(operation, blocks, size, numbers)
+                if number > 0:
+                    times[backend].append(took)
+                if is_last and backend != "NOTHING":
+                    right = right and side.check(operation, size, numbers)
+        return {backend: statistics.median(all_times) for backend, all_times in times.items()}, right
+
+    def end(self):
+        for side in self.sides.values():
+            side.connection.send(("end",))
+        for process in self.processes:
+            process.join(20)
+
+
+def table_of(contest, memory):
+    table = []
+    print(f"{'operation':10}{'blocks':>8}{'bytes':>10}{'UCX GB/s':>11}{'PEERLANE':>10}{'ratio':>8}{'NIXL us':>10}  bytes")
+    for operation, blocks, size in ROWS:
+        took, right = contest.row(operation, blocks, size)
+        rate = {backend: blocks * size / seconds / 1e9 for backend, seconds in took.items()}
+        floor = took["NOTHING"] * 1e6
+        table.append({"operation": operation, "blocks": blocks, "bytes": size, "memory": memory,
+                      "ucx_GBps": round(rate["UCX"], 3), "peerlane_GBps": round(rate["PEERLANE"], 3),
+                      "nixl_us": round(floor, 1), "right": right})
+        print(f"{operation:10}{blocks:8}{size:10}{rate['UCX']:11.2f}{rate['PEERLANE']:10.2f}"
+              f"{rate['PEERLANE'] / rate['UCX']:8.2f}{floor:10.1f}  {'right' if right else 'WRONG'}", flush=True)
+    took = {backend: side.notified() * 1e6 for backend, side in contest.sides.items()}
+    table.append({"operation": "WRITE + notification", "blocks": 1, "bytes": 8, "memory": memory,
+                  **{f"{backend.lower()}_us": round(microseconds, 2) for backend, microseconds in took.items()}})
+    print("8 bytes and a notification, p50: " + ", ".join(f"{name} {us:.2f} us" for name, us in took.items()))
+    return table
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel")
+    parser.add_argument("plugins")
     parser.add_argument("--memory", default="DRAM", choices=["DRAM", "VRAM"])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json")
     options = parser.parse_args()
-    nixl = load(options.wheel)
-    import numpy
-    random = numpy.random.default_rng(1)
-    spawn = multiprocessing.get_context("spawn")
-    sides, processes = {}, []
-    for backend in ("UCX", "PEERLANE"):
-        ours, theirs = spawn.Pipe()
-        processes.append(spawn.Process(target=target, args=(backend, options.memory, theirs, options.wheel), daemon=True))
-        processes[-1].start()
-        sides[backend] = Initiator(backend, options.memory, ours, nixl)
-    table = []
-    print(f"{'operation':10}{'blocks':>8}{'bytes':>10}{'UCX GB/s':>11}{'PEERLANE':>10}{'ratio':>8}  bytes")
-    for operation, blocks, size in ROWS:
-        times = {backend: [] for backend in sides}
-        right = True
-        for round_number in range(options.rounds + 1):
-            numbers = [random.permutation(2 * blocks)[:blocks].astype(numpy.int32) for _ in range(2)]
-            last = round_number == options.rounds
-            for backend, side in sides.items():
-                if last:
-                    side.clear()
-                took = side.once(operation, blocks, size, numbers)
-                if round_number > 0:
-                    times[backend].append(took)
-                if last:
-                    right = right and side.check(operation, size, numbers)
-        rate = {backend: blocks * size / statistics.median(all_times) / 1e9 for backend, all_times in times.items()}
-        table.append({"operation": operation, "blocks": blocks, "bytes": size, "memory": options.memory,
-                      "ucx_GBps": round(rate["UCX"], 3), "peerlane_GBps": round(rate["PEERLANE"], 3), "right": right})
-        print(f"{operation:10}{blocks:8}{size:10}{rate['UCX']:11.2f}{rate['PEERLANE']:10.2f}"
-              f"{rate['PEERLANE'] / rate['UCX']:8.2f}  {'right' if right else 'WRONG'}", flush=True)
-    took = {backend: side.notified() * 1e6 for backend, side in sides.items()}
-    table.append({"operation": "WRITE + notification", "blocks": 1, "bytes": 8, "memory": options.memory,
-                  "ucx_us": round(took["UCX"], 2), "peerlane_us": round(took["PEERLANE"], 2)})
-    print(f"8 bytes and a notification, p50: UCX {took['UCX']:.2f} us, PEERLANE {took['PEERLANE']:.2f} us")
-    for side in sides.values():
-        side.connection.send(("end",))
-    for process in processes:
-        process.join(20)
+    with floor_in(options.wheel, options.plugins):
+        contest = Contest(options, load(options.wheel))
+        table = table_of(contest, options.memory)
+        contest.end()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(table, file, indent=1)

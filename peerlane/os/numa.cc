@@ -25,6 +25,12 @@ Result<NumaPlaces> NumaPlaces::load() {
   if (hwloc_topology_init(&raw) != 0) return Status::system(errno, "hwloc_topology_init");
   NumaPlaces places;
   places.topology_.reset(raw);
+  // Only those that the process is bound to (taskset, numactl, a launcher of MPI); and this thread
+  // stays where it is meanwhile.
+  if (hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM |
+                                        HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING |
+                                        HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) != 0)
+    return Status::system(errno, "hwloc_topology_set_flags");
   if (hwloc_topology_load(raw) != 0)
     return Status::system(errno, "reading the NUMA nodes of this machine");
   for (hwloc_obj_t node = nullptr;

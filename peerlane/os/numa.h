@@ -24,11 +24,12 @@ class NumaPlaces {
 
   // At least 1. Nodes without processors of this process are not counted.
   size_t count() const { return nodes_.size(); }
-  // The calling thread runs on processors of this node only, from now on. Requires: place <
-  // count(). Errors: kSystem.
+  // The calling thread runs on those processors of this node only that the process may use, from
+  // now on, whichever its creator was bound to. Requires: place < count(). Errors: kSystem.
   Status bindThisThread(size_t place) const;
   // The place of the page that holds `address`; kUnknown where there is one place only, where the
-  // page has not been touched yet, and where the system does not say. One system call else.
+  // page has not been touched yet, and where the system does not say. A system call and an
+  // allocation else.
   int placeOf(const void* address) const;
 
  private:

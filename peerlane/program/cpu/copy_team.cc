@@ -15,13 +15,14 @@ CopyTeam::CopyTeam(NumaPlaces places, Metrics& metrics)
       jobsTotal_(metrics.counter("peerlane_copy_jobs_total")),
       helpedTotal_(metrics.counter("peerlane_copy_parts_helped_total")) {}
 
-Result<std::unique_ptr<CopyTeam>> CopyTeam::create(uint32_t threads, Metrics& metrics) {
-  if (threads == 0 || threads > kMostThreads)
+Result<std::unique_ptr<CopyTeam, CopyTeam::End>> CopyTeam::create(uint32_t threads,
+                                                                  Metrics& metrics) {
+  if (threads > kMostThreads)
     return Status(Code::kInvalidArgument, "copyThreads is " + std::to_string(threads) +
-                                              "; accepted are 1 to " +
+                                              "; accepted are 0 to " +
                                               std::to_string(kMostThreads));
   PEERLANE_ASSIGN(NumaPlaces places, NumaPlaces::load());
-  std::unique_ptr<CopyTeam> team(new CopyTeam(std::move(places), metrics));
+  std::unique_ptr<CopyTeam, End> team(new CopyTeam(std::move(places), metrics));
   for (uint32_t i = 0; i < threads; ++i) {
     CopyTeam* const owner = team.get();
     const size_t place = i % team->places_.count();
@@ -78,10 +79,10 @@ CopyTeam::Job* CopyTeam::pick(int place) {
 }
 
 void CopyTeam::help(size_t place) {
-  // Unbound threads copy as well, from farther away.
-  if (places_.count() > 1)
-    if (const Status bound = places_.bindThisThread(place); !bound.isOk())
-      PEERLANE_LOG_INFO("{}", bound.toString());
+  // Unbound threads copy as well, from farther away, or on the one core of the thread that made
+  // them.
+  if (const Status bound = places_.bindThisThread(place); !bound.isOk())
+    PEERLANE_LOG_INFO("{}", bound.toString());
   ReleasableLock lock(mutex_);
   while (!ends_) {
     Job* const job = pick(static_cast<int>(place));

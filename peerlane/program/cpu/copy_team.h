@@ -19,6 +19,7 @@
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/numa.h"
+#include "peerlane/os/process.h"
 
 namespace peerlane::cpu {
 
@@ -26,11 +27,19 @@ class CopyTeam {
  public:
   static constexpr uint32_t kMostThreads = 64;
 
+  // Leaves a team alone that a forked child has a copy of: neither its threads nor those who sleep
+  // at its conditions exist there.
+  struct End {
+    void operator()(CopyTeam* team) const {
+      if (team->forks_ == forkGeneration()) delete team;
+    }
+  };
+
   // Counts peerlane_copy_jobs_total and, of those, the parts that a thread of the team carried out:
-  // peerlane_copy_parts_helped_total. Errors: kInvalidArgument (0 threads, or more than
+  // peerlane_copy_parts_helped_total. Requires: threads > 0. Errors: kInvalidArgument (more than
   // kMostThreads), kUnavailable (the system has no more threads).
-  static Result<std::unique_ptr<CopyTeam>> create(uint32_t threads, Metrics& metrics);
-  // Requires: no job is under way.
+  static Result<std::unique_ptr<CopyTeam, End>> create(uint32_t threads, Metrics& metrics);
+  // Requires: no job is under way; not in a forked child, which has no such threads to wait for.
   ~CopyTeam();
   CopyTeam(const CopyTeam&) = delete;
   CopyTeam& operator=(const CopyTeam&) = delete;
@@ -76,6 +85,7 @@ class CopyTeam {
   void help(size_t place);
   Job* pick(int place) PEERLANE_REQUIRES(mutex_);
 
+  const uint64_t forks_ = forkGeneration();
   const NumaPlaces places_;
   Counter& jobsTotal_;
   Counter& helpedTotal_;

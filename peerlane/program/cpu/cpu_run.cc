@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CpuRun: the interpreter of the CPU executor. Posting path: no allocation (but for the first
-// indexed post of a given size over an agent), no lock.
+// indexed post of a given size, where an agent or threads move it), no lock (but for large copies
+// that threads help with).
 #include <algorithm>
 #include <cstring>
 
@@ -343,9 +344,18 @@ void CpuRun::makeIndexedMapped(const CopyLayout& list) {
   std::byte* const to = bound(list.first.to).address + list.first.toOffset;
   const std::byte* const from = bound(list.first.from).address + list.first.fromOffset;
   indexedMapped_.clear();
-  for (size_t i = 0; i < indices_.to.size(); ++i)
-    indexedMapped_.push_back({to + indices_.to[i] * list.toStride,
-                              from + indices_.from[i] * list.fromStride, list.first.bytes});
+  for (size_t i = 0; i < indices_.to.size(); ++i) {
+    const MappedPiece piece{to + indices_.to[i] * list.toStride,
+                            from + indices_.from[i] * list.fromStride, list.first.bytes};
+    if (!indexedMapped_.empty()) {
+      MappedPiece& last = indexedMapped_.back();
+      if (last.to + last.bytes == piece.to && last.from + last.bytes == piece.from) {
+        last.bytes += piece.bytes;
+        continue;
+      }
+    }
+    indexedMapped_.push_back(piece);
+  }
 }
 
 void CpuRun::makeIndexedPieces(const CopyLayout& list, bool isPut) {

@@ -48,7 +48,7 @@ class HostCopier {
 
  private:
   CopyChoice choice_;
-  std::unique_ptr<CopyTeam> team_;
+  std::unique_ptr<CopyTeam, CopyTeam::End> team_;
   uint64_t least_ = choice_.least();
 };
 

@@ -144,7 +144,8 @@ Route Peer::route() const {
   route.staged = config.strict ? "refused (PEERLANE_STRICT)"
                                : "staged through host memory, at most " +
                                      std::to_string(config.stagingBytes) + " bytes of it";
-  if (route.sharedEngine == "mapped") route.hostCopies = core_->copier().explain();
+  if (route.sharedEngine == "mapped" || route.sharedEngine == "cma")
+    route.hostCopies = core_->copier().explain();
   route.wordsBy = traits.wordsBy;
   route.rightsEnforcedBy = traits.rightsEnforcedBy;
   route.readOnlyEnforcedBy =

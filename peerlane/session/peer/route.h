@@ -17,8 +17,8 @@ struct Route {
   std::string deviceEngine;   // the engine for GPU memory: "cuda", or empty
   std::string staged;  // what becomes of bytes that no engine moves straight: they are staged, or
                        // refused (PEERLANE_STRICT)
-  // Where shared memory is mapped: by which instruction from which size on this host copies it, and
-  // how many threads help.
+  // Between processes of this host: by which instruction from which size on memory is copied that
+  // is mapped, and how many threads help with that and with other memory.
   std::string hostCopies;
   std::string wordsBy;           // how counters are written: "mapped" or "agent"
   std::string rightsEnforcedBy;  // "owner" or "initiator"

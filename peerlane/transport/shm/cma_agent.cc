@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 
 namespace peerlane {
 
@@ -45,13 +46,18 @@ Served CmaAgent::serve(AgentWork& work) {
   Position at{work.piece, work.offset};
   advance(entry, at, 0);
   if (at.piece == entry.pieceCount) return Served::kDone;
-  uint64_t moved = 0;
-  const Code code =
-      team_ != nullptr ? moveTogether(entry, at) : moveSlice(entry, at, kSliceBytes, moved);
+  const Status status =
+      team_ != nullptr ? moveTogether(entry, at) : moveSlice(entry, at, kSliceBytes);
   work.piece = at.piece;
   work.offset = at.offset;
-  if (code != Code::kOk) work.code.store(code, std::memory_order_relaxed);
-  return code != Code::kOk || at.piece == entry.pieceCount ? Served::kDone : Served::kMore;
+  if (status.isOk()) return at.piece == entry.pieceCount ? Served::kDone : Served::kMore;
+  // The session judges that the other process has ended, once for all transfers.
+  if (status.code() == Code::kPeerLost)
+    PEERLANE_LOG_DEBUG("cma: {}", status.toString());
+  else
+    PEERLANE_LOG_WARN("cma: {}", status.toString());
+  work.code.store(status.code(), std::memory_order_relaxed);
+  return Served::kDone;
 }
 
 // One call reads the memory of one program: if it read the peer's nonce first, the bytes after it
@@ -90,15 +96,43 @@ Result<size_t> CmaAgent::put(std::span<const IoSlice> local,
   return writeProcess(peer_.pid(), local, remote);
 }
 
-Code CmaAgent::moveTogether(const MailboxEntry& entry, Position& at) const {
-  const uint64_t most = (team_->threads() + 1) * kSliceBytes;
+namespace {
+
+// Of several threads, one failure: the end of the peer tells more than what else it brings about.
+class Failure {
+ public:
+  void add(const Status& status) {
+    const MutexLock lock(mutex_);
+    if (isThere() && status.code() != Code::kPeerLost) return;
+    status_ = status;
+    isThere_.store(true, std::memory_order_relaxed);
+  }
+  bool isThere() const { return isThere_.load(std::memory_order_relaxed); }
+  // Once no other thread adds any more.
+  Status status() {
+    const MutexLock lock(mutex_);
+    return status_;
+  }
+
+ private:
+  Mutex mutex_;
+  Status status_ PEERLANE_GUARDED_BY(mutex_);
+  std::atomic<bool> isThere_{false};
+};
+
+}  // namespace
+
+Status CmaAgent::moveTogether(const MailboxEntry& entry, Position& at) const {
+  // As one slice takes, by as many threads: in bytes, and in pieces where these are small.
+  const uint64_t most = std::min<uint64_t>((team_->threads() + 1) * kSliceBytes, kMostTogether);
+  const uint32_t mostPieces = cpu::CopyTeam::kPartsPerThread * (team_->threads() + 1) * kVectors;
   uint64_t bytes = 0;
-  for (uint32_t i = at.piece; i < entry.pieceCount && bytes < most; ++i)
+  for (uint32_t i = at.piece; i < entry.pieceCount && i - at.piece < mostPieces && bytes < most;
+       ++i)
     bytes += entry.pieces[i].bytes - (i == at.piece ? at.offset : 0);
   bytes = std::min(bytes, most);
   const uint32_t parts = team_->partsOf(bytes);
-  uint64_t moved = 0;
-  if (parts == 1) return moveSlice(entry, at, kSliceBytes, moved);
+  if (parts == 1) return moveSlice(entry, at, kSliceBytes);
   const auto bytesOf = [&](uint32_t part) {
     return bytes / parts + (part + 1 == parts ? bytes % parts : 0);
   };
@@ -108,64 +142,57 @@ Code CmaAgent::moveTogether(const MailboxEntry& entry, Position& at) const {
     borders[part + 1] = borders[part];
     advance(entry, borders[part + 1], bytesOf(part));
   }
-  // One of those that failed is enough to say.
-  std::atomic<Code> failed{Code::kOk};
+  Failure failure;
   team_->share(parts, entry.pieces[at.piece].local + at.offset, [&](uint32_t part) {
     Position from = borders[part];
-    uint64_t left = bytesOf(part);
-    while (left != 0 && failed.load(std::memory_order_relaxed) == Code::kOk) {
-      uint64_t done = 0;
-      const Code code = moveSlice(entry, from, left, done);
-      if (code != Code::kOk) failed.store(code, std::memory_order_relaxed);
-      left -= done;
+    for (uint64_t left = bytesOf(part); left != 0 && !failure.isThere();) {
+      const Result<uint64_t> moved = moveSome(entry, from, left);
+      if (!moved.isOk()) return failure.add(moved.status());
+      left -= *moved;
+      advance(entry, from, *moved);
     }
   });
-  if (failed == Code::kOk) at = borders[parts];
-  return failed;
+  if (!failure.isThere()) at = borders[parts];
+  return failure.status();
 }
 
-Code CmaAgent::moveSlice(const MailboxEntry& entry, Position& at, uint64_t most,
-                         uint64_t& moved) const {
-  // 256 vectors on the stack are enough to make the call's fixed cost vanish, below the kernel's
-  // 1024.
-  constexpr size_t kVectors = 256;
+Status CmaAgent::moveSlice(const MailboxEntry& entry, Position& at, uint64_t most) const {
+  PEERLANE_ASSIGN(const uint64_t moved, moveSome(entry, at, most));
+  advance(entry, at, moved);
+  return Status::ok();
+}
+
+Result<uint64_t> CmaAgent::moveSome(const MailboxEntry& entry, Position at, uint64_t most) const {
   // The first of each is for the nonce.
   std::array<IoSlice, 1 + kVectors> local;
   std::array<IoSlice, 1 + kVectors> remote;
   size_t count = 1;
   uint64_t wanted = 0;
-  uint64_t offset = at.offset;
-  for (uint32_t i = at.piece; i < entry.pieceCount && count <= kVectors && wanted < most; ++i) {
-    const Piece& piece = entry.pieces[i];
+  for (; at.piece < entry.pieceCount && count <= kVectors && wanted < most;
+       at = {at.piece + 1, 0}) {
+    const Piece& piece = entry.pieces[at.piece];
     if (piece.bytes == 0) continue;
-    const uint64_t bytes = std::min(piece.bytes - offset, most - wanted);
-    local[count] = {piece.local + offset, bytes};
+    const uint64_t bytes = std::min(piece.bytes - at.offset, most - wanted);
+    local[count] = {piece.local + at.offset, bytes};
     remote[count] = {
-        std::bit_cast<std::byte*>(piece.remote->grant.base) + piece.remoteOffset + offset, bytes};
+        std::bit_cast<std::byte*>(piece.remote->grant.base) + piece.remoteOffset + at.offset,
+        bytes};
     ++count;
     wanted += bytes;
-    offset = 0;
   }
   // A put checks the nonce by a call of its own.
   const bool isPut = entry.verb == Verb::kPut;
-  if (!isPut && !peer_.alive()) return Code::kPeerLost;
+  const auto gone = [this] {
+    return Status(Code::kPeerLost, "process " + std::to_string(peer_.pid()) + " ended");
+  };
+  if (!isPut && !peer_.alive()) return gone();
   const std::span locals(local.data(), count);
   const std::span remotes(remote.data(), count);
-  const auto done = isPut ? put(locals.subspan(1), remotes.subspan(1)) : get(locals, remotes);
+  auto moved = isPut ? put(locals.subspan(1), remotes.subspan(1)) : get(locals, remotes);
   // If the peer died in between, the pid may have meant another process: then the bytes read do not
   // count.
-  if (isPut && !peer_.alive()) return Code::kPeerLost;
-  if (!done.isOk()) {
-    // The session judges that the other process has ended, once for all transfers.
-    if (done.status().code() == Code::kPeerLost)
-      PEERLANE_LOG_DEBUG("cma: {}", done.status().toString());
-    else
-      PEERLANE_LOG_WARN("cma: {}", done.status().toString());
-    return done.status().code();
-  }
-  moved = *done;
-  advance(entry, at, moved);
-  return Code::kOk;
+  if (isPut && !peer_.alive()) return gone();
+  return moved;
 }
 
 }  // namespace peerlane

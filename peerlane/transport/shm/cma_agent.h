@@ -18,8 +18,10 @@ namespace peerlane {
 
 class CmaAgent final : public Agent {
  public:
-  // Bytes between two checks of the peer and of cancellation.
+  // The most bytes between two looks at cancellation: of one thread, and of several together, which
+  // may all be busy elsewhere.
   static constexpr uint64_t kSliceBytes = 4 << 20;
+  static constexpr uint64_t kMostTogether = 16 << 20;
 
   // Proves that this process may read the peer's memory: it reads there a nonce that the peer sent
   // over the authenticated connection. Errors give the reason (kPermissionDenied, kPeerLost,
@@ -33,6 +35,8 @@ class CmaAgent final : public Agent {
 
  private:
   static constexpr size_t kMostNonceBytes = 64;
+  // On the stack, and enough to make the fixed cost of a call vanish; below the kernel's 1024.
+  static constexpr uint32_t kVectors = 256;
 
   // A place in the pieces of an entry.
   struct Position {
@@ -48,10 +52,12 @@ class CmaAgent final : public Agent {
         nonce_(nonce.begin(), nonce.end()),
         team_(team) {}
   static void advance(const MailboxEntry& entry, Position& at, uint64_t bytes);
-  // Moves `moved` of the next `most` bytes, and `at` over them.
-  Code moveSlice(const MailboxEntry& entry, Position& at, uint64_t most, uint64_t& moved) const;
-  // Moves about a slice for each thread, and `at` over it.
-  Code moveTogether(const MailboxEntry& entry, Position& at) const;
+  // Moves at least one of the next `most` bytes. Returns how many.
+  Result<uint64_t> moveSome(const MailboxEntry& entry, Position at, uint64_t most) const;
+  // The same, and `at` over them.
+  Status moveSlice(const MailboxEntry& entry, Position& at, uint64_t most) const;
+  // Moves a slice for each thread, or less, and `at` over it.
+  Status moveTogether(const MailboxEntry& entry, Position& at) const;
   // Returns the bytes moved. Errors: kPeerLost where the process runs another program.
   Result<size_t> get(std::span<IoSlice> local, std::span<IoSlice> remote) const;
   Result<size_t> put(std::span<const IoSlice> local, std::span<const IoSlice> remote) const;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <cstdlib>
@@ -98,13 +100,58 @@ TEST(CopyTeam, HelpIsCounted) {
 
 TEST(CopyTeam, ItsSizeIsBounded) {
   Metrics metrics;
-  for (const uint32_t threads : {0u, CopyTeam::kMostThreads + 1}) {
-    const Status status = CopyTeam::create(threads, metrics).status();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_NE(status.message().find("copyThreads is " + std::to_string(threads)),
-              std::string_view::npos)
-        << status.toString();
+  const Status status = CopyTeam::create(CopyTeam::kMostThreads + 1, metrics).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("copyThreads is 65; accepted are 0 to 64"),
+            std::string_view::npos)
+      << status.toString();
+}
+
+// Its threads are not there, and nobody is left to end them.
+TEST(CopyTeam, AForkedChildLeavesItAlone) {
+  Metrics metrics;
+  auto team = MUST(CopyTeam::create(2, metrics));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    team.reset();
+    ::_exit(0);
   }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  uint32_t done = 0;
+  team->share(1, nullptr, [&](uint32_t) { ++done; });
+  EXPECT_EQ(done, 1u);
+}
+
+// What the process may not use, its threads do not use; nor does the core of their creator bind
+// them.
+TEST(CopyTeam, ThreadsStayWhereTheProcessMayRun) {
+  cpu_set_t mine;
+  ASSERT_EQ(::sched_getaffinity(::getpid(), sizeof mine, &mine), 0);
+  Metrics metrics;
+  std::unique_ptr<CopyTeam, CopyTeam::End> team;
+  std::thread([&] {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    for (int cpu = 0; CPU_COUNT(&first) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &mine)) CPU_SET(cpu, &first);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof first, &first), 0);
+    team = MUST(CopyTeam::create(1, metrics));
+    cpu_set_t after;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof after, &after), 0);
+    EXPECT_TRUE(CPU_EQUAL(&after, &first));
+  }).join();
+  std::barrier together(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  team->share(2, nullptr, [&](uint32_t) {
+    together.arrive_and_wait();
+    if (std::this_thread::get_id() == caller) return;
+    cpu_set_t bound;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof bound, &bound), 0);
+    EXPECT_TRUE(CPU_EQUAL(&bound, &mine)) << CPU_COUNT(&bound) << " of " << CPU_COUNT(&mine);
+  });
 }
 
 // A machine of two nodes of one processor each, as hwloc is told: this one has one node.

@@ -47,8 +47,12 @@ class CopyTuning {
     std::vector<Measured> all;
     for (const CopyWay way : copyWays(true, true)) {
       std::vector<double> times;
-      for (uint64_t at = 0; at + bytes <= kRoomBytes && times.size() < 64; at += bytes) {
-        const RawPiece piece{from_ + at, to_ + at, to_ + at, bytes};
+      const uint64_t samples = std::min<uint64_t>(kRoomBytes / bytes, 64);
+      for (uint64_t i = 0; i < samples; ++i) {
+        // Each way goes on where the one before it has stopped.
+        if (kRoomBytes - next_ < bytes) next_ = 0;
+        const RawPiece piece{from_ + next_, to_ + next_, to_ + next_, bytes};
+        next_ += bytes;
         const Clock::time_point start = Clock::now();
         if (!copyPieces(way, ::getpid(), {&piece, 1}, true).isOk()) break;
         times.push_back(microsecondsSince(start));
@@ -65,6 +69,7 @@ class CopyTuning {
  private:
   std::byte* const from_;
   std::byte* const to_;
+  uint64_t next_ = 0;
 };
 
 double timeOf(const std::vector<Measured>& all, CopyWay way) {

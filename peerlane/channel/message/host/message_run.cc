@@ -51,7 +51,7 @@ Result<std::unique_ptr<LanePrograms>> LanePrograms::makeSender(const LaneEnviron
       env.remote(LaneArea::kDoneOffset, uint64_t{lane.slots} * kWordSlotBytes);
   const auto prepare = [&](cpu::CpuProgram& prepared, Program program) {
     markLate(program, {kSenderEnvelope, kSenderPayload, kSenderAnswer});
-    return prepared.prepare(std::move(program), binding);
+    return prepared.prepare(std::move(program), binding, &env.peer->copier());
   };
   auto programs = std::make_unique<LanePrograms>();
   PEERLANE_RETURN_IF_ERROR(
@@ -81,7 +81,7 @@ Result<std::unique_ptr<LanePrograms>> LanePrograms::makeReceiver(const LaneEnvir
       eagerReceiver({.lane = lane, .payloadBytes = env.eagerBytes}), binding));
   Program get = rendezvousGetReceiver({.lane = lane, .payloadBytes = kAnySize});
   confirmBehind(get, kRendezvousGetReceiverPayloadOp, 0);
-  PEERLANE_RETURN_IF_ERROR(programs->get.prepare(std::move(get), binding));
+  PEERLANE_RETURN_IF_ERROR(programs->get.prepare(std::move(get), binding, &env.peer->copier()));
   PEERLANE_RETURN_IF_ERROR(programs->put.prepare(
       rendezvousPutReceiver({.lane = lane, .payloadBytes = kAnySize}), binding));
   return programs;
