@@ -24,6 +24,9 @@ import time
 ROWS = [  # operation, blocks, bytes of each
     ("WRITE", 4096, 16 << 10), ("READ", 4096, 16 << 10), ("WRITE", 16384, 4 << 10), ("READ", 16384, 4 << 10),
     ("WRITE", 128, 512 << 10), ("WRITE", 1, 64 << 20), ("READ", 1, 64 << 20),
+    # The pages of DeepSeek's compressed sparse attention as CollectiveX moves them: 16 or 64 tokens, four of them in an
+    # entry of 576 bytes, and in one of 132 of the indexer. Their ceiling is the row of one block.
+    ("READ", 16384, 4 * 576), ("READ", 4096, 16 * 576), ("READ", 16384, 4 * 132), ("READ", 16384, 16 * 132),
 ]
 BACKENDS = ("UCX", "PEERLANE", "NOTHING")
 LARGEST = 64 << 20
@@ -40,6 +43,12 @@ def memory_of(kind, size, value):
         return tensor, tensor.data_ptr(), lambda: tensor.cpu().numpy()
     array = numpy.full(size, value, dtype=numpy.uint8)
     return array, array.ctypes.data, lambda: array
+
+
+def blocks_are(content, size, numbers, value):
+    """Whether these blocks have this value, and no other byte has it."""
+    whole = content[:len(content) // size * size].reshape(-1, size)
+    return bool((whole[numbers] == value).all()) and int((content == value).sum()) == len(numbers) * size
 
 
 def fill(memory, kind, value):
@@ -102,12 +111,10 @@ class Initiator:
 
     def check(self, operation, size, numbers):
         """Whether exactly the blocks of `numbers` arrived in memory that was cleared before."""
-        import numpy
         if operation == "WRITE":
             self.connection.send(("check", size, numbers[1]))
             return self.connection.recv()
-        got = self.bytes()
-        return bool((got.reshape(-1, size)[numbers[0]] == 9).all()) and int((got == 9).sum()) == len(numbers[0]) * size
+        return blocks_are(self.bytes(), size, numbers[0], 9)
 
     def clear(self):
         """The initiator's memory is 7 again and the target's 9."""
@@ -132,9 +139,7 @@ def target(backend, kind, connection, wheel):
             connection.send(True)
         if word == "check":
             size, numbers = arguments
-            got = content()
-            connection.send(bool((got.reshape(-1, size)[numbers] == 7).all())
-                            and int((got == 7).sum()) == len(numbers) * size)
+            connection.send(blocks_are(content(), size, numbers, 7))
         agent.get_new_notifs()
 
 
