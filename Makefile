@@ -3,10 +3,10 @@
 # configures and builds with CMake presets and Ninja. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build demo test soak bench bundle gpu-check format lint clean packages-build packages-test release
+.PHONY: help build demo test test-vllm soak bench bundle gpu-check format lint clean packages-build packages-test release
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: release  ## the library and the command line: build/bin/peerlane
 
@@ -17,6 +17,9 @@ demo: packages-build  ## move real data between two processes, and prove that ev
 
 test:  ## every check and every test (stages by name: scripts/test.sh STAGE...)
 	@PACKAGES=$(PACKAGES) scripts/test.sh
+
+test-vllm: release  ## two vLLM servers whose KV cache moves through Peerlane; takes 6 GB of disk and of memory
+	@scripts/test_vllm.sh
 
 soak: packages-test  ## the long versions of the tests, about two hours (parts by name: scripts/soak.sh PART...)
 	@scripts/soak.sh

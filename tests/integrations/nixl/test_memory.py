@@ -19,7 +19,7 @@ class Options(unittest.TestCase):
         self.assertIn(agents.BACKEND, agent.get_plugin_list())
         self.assertEqual(sorted(agent.get_plugin_mem_types(agents.BACKEND)), ["DRAM_SEG", "VRAM_SEG"])
         self.assertEqual(agent.get_plugin_params(agents.BACKEND),
-                         {"listen": "", "connect_timeout_ms": "5000", "drain_timeout_ms": "10000"})
+                         {"listen": "", "connect_timeout_ms": "5000", "drain_timeout_ms": "10000", "copy_threads": "0"})
 
     def test_are_checked(self):
         for params in ({"wings": "2"}, {"connect_timeout_ms": "soon"}, {"drain_timeout_ms": "0"},
