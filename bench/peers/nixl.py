@@ -7,16 +7,18 @@
 WHEEL is a folder where pip put nixl-cu12 and numpy (scripts/nixl_wheel.sh prints one), and where `peerlane nixl install`
 placed the plug-in. PLUGINS is a folder with libplugin_NOTHING.so (build/lib/nixl), which lies in the wheel during the run:
 its times are what NIXL itself takes. VRAM needs torch. A row is a request made anew: fresh page numbers, make, post, wait;
-the median of the rounds, which take turns between the back ends. The receiver compares every byte of the last round. The
-last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
+the median of the rounds, which take turns between the back ends; the processes of the others are stopped meanwhile, for
+threads that poll would take their cores. The receiver compares every byte of the last round. The last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
 """
 
 import argparse
 import contextlib
 import json
 import multiprocessing
+import os
 import pathlib
 import shutil
+import signal
 import statistics
 import sys
 import time
@@ -123,6 +125,17 @@ class Initiator:
         self.connection.recv()
 
 
+def initiate(backend, kind, to_target, connection, wheel):
+    side = Initiator(backend, kind, to_target, load(wheel))
+    connection.send(True)
+    while True:
+        call, *arguments = connection.recv()
+        if call == "end":
+            to_target.send(("end",))
+            return
+        connection.send(getattr(side, call)(*arguments))
+
+
 def target(backend, kind, connection, wheel):
     nixl = load(wheel)
     agent = make_agent("target", backend, nixl)
@@ -155,9 +168,9 @@ def load(wheel):
 @contextlib.contextmanager
 def floor_in(wheel, plugins):
     """The back end that moves nothing, in the wheel for a while: NIXL looks in one folder only."""
-    folders = {plugin.parent for plugin in pathlib.Path(wheel).rglob("libplugin_UCX.so")}
+    folders = {plugin.parent for plugin in pathlib.Path(wheel).rglob("libplugin_PEERLANE.so")}
     if len(folders) != 1:
-        raise SystemExit(f"{wheel}: libplugin_UCX.so lies in {len(folders)} folders; needed is a wheel of nixl-cu12 or -cu13")
+        raise SystemExit(f"{wheel}: libplugin_PEERLANE.so lies in {len(folders)} folders; `peerlane nixl install` places it in one")
     place = folders.pop() / "libplugin_NOTHING.so"
     shutil.copy(pathlib.Path(plugins) / place.name, place)
     try:
@@ -166,20 +179,44 @@ def floor_in(wheel, plugins):
         place.unlink()
 
 
-class Contest:
-    """All back ends, each between this process and one of its own."""
+class Side:
+    """One back end: an initiator and a target, each in a process; both are stopped but when they are called."""
 
-    def __init__(self, options, nixl):
+    def __init__(self, backend, options):
+        spawn = multiprocessing.get_context("spawn")
+        near, far = spawn.Pipe()
+        self.connection, theirs = spawn.Pipe()
+        self.processes = [
+            spawn.Process(target=target, args=(backend, options.memory, far, options.wheel), daemon=True),
+            spawn.Process(target=initiate, args=(backend, options.memory, near, theirs, options.wheel), daemon=True)]
+        for process in self.processes:
+            process.start()
+        self.connection.recv()
+        self.signal(signal.SIGSTOP)
+
+    def signal(self, what):
+        for process in self.processes:
+            os.kill(process.pid, what)
+
+    def call(self, name, *arguments):
+        self.signal(signal.SIGCONT)
+        self.connection.send((name, *arguments))
+        answer = self.connection.recv()
+        self.signal(signal.SIGSTOP)
+        return answer
+
+    def end(self):
+        self.signal(signal.SIGCONT)
+        self.connection.send(("end",))
+        for process in self.processes:
+            process.join(20)
+
+
+class Contest:
+    def __init__(self, options):
         import numpy
         self.options, self.random = options, numpy.random.default_rng(1)
-        spawn = multiprocessing.get_context("spawn")
-        self.sides, self.processes = {}, []
-        for backend in BACKENDS:
-            ours, theirs = spawn.Pipe()
-            self.processes.append(
-                spawn.Process(target=target, args=(backend, options.memory, theirs, options.wheel), daemon=True))
-            self.processes[-1].start()
-            self.sides[backend] = Initiator(backend, options.memory, ours, nixl)
+        self.sides = {backend: Side(backend, options) for backend in BACKENDS}
 
     def row(self, operation, blocks, size):
         """Median seconds by back end, and whether all bytes were right in the last round."""
@@ -191,19 +228,17 @@ class Contest:
             is_last = number == self.options.rounds
             for backend, side in self.sides.items():
                 if is_last:
-                    side.clear()
-                took = side.once(operation, blocks, size, numbers)
+                    side.call("clear")
+                took = side.call("once", operation, blocks, size, numbers)
                 if number > 0:
                     times[backend].append(took)
                 if is_last and backend != "NOTHING":
-                    right = right and side.check(operation, size, numbers)
+                    right = right and side.call("check", operation, size, numbers)
         return {backend: statistics.median(all_times) for backend, all_times in times.items()}, right
 
     def end(self):
         for side in self.sides.values():
-            side.connection.send(("end",))
-        for process in self.processes:
-            process.join(20)
+            side.end()
 
 
 def table_of(contest, memory):
@@ -218,7 +253,7 @@ def table_of(contest, memory):
                       "nixl_us": round(floor, 1), "right": right})
         print(f"{operation:10}{blocks:8}{size:10}{rate['UCX']:11.2f}{rate['PEERLANE']:10.2f}"
               f"{rate['PEERLANE'] / rate['UCX']:8.2f}{floor:10.1f}  {'right' if right else 'WRONG'}", flush=True)
-    took = {backend: side.notified() * 1e6 for backend, side in contest.sides.items()}
+    took = {backend: side.call("notified") * 1e6 for backend, side in contest.sides.items()}
     table.append({"operation": "WRITE + notification", "blocks": 1, "bytes": 8, "memory": memory,
                   **{f"{backend.lower()}_us": round(microseconds, 2) for backend, microseconds in took.items()}})
     print("8 bytes and a notification, p50: " + ", ".join(f"{name} {us:.2f} us" for name, us in took.items()))
@@ -234,7 +269,8 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     with floor_in(options.wheel, options.plugins):
-        contest = Contest(options, load(options.wheel))
+        load(options.wheel)
+        contest = Contest(options)
         table = table_of(contest, options.memory)
         contest.end()
     if options.json:

@@ -65,9 +65,9 @@ class NothingEngine final : public abi::Engine {
                          const std::string& /*agent*/, abi::Metadata*& out) override {
     return registerMemory(piece, type, out);
   }
-  // Its own pointer, so that the agent unloads it once: with the registration.
-  abi::Answer loadLocal(abi::Metadata* local, abi::Metadata*& out) override {
-    out = local;
+  // Another object: the agent unloads this one and deregisters that one.
+  abi::Answer loadLocal(abi::Metadata* /*local*/, abi::Metadata*& out) override {
+    out = std::make_unique<abi::Metadata>(false).release();
     return abi::Answer::kSuccess;
   }
   abi::Answer takeNotifications(abi::Notifications& /*out*/) override {
