@@ -28,7 +28,7 @@ class NothingEngine final : public abi::Engine {
   abi::Answer connect(const std::string& /*agent*/) override { return abi::Answer::kSuccess; }
   abi::Answer disconnect(const std::string& /*agent*/) override { return abi::Answer::kSuccess; }
   abi::Answer unload(abi::Metadata* loaded) override {
-    std::unique_ptr<abi::Metadata>{loaded};
+    const std::unique_ptr<abi::Metadata> end(loaded);
     return abi::Answer::kSuccess;
   }
   abi::Answer prepare(const abi::Direction& /*direction*/, const abi::TransferList& /*local*/,
@@ -46,7 +46,7 @@ class NothingEngine final : public abi::Engine {
   }
   abi::Answer check(abi::RequestHandle* /*handle*/) const override { return abi::Answer::kSuccess; }
   abi::Answer release(abi::RequestHandle* handle) const override {
-    std::unique_ptr<abi::RequestHandle>{handle};
+    const std::unique_ptr<abi::RequestHandle> end(handle);
     return abi::Answer::kSuccess;
   }
   abi::Answer publicData(const abi::Metadata* /*local*/, std::string& out) const override {
@@ -96,7 +96,7 @@ const abi::Plugin kPlugin{
     .create = [](const abi::InitParams* init) -> abi::Engine* {
       return std::make_unique<NothingEngine>(*init).release();
     },
-    .destroy = [](abi::Engine* engine) { std::unique_ptr<abi::Engine>{engine}; },
+    .destroy = [](abi::Engine* engine) { const std::unique_ptr<abi::Engine> end(engine); },
     .name = [] { return "NOTHING"; },
     .version = [] { return "0"; },
     .options = [] { return abi::Params(); },
