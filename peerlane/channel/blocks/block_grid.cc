@@ -120,17 +120,18 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
   constexpr size_t kRun = 256;
   for (size_t begin = 0; begin < blocks.size(); begin += kRun) {
     const size_t end = std::min(begin + kRun, blocks.size());
-    bool fits = true;
+    unsigned misfits = 0;
     for (size_t i = begin; i < end; ++i) {
       const Block& block = blocks[i];
       const uint64_t mine = local.numberOf(block.localOffset);
       const uint64_t yours = remote.numberOf(block.remoteOffset);
-      fits &= (block.local == first.local) & (block.remote == first.remote) &
-              (block.bytes == first.bytes) & (mine < local.limit()) & (yours < remote.limit());
+      misfits |= unsigned{block.local != first.local} | unsigned{block.remote != first.remote} |
+                 unsigned{block.bytes != first.bytes} | unsigned{mine >= local.limit()} |
+                 unsigned{yours >= remote.limit()};
       here[i] = static_cast<uint32_t>(mine);
       there[i] = static_cast<uint32_t>(yours);
     }
-    if (!fits) return false;
+    if (misfits != 0) return false;
   }
   const bool isPut = direction == Direction::kPut;
   std::vector<uint32_t>& to = isPut ? there : here;
