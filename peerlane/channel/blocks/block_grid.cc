@@ -2,9 +2,10 @@
 #include "peerlane/channel/blocks/block_grid.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <vector>
+
+#include "peerlane/channel/blocks/grid_axis.h"
 
 namespace peerlane {
 namespace {
@@ -13,11 +14,11 @@ uint64_t distance(uint64_t a, uint64_t b) {
   return a < b ? b - a : a - b;
 }
 
-// One side of a grid: place i is at base + i * stride.
-class Axis {
+// One side of a grid, inside its region.
+class RegionAxis : public GridAxis {
  public:
   // The largest stride that fits some of the blocks; the others may show that it is too large.
-  static Axis guess(std::span<const Block> blocks, uint64_t Block::*offset) {
+  static RegionAxis guess(std::span<const Block> blocks, uint64_t Block::*offset) {
     constexpr size_t kLooks = 32;
     const uint64_t first = blocks[0].*offset;
     uint64_t stride = 0;
@@ -26,44 +27,21 @@ class Axis {
       stride = std::gcd(stride, distance(blocks[i].*offset, first));
       stride = std::gcd(stride, distance(blocks[spread].*offset, first));
     }
-    return {first, stride == 0 ? blocks[0].bytes : stride};
+    if (stride == 0) stride = blocks[0].bytes;
+    return {first % stride, stride};
   }
 
   // Blocks of `bytes` at numbers below the limit lie inside a region of `regionBytes`.
   bool setLimit(uint64_t regionBytes, uint64_t bytes) {
-    if (regionBytes < base_ || regionBytes - base_ < bytes) return false;
-    limit_ = (regionBytes - base_ - bytes) / stride_ + 1;
+    if (regionBytes < base() || regionBytes - base() < bytes) return false;
+    limit_ = (regionBytes - base() - bytes) / stride() + 1;
     return limit_ <= UINT32_MAX;
   }
-  uint64_t base() const { return base_; }
-  uint64_t stride() const { return stride_; }
   uint64_t limit() const { return limit_; }
 
-  // The number of the place at `offset`; what is no place has no number below the limit: the
-  // product with the inverse of the stride's odd part is the quotient where the division has no
-  // rest, and above all quotients where it has one (Hacker's Delight, 10-17).
-  uint64_t numberOf(uint64_t offset) const {
-    return std::rotr((offset - base_) * inverse_, shift_);
-  }
-
  private:
-  Axis(uint64_t offset, uint64_t stride)
-      : base_(offset % stride),
-        stride_(stride),
-        shift_(std::countr_zero(stride)),
-        inverse_(inverseOf(stride >> shift_)) {}
+  using GridAxis::GridAxis;
 
-  // Modulo 2^64. Each step doubles the number of bits that are right.
-  static uint64_t inverseOf(uint64_t odd) {
-    uint64_t inverse = odd;  // three bits
-    for (int bits = 3; bits < 64; bits *= 2) inverse *= 2 - odd * inverse;
-    return inverse;
-  }
-
-  uint64_t base_;
-  uint64_t stride_;
-  int shift_;
-  uint64_t inverse_;
   uint64_t limit_ = 0;
 };
 
@@ -108,9 +86,9 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
   if (blocks.size() < kLeastGridBlocks || blocks.size() > UINT32_MAX) return false;
   const Block& first = blocks[0];
   if (first.bytes == 0) return false;
-  Axis local = Axis::guess(blocks, &Block::localOffset);
-  Axis remote = Axis::guess(blocks, &Block::remoteOffset);
-  const Axis& written = direction == Direction::kPut ? remote : local;
+  RegionAxis local = RegionAxis::guess(blocks, &Block::localOffset);
+  RegionAxis remote = RegionAxis::guess(blocks, &Block::remoteOffset);
+  const RegionAxis& written = direction == Direction::kPut ? remote : local;
   if (written.stride() < first.bytes) return false;
   if (!local.setLimit(localBytes, first.bytes) || !remote.setLimit(remoteBytes, first.bytes))
     return false;
@@ -138,7 +116,7 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
   std::vector<uint32_t>& from = isPut ? here : there;
   const bool adjoin = local.stride() == first.bytes && remote.stride() == first.bytes;
   if (!areDistinct(to) || (adjoin && hasFewPieces(to, from))) return false;
-  const Axis& source = isPut ? local : remote;
+  const RegionAxis& source = isPut ? local : remote;
   layout.kind = CopyLayout::Kind::kNumbered;
   layout.first.toOffset = written.base();
   layout.first.fromOffset = source.base();

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "peerlane/channel/blocks/grid_axis.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -19,15 +20,11 @@ std::optional<bool> overlapOnGrid(const std::vector<Segment>& blocks, const Writ
   if (!grid.isUniform) return {};
   const uint64_t places = (grid.last - grid.first) / grid.block + 1;
   if (places > blocks.size() * kBitsPerSegment) return {};
-  // A multiplication in place of a division. It is exact for whole blocks; the check below finds
-  // the others. A reciprocal of 2^64 does not fit, but a block of one byte is its own number.
-  const uint64_t reciprocal = grid.block == 1 ? 0 : UINT64_MAX / grid.block + 1;
+  const GridAxis axis(grid.first, grid.block);
   std::vector<bool> taken(places, false);
   for (const Segment& block : blocks) {
-    const uint64_t distance = block.toOffset - grid.first;
-    const auto product = static_cast<unsigned __int128>(distance) * reciprocal;
-    const uint64_t place = grid.block == 1 ? distance : static_cast<uint64_t>(product >> 64);
-    if (place * grid.block != distance) return {};
+    const uint64_t place = axis.numberOf(block.toOffset);
+    if (place >= places) return {};
     if (taken[place]) return true;
     taken[place] = true;
   }
