@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """NIXL with its own UCX, with Peerlane and with a back end that moves nothing: the same program, two processes, one table.
 
-    bench/peers/nixl.py WHEEL PLUGINS [--memory DRAM|VRAM] [--rounds N] [--json FILE]
+    bench/peers/nixl.py WHEEL PLUGINS [--memory DRAM|VRAM] [--pair] [--rounds N] [--json FILE]
 
 WHEEL is a folder where pip put nixl-cu12 and numpy (scripts/nixl_wheel.sh prints one), and where `peerlane nixl install`
 placed the plug-in. PLUGINS is a folder with libplugin_NOTHING.so (build/lib/nixl), which lies in the wheel during the run:
-its times are what NIXL itself takes. VRAM needs torch. A row is a request made anew: fresh page numbers, make, post, wait;
+its times are what NIXL itself takes. VRAM needs torch; with --pair the target has the
+second GPU. A row is a request made anew: fresh page numbers, make, post, wait;
 the median of the rounds, which take turns between the back ends; the processes of the others are stopped meanwhile, for
 threads that poll would take their cores. The receiver compares every byte of the last round. The last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
 """
@@ -35,13 +36,13 @@ LARGEST = 64 << 20
 NOTIFIED = 2000
 
 
-def memory_of(kind, size, value):
+def memory_of(kind, size, value, gpu=0):
     """An object to keep, its address, and a function that gives its bytes."""
     import numpy
     if kind == "VRAM":
         import torch
-        tensor = torch.full((size,), value, dtype=torch.uint8, device="cuda:0")
-        torch.cuda.synchronize()
+        tensor = torch.full((size,), value, dtype=torch.uint8, device=f"cuda:{gpu}")
+        torch.cuda.synchronize(gpu)
         return tensor, tensor.data_ptr(), lambda: tensor.cpu().numpy()
     array = numpy.full(size, value, dtype=numpy.uint8)
     return array, array.ctypes.data, lambda: array
@@ -57,7 +58,7 @@ def fill(memory, kind, value):
     memory[:] = value
     if kind == "VRAM":
         import torch
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(memory.device)
 
 
 def make_agent(name, backend, nixl):
@@ -77,14 +78,14 @@ class Initiator:
         self.keep, self.address, self.bytes = memory_of(kind, 2 * LARGEST, 7)
         self.agent.register_memory([(self.address, 2 * LARGEST, 0, "")], kind)
         connection.send(self.agent.get_agent_metadata())
-        metadata, self.far = connection.recv()
+        metadata, self.far, self.gpu = connection.recv()
         self.agent.add_remote_agent(metadata)
         self.lists = {}
 
     def prepared(self, blocks, size):
         if (blocks, size) not in self.lists:
             here = [(self.address + i * size, size, 0) for i in range(2 * blocks)]
-            there = [(self.far + i * size, size, 0) for i in range(2 * blocks)]
+            there = [(self.far + i * size, size, self.gpu) for i in range(2 * blocks)]
             self.lists[blocks, size] = (self.agent.prep_xfer_dlist("NIXL_INIT_AGENT", here, self.kind),
                                         self.agent.prep_xfer_dlist("target", there, self.kind))
         return self.lists[blocks, size]
@@ -102,7 +103,7 @@ class Initiator:
     def notified(self):
         """Seconds of 8 bytes with a notification, again and again."""
         handle = self.agent.initialize_xfer("WRITE", self.agent.get_xfer_descs([(self.address, 8, 0)], self.kind),
-                                            self.agent.get_xfer_descs([(self.far, 8, 0)], self.kind), "target", b"n")
+                                            self.agent.get_xfer_descs([(self.far, 8, self.gpu)], self.kind), "target", b"n")
         times = []
         for _ in range(NOTIFIED):
             begin = time.perf_counter()
@@ -136,13 +137,13 @@ def initiate(backend, kind, to_target, connection, wheel):
         connection.send(getattr(side, call)(*arguments))
 
 
-def target(backend, kind, connection, wheel):
+def target(backend, kind, gpu, connection, wheel):
     nixl = load(wheel)
     agent = make_agent("target", backend, nixl)
-    keep, address, content = memory_of(kind, 2 * LARGEST, 9)
-    agent.register_memory([(address, 2 * LARGEST, 0, "")], kind)
+    keep, address, content = memory_of(kind, 2 * LARGEST, 9, gpu)
+    agent.register_memory([(address, 2 * LARGEST, gpu, "")], kind)
     agent.add_remote_agent(connection.recv())
-    connection.send((agent.get_agent_metadata(), address))
+    connection.send((agent.get_agent_metadata(), address, gpu))
     while True:
         word, *arguments = connection.recv()
         if word == "end":
@@ -187,7 +188,7 @@ class Side:
         near, far = spawn.Pipe()
         self.connection, theirs = spawn.Pipe()
         self.processes = [
-            spawn.Process(target=target, args=(backend, options.memory, far, options.wheel), daemon=True),
+            spawn.Process(target=target, args=(backend, options.memory, int(options.pair), far, options.wheel), daemon=True),
             spawn.Process(target=initiate, args=(backend, options.memory, near, theirs, options.wheel), daemon=True)]
         for process in self.processes:
             process.start()
@@ -265,6 +266,7 @@ def main():
     parser.add_argument("wheel")
     parser.add_argument("plugins")
     parser.add_argument("--memory", default="DRAM", choices=["DRAM", "VRAM"])
+    parser.add_argument("--pair", action="store_true")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json")
     options = parser.parse_args()

@@ -2,9 +2,11 @@
 """Agents of NIXL for the tests, each with the back end PEERLANE alone, here or in processes of their own.
 
 The environment names the wheel's folder (NIXL_WHEEL) and the command line (NIXL_TEST_PROGRAM); nixl_tests.py sets both.
+Memory is the host's, or with NIXL_TEST_CUDA=<a CUDA runtime library> that of GPUs.
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import re
@@ -16,10 +18,15 @@ import time
 sys.path.insert(0, os.environ["NIXL_WHEEL"])
 
 import numpy as np  # noqa: E402
-from nixl_cu12._api import nixl_agent, nixl_agent_config  # noqa: E402
+
+try:
+    from nixl_cu12._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t  # noqa: E402, F401
+except ImportError:
+    from nixl_cu13._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t  # noqa: E402, F401
 
 BACKEND = "PEERLANE"
 SOON = 20  # seconds
+KIND = "VRAM" if "NIXL_TEST_CUDA" in os.environ else "DRAM"
 
 
 def make_agent(name, params=None, **config):
@@ -28,17 +35,85 @@ def make_agent(name, params=None, **config):
     return agent
 
 
-class Memory:
-    """Host memory that an agent registered; `fill` is a byte, or a seed of random ones where it is given as text."""
+class HostBytes:
+    kind = "DRAM"
 
-    def __init__(self, agent, size, fill=0, device=0):
+    def __init__(self, size, _device):
+        self.array = np.empty(size, dtype=np.uint8)
+        self.address = self.array.ctypes.data
+
+    def get(self):
+        return self.array
+
+    def set(self, values):
+        self.array[:] = values
+
+
+class GpuBytes:
+    """Memory of a GPU. It stays until the process ends: a peer may have it mapped."""
+
+    kind = "VRAM"
+    runtime = None
+
+    def __init__(self, size, device):
+        if GpuBytes.runtime is None:
+            GpuBytes.runtime = ctypes.CDLL(os.environ["NIXL_TEST_CUDA"])
+        self.size = size
+        self.device = device % GpuBytes.devices()
+        address = ctypes.c_void_p()
+        self.call("cudaMalloc", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
+        self.address = address.value
+
+    @staticmethod
+    def devices():
+        count = ctypes.c_int()
+        GpuBytes.runtime.cudaGetDeviceCount(ctypes.byref(count))
+        return count.value
+
+    def call(self, name, *arguments):
+        for error in (self.runtime.cudaSetDevice(self.device), getattr(self.runtime, name)(*arguments)):
+            if error:
+                raise RuntimeError(f"{name}: CUDA error {error}")
+
+    def get(self):
+        array = np.empty(self.size, dtype=np.uint8)
+        self.copy(array.ctypes.data, self.address)
+        return array
+
+    def set(self, values):
+        array = np.empty(self.size, dtype=np.uint8)
+        array[:] = values
+        self.copy(self.address, array.ctypes.data)
+
+    def copy(self, to, start):
+        which_way = 4  # as the addresses tell
+        self.call("cudaMemcpy", ctypes.c_void_p(to), ctypes.c_void_p(start), ctypes.c_size_t(self.size), which_way)
+        self.call("cudaDeviceSynchronize")
+
+
+PLACES = {"DRAM": HostBytes, "VRAM": GpuBytes}
+
+
+class Memory:
+    """Memory that an agent registered; `fill` is a byte, or a seed of random ones where it is given as text."""
+
+    def __init__(self, agent, size, fill=0, device=0, kind=KIND):
         self.agent, self.size, self.device = agent, size, device
+        self.place = PLACES[kind](size, device)
         if isinstance(fill, str):
-            self.bytes = np.random.default_rng(sum(fill.encode())).integers(0, 256, size, dtype=np.uint8)
-        else:
-            self.bytes = np.full(size, fill, dtype=np.uint8)
-        self.address = self.bytes.ctypes.data
-        self.registered = agent.register_memory([(self.address, size, device, "")], "DRAM")
+            fill = np.random.default_rng(sum(fill.encode())).integers(0, 256, size, dtype=np.uint8)
+        self.set(fill)
+        self.address = self.place.address
+        self.registered = agent.register_memory([(self.address, size, device, "")], self.place.kind)
+
+    @property
+    def bytes(self):
+        """The content as it is now: the host's memory itself, a copy of a GPU's."""
+        return self.place.get()
+
+    def set(self, values):
+        """One byte for all, or all of them."""
+        self.place.set(values)
 
     def piece(self, offset=0, size=None):
         return (self.address + offset, self.size - offset if size is None else size, self.device)
@@ -65,10 +140,15 @@ def finish(agent, handle, seconds=SOON):
             raise TimeoutError(f"{state} after {seconds} s")
 
 
-def transfer(agent, operation, local, remote, other, message=b""):
-    """Moves pieces of DRAM and waits."""
-    handle = agent.initialize_xfer(operation, agent.get_xfer_descs(local, "DRAM"),
-                                   agent.get_xfer_descs(remote, "DRAM"), other, message)
+def request(agent, operation, local, remote, other, message=b"", kinds=(KIND, KIND)):
+    """A request that was not posted yet, for pieces of memory here and there."""
+    return agent.initialize_xfer(operation, agent.get_xfer_descs(local, kinds[0]),
+                                 agent.get_xfer_descs(remote, kinds[1]), other, message)
+
+
+def transfer(agent, operation, local, remote, other, message=b"", kinds=(KIND, KIND)):
+    """Moves pieces of memory and waits."""
+    handle = request(agent, operation, local, remote, other, message, kinds)
     if agent.transfer(handle) != "DONE":
         finish(agent, handle)
     agent.release_xfer_handle(handle)
@@ -220,9 +300,9 @@ def _environment(changes):
 # For Partner.run.
 
 
-def allocate(far, label, size, fill=0, device=0):
+def allocate(far, label, size, fill=0, device=0, kind=KIND):
     """Returns the piece: address, size, device."""
-    far.memories[label] = Memory(far.agent, size, fill, device)
+    far.memories[label] = Memory(far.agent, size, fill, device, kind)
     return far.memories[label].piece()
 
 

@@ -15,9 +15,9 @@ import agents
 agent = agents.nixl_agent("both", agents.nixl_agent_config(backends=["UCX", "PEERLANE"]))
 memory, target = agents.Memory(agent, 1 << 16, "both"), agents.Memory(agent, 1 << 16)
 for backend in ("PEERLANE", "UCX", "PEERLANE"):
-    target.bytes[:] = 0
-    handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                   agent.get_xfer_descs([target.piece()], "DRAM"), "both", b"", [backend])
+    target.set(0)
+    handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], agents.KIND),
+                                   agent.get_xfer_descs([target.piece()], agents.KIND), "both", b"", [backend])
     assert agent.query_xfer_backend(handle) == backend
     agent.transfer(handle)
     agents.finish(agent, handle)

@@ -45,7 +45,7 @@ class Registration(unittest.TestCase):
 
     def test_twice_overlapping_and_of_no_bytes(self):
         memory = Memory(self.agent, 4 * BLOCK, 1)
-        registered = [self.agent.register_memory([piece], "DRAM") for piece in
+        registered = [self.agent.register_memory([piece], agents.KIND) for piece in
                       [memory.piece() + ("",), memory.piece(BLOCK, BLOCK) + ("",), memory.piece(0, 0) + ("",)]]
         target = Memory(self.agent, 4 * BLOCK)
         transfer(self.agent, "WRITE", [memory.piece()], [target.piece()], "here")
@@ -54,13 +54,13 @@ class Registration(unittest.TestCase):
             self.agent.deregister_memory(each)
 
     def test_a_thousand_at_once(self):
-        buffer = np.zeros(1000 * BLOCK, dtype=np.uint8)
-        at = buffer.ctypes.data
-        registered = self.agent.register_memory([(at + i * BLOCK, BLOCK, 0, "") for i in range(1000)], "DRAM")
+        place = agents.PLACES[agents.KIND](1000 * BLOCK, 0)
+        at = place.address
+        registered = self.agent.register_memory([(at + i * BLOCK, BLOCK, 0, "") for i in range(1000)], agents.KIND)
         source = Memory(self.agent, 1000 * BLOCK, "thousand")
         transfer(self.agent, "WRITE", [source.piece(i * BLOCK, BLOCK) for i in range(1000)],
                  [(at + i * BLOCK, BLOCK, 0) for i in range(1000)], "here")
-        self.assertEqual(buffer.tobytes(), source.bytes.tobytes())
+        self.assertEqual(place.get().tobytes(), source.bytes.tobytes())
         self.agent.deregister_memory(registered)
 
     def test_memory_that_is_not_there_is_refused(self):
@@ -76,13 +76,13 @@ class Registration(unittest.TestCase):
         with mmap.mmap(-1, BLOCK, prot=mmap.PROT_READ) as mapping:
             view = np.frombuffer(mapping, dtype=np.uint8)
             registered = self.agent.register_memory([(view.ctypes.data, BLOCK, 0, "")], "DRAM")
-            target = Memory(self.agent, BLOCK, 1)
-            transfer(self.agent, "WRITE", [(view.ctypes.data, BLOCK, 0)], [target.piece()], "here")
+            target, kinds = Memory(self.agent, BLOCK, 1, kind="DRAM"), ("DRAM", "DRAM")
+            transfer(self.agent, "WRITE", [(view.ctypes.data, BLOCK, 0)], [target.piece()], "here", kinds=kinds)
             self.assertFalse(target.bytes.any())
             for operation, near, there in (("READ", (view.ctypes.data, BLOCK, 0), target.piece()),
                                            ("WRITE", target.piece(), (view.ctypes.data, BLOCK, 0))):
                 with self.assertRaisesRegex(Exception, "NOT_ALLOWED"):
-                    transfer(self.agent, operation, [near], [there], "here")
+                    transfer(self.agent, operation, [near], [there], "here", kinds=kinds)
             self.agent.deregister_memory(registered)
             del view
 
@@ -102,9 +102,9 @@ class Registration(unittest.TestCase):
 
     def test_is_queried(self):
         memory = Memory(self.agent, BLOCK)
-        known, unknown = self.agent.query_memory([memory.piece() + ("",), (16, 8, 0, "")], agents.BACKEND, "DRAM")
-        self.assertEqual(known["device"], "host:0")
-        self.assertEqual(known["mapped_by_peers"], "no")
+        known, unknown = self.agent.query_memory([memory.piece() + ("",), (16, 8, 0, "")], agents.BACKEND, agents.KIND)
+        self.assertEqual(known["device"], {"DRAM": "host:0", "VRAM": "cuda:0"}[agents.KIND])
+        self.assertEqual(known["mapped_by_peers"], {"DRAM": "no", "VRAM": "yes"}[agents.KIND])
         self.assertEqual(known["released_transfers_move"], "no")
         self.assertIsNone(unknown)
 

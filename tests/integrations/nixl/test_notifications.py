@@ -49,8 +49,7 @@ class Notifications(unittest.TestCase):
         memory = Memory(self.agent, BLOCK)
         far = self.partner.run(agents.allocate, "far", BLOCK)
         self.agent.add_remote_agent(self.partner.run(agents.metadata))
-        handle = self.agent.initialize_xfer("WRITE", self.agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                            self.agent.get_xfer_descs([far], "DRAM"), "there", b"again")
+        handle = agents.request(self.agent, "WRITE", [memory.piece()], [far], "there", b"again")
         for message in (b"", b"", b"other", b""):
             self.agent.transfer(handle, message)
             finish(self.agent, handle)

@@ -19,10 +19,12 @@ WAYS = {
     "ring": ({"PEERLANE_SHM_ENGINE": "ring"}, {}),
     "tcp": ({"PEERLANE_LINKS": "self,tcp"}, {"listen": "127.0.0.1:0"}),
 }
+if agents.KIND == "VRAM":
+    del WAYS["ring"]
 
 
 def fill(far, label, value):
-    far.memories[label].bytes[:] = value
+    far.memories[label].set(value)
 
 
 def write_back(far, label, target, other):
@@ -35,14 +37,14 @@ def ends_of(text, blob):
 
 
 def released_transfers_move(agent, memory):
-    return agent.query_memory([memory.piece() + ("",)], agents.BACKEND, "DRAM")[0]["released_transfers_move"]
+    return agent.query_memory([memory.piece() + ("",)], agents.BACKEND, agents.KIND)[0]["released_transfers_move"]
 
 
 def settled(memory, seconds=1.0):
     """Whether not one byte changes for so long."""
-    before = memory.copy()
+    before = memory.bytes.copy()
     time.sleep(seconds)
-    return bool((before == memory).all())
+    return bool((before == memory.bytes).all())
 
 
 class Pairs(unittest.TestCase):
@@ -65,8 +67,7 @@ class Pairs(unittest.TestCase):
         agent.add_remote_agent(partner.run(agents.metadata))
         # Imported, so that bytes move from the first moment.
         transfer(agent, "READ", [memory.piece(0, 8)], [(far[0], 8, 0)], partner.name)
-        handle = agent.initialize_xfer(operation, agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                       agent.get_xfer_descs([far], "DRAM"), partner.name)
+        handle = agents.request(agent, operation, [memory.piece()], [far], partner.name)
         self.assertEqual(agent.transfer(handle), "PROC")
         return memory, handle
 
@@ -98,7 +99,7 @@ class Peers(Pairs):
                         finish(agent, handle, 15)
                     agent.release_xfer_handle(handle)
                     memory.deregister()
-                    self.assertTrue(settled(memory.bytes, 0.2))
+                    self.assertTrue(settled(memory, 0.2))
                     # Nobody else is disturbed.
                     own = [Memory(agent, BLOCK, 1), Memory(agent, BLOCK, 2)]
                     transfer(agent, "WRITE", [own[0].piece()], [own[1].piece()], "here")
@@ -207,8 +208,7 @@ class Peers(Pairs):
         memory = Memory(agent, BLOCK, 5)
         far = partner.run(agents.allocate, "far", BLOCK)
         agent.add_remote_agent(partner.run(agents.metadata))
-        handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                       agent.get_xfer_descs([far], "DRAM"), "there")
+        handle = agents.request(agent, "WRITE", [memory.piece()], [far], "there")
         agent.transfer(handle)
         agent.remove_remote_agent("there")
         try:
@@ -265,7 +265,7 @@ class Release(Pairs):
 
     def check_untouched(self, memory, partner, operation):
         if operation == "READ":
-            memory.bytes[:] = 77
+            memory.set(77)
             time.sleep(1)
             self.assertTrue((memory.bytes == 77).all())
             return
@@ -285,7 +285,7 @@ class Release(Pairs):
                     except Exception:
                         pass
                 memory.deregister()
-                memory.bytes[:] = 77
+                memory.set(77)
                 time.sleep(1)
                 self.assertTrue((memory.bytes == 77).all())
 

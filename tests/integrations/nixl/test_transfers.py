@@ -9,6 +9,7 @@ import agents
 from agents import Memory, Partner, bytes_by_link, finish, make_agent, meet, transfer
 
 BLOCK = 4096
+LINK = {"DRAM": "shm", "VRAM": "cuda"}[agents.KIND]
 
 
 def scattered(size, count, seed):
@@ -61,6 +62,12 @@ class Transfers(unittest.TestCase):
     def test_blocks_are_read(self):
         self.moves("READ", 100)
 
+    def test_many_blocks_of_one_size_are_written(self):
+        self.moves("WRITE", 2000, 16 << 20)
+
+    def test_many_blocks_of_one_size_are_read(self):
+        self.moves("READ", 2000, 16 << 20)
+
     def test_a_hundred_thousand_blocks(self):
         size = 100_000 * 64 * 2
         memory, far, device = self.pair(size, "many", "many", 0)
@@ -76,8 +83,9 @@ class Transfers(unittest.TestCase):
     def test_prepared_lists_merge_and_differ_in_length(self):
         size = 64 * BLOCK
         memory, far, device = self.pair(size, "merged", "merged", 0)
-        near = self.agent.prep_xfer_dlist("NIXL_INIT_AGENT", [memory.piece(i * BLOCK, BLOCK) for i in range(64)], "DRAM")
-        there = self.agent.prep_xfer_dlist("there", [(far + i * BLOCK, BLOCK, device) for i in range(64)], "DRAM")
+        near = self.agent.prep_xfer_dlist("NIXL_INIT_AGENT", [memory.piece(i * BLOCK, BLOCK) for i in range(64)],
+                                          agents.KIND)
+        there = self.agent.prep_xfer_dlist("there", [(far + i * BLOCK, BLOCK, device) for i in range(64)], agents.KIND)
         chosen = np.array([0, 1, 2, 10, 11, 40, 63], dtype=np.int32)
         handle = self.agent.make_prepped_xfer("WRITE", near, chosen, there, chosen)
         self.agent.transfer(handle)
@@ -90,10 +98,9 @@ class Transfers(unittest.TestCase):
 
     def test_a_request_is_posted_many_times(self):
         memory, far, device = self.pair(BLOCK, "again", 0, 0)
-        handle = self.agent.initialize_xfer("WRITE", self.agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                            self.agent.get_xfer_descs([(far, BLOCK, device)], "DRAM"), "there")
+        handle = agents.request(self.agent, "WRITE", [memory.piece()], [(far, BLOCK, device)], "there")
         for value in range(1, 200):
-            memory.bytes[:] = value
+            memory.set(value)
             self.agent.transfer(handle)
             finish(self.agent, handle)
             if value % 20 == 0:
@@ -141,8 +148,7 @@ class Transfers(unittest.TestCase):
 
     def test_the_cost_is_estimated(self):
         memory, far, device = self.pair(1 << 20, "cost")
-        handle = self.agent.initialize_xfer("WRITE", self.agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                            self.agent.get_xfer_descs([(far, 1 << 20, device)], "DRAM"), "there")
+        handle = agents.request(self.agent, "WRITE", [memory.piece()], [(far, 1 << 20, device)], "there")
         duration, margin, _ = self.agent.estimate_xfer_cost(handle)
         self.assertGreater(duration, 10)
         self.assertLess(duration, 100_000)
@@ -151,11 +157,10 @@ class Transfers(unittest.TestCase):
 
     def test_the_back_end_that_carries_a_request_is_named(self):
         memory, far, device = self.pair(BLOCK, "named")
-        handle = self.agent.initialize_xfer("WRITE", self.agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                            self.agent.get_xfer_descs([(far, BLOCK, device)], "DRAM"), "there")
+        handle = agents.request(self.agent, "WRITE", [memory.piece()], [(far, BLOCK, device)], "there")
         self.assertEqual(self.agent.query_xfer_backend(handle), agents.BACKEND)
         self.agent.release_xfer_handle(handle)
-        self.assertIn("shm", agents.live_params(self.agent)["route.there"])
+        self.assertIn(LINK, agents.live_params(self.agent)["route.there"])
 
 
 class OneProcess(unittest.TestCase):
@@ -163,7 +168,7 @@ class OneProcess(unittest.TestCase):
         agent = make_agent("alone")
         first, second = Memory(agent, BLOCK, "first"), Memory(agent, BLOCK)
         for operation in ("WRITE", "READ"):
-            second.bytes[:] = 0
+            second.set(0)
             near, there = (first, second) if operation == "WRITE" else (second, first)
             transfer(agent, operation, [near.piece()], [there.piece()], "alone", b"done")
             self.assertEqual(first.bytes.tobytes(), second.bytes.tobytes())

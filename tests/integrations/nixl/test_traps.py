@@ -13,7 +13,7 @@ import numpy as np
 
 import agents
 from agents import Memory, Partner, bytes_by_link, doctor, finish, make_agent, meet, take_notifications, transfer
-from test_peers import Pairs, settled
+from test_peers import WAYS, Pairs, settled
 
 BLOCK = 4096
 
@@ -50,7 +50,7 @@ def both_ways(test, agent, partner):
     transfer(agent, "WRITE", near, there, partner.name)
     got = np.frombuffer(partner.run(agents.content, "both"), dtype=np.uint8).reshape(64, BLOCK)
     test.assertTrue((got[order] == sent.reshape(64, BLOCK)).all())
-    memory.bytes[:] = 0
+    memory.set(0)
     transfer(agent, "READ", near, there, partner.name)
     test.assertTrue((memory.bytes == sent).all())
     memory.deregister()
@@ -89,7 +89,7 @@ class Calls(Pairs):
         agent, _ = self.pair()
         memory = Memory(agent, BLOCK)
         with self.assertRaises(Exception):
-            agent.prep_mem_view(agent.get_xfer_descs([memory.piece()], "DRAM"))
+            agent.prep_mem_view(agent.get_xfer_descs([memory.piece()], agents.KIND))
 
     def test_a_message_to_oneself(self):
         agent = make_agent("here")
@@ -103,8 +103,8 @@ class Calls(Pairs):
         agent.add_remote_agent(partner.run(agents.metadata))
         # Every second page here, to adjoining pages there.
         here = agent.prep_xfer_dlist("NIXL_INIT_AGENT",
-                                     np.array([[memory.address, BLOCK, 0, 2 * BLOCK, 32]], dtype=np.uint64), "DRAM")
-        there = agent.prep_xfer_dlist("there", np.array([[far[0], BLOCK, 0, BLOCK, 32]], dtype=np.uint64), "DRAM")
+                                     np.array([[memory.address, BLOCK, 0, 2 * BLOCK, 32]], dtype=np.uint64), agents.KIND)
+        there = agent.prep_xfer_dlist("there", np.array([[far[0], BLOCK, 0, BLOCK, 32]], dtype=np.uint64), agents.KIND)
         chosen = np.arange(32, dtype=np.int32)
         handle = agent.make_prepped_xfer("WRITE", here, chosen, there, chosen)
         agent.transfer(handle)
@@ -119,8 +119,8 @@ class Calls(Pairs):
         memory = Memory(agent, 16 * BLOCK, "apart")
         far = partner.run(agents.allocate, "apart", 16 * BLOCK)
         agent.add_remote_agent(partner.run(agents.metadata))
-        here = agent.prep_xfer_dlist("NIXL_INIT_AGENT", [memory.piece(i * BLOCK, BLOCK) for i in range(16)], "DRAM")
-        there = agent.prep_xfer_dlist("there", [(far[0] + i * BLOCK, BLOCK, 0) for i in range(16)], "DRAM")
+        here = agent.prep_xfer_dlist("NIXL_INIT_AGENT", [memory.piece(i * BLOCK, BLOCK) for i in range(16)], agents.KIND)
+        there = agent.prep_xfer_dlist("there", [(far[0] + i * BLOCK, BLOCK, 0) for i in range(16)], agents.KIND)
         chosen = np.arange(16, dtype=np.int32)
         handle = agent.make_prepped_xfer("WRITE", here, chosen, there, chosen, skip_desc_merge=True)
         agent.transfer(handle)
@@ -133,8 +133,7 @@ class Calls(Pairs):
         memory = Memory(agent, 256 << 20, 3)
         far = partner.run(agents.allocate, "again", memory.size)
         agent.add_remote_agent(partner.run(agents.metadata))
-        handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                       agent.get_xfer_descs([far], "DRAM"), "there")
+        handle = agents.request(agent, "WRITE", [memory.piece()], [far], "there")
         with agents.frozen(partner):
             with self.assertRaises(Exception):
                 agent.transfer(handle)
@@ -154,12 +153,12 @@ class Calls(Pairs):
         agent.release_xfer_handle(handle)
 
     def test_an_agent_that_ends_while_bytes_move(self):
-        agent, partner = self.pair(way="ring")
+        agent, partner = self.pair(way=next(iter(WAYS)))
         memory, handle = self.started(agent, partner, "READ", 1 << 30)
         del handle  # its release is refused; NIXL keeps it for the agent's end
         del memory.agent, agent
-        memory.bytes[:] = 77
-        self.assertTrue(settled(memory.bytes))
+        memory.set(77)
+        self.assertTrue(settled(memory))
         self.assertTrue((memory.bytes == 77).all())
         self.assertEqual(partner.run(agents.content, "far", 0, 8), bytes([2] * 8))
 
@@ -213,18 +212,18 @@ class Calls(Pairs):
 
 class Settings(Pairs):
     def test_threads_that_help_to_copy(self):
-        agent = make_agent("here", {"copy_threads": "2"})
+        agent, kinds = make_agent("here", {"copy_threads": "2"}), ("DRAM", "DRAM")
         with Partner("there") as partner:
             meet(agent, partner)
-            memory = Memory(agent, 64 << 20, "large")
-            far = partner.run(agents.allocate, "large", memory.size)
+            memory = Memory(agent, 64 << 20, "large", kind="DRAM")
+            far = partner.run(agents.allocate, "large", memory.size, 0, 0, "DRAM")
             agent.add_remote_agent(partner.run(agents.metadata))
             before, counted = counter("peerlane_copy_jobs_total"), sum(bytes_by_link().values())
-            transfer(agent, "WRITE", [memory.piece()], [far], "there")
+            transfer(agent, "WRITE", [memory.piece()], [far], "there", kinds=kinds)
             self.assertEqual(partner.run(agents.content, "large"), memory.bytes.tobytes())
             sent = memory.bytes.copy()
-            memory.bytes[:] = 0
-            transfer(agent, "READ", [memory.piece()], [far], "there")
+            memory.set(0)
+            transfer(agent, "READ", [memory.piece()], [far], "there", kinds=kinds)
             self.assertTrue((memory.bytes == sent).all())
             self.assertGreater(counter("peerlane_copy_jobs_total"), before)
             self.assertEqual(sum(bytes_by_link().values()) - counted, 2 * memory.size)
@@ -233,7 +232,7 @@ class Settings(Pairs):
                 make_agent("here", {"copy_threads": wrong})
 
     def test_every_synchronisation_mode(self):
-        from nixl_cu12._api import nixl_thread_sync_t as modes
+        modes = agents.nixl_thread_sync_t
         for mode in (modes.NIXL_THREAD_SYNC_NONE, modes.NIXL_THREAD_SYNC_STRICT, modes.NIXL_THREAD_SYNC_RW):
             with self.subTest(mode=mode):
                 agent = make_agent("here", sync_mode=mode)
@@ -249,8 +248,7 @@ class Settings(Pairs):
             memory = Memory(agent, BLOCK, 1)
             far = partner.run(agents.allocate, "told", BLOCK)
             agent.add_remote_agent(partner.run(agents.metadata))
-            handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], "DRAM"),
-                                           agent.get_xfer_descs([far], "DRAM"), "there")
+            handle = agents.request(agent, "WRITE", [memory.piece()], [far], "there")
             if agent.transfer(handle) != "DONE":
                 finish(agent, handle)
             self.assertEqual(agent.get_xfer_telemetry(handle).totalBytes, BLOCK)
