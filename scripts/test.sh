@@ -12,7 +12,7 @@ readonly fuzz_seconds=${FUZZ_SECONDS:-5}
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 
 readonly all_stages=(packages scripts format layers prose shape configure headers build suite nixl install tidy
-                     asan-build asan-suite coverage tsan-build tsan-suite fuzz-build fuzz torture)
+                     asan-build asan-suite asan-nixl coverage tsan-build tsan-suite fuzz-build fuzz torture)
 # Minutes that stages take together on two cores: when the caches know nearly all of the tree, and when they do not.
 # Machines of two cores differ by a factor of 2 to 3 (seen: the same tests under tsan in 220 and in 543 s), so stages fail
 # at three times that: what grew without need shows in the report of a quick machine, what hangs or explodes fails on all.
@@ -20,7 +20,7 @@ readonly most_times=3
 readonly budgets=(
   "checks   5  9 packages scripts format layers prose shape configure headers tidy"
   "release 12 24 build suite nixl install"
-  "asan    10 24 asan-build asan-suite coverage"
+  "asan    10 24 asan-build asan-suite asan-nixl coverage"
   "tsan     6 16 tsan-build tsan-suite"
   "fuzz     4 10 fuzz-build fuzz"
   "torture  1  1 torture"
@@ -148,12 +148,13 @@ stage_tidy() {
 }
 stage_build() { build release all; }
 stage_suite() { suite build; }
-# Inside of NIXL's wheel, which comes from Python's index.
-stage_nixl() {
+# Inside of NIXL's wheel, which comes from Python's index. Arguments after the folder choose tests; `under`, of the caller,
+# is what they run under.
+nixl_tests() {
   local wheel said status=0
   wheel=$(scripts/nixl_wheel.sh) || return 1
   said=$(mktemp)
-  tests/integrations/nixl/nixl_tests.py "$wheel" build >"$said" 2>&1 || status=1
+  "${under[@]}" tests/integrations/nixl/nixl_tests.py "$wheel" "$@" >"$said" 2>&1 || status=1
   if [ "$status" -eq 0 ]; then tail -n 1 "$said"; else tail -n 300 "$said"; fi
   local good=0 bad=1
   read -r good bad < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said") || status=1
@@ -161,6 +162,10 @@ stage_nixl() {
   passed=$((passed + good)) failed=$((failed + bad))
   counted=yes
   return "$status"
+}
+stage_nixl() {
+  local under=()
+  nixl_tests build
 }
 stage_install() { quietly scripts/check_install.sh; }
 stage_asan-build() { build asan-coverage all; }
@@ -171,6 +176,15 @@ stage_asan-suite() {
   # and every later one then complains of that file: not on the standard error that tests look at.
   GCOV_PREFIX=$root/build-asan GCOV_ERROR_FILE=$root/build-asan/counts_lost.txt HWLOC_PLUGINS_PATH=/nonexistent LSAN_OPTIONS=suppressions=$root/scripts/leaks_of_others.txt:print_suppressions=0 \
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 suite build-asan
+}
+# With memory of GPUs, where there are some in software. The interpreter is not sanitized, and loses memory of its own.
+stage_asan-nixl() {
+  local gpus=$root/build-asan/lib/libpeerlane_software_gpu.so
+  local under=(env LD_PRELOAD="$(g++ -print-file-name=libasan.so):$(g++ -print-file-name=libubsan.so)"
+    ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1 GCOV_PREFIX="$root/build-asan"
+    GCOV_ERROR_FILE="$root/build-asan/counts_lost.txt")
+  [ ! -e "$gpus" ] || under+=(SOFTWARE_GPUS=2 NIXL_TEST_CUDA="$gpus")
+  nixl_tests build-asan test_gpu test_memory test_notifications test_transfers test_traps.Settings
 }
 # Objects come out of the compiler cache, so the programs write counts under the path of the clone that compiled
 # (/counts/#some#clone#build-asan#peerlane#...): each goes beside the notes of its object, where gcovr looks.

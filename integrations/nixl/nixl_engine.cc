@@ -165,14 +165,17 @@ Answer NixlEngine::connectionInfo(std::string& out) const {
   return Answer::kSuccess;
 }
 
-void NixlEngine::publishRoute(const std::string& name, const Route& route) {
+// Once per agent, and again when GPUs of both sides are joined.
+void NixlEngine::publishRoute(const std::string& name, const Route& route,
+                              const std::string& ofGpus) {
   std::string text = route.link + ": " + route.sharedEngine + ", private memory " +
-                     route.privateEngine + (route.deviceLink.empty() ? "" : ", GPUs ") +
-                     route.deviceLink;
+                     route.privateEngine + ofGpus;
+  std::string& published = params()[kRoute + name];
+  if (published == text) return;
   say(LogLevel::kInfo, agentName(), "agent " + name + " is reached over " + text);
   for (const std::string& reason : route.refused)
     say(LogLevel::kInfo, agentName(), "agent " + name + ", not taken: " + reason);
-  params()[kRoute + name] = std::move(text);
+  published = std::move(text);
 }
 
 // kNotSupported lets the agent try its other back ends for this peer.
@@ -198,7 +201,7 @@ Answer NixlEngine::loadConnectionInfo(const std::string& name, const std::string
     return Answer::kNotSupported;
   }
   const std::unique_lock<std::shared_mutex> lock(mutex_);
-  publishRoute(name, mail->route());
+  publishRoute(name, mail->route(), {});
   std::swap(agents_[name], agent);
   return Answer::kSuccess;
 }
@@ -211,10 +214,25 @@ Answer NixlEngine::loadRemote(const abi::DescribedPiece& piece, const abi::Memor
   auto memory =
       RemoteMemory::create(known.isOk() ? std::move(*known) : nullptr, piece.address, piece.text);
   if (!memory.isOk()) return refuse("memory of agent " + agent, memory.status());
+  if (const Status joined = joinGpus(agent, **memory); !joined.isOk())
+    return refuse("GPU memory of agent " + agent + " is not reached", joined);
   auto loaded = std::make_unique<Loaded>();
   loaded->remote = std::move(*memory);
   out = keep(std::move(loaded));
   return Answer::kSuccess;
+}
+
+// The connection that transfers between GPUs take, which says how they go.
+Status NixlEngine::joinGpus(const std::string& name, const RemoteMemory& memory) {
+  if (name == agentName() || !memory.isReachable() || memory.isOnHost()) return Status::ok();
+  Context* const gpu = contexts_->anyGpu();
+  if (gpu == nullptr) return Status::ok();
+  PEERLANE_ASSIGN(const Peer peer, memory.peer(*gpu));
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  const Route route = peer.route();
+  publishRoute(name, route,
+               ", GPUs " + (route.deviceLink.empty() ? route.staged : route.deviceLink));
+  return Status::ok();
 }
 
 Answer NixlEngine::loadLocal(abi::Metadata* local, abi::Metadata*& out) {

@@ -56,7 +56,7 @@ Result<RemoteMemory::Imported> RemoteMemory::from(Context& here) {
   const auto known = imports_.find(&here);
   if (known != imports_.end()) return Imported{known->second.peer, &known->second.region};
   Import import;
-  PEERLANE_ASSIGN(import.peer, agent_->peer(here, data_.ticket));
+  PEERLANE_ASSIGN(import.peer, peer(here));
   PEERLANE_ASSIGN(import.region, import.peer.importRegion(*data_.reference));
   const Import& kept = imports_.emplace(&here, std::move(import)).first->second;
   return Imported{kept.peer, &kept.region};

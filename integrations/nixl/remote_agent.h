@@ -73,6 +73,8 @@ class RemoteMemory {
     Peer peer;
     const RemoteRegion* region = nullptr;  // lifetime: the memory's
   };
+  // The connection from `here` to its owner, made if need be. Only of memory that is reachable.
+  Result<Peer> peer(Context& here) const { return agent_->peer(here, data_.ticket); }
   // As `here` reaches it. Sends nothing to the owner beyond a connection that is missing.
   Result<Imported> from(Context& here);
 

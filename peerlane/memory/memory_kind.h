@@ -22,6 +22,10 @@ enum class MemoryKind : uint8_t {
 
 inline constexpr MemoryKind kLastMemoryKind = MemoryKind::kCudaFabricChunks;
 
+constexpr bool isMappable(MemoryKind kind) {
+  return kind != MemoryKind::kPrivate && kind != MemoryKind::kCudaPrivate;
+}
+
 constexpr bool isCuda(MemoryKind kind) {
   return kind >= MemoryKind::kCudaDescriptor;
 }

@@ -18,7 +18,7 @@ Device Region::device() const {
   return record_ ? record_->memory.device : Device{};
 }
 bool Region::isShared() const {
-  return record_ && record_->memory.kind == MemoryKind::kShared;
+  return record_ && isMappable(record_->memory.kind);
 }
 std::string Region::description() const {
   return record_ ? record_->memory.text : std::string();

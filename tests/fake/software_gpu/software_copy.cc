@@ -34,6 +34,11 @@ Side sideOf(const void* address, size_t bytes) {
     side.place = found->isHost() ? Place::kPinned : Place::kDevice;
     const size_t here = found->base + found->bytes - at;
     if (here >= left) break;
+    // Only what was mapped piece by piece goes on.
+    if (found->kind == MemoryKind::kDevice || found->kind == MemoryKind::kOpened) {
+      side.isWhole = false;
+      return side;
+    }
     at += here;
     left -= here;
   }

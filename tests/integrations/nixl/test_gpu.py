@@ -91,7 +91,7 @@ class Segments(unittest.TestCase):
                 self.assertTrue((first == second).all())
                 self.assertGreater(first.max(), 0)
                 two.run(refill, "there", "another")
-            self.assertEqual(list(one.run(moved)), ["cuda"])
+            self.assertEqual(list(one.run(moved)), ["cuda_ipc"])
 
 
 def move_pages(far, operation, near, there, count):

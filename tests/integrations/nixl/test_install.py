@@ -13,11 +13,11 @@ PLUGINS = glob.glob(os.path.join(os.environ["NIXL_WHEEL"], ".nixl_cu1?.mesonpy.l
 TWO_BACK_ENDS = """
 import agents
 agent = agents.nixl_agent("both", agents.nixl_agent_config(backends=["UCX", "PEERLANE"]))
-memory, target = agents.Memory(agent, 1 << 16, "both"), agents.Memory(agent, 1 << 16)
+memory, target = [agents.Memory(agent, 1 << 16, fill, kind="DRAM") for fill in ("both", 0)]
 for backend in ("PEERLANE", "UCX", "PEERLANE"):
     target.set(0)
-    handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], agents.KIND),
-                                   agent.get_xfer_descs([target.piece()], agents.KIND), "both", b"", [backend])
+    handle = agent.initialize_xfer("WRITE", agent.get_xfer_descs([memory.piece()], "DRAM"),
+                                   agent.get_xfer_descs([target.piece()], "DRAM"), "both", b"", [backend])
     assert agent.query_xfer_backend(handle) == backend
     agent.transfer(handle)
     agents.finish(agent, handle)

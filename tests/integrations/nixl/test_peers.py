@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers that come, go, die and fall silent; requests that are released while bytes move; bad metadata."""
 
+import contextlib
 import random
 import re
 import threading
@@ -48,13 +49,19 @@ def settled(memory, seconds=1.0):
 
 
 class Pairs(unittest.TestCase):
+    def setUp(self):
+        self.settings = contextlib.ExitStack()
+        self.addCleanup(self.settings.close)
+
     def pair(self, name="there", way=None, timeout=None):
         environment, params = WAYS[way] if way else ({}, {})
         environment = dict(environment)
         if timeout:
             environment["PEERLANE_PEER_TIMEOUT"] = timeout
-        with agents._environment(environment):
-            agent = make_agent("here", params)
+        # Until the next pair: a GPU's context is made when its first memory is registered.
+        self.settings.close()
+        self.settings.enter_context(agents._environment(environment))
+        agent = make_agent("here", params)
         partner = Partner(name, params, environment)
         self.addCleanup(lambda: partner.process.is_alive() and partner.kill())
         meet(agent, partner)

@@ -9,7 +9,7 @@ import agents
 from agents import Memory, Partner, bytes_by_link, finish, make_agent, meet, transfer
 
 BLOCK = 4096
-LINK = {"DRAM": "shm", "VRAM": "cuda"}[agents.KIND]
+LINK = {"DRAM": "shm", "VRAM": "GPUs cuda_ipc"}[agents.KIND]
 
 
 def scattered(size, count, seed):

@@ -56,21 +56,27 @@ Status GpuCopy::place(bool withCeiling) {
     std::shuffle(localPlace_.begin(), localPlace_.end(), random_);
     std::shuffle(otherPlace_.begin(), otherPlace_.end(), random_);
   }
+  takePlaces();
+  return withCeiling_ ? uploadRaw() : Status::ok();
+}
+
+void GpuCopy::takePlaces() {
+  blocks_.clear();
+  pieces_.clear();
   for (uint64_t i = 0; i < places_; ++i) {
     blocks_.push_back(blockAt(localPlace_[i], otherPlace_[i]));
     pieces_.push_back(pieceAt(localPlace_[i], otherPlace_[i]));
   }
-  return withCeiling_ ? uploadRaw() : Status::ok();
 }
 
 Block GpuCopy::blockAt(uint64_t local, uint64_t remote) const {
-  return {&this->local(), local * what_.stride(), &other().remote, remote * what_.stride(),
+  return {&this->local(), what_.offsetOf(local), &other().remote, what_.offsetOf(remote),
           what_.blockBytes};
 }
 
 GpuPiece GpuCopy::pieceAt(uint64_t local, uint64_t remote) const {
-  std::byte* const here = this->local().data() + local * what_.stride();
-  std::byte* const there = other().raw->data() + remote * what_.stride();
+  std::byte* const here = this->local().data() + what_.offsetOf(local);
+  std::byte* const there = other().raw->data() + what_.offsetOf(remote);
   if (what_.isPut) return {here, there, what_.blockBytes};
   return {there, here, what_.blockBytes};
 }
@@ -125,10 +131,10 @@ Status GpuCopy::uploadNumbers() {
 }
 
 Status GpuCopy::shuffle() {
-  if (!isIndexed()) return Status::ok();
+  if (!isIndexed() && !(isList() && what_.posting == GpuPosting::kCall)) return Status::ok();
   std::shuffle(localPlace_.begin(), localPlace_.end(), random_);
   std::shuffle(otherPlace_.begin(), otherPlace_.end(), random_);
-  for (uint64_t i = 0; i < places_; ++i) pieces_[i] = pieceAt(localPlace_[i], otherPlace_[i]);
+  takePlaces();
   PEERLANE_RETURN_IF_ERROR(uploadNumbers());
   return withCeiling_ ? uploadRaw() : Status::ok();
 }
@@ -208,8 +214,8 @@ Status GpuCopy::wait(Contender who, uint64_t last) {
 std::vector<GpuSpan> GpuCopy::spans() const {
   std::vector<GpuSpan> all;
   for (uint64_t i = 0; i < places_; ++i) {
-    const uint64_t here = localPlace_[i] * what_.stride();
-    const uint64_t there = otherPlace_[i] * what_.stride();
+    const uint64_t here = what_.offsetOf(localPlace_[i]);
+    const uint64_t there = what_.offsetOf(otherPlace_[i]);
     all.push_back({what_.isPut ? there : here, what_.isPut ? here : there, what_.blockBytes});
   }
   return all;

@@ -41,8 +41,13 @@ struct GpuCase {
   uint32_t ctas = 0;
   GpuRaw raw = GpuRaw::kCopyEngine;
   uint32_t rawCtas = 0;  // 0: as many as the GPU has multiprocessors
+  bool isOffGrid = false;  // lists: distances that no stride divides
 
-  uint64_t stride() const { return (blockBytes + 255) / 256 * 256; }
+  uint64_t stride() const { return (blockBytes + 255) / 256 * 256 + (isOffGrid ? 256 : 0); }
+  // Of a place in a region.
+  uint64_t offsetOf(uint64_t place) const {
+    return place * stride() + (isOffGrid ? place * 7 % 16 * 16 : 0);
+  }
   uint64_t messageBytes() const { return blockBytes * blocks; }
 };
 
@@ -76,6 +81,7 @@ class GpuCopy {
   bool isIndexed() const {
     return what_.posting == GpuPosting::kIndexed || what_.posting == GpuPosting::kDeviceIndexed;
   }
+  void takePlaces();
   Status uploadNumbers();
   const Region& local() const { return what_.isPut ? side_.source() : side_.destination(); }
   const GpuSide::Other& other() const {

@@ -154,10 +154,10 @@ Status Suite::lists() {
   PEERLANE_RETURN_IF_ERROR(list(128, 512 * kKiB, kCall, ratio95));
   PEERLANE_RETURN_IF_ERROR(list(128, 512 * kKiB, kCall, ratio95, true));
   PEERLANE_RETURN_IF_ERROR(list(128, 512 * kKiB, kPlan, {}));
-  PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kCall, {}));
+  PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kCall, {GpuGoal::kRatio, 0.85}));
   PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kPlan, {GpuGoal::kGbps, 330}));
   PEERLANE_RETURN_IF_ERROR(list(4096, 16 * kKiB, kIndexed, {GpuGoal::kGbps, 320}));
-  PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kCall, {}));
+  PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kCall, {GpuGoal::kRatio, 0.75}));
   PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kPlan, {GpuGoal::kGbps, 300}));
   PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kIndexed, {GpuGoal::kGbps, 290}));
   PEERLANE_RETURN_IF_ERROR(list(16384, 4 * kKiB, kDeviceIndexed, {}));
@@ -284,7 +284,10 @@ Status Suite::hostTime() {
   what.posting = GpuPosting::kIndexed;
   PEERLANE_RETURN_IF_ERROR(postingRow(what, "fresh block numbers", 100));
   what.posting = GpuPosting::kCall;
-  return postingRow(what, "as one call", 0);
+  // 5 and 10 ns a block.
+  PEERLANE_RETURN_IF_ERROR(postingRow(what, "as one call", 82));
+  what.isOffGrid = true;
+  return postingRow(what, "as one call, off any grid", 164);
 }
 
 // From nothing to posted: the plan is made, too.

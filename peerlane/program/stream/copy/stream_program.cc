@@ -25,9 +25,14 @@ Result<std::byte*> placeOf(const Binding& binding, TargetId target, uint64_t off
   return bound.address + offset;
 }
 
-// They adjoin on both sides, so they are one piece.
+// They adjoin on both sides, so they are one piece if the memories are the same: the driver refuses
+// a copy that goes on from one allocation into the next.
 bool touch(const kernel::CopyPiece& piece, const kernel::CopyPiece& next) {
   return piece.to + piece.bytes == next.to && piece.from + piece.bytes == next.from;
+}
+
+bool areSame(const Segment& a, const Segment& b) {
+  return a.to == b.to && a.from == b.from;
 }
 
 uint64_t spanOf(uint64_t stride, uint64_t count, uint64_t bytes) {
@@ -41,20 +46,14 @@ Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
                   placeOf(binding, segment.to, segment.toOffset, segment.bytes));
   PEERLANE_ASSIGN(const std::byte* const from,
                   placeOf(binding, segment.from, segment.fromOffset, segment.bytes));
-  append({from, to, segment.bytes});
-  return Status::ok();
-}
-
-void StreamProgram::append(const kernel::CopyPiece& piece) {
+  const kernel::CopyPiece piece{from, to, segment.bytes};
   bytes_ += piece.bytes;
-  if (!pieces_.empty()) {
-    kernel::CopyPiece& last = pieces_.back();
-    if (touch(last, piece)) {
-      last.bytes += piece.bytes;
-      return;
-    }
-  }
-  pieces_.push_back(piece);
+  if (!pieces_.empty() && touch(pieces_.back(), piece) && areSame(last_, segment))
+    pieces_.back().bytes += piece.bytes;
+  else
+    pieces_.push_back(piece);
+  last_ = segment;
+  return Status::ok();
 }
 
 // The loop of long lists: no Result per piece.
@@ -80,6 +79,7 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
   // member.
   pieces_.reserve(pieces_.size() + segments.size());
   kernel::CopyPiece last;
+  const Segment* before = segments.data();
   uint64_t bytes = 0;
   for (const Segment& segment : segments) {
     if (!to.holds(binding, segment.to, segment.toOffset, segment.bytes) ||
@@ -88,12 +88,13 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
     bytes += segment.bytes;
     const kernel::CopyPiece piece{from.address + segment.fromOffset, to.address + segment.toOffset,
                                   segment.bytes};
-    if (touch(last, piece)) {
+    if (touch(last, piece) && areSame(*before, segment)) {
       last.bytes += piece.bytes;
-      continue;
+    } else {
+      if (last.bytes != 0) pieces_.push_back(last);
+      last = piece;
     }
-    if (last.bytes != 0) pieces_.push_back(last);
-    last = piece;
+    before = &segment;
   }
   pieces_.push_back(last);
   bytes_ += bytes;

@@ -64,9 +64,9 @@ class StreamProgram final : public DeviceProgram {
   Status addCopy(const Binding& binding, const Segment& segment);
   Status addSegments(const Binding& binding, const std::vector<Segment>& segments);
   Status addList(const Binding& binding, const CopyLayout& list);
-  void append(const kernel::CopyPiece& piece);
 
   std::vector<kernel::CopyPiece> pieces_;
+  Segment last_;  // of the copies that were added one by one
   kernel::BlockList blocks_;
   bool indexed_ = false;
   std::vector<uint32_t> toNumbers_;
