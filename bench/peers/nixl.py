@@ -6,10 +6,11 @@
 
 WHEEL is a folder where pip put nixl-cu12 and numpy (scripts/nixl_wheel.sh prints one), and where `peerlane nixl install`
 placed the plug-in. PLUGINS is a folder with libplugin_NOTHING.so (build/lib/nixl), which lies in the wheel during the run:
-its times are what NIXL itself takes. VRAM needs torch; with --pair the target has the
-second GPU. A row is a request made anew: fresh page numbers, make, post, wait;
-the median of the rounds, which take turns between the back ends; the processes of the others are stopped meanwhile, for
-threads that poll would take their cores. The receiver compares every byte of the last round. The last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
+its times are what NIXL itself takes. VRAM needs torch; with --pair the target has the second GPU. A row is a request made
+anew: fresh page numbers, make, post, wait; the median of all rounds, which take turns between the back ends. The processes
+of the others are stopped meanwhile, for threads that poll would take their cores; so a turn is three requests, after one
+that is not timed: it finds cold caches, and a GPU that worked for another process. The receiver compares every byte of the
+last round. The last row is 8 bytes with a notification, by a request that was made once, as its sender sees it.
 """
 
 import argparse
@@ -32,6 +33,7 @@ ROWS = [  # operation, blocks, bytes of each
     ("READ", 16384, 4 * 576), ("READ", 4096, 16 * 576), ("READ", 16384, 4 * 132), ("READ", 16384, 16 * 132),
 ]
 BACKENDS = ("UCX", "PEERLANE", "NOTHING")
+REQUESTS = 4  # of one turn
 LARGEST = 64 << 20
 NOTIFIED = 2000
 
@@ -90,15 +92,22 @@ class Initiator:
                                         self.agent.prep_xfer_dlist("target", there, self.kind))
         return self.lists[blocks, size]
 
-    def once(self, operation, blocks, size, numbers):
-        """Seconds of one fresh request of half of 2 x blocks places on both sides."""
+    def turn(self, operation, blocks, size, requests):
+        """Of each request but the first: the seconds until it was made, posted and done. A request is half of 2 x blocks
+        places on both sides."""
         here, there = self.prepared(blocks, size)
-        begin = time.perf_counter()
-        handle = self.agent.make_prepped_xfer(operation, here, numbers[0], there, numbers[1])
-        wait(self.agent, handle, self.agent.transfer(handle))
-        took = time.perf_counter() - begin
-        self.agent.release_xfer_handle(handle)
-        return took
+        times = []
+        for numbers in requests:
+            begin = time.perf_counter()
+            handle = self.agent.make_prepped_xfer(operation, here, numbers[0], there, numbers[1])
+            made = time.perf_counter()
+            state = self.agent.transfer(handle)
+            posted = time.perf_counter()
+            wait(self.agent, handle, state)
+            done = time.perf_counter()
+            self.agent.release_xfer_handle(handle)
+            times.append((made - begin, posted - begin, done - begin))
+        return times[1:]
 
     def notified(self):
         """Seconds of 8 bytes with a notification, again and again."""
@@ -220,22 +229,25 @@ class Contest:
         self.sides = {backend: Side(backend, options) for backend in BACKENDS}
 
     def row(self, operation, blocks, size):
-        """Median seconds by back end, and whether all bytes were right in the last round."""
+        """Median seconds by back end: made, posted, done; and whether all bytes were right in the last round."""
         import numpy
         times = {backend: [] for backend in self.sides}
         right = True
         for number in range(self.options.rounds + 1):
-            numbers = [self.random.permutation(2 * blocks)[:blocks].astype(numpy.int32) for _ in range(2)]
             is_last = number == self.options.rounds
+            requests = [[self.random.permutation(2 * blocks)[:blocks].astype(numpy.int32) for _ in range(2)]
+                        for _ in range(REQUESTS)]
+            if is_last:  # all to the same places, which are compared
+                requests = requests[:1] * REQUESTS
             for backend, side in self.sides.items():
                 if is_last:
                     side.call("clear")
-                took = side.call("once", operation, blocks, size, numbers)
-                if number > 0:
-                    times[backend].append(took)
-                if is_last and backend != "NOTHING":
-                    right = right and side.call("check", operation, size, numbers)
-        return {backend: statistics.median(all_times) for backend, all_times in times.items()}, right
+                took = side.call("turn", operation, blocks, size, requests)
+                if not is_last:
+                    times[backend] += took
+                elif backend != "NOTHING":
+                    right = right and side.call("check", operation, size, requests[0])
+        return {backend: [statistics.median(each) for each in zip(*all_times)] for backend, all_times in times.items()}, right
 
     def end(self):
         for side in self.sides.values():
@@ -244,16 +256,19 @@ class Contest:
 
 def table_of(contest, memory):
     table = []
-    print(f"{'operation':10}{'blocks':>8}{'bytes':>10}{'UCX GB/s':>11}{'PEERLANE':>10}{'ratio':>8}{'NIXL us':>10}  bytes")
+    print(f"{'operation':10}{'blocks':>8}{'bytes':>10}{'UCX GB/s':>11}{'PEERLANE':>10}{'ratio':>8}{'NIXL us':>10}{'make':>9}{'post':>9}{'wait':>9}  bytes")
     for operation, blocks, size in ROWS:
         took, right = contest.row(operation, blocks, size)
-        rate = {backend: blocks * size / seconds / 1e9 for backend, seconds in took.items()}
-        floor = took["NOTHING"] * 1e6
+        rate = {backend: blocks * size / seconds[2] / 1e9 for backend, seconds in took.items()}
+        floor = took["NOTHING"][2] * 1e6
+        made, posted, done = (seconds * 1e6 for seconds in took["PEERLANE"])
         table.append({"operation": operation, "blocks": blocks, "bytes": size, "memory": memory,
                       "ucx_GBps": round(rate["UCX"], 3), "peerlane_GBps": round(rate["PEERLANE"], 3),
-                      "nixl_us": round(floor, 1), "right": right})
+                      "nixl_us": round(floor, 1), "peerlane_us": [round(made, 1), round(posted - made, 1), round(done - posted, 1)],
+                      "right": right})
         print(f"{operation:10}{blocks:8}{size:10}{rate['UCX']:11.2f}{rate['PEERLANE']:10.2f}"
-              f"{rate['PEERLANE'] / rate['UCX']:8.2f}{floor:10.1f}  {'right' if right else 'WRONG'}", flush=True)
+              f"{rate['PEERLANE'] / rate['UCX']:8.2f}{floor:10.1f}{made:9.1f}{posted - made:9.1f}{done - posted:9.1f}"
+              f"  {'right' if right else 'WRONG'}", flush=True)
     took = {backend: side.call("notified") * 1e6 for backend, side in contest.sides.items()}
     table.append({"operation": "WRITE + notification", "blocks": 1, "bytes": 8, "memory": memory,
                   **{f"{backend.lower()}_us": round(microseconds, 2) for backend, microseconds in took.items()}})

@@ -296,7 +296,7 @@ Answer NixlEngine::prepare(const abi::Direction& direction, const abi::TransferL
     (void)refuse("a request", known.status());
     return Answer::kNotFound;
   }
-  auto request = std::make_unique<NixlRequest>(*contexts_, *mail_, *known, direction);
+  auto request = std::make_unique<NixlRequest>(*contexts_, *mail_, lists_, *known, direction);
   const Status status = fill(*request, **known, local, remote);
   if (!status.isOk()) return refuse("a request for agent " + agent, status);
   handle = request.release();

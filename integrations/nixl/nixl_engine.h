@@ -15,6 +15,7 @@
 #include "integrations/nixl/agent_contexts.h"
 #include "integrations/nixl/agent_mail.h"
 #include "integrations/nixl/agent_options.h"
+#include "integrations/nixl/block_lists.h"
 #include "integrations/nixl/leaving_requests.h"
 #include "integrations/nixl/local_memory.h"
 #include "integrations/nixl/nixl_abi.h"
@@ -86,6 +87,7 @@ class NixlEngine final : public abi::Engine {
               const abi::TransferList& remote) const;
 
   AgentOptions options_;
+  mutable BlockLists lists_;  // outlives the requests
   mutable LeavingRequests leaving_;
   // Before the contexts: their last callbacks may use it.
   std::unique_ptr<AgentMail> mail_;

@@ -38,6 +38,10 @@ struct NixlRequest::Delivery {
   Status outcome;
 };
 
+NixlRequest::~NixlRequest() {
+  for (const auto& part : parts_) lists_.giveBack(std::move(part->blocks));
+}
+
 Status NixlRequest::beginEntry(const Entry& entry) {
   if (!entry.remote->isReachable())
     return Status(Code::kNotSupported, "memory of an agent that this side does not reach");
@@ -67,9 +71,9 @@ Status NixlRequest::beginEntry(const Entry& entry) {
   if (found != parts_.end()) {
     part_ = found->get();
   } else {
-    parts_.push_back(std::make_unique<Part>(Part{here, imported.peer, {}, {}}));
+    parts_.push_back(
+        std::make_unique<Part>(Part{here, imported.peer, lists_.take(expected_), {}}));
     part_ = parts_.back().get();
-    part_->blocks.reserve(expected_);
   }
   held_.push_back(entry);
   return Status::ok();

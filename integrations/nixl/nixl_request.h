@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "integrations/nixl/agent_mail.h"
+#include "integrations/nixl/block_lists.h"
 #include "integrations/nixl/local_memory.h"
 #include "integrations/nixl/nixl_abi.h"
 #include "integrations/nixl/remote_agent.h"
@@ -28,9 +29,14 @@ class NixlRequest final : public abi::RequestHandle {
     std::shared_ptr<RemoteMemory> remote;
   };
 
-  NixlRequest(AgentContexts& contexts, AgentMail& mail, std::shared_ptr<RemoteAgent> agent,
-              abi::Direction direction)
-      : contexts_(contexts), mail_(mail), agent_(std::move(agent)), direction_(direction) {}
+  NixlRequest(AgentContexts& contexts, AgentMail& mail, BlockLists& lists,
+              std::shared_ptr<RemoteAgent> agent, abi::Direction direction)
+      : contexts_(contexts),
+        mail_(mail),
+        lists_(lists),
+        agent_(std::move(agent)),
+        direction_(direction) {}
+  ~NixlRequest() override;
 
   void reserve(size_t blocks) { expected_ = blocks; }
   // The blocks that follow are between these two. Errors: of imports and connections.
@@ -76,6 +82,7 @@ class NixlRequest final : public abi::RequestHandle {
 
   AgentContexts& contexts_;
   AgentMail& mail_;
+  BlockLists& lists_;
   const std::shared_ptr<RemoteAgent> agent_;
   const abi::Direction direction_;
   std::vector<Entry> held_;

@@ -402,6 +402,7 @@ TEST(PortRequests, OfManyThreads) {
 
 // F4: captured once, replayed with fresh bytes; the proxy is told ahead by the graph itself.
 TEST_P(PortDevice, ReplaysOfAGraph) {
+  PEERLANE_NEEDS_TWO_QUEUES();  // many replays are under way
   PEERLANE_NEEDS(GetParam());
   EXPECT_TRUE(both(
       [](int index, const Line& line) {

@@ -70,7 +70,8 @@ TEST(StreamQueue, RefusesWorkOnceTheDeviceHasFailed) {
     bad.stream = makeStream();
     bad.tail.stores[0] = {reinterpret_cast<uint64_t*>(uintptr_t{4096}), {nullptr, 1}};
     bad.tail.storeCount = 1;
-    EXPECT_TRUE(kernel::launchWords(bad).isOk());
+    must(kernel::loadWordKernels(), "loading");
+    must(kernel::launchWords(bad), "a store to nowhere");
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (queue->health().isOk()) {
       (void)copy();  // an idle queue asks the device nothing

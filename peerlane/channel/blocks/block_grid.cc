@@ -45,36 +45,53 @@ class RegionAxis : public GridAxis {
   uint64_t limit_ = 0;
 };
 
-// In any order, once each. False also where the numbers are so far apart that looking is not worth
-// it.
-bool areDistinct(const std::vector<uint32_t>& numbers) {
-  constexpr uint64_t kPlacesPerBlock = 1024;
-  uint32_t least = numbers[0];
-  uint32_t most = numbers[0];
-  uint32_t descents = 0;
-  for (size_t i = 1; i < numbers.size(); ++i) {
-    descents += numbers[i] <= numbers[i - 1];
-    least = std::min(least, numbers[i]);
-    most = std::max(most, numbers[i]);
+// Which places have been taken: a bit for each of a region, or none where the region is so large
+// that they are better looked for when the least and the greatest number are known.
+class TakenPlaces {
+ public:
+  TakenPlaces(uint64_t limit, size_t blocks) {
+    constexpr uint64_t kPlacesPerBlock = 64;
+    if (limit <= blocks * kPlacesPerBlock) makeRoom(0, limit);
   }
-  if (descents == 0) return true;
-  const uint64_t places = uint64_t{most} - least + 1;
-  if (places > numbers.size() * kPlacesPerBlock) return false;
-  std::vector<uint64_t> taken(places / 64 + 1, 0);
-  uint64_t twice = 0;
-  for (const uint32_t number : numbers) {
-    const uint32_t place = number - least;
-    uint64_t& word = taken[place / 64];
-    twice |= word >> (place % 64) & 1;
+
+  bool areSeen() const { return places_ != 0; }
+  // Numbers from the limit on share one more bit; whoever has one finds no grid anyway.
+  void take(uint64_t number) {
+    const uint64_t place = std::min(number - least_, places_);
+    uint64_t& word = taken_[place / 64];
+    twice_ |= word >> (place % 64) & 1;
     word |= uint64_t{1} << (place % 64);
   }
-  return twice == 0;
-}
+  bool isOneTwice() const { return twice_ != 0; }
+
+  // All at once. False also where the numbers are so far apart that looking is not worth it.
+  bool takeAll(const std::vector<uint32_t>& numbers) {
+    constexpr uint64_t kPlacesPerBlock = 1024;
+    const auto [least, most] = std::minmax_element(numbers.begin(), numbers.end());
+    const uint64_t places = uint64_t{*most} - *least + 1;
+    if (places > numbers.size() * kPlacesPerBlock) return false;
+    makeRoom(*least, places);
+    for (const uint32_t number : numbers) take(number);
+    return true;
+  }
+
+ private:
+  void makeRoom(uint64_t least, uint64_t places) {
+    least_ = least;
+    places_ = places;
+    taken_.assign(places / 64 + 1, 0);
+  }
+
+  std::vector<uint64_t> taken_;
+  uint64_t least_ = 0;
+  uint64_t places_ = 0;
+  uint64_t twice_ = 0;
+};
 
 // Adjoining blocks would be one piece.
 bool hasFewPieces(const std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
   uint32_t pieces = 1;
-  for (size_t i = 1; i < to.size(); ++i)
+  for (size_t i = 1; i < to.size() && pieces < kLeastGridBlocks; ++i)
     pieces += to[i] - to[i - 1] != 1 || from[i] - from[i - 1] != 1;
   return pieces < kLeastGridBlocks;
 }
@@ -92,6 +109,9 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
   if (written.stride() < first.bytes) return false;
   if (!local.setLimit(localBytes, first.bytes) || !remote.setLimit(remoteBytes, first.bytes))
     return false;
+  const bool isPut = direction == Direction::kPut;
+  TakenPlaces taken(written.limit(), blocks.size());
+  const bool sees = taken.areSeen();
   std::vector<uint32_t> here(blocks.size());
   std::vector<uint32_t> there(blocks.size());
   // In runs without a branch: what is wrong is looked at once in so many blocks.
@@ -108,14 +128,15 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
                  unsigned{yours >= remote.limit()};
       here[i] = static_cast<uint32_t>(mine);
       there[i] = static_cast<uint32_t>(yours);
+      if (sees) taken.take(isPut ? yours : mine);
     }
     if (misfits != 0) return false;
   }
-  const bool isPut = direction == Direction::kPut;
   std::vector<uint32_t>& to = isPut ? there : here;
   std::vector<uint32_t>& from = isPut ? here : there;
   const bool adjoin = local.stride() == first.bytes && remote.stride() == first.bytes;
-  if (!areDistinct(to) || (adjoin && hasFewPieces(to, from))) return false;
+  if (!sees && !taken.takeAll(to)) return false;
+  if (taken.isOneTwice() || (adjoin && hasFewPieces(to, from))) return false;
   const RegionAxis& source = isPut ? local : remote;
   layout.kind = CopyLayout::Kind::kNumbered;
   layout.first.toOffset = written.base();
