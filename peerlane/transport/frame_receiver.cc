@@ -215,6 +215,11 @@ Result<std::byte*> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access
   return at;
 }
 
+void FrameReceiver::letGo() {
+  if (inPayload_ && frame_.kind == FrameKind::kGetData && sender_.isAbandoned(frame_.sequence))
+    to_ = nullptr;
+}
+
 void FrameReceiver::reset(FrameEffects& effects) {
   if (pinned_) effects.unpinned.push_back(frame_.allocation);
   pinned_ = false;

@@ -70,12 +70,30 @@ void FrameSender::abandonGet(AgentWork& work, Code code, FrameEffects& effects) 
   }
   if (cancel.first != 0) {
     cancels_.push_back(cancel);
+    hasAbandonedGets_ = true;
     effects.wake = true;
   }
   if (current_ != &work) return;
   current_ = nullptr;
   noteRoom(effects);
   getPartEnded(work, code, effects);
+}
+
+void FrameSender::endAbandonedGets(FrameEffects& effects) {
+  if (!hasAbandonedGets_) return;
+  hasAbandonedGets_ = false;
+  for (Request& request : requests_) {
+    if (request.work == nullptr || request.abandoned == Code::kOk) continue;
+    AgentWork& work = *request.work;
+    request.work = nullptr;
+    getPartEnded(work, request.abandoned, effects);
+  }
+}
+
+bool FrameSender::isAbandoned(uint64_t request) const {
+  const auto found = std::find_if(requests_.begin(), requests_.end(),
+                                  [=](const Request& open) { return open.sequence == request; });
+  return found != requests_.end() && found->abandoned != Code::kOk;
 }
 
 Status FrameSender::acknowledge(uint64_t entry, Code code) {
@@ -317,7 +335,7 @@ Result<std::byte*> FrameSender::destination(const Frame& frame) {
   if (frame.last != (request.arrived + frame.payload == request.bytes))
     return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
                                       " says last at the wrong place");
-  std::byte* to = request.to + request.arrived;
+  std::byte* to = request.abandoned == Code::kOk ? request.to + request.arrived : nullptr;
   request.arrived += frame.payload;
   return to;
 }
@@ -330,11 +348,12 @@ Status FrameSender::requestEnded(uint64_t request, Code code, FrameEffects& effe
   if (!isOpen || (found != requests_.begin() && found->abandoned == Code::kOk))
     return Status(Code::kCorrupt, "answer to get request " + std::to_string(request) +
                                       ", which is not the oldest open one");
-  AgentWork& work = *found->work;
-  if (code != Code::kOk && found->abandoned != Code::kOk) code = found->abandoned;
+  AgentWork* const work = found->work;
+  // Its data may have been dropped.
+  if (found->abandoned != Code::kOk) code = found->abandoned;
   requests_.erase(found);
   noteRoom(effects);
-  getPartEnded(work, code, effects);
+  if (work != nullptr) getPartEnded(*work, code, effects);
   return {};
 }
 
@@ -358,7 +377,7 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   // still counts itself.
   AgentWork* last = nullptr;
   for (const Request& request : requests_) {
-    if (request.work == last || request.work == current_) continue;
+    if (request.work == nullptr || request.work == last || request.work == current_) continue;
     last = request.work;  // the requests of one work are neighbours
     effects.finished.emplace_back(last, code);
   }
@@ -377,6 +396,7 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   gets_.clear();
   current_ = nullptr;
   abandoned_ = Code::kOk;
+  hasAbandonedGets_ = false;
   effects.wake = true;
 }
 

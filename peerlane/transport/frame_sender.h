@@ -5,9 +5,10 @@
 // pipe reads them where they lie. External synchronization required (the agent's lock).
 //
 // One work is cut into frames at a time, from its first frame to its last. Other works wait with
-// their mailboxes. A work that began can be abandoned: no further frame is cut from it, and it ends
-// when the peer has answered for those that were, because the pipe may be in the middle of its
-// memory.
+// their mailboxes. A work that began can be abandoned: no further frame is cut from it. A get ends
+// with endAbandonedGets(), for this side alone writes its memory. Any other ends when the peer has
+// answered for the frames that were cut, because the pipe may be in the middle of its memory, and
+// the peer in the middle of its own.
 #pragma once
 
 #include <cstddef>
@@ -61,6 +62,11 @@ class FrameSender {
   // No further frame is cut from `work`; it ends with `code` if frames were left out. No effect on
   // a work that is completely cut, ended or unknown.
   void abandon(AgentWork& work, Code code, FrameEffects& effects);
+  // Ends gets that were abandoned. Requires: their data on its way in is dropped from now on
+  // (isAbandoned), as destination() says for what comes later.
+  void endAbandonedGets(FrameEffects& effects);
+  // Whether nobody waits for the data of this request any more.
+  bool isAbandoned(uint64_t request) const;
 
   // Entry `entry` of the peer ended here. In order of the entries. Errors: kCorrupt when the peer
   // reads no answers and still sends more entries.
@@ -82,7 +88,8 @@ class FrameSender {
 
   // The peer's answer to an entry. Errors: kCorrupt when this side sent no such entry.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
-  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on.
+  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on. Null: nowhere,
+  // its get was abandoned.
   Result<std::byte*> destination(const Frame& frame);
   // The oldest request ended: its last byte has arrived, or the peer refused it. Or an abandoned
   // request ended, which may overtake older ones.
@@ -103,7 +110,7 @@ class FrameSender {
   };
   struct Request {
     uint64_t sequence = 0;
-    AgentWork* work = nullptr;
+    AgentWork* work = nullptr;  // null: it was abandoned, and has ended
     std::byte* to = nullptr;
     uint64_t bytes = 0;
     uint64_t arrived = 0;
@@ -134,8 +141,9 @@ class FrameSender {
 
   AgentWork* current_ = nullptr;
   Code abandoned_ = Code::kOk;  // of the current work, unless it is a get: it ends with this
-  bool replyNext_ = false;      // replies and the current work take turns
-  bool refused_ = false;        // mayBegin() refused a work, which comes again
+  bool replyNext_ = false;         // replies and the current work take turns
+  bool hasAbandonedGets_ = false;  // which have not ended
+  bool refused_ = false;           // mayBegin() refused a work, which comes again
   std::deque<Ack> acks_;
   std::deque<Cancel> cancels_;
   std::deque<GetReply> replies_;                       // in the order of their requests

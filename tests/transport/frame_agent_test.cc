@@ -244,6 +244,47 @@ TEST_F(FrameAgentTest, AnAbandonedGetEndsBeforeTheOneInFrontOfIt) {
   EXPECT_EQ(regions_[1].pins(), 0u);
 }
 
+// Its memory is the caller's again at once, also in the middle of a frame.
+TEST_F(FrameAgentTest, AnAbandonedGetEndsWhileThePeerIsFrozen) {
+  for (const size_t arrived : {size_t{0}, kFrameHeaderBytes - 1, kFrameHeaderBytes + kBytes / 3}) {
+    fillPattern(memory_[1], 6);
+    fillPattern(local_, 1);
+    Box box(*agents_[0]);
+    wire_.hold(1);
+    box.post(Verb::kGet, {all(1)});
+    for (int i = 0; i < 10; ++i) {
+      box.mailbox.serve();
+      turn();
+    }
+    wire_.release(1, arrived);
+    turn(3);
+    wire_.freeze(1);
+    EXPECT_FALSE(box.mailbox.idle());
+    box.mailbox.abort(Code::kCancelled);
+    box.mailbox.serve();
+    turn(2);
+    EXPECT_TRUE(box.mailbox.idle());
+    EXPECT_EQ(box.mailbox.code(), Code::kCancelled);
+    fillPattern(local_, 7);
+    wire_.releaseAll(1);
+    wire_.thaw(1);
+    turn(50);
+    EXPECT_EQ(firstWrong(local_, 7), kBytes) << "written after " << arrived << " bytes had come";
+    EXPECT_TRUE(agents_[0]->health().isOk()) << agents_[0]->health().toString();
+    EXPECT_TRUE(agents_[1]->health().isOk()) << agents_[1]->health().toString();
+    EXPECT_EQ(regions_[1].pins(), 0u);
+    box.mailbox.clearAbort();
+    box.mailbox.resetCode();
+    box.post(Verb::kGet, {all(1)});
+    for (int i = 0; i < 50; ++i) {
+      box.mailbox.serve();
+      turn();
+    }
+    EXPECT_EQ(box.mailbox.code(), Code::kOk);
+    EXPECT_EQ(firstWrong(local_, 6), kBytes);
+  }
+}
+
 // The peer's answers are held back, so that nothing but the room itself can be the reason to wake.
 TEST_F(FrameAgentTest, WhoWasSentAwayByAnotherWorkIsToldToComeBack) {
   Box first(*agents_[0]);

@@ -252,30 +252,58 @@ class Peers(Pairs):
 
 
 class Release(Pairs):
-    def test_while_bytes_move_is_refused_until_none_does(self):
+    def test_of_a_write_while_bytes_move_is_refused_until_none_does(self):
         for way in WAYS:
-            for operation in ("WRITE", "READ"):
-                with self.subTest(way=way, operation=operation):
-                    agent, partner = self.pair(way=way)
-                    memory, handle = self.started(agent, partner, operation, LARGE)
-                    with agents.frozen(partner):  # so that it cannot end meanwhile
-                        begin = time.monotonic()
-                        with self.assertRaisesRegex(Exception, "REPOST_ACTIVE"):
-                            agent.release_xfer_handle(handle)
-                        self.assertLess(time.monotonic() - begin, 0.5)
-                        self.assertEqual(released_transfers_move(agent, memory), "yes")
-                    agents.wait_for(lambda: released_transfers_move(agent, memory) == "no")
-                    agent.release_xfer_handle(handle)  # the proof
-                    self.check_untouched(memory, partner, operation)
-                    memory.deregister()
-                    del agent
+            with self.subTest(way=way):
+                agent, partner = self.pair(way=way)
+                memory, handle = self.started(agent, partner, "WRITE", LARGE)
+                with agents.frozen(partner):  # it would write its memory when it goes on
+                    self.refused_at_once(agent, handle)
+                    self.assertEqual(released_transfers_move(agent, memory), "yes")
+                agents.wait_for(lambda: released_transfers_move(agent, memory) == "no")
+                agent.release_xfer_handle(handle)  # the proof
+                self.check_far_untouched(partner)
+                memory.deregister()
+                del agent
 
-    def check_untouched(self, memory, partner, operation):
-        if operation == "READ":
-            memory.set(77)
-            time.sleep(1)
-            self.assertTrue((memory.bytes == 77).all())
-            return
+    def test_of_a_read_does_not_wait_for_the_peer(self):
+        for way in WAYS:
+            with self.subTest(way=way):
+                agent, partner = self.pair(way=way)
+                memory, handle = self.started(agent, partner, "READ", LARGE)
+                with agents.frozen(partner):  # this side alone writes the memory
+                    try:
+                        agent.release_xfer_handle(handle)
+                    except Exception:  # not yet
+                        agents.wait_for(lambda: released_transfers_move(agent, memory) == "no", 2)
+                        agent.release_xfer_handle(handle)
+                    memory.set(77)
+                self.assertTrue(settled(memory))
+                self.assertTrue((memory.bytes == 77).all())
+                memory.deregister()
+                del agent
+
+    def test_of_a_read_from_a_peer_that_fell_silent(self):
+        for way in WAYS:
+            with self.subTest(way=way):
+                agent, partner = self.pair(way=way, timeout="2s")
+                memory, handle = self.started(agent, partner, "READ", LARGE)
+                with agents.frozen(partner):
+                    with self.assertRaisesRegex(Exception, "DISCONNECT"):
+                        finish(agent, handle, 20)
+                    agent.release_xfer_handle(handle)
+                    agents.wait_for(lambda: released_transfers_move(agent, memory) == "no", 2)
+                    memory.set(77)
+                self.assertTrue(settled(memory))
+                self.assertTrue((memory.bytes == 77).all())
+
+    def refused_at_once(self, agent, handle):
+        begin = time.monotonic()
+        with self.assertRaisesRegex(Exception, "REPOST_ACTIVE"):
+            agent.release_xfer_handle(handle)
+        self.assertLess(time.monotonic() - begin, 0.5)
+
+    def check_far_untouched(self, partner):
         partner.run(fill, "far", 77)
         time.sleep(1)
         self.assertEqual(set(partner.run(agents.content, "far", 0, LARGE // 8)), {77})
