@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// BlockLists: lists of blocks that ended requests left, for the next ones. Memory of a long list that
-// is new costs a page fault for each hundred of its blocks, 30 ns a block, and giving it back as
-// much again; a program makes such a request for each step of its model. Thread-safe.
+// BlockLists: lists of blocks that ended requests left, for the next ones. Memory of a long list
+// that is new costs a page fault for each hundred of its blocks, 30 ns a block, and giving it back
+// as much again; a program makes such a request for each step of its model. Thread-safe.
 #pragma once
 
 #include <cstddef>

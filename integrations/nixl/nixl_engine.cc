@@ -168,8 +168,8 @@ Answer NixlEngine::connectionInfo(std::string& out) const {
 // Once per agent, and again when GPUs of both sides are joined.
 void NixlEngine::publishRoute(const std::string& name, const Route& route,
                               const std::string& ofGpus) {
-  std::string text = route.link + ": " + route.sharedEngine + ", private memory " +
-                     route.privateEngine + ofGpus;
+  std::string text =
+      route.link + ": " + route.sharedEngine + ", private memory " + route.privateEngine + ofGpus;
   std::string& published = params()[kRoute + name];
   if (published == text) return;
   say(LogLevel::kInfo, agentName(), "agent " + name + " is reached over " + text);

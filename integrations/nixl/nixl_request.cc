@@ -71,8 +71,7 @@ Status NixlRequest::beginEntry(const Entry& entry) {
   if (found != parts_.end()) {
     part_ = found->get();
   } else {
-    parts_.push_back(
-        std::make_unique<Part>(Part{here, imported.peer, lists_.take(expected_), {}}));
+    parts_.push_back(std::make_unique<Part>(Part{here, imported.peer, lists_.take(expected_), {}}));
     part_ = parts_.back().get();
   }
   held_.push_back(entry);
@@ -126,16 +125,24 @@ bool NixlRequest::isRunning() const {
 }
 
 Status NixlRequest::status() {
-  const auto now = std::chrono::steady_clock::now();
-  const bool looks = now >= nextLook_;
-  if (looks) nextLook_ = now + kBetweenLooks;
+  bool goesOn = false;
   for (const auto& part : parts_) {
     if (part->transfer.done())
       PEERLANE_RETURN_IF_ERROR(part->transfer.status());
-    else if (looks)
-      PEERLANE_RETURN_IF_ERROR(part->peer.status());
+    else
+      goesOn = true;
   }
+  if (goesOn) PEERLANE_RETURN_IF_ERROR(peersNow());
   return isRunning() || !delivery_ ? Status::ok() : delivery_->outcome;
+}
+
+Status NixlRequest::peersNow() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < nextLook_) return Status::ok();
+  nextLook_ = now + kBetweenLooks;
+  for (const auto& part : parts_)
+    if (!part->transfer.done()) PEERLANE_RETURN_IF_ERROR(part->peer.status());
+  return Status::ok();
 }
 
 bool NixlRequest::isDrained() const {

@@ -79,6 +79,8 @@ class NixlRequest final : public abi::RequestHandle {
 
   Result<Transfer> postPart(const Part& part, const PostOptions& options) const;
   Status postParts(const PostOptions& options);
+  // Whether the peers of what still runs are well, as of a moment ago.
+  Status peersNow();
 
   AgentContexts& contexts_;
   AgentMail& mail_;

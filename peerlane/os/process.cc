@@ -133,9 +133,17 @@ Result<ProcessHandle> ProcessHandle::ofPeer(int socket) {
 }
 
 Result<AddressSpace> AddressSpace::open(pid_t pid) {
+  return openAs(pid, O_RDONLY);
+}
+
+Result<AddressSpace> AddressSpace::openForWriting(pid_t pid) {
+  return openAs(pid, O_RDWR);
+}
+
+Result<AddressSpace> AddressSpace::openAs(pid_t pid, int mode) {
   if (pid <= 0) return Status(Code::kPeerLost, "there is no " + processName(pid));
   const std::string path = "/proc/" + std::to_string(pid) + "/mem";
-  Fd memory(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd memory(::open(path.c_str(), mode | O_CLOEXEC));
   if (memory) return AddressSpace(std::move(memory));
   if (errno == ENOENT || errno == ESRCH)
     return Status(Code::kPeerLost, "there is no " + processName(pid));
@@ -149,6 +157,17 @@ Result<AddressSpace> AddressSpace::open(pid_t pid) {
 bool AddressSpace::hasEnded() const {
   char byte;
   return ::pread(memory_.get(), &byte, 1, 0) == 0;
+}
+
+size_t AddressSpace::read(uint64_t address, std::span<std::byte> to) const {
+  const ssize_t moved = ::pread(memory_.get(), to.data(), to.size(), static_cast<off_t>(address));
+  return moved < 0 ? 0 : static_cast<size_t>(moved);
+}
+
+size_t AddressSpace::write(uint64_t address, std::span<const std::byte> from) const {
+  const ssize_t moved =
+      ::pwrite(memory_.get(), from.data(), from.size(), static_cast<off_t>(address));
+  return moved < 0 ? 0 : static_cast<size_t>(moved);
 }
 
 bool ProcessHandle::alive() const {

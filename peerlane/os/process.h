@@ -54,11 +54,21 @@ class AddressSpace {
  public:
   // Errors: kPeerLost (no such process), kPermissionDenied (ptrace rules).
   static Result<AddressSpace> open(pid_t pid);
+  // The same, for write().
+  static Result<AddressSpace> openForWriting(pid_t pid);
   // True once no process uses its mappings any more: neither the process itself nor one that shares
   // its memory (CLONE_VM). One system call.
   bool hasEnded() const;
 
+  // For few bytes: one system call, where readProcess and writeProcess need others beside it to
+  // know whose memory the pid means. Returns the bytes moved; fewer, or none, where the rest cannot
+  // be reached or the memory has ended. A write does not look at the protection of private pages
+  // (ptrace's rule), so ask only for what its owner has granted.
+  size_t read(uint64_t address, std::span<std::byte> to) const;
+  size_t write(uint64_t address, std::span<const std::byte> from) const;
+
  private:
+  static Result<AddressSpace> openAs(pid_t pid, int mode);
   explicit AddressSpace(Fd memory) : memory_(std::move(memory)) {}
   Fd memory_;
 };

@@ -88,8 +88,8 @@ class FrameSender {
 
   // The peer's answer to an entry. Errors: kCorrupt when this side sent no such entry.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
-  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on. Null: nowhere,
-  // its get was abandoned.
+  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on. Null:
+  // nowhere, its get was abandoned.
   Result<std::byte*> destination(const Frame& frame);
   // The oldest request ended: its last byte has arrived, or the peer refused it. Or an abandoned
   // request ended, which may overtake older ones.
@@ -140,7 +140,7 @@ class FrameSender {
   FrameBatch batch_;
 
   AgentWork* current_ = nullptr;
-  Code abandoned_ = Code::kOk;  // of the current work, unless it is a get: it ends with this
+  Code abandoned_ = Code::kOk;     // of the current work, unless it is a get: it ends with this
   bool replyNext_ = false;         // replies and the current work take turns
   bool hasAbandonedGets_ = false;  // which have not ended
   bool refused_ = false;           // mayBegin() refused a work, which comes again

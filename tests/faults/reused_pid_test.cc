@@ -59,12 +59,16 @@ void endOf(pid_t child) {
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
+// Few bytes go another way than many.
+constexpr size_t kSizes[] = {64, kBytes};
+
 struct OneCopy {
-  OneCopy(Agent& agent, Verb verb, std::byte* local, std::byte* there) : mailbox_(agent) {
+  OneCopy(Agent& agent, Verb verb, std::byte* local, std::byte* there, size_t bytes = kBytes)
+      : mailbox_(agent) {
     remote_.grant.base = std::bit_cast<uint64_t>(there);
     remote_.grant.bytes = kBytes;
     remote_.engine = "cma";
-    piece_ = {local, &remote_, 0, kBytes};
+    piece_ = {local, &remote_, 0, bytes};
     MailboxEntry* entry = mailbox_.claim();
     entry->verb = verb;
     entry->pieceCount = 1;
@@ -106,11 +110,16 @@ int tryWithAReusedPid() {
   if (!read.isOk() || seen.front() != std::byte{22}) return 7;
 
   std::fill(local.begin(), local.end(), std::byte{33});
-  if (OneCopy(**agent, Verb::kGet, local.data(), memory).code() != Code::kPeerLost) return 8;
+  for (const size_t bytes : kSizes)
+    if (OneCopy(**agent, Verb::kGet, local.data(), memory, bytes).code() != Code::kPeerLost)
+      return 8;
   for (const std::byte each : local)
     if (each != std::byte{33}) return 9;
-  if (OneCopy(**agent, Verb::kPut, local.data(), memory).code() != Code::kPeerLost) return 10;
-  if (!readProcess(stranger, {&to, 1}, {&from, 1}).isOk() || seen.back() != std::byte{22})
+  for (const size_t bytes : kSizes)
+    if (OneCopy(**agent, Verb::kPut, local.data(), memory, bytes).code() != Code::kPeerLost)
+      return 10;
+  if (!readProcess(stranger, {&to, 1}, {&from, 1}).isOk() || seen.front() != std::byte{22} ||
+      seen.back() != std::byte{22})
     return 11;
   // Nor is the stranger taken for the peer at the next meeting.
   auto again = ProcessHandle::open(stranger);
@@ -134,14 +143,16 @@ TEST(ReusedPid, OfTheSameProcessWithAnotherProgramIsNoPeerEither) {
   const std::vector<std::byte> nonce(32, std::byte{11});
   auto agent = MUST(
       CmaAgent::probe(MUST(ProcessHandle::open(peer)), std::bit_cast<uint64_t>(memory), nonce));
-  for (const Verb verb : {Verb::kGet, Verb::kPut})
-    EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory).code(), Code::kOk);
+  for (const size_t bytes : kSizes)
+    for (const Verb verb : {Verb::kGet, Verb::kPut})
+      EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory, bytes).code(), Code::kOk);
   ASSERT_EQ(::kill(peer, SIGUSR1), 0);
   const std::string path = "/proc/" + std::to_string(peer) + "/comm";
   std::string name;
   while (name != "sleep\n") name = MUST(readWhole(path, 64));
-  for (const Verb verb : {Verb::kGet, Verb::kPut})
-    EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory).code(), Code::kPeerLost);
+  for (const size_t bytes : kSizes)
+    for (const Verb verb : {Verb::kGet, Verb::kPut})
+      EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory, bytes).code(), Code::kPeerLost);
   endOf(peer);
 }
 

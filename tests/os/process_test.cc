@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <span>
 #include <vector>
 
 #include "peerlane/os/fd.h"
@@ -216,6 +217,35 @@ TEST(AddressSpace, EndsWithTheProcessOrItsProgram) {
     EXPECT_EQ(::poll(&ended, 1, execs ? 0 : 20'000), execs ? 0 : 1);
   }
   EXPECT_EQ(AddressSpace::open(0).status().code(), Code::kPeerLost);
+}
+
+TEST(AddressSpace, MovesFewBytesOfOneProgramAlone) {
+  static uint64_t word = 0;
+  word = 5;
+  ForkedChild child(
+      [] { ::signal(SIGUSR1, [](int) { ::execl("/bin/sleep", "sleep", "60", nullptr); }); });
+  const auto memory = AddressSpace::openForWriting(child.pid());
+  const auto onlyRead = AddressSpace::open(child.pid());
+  ASSERT_TRUE(memory.isOk() && onlyRead.isOk()) << memory.status().toString();
+  const uint64_t address = reinterpret_cast<uintptr_t>(&word);
+  uint64_t value = 0;
+  const auto bytes = std::as_writable_bytes(std::span(&value, 1));
+  EXPECT_EQ(memory->read(address, bytes), sizeof value);
+  EXPECT_EQ(value, 5u);
+  value = 6;
+  EXPECT_EQ(memory->write(address, bytes), sizeof value);
+  EXPECT_EQ(word, 5u);  // it is the child's
+  value = 0;
+  EXPECT_EQ(onlyRead->read(address, bytes), sizeof value);
+  EXPECT_EQ(value, 6u);
+  EXPECT_EQ(onlyRead->write(address, bytes), 0u);
+  EXPECT_EQ(memory->read(16, bytes), 0u);
+  EXPECT_EQ(memory->write(16, bytes), 0u);
+  ASSERT_EQ(::kill(child.pid(), SIGUSR1), 0);
+  for (int i = 0; i < 20'000 && !memory->hasEnded(); ++i) ::usleep(1000);
+  // What the program would find at its stack, for one.
+  EXPECT_EQ(memory->write(reinterpret_cast<uintptr_t>(&value), bytes), 0u);
+  EXPECT_EQ(memory->read(address, bytes), 0u);
 }
 
 TEST(Process, RaisesItsLimitOfDescriptors) {

@@ -12,6 +12,22 @@
 
 namespace peerlane {
 
+namespace {
+
+// The memory that holds the nonce; none where it may not be opened for writing.
+std::optional<AddressSpace> memoryOf(pid_t pid, uint64_t nonceAddress,
+                                     std::span<const std::byte> nonce) {
+  auto memory = AddressSpace::openForWriting(pid);
+  if (!memory.isOk()) return std::nullopt;
+  std::vector<std::byte> seen(nonce.size());
+  if (memory->read(nonceAddress, seen) != seen.size() ||
+      !std::equal(seen.begin(), seen.end(), nonce.begin()))
+    return std::nullopt;
+  return std::move(*memory);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t nonceAddress,
                                                   std::span<const std::byte> nonce,
                                                   cpu::CopyTeam* team) {
@@ -29,7 +45,8 @@ Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t n
                       " does not hold the nonce: the pid means another process here");
   if (!peer.alive())
     return Status(Code::kPeerLost, "process " + std::to_string(peer.pid()) + " ended");
-  return std::unique_ptr<CmaAgent>(new CmaAgent(std::move(peer), nonceAddress, nonce, team));
+  return std::unique_ptr<CmaAgent>(new CmaAgent(
+      std::move(peer), memoryOf(peer.pid(), nonceAddress, nonce), nonceAddress, nonce, team));
 }
 
 // Steps over bytes, and over empty pieces after them.
@@ -46,6 +63,7 @@ Served CmaAgent::serve(AgentWork& work) {
   Position at{work.piece, work.offset};
   advance(entry, at, 0);
   if (at.piece == entry.pieceCount) return Served::kDone;
+  if (moveFew(entry, at)) return Served::kDone;
   const Status status =
       team_ != nullptr ? moveTogether(entry, at) : moveSlice(entry, at, kSliceBytes);
   work.piece = at.piece;
@@ -94,6 +112,17 @@ Result<size_t> CmaAgent::put(std::span<const IoSlice> local,
     return Status(Code::kPeerLost,
                   "process " + std::to_string(peer_.pid()) + " runs another program now");
   return writeProcess(peer_.pid(), local, remote);
+}
+
+// What does not move here goes the long way, which says why.
+bool CmaAgent::moveFew(const MailboxEntry& entry, Position at) const {
+  if (!memory_ || entry.pieceCount != 1 || at.offset != 0) return false;
+  const Piece& piece = entry.pieces[0];
+  if (piece.bytes > kFewBytes) return false;
+  const uint64_t address = piece.remote->grant.base + piece.remoteOffset;
+  const std::span<std::byte> local(piece.local, piece.bytes);
+  return (entry.verb == Verb::kPut ? memory_->write(address, local)
+                                   : memory_->read(address, local)) == piece.bytes;
 }
 
 namespace {

@@ -3,10 +3,13 @@
 // CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid
 // comes from the socket's credentials; a check of the pidfd around each call makes sure that the
 // pid still means the peer, and the nonce that the peer still runs the same program: a process that
-// calls exec keeps its pid. serve() is thread-safe: it keeps no state between calls.
+// calls exec keeps its pid. A piece of a page or less goes through the peer's /proc/PID/mem, which
+// stays bound to the memory that held the nonce: one system call instead of three. serve() is
+// thread-safe: it keeps no state between calls.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +38,7 @@ class CmaAgent final : public Agent {
 
  private:
   static constexpr size_t kMostNonceBytes = 64;
+  static constexpr uint64_t kFewBytes = 4096;
   // On the stack, and enough to make the fixed cost of a call vanish; below the kernel's 1024.
   static constexpr uint32_t kVectors = 256;
 
@@ -45,13 +49,16 @@ class CmaAgent final : public Agent {
     bool operator==(const Position&) const = default;
   };
 
-  CmaAgent(ProcessHandle peer, uint64_t nonceAddress, std::span<const std::byte> nonce,
-           cpu::CopyTeam* team)
+  CmaAgent(ProcessHandle peer, std::optional<AddressSpace> memory, uint64_t nonceAddress,
+           std::span<const std::byte> nonce, cpu::CopyTeam* team)
       : peer_(std::move(peer)),
+        memory_(std::move(memory)),
         nonceAddress_(nonceAddress),
         nonce_(nonce.begin(), nonce.end()),
         team_(team) {}
   static void advance(const MailboxEntry& entry, Position& at, uint64_t bytes);
+  // True when the entry, one short piece, was moved whole.
+  bool moveFew(const MailboxEntry& entry, Position at) const;
   // Moves at least one of the next `most` bytes. Returns how many.
   Result<uint64_t> moveSome(const MailboxEntry& entry, Position at, uint64_t most) const;
   // The same, and `at` over them.
@@ -63,6 +70,7 @@ class CmaAgent final : public Agent {
   Result<size_t> put(std::span<const IoSlice> local, std::span<const IoSlice> remote) const;
 
   const ProcessHandle peer_;
+  const std::optional<AddressSpace> memory_;  // none where it may not be opened
   const uint64_t nonceAddress_;
   const std::vector<std::byte> nonce_;
   cpu::CopyTeam* const team_;

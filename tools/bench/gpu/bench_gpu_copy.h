@@ -40,7 +40,7 @@ struct GpuCase {
   Engine engine = Engine::kAuto;
   uint32_t ctas = 0;
   GpuRaw raw = GpuRaw::kCopyEngine;
-  uint32_t rawCtas = 0;  // 0: as many as the GPU has multiprocessors
+  uint32_t rawCtas = 0;    // 0: as many as the GPU has multiprocessors
   bool isOffGrid = false;  // lists: distances that no stride divides
 
   uint64_t stride() const { return (blockBytes + 255) / 256 * 256 + (isOffGrid ? 256 : 0); }
