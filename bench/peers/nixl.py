@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NIXL with its own UCX, with Peerlane and with a back end that moves nothing: the same program, two processes, one table.
 
-    bench/peers/nixl.py WHEEL PLUGINS [--memory DRAM|VRAM] [--pair] [--rounds N] [--json FILE]
+    bench/peers/nixl.py WHEEL PLUGINS [--memory DRAM|VRAM] [--pair] [--copy-threads N] [--rounds N]
+                         [--json FILE]
 
 WHEEL is a folder where pip put nixl-cu12 and numpy (scripts/nixl_wheel.sh prints one), and where `peerlane nixl install`
 placed the plug-in. PLUGINS is a folder with libplugin_NOTHING.so (build/lib/nixl), which lies in the wheel during the run:
@@ -63,8 +64,10 @@ def fill(memory, kind, value):
         torch.cuda.synchronize(memory.device)
 
 
-def make_agent(name, backend, nixl):
-    return nixl.nixl_agent(name, nixl.nixl_agent_config(backends=[backend]))
+def make_agent(name, backend, copy_threads, nixl):
+    agent = nixl.nixl_agent(name, nixl.nixl_agent_config(backends=[]))
+    agent.create_backend(backend, {"copy_threads": str(copy_threads)} if backend == "PEERLANE" else {})
+    return agent
 
 
 def wait(agent, handle, state):
@@ -75,8 +78,9 @@ def wait(agent, handle, state):
 
 
 class Initiator:
-    def __init__(self, backend, kind, connection, nixl):
-        self.agent, self.kind, self.connection = make_agent("initiator", backend, nixl), kind, connection
+    def __init__(self, backend, options, connection, nixl):
+        self.agent, self.kind = make_agent("initiator", backend, options.copy_threads, nixl), options.memory
+        kind, self.connection = options.memory, connection
         self.keep, self.address, self.bytes = memory_of(kind, 2 * LARGEST, 7)
         self.agent.register_memory([(self.address, 2 * LARGEST, 0, "")], kind)
         connection.send(self.agent.get_agent_metadata())
@@ -135,8 +139,8 @@ class Initiator:
         self.connection.recv()
 
 
-def initiate(backend, kind, to_target, connection, wheel):
-    side = Initiator(backend, kind, to_target, load(wheel))
+def initiate(backend, options, to_target, connection):
+    side = Initiator(backend, options, to_target, load(options.wheel))
     connection.send(True)
     while True:
         call, *arguments = connection.recv()
@@ -146,9 +150,9 @@ def initiate(backend, kind, to_target, connection, wheel):
         connection.send(getattr(side, call)(*arguments))
 
 
-def target(backend, kind, gpu, connection, wheel):
-    nixl = load(wheel)
-    agent = make_agent("target", backend, nixl)
+def target(backend, options, connection):
+    kind, gpu = options.memory, int(options.pair)
+    agent = make_agent("target", backend, options.copy_threads, load(options.wheel))
     keep, address, content = memory_of(kind, 2 * LARGEST, 9, gpu)
     agent.register_memory([(address, 2 * LARGEST, gpu, "")], kind)
     agent.add_remote_agent(connection.recv())
@@ -197,8 +201,8 @@ class Side:
         near, far = spawn.Pipe()
         self.connection, theirs = spawn.Pipe()
         self.processes = [
-            spawn.Process(target=target, args=(backend, options.memory, int(options.pair), far, options.wheel), daemon=True),
-            spawn.Process(target=initiate, args=(backend, options.memory, near, theirs, options.wheel), daemon=True)]
+            spawn.Process(target=target, args=(backend, options, far), daemon=True),
+            spawn.Process(target=initiate, args=(backend, options, near, theirs), daemon=True)]
         for process in self.processes:
             process.start()
         self.connection.recv()
@@ -282,6 +286,7 @@ def main():
     parser.add_argument("plugins")
     parser.add_argument("--memory", default="DRAM", choices=["DRAM", "VRAM"])
     parser.add_argument("--pair", action="store_true")
+    parser.add_argument("--copy-threads", type=int, default=0, help="the option of Peerlane's back end")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json")
     options = parser.parse_args()
