@@ -35,7 +35,7 @@ Frame placeFrame(FrameKind kind, const RemoteMemory& memory, uint64_t offset) {
 bool FrameSender::mayBegin(const AgentWork& work) {
   const bool overtakes = work.entry->verb != Verb::kGet && gets_.count(work.mailbox) != 0;
   const bool may = current_ == nullptr && !overtakes && entries_.size() < kFrameMaxEntries &&
-                   requests_.size() < kFrameMaxRequests;
+                   !requests_.isFull();
   if (!may) refused_ = true;
   return may;
 }
@@ -61,16 +61,8 @@ void FrameSender::abandon(AgentWork& work, Code code, FrameEffects& effects) {
 }
 
 void FrameSender::abandonGet(AgentWork& work, Code code, FrameEffects& effects) {
-  Cancel cancel;
-  for (Request& request : requests_) {
-    if (request.work != &work || request.abandoned != Code::kOk) continue;
-    request.abandoned = code;
-    if (cancel.first == 0) cancel.first = request.sequence;
-    cancel.last = request.sequence;  // the requests of one work are neighbours
-  }
-  if (cancel.first != 0) {
-    cancels_.push_back(cancel);
-    hasAbandonedGets_ = true;
+  if (const auto range = requests_.abandon(work, code)) {
+    cancels_.push_back(*range);
     effects.wake = true;
   }
   if (current_ != &work) return;
@@ -80,20 +72,8 @@ void FrameSender::abandonGet(AgentWork& work, Code code, FrameEffects& effects) 
 }
 
 void FrameSender::endAbandonedGets(FrameEffects& effects) {
-  if (!hasAbandonedGets_) return;
-  hasAbandonedGets_ = false;
-  for (Request& request : requests_) {
-    if (request.work == nullptr || request.abandoned == Code::kOk) continue;
-    AgentWork& work = *request.work;
-    request.work = nullptr;
-    getPartEnded(work, request.abandoned, effects);
-  }
-}
-
-bool FrameSender::isAbandoned(uint64_t request) const {
-  const auto found = std::find_if(requests_.begin(), requests_.end(),
-                                  [=](const Request& open) { return open.sequence == request; });
-  return found != requests_.end() && found->abandoned != Code::kOk;
+  requests_.letGo(
+      [&](const FrameRequests::Part& part) { getPartEnded(*part.work, part.code, effects); });
 }
 
 Status FrameSender::acknowledge(uint64_t entry, Code code) {
@@ -283,11 +263,10 @@ void FrameSender::addWordFrame(AgentWork& work) {
 bool FrameSender::addRequestFrame(AgentWork& work, FrameEffects& effects) {
   const Piece* piece = nextPiece(work);
   if (piece != nullptr) {
-    if (requests_.size() >= kFrameMaxRequests) return false;
+    if (requests_.isFull()) return false;
     Frame frame = placeFrame(FrameKind::kGetRequest, *piece->remote, piece->remoteOffset);
-    frame.sequence = nextRequest_++;
+    frame.sequence = requests_.add(work, piece->local, piece->bytes);
     frame.value = piece->bytes;
-    requests_.push_back({frame.sequence, &work, piece->local, piece->bytes, 0});
     ++work.scratch[0];
     work.offset = piece->bytes;
     batch_.add(frame, nullptr);
@@ -322,38 +301,10 @@ Status FrameSender::answered(uint64_t entry, Code code, FrameEffects& effects) {
                 "ack of entry " + std::to_string(entry) + ", which waits for no answer");
 }
 
-Result<std::byte*> FrameSender::destination(const Frame& frame) {
-  if (requests_.empty() || requests_.front().sequence != frame.sequence)
-    return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
-                                      ", which is not the oldest open one");
-  Request& request = requests_.front();
-  if (frame.offset != request.arrived || frame.payload > request.bytes - request.arrived)
-    return Status(Code::kCorrupt, "get data at offset " + std::to_string(frame.offset) + ", " +
-                                      std::to_string(frame.payload) + " bytes; accepted: offset " +
-                                      std::to_string(request.arrived) + ", at most " +
-                                      std::to_string(request.bytes - request.arrived) + " bytes");
-  if (frame.last != (request.arrived + frame.payload == request.bytes))
-    return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
-                                      " says last at the wrong place");
-  std::byte* to = request.abandoned == Code::kOk ? request.to + request.arrived : nullptr;
-  request.arrived += frame.payload;
-  return to;
-}
-
 Status FrameSender::requestEnded(uint64_t request, Code code, FrameEffects& effects) {
-  const auto found = std::lower_bound(
-      requests_.begin(), requests_.end(), request,
-      [](const Request& open, uint64_t sequence) { return open.sequence < sequence; });
-  const bool isOpen = found != requests_.end() && found->sequence == request;
-  if (!isOpen || (found != requests_.begin() && found->abandoned == Code::kOk))
-    return Status(Code::kCorrupt, "answer to get request " + std::to_string(request) +
-                                      ", which is not the oldest open one");
-  AgentWork* const work = found->work;
-  // Its data may have been dropped.
-  if (found->abandoned != Code::kOk) code = found->abandoned;
-  requests_.erase(found);
+  PEERLANE_ASSIGN(const FrameRequests::Part part, requests_.end(request, code));
   noteRoom(effects);
-  if (work != nullptr) getPartEnded(*work, code, effects);
+  if (part.work != nullptr) getPartEnded(*part.work, part.code, effects);
   return {};
 }
 
@@ -375,12 +326,9 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   for (const Entry& entry : entries_) effects.finished.emplace_back(entry.work, code);
   // A get has several requests but ends once; the one being cut is not yet among its requests, or
   // still counts itself.
-  AgentWork* last = nullptr;
-  for (const Request& request : requests_) {
-    if (request.work == nullptr || request.work == last || request.work == current_) continue;
-    last = request.work;  // the requests of one work are neighbours
-    effects.finished.emplace_back(last, code);
-  }
+  requests_.endAll([&](AgentWork& work) {
+    if (&work != current_) effects.finished.emplace_back(&work, code);
+  });
   if (current_ != nullptr) effects.finished.emplace_back(current_, code);
   batch_.abandon(effects.unpinned);
   for (const GetReply& reply : replies_)
@@ -388,7 +336,6 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   for (const GetReply& reply : dropped_)
     if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
   entries_.clear();
-  requests_.clear();
   replies_.clear();
   dropped_.clear();
   cancels_.clear();
@@ -396,7 +343,6 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   gets_.clear();
   current_ = nullptr;
   abandoned_ = Code::kOk;
-  hasAbandonedGets_ = false;
   effects.wake = true;
 }
 

@@ -23,6 +23,7 @@
 #include "peerlane/transport/frame_batch.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/frame_pipe.h"
+#include "peerlane/transport/frame_requests.h"
 
 namespace peerlane {
 
@@ -66,7 +67,7 @@ class FrameSender {
   // (isAbandoned), as destination() says for what comes later.
   void endAbandonedGets(FrameEffects& effects);
   // Whether nobody waits for the data of this request any more.
-  bool isAbandoned(uint64_t request) const;
+  bool isAbandoned(uint64_t request) const { return requests_.isAbandoned(request); }
 
   // Entry `entry` of the peer ended here. In order of the entries. Errors: kCorrupt when the peer
   // reads no answers and still sends more entries.
@@ -88,9 +89,8 @@ class FrameSender {
 
   // The peer's answer to an entry. Errors: kCorrupt when this side sent no such entry.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
-  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on. Null:
-  // nowhere, its get was abandoned.
-  Result<std::byte*> destination(const Frame& frame);
+  // As FrameRequests::destination.
+  Result<std::byte*> destination(const Frame& frame) { return requests_.destination(frame); }
   // The oldest request ended: its last byte has arrived, or the peer refused it. Or an abandoned
   // request ended, which may overtake older ones.
   Status requestEnded(uint64_t request, Code code, FrameEffects& effects);
@@ -108,20 +108,6 @@ class FrameSender {
     AgentWork* work = nullptr;
     Code abandoned = Code::kOk;  // ends with this, though the peer performed the frames it got
   };
-  struct Request {
-    uint64_t sequence = 0;
-    AgentWork* work = nullptr;  // null: it was abandoned, and has ended
-    std::byte* to = nullptr;
-    uint64_t bytes = 0;
-    uint64_t arrived = 0;
-    Code abandoned = Code::kOk;  // the peer was told, or will be
-  };
-  // Requests that this side no longer wants, of which the peer must still be told.
-  struct Cancel {
-    uint64_t first = 0;
-    uint64_t last = 0;
-  };
-
   void abandonGet(AgentWork& work, Code code, FrameEffects& effects);
   void fill(FrameEffects& effects);
   bool addAckFrame();
@@ -140,19 +126,17 @@ class FrameSender {
   FrameBatch batch_;
 
   AgentWork* current_ = nullptr;
-  Code abandoned_ = Code::kOk;     // of the current work, unless it is a get: it ends with this
-  bool replyNext_ = false;         // replies and the current work take turns
-  bool hasAbandonedGets_ = false;  // which have not ended
-  bool refused_ = false;           // mayBegin() refused a work, which comes again
+  Code abandoned_ = Code::kOk;  // of the current work, unless it is a get: it ends with this
+  bool replyNext_ = false;      // replies and the current work take turns
+  bool refused_ = false;        // mayBegin() refused a work, which comes again
   std::deque<Ack> acks_;
-  std::deque<Cancel> cancels_;
-  std::deque<GetReply> replies_;                       // in the order of their requests
-  std::deque<GetReply> dropped_;                       // cancelled by the peer, not answered
-  std::deque<Entry> entries_;                          // cut, not answered
-  std::deque<Request> requests_;                       // cut, not ended
+  std::deque<FrameRequests::Range> cancels_;  // of which the peer must still be told
+  std::deque<GetReply> replies_;              // in the order of their requests
+  std::deque<GetReply> dropped_;              // cancelled by the peer, not answered
+  std::deque<Entry> entries_;                 // cut, not answered
+  FrameRequests requests_;
   std::unordered_map<const Mailbox*, uint32_t> gets_;  // works with verb kGet by mailbox
   uint64_t nextEntry_ = 1;
-  uint64_t nextRequest_ = 1;
 };
 
 }  // namespace peerlane

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/frame_requests.h"
+
+#include <algorithm>
+#include <string>
+
+namespace peerlane {
+
+uint64_t FrameRequests::add(AgentWork& work, std::byte* to, uint64_t bytes) {
+  open_.push_back({next_, &work, to, bytes, 0});
+  return next_++;
+}
+
+Result<std::byte*> FrameRequests::destination(const Frame& frame) {
+  if (open_.empty() || open_.front().sequence != frame.sequence)
+    return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
+                                      ", which is not the oldest open one");
+  Request& request = open_.front();
+  if (frame.offset != request.arrived || frame.payload > request.bytes - request.arrived)
+    return Status(Code::kCorrupt, "get data at offset " + std::to_string(frame.offset) + ", " +
+                                      std::to_string(frame.payload) + " bytes; accepted: offset " +
+                                      std::to_string(request.arrived) + ", at most " +
+                                      std::to_string(request.bytes - request.arrived) + " bytes");
+  if (frame.last != (request.arrived + frame.payload == request.bytes))
+    return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
+                                      " says last at the wrong place");
+  std::byte* to = request.abandoned == Code::kOk ? request.to + request.arrived : nullptr;
+  request.arrived += frame.payload;
+  return to;
+}
+
+Result<FrameRequests::Part> FrameRequests::end(uint64_t request, Code code) {
+  const auto found = std::lower_bound(
+      open_.begin(), open_.end(), request,
+      [](const Request& open, uint64_t sequence) { return open.sequence < sequence; });
+  const bool isOpen = found != open_.end() && found->sequence == request;
+  if (!isOpen || (found != open_.begin() && found->abandoned == Code::kOk))
+    return Status(Code::kCorrupt, "answer to get request " + std::to_string(request) +
+                                      ", which is not the oldest open one");
+  // Data of an abandoned one may have been dropped.
+  const Part part{found->work, found->abandoned != Code::kOk ? found->abandoned : code};
+  open_.erase(found);
+  return part;
+}
+
+std::optional<FrameRequests::Range> FrameRequests::abandon(const AgentWork& work, Code code) {
+  std::optional<Range> range;
+  for (Request& request : open_) {
+    if (request.work != &work || request.abandoned != Code::kOk) continue;
+    request.abandoned = code;
+    if (!range) range = Range{request.sequence, request.sequence};
+    range->last = request.sequence;  // the requests of one work are neighbours
+  }
+  mustLetGo_ = mustLetGo_ || range;
+  return range;
+}
+
+bool FrameRequests::isAbandoned(uint64_t request) const {
+  return std::any_of(open_.begin(), open_.end(), [=](const Request& open) {
+    return open.sequence == request && open.abandoned != Code::kOk;
+  });
+}
+
+}  // namespace peerlane

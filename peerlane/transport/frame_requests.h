@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FrameRequests: the get requests that this side of a frame agent has sent and whose answers have
+// not come, in the order of their numbers. Trusts no number of the peer. External synchronization
+// required (the agent's lock).
+//
+// A request that was abandoned stays until the peer has answered it, for both sides count the same
+// requests; its work ends before, and data that still come are dropped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "peerlane/core/status.h"
+#include "peerlane/program/model/mailbox.h"
+#include "peerlane/transport/frame_format.h"
+
+namespace peerlane {
+
+class FrameRequests {
+ public:
+  struct Range {
+    uint64_t first = 0;
+    uint64_t last = 0;
+  };
+  // A part of a work that has ended.
+  struct Part {
+    AgentWork* work = nullptr;  // null: it ended before
+    Code code = Code::kOk;
+  };
+
+  bool isFull() const { return open_.size() >= kFrameMaxRequests; }
+  // The number of a new request for `bytes` to `to`.
+  uint64_t add(AgentWork& work, std::byte* to, uint64_t bytes);
+  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on. Null:
+  // nowhere, its request was abandoned. Errors: kCorrupt.
+  Result<std::byte*> destination(const Frame& frame);
+  // The oldest request has ended with `code`, or an abandoned one, which may overtake older ones.
+  // Errors: kCorrupt.
+  Result<Part> end(uint64_t request, Code code);
+
+  // The requests of `work`, of which the peer must be told; none: it has none that are not
+  // abandoned yet.
+  std::optional<Range> abandon(const AgentWork& work, Code code);
+  bool isAbandoned(uint64_t request) const;
+  // Calls ended(Part) for each abandoned request, once.
+  template <typename Ended>
+  void letGo(const Ended& ended) {
+    if (!mustLetGo_) return;
+    mustLetGo_ = false;
+    for (Request& request : open_) {
+      if (request.work == nullptr || request.abandoned == Code::kOk) continue;
+      const Part part{request.work, request.abandoned};
+      request.work = nullptr;
+      ended(part);
+    }
+  }
+
+  // Forgets all, and calls ended(AgentWork&) once for each work.
+  template <typename Ended>
+  void endAll(const Ended& ended) {
+    AgentWork* last = nullptr;
+    for (const Request& request : open_) {
+      if (request.work == nullptr || request.work == last) continue;
+      last = request.work;  // the requests of one work are neighbours
+      ended(*last);
+    }
+    open_.clear();
+    mustLetGo_ = false;
+  }
+
+ private:
+  struct Request {
+    uint64_t sequence = 0;
+    AgentWork* work = nullptr;  // null: it has ended
+    std::byte* to = nullptr;
+    uint64_t bytes = 0;
+    uint64_t arrived = 0;
+    Code abandoned = Code::kOk;  // the peer was told, or will be
+  };
+
+  std::deque<Request> open_;
+  uint64_t next_ = 1;
+  bool mustLetGo_ = false;  // some are abandoned, and their works have not ended
+};
+
+}  // namespace peerlane
