@@ -159,6 +159,9 @@ nixl_tests() {
   local good=0 bad=1
   read -r good bad < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said") || status=1
   rm -f "$said"
+  # A runner that died has said nothing, or not how it ended.
+  [[ "$good $bad" =~ ^[0-9]+\ [0-9]+$ ]] || good=0 bad=1
+  [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   passed=$((passed + good)) failed=$((failed + bad))
   counted=yes
   return "$status"

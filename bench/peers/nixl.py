@@ -97,8 +97,8 @@ class Initiator:
         return self.lists[blocks, size]
 
     def turn(self, operation, blocks, size, requests):
-        """Of each request but the first: the seconds until it was made, posted and done. A request is half of 2 x blocks
-        places on both sides."""
+        """Of each request but the first: the seconds that it took to make, to post, to wait, and all of it. A request is
+        half of 2 x blocks places on both sides."""
         here, there = self.prepared(blocks, size)
         times = []
         for numbers in requests:
@@ -110,7 +110,7 @@ class Initiator:
             wait(self.agent, handle, state)
             done = time.perf_counter()
             self.agent.release_xfer_handle(handle)
-            times.append((made - begin, posted - begin, done - begin))
+            times.append((made - begin, posted - made, done - posted, done - begin))
         return times[1:]
 
     def notified(self):
@@ -233,7 +233,7 @@ class Contest:
         self.sides = {backend: Side(backend, options) for backend in BACKENDS}
 
     def row(self, operation, blocks, size):
-        """Median seconds by back end: made, posted, done; and whether all bytes were right in the last round."""
+        """Median seconds by back end: to make, to post, to wait, and in all; and whether all bytes were right at last."""
         import numpy
         times = {backend: [] for backend in self.sides}
         right = True
@@ -241,8 +241,8 @@ class Contest:
             is_last = number == self.options.rounds
             requests = [[self.random.permutation(2 * blocks)[:blocks].astype(numpy.int32) for _ in range(2)]
                         for _ in range(REQUESTS)]
-            if is_last:  # all to the same places, which are compared
-                requests = requests[:1] * REQUESTS
+            if is_last:  # one, whose bytes are compared
+                requests = requests[:1]
             for backend, side in self.sides.items():
                 if is_last:
                     side.call("clear")
@@ -263,15 +263,15 @@ def table_of(contest, memory):
     print(f"{'operation':10}{'blocks':>8}{'bytes':>10}{'UCX GB/s':>11}{'PEERLANE':>10}{'ratio':>8}{'NIXL us':>10}{'make':>9}{'post':>9}{'wait':>9}  bytes")
     for operation, blocks, size in ROWS:
         took, right = contest.row(operation, blocks, size)
-        rate = {backend: blocks * size / seconds[2] / 1e9 for backend, seconds in took.items()}
-        floor = took["NOTHING"][2] * 1e6
-        made, posted, done = (seconds * 1e6 for seconds in took["PEERLANE"])
+        rate = {backend: blocks * size / seconds[-1] / 1e9 for backend, seconds in took.items()}
+        floor = took["NOTHING"][-1] * 1e6
+        made, posted, waited, _ = (seconds * 1e6 for seconds in took["PEERLANE"])
         table.append({"operation": operation, "blocks": blocks, "bytes": size, "memory": memory,
                       "ucx_GBps": round(rate["UCX"], 3), "peerlane_GBps": round(rate["PEERLANE"], 3),
-                      "nixl_us": round(floor, 1), "peerlane_us": [round(made, 1), round(posted - made, 1), round(done - posted, 1)],
+                      "nixl_us": round(floor, 1), "peerlane_us": [round(made, 1), round(posted, 1), round(waited, 1)],
                       "right": right})
         print(f"{operation:10}{blocks:8}{size:10}{rate['UCX']:11.2f}{rate['PEERLANE']:10.2f}"
-              f"{rate['PEERLANE'] / rate['UCX']:8.2f}{floor:10.1f}{made:9.1f}{posted - made:9.1f}{done - posted:9.1f}"
+              f"{rate['PEERLANE'] / rate['UCX']:8.2f}{floor:10.1f}{made:9.1f}{posted:9.1f}{waited:9.1f}"
               f"  {'right' if right else 'WRONG'}", flush=True)
     took = {backend: side.call("notified") * 1e6 for backend, side in contest.sides.items()}
     table.append({"operation": "WRITE + notification", "blocks": 1, "bytes": 8, "memory": memory,

@@ -2,20 +2,22 @@
 #include "integrations/nixl/block_lists.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace peerlane::nixl {
 
 std::vector<Block> BlockLists::take(size_t blocks) {
+  constexpr size_t kMuchTooLong = 4;
   std::vector<Block> list;
-  {
+  if (blocks >= kShortest) {
     const std::lock_guard<std::mutex> lock(mutex_);
     // The last one that fits is the warmest.
-    const auto found = std::find_if(kept_.rbegin(), kept_.rend(),
-                                    [&](const auto& kept) { return kept.capacity() >= blocks; });
+    const auto found = std::find_if(kept_.rbegin(), kept_.rend(), [&](const auto& kept) {
+      return kept.capacity() >= blocks && kept.capacity() / kMuchTooLong <= blocks;
+    });
     if (found != kept_.rend()) {
       list = std::move(*found);
-      keptBlocks_ -= list.capacity();
       kept_.erase(std::next(found).base());
     }
   }
@@ -23,13 +25,15 @@ std::vector<Block> BlockLists::take(size_t blocks) {
   return list;
 }
 
-void BlockLists::giveBack(std::vector<Block> list) {
-  constexpr size_t kShort = 64;  // cheaper to make than to keep
+void BlockLists::giveBack(std::vector<Block> list) noexcept {
+  if (list.capacity() < kShortest || list.capacity() > kLongest) return;
   list.clear();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (list.capacity() < kShort || list.capacity() > kMostBlocks - keptBlocks_) return;
-  keptBlocks_ += list.capacity();
-  kept_.push_back(std::move(list));
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (kept_.size() == kMostKept) kept_.pop_front();
+    kept_.push_back(std::move(list));
+  } catch (const std::exception&) {  // no memory to keep it
+  }
 }
 
 }  // namespace peerlane::nixl

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -15,17 +16,17 @@ namespace peerlane::nixl {
 
 class BlockLists {
  public:
-  // Of all lists that are kept.
-  static constexpr size_t kMostBlocks = size_t{1} << 20;  // 40 MiB
+  // Shorter ones are cheaper to make than to keep; longer ones cost little beside their transfer.
+  static constexpr size_t kShortest = 512, kLongest = size_t{1} << 18;
+  static constexpr size_t kMostKept = 8;  // of 10 MiB at most
 
   // An empty list with room for so many.
   std::vector<Block> take(size_t blocks);
-  void giveBack(std::vector<Block> list);
+  void giveBack(std::vector<Block> list) noexcept;
 
  private:
   std::mutex mutex_;
-  std::vector<std::vector<Block>> kept_;
-  size_t keptBlocks_ = 0;  // the room of all of them
+  std::deque<std::vector<Block>> kept_;  // the oldest first
 };
 
 }  // namespace peerlane::nixl

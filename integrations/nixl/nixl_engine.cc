@@ -17,6 +17,7 @@ namespace {
 using abi::Answer;
 
 const std::string kRoute = "route.";
+const std::string kOfGpus = ", GPUs ";
 // For notifications to arrive before a connection is closed.
 constexpr std::chrono::seconds kFarewell{2};
 
@@ -165,17 +166,14 @@ Answer NixlEngine::connectionInfo(std::string& out) const {
   return Answer::kSuccess;
 }
 
-// Once per agent, and again when GPUs of both sides are joined.
 void NixlEngine::publishRoute(const std::string& name, const Route& route,
                               const std::string& ofGpus) {
   std::string text =
       route.link + ": " + route.sharedEngine + ", private memory " + route.privateEngine + ofGpus;
-  std::string& published = params()[kRoute + name];
-  if (published == text) return;
   say(LogLevel::kInfo, agentName(), "agent " + name + " is reached over " + text);
   for (const std::string& reason : route.refused)
     say(LogLevel::kInfo, agentName(), "agent " + name + ", not taken: " + reason);
-  published = std::move(text);
+  params()[kRoute + name] = std::move(text);
 }
 
 // kNotSupported lets the agent try its other back ends for this peer.
@@ -214,25 +212,36 @@ Answer NixlEngine::loadRemote(const abi::DescribedPiece& piece, const abi::Memor
   auto memory =
       RemoteMemory::create(known.isOk() ? std::move(*known) : nullptr, piece.address, piece.text);
   if (!memory.isOk()) return refuse("memory of agent " + agent, memory.status());
-  if (const Status joined = joinGpus(agent, **memory); !joined.isOk())
-    return refuse("GPU memory of agent " + agent + " is not reached", joined);
+  joinGpus(agent, **memory);
   auto loaded = std::make_unique<Loaded>();
   loaded->remote = std::move(*memory);
   out = keep(std::move(loaded));
   return Answer::kSuccess;
 }
 
-// The connection that transfers between GPUs take, which says how they go.
-Status NixlEngine::joinGpus(const std::string& name, const RemoteMemory& memory) {
-  if (name == agentName() || !memory.isReachable() || memory.isOnHost()) return Status::ok();
+// Between the first GPU here and the first one there whose memory comes: a connection that
+// transfers will need, and the second and last thing that is said of the agent's route. Where it
+// fails, those who move memory of GPUs are told.
+void NixlEngine::joinGpus(const std::string& name, const RemoteMemory& memory) {
   Context* const gpu = contexts_->anyGpu();
-  if (gpu == nullptr) return Status::ok();
-  PEERLANE_ASSIGN(const Peer peer, memory.peer(*gpu));
+  if (gpu == nullptr || memory.isOnHost() || !memory.isReachable() || name == agentName()) return;
+  const std::string key = kRoute + name;
+  const auto isSaid = [&] { return params()[key].find(kOfGpus) != std::string::npos; };
+  {
+    const std::shared_lock<std::shared_mutex> lock(mutex_);
+    const auto known = agents_.find(name);
+    if (known == agents_.end() || known->second.get() != &memory.agent() || isSaid()) return;
+  }
+  const auto peer = memory.peer(*gpu);
+  if (!peer.isOk()) {
+    (void)refuse("GPU memory of agent " + name + " is not reached", peer.status());
+    return;
+  }
   const std::unique_lock<std::shared_mutex> lock(mutex_);
-  const Route route = peer.route();
-  publishRoute(name, route,
-               ", GPUs " + (route.deviceLink.empty() ? route.staged : route.deviceLink));
-  return Status::ok();
+  const auto known = agents_.find(name);
+  if (known == agents_.end() || known->second.get() != &memory.agent() || isSaid()) return;
+  const Route route = peer->route();
+  publishRoute(name, route, kOfGpus + (route.deviceLink.empty() ? route.staged : route.deviceLink));
 }
 
 Answer NixlEngine::loadLocal(abi::Metadata* local, abi::Metadata*& out) {

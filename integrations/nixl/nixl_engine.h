@@ -82,7 +82,7 @@ class NixlEngine final : public abi::Engine {
   // The agent of that name, this one included. kInvalidArgument: its metadata was not loaded.
   Result<std::shared_ptr<RemoteAgent>> agentNamed(const std::string& name) const;
   void publishRoute(const std::string& name, const Route& route, const std::string& ofGpus);
-  Status joinGpus(const std::string& name, const RemoteMemory& memory);
+  void joinGpus(const std::string& name, const RemoteMemory& memory);
   Status fill(NixlRequest& request, const RemoteAgent& agent, const abi::TransferList& local,
               const abi::TransferList& remote) const;
 

@@ -52,7 +52,7 @@ Status Status::system(int error, std::string_view what, std::source_location whe
   message += std::generic_category().message(error);
   if (error == EMFILE)
     message +=
-        " in this process (ulimit -n): a peer on this host takes about 10 descriptors, "
+        " in this process (ulimit -n): a peer on this host takes about 11 descriptors, "
         "memory of Context::allocate 2, an import of it 1";
   status.record_ =
       std::make_shared<const Record>(Record{Code::kSystem, error, std::move(message), where});

@@ -62,8 +62,9 @@ class AddressSpace {
 
   // For few bytes: one system call, where readProcess and writeProcess need others beside it to
   // know whose memory the pid means. Returns the bytes moved; fewer, or none, where the rest cannot
-  // be reached or the memory has ended. A write does not look at the protection of private pages
-  // (ptrace's rule), so ask only for what its owner has granted.
+  // be reached or the memory has ended. Neither looks at the protection of pages (ptrace's rule),
+  // and the right to both was checked when the memory was opened: so ask only for what its owner
+  // has granted.
   size_t read(uint64_t address, std::span<std::byte> to) const;
   size_t write(uint64_t address, std::span<const std::byte> from) const;
 

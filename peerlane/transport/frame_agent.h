@@ -7,11 +7,11 @@
 // Order: entries of one mailbox take effect in order; puts, stores, adds and flushes take effect in
 // the order in which they began, over the whole agent. A put, store, add or flush ends when the
 // peer has answered that it is applied and visible; a get when its bytes have arrived. A get that
-// is abandoned ends at the next poll(), whatever the peer does: what still comes of it is dropped.
-// Any other work that began ends by its answer or with the link, also when it is abandoned (the
-// pipe may be in the middle of its memory). After an abandon the agent still sends the frames that
-// were already cut (FrameSender::kWindowBytes), and the peer still sends data of a get until it has
-// received the cancellation.
+// is abandoned ends at the next poll() at the latest, whatever the peer does: what still comes of
+// it is dropped. Any other work that began ends by its answer or with the link, also when it is
+// abandoned (the pipe may be in the middle of its memory). After an abandon the agent still sends
+// the frames that were already cut (FrameSender::kWindowBytes), and the peer still sends data of a
+// get until it has received the cancellation.
 //
 // Threads: any. A poll() does nothing while another thread is in poll(); close() waits for the
 // poll() in progress.

@@ -56,9 +56,8 @@ std::optional<FrameRequests::Range> FrameRequests::abandon(const AgentWork& work
 }
 
 bool FrameRequests::isAbandoned(uint64_t request) const {
-  return std::any_of(open_.begin(), open_.end(), [=](const Request& open) {
-    return open.sequence == request && open.abandoned != Code::kOk;
-  });
+  return !open_.empty() && open_.front().sequence == request &&
+         open_.front().abandoned != Code::kOk;
 }
 
 }  // namespace peerlane

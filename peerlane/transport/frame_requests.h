@@ -44,6 +44,7 @@ class FrameRequests {
   // The requests of `work`, of which the peer must be told; none: it has none that are not
   // abandoned yet.
   std::optional<Range> abandon(const AgentWork& work, Code code);
+  // Of the request whose data comes now, which is the oldest.
   bool isAbandoned(uint64_t request) const;
   // Calls ended(Part) for each abandoned request, once.
   template <typename Ended>

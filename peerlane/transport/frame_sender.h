@@ -8,7 +8,7 @@
 // their mailboxes. A work that began can be abandoned: no further frame is cut from it. A get ends
 // with endAbandonedGets(), for this side alone writes its memory. Any other ends when the peer has
 // answered for the frames that were cut, because the pipe may be in the middle of its memory, and
-// the peer in the middle of its own.
+// the peer may be writing its own.
 #pragma once
 
 #include <cstddef>
@@ -60,8 +60,8 @@ class FrameSender {
   bool mayBegin(const AgentWork& work);
   // Takes the work until it is in FrameEffects::finished. Requires: mayBegin(work).
   void begin(AgentWork& work);
-  // No further frame is cut from `work`; it ends with `code` if frames were left out. No effect on
-  // a work that is completely cut, ended or unknown.
+  // No further frame is cut from `work`; it ends with `code` if frames were left out, a get in any
+  // case. No effect on another work that is completely cut, and on one that is ended or unknown.
   void abandon(AgentWork& work, Code code, FrameEffects& effects);
   // Ends gets that were abandoned. Requires: their data on its way in is dropped from now on
   // (isAbandoned), as destination() says for what comes later.

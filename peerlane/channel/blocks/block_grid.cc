@@ -2,6 +2,7 @@
 #include "peerlane/channel/blocks/block_grid.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -45,8 +46,8 @@ class RegionAxis : public GridAxis {
   uint64_t limit_ = 0;
 };
 
-// Which places have been taken: a bit for each of a region, or none where the region is so large
-// that they are better looked for when the least and the greatest number are known.
+// Which places have been taken: a bit for each of a region, or no bits yet where the region is so
+// large that takeAll() does it, once the least and the greatest number are known.
 class TakenPlaces {
  public:
   TakenPlaces(uint64_t limit, size_t blocks) {
@@ -67,6 +68,9 @@ class TakenPlaces {
   // All at once. False also where the numbers are so far apart that looking is not worth it.
   bool takeAll(const std::vector<uint32_t>& numbers) {
     constexpr uint64_t kPlacesPerBlock = 1024;
+    const bool ascends =
+        std::adjacent_find(numbers.begin(), numbers.end(), std::greater_equal<>()) == numbers.end();
+    if (ascends) return true;
     const auto [least, most] = std::minmax_element(numbers.begin(), numbers.end());
     const uint64_t places = uint64_t{*most} - *least + 1;
     if (places > numbers.size() * kPlacesPerBlock) return false;

@@ -49,12 +49,15 @@ class Transfer {
   // once nothing touches either side's memory any more: with kCancelled (the destination's bytes
   // are undefined, and neither signal nor message is delivered), or as it would have without
   // cancel(), if everything had been sent before. How soon depends on the engine. Over tcp and the
-  // ring a get ends at once: what the peer still sends is dropped. A put sends no further frame and
-  // waits for the peer to take and answer those under way (at most 768 KiB more leave). Staged
+  // ring a get of host memory ends at once: what the peer still sends is dropped, and the peer may
+  // read its own memory until it has heard of it (unregistering it there waits). A put sends no
+  // further frame and waits for the peer to take and answer those under way (at most 768 KiB more
+  // leave). Staged
   // transfers begin no further group. Host streams stop within 8 MiB. Copies of a GPU that are on a
   // stream already are done to the end (and the post may still end as cancelled); those that are on
   // none are left out. On mapped memory and cma a put or get without a stream has ended when put()
-  // or get() returns. The end of a put waits for a silent peer: for its answer or its own end.
+  // or get() returns. The end of a put, and of what is staged, waits for a silent peer: for its
+  // answer or its own end.
   void cancel() const;
   // A descriptor that becomes readable when the transfer has ended; it is readable from the start
   // if the transfer has ended already. Each transfer has its own; read nothing from it. Lifetime:

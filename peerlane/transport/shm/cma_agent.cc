@@ -43,10 +43,11 @@ Result<std::unique_ptr<CmaAgent>> CmaAgent::probe(ProcessHandle peer, uint64_t n
     return Status(Code::kCorrupt,
                   "process " + std::to_string(peer.pid()) +
                       " does not hold the nonce: the pid means another process here");
+  auto memory = memoryOf(peer.pid(), nonceAddress, nonce);
   if (!peer.alive())
     return Status(Code::kPeerLost, "process " + std::to_string(peer.pid()) + " ended");
-  return std::unique_ptr<CmaAgent>(new CmaAgent(
-      std::move(peer), memoryOf(peer.pid(), nonceAddress, nonce), nonceAddress, nonce, team));
+  return std::unique_ptr<CmaAgent>(
+      new CmaAgent(std::move(peer), std::move(memory), nonceAddress, nonce, team));
 }
 
 // Steps over bytes, and over empty pieces after them.

@@ -3,9 +3,9 @@
 // CmaAgent: one copy between private memories of two processes by process_vm_readv/writev. The pid
 // comes from the socket's credentials; a check of the pidfd around each call makes sure that the
 // pid still means the peer, and the nonce that the peer still runs the same program: a process that
-// calls exec keeps its pid. A piece of a page or less goes through the peer's /proc/PID/mem, which
-// stays bound to the memory that held the nonce: one system call instead of three. serve() is
-// thread-safe: it keeps no state between calls.
+// calls exec keeps its pid. An entry that is one piece of a page or less goes through the peer's
+// /proc/PID/mem, which stays bound to the memory that held the nonce: one system call, where a put
+// takes three and a get two. serve() is thread-safe: it keeps no state between calls.
 #pragma once
 
 #include <memory>

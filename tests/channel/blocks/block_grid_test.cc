@@ -132,10 +132,29 @@ TEST_F(BlockGrid, ADestinationThatIsNamedTwiceIsFound) {
     blocks[1900].remoteOffset = blocks[3].remoteOffset;
     EXPECT_FALSE(find(blocks, direction));
   }
+  // Where the region is small, at its limits, and beyond them.
+  constexpr uint64_t kPlaces = 4000;
+  for (const uint64_t place : {uint64_t{0}, kPlaces - 1, kPlaces, kPlaces + 1})
+    for (const bool isTwice : {false, true}) {
+      auto small = blocksOf({}, {});
+      for (size_t i = 0; i < small.size(); ++i) small[i].remoteOffset = (3000 - i) * kBlock;
+      small[1900].remoteOffset = place * kBlock;
+      small[7].remoteOffset = isTwice ? place * kBlock : 3500 * kBlock;
+      EXPECT_EQ(find(small, Direction::kPut, kRegionBytes, kPlaces * kBlock),
+                place < kPlaces && !isTwice)
+          << place << (isTwice ? " twice" : "");
+    }
   // Blocks that overlap without being equal: the stride is below their size.
   auto blocks = blocksOf({}, {});
   for (Block& block : blocks) block.bytes = kBlock + 1;
   EXPECT_FALSE(find(blocks));
+}
+
+// As the pages of a long sequence in a large cache.
+TEST_F(BlockGrid, BlocksInOrderMayLieFarApart) {
+  auto blocks = blocksOf({}, {});
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i].remoteOffset = i * 5000 * kBlock;
+  EXPECT_TRUE(find(blocks, Direction::kPut, kRegionBytes, blocks.size() * 5000 * kBlock));
 }
 
 // As pieces they are few, and travel with the launch.

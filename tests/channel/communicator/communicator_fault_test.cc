@@ -322,7 +322,8 @@ std::chrono::microseconds processorTime() {
 }
 
 // A rank whose progress thread stands still owes an answer that only it could give. The other one
-// sleeps meanwhile: before it calls it silent, and afterwards, while what is under way is drained.
+// sleeps meanwhile: before it calls it silent, and afterwards. What this side alone writes, a get,
+// ends then; a put is under way until the other side has answered or ended.
 class CommunicatorSilenceTest : public testing::TestWithParam<RouteCase> {};
 
 INSTANTIATE_TEST_SUITE_P(Routes, CommunicatorSilenceTest, testing::Values(kRing, kTcp), routeName);
@@ -343,9 +344,15 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   };
   ASSERT_OK(exchange().wait(kSoon));  // everything is imported
   std::memcpy(to.shadow(), from.shadow(), kBytes);
+  TestMemory out(*pair.contexts.a, kBytes, GetParam().shared, Access::kRemoteReadWrite, 3);
+  TestMemory in(*pair.contexts.b, kBytes, GetParam().shared, Access::kRemoteReadWrite, 4);
+  const RemoteRegion far = MUST(pair.contexts.toB.importRegion(in.region().share()));
+  const Block block{&out.region(), 0, &far, 0, kBytes};
+  ASSERT_OK(MUST(put(pair.contexts.toB, {&block, 1})).wait(kSoon));
 
   StandingCallback stands(pair.contexts.toA.core()->progress());
   const auto received = exchange();
+  const auto written = MUST(put(pair.contexts.toB, {&block, 1}));
   // Both before and after it is called silent; only the time is measured, nothing waits for it.
   std::this_thread::sleep_for(20ms);
   const auto before = processorTime();
@@ -354,11 +361,14 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   const auto used = processorTime() - before;
   const auto passed = std::chrono::steady_clock::now() - begun;
   EXPECT_EQ(pair.contexts.toB.state(), "silent");
-  EXPECT_FALSE(received.done()) << "its agent may still write";
+  EXPECT_TRUE(received.done());
+  EXPECT_FALSE(written.done()) << "the other side may still write";
   EXPECT_LT(used * 4, passed) << used.count() << " us";
   stands.goOn();
   EXPECT_EQ(received.wait(kSoon).code(), Code::kPeerSilent);
+  EXPECT_NE(written.wait(kSoon).code(), Code::kTimeout);
   std::memcpy(to.shadow(), to.data(), kBytes);  // undefined after a failure
+  std::memcpy(in.shadow(), in.data(), kBytes);
 }
 
 // With PEERLANE_STRICT no message is staged behind the user's back.

@@ -38,7 +38,7 @@ def ends_of(text, blob):
 
 
 def released_transfers_move(agent, memory):
-    return agent.query_memory([memory.piece() + ("",)], agents.BACKEND, agents.KIND)[0]["released_transfers_move"]
+    return agent.query_memory([memory.piece() + ("",)], agents.BACKEND, memory.place.kind)[0]["released_transfers_move"]
 
 
 def settled(memory, seconds=1.0):
@@ -67,14 +67,14 @@ class Pairs(unittest.TestCase):
         meet(agent, partner)
         return agent, partner
 
-    def started(self, agent, partner, operation, size):
+    def started(self, agent, partner, operation, size, kind=agents.KIND):
         """A posted transfer of that size, its memory, and its handle."""
-        memory = Memory(agent, size, 1)
-        far = partner.run(agents.allocate, "far", size, 2)
+        memory, kinds = Memory(agent, size, 1, kind=kind), (kind, kind)
+        far = partner.run(agents.allocate, "far", size, 2, 0, kind)
         agent.add_remote_agent(partner.run(agents.metadata))
         # Imported, so that bytes move from the first moment.
-        transfer(agent, "READ", [memory.piece(0, 8)], [(far[0], 8, 0)], partner.name)
-        handle = agents.request(agent, operation, [memory.piece()], [far], partner.name)
+        transfer(agent, "READ", [memory.piece(0, 8)], [(far[0], 8, 0)], partner.name, kinds=kinds)
+        handle = agents.request(agent, operation, [memory.piece()], [far], partner.name, kinds=kinds)
         self.assertEqual(agent.transfer(handle), "PROC")
         return memory, handle
 
@@ -270,7 +270,7 @@ class Release(Pairs):
         for way in WAYS:
             with self.subTest(way=way):
                 agent, partner = self.pair(way=way)
-                memory, handle = self.started(agent, partner, "READ", LARGE)
+                memory, handle = self.started(agent, partner, "READ", LARGE, "DRAM")
                 with agents.frozen(partner):  # this side alone writes the memory
                     try:
                         agent.release_xfer_handle(handle)
@@ -287,7 +287,7 @@ class Release(Pairs):
         for way in WAYS:
             with self.subTest(way=way):
                 agent, partner = self.pair(way=way, timeout="2s")
-                memory, handle = self.started(agent, partner, "READ", LARGE)
+                memory, handle = self.started(agent, partner, "READ", LARGE, "DRAM")
                 with agents.frozen(partner):
                     with self.assertRaisesRegex(Exception, "DISCONNECT"):
                         finish(agent, handle, 20)

@@ -77,5 +77,17 @@ TEST(StreamProgram, LeavesMemoriesApartThatAdjoin) {
   }
 }
 
+// The copy after a list is compared with the list's last segment.
+TEST(StreamProgram, LeavesACopyAfterAListApart) {
+  Neighbours memories;
+  EXPECT_EQ(piecesOf(builder()
+                         .copy({.target = 3, .offset = 32}, {.target = 1, .offset = 32}, 16)
+                         .copyList(listOf({{2, 0, 48, 48, 16}}))
+                         .copy({.target = 3}, {.target = 1}, 16)
+                         .build(),
+                     memories),
+            3u);
+}
+
 }  // namespace
 }  // namespace peerlane::stream

@@ -279,7 +279,7 @@ TEST_F(WaitWords, BlocksThatOverlapAreNamedByTheirPlaces) {
 }
 
 // With what its descriptors are spent on, counted here. Two sides in one process need one fewer
-// each: neither opens /proc/PID/mem.
+// each: neither watches the other's /proc/PID/mem.
 TEST_F(WaitWords, AProcessWithoutDescriptorsIsToldWhatToRaise) {
   const auto guest = makeContext(withLinks({"shm"}));
   const auto host = makeContext(withLinks({"shm"}));
@@ -287,7 +287,7 @@ TEST_F(WaitWords, AProcessWithoutDescriptorsIsToldWhatToRaise) {
   const auto more = [&] { return MUST(openFileCount()) - before; };
   const Peer toHost = MUST(guest->connect(host->ticket(), kSoon));
   const Peer toGuest = MUST(host->accept(kSoon));
-  EXPECT_TRUE(eventually([&] { return more() == 2 * (10 - 1); })) << more();
+  EXPECT_TRUE(eventually([&] { return more() == 2 * (11 - 1); })) << more();
   before = MUST(openFileCount());
   const Region region = MUST(host->allocate(4096));
   EXPECT_EQ(more(), 2u);
@@ -296,7 +296,7 @@ TEST_F(WaitWords, AProcessWithoutDescriptorsIsToldWhatToRaise) {
   // A descriptor that was sent is open twice for a moment.
   EXPECT_TRUE(eventually([&] { return more() == 2u + 1; })) << more();
   EXPECT_TRUE(says(Status::system(EMFILE, "eventfd").toString(),
-                   {"ulimit -n", "a peer on this host takes about 10 descriptors",
+                   {"ulimit -n", "a peer on this host takes about 11 descriptors",
                     "memory of Context::allocate 2, an import of it 1"}));
 }
 

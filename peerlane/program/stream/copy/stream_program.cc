@@ -97,6 +97,7 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
     before = &segment;
   }
   pieces_.push_back(last);
+  last_ = *before;
   bytes_ += bytes;
   return Status::ok();
 }

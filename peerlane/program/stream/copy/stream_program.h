@@ -66,7 +66,7 @@ class StreamProgram final : public DeviceProgram {
   Status addList(const Binding& binding, const CopyLayout& list);
 
   std::vector<kernel::CopyPiece> pieces_;
-  Segment last_;  // of the copies that were added one by one
+  Segment last_;  // what the last piece ends with, but for lists of equal blocks
   kernel::BlockList blocks_;
   bool indexed_ = false;
   std::vector<uint32_t> toNumbers_;
