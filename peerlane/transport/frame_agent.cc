@@ -87,9 +87,8 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
     const MutexLock lock(lock_);
     if (ended_) return {};
     failure = failure_;
-    receiver_.letGo();
-    sender_.endAbandonedGets(effects);
   }
+  receiver_.letGo(effects);
   size_t bytes = 0;
   // Also after a failed write: the peer may have answered before it went away.
   const Status readFailure = receiver_.pump(*pipe_, kTurnBytes, effects, bytes);

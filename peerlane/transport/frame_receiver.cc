@@ -215,9 +215,12 @@ Result<std::byte*> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access
   return at;
 }
 
-void FrameReceiver::letGo() {
+// Under one lock: a get that is abandoned in between would end while its payload is still taken.
+void FrameReceiver::letGo(FrameEffects& effects) {
+  const MutexLock lock(lock_);
   if (inPayload_ && frame_.kind == FrameKind::kGetData && sender_.isAbandoned(frame_.sequence))
     to_ = nullptr;
+  sender_.endAbandonedGets(effects);
 }
 
 void FrameReceiver::reset(FrameEffects& effects) {

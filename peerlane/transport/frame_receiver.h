@@ -30,8 +30,8 @@ class FrameReceiver {
   // follows.
   Status pump(FramePipe& pipe, size_t budget, FrameEffects& effects, size_t& moved);
 
-  // Drops the rest of a payload whose get was abandoned.
-  void letGo() PEERLANE_REQUIRES(lock_);
+  // Ends gets that were abandoned, and drops the rest of a payload of one.
+  void letGo(FrameEffects& effects);
   // Drops a half-received payload and its pin.
   void reset(FrameEffects& effects);
 

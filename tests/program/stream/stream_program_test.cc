@@ -26,7 +26,7 @@ struct Neighbours {
   }
 };
 
-size_t piecesOf(Program program, Neighbours& memories) {
+size_t piecesOf(const Program& program, Neighbours& memories) {
   const auto lowered = StreamProgram::lower(program, memories.binding(), {}, EngineChoice());
   EXPECT_TRUE(lowered.isOk()) << lowered.status().toString();
   return lowered.isOk() ? (*lowered)->pieces().size() : 0;
