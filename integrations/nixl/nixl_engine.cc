@@ -219,27 +219,31 @@ Answer NixlEngine::loadRemote(const abi::DescribedPiece& piece, const abi::Memor
   return Answer::kSuccess;
 }
 
-// Between the first GPU here and the first one there whose memory comes: a connection that
-// transfers will need, and the second and last thing that is said of the agent's route. Where it
-// fails, those who move memory of GPUs are told.
+// Connects the first GPU here to the first one there whose memory is loaded, once for each agent:
+// transfers will need the connection, and it tells how GPUs are reached. Where it fails, the route
+// says so, and requests that move memory of GPUs get the error.
 void NixlEngine::joinGpus(const std::string& name, const RemoteMemory& memory) {
   Context* const gpu = contexts_->anyGpu();
   if (gpu == nullptr || memory.isOnHost() || !memory.isReachable() || name == agentName()) return;
-  const std::string key = kRoute + name;
-  const auto isSaid = [&] { return params()[key].find(kOfGpus) != std::string::npos; };
+  // The agent may be removed, or joined by another thread, while this one connects.
+  const auto isOpen = [&] {
+    const auto known = agents_.find(name);
+    const auto route = params().find(kRoute + name);
+    return known != agents_.end() && known->second.get() == &memory.agent() &&
+           route != params().end() && route->second.find(kOfGpus) == std::string::npos;
+  };
   {
     const std::shared_lock<std::shared_mutex> lock(mutex_);
-    const auto known = agents_.find(name);
-    if (known == agents_.end() || known->second.get() != &memory.agent() || isSaid()) return;
+    if (!isOpen()) return;
   }
   const auto peer = memory.peer(*gpu);
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  if (!isOpen()) return;
   if (!peer.isOk()) {
     (void)refuse("GPU memory of agent " + name + " is not reached", peer.status());
+    params()[kRoute + name] += kOfGpus + "not reached";
     return;
   }
-  const std::unique_lock<std::shared_mutex> lock(mutex_);
-  const auto known = agents_.find(name);
-  if (known == agents_.end() || known->second.get() != &memory.agent() || isSaid()) return;
   const Route route = peer->route();
   publishRoute(name, route, kOfGpus + (route.deviceLink.empty() ? route.staged : route.deviceLink));
 }

@@ -95,13 +95,11 @@ PLACES = {"DRAM": HostBytes, "VRAM": GpuBytes}
 
 
 class Memory:
-    """Memory that an agent registered; `fill` is a byte, or a seed of random ones where it is given as text."""
+    """Memory that an agent registered; `fill` as for set()."""
 
     def __init__(self, agent, size, fill=0, device=0, kind=KIND):
         self.agent, self.size, self.device = agent, size, device
         self.place = PLACES[kind](size, device)
-        if isinstance(fill, str):
-            fill = np.random.default_rng(sum(fill.encode())).integers(0, 256, size, dtype=np.uint8)
         self.set(fill)
         self.address = self.place.address
         self.registered = agent.register_memory([(self.address, size, device, "")], self.place.kind)
@@ -112,7 +110,9 @@ class Memory:
         return self.place.get()
 
     def set(self, values):
-        """One byte for all, or all of them."""
+        """One byte for all, all of them, or the seed of random ones as text."""
+        if isinstance(values, str):
+            values = np.random.default_rng(sum(values.encode())).integers(0, 256, self.size, dtype=np.uint8)
         self.place.set(values)
 
     def piece(self, offset=0, size=None):

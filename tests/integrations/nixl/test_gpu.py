@@ -8,6 +8,7 @@ import unittest
 
 import agents
 from agents import Memory, Partner, bytes_by_link, make_agent, meet, transfer
+from test_peers import fill
 
 SIZE = 8 << 20
 PAGE = 16 << 10
@@ -63,23 +64,13 @@ class TorchBytes:
 agents.PLACES["torch"] = TorchBytes
 
 
-class TorchMemory(Memory):
-    def __init__(self, agent, size, fill, device=0):
-        super().__init__(agent, size, fill, device, "torch")
-
-
-def allocate_tensor(far, label, size, fill, device=0):
-    far.memories[label] = TorchMemory(far.agent, size, fill, device)
-    return far.memories[label].piece()
-
-
 class Segments(unittest.TestCase):
     """Both sides in processes of their own: PyTorch reads how it shall allocate once."""
 
     def test_of_pytorch_that_can_grow(self):
         with Partner("one", environment=SEGMENTS) as one, Partner("two", environment=SEGMENTS) as two:
             size = 96 << 20
-            near = one.run(allocate_tensor, "near", size, "near")
+            near = one.run(allocate_tensor, "near", size, "near", 0)
             there = two.run(allocate_tensor, "there", size, "there", 1)
             two.run(agents.add, one.run(agents.metadata))
             one.run(agents.add, two.run(agents.metadata))
@@ -90,7 +81,7 @@ class Segments(unittest.TestCase):
                 second = agents.np.frombuffer(two.run(agents.content, "there"), dtype=agents.np.uint8)
                 self.assertTrue((first == second).all())
                 self.assertGreater(first.max(), 0)
-                two.run(refill, "there", "another")
+                two.run(fill, "there", "another")
             self.assertEqual(list(one.run(moved)), ["cuda_ipc"])
 
 
@@ -99,9 +90,8 @@ def move_pages(far, operation, near, there, count):
              [(there[0] + i * PAGE, PAGE, there[2]) for i in range(count)], "two", kinds=("VRAM", "VRAM"))
 
 
-def refill(far, label, seed):
-    memory = far.memories[label]
-    memory.set(agents.np.random.default_rng(sum(seed.encode())).integers(0, 256, memory.size, dtype=agents.np.uint8))
+def allocate_tensor(*arguments):
+    return agents.allocate(*arguments, "torch")  # from here, so that the other process imports this file, too
 
 
 def moved(_far):
