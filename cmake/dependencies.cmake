@@ -8,6 +8,8 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+# Its header alone: libcrypto itself is looked up by programs that encrypt data (transport/tcp/aead).
+find_path(PEERLANE_OPENSSL_INCLUDE openssl/evp.h REQUIRED)
 find_path(PEERLANE_ASIO_INCLUDE asio.hpp REQUIRED)
 find_path(PEERLANE_FLATBUFFERS_INCLUDE flatbuffers/flatbuffers.h REQUIRED)
 find_program(PEERLANE_FLATC flatc REQUIRED)

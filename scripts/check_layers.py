@@ -34,7 +34,7 @@ ROOF_FOLDERS = ["p2p"]
 # These see what users see.
 FACE_FOLDERS = ["tools", "broker", "bench", "python", "integrations", "examples"]
 FORBIDDEN_WORDS = {"util", "utils", "common", "helper", "helpers", "manager", "managers", "base", "impl", "misc"}
-THIRD_PARTY = re.compile(r"(fmt|spdlog|asio|flatbuffers|hwloc|sodium|nlohmann|CLI|toml\+\+|gtest|benchmark)\b")
+THIRD_PARTY = re.compile(r"(fmt|spdlog|asio|flatbuffers|hwloc|openssl|sodium|nlohmann|CLI|toml\+\+|gtest|benchmark)\b")
 GENERATED = {"peerlane/core/version.h", "peerlane/session/wire/control_generated.h"}
 # Only this file pair may include the list of all transports.
 COMPOSITION_ROOT = "peerlane/session/context/context"
@@ -44,6 +44,14 @@ SOURCE = (".h", ".c", ".cc", ".cu", ".cuh")
 WITH_LICENSE = SOURCE + (".cmake", ".py", ".sh", ".fbs")
 WITH_LICENSE_NAMES = {"CMakeLists.txt", "Makefile", ".clang-tidy"}
 INCLUDE = re.compile(r'^\s*#\s*include(?:_next)?\s*([<"])([^>"]+)[>"]')
+
+# Names of links, as registered in all_transports. "self" is a word of /proc, too.
+LINK_NAMES = r'"(?:shm|cuda_ipc|tcp|verbs)"'
+# In the library, no code needs such a name; elsewhere it may be shown and set, but not compared.
+LINK_NAME = re.compile(LINK_NAMES)
+COMPARED_LINK_NAME = re.compile(r'(?:[!=]=|\b(?:allowsLink|contains|find|count|starts_with)\()\s*(?:"self"|' + LINK_NAMES
+                                + r')|(?:"self"|' + LINK_NAMES + r')\s*[!=]=')
+COMPARED_ERROR = re.compile(r'message\(\)\s*\.\s*(?:find|rfind|contains|starts_with|ends_with|compare)\(|\.message\(\)\s*[!=]=\s*"')
 
 LAWS = {
     "license": "the first line (after #!) is the SPDX line for Apache-2.0",
@@ -60,6 +68,8 @@ LAWS = {
     "cycle": "headers do not include each other in a circle",
     "path": "a quoted include is a path from the root that exists (or made from a .in file)",
     "first": "a .cc file includes its own header first",
+    "link_name": "outside of transport/ nothing is decided by the name of a link: abilities and scopes say what it does",
+    "error_text": "nothing is decided by words of an error: its code says what happened",
 }
 
 
@@ -148,6 +158,7 @@ class Checker:
                 self.report(path, 1, "floor", "lies on no floor; there are " + ", ".join(FLOORS))
             self.check_includes(path)
             self.check_own_header_first(path)
+            self.check_decisions(path)
         self.check_public()
         self.check_cycles()
         return self.problems
@@ -242,6 +253,17 @@ class Checker:
                         f"'{target}' belongs to the transport '{transport}'; use transport.h and link.h")
         if stem_of(target) == TRANSPORT_LIST and stem_of(path) not in (TRANSPORT_LIST, COMPOSITION_ROOT):
             self.report(path, line, "all_transports", f"only {COMPOSITION_ROOT} may include '{target}'")
+
+    def check_decisions(self, path):
+        """Comments may name what they like; tests may look at what users see."""
+        if path.startswith(("tests/", "peerlane/transport/")) or path.endswith(".h.in"):
+            return
+        for number, line in enumerate(self.read(path), 1):
+            code = line.split("//")[0]
+            if COMPARED_LINK_NAME.search(code) or (path.startswith("peerlane/") and LINK_NAME.search(code)):
+                self.report(path, number, "link_name", f"'{code.strip()}'; ask LinkTraits, LinkAbilities or LinkScope")
+            if COMPARED_ERROR.search(code):
+                self.report(path, number, "error_text", f"'{code.strip()}'; ask Status::code()")
 
     def check_own_header_first(self, path):
         """With this law, building the library proves that each header with a source compiles alone."""

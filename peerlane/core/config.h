@@ -53,11 +53,18 @@ struct Config {
   PortRange ports;
   std::vector<std::string> links;  // empty: all; see allowsLink()
   ShmEngine shmEngine = ShmEngine::kAuto;
+  bool tcpEncrypt = false;
   uint64_t stagingBytes = 16ull << 20;
   std::string ticket;  // secret: never logged, never in an error
   std::string tuneFile;
   uint32_t eagerBytes = 4096;
   HugePages hugePages = HugePages::kAuto;
+
+  // Of no variable: links to other hosts only, also to peers on this one.
+  bool networkOnly = false;
+  // Of no variable: where `ports` comes from, for errors about that range. Empty:
+  // PEERLANE_PORT_RANGE.
+  std::string portsSource;
 
   // Sentences about variables that were read but not understood, such as unknown PEERLANE_* names.
   std::vector<std::string> warnings;

@@ -89,12 +89,13 @@ bool readPorts(std::string_view text, Config& config) {
   return true;
 }
 
+// Whether there are such links, the context knows that is made with them.
 bool readLinks(std::string_view text, Config& config) {
-  constexpr std::array<std::string_view, 4> kLinks{"self", "shm", "cuda_ipc", "tcp"};
   std::vector<std::string> links = split(text, ',');
-  for (const std::string& link : links) {
-    if (std::find(kLinks.begin(), kLinks.end(), link) == kLinks.end()) return false;
-  }
+  for (const std::string& link : links)
+    if (link.empty() ||
+        link.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos)
+      return false;
   config.links = std::move(links);
   return true;
 }
@@ -247,6 +248,16 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "The engine that copies between processes of one host; anything but auto forbids the "
        "others.",
        readShmEngine},
+      {"PEERLANE_TCP_ENCRYPT",
+       {},
+       "switch",
+       "0",
+       "0, 1",
+       "1 encrypts and authenticates the data on tcp. Both sides need the same value; otherwise "
+       "the link is refused.",
+       [](std::string_view text, Config& config) {
+         return readChoice<bool, 2>(text, {{{"0", false}, {"1", true}}}, config.tcpEncrypt);
+       }},
       {"PEERLANE_STAGING_BYTES",
        {},
        "size",

@@ -24,6 +24,14 @@ struct Device {
 // Rights of peers on a region. The owner itself may always do what the memory allows.
 enum class Access : uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kRemoteReadWrite = 3 };
 
+// The side that enforces the rights on a region: its owner (by its descriptors, or because it
+// copies itself), or only the library in the process that copies.
+enum class Enforcer : uint8_t { kInitiator = 0, kOwner = 1 };
+
+constexpr const char* enforcerName(Enforcer enforcer) {
+  return enforcer == Enforcer::kOwner ? "owner" : "initiator";
+}
+
 constexpr bool allows(Access granted, Access wanted) {
   return (static_cast<uint8_t>(granted) & static_cast<uint8_t>(wanted)) ==
          static_cast<uint8_t>(wanted);

@@ -25,6 +25,9 @@ struct ImportedRegion {
   RemoteMemory memory;
   UseGate gate;
   std::atomic<bool> freed{false};  // the reason why the gate is closed: the owner freed the memory
+  // The same: the link that reached it failed. Release before the gate closes. Another link may
+  // reach the region: it is to be imported anew.
+  std::atomic<bool> isLeft{false};
   PinSlot pin;  // of host memory that is mapped here; released when the gate is drained
 
   // True once no work of this side reaches the memory: no transfer is under way, and the pins and
@@ -70,6 +73,21 @@ class ImportCache {
     entry.isHeld = raw->isHeld();
     ++entry.copies;
     return region;
+  }
+
+  // The link `agent` failed: its regions are found no more, and nothing that begins from now on
+  // uses them.
+  void leave(const Agent* agent) {
+    std::vector<std::shared_ptr<ImportedRegion>> left;  // may end after the lock
+    const MutexLock lock(mutex_);
+    for (auto& [key, entry] : regions_) {
+      auto region = entry.region.lock();
+      if (!region || region->memory.agent != agent) continue;
+      entry.region.reset();
+      region->isLeft.store(true, std::memory_order_release);
+      region->gate.close();
+      left.push_back(std::move(region));
+    }
   }
 
   // To be called after a region that `release` got was detached.

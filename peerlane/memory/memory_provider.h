@@ -5,6 +5,7 @@
 // context, asked in order. Set-up path. Thread-safe after the last add().
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,18 +30,25 @@ struct CudaChunk {
 
 struct MemoryDescription {
   Device device;
-  MemoryKind kind = MemoryKind::kPrivate;
-  Fd backing;  // kShared: the descriptor another process may map, sealed against shrinking
-  uint64_t fdOffset = 0;  // of the first byte described
-  // GPU memory: as in RegionGrant.
+  MemoryKind kind{};
+  // The context whose memory it is, where the one that registers it only has it on loan. Zeros: the
+  // same one.
+  std::array<uint8_t, 16> owner{};
+  Fd backing;  // by descriptor: what another process may map; of host memory, sealed against
+               // shrinking
+  uint64_t fdOffset = 0;  // of the first byte described, in the descriptor or in the allocation
+  // GPU memory: the bytes of the allocation, which an importer must map as a whole.
   uint64_t backingBytes = 0;
-  uint64_t identity = 0;
+  uint64_t identity = 0;  // of that allocation in its process; never used twice there
+  // By legacy or fabric handle, and of a pool (cuda_pools.h); in chunks: the sizes (chunk_runs.h).
   std::vector<std::byte> handle;
+  // The allocation outlives the regions in it: an importer may keep it mapped for the next region.
   bool isKept = false;
   std::vector<CudaChunk>
       chunks{};  // where there are several, side by side; the first is `identity`
-  std::shared_ptr<const ExportedPool> pool{};  // kCudaPool: what it was taken from
-  // kCudaPrivate: why no other process can map it. The owner's answer to an import carries it.
+  std::shared_ptr<const ExportedPool> pool{};  // of a pool: what it was taken from
+  // GPU memory that is not exported: why no other process can map it. The owner's answer to an
+  // import carries it.
   std::string whyNot{};
   bool writable = true;
   std::string

@@ -12,7 +12,8 @@ namespace {
 
 // docs/wire.md, "Region reference".
 constexpr uint32_t kMagic = 0x52'52'4c'50;  // "PLRR"
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
+constexpr uint8_t kUnknown = 255;  // place, export or shape that the sender did not say
 
 }  // namespace
 
@@ -23,9 +24,12 @@ RegionReference::Encoded RegionReference::encode() const {
   writer.u8(kVersion);
   writer.u8(static_cast<uint8_t>(access));
   writer.u8(static_cast<uint8_t>(device.kind));
-  writer.u8(kind ? static_cast<uint8_t>(static_cast<uint8_t>(*kind) + 1) : uint8_t{0});
+  writer.u8(0);
   writer.u32(static_cast<uint32_t>(device.index));
-  writer.u32(0);
+  writer.u8(kind ? static_cast<uint8_t>(kind->place) : kUnknown);
+  writer.u8(kind ? static_cast<uint8_t>(kind->exported) : kUnknown);
+  writer.u8(kind ? static_cast<uint8_t>(kind->shape) : kUnknown);
+  writer.u8(0);
   writer.raw(std::as_bytes(std::span(owner)));
   writer.u64(allocation);
   writer.u64(generation);
@@ -47,7 +51,7 @@ Result<RegionReference> RegionReference::decode(std::span<const std::byte> encod
                                       "; this library reads version " + std::to_string(kVersion));
   const uint8_t access = reader.u8();
   const uint8_t device = reader.u8();
-  const uint8_t kind = reader.u8();
+  reader.u8();
   if (access > 3 || device > 1)
     return Status(Code::kCorrupt, "region reference names access " + std::to_string(access) +
                                       " on device kind " + std::to_string(device) +
@@ -55,9 +59,11 @@ Result<RegionReference> RegionReference::decode(std::span<const std::byte> encod
   RegionReference reference;
   reference.access = static_cast<Access>(access);
   reference.device = {static_cast<DeviceKind>(device), static_cast<int32_t>(reader.u32())};
-  if (kind > 0 && kind - 1 <= static_cast<uint8_t>(kLastMemoryKind))
-    reference.kind = static_cast<MemoryKind>(kind - 1);
-  reader.u32();
+  const uint8_t place = reader.u8();
+  const uint8_t exported = reader.u8();
+  const uint8_t shape = reader.u8();
+  reference.kind = MemoryKind::of(place, exported, shape);
+  reader.u8();
   const auto owner = reader.raw(16);
   std::transform(owner.begin(), owner.end(), reference.owner.begin(),
                  [](std::byte b) { return static_cast<uint8_t>(b); });

@@ -22,7 +22,8 @@ struct RegionReference {
   static constexpr size_t kEncodedBytes = 64;
   using Encoded = std::array<std::byte, kEncodedBytes>;
 
-  std::array<uint8_t, 16> owner{};  // the context that registered the memory
+  // The context that registered the memory, and lends it where it is another one's.
+  std::array<uint8_t, 16> owner{};
   uint64_t allocation = 0;
   uint64_t generation = 0;
   uint64_t bytes = 0;

@@ -27,6 +27,11 @@ bool RegionRecord::isStillThere(uint64_t offset, uint64_t length) const {
   return true;
 }
 
+RegionTable::~RegionTable() {
+  const MutexLock lock(mutex_);
+  for (const auto& [allocation, entry] : entries_) entry.record->exports.end();
+}
+
 const char* regionStateName(RegionState state) {
   switch (state) {
     case RegionState::kLive: return "live";
@@ -188,8 +193,15 @@ std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
 }
 
 void RegionTable::remove(uint64_t allocation) {
-  const MutexLock lock(mutex_);
-  entries_.erase(allocation);
+  std::shared_ptr<RegionRecord> record;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = entries_.find(allocation);
+    if (found == entries_.end()) return;
+    record = std::move(found->second.record);
+    entries_.erase(found);
+  }
+  record->exports.end();
 }
 
 std::vector<RegionView> RegionTable::view() const {

@@ -14,6 +14,7 @@
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/memory_provider.h"
 #include "peerlane/memory/region_directory.h"
+#include "peerlane/memory/region_exports.h"
 #include "peerlane/memory/use_gate.h"
 
 namespace peerlane {
@@ -36,6 +37,8 @@ struct RegionRecord {
   // each chunk.
   bool isStillThere(uint64_t offset, uint64_t length) const;
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
+  // What links made of it for peers. Ends when the region is removed from its table.
+  mutable RegionExports exports;
   // GPU memory: which other GPUs of this process reach it. The set covers GPUs 0 to 63; for others
   // the answer is false.
   bool isOpenTo(Device device) const {
@@ -66,6 +69,10 @@ struct RegionView {  // for dumps
 class RegionTable final : public RegionDirectory {
  public:
   using PeerNumber = uint64_t;
+
+  RegionTable() = default;
+  // Ends the exports of regions that are still there: handles may outlive the links that made them.
+  ~RegionTable() override;
 
   // Errors: kPermissionDenied for remote write on read-only memory.
   Result<std::shared_ptr<RegionRecord>> add(std::byte* base, uint64_t bytes, Access access,

@@ -5,6 +5,7 @@
 // ended it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,28 +18,34 @@
 
 namespace peerlane {
 
+class Agent;
 class ChunkMap;
 class PinSlot;
 
-// Everything that an owner tells an importer about one region, by a control message; a descriptor
-// travels in addition.
+// Everything that an owner tells an importer about one region, whatever link reaches it.
 struct RegionGrant {
   uint64_t allocation = 0;
   uint64_t generation = 0;
-  uint64_t base =
-      0;  // address in the owner's process; meaningful to CMA and to the same process only
   uint64_t bytes = 0;
-  uint64_t fdOffset = 0;  // where the region starts in the descriptor
-  MemoryKind kind = MemoryKind::kPrivate;
+  MemoryKind kind{};
   Access access = Access::kLocal;
   Device device;
-  // GPU memory: the bytes that the importer must map; the region begins at `fdOffset` in them.
-  uint64_t backingBytes = 0;
-  uint64_t identity = 0;  // of that allocation in its process; never used twice there
-  // kCudaHandle, kCudaFabric, kCudaPool (cuda_pools.h); in chunks: the sizes (chunk_runs.h).
-  std::vector<std::byte> handle;
-  // The allocation outlives the regions in it: an importer may keep it mapped for the next region.
-  bool isKept = false;
+  // The context whose memory it is, where the context that grants it only has it on loan. Zeros:
+  // the same one.
+  std::array<uint8_t, 16> owner{};
+};
+
+// The part of a grant that one link of the owner makes and the same link of the importer reads
+// (keys, handles, addresses, a descriptor): opaque to everybody else.
+struct LinkPart {
+  std::vector<std::byte> blob;  // at most 4608 bytes
+  Fd fd;                        // where a descriptor must travel in addition
+};
+
+// The owner's answer to an import of one region over one link.
+struct Grant {
+  RegionGrant region;
+  LinkPart own;
 };
 
 // The engine for memory that a GPU reaches.
@@ -50,8 +57,11 @@ struct RemoteMemory {
                                 // grant's device is one), else null: an agent does
   const char* engine = "";      // copies by "mapped", "cma", "ring", "socket", "cuda"
   uint64_t linkKey = 0;         // private to the link
-  // "owner" or "initiator" where that differs from the link's other memory, else empty.
-  const char* rightsEnforcedBy = "";
+  // The link that attached it, which performs mailbox entries for it.
+  Agent* agent = nullptr;
+  // That link heeds MailboxEntry::onlyAfterPrevious.
+  bool refusesInOrder = false;
+  Enforcer enforcer = Enforcer::kInitiator;  // of the rights that were granted
   std::shared_ptr<ChunkMap> chunks{};  // where parts may still be missing at `mapped`; else null
   // Set where the importer must end its use of the memory before the owner may free it: released
   // after the last use, which also ends `mapped`. Else null.
@@ -59,6 +69,10 @@ struct RemoteMemory {
   // For GPU memory that has another address for each GPU of this context: the address for each GPU.
   // The first GPU's is also `mapped`.
   std::vector<std::pair<Device, std::byte*>> perDevice{};
+  // Of host memory that came by descriptor: that descriptor, and where the region begins in it, for
+  // mappings that must outlive the link's. Else null.
+  std::shared_ptr<const Fd> file{};
+  uint64_t fileOffset = 0;
 
   // The address for `device`; null: the device does not reach it.
   std::byte* on(Device device) const {

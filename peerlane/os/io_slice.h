@@ -5,7 +5,9 @@
 // copy.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 
 namespace peerlane {
 
@@ -15,6 +17,21 @@ struct IoSlice {
   void* base = nullptr;
   size_t bytes = 0;
 };
+
+// `bytes` more of `slices` are done: returns how many of them are done whole, and cuts that off the
+// front of the next one.
+inline size_t takeBytes(std::span<IoSlice> slices, size_t bytes) {
+  size_t done = 0;
+  while (bytes != 0) {
+    IoSlice& slice = slices[done];
+    const size_t part = std::min(bytes, slice.bytes);
+    slice = {static_cast<std::byte*>(slice.base) + part, slice.bytes - part};
+    if (slice.bytes != 0) break;
+    bytes -= part;
+    ++done;
+  }
+  return done;
+}
 
 // The kernel takes at most this many slices per call.
 inline constexpr size_t kMaxIoSlices = 1024;

@@ -56,6 +56,7 @@ class SharedSegment {
   uint64_t offset() const { return offset_; }
   // The memory's descriptor, to be passed on. Lifetime: this object.
   int fd() const { return fd_.get(); }
+  const Fd& descriptor() const { return fd_; }
   bool writable() const { return writable_; }
   // The file's page size; hugetlb shows its own (2 MiB or 1 GiB).
   size_t pageBytes() const { return pageBytes_; }

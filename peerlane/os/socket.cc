@@ -29,6 +29,20 @@ static_assert(sizeof(IoSlice) == sizeof(iovec));
 static_assert(offsetof(IoSlice, base) == offsetof(iovec, iov_base));
 static_assert(offsetof(IoSlice, bytes) == offsetof(iovec, iov_len));
 
+// TCP_INFO as kernels have it since Linux 4.6. <linux/tcp.h> has it, too, but cannot be included
+// beside <netinet/tcp.h>.
+struct TcpInfo {
+  tcp_info first;
+  uint64_t pacingRate;
+  uint64_t maxPacingRate;
+  uint64_t bytesAcked;
+  uint64_t bytesReceived;
+  uint32_t segmentsOut;
+  uint32_t segmentsIn;
+  uint32_t notSentBytes;
+};
+static_assert(offsetof(TcpInfo, bytesAcked) == 120 && offsetof(TcpInfo, notSentBytes) == 144);
+
 // Makes a socket that forked children must not hold.
 template <typename Make>
 Fd makeKept(const Make& make) {
@@ -286,6 +300,46 @@ Status setNoDelay(int fd) {
 size_t bytesOnTheWay(int fd) {
   int bytes = 0;
   return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(std::max(bytes, 0)) : 0;
+}
+
+Result<TcpFlow> tcpFlow(int fd) {
+  TcpInfo info{};
+  socklen_t bytes = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
+    if (errno == EOPNOTSUPP || errno == ENOPROTOOPT)
+      return Status(Code::kNotSupported, "TCP_INFO: not a TCP socket");
+    return Status::system(errno, "TCP_INFO");
+  }
+  if (bytes < offsetof(TcpInfo, notSentBytes) + sizeof info.notSentBytes)
+    return Status(Code::kNotSupported, "TCP_INFO of this kernel lacks tcpi_notsent_bytes");
+  TcpFlow flow;
+  flow.taken = info.bytesAcked;
+  flow.isWaiting = info.first.tcpi_unacked != 0 || info.notSentBytes != 0;
+  flow.unanswered = std::max(info.first.tcpi_retransmits, info.first.tcpi_probes);
+  flow.sinceAnswer = std::chrono::milliseconds(info.first.tcpi_last_ack_recv);
+  return flow;
+}
+
+// Half of the limit without a word, then three questions in the other half.
+Status setKeepAlive(int fd, std::chrono::nanoseconds limit) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
+  const auto within = [](int64_t value) {
+    return static_cast<int>(std::clamp<int64_t>(value, 1, 32767));  // the kernel's own bounds
+  };
+  struct Option {
+    int level;
+    int name;
+    int value;
+  };
+  const Option options[] = {{IPPROTO_TCP, TCP_KEEPIDLE, within(seconds / 2)},
+                            {IPPROTO_TCP, TCP_KEEPINTVL, within(seconds / 6)},
+                            {IPPROTO_TCP, TCP_KEEPCNT, 3},
+                            {SOL_SOCKET, SO_KEEPALIVE, 1}};
+  for (const Option& option : options)
+    if (::setsockopt(fd, option.level, option.name, &option.value, sizeof option.value) != 0 &&
+        errno != EOPNOTSUPP && errno != ENOPROTOOPT)
+      return Status::system(errno, "keep-alive of a TCP socket");
+  return Status::ok();
 }
 
 Result<size_t> sendSome(int fd, std::span<const std::byte> bytes) {

@@ -10,6 +10,7 @@
 // way (nothing was moved; the socket may be ready all the same, so wait a little).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -62,6 +63,23 @@ Status setNoDelay(int fd);
 // Bytes of a stream that were sent and that the other kernel (of a Unix socket: the reader) has not
 // taken yet; 0 when that cannot be told.
 size_t bytesOnTheWay(int fd);
+
+// A TCP connection as the kernel sees it: does the other host take what this side sent, and does it
+// answer at all?
+struct TcpFlow {
+  uint64_t taken = 0;       // bytes that the other host has acknowledged
+  bool isWaiting = false;   // others were handed to this socket
+  uint32_t unanswered = 0;  // segments that were repeated, or probes, since the last answer
+  std::chrono::milliseconds sinceAnswer{};  // since anything was acknowledged, probes included
+};
+
+// Errors: kNotSupported (no TCP socket, or a kernel before Linux 4.6), kSystem.
+Result<TcpFlow> tcpFlow(int fd);
+
+// Asks an idle connection's other host for a sign of life, so that one that is gone is noticed
+// within about `limit` (to the second, 4 s at least), and so that devices on the way remember the
+// connection.
+Status setKeepAlive(int fd, std::chrono::nanoseconds limit);
 
 // Sends a prefix of `bytes`. Returns how many went out, at least 1 unless `bytes` is empty.
 Result<size_t> sendSome(int fd, std::span<const std::byte> bytes);

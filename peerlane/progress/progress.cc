@@ -36,24 +36,29 @@ std::string turnStands() {
 }  // namespace
 
 Progress::Progress(Duration spin, bool busyPoll, std::unique_ptr<EventLoop> loop,
-                   std::unique_ptr<Bell> bell)
+                   std::unique_ptr<ReadinessSet> readiness, std::unique_ptr<Bell> bell)
     : spin_(spin),
       busyPoll_(busyPoll),
       forks_(forkGeneration()),
       loop_(std::move(loop)),
+      readiness_(std::move(readiness)),
       bell_(std::move(bell)) {}
 
 Result<std::unique_ptr<Progress>> Progress::create(Duration spin, Counter* wakeups, bool busyPoll) {
   PEERLANE_ASSIGN(auto loop, EventLoop::create());
+  PEERLANE_ASSIGN(auto readiness, ReadinessSet::create());
   PEERLANE_ASSIGN(auto bell, Bell::create());
   std::unique_ptr<Progress> progress(
-      new Progress(spin, busyPoll, std::move(loop), std::move(bell)));
+      new Progress(spin, busyPoll, std::move(loop), std::move(readiness), std::move(bell)));
   Progress* self = progress.get();
   self->wakeups_ = wakeups;
   PEERLANE_ASSIGN(self->bellWatch_, self->loop_->watch(self->bell_->eventFd(), true, false, [self] {
     drainEventFd(self->bell_->eventFd());
     if (self->wakeups_ != nullptr) self->wakeups_->add();
   }));
+  // The turn after it reads.
+  PEERLANE_ASSIGN(self->dataWatch_,
+                  self->loop_->watch(self->readiness_->gate(), true, false, [] {}));
   PEERLANE_ASSIGN(self->thread_, startThread("a context's progress", [self] { self->run(); }));
   return progress;
 }
@@ -79,8 +84,8 @@ void Progress::stop() {
   letTurns();
 }
 
-// While other threads take turns (`activity_` moved since the last nap), this one leaves the work
-// to them after one look: it would only take a core from the two sides of a conversation.
+// While other threads wait every now and then (a burst), or attend to the links, this one leaves
+// the work to them after one look: it would only take a core from the two sides of a conversation.
 void Progress::run() {
   uint64_t activitySeen = 0;
   while (!stop_.load(std::memory_order_acquire)) {
@@ -91,9 +96,10 @@ void Progress::run() {
       const bool ran = (isBusy ? loop_->poll() : loop_->spin()) > 0;
       const bool moved = turn() || ran;
       const Clock::time_point now = Clock::now();
-      if (!moved && !isBusy && burst_.load(std::memory_order_relaxed) &&
-          activity_.load(std::memory_order_relaxed) != activitySeen)
-        break;
+      const bool othersLook = burst_.load(std::memory_order_relaxed) || readiness_->isAttended();
+      if (!moved && !isBusy && othersLook) break;
+      // A thread of the user's may have something to do on this core.
+      if (!moved && !busyPoll_) std::this_thread::yield();
       if (moved) {
         lastMove = now;
         nap_ = {};
@@ -173,7 +179,13 @@ void Progress::takePending() {
     tasks_.push_back(std::move(task->keepAlive_));
     task = next;
   }
-  std::reverse(tasks_.begin() + static_cast<std::ptrdiff_t>(before), tasks_.end());
+  const auto added = tasks_.begin() + static_cast<std::ptrdiff_t>(before);
+  std::reverse(added, tasks_.end());
+  // One by one, for they are few, and std::stable_partition asks for memory.
+  const auto isFirst = [](const std::shared_ptr<Task>& each) { return each->isFirst(); };
+  auto later = std::partition_point(tasks_.begin(), added, isFirst);
+  for (auto each = added; each != tasks_.end(); ++each)
+    if (isFirst(*each)) std::rotate(later++, each, each + 1);
 }
 
 Status Progress::usable() const {
@@ -234,6 +246,7 @@ Status Progress::call(std::function<void()> fn, Clock::time_point deadline) {
 
 bool Progress::turnTasks() {
   takePending();
+  readiness_->look();
   bool moved = false;
   // Meanwhile a task's turn may add others only to pending_. In one pass: where many tasks end at
   // once, each would otherwise move all tasks after it.
@@ -255,6 +268,8 @@ bool Progress::turnUnlessTaken(bool& taken) {
   if (taken) return false;
   const bool moved = turnTasks();
   turning_.store(false, std::memory_order_release);
+  // Partner: addFor().
+  if (moved && pending_.load(std::memory_order_seq_cst) != nullptr) wakeLoopIfAsleep();
   notifyWaiters();
   return moved;
 }
@@ -329,7 +344,10 @@ void Progress::notifyWaiters() {
     if (!waiter->due && (*waiter->ready)()) waiter->due = true;
     anyDue |= waiter->due;
   }
-  if (anyDue) waitChanged_.notifyAll();
+  if (!anyDue) return;
+  waitChanged_.notifyAll();
+  if (leader_ != nullptr && leader_->due && leaderBlocks_.load(std::memory_order_relaxed))
+    readiness_->interrupt();
 }
 
 // While threads wait every now and then, the context counts as polling ("burst") and producers ring
@@ -362,6 +380,7 @@ bool Progress::keepSpinning(Pace& pace, Clock::time_point deadline, Awaited what
   if (pace.looks % kLooksPerPause == 0) cpuRelax();
   if (pace.looks % kLooksPerTurn != 0) return true;
   keepAwake();
+  attend(pace);
   turn();
   if (pace.looks % kLooksPerYield == 0) std::this_thread::yield();
   const Clock::time_point now = Clock::now();
@@ -383,11 +402,46 @@ void Progress::endBurst() {
   if (taken) loop_->wake();
 }
 
+// From now on this wait looks at the descriptors of links itself.
+void Progress::attend(Pace& pace) {
+  if (pace.takesTurns && !pace.attendance && !readiness_->isEmpty())
+    pace.attendance.emplace(*readiness_);
+}
+
+// One of the sleepers, the leader, blocks on the descriptors of links and takes a turn when data
+// has come, so that a message wakes the thread that waits for it and no other. It leaves the lead
+// to the next one.
+void Progress::sleep(Waiter& waiter, Pace& pace, Clock::time_point deadline) {
+  bool isInTime = true;
+  while (!waiter.due && isInTime) {
+    if (!pace.attendance || (leader_ != nullptr && leader_ != &waiter)) {
+      if (pace.attendance) pace.attendance->rest();
+      isInTime = waitChanged_.waitUntil(waitMutex_, deadline);
+      continue;
+    }
+    leader_ = &waiter;
+    leaderBlocks_.store(true, std::memory_order_relaxed);
+    waitMutex_.unlock();
+    if (readiness_->isOwed()) turn();
+    pace.attendance->rest();
+    const bool hasData = readiness_->block(deadline);
+    leaderBlocks_.store(false, std::memory_order_relaxed);
+    pace.attendance->goOn();
+    if (hasData) turn();
+    waitMutex_.lock();
+    isInTime = Clock::now() < deadline;
+  }
+  if (leader_ != &waiter) return;
+  leader_ = nullptr;
+  if (waiters_.size() > 1) waitChanged_.notifyAll();
+}
+
 Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
                             Clock::time_point deadline, Awaited what) {
   endBurst();
   if (!pace.listed) pace.listed.emplace(*this, what, pace.begin, deadline);
   Waiter waiter{&ready, false};
+  attend(pace);
   ReleasableLock lock(waitMutex_);
   waiters_.push_back(&waiter);
   bell_->listen();
@@ -395,8 +449,7 @@ Status Progress::sleepUntil(const std::function<bool()>& ready, Pace& pace,
   // here sees the stores from before.
   waiterCount_.fetch_add(1, std::memory_order_seq_cst);
   waiter.due = ready();
-  while (!waiter.due && waitChanged_.waitUntil(waitMutex_, deadline)) {
-  }
+  sleep(waiter, pace, deadline);
   waiters_.remove(&waiter);
   waiterCount_.fetch_sub(1, std::memory_order_relaxed);
   bell_->stopListening();

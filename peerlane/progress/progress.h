@@ -25,7 +25,9 @@
 #include "peerlane/core/status.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/readiness_set.h"
 #include "peerlane/program/model/bell.h"
+#include "peerlane/program/model/mailbox.h"
 #include "peerlane/progress/awaited.h"
 
 namespace peerlane {
@@ -40,6 +42,8 @@ class Task {
   // One line for dumps: its current step and the event that it waits for. Called by a thread that
   // has the turn.
   virtual std::string describe() const { return {}; }
+  // Its turn comes before those of tasks for which this is false: it brings what they wait for.
+  virtual bool isFirst() const { return false; }
 
  private:
   friend class Progress;
@@ -66,6 +70,8 @@ class Progress {
 
   EventLoop& loop() { return *loop_; }
   Bell& bell() { return *bell_; }
+  // The descriptors over which links receive data: waiting threads attend to them.
+  ReadinessSet& readiness() { return *readiness_; }
   // A peer woke this side by a descriptor of its own. Progress thread.
   void countWakeup() {
     if (wakeups_ != nullptr) wakeups_->add();
@@ -81,6 +87,17 @@ class Progress {
   // The same for a task that waits for a device (expectDeviceStores() was called): the progress
   // thread polls soon anyway, and to wake it would cost more than many a post.
   void addQuietly(std::shared_ptr<Task> task);
+  // The same for a task that waits for what is in `mailbox`, if anything is: once an agent has all
+  // of it in its hands, the answer brings a turn about, and to wake the thread now would be in
+  // vain.
+  void addFor(std::shared_ptr<Task> task, Mailbox* mailbox) {
+    if (mailbox == nullptr || !mailbox->isInAgentsHands()) return add(std::move(task));
+    addQuietly(std::move(task));
+    // The answer may have come before that: then no further turn would see the task. One that
+    // brings the answer after this look finds it among the pending (turnUnlessTaken). Not idle():
+    // that is the poster's, and a turn may have made another thread the poster meanwhile.
+    if (!mailbox->pending()) wakeLoopIfAsleep();
+  }
   // To be called after a store that a task, not a waiter, polls for: the thread soon takes a turn.
   // Requires: the store was sequentially consistent (an exchange, or a store before one). A weaker
   // store may become visible only after this call has read whether the thread sleeps, and the
@@ -156,6 +173,7 @@ class Progress {
     if (ready()) return Status::ok();
     PEERLANE_RETURN_IF_ERROR(mayWait());
     Pace pace;
+    pace.takesTurns = false;
     pace.begin = Clock::now();
     return pollBusily(ready, deadline) ? Status::ok() : sleepUntil(ready, pace, deadline, what);
   }
@@ -171,6 +189,8 @@ class Progress {
     Pace pace;
     do {
       if (advance()) pace.end = {};
+      // Data for it may lie in a socket, which only a turn reads.
+      if (!readiness_->isEmpty()) pace.looks |= kLooksPerAdvance - 1;
       if (ready()) return Status::ok();
     } while (keepSpinning(pace, deadline, what));
     return sleepUntil(std::cref(ready), pace, deadline, what);
@@ -243,7 +263,7 @@ class Progress {
   };
 
   Progress(Duration spin, bool busyPoll, std::unique_ptr<EventLoop> loop,
-           std::unique_ptr<Bell> bell);
+           std::unique_ptr<ReadinessSet> readiness, std::unique_ptr<Bell> bell);
   void run();
   void takePending();
   bool turnTasks();
@@ -256,11 +276,15 @@ class Progress {
   // A pause takes as long as the word needs to cross between cores, so most looks follow without
   // one.
   static constexpr uint32_t kLooksPerPause = 8;
+  // One call of `advance()` takes about as long as so many looks at a word.
+  static constexpr uint32_t kLooksPerAdvance = 16;
   struct Pace {
+    bool takesTurns = true;
     uint32_t looks = 0;
     Clock::time_point begin{};  // of the wait, within the time of few looks
     Clock::time_point end{};
     std::optional<ListedWait> listed{};
+    std::optional<ReadinessSet::Attendance> attendance{};
   };
   // Shorter waits are in no dump: they end before a person could read of them.
   static constexpr Duration kUnlisted = std::chrono::milliseconds(1);
@@ -270,7 +294,8 @@ class Progress {
   // To be called while a thread waits, or polls words that a producer stores.
   void keepAwake() {
     activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (!burst_.load(std::memory_order_relaxed)) [[unlikely]]
+    // Without producers there is nobody who need not ring.
+    if (!burst_.load(std::memory_order_relaxed) && bell_->isGiven()) [[unlikely]]
       beginBurst();
   }
   void beginBurst();
@@ -280,6 +305,8 @@ class Progress {
   bool lateLook();
   Status sleepUntil(const std::function<bool()>& ready, Pace& pace, Clock::time_point deadline,
                     Awaited what);
+  void sleep(Waiter& waiter, Pace& pace, Clock::time_point deadline) PEERLANE_REQUIRES(waitMutex_);
+  void attend(Pace& pace);
   // Takes the right to take turns, so that the caller may read state that turns write. False: other
   // threads had it until the deadline.
   bool holdTurns(Clock::time_point deadline);
@@ -291,8 +318,10 @@ class Progress {
   Duration nap_{};        // loop thread: the last one while device stores were expected
   const uint64_t forks_;  // forkGeneration() of the process that has the thread
   std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<ReadinessSet> readiness_;
   std::unique_ptr<Bell> bell_;
   Watch bellWatch_;
+  Watch dataWatch_;
 
   std::atomic<Task*> pending_{nullptr};       // pushed by add(), taken whole by the turning thread
   std::atomic<bool> turning_{false};          // exclusive right to a turn
@@ -313,6 +342,11 @@ class Progress {
   Mutex waitMutex_;
   Condition waitChanged_;
   std::list<Waiter*> waiters_ PEERLANE_GUARDED_BY(waitMutex_);
+  // The one that blocks on the descriptors of links, for all.
+  Waiter* leader_ PEERLANE_GUARDED_BY(waitMutex_) = nullptr;
+  // Set under the lock, and cleared by the leader before it takes the lock again: a thread that
+  // makes it due under the lock interrupts it, or the leader sees afterwards that it is due.
+  std::atomic<bool> leaderBlocks_{false};
 
   Mutex listMutex_;  // taken after the right to take turns
   std::list<ListedWait*> waits_ PEERLANE_GUARDED_BY(listMutex_);

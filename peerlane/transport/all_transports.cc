@@ -1,24 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/all_transports.h"
 
+#include <algorithm>
+#include <string>
+
 #ifdef PEERLANE_HAS_CUDA
 #include "peerlane/transport/cuda_ipc/cuda_ipc_transport.h"
 #endif
 #include "peerlane/transport/self/self_transport.h"
 #include "peerlane/transport/shm/shm_transport.h"
 #include "peerlane/transport/tcp/tcp_transport.h"
+#include "peerlane/transport/transport_list.h"
 
 namespace peerlane {
+namespace {
 
-std::vector<std::unique_ptr<Transport>> makeAllTransports([[maybe_unused]] const cuda::Gpus& gpus) {
-  std::vector<std::unique_ptr<Transport>> transports;
-  transports.push_back(makeSelfTransport());
-  transports.push_back(makeShmTransport());
-  transports.push_back(makeTcpTransport());
+std::unique_ptr<Transport> cudaIpc([[maybe_unused]] const cuda::Gpus& gpus) {
 #ifdef PEERLANE_HAS_CUDA
-  if (!gpus.empty()) transports.push_back(makeCudaIpcTransport(gpus));
+  if (!gpus.empty()) return makeCudaIpcTransport(gpus);
 #endif
+  return nullptr;
+}
+
+// Places are far apart, so that others find room between them.
+void addAll() {
+  addTransport({"self", 100, LinkScope::kProcess, [](const auto&) { return makeSelfTransport(); }});
+  addTransport({"shm", 200, LinkScope::kHost, [](const auto&) { return makeShmTransport(); }});
+  addTransport({"cuda_ipc", 300, LinkScope::kHost, cudaIpc});
+  addTransport({"tcp", 400, LinkScope::kNetwork, [](const auto&) { return makeTcpTransport(); }});
+}
+
+std::vector<TransportEntry> allEntries() {
+  static const bool isAdded = (addAll(), true);
+  (void)isAdded;
+  return transportEntries();
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<Transport>>> makeAllTransports(const Config& config,
+                                                                  const cuda::Gpus& gpus) {
+  const std::vector<TransportEntry> entries = allEntries();
+  for (const std::string& link : config.links) {
+    if (std::any_of(entries.begin(), entries.end(),
+                    [&](const TransportEntry& entry) { return entry.name == link; }))
+      continue;
+    std::string names;
+    for (const TransportEntry& entry : entries) names += (names.empty() ? "" : ", ") + entry.name;
+    return Status(Code::kInvalidArgument, "PEERLANE_LINKS (Config::links) names '" + link +
+                                              "', which is no link; accepted are " + names);
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (const TransportEntry& entry : entries)
+    if (auto made = entry.make(gpus)) transports.push_back(std::move(made));
   return transports;
+}
+
+bool allowsNetwork(const Config& config) {
+  const std::vector<TransportEntry> entries = allEntries();
+  return std::any_of(entries.begin(), entries.end(), [&](const TransportEntry& entry) {
+    return entry.scope == LinkScope::kNetwork && config.allowsLink(entry.name);
+  });
 }
 
 }  // namespace peerlane

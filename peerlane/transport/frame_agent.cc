@@ -30,26 +30,48 @@ Served FrameAgent::serve(AgentWork& work) {
   return served;
 }
 
+Status FrameAgent::pump(FrameEffects& effects, bool& moved) {
+  PEERLANE_ASSIGN(const size_t bytes, sender_.pump(*pipe_, kTurnBytes, effects));
+  moved |= bytes != 0;
+  // What does not fit goes out when there is room, which brings a poll about.
+  if (!sender_.owes() || !pipe_->writable()) setOwing(false);
+  return Status::ok();
+}
+
+void FrameAgent::setOwing(bool owes) {
+  if (std::exchange(owes_, owes) != owes) pipe_->setOwing(owes);
+}
+
 Served FrameAgent::serveLocked(AgentWork& work, FrameEffects& effects) {
-  // Works that began earlier go first; a frame that is half written is continued here, too.
-  if (failure_.isOk()) {
-    if (Result<size_t> moved = sender_.pump(*pipe_, kTurnBytes, effects); !moved) {
-      failure_ = moved.status();
+  bool moved = false;
+  // Works that began earlier go first; a frame that is half written is continued here, too. A small
+  // one that was cut completely leaves together with this one.
+  if (failure_.isOk() && (!sender_.mayBegin(work) || !sender_.hasRoom()))
+    if (failure_ = pump(effects, moved); !failure_.isOk())
       effects.wake = true;  // poll() ends the works taken
-    }
-  }
   if (!failure_.isOk()) {
     work.code.store(failure_.code(), std::memory_order_relaxed);
     return Served::kDone;
   }
   if (!sender_.mayBegin(work)) return Served::kAgain;
+  const FrameSender::Tie tie = sender_.tieOf(work);
+  if (tie.mustWait) return Served::kAgain;
+  if (tie.code != Code::kOk) {
+    work.code.store(tie.code, std::memory_order_relaxed);
+    return Served::kDone;
+  }
   if (!pipe_->writable()) {
     pipeRefused_ = true;
     return Served::kAgain;
   }
   sender_.begin(work);
-  if (Result<size_t> moved = sender_.pump(*pipe_, kTurnBytes, effects); !moved)
-    failure_ = moved.status();
+  // The next entry comes at once, and may go with the same call of the system.
+  if (work.mailbox->hasMore(work) && sender_.cutWholly(effects)) return Served::kSent;
+  if (work.entry->mayLinger && pipe_->mayOwe() && sender_.cutWholly(effects)) {
+    setOwing(true);
+    return Served::kSent;
+  }
+  failure_ = pump(effects, moved);
   if (sender_.busy() || !failure_.isOk()) effects.wake = true;  // poll() goes on
   return Served::kSent;
 }
@@ -96,9 +118,13 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
   if (failure.isOk()) failure = readFailure;
   if (failure.isOk()) {
     const MutexLock lock(lock_);
-    Result<size_t> written = sender_.pump(*pipe_, kTurnBytes, effects);
-    if (!written) failure = written.status();
-    moved |= written && *written != 0;
+    if (bytes != 0 && mayOwe(effects)) {
+      setOwing(true);
+    } else {
+      failure = pump(effects, moved);
+      // The rest of a long one: nothing that comes from outside would bring the next poll about.
+      if (failure.isOk() && sender_.busy() && pipe_->writable()) effects.wake = true;
+    }
     if (pipeRefused_ && pipe_->writable()) {
       pipeRefused_ = false;
       effects.wake = true;
@@ -111,20 +137,35 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
   return failure;
 }
 
+// The thread that waits for the word that has come may be about to answer, and the confirmation
+// then goes with that. Once: what comes in a stream is confirmed in between.
+bool FrameAgent::mayOwe(const FrameEffects& effects) const {
+  return effects.stored && !owes_ && sender_.owesOnlyAnswers() && pipe_->mayOwe();
+}
+
 void FrameAgent::end(const Status& why, FrameEffects& effects) {
   const MutexLock lock(lock_);
   if (ended_) return;
   ended_ = true;
+  setOwing(false);
   if (failure_.isOk()) failure_ = why;
   sender_.endAll(failure_.code(), effects);
   receiver_.reset(effects);
   pipe_->close();
 }
 
+// What waits for company leaves before the end: others may count on it.
+void FrameAgent::payUp(FrameEffects& effects) {
+  const MutexLock lock(lock_);
+  bool moved = false;
+  if (!ended_ && failure_.isOk() && sender_.owes()) failure_ = pump(effects, moved);
+}
+
 void FrameAgent::close(Code code) {
   FrameEffects effects;
   {
     const MutexLock turn(pollLock_);
+    payUp(effects);
     end(Status(code, name_ + " was closed"), effects);
   }
   settle(effects);
@@ -139,7 +180,7 @@ void FrameAgent::settle(FrameEffects& effects) {
   for (const std::string& text : effects.refused) PEERLANE_LOG_INFO("{}: {}", name_, text);
   for (const uint64_t allocation : effects.unpinned) regions_.unpin(allocation);
   for (const auto& [work, code] : effects.finished) Mailbox::finish(*work, code);
-  if ((effects.wake || !effects.finished.empty()) && workArrived_) workArrived_();
+  if (effects.wake && workArrived_) workArrived_();
 }
 
 }  // namespace peerlane

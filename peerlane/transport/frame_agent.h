@@ -34,7 +34,9 @@ namespace peerlane {
 class FrameAgent final : public Agent {
  public:
   // `name` is for log lines ("tcp link to 10.0.0.2:4711"). `workArrived` may be empty; the thread
-  // that calls poll(), serve() or close() calls it, under no lock. `regions` outlives the agent.
+  // that calls poll(), serve() or close() calls it, under no lock, where poll() or serve() must be
+  // called once more. A turn looks for data that its own poll() has brought. `regions`
+  // outlives the agent.
   FrameAgent(std::string name, std::unique_ptr<FramePipe> pipe, RegionDirectory& regions,
              std::function<void()> workArrived);
   // Requires: closed, or nothing in flight.
@@ -59,6 +61,10 @@ class FrameAgent final : public Agent {
   // Per call and direction, so that the other links and mailboxes of a turn do not wait long.
   static constexpr size_t kTurnBytes = 1024 * 1024;
 
+  Status pump(FrameEffects& effects, bool& moved) PEERLANE_REQUIRES(lock_);
+  bool mayOwe(const FrameEffects& effects) const PEERLANE_REQUIRES(lock_);
+  void setOwing(bool owes) PEERLANE_REQUIRES(lock_);
+  void payUp(FrameEffects& effects) PEERLANE_REQUIRES(pollLock_);
   Served serveLocked(AgentWork& work, FrameEffects& effects) PEERLANE_REQUIRES(lock_);
   Status pollLocked(FrameEffects& effects, bool& moved) PEERLANE_REQUIRES(pollLock_);
   void end(const Status& why, FrameEffects& effects) PEERLANE_REQUIRES(pollLock_);
@@ -78,6 +84,8 @@ class FrameAgent final : public Agent {
   bool ended_ PEERLANE_GUARDED_BY(lock_) = false;
   // A work was sent away because the pipe was full.
   bool pipeRefused_ PEERLANE_GUARDED_BY(lock_) = false;
+  // Acknowledgements, or entries that may linger, wait for the next message to the peer.
+  bool owes_ PEERLANE_GUARDED_BY(lock_) = false;
 };
 
 }  // namespace peerlane

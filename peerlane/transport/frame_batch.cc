@@ -4,61 +4,46 @@
 #include <algorithm>
 
 namespace peerlane {
-namespace {
 
-IoSlice sliceOf(const std::byte* from, size_t bytes) {
-  return {const_cast<std::byte*>(from), bytes};  // the pipe only reads
+void FrameBatch::clear() {
+  frames_ = used_ = count_ = at_ = payloadBytes_ = 0;
+  pins_.clear();
+  isUntouched_ = true;
 }
 
-}  // namespace
-
-void FrameBatch::add(const Frame& frame, const std::byte* payload) {
-  Outgoing& out = frames_[count_++];
-  encodeFrame(frame, out.header);
-  out.payload = payload;
-  out.payloadBytes = frame.payload;
-  out.unpins = false;
+// Returns the room of the table.
+std::span<std::byte> FrameBatch::addHead(const Frame& frame, size_t tableBytes) {
+  const std::span<std::byte> head =
+      std::span(heads_).subspan(used_, kFrameHeaderBytes + tableBytes);
+  used_ += head.size();
+  ++frames_;
+  encodeFrame(frame, head.first<kFrameHeaderBytes>());
+  slices_[count_++] = {head.data(), head.size()};
   payloadBytes_ += frame.payload;
+  return head.subspan(kFrameHeaderBytes);
+}
+
+void FrameBatch::add(const Frame& frame, std::span<const FrameBlock> table,
+                     std::span<const IoSlice> pieces) {
+  encodeBlocks(table, addHead(frame, table.size() * kFrameBlockBytes));
+  for (const IoSlice& piece : pieces) slices_[count_++] = piece;
 }
 
 void FrameBatch::unpinAfterLast(uint64_t allocation) {
-  frames_[count_ - 1].unpins = true;
-  frames_[count_ - 1].allocation = allocation;
-}
-
-std::span<const IoSlice> FrameBatch::slices(Slices& room) const {
-  size_t count = 0;
-  size_t skip = offset_;
-  for (size_t i = at_; i < count_; ++i, skip = 0) {
-    const Outgoing& frame = frames_[i];
-    const size_t header = std::min(skip, kFrameHeaderBytes);
-    if (header < kFrameHeaderBytes)
-      room[count++] = sliceOf(frame.header.data() + header, kFrameHeaderBytes - header);
-    skip -= header;
-    if (skip < frame.payloadBytes)
-      room[count++] = sliceOf(frame.payload + skip, frame.payloadBytes - skip);
-  }
-  return std::span(room).first(count);
+  pins_.push_back({count_, allocation});
 }
 
 void FrameBatch::written(size_t bytes, std::vector<uint64_t>& unpinned) {
-  while (at_ < count_) {
-    const Outgoing& frame = frames_[at_];
-    const size_t left = kFrameHeaderBytes + frame.payloadBytes - offset_;
-    if (bytes < left) {
-      offset_ += bytes;
-      return;
-    }
-    bytes -= left;
-    if (frame.unpins) unpinned.push_back(frame.allocation);
-    ++at_;
-    offset_ = 0;
-  }
+  if (bytes != 0) isUntouched_ = false;
+  at_ += takeBytes(std::span(slices_).subspan(at_, count_ - at_), bytes);
+  const auto stillPinned =
+      std::find_if(pins_.begin(), pins_.end(), [this](const Pin& pin) { return pin.end > at_; });
+  for (auto pin = pins_.begin(); pin != stillPinned; ++pin) unpinned.push_back(pin->allocation);
+  pins_.erase(pins_.begin(), stillPinned);
 }
 
 void FrameBatch::abandon(std::vector<uint64_t>& unpinned) {
-  for (size_t i = at_; i < count_; ++i)
-    if (frames_[i].unpins) unpinned.push_back(frames_[i].allocation);
+  for (const Pin& pin : pins_) unpinned.push_back(pin.allocation);
   clear();
 }
 

@@ -19,41 +19,55 @@ namespace peerlane {
 class FrameBatch {
  public:
   static constexpr size_t kMostFrames = 32;
-  // Header and payload of each frame.
-  using Slices = std::array<IoSlice, 2 * kMostFrames>;
 
   bool isWritten() const { return at_ == count_; }
-  bool isFull() const { return count_ == kMostFrames; }
+  // There may be no room for another frame.
+  bool isFull() const {
+    return frames_ == kMostFrames || count_ + kSlicesOfFrame > kMostSlices ||
+           used_ + kHeadOfFrame > kHeadBytes;
+  }
+  // Nothing of it is written yet.
+  bool isUntouched() const { return isUntouched_; }
   size_t payloadBytes() const { return payloadBytes_; }
 
   // Drops what was written. Requires: isWritten().
-  void clear() { count_ = at_ = offset_ = payloadBytes_ = 0; }
-  // Requires: !isFull().
-  void add(const Frame& frame, const std::byte* payload);
+  void clear();
+  // `table`: of a list, at the beginning of the payload. The rest of the payload lies in `pieces`,
+  // kFrameMaxBlocks at most. Requires: !isFull().
+  void add(const Frame& frame, std::span<const FrameBlock> table = {},
+           std::span<const IoSlice> pieces = {});
   // The pin of `allocation` ends when the frame that was added last is written.
   void unpinAfterLast(uint64_t allocation);
 
   // The bytes that are left to write.
-  std::span<const IoSlice> slices(Slices& room) const;
+  std::span<const IoSlice> slices() const { return std::span(slices_).subspan(at_, count_ - at_); }
   // The pipe took `bytes` of slices(). Appends the allocations whose pins end.
   void written(size_t bytes, std::vector<uint64_t>& unpinned);
   // Nothing is written any more: appends all allocations whose pins have not ended.
   void abandon(std::vector<uint64_t>& unpinned);
 
  private:
-  struct Outgoing {
-    std::array<std::byte, kFrameHeaderBytes> header;
-    const std::byte* payload = nullptr;
-    size_t payloadBytes = 0;
-    bool unpins = false;
+  static constexpr size_t kHeadOfFrame = kFrameHeaderBytes + kFrameMaxBlocks * kFrameBlockBytes;
+  static constexpr size_t kHeadBytes = 16 * 1024;
+  static constexpr size_t kSlicesOfFrame = 1 + kFrameMaxBlocks;  // its head, its payload
+  static constexpr size_t kMostSlices = 768;
+  static_assert(kMostSlices <= kMaxIoSlices);
+  struct Pin {
+    size_t end = 0;  // slices until it ends
     uint64_t allocation = 0;
   };
 
-  std::array<Outgoing, kMostFrames> frames_;
-  size_t count_ = 0;
-  size_t at_ = 0;      // the frame that goes on
-  size_t offset_ = 0;  // bytes of it already taken
+  std::span<std::byte> addHead(const Frame& frame, size_t tableBytes);
+
+  std::array<std::byte, kHeadBytes> heads_;  // headers and tables
+  std::array<IoSlice, kMostSlices> slices_;
+  std::vector<Pin> pins_;
+  size_t frames_ = 0;
+  size_t used_ = 0;   // of heads_
+  size_t count_ = 0;  // of slices_
+  size_t at_ = 0;     // the slice that goes on
   size_t payloadBytes_ = 0;
+  bool isUntouched_ = true;
 };
 
 }  // namespace peerlane

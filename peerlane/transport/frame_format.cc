@@ -35,6 +35,8 @@ constexpr KindRule kRules[] = {
     {false, true, 0},                                     // kGetData
     {false, false, kMostCode},                            // kGetRefused
     {false, false, kAny},                                 // kGetCancel
+    {true, true, kFrameMaxBlocks},                        // kPutList
+    {true, true, kFrameMaxBlocks},                        // kGetList
 };
 constexpr uint8_t kMostKind = std::size(kRules) - 1;
 
@@ -52,8 +54,14 @@ Status checkMeaning(const Frame& frame) {
   if (frame.payload > mostPayload)
     return corrupt("payload", frame.payload,
                    "at most " + std::to_string(mostPayload) + " in a " + kind + " frame");
-  if (frame.last && !rule.payload)
+  if (frame.last && (!rule.payload || frame.kind == FrameKind::kGetList))
     return corrupt("flags", kLastFlag, std::string("0 in a ") + kind + " frame");
+  const bool isWord = frame.kind == FrameKind::kStore32 || frame.kind == FrameKind::kStore64 ||
+                      frame.kind == FrameKind::kAdd64;
+  if (frame.after != 0 && (!isWord || frame.after >= frame.sequence))
+    return corrupt("flags, after", frame.after,
+                   isWord ? "less than the sequence, " + std::to_string(frame.sequence)
+                          : std::string("0 in a ") + kind + " frame");
   const bool mayBeEmpty = frame.kind == FrameKind::kPut && frame.last;
   if (rule.payload && frame.payload == 0 && !mayBeEmpty)
     return corrupt("payload", 0, std::string("1 or more in a ") + kind + " frame");
@@ -65,11 +73,20 @@ Status checkMeaning(const Frame& frame) {
   if (frame.value > rule.most)
     return corrupt("value", frame.value,
                    "at most " + std::to_string(rule.most) + " in a " + kind + " frame");
-  const bool needsValue = frame.kind == FrameKind::kGetRequest ||
+  const bool isGetList = frame.kind == FrameKind::kGetList;
+  const bool isList = isGetList || frame.kind == FrameKind::kPutList;
+  const bool needsValue = isList || frame.kind == FrameKind::kGetRequest ||
                           frame.kind == FrameKind::kGetRefused ||
                           frame.kind == FrameKind::kGetCancel;
   if (needsValue && frame.value == 0)
     return corrupt("value", 0, std::string("1 or more in a ") + kind + " frame");
+  if (isList && frame.offset != 0)
+    return corrupt("offset", frame.offset, std::string("0 in a ") + kind + " frame");
+  const uint64_t ofList = frame.value * (kFrameBlockBytes + (isGetList ? 0 : 1));
+  if (isList && (frame.payload < ofList || (isGetList && frame.payload != ofList)))
+    return corrupt("payload", frame.payload,
+                   (isGetList ? "" : "at least ") + std::to_string(ofList) + " for " +
+                       std::to_string(frame.value) + " blocks in a " + kind + " frame");
   if (frame.kind == FrameKind::kGetCancel && frame.value > frame.sequence)
     return corrupt(
         "value", frame.value,
@@ -83,7 +100,7 @@ void encodeFrame(const Frame& frame, std::span<std::byte, kFrameHeaderBytes> out
   ByteWriter writer(out);
   writer.u16(kMagic);
   writer.u8(static_cast<uint8_t>(frame.kind));
-  writer.u8(frame.last ? kLastFlag : 0);
+  writer.u8(static_cast<uint8_t>(frame.after << 1 | (frame.last ? kLastFlag : 0)));
   writer.u32(frame.payload);
   writer.u64(frame.sequence);
   writer.u64(frame.allocation);
@@ -101,10 +118,10 @@ Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes) {
   if (magic != kMagic) return corrupt("magic", magic, std::to_string(kMagic));
   if (kind == 0 || kind > kMostKind)
     return corrupt("kind", kind, "1 to " + std::to_string(kMostKind));
-  if (flags > kLastFlag) return corrupt("flags", flags, "0 or 1");
   Frame frame;
   frame.kind = static_cast<FrameKind>(kind);
-  frame.last = flags == kLastFlag;
+  frame.last = (flags & kLastFlag) != 0;
+  frame.after = static_cast<uint8_t>(flags >> 1);
   frame.payload = reader.u32();
   frame.sequence = reader.u64();
   frame.allocation = reader.u64();
@@ -114,6 +131,33 @@ Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes) {
   PEERLANE_RETURN_IF_ERROR(reader.finish("frame"));
   PEERLANE_RETURN_IF_ERROR(checkMeaning(frame));
   return frame;
+}
+
+void encodeBlocks(std::span<const FrameBlock> blocks, std::span<std::byte> out) {
+  ByteWriter writer(out);
+  for (const FrameBlock& block : blocks) {
+    writer.u64(block.offset);
+    writer.u64(block.bytes);
+  }
+  PEERLANE_CHECK(writer.ok());
+}
+
+Status parseBlocks(const Frame& frame, std::span<const std::byte> table,
+                   std::span<FrameBlock> out) {
+  ByteReader reader(table.first(frame.value * kFrameBlockBytes));
+  const bool isPut = frame.kind == FrameKind::kPutList;
+  uint64_t left = isPut ? frame.payload - frame.value * kFrameBlockBytes : kFrameMostOfList;
+  for (FrameBlock& block : out.first(frame.value)) {
+    block.offset = reader.u64();
+    block.bytes = reader.u64();
+    if (block.bytes == 0 || block.bytes > left)
+      return corrupt("block's bytes", block.bytes,
+                     std::string("1 to the rest of the ") + (isPut ? "payload, " : "most, ") +
+                         std::to_string(left));
+    left -= block.bytes;
+  }
+  if (isPut && left != 0) return corrupt("payload after the blocks", left, "0 bytes");
+  return reader.finish("table of a list");
 }
 
 const char* frameKindName(FrameKind kind) {
@@ -128,6 +172,8 @@ const char* frameKindName(FrameKind kind) {
     case FrameKind::kGetData: return "get data";
     case FrameKind::kGetRefused: return "get refused";
     case FrameKind::kGetCancel: return "get cancel";
+    case FrameKind::kPutList: return "put list";
+    case FrameKind::kGetList: return "get list";
   }
   return "unknown";
 }

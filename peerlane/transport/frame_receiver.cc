@@ -2,7 +2,6 @@
 #include "peerlane/transport/frame_receiver.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -16,22 +15,23 @@ Status FrameReceiver::pump(FramePipe& pipe, size_t budget, FrameEffects& effects
   moved = 0;
   for (;;) {
     PEERLANE_RETURN_IF_ERROR(useBuffered(effects));
-    if (moved >= budget || !pipe.readable()) return {};
+    if ((moved >= budget && !pipe.hasUnread()) || !pipe.readable()) return {};
     PEERLANE_ASSIGN(const size_t bytes, readMore(pipe));
     if (bytes == 0) return {};
     moved += bytes;
   }
 }
 
-// Afterwards the buffer holds less than a header, and nothing while a payload goes on.
+// Afterwards the buffer holds less than a header or a table, and nothing while a payload goes on.
 Status FrameReceiver::useBuffered(FrameEffects& effects) {
   for (;;) {
+    if (inTable_) {
+      if (buffered() < frame_.value * kFrameBlockBytes) return {};
+      PEERLANE_RETURN_IF_ERROR(endTable(effects));
+    }
     if (inPayload_) {
       const size_t bytes = std::min<size_t>(payloadLeft_, buffered());
-      if (to_ != nullptr && bytes != 0) {
-        std::memcpy(to_, buffer_.data() + begin_, bytes);
-        to_ += bytes;
-      }
+      places_.fill(std::span(buffer_).subspan(begin_, bytes));
       begin_ += bytes;
       payloadLeft_ -= static_cast<uint32_t>(bytes);
       if (payloadLeft_ != 0) return {};
@@ -51,30 +51,30 @@ Result<size_t> FrameReceiver::readMore(FramePipe& pipe) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
   end_ -= begin_;
   begin_ = 0;
-  std::array<IoSlice, 2> slices;
-  size_t count = 0;
-  const size_t direct = inPayload_ && to_ != nullptr ? payloadLeft_ : 0;
-  if (direct != 0) slices[count++] = {to_, direct};
-  slices[count++] = {buffer_.data() + end_, buffer_.size() - end_};
-  Result<size_t> read = pipe.read(std::span(slices.data(), count));
+  std::array<IoSlice, kFrameMaxBlocks + 1> slices;
+  const std::span<const IoSlice> places = places_.slices();
+  auto last = std::copy(places.begin(), places.end(), slices.begin());
+  *last++ = {buffer_.data() + end_, buffer_.size() - end_};
+  const size_t direct = places.empty() ? 0 : payloadLeft_;
+  Result<size_t> read = pipe.read(std::span(slices.begin(), last));
   if (!read) return read;
   const size_t placed = std::min(*read, direct);
-  if (placed != 0) {
-    to_ += placed;
-    payloadLeft_ -= static_cast<uint32_t>(placed);
-  }
+  places_.advance(placed);
+  payloadLeft_ -= static_cast<uint32_t>(placed);
   end_ += *read - placed;
   return read;
 }
 
 Status FrameReceiver::beginFrame(const Frame& frame, FrameEffects& effects) {
   switch (frame.kind) {
-    case FrameKind::kPut: return beginPut(frame, effects);
+    case FrameKind::kPut:
+    case FrameKind::kPutList: return beginPut(frame, effects);
     case FrameKind::kStore32:
     case FrameKind::kStore64:
     case FrameKind::kAdd64: return performWord(frame, effects);
     case FrameKind::kFlush: PEERLANE_RETURN_IF_ERROR(beginEntry(frame)); return endEntry();
-    case FrameKind::kGetRequest: return serveRequest(frame, effects);
+    case FrameKind::kGetRequest:
+    case FrameKind::kGetList: return beginRequest(frame, effects);
     case FrameKind::kGetCancel: return cancelRequests(frame);
     case FrameKind::kAck: {
       const MutexLock lock(lock_);
@@ -86,11 +86,8 @@ Status FrameReceiver::beginFrame(const Frame& frame, FrameEffects& effects) {
     }
     case FrameKind::kGetData: {
       const MutexLock lock(lock_);
-      PEERLANE_ASSIGN(to_, sender_.destination(frame));
-      frame_ = frame;
-      inPayload_ = true;
-      payloadLeft_ = frame.payload;
-      return {};
+      beginPayload(frame);
+      return sender_.destination(frame, places_);
     }
   }
   return Status(Code::kInternal, "frame kind that the format accepts and the receiver does not");
@@ -98,7 +95,8 @@ Status FrameReceiver::beginFrame(const Frame& frame, FrameEffects& effects) {
 
 // Entries are numbered without gaps, and one is finished before the next begins.
 Status FrameReceiver::beginEntry(const Frame& frame) {
-  if (entryOpen_ && frame.kind == FrameKind::kPut && frame.sequence == entry_) return {};
+  const bool isPut = frame.kind == FrameKind::kPut || frame.kind == FrameKind::kPutList;
+  if (entryOpen_ && isPut && frame.sequence == entry_) return {};
   if (entryOpen_ || frame.sequence != entry_ + 1)
     return Status(Code::kCorrupt, std::string(frameKindName(frame.kind)) + " frame of entry " +
                                       std::to_string(frame.sequence) + "; expected " +
@@ -112,33 +110,61 @@ Status FrameReceiver::beginEntry(const Frame& frame) {
 
 Status FrameReceiver::endEntry() {
   entryOpen_ = false;
+  while (!refused_.empty() && refused_.front().first + kFrameMostAfter < entry_)
+    refused_.pop_front();
+  if (entryCode_ != Code::kOk) refused_.emplace_back(entry_, entryCode_);
   const MutexLock lock(lock_);
   return sender_.acknowledge(entry_, entryCode_);
 }
 
 Status FrameReceiver::beginPut(const Frame& frame, FrameEffects& effects) {
   PEERLANE_RETURN_IF_ERROR(beginEntry(frame));
-  to_ = nullptr;
   pinned_ = false;
   if (frame.payload == 0) return endEntry();
-  // After a refusal the rest of the entry is read and dropped.
-  if (entryCode_ == Code::kOk) {
-    if (Result<std::byte*> at = pin(frame, frame.payload, Access::kRemoteWrite, effects)) {
-      to_ = *at;
-      pinned_ = true;
-    } else {
-      entryCode_ = at.status().code();
-    }
-  }
+  beginPayload(frame);
+  if (!inTable_) beginBlocks(std::array{FrameBlock{frame.offset, frame.payload}}, effects);
+  return {};
+}
+
+void FrameReceiver::beginPayload(const Frame& frame) {
   frame_ = frame;
   inPayload_ = true;
+  inTable_ = frame.kind == FrameKind::kPutList || frame.kind == FrameKind::kGetList;
   payloadLeft_ = frame.payload;
+  places_.clear();
+}
+
+// The table of a list is there.
+Status FrameReceiver::endTable(FrameEffects& effects) {
+  const size_t tableBytes = frame_.value * kFrameBlockBytes;
+  std::array<FrameBlock, kFrameMaxBlocks> room;
+  PEERLANE_RETURN_IF_ERROR(
+      parseBlocks(frame_, std::span(buffer_).subspan(begin_, tableBytes), room));
+  begin_ += tableBytes;
+  payloadLeft_ -= static_cast<uint32_t>(tableBytes);
+  inTable_ = false;
+  const std::span<const FrameBlock> blocks = std::span(room).first(frame_.value);
+  if (frame_.kind == FrameKind::kGetList) return serveRequest(frame_, blocks, effects);
+  beginBlocks(blocks, effects);
   return {};
+}
+
+// After a refusal the rest of the entry is read and dropped.
+void FrameReceiver::beginBlocks(std::span<const FrameBlock> blocks, FrameEffects& effects) {
+  if (entryCode_ != Code::kOk) return;
+  Result<std::byte*> region = pin(frame_, blocks, Access::kRemoteWrite, effects);
+  if (!region) {
+    entryCode_ = region.status().code();
+    return;
+  }
+  pinned_ = true;
+  for (const FrameBlock& block : blocks) places_.add(*region + block.offset, block.bytes);
 }
 
 Status FrameReceiver::endPayload(FrameEffects& effects) {
   inPayload_ = false;
-  to_ = nullptr;
+  places_.clear();
+  if (frame_.kind == FrameKind::kGetList) return {};
   if (frame_.kind == FrameKind::kGetData) {
     if (!frame_.last) return {};
     const MutexLock lock(lock_);
@@ -155,6 +181,15 @@ Status FrameReceiver::performWord(const Frame& frame, FrameEffects& effects) {
   PEERLANE_RETURN_IF_ERROR(beginEntry(frame));
   const Width width = frame.kind == FrameKind::kStore32 ? Width::k32 : Width::k64;
   const auto bytes = static_cast<uint64_t>(width);
+  // It would announce bytes that never came.
+  const auto isBefore = [&](const auto& refused) {
+    return refused.first + frame.after == frame.sequence;
+  };
+  if (const auto before = std::find_if(refused_.begin(), refused_.end(), isBefore);
+      frame.after != 0 && before != refused_.end()) {
+    entryCode_ = before->second;
+    return endEntry();
+  }
   Result<std::byte*> at = pin(frame, bytes, Access::kRemoteWrite, effects);
   if (!at) {
     entryCode_ = at.status().code();
@@ -170,27 +205,40 @@ Status FrameReceiver::performWord(const Frame& frame, FrameEffects& effects) {
     storeWord(*at, width, frame.value, std::memory_order_seq_cst);
   }
   regions_.unpin(frame.allocation);
-  effects.wake = true;  // threads that wait for the word poll this memory
+  effects.stored = true;
   return endEntry();
 }
 
-Status FrameReceiver::serveRequest(const Frame& frame, FrameEffects& effects) {
+Status FrameReceiver::beginRequest(const Frame& frame, FrameEffects& effects) {
   if (frame.sequence != request_ + 1)
     return Status(Code::kCorrupt, "get request " + std::to_string(frame.sequence) + "; expected " +
                                       std::to_string(request_ + 1));
   request_ = frame.sequence;
-  GetReply reply{.request = frame.sequence, .allocation = frame.allocation, .bytes = frame.value};
-  Result<std::byte*> at = pin(frame, frame.value, Access::kRemoteRead, effects);
-  if (at)
-    reply.from = *at;
-  else
-    reply.refusal = at.status().code();
+  if (frame.kind == FrameKind::kGetList) {
+    beginPayload(frame);
+    return {};
+  }
+  return serveRequest(frame, std::array{FrameBlock{frame.offset, frame.value}}, effects);
+}
+
+Status FrameReceiver::serveRequest(const Frame& frame, std::span<const FrameBlock> blocks,
+                                   FrameEffects& effects) {
+  GetReply reply{.request = frame.sequence, .allocation = frame.allocation};
+  Result<std::byte*> region = pin(frame, blocks, Access::kRemoteRead, effects);
+  if (region) {
+    reply.block = {*region + blocks.front().offset, blocks.front().bytes};
+    for (const FrameBlock& block : blocks.subspan(1))
+      reply.later.push_back({*region + block.offset, block.bytes});
+    for (const FrameBlock& block : blocks) reply.bytes += block.bytes;
+  } else {
+    reply.refusal = region.status().code();
+  }
   Status taken;
   {
     const MutexLock lock(lock_);
-    taken = sender_.reply(reply);
+    taken = sender_.replies().add(std::move(reply));
   }
-  if (!taken && at) regions_.unpin(frame.allocation);
+  if (!taken && region) regions_.unpin(frame.allocation);
   return taken;
 }
 
@@ -200,7 +248,7 @@ Status FrameReceiver::cancelRequests(const Frame& frame) {
     return Status(Code::kCorrupt, "cancel of get request " + std::to_string(frame.sequence) +
                                       "; the last one was " + std::to_string(request_));
   const MutexLock lock(lock_);
-  sender_.dropReplies(frame.value, frame.sequence);
+  sender_.replies().drop(frame.value, frame.sequence);
   return {};
 }
 
@@ -215,19 +263,38 @@ Result<std::byte*> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access
   return at;
 }
 
+// All blocks lie in one region, so one pin holds them: from the first byte of any to the last. The
+// result is the address that offset 0 would have.
+Result<std::byte*> FrameReceiver::pin(const Frame& frame, std::span<const FrameBlock> blocks,
+                                      Access wanted, FrameEffects& effects) {
+  Frame whole = frame;
+  whole.offset = blocks.front().offset;
+  uint64_t end = 0;
+  bool wraps = false;
+  for (const FrameBlock& block : blocks) {
+    whole.offset = std::min(whole.offset, block.offset);
+    wraps |= block.bytes > std::numeric_limits<uint64_t>::max() - block.offset;
+    end = std::max(end, block.offset + block.bytes);
+  }
+  // More than any region has.
+  const uint64_t bytes = wraps ? std::numeric_limits<uint64_t>::max() : end - whole.offset;
+  PEERLANE_ASSIGN(std::byte* const at, pin(whole, bytes, wanted, effects));
+  return at - whole.offset;
+}
+
 // Under one lock: a get that is abandoned in between would end while its payload is still taken.
 void FrameReceiver::letGo(FrameEffects& effects) {
   const MutexLock lock(lock_);
   if (inPayload_ && frame_.kind == FrameKind::kGetData && sender_.isAbandoned(frame_.sequence))
-    to_ = nullptr;
+    places_.clear();
   sender_.endAbandonedGets(effects);
 }
 
 void FrameReceiver::reset(FrameEffects& effects) {
   if (pinned_) effects.unpinned.push_back(frame_.allocation);
   pinned_ = false;
-  inPayload_ = false;
-  to_ = nullptr;
+  inPayload_ = inTable_ = false;
+  places_.clear();
   begin_ = end_ = 0;
 }
 

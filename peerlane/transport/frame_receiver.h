@@ -10,11 +10,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <span>
+#include <utility>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/frame_pipe.h"
+#include "peerlane/transport/frame_places.h"
 #include "peerlane/transport/frame_sender.h"
 
 namespace peerlane {
@@ -25,9 +29,9 @@ class FrameReceiver {
   FrameReceiver(RegionDirectory& regions, Mutex& lock, FrameSender& sender)
       : regions_(regions), lock_(lock), sender_(sender) {}
 
-  // Reads at most about `budget` bytes; `moved` tells how many, also after an error. Errors: the
-  // pipe's, and kCorrupt for frames that a correct peer never sends. After an error only reset()
-  // follows.
+  // Reads at most about `budget` bytes, and all that lies in the pipe; `moved` tells how many, also
+  // after an error. Errors: the pipe's, and kCorrupt for frames that a correct peer never sends.
+  // After an error only reset() follows.
   Status pump(FramePipe& pipe, size_t budget, FrameEffects& effects, size_t& moved);
 
   // Ends gets that were abandoned, and drops the rest of a payload of one.
@@ -46,10 +50,17 @@ class FrameReceiver {
   Status beginFrame(const Frame& frame, FrameEffects& effects);
   Status endPayload(FrameEffects& effects);
   Status beginPut(const Frame& frame, FrameEffects& effects);
+  void beginBlocks(std::span<const FrameBlock> blocks, FrameEffects& effects);
+  Status endTable(FrameEffects& effects);
+  void beginPayload(const Frame& frame);
   Status beginEntry(const Frame& frame);
   Status endEntry();
   Status performWord(const Frame& frame, FrameEffects& effects);
-  Status serveRequest(const Frame& frame, FrameEffects& effects);
+  Status beginRequest(const Frame& frame, FrameEffects& effects);
+  Status serveRequest(const Frame& frame, std::span<const FrameBlock> blocks,
+                      FrameEffects& effects);
+  Result<std::byte*> pin(const Frame& frame, std::span<const FrameBlock> blocks, Access wanted,
+                         FrameEffects& effects);
   Status cancelRequests(const Frame& frame);
   Result<std::byte*> pin(const Frame& frame, uint64_t bytes, Access wanted, FrameEffects& effects);
 
@@ -59,14 +70,17 @@ class FrameReceiver {
 
   Frame frame_;  // whose payload is being received
   bool inPayload_ = false;
+  bool inTable_ = false;  // at its beginning, before the table of a list
   uint32_t payloadLeft_ = 0;
-  std::byte* to_ = nullptr;  // where it goes; null: nowhere (refused)
-  bool pinned_ = false;      // frame_.allocation, for this payload
+  FramePlaces places_;   // empty: dropped (refused, or a get that was abandoned)
+  bool pinned_ = false;  // frame_.allocation, for this payload
 
   bool entryOpen_ = false;      // a put whose last frame has not come
   uint64_t entry_ = 0;          // the open entry, or the last one
   Code entryCode_ = Code::kOk;  // its first refusal
-  uint64_t request_ = 0;        // the last get request
+  // The last entries that were refused, for words that depend on one.
+  std::deque<std::pair<uint64_t, Code>> refused_;
+  uint64_t request_ = 0;  // the last get request
 
   std::array<std::byte, kReadAhead> buffer_;
   size_t begin_ = 0;

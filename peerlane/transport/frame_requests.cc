@@ -6,12 +6,13 @@
 
 namespace peerlane {
 
-uint64_t FrameRequests::add(AgentWork& work, std::byte* to, uint64_t bytes) {
-  open_.push_back({next_, &work, to, bytes, 0});
+uint64_t FrameRequests::add(AgentWork& work, std::span<const Piece> pieces, uint64_t bytes) {
+  open_.push_back({.sequence = next_, .work = &work, .left = pieces, .bytes = bytes});
   return next_++;
 }
 
-Result<std::byte*> FrameRequests::destination(const Frame& frame) {
+Status FrameRequests::destination(const Frame& frame, FramePlaces& places) {
+  places.clear();
   if (open_.empty() || open_.front().sequence != frame.sequence)
     return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
                                       ", which is not the oldest open one");
@@ -24,9 +25,19 @@ Result<std::byte*> FrameRequests::destination(const Frame& frame) {
   if (frame.last != (request.arrived + frame.payload == request.bytes))
     return Status(Code::kCorrupt, "get data of request " + std::to_string(frame.sequence) +
                                       " says last at the wrong place");
-  std::byte* to = request.abandoned == Code::kOk ? request.to + request.arrived : nullptr;
   request.arrived += frame.payload;
-  return to;
+  if (request.abandoned != Code::kOk) return {};
+  for (uint64_t bytes = frame.payload; bytes != 0;) {
+    const Piece& piece = request.left.front();
+    const uint64_t part = std::min(bytes, piece.bytes - request.offset);
+    if (part != 0) places.add(piece.local + request.offset, part);
+    request.offset += part;
+    bytes -= part;
+    if (request.offset != piece.bytes) break;
+    request.left = request.left.subspan(1);
+    request.offset = 0;
+  }
+  return {};
 }
 
 Result<FrameRequests::Part> FrameRequests::end(uint64_t request, Code code) {

@@ -12,10 +12,12 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 
 #include "peerlane/core/status.h"
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/transport/frame_format.h"
+#include "peerlane/transport/frame_places.h"
 
 namespace peerlane {
 
@@ -32,11 +34,12 @@ class FrameRequests {
   };
 
   bool isFull() const { return open_.size() >= kFrameMaxRequests; }
-  // The number of a new request for `bytes` to `to`.
-  uint64_t add(AgentWork& work, std::byte* to, uint64_t bytes);
-  // Where the payload of `frame` (kGetData) belongs; counted as arrived from then on. Null:
-  // nowhere, its request was abandoned. Errors: kCorrupt.
-  Result<std::byte*> destination(const Frame& frame);
+  // The number of a new request for `pieces` of the work, at most kFrameMaxBlocks that are not
+  // empty, with `bytes` in all.
+  uint64_t add(AgentWork& work, std::span<const Piece> pieces, uint64_t bytes);
+  // Sets `places` to where the payload of `frame` (kGetData) belongs; counted as arrived from then
+  // on. Empty: nowhere, its request was abandoned. Errors: kCorrupt.
+  Status destination(const Frame& frame, FramePlaces& places);
   // The oldest request has ended with `code`, or an abandoned one, which may overtake older ones.
   // Errors: kCorrupt.
   Result<Part> end(uint64_t request, Code code);
@@ -75,8 +78,9 @@ class FrameRequests {
  private:
   struct Request {
     uint64_t sequence = 0;
-    AgentWork* work = nullptr;  // null: it has ended
-    std::byte* to = nullptr;
+    AgentWork* work = nullptr;    // null: it has ended
+    std::span<const Piece> left;  // of the work: alive until that has ended
+    uint64_t offset = 0;          // bytes of the first of them that have arrived
     uint64_t bytes = 0;
     uint64_t arrived = 0;
     Code abandoned = Code::kOk;  // the peer was told, or will be

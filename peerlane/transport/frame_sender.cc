@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A work's `scratch` here: [0] is its entry number, or for a get the parts that have not ended (one
-// per request, and one while it is still being cut); [1] is a get's first failure.
+// per request, and one while it is still being cut); [1] is a get's first failure, or for a word
+// Frame::after.
 #include "peerlane/transport/frame_sender.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -19,6 +21,11 @@ const Piece* nextPiece(AgentWork& work) {
     work.offset = 0;
   }
   return work.piece < entry.pieceCount ? &entry.pieces[work.piece] : nullptr;
+}
+
+bool isSameRegion(const RemoteMemory& one, const RemoteMemory& other) {
+  return one.grant.allocation == other.grant.allocation &&
+         one.grant.generation == other.grant.generation;
 }
 
 Frame placeFrame(FrameKind kind, const RemoteMemory& memory, uint64_t offset) {
@@ -41,9 +48,10 @@ bool FrameSender::mayBegin(const AgentWork& work) {
 }
 
 void FrameSender::begin(AgentWork& work) {
+  const uint8_t after = tieOf(work).after;
   work.piece = 0;
   work.offset = 0;
-  work.scratch = {};
+  work.scratch = {0, after};
   if (work.entry->verb == Verb::kGet) {
     work.scratch[0] = 1;
     ++gets_[work.mailbox];
@@ -51,6 +59,16 @@ void FrameSender::begin(AgentWork& work) {
     work.scratch[0] = nextEntry_++;
   }
   current_ = &work;
+}
+
+// The number of the previous entry stays in its work until that is complete.
+FrameSender::Tie FrameSender::tieOf(const AgentWork& work) const {
+  if (!work.entry->onlyAfterPrevious) return {};
+  const AgentWork* const previous = work.mailbox->previous(work);
+  if (previous == nullptr) return {.code = work.mailbox->code()};
+  const uint64_t distance = nextEntry_ - previous->scratch[0];
+  if (distance > kFrameMostAfter) return {.mustWait = true};
+  return {.after = static_cast<uint8_t>(distance)};
 }
 
 void FrameSender::abandon(AgentWork& work, Code code, FrameEffects& effects) {
@@ -89,33 +107,12 @@ Status FrameSender::acknowledge(uint64_t entry, Code code) {
   return {};
 }
 
-Status FrameSender::reply(const GetReply& reply) {
-  if (replies_.size() + dropped_.size() >= kFrameMaxRequests)
-    return Status(Code::kCorrupt, "get request " + std::to_string(reply.request) +
-                                      " is one more than the " + std::to_string(kFrameMaxRequests) +
-                                      " that may be open");
-  replies_.push_back(reply);
-  return {};
-}
-
-void FrameSender::dropReplies(uint64_t first, uint64_t last) {
-  const auto isBefore = [](const GetReply& reply, uint64_t request) {
-    return reply.request < request;
-  };
-  const auto from = std::lower_bound(replies_.begin(), replies_.end(), first, isBefore);
-  const auto to = std::find_if(from, replies_.end(),
-                               [last](const GetReply& reply) { return reply.request > last; });
-  dropped_.insert(dropped_.end(), from, to);
-  replies_.erase(from, to);
-}
-
 Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& effects) {
   size_t moved = 0;
   while (moved < budget && pipe.writable()) {
-    if (batch_.isWritten()) fill(effects);
-    if (batch_.isWritten()) break;
-    FrameBatch::Slices room;
-    Result<size_t> written = pipe.write(batch_.slices(room));
+    fill(effects);
+    if (batch_.isWritten() && !pipe.hasUnsent()) break;
+    Result<size_t> written = pipe.write(batch_.slices());
     if (!written) return written.status();
     if (*written == 0) break;
     moved += *written;
@@ -124,12 +121,21 @@ Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& e
   return moved;
 }
 
+bool FrameSender::cutWholly(FrameEffects& effects) {
+  fill(effects);
+  return current_ == nullptr;
+}
+
+// Adds to what was cut and not written yet.
 void FrameSender::fill(FrameEffects& effects) {
-  batch_.clear();
+  if (batch_.isWritten())
+    batch_.clear();
+  else if (!batch_.isUntouched())
+    return;
   while (!batch_.isFull() && batch_.payloadBytes() < kBatchBytes) {
     if (addAckFrame() || addCancelFrame()) continue;
-    const bool added = replyNext_ ? addReplyFrame() || addWorkFrame(effects)
-                                  : addWorkFrame(effects) || addReplyFrame();
+    const bool added = replyNext_ ? replies_.addFrame(batch_) || addWorkFrame(effects)
+                                  : addWorkFrame(effects) || replies_.addFrame(batch_);
     if (!added) break;
     replyNext_ = !replyNext_;
   }
@@ -142,7 +148,7 @@ bool FrameSender::addAckFrame() {
   frame.sequence = acks_.front().entry;
   frame.value = static_cast<uint64_t>(acks_.front().code);
   acks_.pop_front();
-  batch_.add(frame, nullptr);
+  batch_.add(frame);
   return true;
 }
 
@@ -153,47 +159,7 @@ bool FrameSender::addCancelFrame() {
   frame.sequence = cancels_.front().last;
   frame.value = cancels_.front().first;
   cancels_.pop_front();
-  batch_.add(frame, nullptr);
-  return true;
-}
-
-// The pin goes with this frame: those before it in the batch read the memory.
-bool FrameSender::addRefusedFrame(const GetReply& reply, Code code) {
-  Frame frame;
-  frame.kind = FrameKind::kGetRefused;
-  frame.sequence = reply.request;
-  frame.value = static_cast<uint64_t>(code);
-  batch_.add(frame, nullptr);
-  if (reply.refusal == Code::kOk) batch_.unpinAfterLast(reply.allocation);
-  return true;
-}
-
-bool FrameSender::addReplyFrame() {
-  if (!dropped_.empty()) {
-    const GetReply reply = dropped_.front();
-    dropped_.pop_front();
-    return addRefusedFrame(reply, reply.refusal != Code::kOk ? reply.refusal : Code::kCancelled);
-  }
-  if (replies_.empty()) return false;
-  GetReply& reply = replies_.front();
-  if (reply.refusal != Code::kOk) {
-    const GetReply refused = reply;
-    replies_.pop_front();
-    return addRefusedFrame(refused, refused.refusal);
-  }
-  Frame frame;
-  frame.sequence = reply.request;
-  frame.kind = FrameKind::kGetData;
-  frame.offset = reply.sent;
-  frame.payload =
-      static_cast<uint32_t>(std::min<uint64_t>(reply.bytes - reply.sent, kFrameMaxPayload));
-  frame.last = reply.sent + frame.payload == reply.bytes;
-  batch_.add(frame, reply.from + reply.sent);
-  reply.sent += frame.payload;
-  if (frame.last) {
-    batch_.unpinAfterLast(reply.allocation);
-    replies_.pop_front();
-  }
+  batch_.add(frame);
   return true;
 }
 
@@ -217,20 +183,33 @@ bool FrameSender::addWorkFrame(FrameEffects& effects) {
   return true;
 }
 
+// As many blocks of one region as a frame takes; a single one needs no table.
 void FrameSender::addPutFrame(AgentWork& work) {
-  Frame frame;
-  const std::byte* payload = nullptr;
-  if (const Piece* piece = nextPiece(work)) {
-    frame = placeFrame(FrameKind::kPut, *piece->remote, piece->remoteOffset + work.offset);
-    payload = piece->local + work.offset;
-    frame.payload =
-        static_cast<uint32_t>(std::min<uint64_t>(piece->bytes - work.offset, kFrameMaxPayload));
-    work.offset += frame.payload;
+  std::array<FrameBlock, kFrameMaxBlocks> blocks;
+  std::array<IoSlice, kFrameMaxBlocks> payloads;
+  size_t count = 0;
+  uint64_t room = kFrameMaxPayload;
+  const RemoteMemory* region = nullptr;
+  while (const Piece* piece = nextPiece(work)) {
+    if (count == kFrameMaxBlocks || room <= 2 * kFrameBlockBytes) break;
+    if (region != nullptr && !isSameRegion(*region, *piece->remote)) break;
+    region = piece->remote;
+    // The rows for this block and, once there are several, for the first one.
+    if (count != 0) room -= count == 1 ? 2 * kFrameBlockBytes : kFrameBlockBytes;
+    const uint64_t bytes = std::min(piece->bytes - work.offset, room);
+    payloads[count] = {piece->local + work.offset, bytes};
+    blocks[count++] = {piece->remoteOffset + work.offset, bytes};
+    work.offset += bytes;
+    room -= bytes;
   }
-  frame.kind = FrameKind::kPut;
+  Frame frame;
+  if (count != 0) frame = placeFrame(FrameKind::kPut, *region, count == 1 ? blocks[0].offset : 0);
+  frame.kind = count > 1 ? FrameKind::kPutList : FrameKind::kPut;
+  frame.payload = static_cast<uint32_t>(kFrameMaxPayload - room);
   frame.sequence = work.scratch[0];
   frame.last = nextPiece(work) == nullptr;
-  batch_.add(frame, payload);
+  frame.value = count > 1 ? count : 0;
+  batch_.add(frame, std::span(blocks).first(frame.value), std::span(payloads).first(count));
   if (frame.last) entryCut(work);
 }
 
@@ -240,7 +219,7 @@ void FrameSender::addEndFrame(AgentWork& work) {
   frame.kind = FrameKind::kPut;
   frame.sequence = work.scratch[0];
   frame.last = true;
-  batch_.add(frame, nullptr);
+  batch_.add(frame);
   entryCut(work);
 }
 
@@ -254,29 +233,47 @@ void FrameSender::addWordFrame(AgentWork& work) {
     frame = placeFrame(kind, *entry.remote, entry.remoteOffset);
     frame.value =
         kind == FrameKind::kStore32 ? static_cast<uint32_t>(entry.operand) : entry.operand;
+    frame.after = static_cast<uint8_t>(work.scratch[1]);
   }
   frame.sequence = work.scratch[0];
-  batch_.add(frame, nullptr);
+  batch_.add(frame);
   entryCut(work);
 }
 
+// As many pieces of one region as a request takes. A long one is better asked for alone: the data
+// of all come in order, and a cancelled request ends as a whole.
 bool FrameSender::addRequestFrame(AgentWork& work, FrameEffects& effects) {
-  const Piece* piece = nextPiece(work);
-  if (piece != nullptr) {
+  const Piece* const first = nextPiece(work);
+  if (first != nullptr) {
     if (requests_.isFull()) return false;
-    Frame frame = placeFrame(FrameKind::kGetRequest, *piece->remote, piece->remoteOffset);
-    frame.sequence = requests_.add(work, piece->local, piece->bytes);
-    frame.value = piece->bytes;
+    std::array<FrameBlock, kFrameMaxBlocks> blocks;
+    size_t count = 0;
+    uint64_t bytes = 0;
+    const Piece* end = first;
+    while (const Piece* piece = nextPiece(work)) {
+      if (count == kFrameMaxBlocks || bytes >= kFrameMaxPayload ||
+          !isSameRegion(*first->remote, *piece->remote))
+        break;
+      blocks[count++] = {piece->remoteOffset, piece->bytes};
+      bytes += piece->bytes;
+      work.offset = piece->bytes;
+      end = piece + 1;
+    }
+    const bool isList = count > 1;
+    Frame frame = placeFrame(isList ? FrameKind::kGetList : FrameKind::kGetRequest, *first->remote,
+                             isList ? 0 : first->remoteOffset);
+    frame.sequence = requests_.add(work, {first, end}, bytes);
+    frame.value = isList ? count : bytes;
+    frame.payload = static_cast<uint32_t>(isList ? count * kFrameBlockBytes : 0);
     ++work.scratch[0];
-    work.offset = piece->bytes;
-    batch_.add(frame, nullptr);
+    batch_.add(frame, std::span(blocks).first(isList ? count : 0));
   }
   if (nextPiece(work) == nullptr) {
     current_ = nullptr;
     noteRoom(effects);
     getPartEnded(work, Code::kOk, effects);
   }
-  return piece != nullptr;
+  return first != nullptr;
 }
 
 void FrameSender::entryCut(AgentWork& work) {
@@ -331,13 +328,8 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   });
   if (current_ != nullptr) effects.finished.emplace_back(current_, code);
   batch_.abandon(effects.unpinned);
-  for (const GetReply& reply : replies_)
-    if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
-  for (const GetReply& reply : dropped_)
-    if (reply.refusal == Code::kOk) effects.unpinned.push_back(reply.allocation);
+  replies_.endAll(effects.unpinned);
   entries_.clear();
-  replies_.clear();
-  dropped_.clear();
   cancels_.clear();
   acks_.clear();
   gets_.clear();

@@ -23,6 +23,7 @@
 #include "peerlane/transport/frame_batch.h"
 #include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/frame_pipe.h"
+#include "peerlane/transport/frame_replies.h"
 #include "peerlane/transport/frame_requests.h"
 
 namespace peerlane {
@@ -32,17 +33,8 @@ struct FrameEffects {
   std::vector<std::pair<AgentWork*, Code>> finished;
   std::vector<uint64_t> unpinned;    // allocations, one unpin each
   std::vector<std::string> refused;  // for the log: refused requests of the peer, and why
-  bool wake = false;                 // a waiting thread may be able to go on
-};
-
-// A get request of the peer on its way out. `bytes` at `from` are pinned unless it is refused.
-struct GetReply {
-  uint64_t request = 0;
-  uint64_t allocation = 0;
-  const std::byte* from = nullptr;
-  uint64_t bytes = 0;
-  uint64_t sent = 0;
-  Code refusal = Code::kOk;
+  bool wake = false;                 // there is more to do: somebody has to poll
+  bool stored = false;               // a word that a thread may wait for
 };
 
 class FrameSender {
@@ -58,6 +50,13 @@ class FrameSender {
   // overtake a get of its own mailbox (the peer answers gets when it finds the time, but applies
   // the rest at once). Later, change() shows when another try may succeed.
   bool mayBegin(const AgentWork& work);
+  // How a word depends on the entry before it (MailboxEntry::onlyAfterPrevious).
+  struct Tie {
+    uint8_t after = 0;      // Frame::after
+    bool mustWait = false;  // it is too long ago: the work may begin when it is complete
+    Code code = Code::kOk;  // it is complete, and failed: so does this one
+  };
+  Tie tieOf(const AgentWork& work) const;
   // Takes the work until it is in FrameEffects::finished. Requires: mayBegin(work).
   void begin(AgentWork& work);
   // No further frame is cut from `work`; it ends with `code` if frames were left out, a get in any
@@ -72,25 +71,34 @@ class FrameSender {
   // Entry `entry` of the peer ended here. In order of the entries. Errors: kCorrupt when the peer
   // reads no answers and still sends more entries.
   Status acknowledge(uint64_t entry, Code code);
-  // Serves a request, after the requests before it. Errors: kCorrupt when the peer has more
-  // requests open than it may.
-  Status reply(const GetReply& reply);
-  // The peer cancelled its requests `first` to `last`: data of them that is not yet cut is not
-  // sent, and they are answered before the others.
-  void dropReplies(uint64_t first, uint64_t last);
+  // To the peer's get requests.
+  FrameReplies& replies() { return replies_; }
 
   // Writes at most about `budget` bytes; returns how many. Errors: the pipe's.
   Result<size_t> pump(FramePipe& pipe, size_t budget, FrameEffects& effects);
+  // Acknowledgements, or frames that were cut, wait and nothing of them is written.
+  bool owes() const { return !acks_.empty() || (!batch_.isWritten() && batch_.isUntouched()); }
+  // Nothing but acknowledgements waits to be sent.
+  bool owesOnlyAnswers() const {
+    return !acks_.empty() && batch_.isWritten() && current_ == nullptr && replies_.isEmpty() &&
+           cancels_.empty();
+  }
+  // No frame is half written, and the batch takes more.
+  bool hasRoom() const { return batch_.isWritten() || (batch_.isUntouched() && !batch_.isFull()); }
+  // Cuts the work that began last into the batch. False: it does not fit as a whole.
+  bool cutWholly(FrameEffects& effects);
   // True when there is something to write.
   bool busy() const {
-    return !batch_.isWritten() || current_ != nullptr || !acks_.empty() || !replies_.empty() ||
-           !dropped_.empty() || !cancels_.empty();
+    return !batch_.isWritten() || current_ != nullptr || !acks_.empty() || !replies_.isEmpty() ||
+           !cancels_.empty();
   }
 
   // The peer's answer to an entry. Errors: kCorrupt when this side sent no such entry.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
   // As FrameRequests::destination.
-  Result<std::byte*> destination(const Frame& frame) { return requests_.destination(frame); }
+  Status destination(const Frame& frame, FramePlaces& places) {
+    return requests_.destination(frame, places);
+  }
   // The oldest request ended: its last byte has arrived, or the peer refused it. Or an abandoned
   // request ended, which may overtake older ones.
   Status requestEnded(uint64_t request, Code code, FrameEffects& effects);
@@ -112,8 +120,6 @@ class FrameSender {
   void fill(FrameEffects& effects);
   bool addAckFrame();
   bool addCancelFrame();
-  bool addRefusedFrame(const GetReply& reply, Code code);
-  bool addReplyFrame();
   bool addWorkFrame(FrameEffects& effects);
   void addPutFrame(AgentWork& work);
   void addEndFrame(AgentWork& work);
@@ -131,9 +137,8 @@ class FrameSender {
   bool refused_ = false;        // mayBegin() refused a work, which comes again
   std::deque<Ack> acks_;
   std::deque<FrameRequests::Range> cancels_;  // of which the peer must still be told
-  std::deque<GetReply> replies_;              // in the order of their requests
-  std::deque<GetReply> dropped_;              // cancelled by the peer, not answered
-  std::deque<Entry> entries_;                 // cut, not answered
+  FrameReplies replies_;
+  std::deque<Entry> entries_;  // cut, not answered
   FrameRequests requests_;
   std::unordered_map<const Mailbox*, uint32_t> gets_;  // works with verb kGet by mailbox
   uint64_t nextEntry_ = 1;

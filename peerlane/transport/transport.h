@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "peerlane/core/config.h"
+#include "peerlane/core/key_bytes.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/os/event_loop.h"
+#include "peerlane/os/readiness_set.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/os/unix_peer.h"
 #include "peerlane/program/model/bell.h"
@@ -38,12 +40,15 @@ struct PeerFacts {
   int pidFd = -1;               // of the peer's process, -1 if none; borrowed, outlives the link
   SocketAddress localAddress;   // of the control connection, this end
   SocketAddress remoteAddress;  // and the other
+  // From the handshake: both sides have it and nobody else, and no other connection has the same.
+  KeyBytes linkKey;
 };
 
 // Every link gets these from the context that makes it. All references outlive the link.
 struct LinkSurroundings {
   const Config& config;
   EventLoop& loop;
+  ReadinessSet& readiness;            // for the descriptors over which its links receive data
   const Bell& bell;                   // of this context; peers ring it
   RegionDirectory& regions;           // for agents that serve the peer's requests
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
@@ -69,9 +74,10 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
-  // True: its links reach memory of devices only, in addition to a host link, which carries the
-  // rest.
-  virtual bool forDevices() const { return false; }
+  virtual LinkScope scope() const = 0;
+  // All abilities that a link of it may have. A link is not made where others, which fail only with
+  // the peer's process, attach all that it attaches.
+  virtual LinkAbilities abilities() const = 0;
   // Called twice a second: the transport may release resources that it keeps for later connections
   // and that none has used.
   virtual void sweep() {}

@@ -18,8 +18,10 @@ class FakePair final : public LinkPair {
   FakePair(std::unique_ptr<FramePipe> a, std::unique_ptr<FramePipe> b,
            const FakeLinkOptions& options = {}, std::shared_ptr<void> keep = nullptr)
       : keep_(std::move(keep)),
-        links_{std::make_unique<FakeLink>("side 0", std::move(a), regions_[0], nullptr, options),
-               std::make_unique<FakeLink>("side 1", std::move(b), regions_[1], nullptr, options)} {}
+        links_{std::make_unique<FakeLink>("side 0", std::move(a), regions_[0], nullptr, options,
+                                          keys_),
+               std::make_unique<FakeLink>("side 1", std::move(b), regions_[1], nullptr, options,
+                                          keys_)} {}
 
   Link& link(int side) override { return *links_[side]; }
   FakeRegions& regions(int side) override { return regions_[side]; }
@@ -27,6 +29,7 @@ class FakePair final : public LinkPair {
 
  private:
   const std::shared_ptr<void> keep_;
+  const std::shared_ptr<FakeKeys> keys_ = std::make_shared<FakeKeys>();
   FakeRegions regions_[2];
   std::unique_ptr<FakeLink> links_[2];
 };

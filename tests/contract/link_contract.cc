@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "peerlane/memory/cuda/cuda_pools.h"
 #include "peerlane/program/words/word.h"
 
 namespace peerlane {
@@ -122,21 +123,44 @@ void AgentLinkContract::SetUp() {
 void OwnerLinkContract::SetUp() {
   LinkContract::SetUp();
   if (pair_) {
-    ASSERT_EQ(pair_->link(0).traits().rightsEnforcedBy, "owner");
+    ASSERT_EQ(pair_->link(0).traits().abilities.enforcer(MemoryKind::kPrivate), Enforcer::kOwner);
+  }
+}
+
+void fillRecord(const LinkMemory& memory, const RegionGrant& region, RegionRecord& record) {
+  record.allocation = region.allocation;
+  record.generation = region.generation;
+  record.base = memory.bytes.data();
+  record.bytes = region.bytes;
+  record.access = region.access;
+  record.memory.kind = memory.kind;
+  record.memory.device = memory.device;
+  record.memory.fdOffset = memory.fdOffset;
+  record.memory.backingBytes = memory.backingBytes;
+  record.memory.identity = memory.identity;
+  record.memory.handle = memory.handle;
+  if (!memory.backing) return;
+  Fd copy = memory.backing.dup().value();
+  if (memory.kind == MemoryKind::kCudaPool) {
+    auto pool = std::make_shared<ExportedPool>();
+    pool->fd = std::move(copy);
+    record.memory.pool = std::move(pool);
+  } else {
+    record.memory.backing = std::move(copy);
   }
 }
 
 Grant LinkContract::grantOf(int owner, const LinkMemory& memory, Access access) {
-  RegionGrant region = pair_->regions(owner).add(memory.bytes, access);
-  region.kind = memory.kind;
-  region.fdOffset = memory.fdOffset;
-  region.device = memory.device;
-  region.backingBytes = memory.backingBytes;
-  region.identity = memory.identity;
-  region.handle = memory.handle;
-  Result<Grant> grant = pair_->link(owner).grant(region, memory.backing);
-  EXPECT_TRUE(grant.isOk()) << grant.status().toString();
-  return std::move(grant).value();
+  Grant grant;
+  grant.region = pair_->regions(owner).add(memory.bytes, access);
+  grant.region.kind = memory.kind;
+  grant.region.device = memory.device;
+  RegionRecord& record = *records_.emplace_back(std::make_unique<RegionRecord>());
+  fillRecord(memory, grant.region, record);
+  Result<LinkPart> part = pair_->link(owner).grant(record);
+  EXPECT_TRUE(part.isOk()) << part.status().toString();
+  grant.own = std::move(part).value();
+  return grant;
 }
 
 LinkContract::Exported LinkContract::exportMemory(int owner, size_t bytes, Access access) {

@@ -33,7 +33,7 @@ namespace peerlane {
 struct LinkMemory {
   std::span<std::byte> bytes;
   std::shared_ptr<void> owner;
-  MemoryKind kind = MemoryKind::kPrivate;
+  MemoryKind kind{};
   Fd backing;
   uint64_t fdOffset = 0;
   Device device{};
@@ -41,6 +41,9 @@ struct LinkMemory {
   uint64_t identity = 0;
   std::vector<std::byte> handle{};
 };
+
+// The record of memory that is registered as `region` says.
+void fillRecord(const LinkMemory& memory, const RegionGrant& region, RegionRecord& record);
 
 // How one side touches its own memory, and what its link has mapped of the other's. Here by the
 // CPU's loads and stores. Any thread.
@@ -135,6 +138,7 @@ class LinkContract : public testing::TestWithParam<MakeLinkPair> {
   void finish(Poster& poster) { ASSERT_EQ(settle(poster), Code::kOk); }
 
   std::unique_ptr<LinkPair> pair_;
+  std::vector<std::unique_ptr<RegionRecord>> records_;  // of what was granted
   bool killed_ = false;
 };
 

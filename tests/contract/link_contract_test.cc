@@ -22,11 +22,22 @@ Piece pieceOf(std::span<std::byte> local, const RemoteMemory& remote, uint64_t o
 TEST_P(LinkContract, TraitsSayWhoCopiesAndWhoGuards) {
   const LinkTraits& traits = pair_->link(0).traits();
   EXPECT_FALSE(traits.transport.empty());
-  EXPECT_TRUE(traits.wordsBy == "mapped" || traits.wordsBy == "agent") << traits.wordsBy;
-  EXPECT_TRUE(traits.rightsEnforcedBy == "owner" || traits.rightsEnforcedBy == "initiator");
+  EXPECT_TRUE(traits.abilities.canAny(MemoryPlace::kHost, Ability::kAttaches) ||
+              traits.abilities.canAny(MemoryPlace::kCuda, Ability::kAttaches));
+  while (pair_->link(0).health().code() == Code::kTryAgain) turn();  // it is being made
   EXPECT_TRUE(pair_->link(0).health().isOk());
   const Exported there = exportMemory(1, 64);
   EXPECT_STRNE(there.remote.engine, "");
+  const MemoryKind kind = there.memory.kind;
+  EXPECT_EQ(there.remote.grant.kind, kind);
+  EXPECT_TRUE(traits.abilities.can(kind, Ability::kAttaches)) << kind.name();
+  // What an attached region is, was said before.
+  if (there.remote.mapped != nullptr) {
+    EXPECT_TRUE(traits.abilities.can(kind, Ability::kMaps)) << kind.name();
+  } else {
+    EXPECT_TRUE(traits.abilities.can(kind, Ability::kByAgent)) << kind.name();
+  }
+  EXPECT_EQ(there.remote.enforcer, traits.abilities.enforcer(kind));
   EXPECT_EQ(there.remote.grant.bytes, 64u);
 }
 

@@ -33,11 +33,12 @@ TEST(ShmLink, MapsOnlyTheSlabWhereTheRingIsAskedFor) {
     LinkMemory& memory = owned.emplace_back(pair.allocate(1, 4096));
     RegionGrant region;
     region.allocation = owned.size();
-    region.base = reinterpret_cast<uint64_t>(memory.bytes.data());
     region.bytes = memory.bytes.size();
     region.kind = memory.kind;
     region.access = Access::kRemoteReadWrite;
-    Grant grant = pair.link(1).grant(region, memory.backing).value();
+    RegionRecord record;
+    fillRecord(memory, region, record);
+    Grant grant{region, pair.link(1).grant(record).value()};
     return pair.link(0).attach(std::move(grant)).value();
   };
   RemoteMemory slab = attached();

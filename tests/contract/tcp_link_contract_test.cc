@@ -11,5 +11,12 @@ INSTANTIATE_TEST_SUITE_P(Tcp, AgentLinkContract, testing::Values(kTcp));
 INSTANTIATE_TEST_SUITE_P(Tcp, OwnerLinkContract, testing::Values(kTcp));
 INSTANTIATE_TEST_SUITE_P(Tcp, WireLinkContract, testing::Values(kTcp));
 
+const MakeLinkPair kSealed = [] { return std::make_unique<TcpPair>(/*encrypted=*/true); };
+
+INSTANTIATE_TEST_SUITE_P(TcpEncrypted, LinkContract, testing::Values(kSealed));
+INSTANTIATE_TEST_SUITE_P(TcpEncrypted, AgentLinkContract, testing::Values(kSealed));
+INSTANTIATE_TEST_SUITE_P(TcpEncrypted, OwnerLinkContract, testing::Values(kSealed));
+INSTANTIATE_TEST_SUITE_P(TcpEncrypted, WireLinkContract, testing::Values(kSealed));
+
 }  // namespace
 }  // namespace peerlane

@@ -12,7 +12,8 @@ namespace peerlane {
 
 class TcpPair final : public LinkPair {
  public:
-  TcpPair() {
+  explicit TcpPair(bool encrypted = false) {
+    config_.tcpEncrypt = encrypted;
     PeerFacts facts[2];
     facts[1].unixSocket = facts[0].unixSocket = true;  // side 0 dials 127.0.0.1
     facts[0].initiator = true;
@@ -34,13 +35,21 @@ class TcpPair final : public LinkPair {
   }
 
  private:
+  Watch watched(int side) {
+    return loops_[side]
+        ->watch(readiness_[side]->gate(), true, false, [this, side] { readiness_[side]->look(); })
+        .value();
+  }
   LinkSurroundings surroundings(int side) {
-    return {config_, *loops_[side], *bells_[side], regions_[side], nullptr};
+    return {config_, *loops_[side], *readiness_[side], *bells_[side], regions_[side], nullptr};
   }
 
-  const Config config_;
+  Config config_;
   FakeRegions regions_[2];
   std::unique_ptr<EventLoop> loops_[2] = {EventLoop::create().value(), EventLoop::create().value()};
+  std::unique_ptr<ReadinessSet> readiness_[2] = {ReadinessSet::create().value(),
+                                                 ReadinessSet::create().value()};
+  Watch data_[2] = {watched(0), watched(1)};
   std::unique_ptr<Bell> bells_[2] = {Bell::create().value(), Bell::create().value()};
   std::unique_ptr<Transport> transports_[2] = {makeTcpTransport(), makeTcpTransport()};
   std::unique_ptr<Link> links_[2];

@@ -58,7 +58,7 @@ class TransportPair : public LinkPair {
 
  private:
   LinkSurroundings surroundings(int side) {
-    return {config_, *loops_[side], *bells_[side], regions_[side], nullptr};
+    return {config_, *loops_[side], *readiness_[side], *bells_[side], regions_[side], nullptr};
   }
 
   const Config config_;
@@ -66,6 +66,8 @@ class TransportPair : public LinkPair {
   const ProcessHandle process_ = ProcessHandle::open(getpid()).value();
   FakeRegions regions_[2];
   std::unique_ptr<EventLoop> loops_[2] = {EventLoop::create().value(), EventLoop::create().value()};
+  std::unique_ptr<ReadinessSet> readiness_[2] = {ReadinessSet::create().value(),
+                                                 ReadinessSet::create().value()};
   std::unique_ptr<Bell> bells_[2] = {Bell::create().value(), Bell::create().value()};
   std::unique_ptr<Transport> transports_[2];
   std::unique_ptr<Link> links_[2];

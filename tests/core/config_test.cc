@@ -117,7 +117,7 @@ TEST(Config, RefusalsNameVariableValueAndWhatIsAccepted) {
       {"PEERLANE_IF_IP", {"localhost", "10.0.0", "10.0.0.1%eth0", "::g"}},
       {"PEERLANE_SOCKET_IFNAME", {"eth0,", "^", "=", "eth0,^lo", "a b"}},
       {"PEERLANE_PORT_RANGE", {"10-5", "0-10", "1-65536", "-", "1-", "-5", "1-2-3"}},
-      {"PEERLANE_LINKS", {"shmm", "shm,", "SHM", "shm tcp"}},
+      {"PEERLANE_LINKS", {"shm,", "SHM", "shm tcp"}},
       {"PEERLANE_SHM_ENGINE", {"copy"}},
       {"PEERLANE_STAGING_BYTES", {"1K", "5G", "16MB"}},
       {"PEERLANE_EAGER_BYTES", {"4097", "8K", "-1"}},

@@ -12,7 +12,6 @@ RegionGrant FakeRegions::add(std::span<std::byte> memory, Access access) {
   RegionGrant grant;
   grant.allocation = allocation;
   grant.generation = 1;
-  grant.base = reinterpret_cast<uintptr_t>(memory.data());
   grant.bytes = memory.size();
   grant.access = access;
   return grant;

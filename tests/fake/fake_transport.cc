@@ -29,9 +29,11 @@ class PendingFakeLink final : public PendingLink {
     ByteReader reader(peerOffer.blob);
     const uint64_t other = reader.u64();
     PEERLANE_RETURN_IF_ERROR(reader.finish("fake offer"));
+    if (options_.onComplete) PEERLANE_RETURN_IF_ERROR(options_.onComplete());
     const int side = number_ < other ? 0 : 1;
-    return std::unique_ptr<Link>(std::make_unique<FakeLink>(
-        "fake link", network_.wire(number_, other)->end(side), regions_, workArrived_, options_));
+    return std::unique_ptr<Link>(
+        std::make_unique<FakeLink>("fake link", network_.wire(number_, other)->end(side), regions_,
+                                   workArrived_, options_, network_.keys()));
   }
 
  private:

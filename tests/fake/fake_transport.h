@@ -28,10 +28,13 @@ class FakeNetwork {
   uint64_t nextNumber();
   // In the order in which they were made.
   std::vector<std::shared_ptr<FakeWire>> wires() const;
+  // Of all links of the network.
+  const std::shared_ptr<FakeKeys>& keys() const { return keys_; }
 
  private:
   mutable Mutex mutex_;
   const uint64_t seed_;
+  const std::shared_ptr<FakeKeys> keys_ = std::make_shared<FakeKeys>();
   uint64_t numbers_ PEERLANE_GUARDED_BY(mutex_) = 0;
   std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<FakeWire>> byOffers_
       PEERLANE_GUARDED_BY(mutex_);
@@ -44,7 +47,9 @@ class FakeTransport final : public Transport {
   explicit FakeTransport(FakeNetwork& network, FakeLinkOptions options = {}, Status refusal = {})
       : network_(network), options_(std::move(options)), refusal_(std::move(refusal)) {}
 
-  std::string_view name() const override { return "fake"; }
+  std::string_view name() const override { return options_.name; }
+  LinkScope scope() const override { return options_.scope; }
+  LinkAbilities abilities() const override { return FakeLink::abilities(options_); }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override;
 

@@ -94,7 +94,8 @@ TEST(FakeTransport, JoinsTwoSidesByTheirOffersAndRefusesOnCommand) {
   const auto loop = EventLoop::create().value();
   const auto bell = Bell::create().value();
   FakeRegions regions;
-  const LinkSurroundings surroundings{config, *loop, *bell, regions, nullptr};
+  const auto readiness = ReadinessSet::create().value();
+  const LinkSurroundings surroundings{config, *loop, *readiness, *bell, regions, nullptr};
   EXPECT_EQ(bad.prepare({}, surroundings).status().code(), Code::kNotSupported);
   auto a = good.prepare({}, surroundings).value();
   auto b = good.prepare({}, surroundings).value();
@@ -117,7 +118,7 @@ TEST(FakeTransport, JoinsTwoSidesByTheirOffersAndRefusesOnCommand) {
   auto& fake = static_cast<FakeLink&>(*linkA);
   fake.setOptions({.refuseGrant = Status(Code::kNotSupported, "no grant"),
                    .refuseAttach = Status(Code::kUnavailable, "no attach")});
-  EXPECT_EQ(fake.grant({}, Fd()).status().code(), Code::kNotSupported);
+  EXPECT_EQ(fake.grant(RegionRecord()).status().code(), Code::kNotSupported);
   EXPECT_EQ(fake.attach({}).status().code(), Code::kUnavailable);
   EXPECT_EQ(fake.attached(), 0);
 }

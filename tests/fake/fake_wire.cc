@@ -38,6 +38,8 @@ struct FakeWire::Shared {
   Mutex mutex;
   Direction ways[2] PEERLANE_GUARDED_BY(mutex);  // by writer
   bool frozen[2] PEERLANE_GUARDED_BY(mutex) = {};
+  bool mayOwe[2] PEERLANE_GUARDED_BY(mutex) = {};
+  bool owes[2] PEERLANE_GUARDED_BY(mutex) = {};
   size_t capacity PEERLANE_GUARDED_BY(mutex) = 0;
   size_t most PEERLANE_GUARDED_BY(mutex) = 0;
   std::mt19937_64 random PEERLANE_GUARDED_BY(mutex);
@@ -97,6 +99,14 @@ class FakePipe final : public FramePipe {
   }
 
   void refresh() override {}
+  bool mayOwe() const override {
+    const MutexLock lock(shared_->mutex);
+    return shared_->mayOwe[side_];
+  }
+  void setOwing(bool owes) override {
+    const MutexLock lock(shared_->mutex);
+    shared_->owes[side_] = owes;
+  }
   void close() override {
     const MutexLock lock(shared_->mutex);
     out().ended = true;
@@ -156,6 +166,16 @@ void FakeWire::thaw(int side) {
 void FakeWire::loseAfter(int from, uint64_t bytes) {
   const MutexLock lock(shared_->mutex);
   shared_->ways[from].loseAt = shared_->ways[from].arrived + bytes;
+}
+
+void FakeWire::setMayOwe(int side, bool may) {
+  const MutexLock lock(shared_->mutex);
+  shared_->mayOwe[side] = may;
+}
+
+bool FakeWire::owes(int side) const {
+  const MutexLock lock(shared_->mutex);
+  return shared_->owes[side];
 }
 
 uint64_t FakeWire::written(int from) const {

@@ -34,6 +34,11 @@ class FakeWire {
   // The wire ends, for both sides, when `bytes` more of `from` have arrived. 0: now.
   void loseAfter(int from, uint64_t bytes);
 
+  // As if threads attended at the side, or did not (FramePipe::mayOwe).
+  void setMayOwe(int side, bool may);
+  // What the side said last (FramePipe::setOwing).
+  bool owes(int side) const;
+
   // Bytes that `from` has written so far.
   uint64_t written(int from) const;
 

@@ -145,17 +145,21 @@ void Intruder::becomePeer(const std::vector<control::LinkOffer>& besides) {
     for (const control::LinkOffer& offer : offered.links)
       if (offer.transport == "tcp") theirs = MUST(parseTcpOffer(offer.blob));
     more = offered.more;
-    if (more) say(control::Accepted{"", {}, {}});  // the rest, please
+    if (more) say(control::Accepted{});  // the rest, please
   }
   ASSERT_FALSE(theirs.port == 0) << "tcp is not offered";
-  say(control::Accepted{"tcp", {}, {}});
+  control::Accepted accepted{{"tcp"}, {}};
+  for (const control::LinkOffer& offer : besides) accepted.links.push_back(offer.transport);
+  say(accepted);
   data_ = connectTo("127.0.0.1:" + std::to_string(theirs.port));
   sendAll(data_.get(), encodeTcpGreeting(theirs.token));
   control::ImportReply slab;
+  slab.link = "tcp";
   slab.bytes = slab::kBytes;
   slab.access = 3;
   slab.allocation = slab.generation = 1;
   say(slab);
+  (void)hear<control::Accepted>();
   (void)hear<control::ImportReply>();
 }
 

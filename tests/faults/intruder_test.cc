@@ -4,11 +4,14 @@
 // connection ends, one line says why, and the other peer does not notice.
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <future>
 #include <mutex>
 #include <random>
 
 #include "peerlane/core/limits.h"
 #include "peerlane/core/log_level.h"
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/faults/intruder.h"
 #include "tests/faults/largest_allocation.h"
 #include "tests/faults/surviving_side.h"
@@ -258,9 +261,9 @@ TEST_P(IntruderTest, WithTheSecretAndNoManners) {
 
 TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
   const std::vector<ControlMessage> outOfTurn = {
-      control::Accepted{"tcp", {}, {}},
-      control::Accepted{"carrier pigeon", {}, {}},
-      control::ImportRequest{1, 1, 1, 3},
+      control::Accepted{{"tcp"}, {}},
+      control::Accepted{{"carrier pigeon"}, {}},
+      control::ImportRequest{1, 1, 1, 3, {}},
       control::ImportReply{},
       control::ChunkRequest{1, 1, 1, 0, 1},
       control::ChunkReply{},
@@ -269,6 +272,7 @@ TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
       control::StagedMove{},
       control::StagedMoveDone{},
       control::RevokeDone{77, Code::kOk},
+      control::LinkEnded{"tcp", "before it was made"},
       control::Offers{{{"shm", randomBytes(50, 1), 3}}},
       control::Offers{{{"tcp", {}, 200}}},
   };
@@ -279,6 +283,14 @@ TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
       it.say(message);
     });
   }
+  for (const bool isEmpty : {true, false})
+    expectShownOut("Corrupt", [&](Intruder& it) {  // offers twice before a choice
+      it.enter(secret_);
+      control::Offers offers;
+      if (!isEmpty) offers.links = {{"pigeon", {}, 0}};
+      it.say(offers);
+      it.say(offers);
+    });
   expectShownOut("Corrupt", [&](Intruder& it) {  // more than anybody waits for
     it.enter(secret_);
     for (uint32_t i = 0; i <= limits::kMessagesPerPeer; ++i)
@@ -294,11 +306,50 @@ TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
 
 // --- As a peer that was let in ---
 
+// What the numbers of a later version mean is not guessed.
+TEST_P(IntruderTest, AKindOfMemoryThatNobodyKnowsFailsItsImportAlone) {
+  Intruder it(address_);
+  it.enter(secret_);
+  it.becomePeer();
+  const Peer peer = MUST(context_->accept(kSoon));
+  RegionReference reference;
+  const auto owner = peer.core()->context().bytes();
+  std::transform(owner.begin(), owner.end(), reference.owner.begin(),
+                 [](std::byte byte) { return static_cast<uint8_t>(byte); });
+  reference.allocation = reference.generation = 7;
+  reference.bytes = 4096;
+  reference.access = Access::kRemoteReadWrite;
+  const RemoteRegion remote = MUST(peer.importRegion(reference.encode()));
+  auto prepared = std::async(std::launch::async, [&] { return remote.prepare(kSoon); });
+  control::ImportReply grant;
+  grant.request = it.hear<control::ImportRequest>().request;
+  grant.link = "tcp";
+  grant.place = 9;
+  grant.exported = 1;
+  grant.kindName = "moon memory by rocket";
+  grant.bytes = 4096;
+  grant.access = 3;
+  grant.allocation = grant.generation = 7;
+  it.say(grant);
+  const Status refused = prepared.get();
+  EXPECT_EQ(refused.code(), Code::kNotSupported) << refused.toString();
+  for (const char* part : {"'moon memory by rocket'", "place 9", "export 1", "shape 0"})
+    EXPECT_NE(refused.message().find(part), std::string_view::npos) << refused.toString();
+  EXPECT_EQ(it.hear<control::Release>().allocation, 7u);
+  EXPECT_EQ(peer.state(), "ready");
+}
+
 TEST_P(IntruderTest, AsAPeerItsOwnConnectionEnds) {
   const std::vector<std::pair<const char*, std::function<void(Intruder&)>>> attacks = {
       {"random record", [](Intruder& it) { it.send(it.sealed(randomBytes(333, 5))); }},
       {"huge record", [](Intruder& it) { it.send(bytesOfLength(0xfffffff0)); }},
       {"another slab", [](Intruder& it) { it.say(control::ImportReply{}); }},
+      {"links once more", [](Intruder& it) { it.say(control::Accepted{}); }},
+      {"offers once more", [](Intruder& it) { it.say(control::Offers{}); }},
+      {"the end of a link that was not made",
+       [](Intruder& it) {
+         it.say(control::LinkEnded{"pigeon", "it flew away"});
+       }},
       {"unasked confirmation",
        [](Intruder& it) {
          it.say(control::RevokeDone{5, Code::kOk});
@@ -339,7 +390,7 @@ TEST_P(IntruderTest, AsAPeerItsOwnConnectionEnds) {
       EXPECT_EQ(peer.route().link, "tcp");
       EXPECT_EQ(peer.state(), "ready");
       // It may ask for what there is not, and is answered.
-      it.say(control::ImportRequest{4, 12345, 6789, 3});
+      it.say(control::ImportRequest{4, 12345, 6789, 3, {"tcp"}});
       EXPECT_EQ(it.hear<control::ImportReply>().code, Code::kInvalidArgument);
       it.say(control::ChunkRequest{5, 12345, 6789, 0, 253});
       EXPECT_EQ(it.hear<control::ChunkReply>().code, Code::kInvalidArgument);

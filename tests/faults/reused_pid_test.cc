@@ -65,7 +65,7 @@ constexpr size_t kSizes[] = {64, kBytes};
 struct OneCopy {
   OneCopy(Agent& agent, Verb verb, std::byte* local, std::byte* there, size_t bytes = kBytes)
       : mailbox_(agent) {
-    remote_.grant.base = std::bit_cast<uint64_t>(there);
+    remote_.linkKey = std::bit_cast<uint64_t>(there);
     remote_.grant.bytes = kBytes;
     remote_.engine = "cma";
     piece_ = {local, &remote_, 0, bytes};

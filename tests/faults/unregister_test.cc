@@ -178,7 +178,8 @@ TEST(UnregisterMany, OnePeerIsAskedForAFewAtOnce) {
   for (uint32_t i = 0; i < kRegions; ++i) {
     regions.push_back(MUST(context->registerRegion(&memory[i], 1, Access::kRemoteReadWrite)));
     const RegionReference reference = MUST(RegionReference::decode(regions.back().share()));
-    holder.say(control::ImportRequest{i + 1, reference.allocation, reference.generation, 3});
+    holder.say(
+        control::ImportRequest{i + 1, reference.allocation, reference.generation, 3, {"tcp"}});
     ASSERT_EQ(holder.hear<control::ImportReply>().code, Code::kOk);
   }
   for (const Region& region : regions)

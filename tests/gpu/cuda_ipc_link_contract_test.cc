@@ -5,9 +5,11 @@
 // addresses of one process, by what travels between two, and between two.
 #include <bit>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/gpu_list.h"
 #include "peerlane/os/process.h"
+#include "peerlane/transport/cuda_ipc/cuda_part.h"
 #include "tests/gpu/far_process.h"
 #include "tests/gpu/far_side.h"
 #include "tests/gpu/link_side.h"
@@ -26,16 +28,23 @@ struct Tried {
 // sessions do, before its owner frees it.
 class SideLink final : public Link {
  public:
-  SideLink(LinkSide& mine, LinkSide& other, bool asksForChunks)
-      : mine_(mine), other_(other), asksForChunks_(asksForChunks) {}
+  SideLink(LinkSide& mine, bool asksForChunks) : mine_(mine), asksForChunks_(asksForChunks) {}
 
   const LinkTraits& traits() const override { return mine_.traits(); }
-  Result<Grant> grant(RegionGrant region, const Fd& backing) override {
-    return mine_.grant(std::move(region), backing);
+  Result<LinkPart> grant(const RegionRecord& region) override {
+    const MutexLock lock(mutex_);
+    chunks_[region.allocation] = mine_.chunksOf(region);
+    return mine_.grant(region);
   }
+  // The chunks of a region that was granted here last.
+  std::vector<VmmHandle> takeChunks(uint64_t allocation) {
+    const MutexLock lock(mutex_);
+    return std::exchange(chunks_[allocation], {});
+  }
+  void setOther(SideLink& other) { other_ = &other; }
   Result<RemoteMemory> attach(Grant grant) override {
     std::vector<VmmHandle> chunks;
-    if (asksForChunks_) chunks = other_.chunksOf(grant.region);
+    if (asksForChunks_) chunks = other_->takeChunks(grant.region.allocation);
     PEERLANE_ASSIGN(RemoteMemory memory, mine_.attach(std::move(grant), std::move(chunks)));
     memory.hold =
         std::shared_ptr<PinSlot>(new PinSlot, [&side = mine_, key = memory.linkKey](PinSlot* slot) {
@@ -58,8 +67,10 @@ class SideLink final : public Link {
 
  private:
   LinkSide& mine_;
-  LinkSide& other_;
   const bool asksForChunks_;
+  SideLink* other_ = nullptr;
+  Mutex mutex_;
+  std::map<uint64_t, std::vector<VmmHandle>> chunks_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
 };
 
 class CudaIpcPair final : public LinkPair {
@@ -68,8 +79,10 @@ class CudaIpcPair final : public LinkPair {
       : process_(ProcessHandle::open(peerOf(tried)).value()),
         near_(0, tried.kind, factsOf(tried, true)),
         other_(makeOther(tried, gpus > 1 ? 1 : 0)),
-        first_(near_, *other_, tried.distance != Distance::kOneProcess),
-        second_(*other_, near_, tried.distance != Distance::kOneProcess) {
+        first_(near_, tried.distance != Distance::kOneProcess),
+        second_(*other_, tried.distance != Distance::kOneProcess) {
+    first_.setOther(second_);
+    second_.setOther(first_);
     Offer mine = near_.offer();
     near_.complete(other_->offer());
     other_->complete(std::move(mine));
@@ -144,14 +157,12 @@ std::vector<MakeLinkPair> pairs() {
 std::string nameOfPair(const testing::TestParamInfo<MakeLinkPair>& info) {
   const Tried tried = everything()[info.index];
   std::string name;
-  switch (tried.kind) {
-    case MemoryKind::kCudaDescriptor: name = "Vmm"; break;
-    case MemoryKind::kCudaHandle: name = "CudaMalloc"; break;
-    case MemoryKind::kCudaPool: name = "Pool"; break;
-    case MemoryKind::kCudaFabric: name = "Fabric"; break;
-    case MemoryKind::kCudaChunks: name = "Chunks"; break;
-    default: name = "FabricChunks";
-  }
+  if (tried.kind == MemoryKind::kCudaDescriptor) name = "Vmm";
+  if (tried.kind == MemoryKind::kCudaHandle) name = "CudaMalloc";
+  if (tried.kind == MemoryKind::kCudaPool) name = "Pool";
+  if (tried.kind == MemoryKind::kCudaFabric) name = "Fabric";
+  if (tried.kind == MemoryKind::kCudaChunks) name = "Chunks";
+  if (tried.kind == MemoryKind::kCudaFabricChunks) name = "FabricChunks";
   switch (tried.distance) {
     case Distance::kOneProcess: return name + "InOneProcess";
     case Distance::kAsIfBetweenTwo: return name + "AsIfBetweenTwo";
@@ -189,11 +200,12 @@ TEST(CudaIpcLink, RefusesForgedFabricHandles) {
     Grant grant;
     grant.region = pair->regions(1).add(memory.bytes, Access::kRemoteReadWrite);
     grant.region.kind = memory.kind;
-    grant.region.fdOffset = memory.fdOffset;
     grant.region.device = memory.device;
-    grant.region.backingBytes = memory.backingBytes;
-    grant.region.identity = memory.identity;
-    grant.region.handle = std::move(handle);
+    grant.own.blob = CudaPart{.offset = memory.fdOffset,
+                              .backingBytes = memory.backingBytes,
+                              .identity = memory.identity,
+                              .handle = std::move(handle)}
+                         .encode();
     return pair->link(0).attach(std::move(grant)).status();
   };
   std::vector<std::byte> forged = memory.handle;
@@ -218,16 +230,17 @@ TEST_P(ImportedSizes, AreThoseOfTheDriver) {
   if (!pair) GTEST_SKIP() << "needs 1 GPUs";
   const LinkMemory memory = pair->allocate(1, 40960);
   const auto attach = [&](uint64_t backingBytes) {
-    RegionGrant region = pair->regions(1).add(memory.bytes, Access::kRemoteReadWrite);
-    region.kind = memory.kind;
-    region.fdOffset = memory.fdOffset;
-    region.device = memory.device;
-    region.backingBytes = backingBytes;
-    region.identity = memory.identity;
-    region.handle = memory.handle;
-    auto granted = pair->link(1).grant(std::move(region), Fd());
-    if (!granted.isOk()) return granted.status();
-    return pair->link(0).attach(std::move(*granted)).status();
+    Grant grant;
+    grant.region = pair->regions(1).add(memory.bytes, Access::kRemoteReadWrite);
+    grant.region.kind = memory.kind;
+    grant.region.device = memory.device;
+    RegionRecord record;
+    fillRecord(memory, grant.region, record);
+    record.memory.backingBytes = backingBytes;
+    auto part = pair->link(1).grant(record);
+    if (!part.isOk()) return part.status();
+    grant.own = std::move(*part);
+    return pair->link(0).attach(std::move(grant)).status();
   };
   const Status lied = attach(memory.backingBytes + 1);
   EXPECT_EQ(lied.code(), Code::kCorrupt) << lied.toString();

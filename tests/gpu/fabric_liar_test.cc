@@ -6,6 +6,7 @@
 #include "peerlane/memory/vmm_handle.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
+#include "peerlane/transport/cuda_ipc/cuda_part.h"
 #include "tests/faults/intruder.h"
 #include "tests/gpu/two_processes.h"
 
@@ -64,19 +65,20 @@ TEST(FabricLiar, AnEarlierVersionIsGivenNoFabricHandle) {
         for (const MemoryKind kind : {MemoryKind::kCudaFabric, MemoryKind::kCudaFabricChunks}) {
           const uint64_t allocation = std::stoull(line.receive());
           const uint64_t generation = std::stoull(line.receive());
-          const auto ask = [&](MemoryKind most) {
-            it->say(control::ImportRequest{1, allocation, generation, kBothWays,
-                                           static_cast<uint8_t>(most)});
+          const auto ask = [&](const std::string& link) {
+            it->say(control::ImportRequest{1, allocation, generation, kBothWays, {link}});
             return it->hear<control::ImportReply>();
           };
-          const auto refused = ask(MemoryKind::kCudaPool);
+          const auto refused = ask("tcp");
           EXPECT_EQ(refused.code, Code::kNotSupported);
-          EXPECT_NE(refused.reason.find("later version"), std::string::npos) << refused.reason;
-          const auto granted = ask(kLastMemoryKind);
+          EXPECT_NE(refused.reason.find(kind.name()), std::string::npos) << refused.reason;
+          const auto granted = ask("cuda_ipc");
           EXPECT_EQ(granted.code, Code::kOk) << granted.reason;
-          EXPECT_EQ(granted.memoryKind, static_cast<uint8_t>(kind));
+          EXPECT_EQ(granted.link, "cuda_ipc");
+          EXPECT_EQ(MemoryKind::of(granted.place, granted.exported, granted.shape), kind);
           EXPECT_EQ(granted.fdCount, 0u);
-          EXPECT_EQ(granted.handle.size(), kind == MemoryKind::kCudaFabric ? 64u : 16u);
+          const CudaPart part = must(CudaPart::decode(granted.linkPart), "part");
+          EXPECT_EQ(part.handle.size(), kind == MemoryKind::kCudaFabric ? 64u : 16u);
           line.meet();
         }
       }));
@@ -102,12 +104,16 @@ void answerWith(Intruder& it, size_t handleBytes) {
   for (int i = 0; i < 3; ++i) runs.add(kGranule);
   control::ImportReply grant;
   grant.request = it.hear<control::ImportRequest>().request;
-  grant.memoryKind = static_cast<uint8_t>(MemoryKind::kCudaFabricChunks);
-  grant.bytes = grant.backingBytes = runs.bytes();
+  constexpr MemoryKind kKind = MemoryKind::kCudaFabricChunks;
+  grant.link = "cuda_ipc";
+  grant.place = static_cast<uint8_t>(kKind.place);
+  grant.exported = static_cast<uint8_t>(kKind.exported);
+  grant.shape = static_cast<uint8_t>(kKind.shape);
+  grant.bytes = runs.bytes();
   grant.access = kBothWays;
   grant.allocation = grant.generation = 7;
-  grant.identity = 9;
-  grant.handle = runs.encode();
+  grant.linkPart =
+      CudaPart{.backingBytes = runs.bytes(), .identity = 9, .handle = runs.encode()}.encode();
   it.say(grant);
   const auto asked = it.hear<control::ChunkRequest>();
   EXPECT_EQ(asked.count, 3u);

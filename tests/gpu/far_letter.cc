@@ -22,14 +22,17 @@ std::vector<std::byte> encode(const Letter& letter) {
   writer.u8(static_cast<uint8_t>(letter.verb));
   writer.u64(letter.key);
   const RegionGrant& region = letter.region;
-  for (const uint64_t word : {region.allocation, region.generation, region.base, region.bytes,
-                              region.fdOffset, region.backingBytes, region.identity})
+  for (const uint64_t word : {region.allocation, region.generation, letter.place, region.bytes,
+                              letter.fdOffset, letter.backingBytes, letter.identity})
     writer.u64(word);
-  writer.u8(static_cast<uint8_t>(region.kind));
+  writer.u8(static_cast<uint8_t>(region.kind.place));
+  writer.u8(static_cast<uint8_t>(region.kind.exported));
+  writer.u8(static_cast<uint8_t>(region.kind.shape));
   writer.u8(static_cast<uint8_t>(region.access));
   writer.u8(static_cast<uint8_t>(region.device.kind));
   writer.u32(static_cast<uint32_t>(region.device.index));
-  writer.bytes(region.handle, kMostBytes);
+  writer.bytes(letter.handle, kMostBytes);
+  writer.bytes(letter.part, kMostBytes);
   writer.bytes(letter.blob, kMostBytes);
   writer.string(letter.failure, kMostBytes);
   must(writer.finish("a letter"), "encode");
@@ -44,15 +47,19 @@ Letter decode(std::span<const std::byte> bytes) {
   letter.verb = static_cast<Verb>(reader.u8());
   letter.key = reader.u64();
   RegionGrant& region = letter.region;
-  for (uint64_t* word : {&region.allocation, &region.generation, &region.base, &region.bytes,
-                         &region.fdOffset, &region.backingBytes, &region.identity})
+  for (uint64_t* word : {&region.allocation, &region.generation, &letter.place, &region.bytes,
+                         &letter.fdOffset, &letter.backingBytes, &letter.identity})
     *word = reader.u64();
-  region.kind = static_cast<MemoryKind>(reader.u8());
+  region.kind.place = static_cast<MemoryPlace>(reader.u8());
+  region.kind.exported = static_cast<MemoryExport>(reader.u8());
+  region.kind.shape = static_cast<MemoryShape>(reader.u8());
   region.access = static_cast<Access>(reader.u8());
   region.device.kind = static_cast<DeviceKind>(reader.u8());
   region.device.index = static_cast<int32_t>(reader.u32());
   const auto handle = reader.bytes(kMostBytes);
-  region.handle.assign(handle.begin(), handle.end());
+  letter.handle.assign(handle.begin(), handle.end());
+  const auto part = reader.bytes(kMostBytes);
+  letter.part.assign(part.begin(), part.end());
   const auto blob = reader.bytes(kMostBytes);
   letter.blob.assign(blob.begin(), blob.end());
   letter.failure = std::string(reader.string(kMostBytes));

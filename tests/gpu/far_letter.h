@@ -21,9 +21,10 @@ enum class Verb : uint8_t {
   kComplete,  // blob: the other side's offer
   kAllocate,  // key: bytes. Answer: where and what
   kFree,      // key: where
-  kGrant,     // region. Answer: the region, and its descriptor
-  kChunks,    // region. Answer: handles of its chunks
-  kAttach,    // region, its descriptor; blob or descriptors: its chunks. Answer: linkKey and where
+  kGrant,     // region; place. Answer: the link's part, and its descriptor
+  kChunks,    // region; place. Answer: handles of its chunks
+  kAttach,    // region; part, and its descriptor; blob or descriptors: its chunks. Answer: linkKey,
+              // and where
   kDetach,    // key: linkKey
   kRead,      // key: where; region.bytes: how much, to the window
   kWrite,     // the same from the window
@@ -33,6 +34,13 @@ struct Letter {
   Verb verb = Verb::kOpen;
   uint64_t key = 0;
   RegionGrant region{};
+  uint64_t place = 0;  // of the region over there
+  // Of the allocation that it lies in (MemoryDescription).
+  uint64_t fdOffset = 0;
+  uint64_t backingBytes = 0;
+  uint64_t identity = 0;
+  std::vector<std::byte> handle{};
+  std::vector<std::byte> part{};
   std::vector<std::byte> blob{};
   std::vector<Fd> fds{};
   std::string failure{};  // in an answer: why there is none

@@ -44,8 +44,8 @@ class Server {
       case Verb::kComplete: side_->complete({std::move(asked.blob), {}}); break;
       case Verb::kAllocate: describe(side_->allocate(asked.key), answer); break;
       case Verb::kFree: memory_.erase(asked.key); break;
-      case Verb::kGrant: grant(std::move(asked.region), answer); break;
-      case Verb::kChunks: putHandles(side_->chunksOf(asked.region), answer); break;
+      case Verb::kGrant: grant(asked, answer); break;
+      case Verb::kChunks: putHandles(side_->chunksOf(*recordOf(asked)), answer); break;
       case Verb::kAttach: attach(asked, answer); break;
       case Verb::kDetach: side_->detach(asked.key); break;
       case Verb::kRead:
@@ -62,32 +62,44 @@ class Server {
   void describe(LinkMemory memory, Letter& answer) {
     answer.key = reinterpret_cast<uint64_t>(memory.bytes.data());
     answer.region.kind = memory.kind;
-    answer.region.fdOffset = memory.fdOffset;
     answer.region.device = memory.device;
-    answer.region.backingBytes = memory.backingBytes;
-    answer.region.identity = memory.identity;
-    answer.region.handle = memory.handle;
+    answer.fdOffset = memory.fdOffset;
+    answer.backingBytes = memory.backingBytes;
+    answer.identity = memory.identity;
+    answer.handle = memory.handle;
     memory_.emplace(answer.key, std::move(memory));
   }
 
-  void grant(RegionGrant region, Letter& answer) {
-    const Fd& backing = memory_.at(region.base).backing;
-    auto granted = side_->grant(std::move(region), backing);
+  // What is said of the memory counts, not what it is.
+  std::unique_ptr<RegionRecord> recordOf(const Letter& asked) {
+    const LinkMemory& memory = memory_.at(asked.place);
+    auto record = std::make_unique<RegionRecord>();
+    fillRecord(memory, asked.region, *record);
+    record->memory.fdOffset = asked.fdOffset;
+    record->memory.backingBytes = asked.backingBytes;
+    record->memory.identity = asked.identity;
+    record->memory.handle = asked.handle;
+    return record;
+  }
+
+  void grant(const Letter& asked, Letter& answer) {
+    auto granted = side_->grant(*recordOf(asked));
     if (!granted.isOk()) {
       answer.failure = granted.status().toString();
       return;
     }
-    answer.region = std::move(granted->region);
+    answer.part = std::move(granted->blob);
     if (granted->fd) answer.fds.push_back(std::move(granted->fd));
   }
 
   void attach(Letter& asked, Letter& answer) {
     Grant grant;
     const bool inChunks = isInChunks(asked.region.kind);
-    if (!inChunks && !asked.fds.empty()) grant.fd = std::move(asked.fds.front());
+    if (!inChunks && !asked.fds.empty()) grant.own.fd = std::move(asked.fds.front());
     std::vector<VmmHandle> chunks;
     if (inChunks) chunks = takeHandles(asked);
     grant.region = std::move(asked.region);
+    grant.own.blob = std::move(asked.part);
     const auto attached = side_->attach(std::move(grant), std::move(chunks));
     if (!attached.isOk()) {
       answer.failure = attached.status().toString();
@@ -95,7 +107,7 @@ class Server {
     }
     answer.key = attached->linkKey;
     answer.region = attached->grant;
-    answer.region.base = reinterpret_cast<uint64_t>(attached->mapped);
+    answer.place = reinterpret_cast<uint64_t>(attached->mapped);
   }
 
   const ProcessHandle asker_;

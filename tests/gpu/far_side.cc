@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "peerlane/transport/cuda_ipc/cuda_ipc_link.h"
 #include "tests/gpu/far_letter.h"
 #include "tests/gpu/far_process.h"
 #include "tests/gpu/two_processes.h"
@@ -37,7 +38,7 @@ class FarSide::Shadow {
 
 FarSide::FarSide(int gpu, MemoryKind kind) : path_(*this) {
   traits_.transport = "cuda_ipc";
-  traits_.wordsBy = "mapped";
+  traits_.abilities = CudaIpcLink::abilities(/*sameProcess=*/false);
   Letter letter{Verb::kOpen, static_cast<uint64_t>(gpu)};
   letter.region.kind = kind;
   offer_ = ask(letter).blob;
@@ -71,42 +72,54 @@ LinkMemory FarSide::allocate(size_t bytes) {
   memory.bytes = {shadow->data(), bytes};
   memory.owner = {shadow.get(), [this, shadow](void*) { (void)ask({Verb::kFree, shadow->there}); }};
   memory.kind = made.region.kind;
-  memory.fdOffset = made.region.fdOffset;
+  memory.fdOffset = made.fdOffset;
   memory.device = made.region.device;
-  memory.backingBytes = made.region.backingBytes;
-  memory.identity = made.region.identity;
-  memory.handle = std::move(made.region.handle);
+  memory.backingBytes = made.backingBytes;
+  memory.identity = made.identity;
+  memory.handle = std::move(made.handle);
   return memory;
 }
 
-Result<Grant> FarSide::grant(RegionGrant region, const Fd& /*backing*/) {
-  Letter letter{Verb::kGrant};
-  letter.region = std::move(region);
-  letter.region.base = there(std::bit_cast<const std::byte*>(letter.region.base));
-  Letter answer = ask(letter);
-  if (!answer.failure.empty()) return Status(Code::kInternal, answer.failure);
-  Grant grant;
-  grant.region = std::move(answer.region);
-  if (!answer.fds.empty()) grant.fd = std::move(answer.fds.front());
-  return grant;
+Letter FarSide::askAbout(Verb verb, const RegionRecord& region) {
+  Letter letter{verb};
+  letter.region.allocation = region.allocation;
+  letter.region.generation = region.generation;
+  letter.region.bytes = region.bytes;
+  letter.region.access = region.access;
+  letter.region.kind = region.memory.kind;
+  letter.region.device = region.memory.device;
+  letter.place = there(region.base);
+  letter.fdOffset = region.memory.fdOffset;
+  letter.backingBytes = region.memory.backingBytes;
+  letter.identity = region.memory.identity;
+  letter.handle = region.memory.handle;
+  return ask(letter);
 }
 
-std::vector<VmmHandle> FarSide::chunksOf(const RegionGrant& region) {
-  if (!isInChunks(region.kind)) return {};
-  Letter letter{Verb::kChunks};
-  letter.region = region;
-  Letter answer = ask(letter);
+Result<LinkPart> FarSide::grant(const RegionRecord& region) {
+  Letter answer = askAbout(Verb::kGrant, region);
+  if (!answer.failure.empty()) return Status(Code::kInternal, answer.failure);
+  LinkPart part;
+  part.blob = std::move(answer.part);
+  if (!answer.fds.empty()) part.fd = std::move(answer.fds.front());
+  return part;
+}
+
+std::vector<VmmHandle> FarSide::chunksOf(const RegionRecord& region) {
+  if (!isInChunks(region.memory.kind)) return {};
+  Letter answer = askAbout(Verb::kChunks, region);
   return takeHandles(answer);
 }
 
 Result<RemoteMemory> FarSide::attach(Grant grant, std::vector<VmmHandle> chunks) {
   Letter letter{Verb::kAttach};
   letter.region = std::move(grant.region);
-  if (grant.fd) letter.fds.push_back(std::move(grant.fd));
+  letter.part = std::move(grant.own.blob);
+  if (grant.own.fd) letter.fds.push_back(std::move(grant.own.fd));
   putHandles(std::move(chunks), letter);
   Letter answer = ask(letter);
   if (!answer.failure.empty()) return Status(Code::kInternal, answer.failure);
-  const auto shadow = shadowOf(answer.region.base, answer.region.bytes);
+  const auto shadow = shadowOf(answer.place, answer.region.bytes);
   attached_[answer.key] = shadow;
   RemoteMemory memory;
   memory.grant = std::move(answer.region);

@@ -14,6 +14,7 @@
 namespace peerlane::gputest {
 
 struct Letter;
+enum class Verb : uint8_t;
 
 class FarSide final : public LinkSide {
  public:
@@ -26,8 +27,8 @@ class FarSide final : public LinkSide {
   DataPath& path() override { return path_; }
   LinkMemory allocate(size_t bytes) override;
   const LinkTraits& traits() const override { return traits_; }
-  Result<Grant> grant(RegionGrant region, const Fd& backing) override;
-  std::vector<VmmHandle> chunksOf(const RegionGrant& region) override;
+  Result<LinkPart> grant(const RegionRecord& region) override;
+  std::vector<VmmHandle> chunksOf(const RegionRecord& region) override;
   Result<RemoteMemory> attach(Grant grant, std::vector<VmmHandle> chunks) override;
   void detach(uint64_t key) override;
 
@@ -44,6 +45,7 @@ class FarSide final : public LinkSide {
   class Shadow;
 
   Letter ask(const Letter& letter);
+  Letter askAbout(Verb verb, const RegionRecord& region);
   std::shared_ptr<Shadow> shadowOf(uint64_t there, size_t bytes);
   // Where that is over there; 0: it is memory of this process.
   uint64_t there(const std::byte* here);

@@ -146,8 +146,9 @@ std::byte* import(PeerCore& peer, const RegionName& name) {
        "import");
   PEERLANE_CHECK(slot->region != nullptr);
   const RemoteMemory& memory = slot->region->memory;
-  EXPECT_TRUE(memory.grant.isKept);
-  return memory.mapped - memory.grant.fdOffset;
+  // Mappings of GPU memory begin on such a boundary; an area is smaller than its block.
+  constexpr uintptr_t kBlock = uintptr_t{2} << 20;
+  return memory.mapped - reinterpret_cast<uintptr_t>(memory.mapped) % kBlock;
 }
 
 // Areas of two connections, one after the other, of one block.

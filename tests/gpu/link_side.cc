@@ -61,14 +61,12 @@ Taken takeAllocation(CudaProvider& provider, int gpu, size_t bytes) {
 }
 
 Taken take(CudaProvider& provider, int gpu, MemoryKind kind, size_t bytes) {
-  switch (kind) {
-    case MemoryKind::kCudaHandle: return takeMalloc(bytes);
-    case MemoryKind::kCudaPool: return takeFromPool(gpu, bytes);
-    case MemoryKind::kCudaFabric: return takeSegment(gpu, bytes, false, Export::kFabric);
-    case MemoryKind::kCudaChunks: return takeSegment(gpu, bytes, true, Export::kDescriptor);
-    case MemoryKind::kCudaFabricChunks: return takeSegment(gpu, bytes, true, Export::kFabric);
-    default: return takeAllocation(provider, gpu, bytes);
-  }
+  if (kind == MemoryKind::kCudaHandle) return takeMalloc(bytes);
+  if (kind == MemoryKind::kCudaPool) return takeFromPool(gpu, bytes);
+  if (kind == MemoryKind::kCudaFabric) return takeSegment(gpu, bytes, false, Export::kFabric);
+  if (kind == MemoryKind::kCudaChunks) return takeSegment(gpu, bytes, true, Export::kDescriptor);
+  if (kind == MemoryKind::kCudaFabricChunks) return takeSegment(gpu, bytes, true, Export::kFabric);
+  return takeAllocation(provider, gpu, bytes);
 }
 
 }  // namespace
@@ -99,10 +97,12 @@ NearSide::NearSide(int gpu, MemoryKind kind, const PeerFacts& facts)
       kind_(kind),
       path_(gpu_),
       loop_(must(EventLoop::create(), "loop")),
+      readiness_(must(ReadinessSet::create(), "readiness")),
       bell_(must(Bell::create(), "bell")),
       transport_(makeCudaIpcTransport({gpu_})),
-      pending_(must(transport_->prepare(facts, {config_, *loop_, *bell_, regions_, nullptr}),
-                    "prepare")) {}
+      pending_(must(
+          transport_->prepare(facts, {config_, *loop_, *readiness_, *bell_, regions_, nullptr}),
+          "prepare")) {}
 
 void NearSide::complete(Offer peerOffer) {
   link_ = must(pending_->complete(std::move(peerOffer)), "complete");
@@ -129,13 +129,13 @@ LinkMemory NearSide::allocate(size_t bytes) {
   return memory;
 }
 
-Result<Grant> NearSide::grant(RegionGrant region, const Fd& backing) {
-  return link_->grant(std::move(region), backing);
+Result<LinkPart> NearSide::grant(const RegionRecord& region) {
+  return link_->grant(region);
 }
 
-std::vector<VmmHandle> NearSide::chunksOf(const RegionGrant& region) {
-  if (!isInChunks(region.kind)) return {};
-  const ChunkRuns runs = must(ChunkRuns::decode(region.handle), "sizes of chunks");
+std::vector<VmmHandle> NearSide::chunksOf(const RegionRecord& region) {
+  if (!isInChunks(region.memory.kind)) return {};
+  const ChunkRuns runs = must(ChunkRuns::decode(region.memory.handle), "sizes of chunks");
   return must(link_->exportChunks(region, 0, static_cast<uint32_t>(runs.count())), "exportChunks");
 }
 

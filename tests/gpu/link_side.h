@@ -37,9 +37,9 @@ class LinkSide {
   virtual DataPath& path() = 0;
   virtual LinkMemory allocate(size_t bytes) = 0;
   virtual const LinkTraits& traits() const = 0;
-  virtual Result<Grant> grant(RegionGrant region, const Fd& backing) = 0;
+  virtual Result<LinkPart> grant(const RegionRecord& region) = 0;
   // What the chunks of a region of this side travel as; none where it is not in chunks.
-  virtual std::vector<VmmHandle> chunksOf(const RegionGrant& region) = 0;
+  virtual std::vector<VmmHandle> chunksOf(const RegionRecord& region) = 0;
   // Memory of the other side, with all of its chunks where it has some. It is known by its linkKey.
   virtual Result<RemoteMemory> attach(Grant grant, std::vector<VmmHandle> chunks) = 0;
   virtual void detach(uint64_t key) = 0;
@@ -55,8 +55,8 @@ class NearSide final : public LinkSide {
   DataPath& path() override { return path_; }
   LinkMemory allocate(size_t bytes) override;
   const LinkTraits& traits() const override { return link_->traits(); }
-  Result<Grant> grant(RegionGrant region, const Fd& backing) override;
-  std::vector<VmmHandle> chunksOf(const RegionGrant& region) override;
+  Result<LinkPart> grant(const RegionRecord& region) override;
+  std::vector<VmmHandle> chunksOf(const RegionRecord& region) override;
   Result<RemoteMemory> attach(Grant grant, std::vector<VmmHandle> chunks) override;
   void detach(uint64_t key) override;
 
@@ -77,6 +77,7 @@ class NearSide final : public LinkSide {
   const Config config_;
   FakeRegions regions_;
   const std::unique_ptr<EventLoop> loop_;
+  const std::unique_ptr<ReadinessSet> readiness_;
   const std::unique_ptr<Bell> bell_;
   const std::unique_ptr<Transport> transport_;
   const std::unique_ptr<PendingLink> pending_;

@@ -56,6 +56,33 @@ TEST(ImportCache, ARegionMayOutliveTheCache) {
   EXPECT_EQ(released, 1);
 }
 
+// The same region may be imported anew while the old import still has users; the owner waits for
+// both.
+TEST(ImportCache, WhatALostLinkReachedIsFoundNoMore) {
+  std::vector<std::unique_ptr<ImportedRegion>> released;
+  ImportCache cache(
+      [&](std::unique_ptr<ImportedRegion> region) { released.push_back(std::move(region)); });
+  auto* const lost = reinterpret_cast<Agent*>(0x10);  // looked at by its address alone
+  RemoteMemory over = memory(1, 10);
+  over.agent = lost;
+  auto left = cache.insert(std::move(over));
+  auto other = cache.insert(memory(2, 20));
+  cache.leave(lost);
+  EXPECT_TRUE(left->isLeft);
+  EXPECT_FALSE(left->gate.enter());
+  EXPECT_EQ(cache.find(1, 10), nullptr);
+  EXPECT_EQ(cache.find(2, 20), other);
+  EXPECT_TRUE(cache.isDetaching(1, 10)) << "it still has a user";
+  auto anew = cache.insert(memory(1, 10));
+  EXPECT_EQ(cache.find(1, 10), anew);
+  EXPECT_TRUE(cache.isDetaching(1, 10));
+  left.reset();
+  ASSERT_EQ(released.size(), 1u);
+  cache.gone(released.front()->memory.grant);
+  EXPECT_FALSE(cache.isDetaching(1, 10));
+  EXPECT_EQ(cache.find(1, 10), anew);
+}
+
 TEST(ImportCache, EachRegionIsReleasedOnceWhateverThreadsDo) {
   std::atomic<int> inserted{0};
   std::atomic<int> released{0};

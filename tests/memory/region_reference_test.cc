@@ -26,8 +26,8 @@ RegionReference sample() {
 // docs/wire.md, "Region reference", written out by hand.
 constexpr std::array<uint8_t, 64> kGolden = {
     'P',  'L',  'R',  'R',                           // magic
-    1,    3,    1,    4,                             // version, access, device kind, 1 + kind
-    7,    0,    0,    0,    0,    0,    0,    0,     // device index, zero
+    2,    3,    1,    0,                             // version, access, device kind, zero
+    7,    0,    0,    0,    1,    2,    0,    0,     // device index; place, export, shape, zero
     0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,  // owner
     0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,  //
     0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // allocation
@@ -55,11 +55,16 @@ TEST(RegionReference, ReadsTheGoldenBytes) {
 }
 
 TEST(RegionReference, DoesNotBelieveKindsThatItDoesNotKnow) {
-  for (const int said : {0, static_cast<int>(kLastMemoryKind) + 2, 255}) {
-    RegionReference::Encoded encoded = sample().encode();
-    encoded[7] = static_cast<std::byte>(said);
-    EXPECT_FALSE(RegionReference::decode(encoded).value().kind) << said;
-  }
+  const std::pair<size_t, size_t> known[] = {
+      {12, kMemoryPlaces}, {13, kMemoryExports}, {14, kMemoryShapes}};
+  for (const auto& [at, count] : known)
+    for (const size_t said : {count, count + 1, size_t{255}}) {
+      RegionReference::Encoded encoded = sample().encode();
+      encoded[at] = static_cast<std::byte>(said);
+      EXPECT_FALSE(RegionReference::decode(encoded).value().kind) << at << " says " << said;
+      encoded[at] = static_cast<std::byte>(count - 1);
+      EXPECT_TRUE(RegionReference::decode(encoded).value().kind) << at;
+    }
 }
 
 TEST(RegionReference, RefusesEveryOtherLength) {
@@ -97,7 +102,7 @@ TEST_P(RefusedReference, NamesWhatIsWrong) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, RefusedReference,
     testing::Values(Wrong{"magic first", 0, 'Q', "PLRR"}, Wrong{"magic last", 3, 'S', "PLRR"},
-                    Wrong{"version 0", 4, 0, "version 0"}, Wrong{"version 2", 4, 2, "version 2"},
+                    Wrong{"version 0", 4, 0, "version 0"}, Wrong{"version 1", 4, 1, "version 1"},
                     Wrong{"access", 5, 4, "access 4"}, Wrong{"access high", 5, 255, "access 255"},
                     Wrong{"device kind", 6, 2, "device kind 2"}));
 

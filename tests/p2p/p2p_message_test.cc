@@ -66,6 +66,7 @@ TEST_P(P2pMessages, InBatches) {
   P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
   EXPECT_EQ(got, sent);
   EXPECT_EQ(last, sent[5]);
+  P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs)) << "its memory is in use until then";
 }
 
 TEST_P(P2pMessages, OnEightStreamsOfOneCommunicator) {
@@ -112,6 +113,7 @@ TEST_P(P2pMessages, OfDifferentLengthsAreReportedAndTheNextIsFine) {
   P2P_OK(P2PHostStreamSynchronize(stream, kSoonMs)) << "a stream has its own errors";
   P2P_OK(P2PHostStreamDestroy(stream));
   EXPECT_EQ(got, memory);
+  EXPECT_EQ(P2PCommSynchronize(pair.client(), kSoonMs), HCCL_E_PARA) << "of the first send";
 }
 
 // Whatever takes numbers inside: the caller has posted three.

@@ -34,7 +34,7 @@ SOUND = {
     "peerlane/session/context/context.cc": source('"peerlane/transport/all_transports.h"'),
     "tools/show.h": source("<CLI/CLI.hpp>"),
     "tools/show.cc": source('"tools/show.h"', '"peerlane/peerlane.h"'),
-    "tools/bench/row.h": source('"tools/report/table.h"'),
+    "tools/bench/row.h": source('"tools/report/table.h"') + 'options.link = "tcp";  // not == "shm"\n',
     "tools/report/table.h": source(),
     "peerlane/transport/shm/show.h": source(),  # a stem of another floor
     "tests/core/place.h.in": SPDX,
@@ -80,6 +80,14 @@ BROKEN = {
     "path": [({"peerlane/core/log.h": source('"status.h"')}, "peerlane/core/log.h:2")],
     "first": [({"peerlane/core/status.cc": source("<string>", '"peerlane/core/status.h"')},
                "peerlane/core/status.cc:2")],
+    "link_name": [({"peerlane/core/log.h": source() + 'bool isFar(Link l) { return l.name == kTcp || l.is("tcp"); }\n'},
+                   "peerlane/core/log.h:2"),
+                  ({"tools/show.h": source() + 'if (route.link != "shm") say();  // "shm" == far\n'}, "tools/show.h:2"),
+                  ({"tools/show.h": source() + 'if ("self" == route.link) say();\n'}, "tools/show.h:2"),
+                  ({"tools/show.h": source() + 'if (config.allowsLink("tcp")) say();\n'}, "tools/show.h:2")],
+    "error_text": [({"peerlane/core/log.h": source() + 'if (s.message().find("no") != npos) retry();\n'},
+                    "peerlane/core/log.h:2"),
+                   ({"tools/show.h": source() + 'if (s.message() == "no") retry();\n'}, "tools/show.h:2")],
 }
 
 

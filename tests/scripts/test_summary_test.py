@@ -18,7 +18,7 @@ SKIPPED = {"name": "Away", "status": "RUN", "result": "SKIPPED"}
 DISABLED = {"name": "DISABLED_Off", "status": "NOTRUN", "result": "SUPPRESSED"}
 
 
-def summarise(cases, reports=None, allowed=""):
+def summarise(cases, reports=None, allowed="", netns=""):
     """cases: {ctest name: status}; reports: {ctest name: {suite: [test, ...]}}. Returns (status, lines)."""
     with tempfile.TemporaryDirectory() as folder:
         junit = os.path.join(folder, "junit.xml")
@@ -32,7 +32,7 @@ def summarise(cases, reports=None, allowed=""):
         with open(skips, "w", encoding="utf-8") as stream:
             stream.write(allowed)
         answer = subprocess.run([sys.executable, SCRIPT, junit, folder, skips],
-                                capture_output=True, text=True, check=False)
+                                capture_output=True, text=True, check=False, env=os.environ | {"NETNS": netns})
         return answer.returncode, (answer.stdout + answer.stderr).splitlines()
 
 
@@ -48,6 +48,12 @@ class TestSummary(unittest.TestCase):
     def test_failure_inside_a_binary(self):
         lines = self.expect("1 1 0", 1, {"a": "fail"}, {"a": {"S": [PASSED, FAILED]}})
         self.assertEqual(lines[0], "FAILED: a: S.Bad")
+
+    def test_a_person_may_leave_network_tests_out(self):
+        away = ({"a": "run"}, {"a": {"NetworkTest": [SKIPPED, PASSED]}})
+        self.expect("1 1 0", 1, *away)
+        self.expect("1 0 1", 0, *away, netns="skip")
+        self.expect("0 1 0", 1, {"a": "run"}, {"a": {"Other": [SKIPPED]}}, netns="skip")
 
     def test_crash_leaves_no_report(self):
         self.expect("0 1 0", 1, {"a": "fail"})

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "peerlane/core/log_level.h"
+#include "peerlane/program/words/word.h"
 #include "tests/fake/fake_regions.h"
 #include "tests/fake/fake_wire.h"
 #include "tests/fake/patterned_bytes.h"
@@ -61,7 +62,7 @@ class Box {
  public:
   explicit Box(Agent& agent) : mailbox(agent) {}
   void post(Verb verb, std::vector<Piece> list, const RemoteMemory* word = nullptr,
-            uint64_t operand = 0) {
+            uint64_t operand = 0, bool mayLinger = false) {
     pieces.push_back(std::move(list));
     MailboxEntry* entry = mailbox.claim();
     ASSERT_NE(entry, nullptr);
@@ -70,6 +71,7 @@ class Box {
     entry->pieceCount = static_cast<uint32_t>(pieces.back().size());
     entry->remote = word;
     entry->operand = operand;
+    entry->mayLinger = mayLinger;
     mailbox.ring();
   }
   Mailbox mailbox;
@@ -131,14 +133,17 @@ class AbandonedWork : public FrameAgentTest, public testing::WithParamInterface<
   static constexpr size_t kPiece = 2048;  // more pieces than requests may be open
 
   AbandonedWork() : here_(kMuch), there_(kMuch) {
+    // One memory twice: blocks that alternate between them share no frame.
     far_.grant = regions_[1].add(there_, Access::kRemoteReadWrite);
+    alsoFar_.grant = regions_[1].add(there_, Access::kRemoteReadWrite);
   }
   // Whose bytes they are.
   int sender() const { return GetParam() == Verb::kPut ? 0 : 1; }
   std::vector<Piece> list(size_t pieceBytes) {
     std::vector<Piece> pieces;
     for (size_t at = 0; at < kMuch; at += pieceBytes)
-      pieces.push_back({here_.data() + at, &far_, at, pieceBytes});
+      pieces.push_back(
+          {here_.data() + at, pieces.size() % 2 == 0 ? &far_ : &alsoFar_, at, pieceBytes});
     return pieces;
   }
   std::vector<std::byte>& source() { return sender() == 0 ? here_ : there_; }
@@ -163,6 +168,7 @@ class AbandonedWork : public FrameAgentTest, public testing::WithParamInterface<
   std::vector<std::byte> here_;
   std::vector<std::byte> there_;
   RemoteMemory far_;
+  RemoteMemory alsoFar_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Verbs, AbandonedWork, testing::Values(Verb::kPut, Verb::kGet),
@@ -325,7 +331,60 @@ TEST_F(FrameAgentTest, WhoWasSentAwayByAFullPipeIsToldToComeBack) {
   EXPECT_TRUE(first.mailbox.idle() && second.mailbox.idle());
 }
 
-TEST_F(FrameAgentTest, AWordWakesTheSideItIsWrittenTo) {
+// The word would announce bytes that never came. It is refused by the peer itself, so it need not
+// wait here for the answer to the put.
+TEST_F(FrameAgentTest, AWordIsRefusedTogetherWithThePutBeforeIt) {
+  RemoteMemory stale = remote_[1];
+  stale.grant.generation += 1;
+  const auto wordThere = [&] { return loadWord(memory_[1].data(), Width::k64); };
+  for (const bool isTied : {true, false}) {
+    Box box(*agents_[0]);
+    const uint64_t before = wordThere();
+    MailboxEntry* const put = box.mailbox.claim();
+    const Piece piece{local_.data(), &stale, 0, 100};
+    put->verb = Verb::kPut;
+    put->pieces = &piece;
+    put->pieceCount = 1;
+    MailboxEntry* const word = box.mailbox.claim();
+    word->verb = Verb::kAdd64;
+    word->remote = &remote_[1];
+    word->operand = 5;
+    word->onlyAfterPrevious = isTied;
+    box.mailbox.ring();
+    const uint64_t written = wire_.written(0);
+    box.mailbox.serve();
+    EXPECT_EQ(wire_.written(0) - written, 2 * kFrameHeaderBytes + 100) << "both leave at once";
+    turn(3);
+    ASSERT_TRUE(box.mailbox.idle());
+    EXPECT_NE(box.mailbox.code(), Code::kOk);
+    EXPECT_EQ(wordThere() - before, isTied ? 0u : 5u);
+  }
+}
+
+// Of one that is complete the code is known here.
+TEST_F(FrameAgentTest, AWordAfterARefusedPutIsNotEvenSent) {
+  RemoteMemory stale = remote_[1];
+  stale.grant.generation += 1;
+  Box box(*agents_[0]);
+  box.post(Verb::kPut, {{local_.data(), &stale, 0, 100}});
+  box.mailbox.serve();
+  turn(3);
+  ASSERT_TRUE(box.mailbox.idle());
+  const uint64_t written = wire_.written(0);
+  MailboxEntry* const word = box.mailbox.claim();
+  word->verb = Verb::kAdd64;
+  word->remote = &remote_[1];
+  word->operand = 5;
+  word->onlyAfterPrevious = true;
+  box.mailbox.ring();
+  box.mailbox.serve();
+  EXPECT_TRUE(box.mailbox.idle());
+  EXPECT_EQ(wire_.written(0), written);
+  EXPECT_EQ(loadWord(memory_[1].data(), Width::k64), 0u);
+}
+
+// Whoever polls looks for what it has brought, and tells those that sleep.
+TEST_F(FrameAgentTest, WhatAPollBringsWakesNobodyElse) {
   Box box(*agents_[0]);
   turn();
   EXPECT_EQ(wakes_[1], 0);
@@ -336,7 +395,83 @@ TEST_F(FrameAgentTest, AWordWakesTheSideItIsWrittenTo) {
   box.post(Verb::kAdd64, {}, &remote_[1], 3);
   box.mailbox.serve();
   turn(3);
-  EXPECT_GT(wakes_[1], 0);
+  EXPECT_EQ(wakes_[1], 0);
+}
+
+// The poll that brings a word leaves the confirmation to the next one, or to a message.
+TEST_F(FrameAgentTest, AConfirmationWaitsForCompany) {
+  Box box(*agents_[0]);
+  wire_.setMayOwe(1, true);
+  box.post(Verb::kStore, {}, &remote_[1], 5);
+  box.mailbox.serve();
+  turn();
+  EXPECT_TRUE(wire_.owes(1));
+  EXPECT_EQ(wire_.written(1), 0u);
+  turn();
+  EXPECT_FALSE(wire_.owes(1));
+  EXPECT_EQ(wire_.written(1), kFrameHeaderBytes);
+  turn();
+  EXPECT_TRUE(box.mailbox.idle());
+}
+
+TEST_F(FrameAgentTest, WhatMayLingerWaitsForCompany) {
+  fillPattern(local_, 1);
+  Box lingers(*agents_[0]);
+  Box other(*agents_[0]);
+  const auto post = [&](Box& box, bool mayLinger) {
+    box.post(Verb::kPut, {{local_.data(), &remote_[1], 0, 100}}, nullptr, 0, mayLinger);
+    box.post(Verb::kStore, {}, &remote_[1], 5, mayLinger);
+    box.mailbox.serve();
+  };
+  constexpr uint64_t kMessage = 2 * kFrameHeaderBytes + 100;
+  post(lingers, true);
+  EXPECT_EQ(wire_.written(0), kMessage) << "nobody attends, so nobody would send it";
+  turn(2);
+  ASSERT_TRUE(lingers.mailbox.idle());
+
+  wire_.setMayOwe(0, true);
+  post(lingers, true);
+  EXPECT_EQ(wire_.written(0), kMessage);
+  EXPECT_TRUE(wire_.owes(0));
+  post(other, false);
+  EXPECT_EQ(wire_.written(0), 3 * kMessage) << "together";
+  EXPECT_FALSE(wire_.owes(0));
+  turn(2);
+  EXPECT_TRUE(lingers.mailbox.idle() && other.mailbox.idle());
+
+  post(lingers, true);
+  EXPECT_EQ(wire_.written(0), 3 * kMessage);
+  turn();
+  EXPECT_EQ(wire_.written(0), 4 * kMessage) << "the next poll";
+  EXPECT_FALSE(wire_.owes(0));
+  turn(2);
+  EXPECT_TRUE(lingers.mailbox.idle());
+}
+
+TEST_F(FrameAgentTest, WhatLingersLeavesBeforeTheEnd) {
+  Box lingers(*agents_[0]);
+  wire_.setMayOwe(0, true);
+  lingers.post(Verb::kAdd64, {}, &remote_[1], 5, true);
+  lingers.mailbox.serve();
+  ASSERT_EQ(wire_.written(0), 0u);
+  agents_[0]->close(Code::kClosed);
+  (void)agents_[1]->poll();
+  EXPECT_EQ(memory_[1][0], std::byte{5});
+}
+
+// What does not fit goes out when there is room, which brings a poll about; nothing is owed then.
+TEST_F(FrameAgentTest, AFullPipeOwesNothing) {
+  Box lingers(*agents_[0]);
+  wire_.setMayOwe(0, true);
+  lingers.post(Verb::kStore, {}, &remote_[1], 5, true);
+  lingers.mailbox.serve();
+  ASSERT_TRUE(wire_.owes(0));
+  wire_.freeze(0);
+  turn();
+  EXPECT_FALSE(wire_.owes(0));
+  wire_.thaw(0);
+  turn(3);
+  EXPECT_TRUE(lingers.mailbox.idle());
 }
 
 TEST_F(FrameAgentTest, AnswersAreBatched) {
@@ -367,8 +502,11 @@ TEST_F(FrameAgentTest, TheWireMayEndAnywhere) {
       wire.loseAfter(direction, cut);
       Box box(here);
       Box other(there);
-      box.post(Verb::kPut, {{local_.data(), &remote_[1], 0, kSmall}});
-      box.post(Verb::kGet, {{local_.data(), &remote_[1], 0, kSmall}});
+      box.post(Verb::kPut, {{local_.data(), &remote_[1], 0, kSmall / 2},
+                            {local_.data() + kSmall / 2, &remote_[1], kSmall, kSmall / 2}});
+      box.post(Verb::kGet, {{local_.data(), &remote_[1], 0, kSmall / 2},
+                            {local_.data(), &remote_[1], 0, 0},
+                            {local_.data() + kSmall / 2, &remote_[1], kSmall / 2, kSmall / 2}});
       box.post(Verb::kAdd64, {}, &remote_[1], 1);
       other.post(Verb::kGet, {{local_.data(), &remote_[0], 0, kSmall}});
       for (int i = 0; i < 400 && !(box.mailbox.idle() && other.mailbox.idle()); ++i) {
@@ -389,6 +527,104 @@ TEST_F(FrameAgentTest, TheWireMayEndAnywhere) {
     }
     EXPECT_GT(lost, abandons ? 100u : 300u);
     EXPECT_LT(lost, 1200u) << "no run went through: cut later";
+  }
+}
+
+// Blocks of every size, to places in any order, some of them next to each other and some beyond a
+// frame, arrive where they belong, however the wire cuts the stream; and come back.
+TEST_F(FrameAgentTest, ListsArriveWhereTheyBelong) {
+  const std::vector<size_t> sizes = {1, 7, 48, 4096, 20000, kFrameMaxPayload, 3, 16384, 2, 5};
+  std::vector<std::byte> from(1 << 20);
+  std::vector<std::byte> to(2 << 20);
+  RemoteMemory far;
+  far.grant = regions_[1].add(to, Access::kRemoteReadWrite);
+  fillPattern(from, 3);
+  for (const size_t most : {0, 1000, 61}) {
+    wire_.setPartial(most);
+    std::vector<std::byte> expected(to.size());
+    std::fill(to.begin(), to.end(), std::byte{});
+    std::vector<Piece> pieces;
+    for (size_t at = 0, i = 0; i < 200; ++i) {
+      const size_t bytes = i < 20 || sizes[i % 10] < 100 ? sizes[i % 10] : 100;
+      if (at + bytes > from.size()) break;
+      const size_t place = to.size() - (i + 1) * 8 - 2 * at - bytes;  // from the end to the front
+      if (place > to.size()) break;
+      pieces.push_back({from.data() + at, &far, place, bytes});
+      std::copy_n(from.begin() + static_cast<ptrdiff_t>(at), bytes,
+                  expected.begin() + static_cast<ptrdiff_t>(place));
+      at += bytes;
+    }
+    ASSERT_GT(pieces.size(), 2 * kFrameMaxBlocks);
+    Box box(*agents_[0]);
+    const auto move = [&](Verb verb) {
+      box.post(verb, pieces);
+      for (int i = 0; i < 100000 && !box.mailbox.idle(); ++i) {
+        box.mailbox.serve();
+        turn();
+      }
+      ASSERT_TRUE(box.mailbox.idle());
+      EXPECT_EQ(box.mailbox.code(), Code::kOk);
+      EXPECT_EQ(regions_[1].pins(), 0u);
+    };
+    move(Verb::kPut);
+    EXPECT_TRUE(to == expected) << most;
+    std::vector<std::byte> back(from.size());
+    for (Piece& piece : pieces) piece.local = back.data() + (piece.local - from.data());
+    move(Verb::kGet);
+    const size_t used =
+        static_cast<size_t>(pieces.back().local - back.data()) + pieces.back().bytes;
+    EXPECT_TRUE(std::equal(back.begin(), back.begin() + static_cast<ptrdiff_t>(used), from.begin()))
+        << most;
+  }
+}
+
+TEST_F(FrameAgentTest, ALongListIsFewFrames) {
+  constexpr size_t kBlock = 64;
+  constexpr size_t kTable = kFrameHeaderBytes + kFrameMaxBlocks * kFrameBlockBytes;
+  Box box(*agents_[0]);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < 2 * kFrameMaxBlocks; ++i)
+    pieces.push_back({local_.data(), &remote_[1], i * 2 * kBlock % (kBytes - kBlock), kBlock});
+  box.post(Verb::kPut, pieces);
+  box.mailbox.serve();
+  EXPECT_EQ(wire_.written(0), 2 * (kTable + kFrameMaxBlocks * kBlock));
+  turn(3);
+  ASSERT_TRUE(box.mailbox.idle());
+
+  const uint64_t asked = wire_.written(0);
+  const uint64_t answered = wire_.written(1);
+  box.post(Verb::kGet, pieces);
+  box.mailbox.serve();
+  EXPECT_EQ(wire_.written(0) - asked, 2 * kTable);
+  turn(3);
+  EXPECT_TRUE(box.mailbox.idle());
+  EXPECT_EQ(wire_.written(1) - answered, 2 * (kFrameHeaderBytes + kFrameMaxBlocks * kBlock));
+}
+
+// A block outside refuses its frame as a whole, and the rest of the entry.
+TEST_F(FrameAgentTest, AListWithABlockOutsideIsRefused) {
+  for (const uint64_t outside : {uint64_t{kBytes}, kBytes - 1, ~uint64_t{0} - 3}) {
+    std::fill(memory_[1].begin(), memory_[1].end(), std::byte{});
+    fillPattern(local_, 1);
+    Box box(*agents_[0]);
+    box.post(Verb::kPut,
+             {{local_.data(), &remote_[1], 0, 8}, {local_.data(), &remote_[1], outside, 8}});
+    box.post(Verb::kAdd64, {}, &remote_[1], 1);
+    box.mailbox.serve();
+    turn(5);
+    ASSERT_TRUE(box.mailbox.idle());
+    EXPECT_EQ(box.mailbox.code(), Code::kInvalidArgument);
+    EXPECT_EQ(memory_[1][8], std::byte{});
+    EXPECT_EQ(memory_[1][0], std::byte{1}) << "the next entry is not disturbed";
+    box.mailbox.resetCode();
+    box.post(Verb::kGet,
+             {{local_.data(), &remote_[1], 0, 8}, {local_.data(), &remote_[1], outside, 8}});
+    box.mailbox.serve();
+    turn(5);
+    ASSERT_TRUE(box.mailbox.idle());
+    EXPECT_EQ(box.mailbox.code(), Code::kInvalidArgument);
+    EXPECT_EQ(regions_[1].pins(), 0u);
+    EXPECT_TRUE(agents_[1]->health().isOk());
   }
 }
 
@@ -465,8 +701,12 @@ TEST_F(FrameAgentTest, EveryWorkEndsOnce) {
   } idle;
   Mailbox mailbox(idle);
   // A get with several requests under way, one that is still being cut, a put of two frames.
-  const std::vector<Piece> few(3, Piece{local_.data(), &remote_[1], 0, 10});
-  const std::vector<Piece> many(2 * kFrameMaxRequests, few.front());
+  RemoteMemory other;
+  other.grant.allocation = remote_[1].grant.allocation + 1;
+  std::vector<Piece> few(3, Piece{local_.data(), &remote_[1], 0, 10});
+  few[1].remote = &other;  // neighbours of one region share a request
+  std::vector<Piece> many;
+  for (size_t i = 0; i < 2 * kFrameMaxRequests; ++i) many.push_back(few[i % 2]);
   MailboxEntry entries[3];
   entries[0].verb = Verb::kPut;
   entries[0].pieces = few.data();

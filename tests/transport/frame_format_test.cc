@@ -70,6 +70,18 @@ TEST(FrameFormat, GoldenBytes) {
   EXPECT_EQ(hexOf(cancel),
             "504c0a0000000000 0700000000000000 0000000000000000 0000000000000000 0000000000000000 "
             "0500000000000000");
+  Frame list = place(FrameKind::kPutList);
+  list.offset = 0;
+  list.value = 2;
+  list.payload = 0x23;
+  list.last = true;
+  EXPECT_EQ(hexOf(list),
+            "504c0b0123000000 0807060504030201 1817161514131211 2827262524232221 0000000000000000 "
+            "0200000000000000");
+  const FrameBlock blocks[] = {{0x3132333435363738, 1}, {0x4142434445464748, 2}};
+  std::array<std::byte, 2 * kFrameBlockBytes> table;
+  encodeBlocks(blocks, table);
+  EXPECT_EQ(encodeHex(table), "3837363534333231010000000000000048474645444342410200000000000000");
   EXPECT_EQ(hexOf(place(FrameKind::kGetRequest)).substr(0, 16), "504c060000000000");
   EXPECT_EQ(hexOf(answer(FrameKind::kFlush, 0)).substr(0, 16), "504c050000000000");
   EXPECT_EQ(hexOf(place(FrameKind::kStore64)).substr(0, 16), "504c030000000000");
@@ -88,8 +100,14 @@ TEST(FrameFormat, WhatIsWrittenIsRead) {
   data.payload = 1;
   data.offset = ~uint64_t{0};
   data.last = true;
-  for (const Frame& frame : {put, emptyPut, store, place(FrameKind::kAdd64), request, data,
-                             answer(FrameKind::kAck, 0), answer(FrameKind::kAck, 16),
+  Frame list = answer(FrameKind::kPutList, kFrameMaxBlocks);
+  list.allocation = 3;
+  list.payload = kFrameMaxPayload;
+  Frame asked = list;
+  asked.kind = FrameKind::kGetList;
+  asked.payload = kFrameMaxBlocks * kFrameBlockBytes;
+  for (const Frame& frame : {put, list, asked, emptyPut, store, place(FrameKind::kAdd64), request,
+                             data, answer(FrameKind::kAck, 0), answer(FrameKind::kAck, 16),
                              answer(FrameKind::kGetRefused, 16), answer(FrameKind::kFlush, 0),
                              answer(FrameKind::kGetCancel, 1), answer(FrameKind::kGetCancel, 7)}) {
     Header header;
@@ -113,6 +131,8 @@ TEST(FrameFormat, EveryViolationIsNamed) {
   };
   const Frame put = changed(place(FrameKind::kPut), [](Frame& f) { f.payload = 1; });
   const Frame ack = answer(FrameKind::kAck, 0);
+  const Frame list = changed(answer(FrameKind::kPutList, 2), [](Frame& f) { f.payload = 40; });
+  const Frame asked = changed(answer(FrameKind::kGetList, 2), [](Frame& f) { f.payload = 32; });
   const Violation violations[] = {
       {"payload too long", changed(put, [](Frame& f) { f.payload = kFrameMaxPayload + 1; }),
        "payload is 262145"},
@@ -134,8 +154,17 @@ TEST(FrameFormat, EveryViolationIsNamed) {
        "value is 4294967296"},
       {"flush with a value", answer(FrameKind::kFlush, 1), "value is 1"},
       {"kind 0", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(0); }), "kind is 0"},
-      {"kind 11", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(11); }),
-       "kind is 11"},
+      {"kind 13", changed(ack, [](Frame& f) { f.kind = static_cast<FrameKind>(13); }),
+       "kind is 13"},
+      {"request with more than its table", changed(asked, [](Frame& f) { f.payload = 33; }),
+       "payload is 33; accepted: 32 for 2 blocks"},
+      {"request with less", changed(asked, [](Frame& f) { f.payload = 31; }), "payload is 31"},
+      {"request that is the last", changed(asked, [](Frame& f) { f.last = true; }), "flags is 1"},
+      {"list of nothing", changed(list, [](Frame& f) { f.value = 0; }), "value is 0"},
+      {"list of too many", changed(list, [](Frame& f) { f.value = 65; }), "value is 65"},
+      {"list with an offset", changed(list, [](Frame& f) { f.offset = 1; }), "offset is 1"},
+      {"list without bytes", changed(list, [](Frame& f) { f.payload = 33; }),
+       "payload is 33; accepted: at least 34 for 2 blocks"},
       {"cancel of no first", answer(FrameKind::kGetCancel, 0), "value is 0"},
       {"cancel that ends before it begins", answer(FrameKind::kGetCancel, 8),
        "value is 8; accepted: at most the sequence, 7"},
@@ -157,7 +186,34 @@ TEST(FrameFormat, EveryViolationIsNamed) {
   EXPECT_NE(parseFrame(header).status().message().find("magic"), std::string_view::npos);
   encodeFrame(ack, header);
   header[3] = std::byte{2};
-  EXPECT_NE(parseFrame(header).status().message().find("flags is 2"), std::string_view::npos);
+  EXPECT_NE(parseFrame(header).status().message().find("flags, after is 1; accepted: 0 in a ack"),
+            std::string_view::npos)
+      << parseFrame(header).status().toString();
+}
+
+TEST(FrameFormat, BlocksOfAListFillItsPayload) {
+  Frame list = answer(FrameKind::kPutList, 2);
+  list.payload = 2 * kFrameBlockBytes + 30;
+  std::array<std::byte, 2 * kFrameBlockBytes> table;
+  std::array<FrameBlock, kFrameMaxBlocks> parsed;
+  const auto parse = [&](uint64_t first, uint64_t second) {
+    const FrameBlock blocks[] = {{~uint64_t{0}, first}, {5, second}};
+    encodeBlocks(blocks, table);
+    return std::string(parseBlocks(list, table, parsed).message());
+  };
+  EXPECT_EQ(parse(10, 20), "");
+  EXPECT_EQ(parsed[0], (FrameBlock{~uint64_t{0}, 10}));
+  EXPECT_EQ(parsed[1], (FrameBlock{5, 20}));
+  EXPECT_NE(parse(0, 30).find("block's bytes is 0"), std::string::npos);
+  EXPECT_NE(parse(10, 21).find("block's bytes is 21; accepted: 1 to the rest of the payload, 20"),
+            std::string::npos);
+  EXPECT_NE(parse(~uint64_t{0}, 31).find("block's bytes is 18446744073709551615"),
+            std::string::npos);
+  EXPECT_NE(parse(10, 19).find("payload after the blocks is 1"), std::string::npos);
+  list.kind = FrameKind::kGetList;
+  list.payload = 2 * kFrameBlockBytes;
+  EXPECT_EQ(parse(10, kFrameMostOfList - 10), "");
+  EXPECT_NE(parse(10, kFrameMostOfList - 9).find("block's bytes is"), std::string::npos);
 }
 
 }  // namespace

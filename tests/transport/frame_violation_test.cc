@@ -116,6 +116,13 @@ TEST_F(FrameViolation, APayloadLongerThanTheLimit) {
   expectEnded("payload is 262145");
 }
 
+TEST_F(FrameViolation, AListWhoseTableLies) {
+  Frame list = frame(FrameKind::kPutList, 1, 2 * kFrameBlockBytes + 16);
+  list.value = 2;
+  send(list, list.payload);  // a table of noise
+  expectEnded("block's bytes is 6510615555426900570; accepted: 1 to the rest of the payload, 16");
+}
+
 TEST_F(FrameViolation, AnEntryLeftOut) {
   send(frame(FrameKind::kFlush, 1));
   expectAlive();

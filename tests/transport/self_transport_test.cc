@@ -16,10 +16,12 @@ class SelfTransport : public testing::Test {
   std::unique_ptr<PendingLink> prepare(const Bell& bell) {
     PeerFacts facts;
     facts.sameProcess = true;
-    return transport_->prepare(facts, {config_, *loop_, bell, regions_, [] {}}).value();
+    return transport_->prepare(facts, {config_, *loop_, *readiness_, bell, regions_, [] {}})
+        .value();
   }
   const Config config_;
   const std::unique_ptr<EventLoop> loop_ = EventLoop::create().value();
+  const std::unique_ptr<ReadinessSet> readiness_ = ReadinessSet::create().value();
   FakeRegions regions_;
   const std::unique_ptr<Transport> transport_ = makeSelfTransport();
 };

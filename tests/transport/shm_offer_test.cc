@@ -77,6 +77,7 @@ TEST(ShmOffer, BadOffersAreNamed) {
 TEST(ShmOffer, HasAllItsDescriptorsOrIsNotMade) {
   const Config config;
   const auto loop = EventLoop::create().value();
+  const auto readiness = ReadinessSet::create().value();
   const auto bell = Bell::create().value();
   FakeRegions regions;
   const auto transport = makeShmTransport();
@@ -87,7 +88,7 @@ TEST(ShmOffer, HasAllItsDescriptorsOrIsNotMade) {
   constexpr size_t kNeeded = 5;  // the ring's, the end of a socket that stays, three in the offer
   for (size_t free = 0; free <= kNeeded; ++free) {
     const FewDescriptors few(free);
-    auto pending = transport->prepare(facts, {config, *loop, *bell, regions, [] {}});
+    auto pending = transport->prepare(facts, {config, *loop, *readiness, *bell, regions, [] {}});
     if (free == kNeeded) {
       ASSERT_TRUE(pending.isOk()) << pending.status().toString();
       EXPECT_EQ((*pending)->takeOffer().fds.size(), 3u);

@@ -36,13 +36,14 @@ class ShmTransportTest : public testing::Test {
     facts.credentials.pid = getpid();
     facts.pidFd = process_.fd();
     return MUST(transport_->prepare(
-        facts, {config_, *loop_, *bell_, regions_, nullptr, [this] { ++woken_; }}));
+        facts, {config_, *loop_, *readiness_, *bell_, regions_, nullptr, [this] { ++woken_; }}));
   }
 
   const Config config_;
   const ProcessHandle process_ = MUST(ProcessHandle::open(getpid()));
   FakeRegions regions_;
   std::unique_ptr<EventLoop> loop_ = MUST(EventLoop::create());
+  std::unique_ptr<ReadinessSet> readiness_ = MUST(ReadinessSet::create());
   std::unique_ptr<Bell> bell_ = MUST(Bell::create());
   std::unique_ptr<Transport> transport_ = makeShmTransport();
   int woken_ = 0;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "peerlane/core/log.h"
 #include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
+#include "peerlane/transport/tcp/aead.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
 #include "peerlane/transport/tcp/tcp_transport.h"
 #include "tests/fake/fake_regions.h"
@@ -31,7 +33,10 @@ constexpr const char* kNumbers = "000102030405060708090a0b0c0d0e0f10111213141516
 
 TEST(TcpOffer, GoldenBytes) {
   TcpOffer offer{.token = numberedToken(), .port = 0x1234, .addresses = {"10.0.0.1"}};
-  EXPECT_EQ(encodeHex(encodeTcpOffer(offer)), std::string("504c544f01000000") + kNumbers + "3412" +
+  EXPECT_EQ(encodeHex(encodeTcpOffer(offer)), std::string("504c544f02000000") + kNumbers + "3412" +
+                                                  "01" + "0800000031302e302e302e31");
+  offer.ciphers = 3;
+  EXPECT_EQ(encodeHex(encodeTcpOffer(offer)), std::string("504c544f02000300") + kNumbers + "3412" +
                                                   "01" + "0800000031302e302e302e31");
   EXPECT_EQ(encodeHex(encodeTcpGreeting(numberedToken())),
             std::string("504c544701000000") + kNumbers);
@@ -49,8 +54,11 @@ TEST(TcpOffer, BadOffersAreNamed) {
   std::vector<std::byte> version = good;
   version[4] = std::byte{9};
   EXPECT_EQ(parseTcpOffer(version).status().code(), Code::kNotSupported);
-  EXPECT_NE(parseTcpOffer(version).status().message().find("version 9; this build speaks 1"),
+  EXPECT_NE(parseTcpOffer(version).status().message().find("version 9; this build speaks 2"),
             std::string_view::npos);
+  std::vector<std::byte> reserved = good;
+  reserved[7] = std::byte{1};
+  EXPECT_EQ(parseTcpOffer(reserved).status().code(), Code::kCorrupt);
   std::vector<std::byte> many = good;
   many[42] = std::byte{9};
   EXPECT_EQ(parseTcpOffer(many).status().code(), Code::kCorrupt);
@@ -70,21 +78,29 @@ TEST(TcpOffer, TokensAreCompared) {
 
 // One side with an event loop of its own.
 struct Party {
+  Party() {
+    auto watched = loop->watch(readiness->gate(), true, false, [this] { readiness->look(); });
+    data = std::move(watched).value();
+  }
   LinkSurroundings surroundings() {
-    return {config, *loop, *bell, regions, [this] { ++wakes; }};
+    return {config, *loop, *readiness, *bell, regions, [this] { ++wakes; }};
   }
   std::unique_ptr<PendingLink> prepare(bool initiator) {
     PeerFacts facts;
     facts.unixSocket = true;
     facts.initiator = initiator;
+    facts.linkKey = linkKey;
     return transport->prepare(facts, surroundings()).value();
   }
 
   Config config;
+  KeyBytes linkKey;
   std::unique_ptr<EventLoop> loop = EventLoop::create().value();
+  std::unique_ptr<ReadinessSet> readiness = ReadinessSet::create().value();
+  Watch data;
   std::unique_ptr<Bell> bell = Bell::create().value();
   FakeRegions regions;
-  int wakes = 0;
+  std::atomic<int> wakes = 0;  // by whoever polls
   std::unique_ptr<Transport> transport = makeTcpTransport();
   std::unique_ptr<Link> link;
 };
@@ -110,14 +126,21 @@ class TcpLinkTest : public testing::Test {
     while (!done() && std::chrono::steady_clock::now() < deadline) turn();
     return done();
   }
-  // A flush from the dialler comes through: the link works.
-  void expectWorks() {
-    Mailbox mailbox(*dialler_.link);
-    RemoteMemory nowhere;
+  static bool hasFailed(const Party& party) {
+    const Status health = party.link->health();
+    return !health.isOk() && health.code() != Code::kTryAgain;
+  }
+  static void postFlush(Mailbox& mailbox, const RemoteMemory& nowhere) {
     MailboxEntry* entry = mailbox.claim();
     entry->verb = Verb::kFlush;
     entry->remote = &nowhere;
     mailbox.ring();
+  }
+  // A flush from the dialler comes through: the link works.
+  void expectWorks() {
+    Mailbox mailbox(*dialler_.link);
+    RemoteMemory nowhere;
+    postFlush(mailbox, nowhere);
     EXPECT_TRUE(until([&] {
       mailbox.serve();
       return mailbox.idle();
@@ -142,6 +165,8 @@ class TcpLinkTest : public testing::Test {
     const Result<size_t> got = recvSome(socket.get(), std::span(&byte, 1));
     return got ? *got == 0 : got.status().code() != Code::kTryAgain;
   }
+  void expectSleepersWake();
+  void expectManyThreadsPoll();
   uint16_t portOf(const Offer& offer) { return parseTcpOffer(offer.blob).value().port; }
 
   std::string log_;
@@ -155,7 +180,7 @@ TEST_F(TcpLinkTest, TheDataConnectionMayComeBeforeThePeersOffer) {
   Offer ours = dialling->takeOffer();
   dialler_.link = dialling->complete(awaiting->takeOffer()).value();
   for (int i = 0; i < 20; ++i) turn();  // dialled, presented, waiting
-  EXPECT_TRUE(dialler_.link->health().isOk());
+  EXPECT_EQ(dialler_.link->health().code(), Code::kTryAgain);
   listener_.link = awaiting->complete(std::move(ours)).value();
   EXPECT_TRUE(until([&] { return dialler_.wakes > 0 && listener_.wakes > 0; }))
       << "mailboxes may be served now, and nobody was told";
@@ -240,7 +265,7 @@ TEST_F(TcpLinkTest, NoDataConnectionEndsTheLinkInBoundedTime) {
   offer.blob = encodeTcpOffer(silent);
   (void)awaiting->takeOffer();
   listener_.link = awaiting->complete(std::move(offer)).value();
-  EXPECT_TRUE(until([&] { return !listener_.link->health().isOk(); }));
+  EXPECT_TRUE(until([&] { return hasFailed(listener_); }));
   EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
   EXPECT_GT(listener_.wakes, 0);
 }
@@ -255,7 +280,7 @@ TEST_F(TcpLinkTest, NobodyListensThere) {
   Offer offer;
   offer.blob = encodeTcpOffer(empty);
   dialler_.link = dialling->complete(std::move(offer)).value();
-  EXPECT_TRUE(until([&] { return !dialler_.link->health().isOk(); }));
+  EXPECT_TRUE(until([&] { return hasFailed(dialler_); }));
   EXPECT_EQ(dialler_.link->health().code(), Code::kUnavailable);
   EXPECT_NE(log_.find("127.0.0.1:" + std::to_string(empty.port)), std::string::npos) << log_;
 }
@@ -300,7 +325,7 @@ TEST_F(TcpLinkTest, TheDiallerVerifiesTheListener) {
       ASSERT_TRUE(sendSome(accepted.get(), test.answer).isOk());
     }
     if (test.close) accepted.reset();
-    EXPECT_TRUE(until([&] { return !dialler_.link->health().isOk(); }));
+    EXPECT_TRUE(until([&] { return hasFailed(dialler_); }));
     EXPECT_EQ(dialler_.link->health().code(), test.code) << dialler_.link->health().toString();
   }
 }
@@ -316,24 +341,33 @@ TEST_F(TcpLinkTest, AnOfferThatCannotBeDialledIsRefused) {
 
 TEST_F(TcpLinkTest, GrantsTellNoAddress) {
   connectWell();
-  RegionGrant region;
+  RegionRecord region;
   region.allocation = 5;
-  region.base = 0x1234;
+  region.base = reinterpret_cast<std::byte*>(0x1234);
   region.bytes = 64;
-  region.kind = MemoryKind::kShared;
-  const Result<Grant> grant = dialler_.link->grant(region, Fd());
-  EXPECT_EQ(grant->region.base, 0u);
-  EXPECT_EQ(grant->region.kind, MemoryKind::kPrivate);
-  EXPECT_FALSE(grant->fd);
-  const RemoteMemory memory = dialler_.link->attach(Grant{region, Fd()}).value();
+  region.memory.kind = MemoryKind::kShared;
+  Result<LinkPart> part = dialler_.link->grant(region);
+  EXPECT_TRUE(part->blob.empty());
+  EXPECT_FALSE(part->fd);
+  Grant grant;
+  grant.region.allocation = 5;
+  grant.region.bytes = 64;
+  const RemoteMemory memory = dialler_.link->attach(std::move(grant)).value();
   EXPECT_EQ(memory.mapped, nullptr);
   EXPECT_STREQ(memory.engine, "socket");
+  Grant odd;
+  odd.own.blob.resize(3);
+  EXPECT_EQ(dialler_.link->attach(std::move(odd)).status().code(), Code::kCorrupt);
 }
 
 // Both sides sleep whenever there is nothing to do: a readiness that nobody asked the loop for
 // would be missed.
 TEST_F(TcpLinkTest, SleepersAreWoken) {
   connectWell();
+  expectSleepersWake();
+}
+
+void TcpLinkTest::expectSleepersWake() {
   constexpr size_t kBytes = 24 << 20;
   std::vector<std::byte> target(kBytes);
   std::vector<std::byte> source(kBytes, std::byte{5});
@@ -374,6 +408,10 @@ TEST_F(TcpLinkTest, SleepersAreWoken) {
 // Two threads per side: the loop's, and one that polls and serves as a waiting user does.
 TEST_F(TcpLinkTest, TheLoopMayRunWhileOthersPoll) {
   connectWell();
+  expectManyThreadsPoll();
+}
+
+void TcpLinkTest::expectManyThreadsPoll() {
   constexpr size_t kBytes = 4 << 20;
   std::vector<std::byte> target(kBytes);
   std::vector<std::byte> source(kBytes, std::byte{3});
@@ -409,6 +447,185 @@ TEST_F(TcpLinkTest, TheLoopMayRunWhileOthersPoll) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(mailbox.code(), Code::kOk);
   EXPECT_EQ(target, source);
+}
+
+// --- Encryption ---
+
+class EncryptedTcpLinkTest : public TcpLinkTest {
+ protected:
+  EncryptedTcpLinkTest() {
+    for (Party* party : {&listener_, &dialler_}) {
+      party->config.tcpEncrypt = true;
+      party->linkKey.writableBytes()[0] = std::byte{1};
+    }
+  }
+  // Offers exchanged, and changed on the way by a test.
+  struct Outcome {
+    Status listener;
+    Status dialler;
+  };
+  Outcome exchange(
+      const std::function<void(TcpOffer& fromListener, TcpOffer& fromDialler)>& change) {
+    auto awaiting = listener_.prepare(false);
+    auto dialling = dialler_.prepare(true);
+    TcpOffer fromListener = parseTcpOffer(awaiting->takeOffer().blob).value();
+    TcpOffer fromDialler = parseTcpOffer(dialling->takeOffer().blob).value();
+    change(fromListener, fromDialler);
+    Offer offers[2];
+    offers[0].blob = encodeTcpOffer(fromDialler);
+    offers[1].blob = encodeTcpOffer(fromListener);
+    Outcome outcome;
+    auto first = awaiting->complete(std::move(offers[0]));
+    auto second = dialling->complete(std::move(offers[1]));
+    outcome.listener = first.status();
+    outcome.dialler = second.status();
+    if (first) listener_.link = std::move(*first);
+    if (second) dialler_.link = std::move(*second);
+    return outcome;
+  }
+};
+
+TEST_F(TcpLinkTest, TheRouteSaysThatNothingIsEncrypted) {
+  connectWell();
+  EXPECT_EQ(dialler_.link->traits().protection, "not encrypted");
+}
+
+TEST_F(EncryptedTcpLinkTest, BothSidesSayWithWhat) {
+  connectWell();
+  const bool hasAes = (aeadCiphersHere().value() & 2) != 0;
+  const std::string expected = hasAes ? "encrypted (AES-256-GCM)" : "encrypted (ChaCha20-Poly1305)";
+  EXPECT_EQ(dialler_.link->traits().protection, expected);
+  EXPECT_EQ(listener_.link->traits().protection, expected);
+}
+
+TEST_F(EncryptedTcpLinkTest, WithoutAesOnOneSideBothTakeTheOther) {
+  const Outcome outcome = exchange([](TcpOffer& fromListener, TcpOffer&) {
+    fromListener.ciphers = static_cast<uint8_t>(AeadCipher::kChaCha20Poly1305);
+  });
+  ASSERT_TRUE(outcome.dialler.isOk());
+  EXPECT_EQ(dialler_.link->traits().protection, "encrypted (ChaCha20-Poly1305)");
+}
+
+TEST_F(EncryptedTcpLinkTest, OneSideAloneIsRefusedOnBothWithTheSameSentence) {
+  for (const bool listens : {false, true}) {
+    listener_.config.tcpEncrypt = listens;
+    dialler_.config.tcpEncrypt = !listens;
+    const Outcome outcome = exchange([](TcpOffer&, TcpOffer&) {});
+    EXPECT_EQ(outcome.listener.code(), Code::kNotSupported);
+    EXPECT_EQ(outcome.dialler.code(), Code::kNotSupported);
+    EXPECT_EQ(outcome.listener.message(), outcome.dialler.message());
+    EXPECT_EQ(outcome.dialler.message(),
+              listens
+                  ? "PEERLANE_TCP_ENCRYPT is 0 on the side that connected and 1 on the side that "
+                    "listened: both need the same value"
+                  : "PEERLANE_TCP_ENCRYPT is 1 on the side that connected and 0 on the side that "
+                    "listened: both need the same value");
+  }
+}
+
+TEST_F(EncryptedTcpLinkTest, NoCipherInCommonIsRefused) {
+  const Outcome outcome = exchange([](TcpOffer& fromListener, TcpOffer& fromDialler) {
+    fromListener.ciphers = fromDialler.ciphers = 0x80;  // of a later version
+  });
+  EXPECT_EQ(outcome.listener.code(), Code::kNotSupported);
+  EXPECT_EQ(outcome.dialler.code(), Code::kNotSupported);
+}
+
+// Sides that have not the same key: another connection's, or a man between them.
+TEST_F(EncryptedTcpLinkTest, AnotherKeyEndsTheLinkWithOneClearLine) {
+  listener_.linkKey.writableBytes()[31] = std::byte{1};
+  (void)exchange([](TcpOffer&, TcpOffer&) {});
+  ASSERT_TRUE(dialler_.link && listener_.link);
+  Mailbox mailbox(*dialler_.link);
+  RemoteMemory nowhere;
+  postFlush(mailbox, nowhere);
+  EXPECT_TRUE(until([&] {
+    mailbox.serve();
+    return hasFailed(listener_) && mailbox.idle();
+  }));
+  EXPECT_EQ(listener_.link->health().code(), Code::kCorrupt);
+  EXPECT_NE(mailbox.code(), Code::kOk);
+  const std::string line = "ended: sealed record 0 does not open";
+  const size_t found = log_.find(line);
+  ASSERT_NE(found, std::string::npos) << log_;
+  EXPECT_EQ(log_.find(line, found + 1), std::string::npos) << log_;
+}
+
+// Everything that crosses the socket, by a man between the two who changes one byte of it.
+TEST_F(EncryptedTcpLinkTest, AChangedByteEndsThatLinkAndNothingElse) {
+  Fd front = listenOn(SocketAddress::fromIp("127.0.0.1", 0).value()).value();
+  uint16_t behind = 0;
+  (void)exchange([&](TcpOffer& fromListener, TcpOffer&) {
+    behind = fromListener.port;
+    fromListener.port = localAddress(front.get())->port();
+  });
+  Fd fromDialler;
+  ASSERT_TRUE(until([&] {
+    Result<Fd> socket = acceptOne(front.get());
+    if (socket) fromDialler = std::move(socket).value();
+    return static_cast<bool>(fromDialler);
+  }));
+  Fd toListener = stranger(behind);
+  ASSERT_TRUE(until([&] { return connectResult(toListener.get()).isOk(); }));
+  std::vector<std::byte> seen;
+  bool changes = false;
+  const auto carry = [&] {
+    std::byte buffer[4096];
+    for (const auto& [from, to] :
+         {std::pair(&fromDialler, &toListener), std::pair(&toListener, &fromDialler)}) {
+      Result<size_t> bytes = recvSome(from->get(), buffer);
+      if (!bytes || *bytes == 0) continue;
+      if (from == &fromDialler) seen.insert(seen.end(), buffer, buffer + *bytes);
+      if (from == &fromDialler && changes) buffer[*bytes - 1] ^= std::byte{1};
+      ASSERT_EQ(sendSome(to->get(), std::span(buffer, *bytes)).value(), *bytes);
+    }
+  };
+  std::vector<std::byte> target(64);
+  const std::string secret = "a word that nobody else may read";
+  RemoteMemory remote;
+  remote.grant = listener_.regions.add(target, Access::kRemoteReadWrite);
+  Mailbox mailbox(*dialler_.link);
+  const Piece piece{reinterpret_cast<std::byte*>(const_cast<char*>(secret.data())), &remote, 0,
+                    secret.size()};
+  const auto put = [&] {
+    MailboxEntry* entry = mailbox.claim();
+    entry->verb = Verb::kPut;
+    entry->pieces = &piece;
+    entry->pieceCount = 1;
+    mailbox.ring();
+    return until([&] {
+      mailbox.serve();
+      carry();
+      return mailbox.idle() || hasFailed(listener_);
+    });
+  };
+  ASSERT_TRUE(put());
+  EXPECT_EQ(mailbox.code(), Code::kOk);
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(target.data()), secret.size()), secret);
+  const auto clear = std::as_bytes(std::span(secret));
+  EXPECT_EQ(std::search(seen.begin(), seen.end(), clear.begin(), clear.end()), seen.end());
+  std::fill(target.begin(), target.end(), std::byte{});
+  changes = true;
+  ASSERT_TRUE(put());
+  EXPECT_EQ(listener_.link->health().code(), Code::kCorrupt) << listener_.link->health().toString();
+  EXPECT_EQ(target, std::vector<std::byte>(64)) << "nothing of a changed record is used";
+  fromDialler.reset();  // the man between them goes as well
+  toListener.reset();
+  ASSERT_TRUE(until([&] { return mailbox.idle(); }));
+  EXPECT_EQ(mailbox.code(), Code::kPeerLost);
+  auto awaiting = listener_.prepare(false);
+  auto dialling = dialler_.prepare(true);
+  EXPECT_TRUE(awaiting->complete(dialling->takeOffer()).isOk()) << "the listener goes on";
+}
+
+TEST_F(EncryptedTcpLinkTest, SleepersAreWoken) {
+  connectWell();
+  expectSleepersWake();
+}
+
+TEST_F(EncryptedTcpLinkTest, TheLoopMayRunWhileOthersPoll) {
+  connectWell();
+  expectManyThreadsPoll();
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const Result<TcpOffer> again = parseTcpOffer(encodeTcpOffer(*offer));
     PEERLANE_CHECK(again.isOk() && again->port == offer->port);
     PEERLANE_CHECK(again->addresses == offer->addresses && again->token == offer->token);
+    PEERLANE_CHECK(again->ciphers == offer->ciphers);
   }
   TcpGreeting greeting{};
   std::copy_n(input.begin(), std::min(input.size(), greeting.size()), greeting.begin());

@@ -104,7 +104,7 @@ Result<TargetId> RegionNumbers::remote(const RemoteRegion* region) {
                                                accessName(wanted));
   if (remotes.size() >= kMaxRegions)
     return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
-  remotes.push_back(*region);
+  remotes.push_back(region->current());
   return static_cast<TargetId>(BlockList::kRemoteBit + remotes.size() - 1);
 }
 

@@ -28,8 +28,13 @@ Status enterGates(const BlockList& blocks) {
     if (region.gate.enter()) continue;
     // Relaxed: it only chooses the sentence below.
     const bool freed = region.freed.load(std::memory_order_relaxed);
+    const bool isLeft = region.isLeft.load(std::memory_order_relaxed);
     while (i-- > 0) blocks.remotes[i].slot()->region->gate.leave();
     leaveLocalGates(blocks);
+    if (isLeft)
+      return Status(Code::kTryAgain,
+                    "the link that reached a remote region of this transfer has just failed; post "
+                    "again, over another link if one reaches it");
     return Status(Code::kClosed,
                   freed ? "the peer freed the memory of a remote region without unregistering it"
                         : "the peer has unregistered a remote region of this transfer, or is "

@@ -30,7 +30,8 @@ TargetId BlockLowering::firstDataTarget() const {
 
 Status BlockLowering::lower(BlockList& blocks, BlockImport& import, Program& program,
                             Binding& binding) {
-  if (peer_.link().traits().transport == "self") PEERLANE_RETURN_IF_ERROR(checkSources(blocks));
+  if (peer_.link().traits().scope == LinkScope::kProcess)
+    PEERLANE_RETURN_IF_ERROR(checkSources(blocks));
   base_ = firstDataTarget();
   data_.reserve(blocks.locals.size() + blocks.remotes.size());
   payload_.targets.reserve(data_.capacity());
@@ -71,6 +72,13 @@ Status BlockLowering::bindRemote(BlockList& blocks, BlockImport& import, size_t 
     return Status(Code::kNotSupported, "the peer's region " +
                                            std::to_string(memory.grant.allocation) +
                                            " could not be opened for " + device_.toString());
+  // The executor was chosen before the import, or before another link took over.
+  const bool isOfDevice = isCuda(memory.grant.kind) ||
+                          std::any_of(blocks.locals.begin(), blocks.locals.end(),
+                                      [](const auto& local) { return isCuda(local->memory.kind); });
+  if (device_.kind == DeviceKind::kHost && address != nullptr && isOfDevice)
+    return Status(Code::kTryAgain, "the peer's region " + std::to_string(memory.grant.allocation) +
+                                       " has just come over another link; post again");
   payload_.targets.push_back({.name = "remote", .side = Side::kRemote});
   data_.push_back({.address = address, .bytes = memory.grant.bytes, .remote = &memory});
   return Status::ok();
@@ -132,7 +140,7 @@ void BlockLowering::splitForAgent() {
 }
 
 BoundTarget BlockLowering::slabTarget(uint64_t offset, uint64_t bytes) const {
-  const RemoteMemory& memory = peer_.peerSlab()->memory;
+  const RemoteMemory& memory = peer_.slabs().peersMemory();
   BoundTarget target{.bytes = bytes, .remote = &memory, .remoteOffset = offset};
   if (slabWindow_ != nullptr) {
     // A device's store wakes nobody, so there is no waker: the peer polls what devices write.
@@ -141,7 +149,7 @@ BoundTarget BlockLowering::slabTarget(uint64_t offset, uint64_t bytes) const {
     // The executor rings after the store and a full fence, because the peer says that it falls
     // asleep and then looks at the word once more (Waker).
     target.address = memory.mapped + offset;
-    target.waker = &peer_.link().traits().waker;
+    target.waker = &peer_.links().of(memory).traits().waker;
   }
   return target;
 }
@@ -149,7 +157,8 @@ BoundTarget BlockLowering::slabTarget(uint64_t offset, uint64_t bytes) const {
 BoundTarget BlockLowering::signalTarget() const {
   const uint64_t offset = slab::kSignalsOffset + uint64_t{*notify_.signal} * slab::kWordStrideBytes;
   BoundTarget target = slabTarget(offset, sizeof(uint64_t));
-  if (target.waker != nullptr) target.waker = &peer_.link().traits().signalWaker;
+  if (target.waker != nullptr)
+    target.waker = &peer_.links().of(*target.remote).traits().signalWaker;
   return target;
 }
 

@@ -31,7 +31,8 @@ class BlockLowering {
   // Once. The blocks of a list move into the program. Requires: imported. Or not
   // imported, wholly or in part: then the one remote region is bound to lateBase(). Errors:
   // kNotPrepared (several remote regions, not all imported), kPermissionDenied, kNotSupported for
-  // memory that `device` does not reach, kInvalidArgument (source and destination overlap).
+  // memory that `device` does not reach, kInvalidArgument (source and destination overlap),
+  // kTryAgain (memory came over a link that needs another executor).
   Status lower(BlockList& blocks, BlockImport& import, Program& program, Binding& binding);
 
  private:

@@ -9,18 +9,66 @@
 
 namespace peerlane {
 
-std::string whyStaged(const BlockList& blocks, const PeerCore& peer) {
-  const bool byDevice =
-      std::any_of(blocks.locals.begin(), blocks.locals.end(),
-                  [](const auto& local) { return local->memory.device.kind != DeviceKind::kHost; });
-  for (const RemoteRegion& remote : blocks.remotes)
-    if (std::string why = peer.links().whyStaged(remote.reference(), byDevice); !why.empty())
-      return why;
+namespace {
+
+bool isOfHost(const MemoryKind& kind) {
+  return kind.place == MemoryPlace::kHost;
+}
+
+bool isOfHost(const RemoteRegion& remote) {
+  return remote.reference().device.kind == DeviceKind::kHost;
+}
+
+LocalMemory localMemory(const BlockList& blocks, DeviceStream stream) {
+  LocalMemory memory;
+  for (const auto& local : blocks.locals)
+    (isOfHost(local->memory.kind) ? memory.ofHost : memory.ofDevice) = local->memory.kind;
+  // Of host memory alone nothing is done on a stream.
+  memory.onStream = stream && (memory.ofDevice ||
+                               !std::all_of(blocks.remotes.begin(), blocks.remotes.end(),
+                                            [](const auto& remote) { return isOfHost(remote); }));
+  return memory;
+}
+
+// Null: not imported yet.
+const RemoteMemory* importedMemory(const RemoteRegion& remote) {
+  const ImportSlot& slot = *remote.slot();
+  const bool isThere = slot.state.load(std::memory_order_acquire) == ImportSlot::State::kReady;
+  return isThere && slot.region ? &slot.region->memory : nullptr;
+}
+
+// Over the link that attached it, once one has.
+LinkRoute routeTo(const RemoteRegion& remote, const LinkSet& links, const LocalMemory& local) {
+  const RemoteMemory* const memory = importedMemory(remote);
+  return memory != nullptr ? links.routeOver(*memory, local)
+                           : links.route(remote.reference(), local);
+}
+
+}  // namespace
+
+std::string whyStaged(const BlockList& blocks, const PeerCore& peer, DeviceStream stream) {
+  const LocalMemory local = localMemory(blocks, stream);
+  for (const RemoteRegion& remote : blocks.remotes) {
+    if (routeTo(remote, peer.links(), local).by != LinkRoute::By::kNothing) continue;
+    std::string why = peer.links().whyStaged(remote.reference(), local);
+    return why.empty() ? "it came over a link that does not reach this side's memory" : why;
+  }
   return {};
 }
 
 Result<DeviceExecutor*> executorFor(const BlockList& blocks, const PeerCore& peer,
                                     DeviceStream stream) {
+  const LocalMemory here = localMemory(blocks, stream);
+  const auto byAgent =
+      std::count_if(blocks.remotes.begin(), blocks.remotes.end(), [&](const auto& remote) {
+        return routeTo(remote, peer.links(), here).by == LinkRoute::By::kAgent;
+      });
+  const bool isAll = byAgent == static_cast<std::ptrdiff_t>(blocks.remotes.size());
+  if (byAgent != 0 && isAll) return nullptr;
+  if (byAgent != 0 && here.ofDevice)
+    return Status(Code::kNotSupported,
+                  "remote memory that the agent of a link copies, and other that a GPU copies, in "
+                  "one post; make two");
   std::optional<Device> found;
   for (const auto& local : blocks.locals) {
     const Device& device = local->memory.device;

@@ -12,12 +12,13 @@
 
 namespace peerlane {
 
-// Why the blocks cannot go straight, empty when they can.
-std::string whyStaged(const BlockList& blocks, const PeerCore& peer);
+// Why the blocks cannot go straight, empty when they can. `stream`: in whose order, if any.
+std::string whyStaged(const BlockList& blocks, const PeerCore& peer, DeviceStream stream);
 
-// Null when all of it is host memory; else the GPU where local memory lies; else, where only the
-// peer's is a GPU's, the one of `stream`, or this context's first. Errors: kNotSupported for local
-// memory of two GPUs in one post, and for memory of a peer's GPU where this context has none.
+// Null when all of it is host memory, or an agent of a link copies all of it; else the GPU where
+// local memory lies; else, where only the peer's is a GPU's, the one of `stream`, or this context's
+// first. Errors: kNotSupported for local memory of two GPUs in one post, and for memory of a peer's
+// GPU where this context has none.
 Result<DeviceExecutor*> executorFor(const BlockList& blocks, const PeerCore& peer,
                                     DeviceStream stream);
 

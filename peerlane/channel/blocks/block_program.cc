@@ -54,12 +54,18 @@ Status BlockProgram::checkIdentity() const {
   return peerlane::checkIdentity(list_);
 }
 
+const Link* BlockProgram::link(const PeerCore& peer) const {
+  if (list_.remotes.empty()) return nullptr;
+  const auto& region = list_.remotes.front().slot()->region;
+  return region ? &peer.links().of(region->memory) : nullptr;
+}
+
 const char* BlockProgram::engine() const {
   return engineOf(list_);
 }
 
-std::string BlockProgram::whyStaged(const PeerCore& peer) const {
-  return peerlane::whyStaged(list_, peer);
+std::string BlockProgram::whyStaged(const PeerCore& peer, DeviceStream stream) const {
+  return peerlane::whyStaged(list_, peer, stream);
 }
 
 }  // namespace peerlane

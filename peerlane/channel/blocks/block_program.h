@@ -53,10 +53,12 @@ class BlockProgram {
   Status pin(DeviceExecutor& executor) const;
   Status checkIdentity() const;
   const char* engine() const;
+  // The link that reaches the first remote region; null where there is none, or it is not imported.
+  const Link* link(const PeerCore& peer) const;
 
   // --- For transfers that are staged, instead of lower() ---
   // Why the blocks cannot go straight, empty when they can.
-  std::string whyStaged(const PeerCore& peer) const;
+  std::string whyStaged(const PeerCore& peer, DeviceStream stream) const;
   // All blocks in their order; indexed ones with their numbers, which were checked.
   std::vector<BlockPiece> pieces(std::span<const uint32_t> localIndex = {},
                                  std::span<const uint32_t> remoteIndex = {}) const {

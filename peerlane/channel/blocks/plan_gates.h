@@ -60,7 +60,9 @@ class PlanGates {
   Status whyClosed() const {
     if (peer_.forked()) return peer_.usable();
     if (!areOpen() && peer_.failureCode() == Code::kOk)
-      return Status(Code::kClosed, "a region of this plan is being unregistered");
+      return Status(Code::kClosed,
+                    "a region of this plan is being unregistered, or the link that reached it has "
+                    "failed; in the second case make the plan anew");
     return peer_.failure();
   }
 

@@ -71,7 +71,7 @@ Status CommunicatorCore::openDevice(Pair& pair) {
   if (!peer.links().devicesAdd()) return Status::ok();
   LaneNote note;
   note.kind = LaneNote::Kind::kDeviceArea;
-  if (peer.links().device() != nullptr) {
+  if (peer.links().mapsDevices() != nullptr) {
     PEERLANE_ASSIGN(pair.device, DeviceLane::create(pair.env, *peer.devices().front()));
     note.area = pair.device->area();
   }

@@ -495,7 +495,8 @@ std::string CommunicatorCore::explain(Rank rank) const {
   std::string text = "rank " + std::to_string(rank) + " over " + traits.transport + "\n";
   text += line("up to ", std::to_string(eager) + " bytes: eager, through the inbox");
   const char* const engine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine.c_str();
-  const char* const shared = traits.mapsRegions ? "mapped" : engine;
+  const char* const shared =
+      traits.abilities.can(MemoryKind::kShared, Ability::kMaps) ? "mapped" : engine;
   text += line("longer: ", std::string("get, the receiver copies (memory that peers can map: ") +
                                shared + "; other: " + engine + ")");
   text += line("memory that cannot be reached: ",
@@ -511,7 +512,8 @@ std::string CommunicatorCore::explain(Rank rank) const {
                                                  : "put, the sender's stream copies, also lists"));
   else if (!first_->devices().empty())
     text += line("on streams of GPUs: ", explainStaged(pair));
-  text += line("words and envelopes: ", pair.env.peerAreaMapped() ? "mapped" : traits.wordsBy);
+  text += line("words and envelopes: ",
+               pair.env.peerAreaMapped() || traits.mapsWords() ? "mapped" : "agent");
   const auto counts = [](const auto& of) {
     return "eager " + std::to_string(of(MessageKind::kEager)) + ", get " +
            std::to_string(of(MessageKind::kGet)) + ", put " +

@@ -16,11 +16,11 @@ namespace peerlane {
 namespace {
 
 std::string whyStaged(const PeerCore& peer) {
-  if (peer.links().device() != nullptr)
+  if (peer.links().mapsDevices() != nullptr)
     return "the other side has no path between the GPUs of the two";
   RegionReference ofAGpu;
   ofAGpu.device = {DeviceKind::kCuda, 0};
-  return peer.links().whyStaged(ofAGpu, /*byDevice=*/true);
+  return peer.links().whyStaged(ofAGpu, {.ofDevice = MemoryKind::kCudaPrivate, .onStream = true});
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ uint64_t CommunicatorCore::stagingBytes(const PeerCore& peer) const {
 StagingOffer CommunicatorCore::stagingOffer(const Pair& pair) const {
   const PeerCore& peer = *pair.env.peer;
   StagingOffer offer;
-  offer.hasLink = peer.links().device() != nullptr;
+  offer.hasLink = peer.links().mapsDevices() != nullptr;
   if (!peer.devices().empty() && !pair.env.strict)
     offer.ringBytes = ChunkCut::ringBytes(stagingBytes(peer), pairs_.size() - 1);
   return offer;

@@ -339,11 +339,14 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
                     .isOfHost = isOfHost,
                     .bytes = region.bytes(),
                     .access = region.access()};
+  LocalMemory copying{.ofHost = MemoryKind::kPrivate};
+  if (executor_) copying = {.ofDevice = MemoryKind::kCudaPrivate, .onStream = true};
   // Memory that has to be staged is not imported.
-  if (isOfHost ||
-      region.peer()->links().whyStaged(region.reference(), executor_ != nullptr).empty()) {
+  if (isOfHost || region.peer()->links().whyStaged(region.reference(), copying).empty()) {
     PEERLANE_RETURN_IF_ERROR(region.prepare(timeout));
-    memory.imported = region.slot()->region;
+    memory.imported = region.imported();
+    if (!memory.imported)
+      return Status(Code::kNotSupported, "a port cannot reach the region: " + region.description());
     PEERLANE_ASSIGN(memory.address, reachRemote(*memory.imported));
     if (!memory.imported->gate.enter())
       return Status(Code::kClosed, "the peer takes the region back, or is gone");
@@ -404,7 +407,7 @@ Result<std::shared_ptr<PortQueueSlot>> PortCore::connect(const Peer& peer) {
   PeerCore& core = *peer.core();
   auto connection = std::make_shared<PortQueueSlot>();
   connection->peer = peer;
-  const bool mapsWords = core.link().traits().wordsBy == "mapped";
+  const bool mapsWords = core.link().traits().mapsWords();
   connection->isByDevice = executor_ && mapsWords;
   std::unique_ptr<PortQueue> straight;
   if (connection->isByDevice) {

@@ -130,7 +130,7 @@ Status PortCore::bootstrapSemaphore(SemaphoreSlot& semaphore, Clock::time_point 
 // on its host.
 Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
                            Clock::time_point deadline) {
-  const bool hasDeviceLink = semaphore.connection->peer.core()->links().device() != nullptr;
+  const bool hasDeviceLink = semaphore.connection->peer.core()->links().mapsDevices() != nullptr;
   usesHostLine = !(executor_ && hello.deviceLine.isThere && hasDeviceLink);
   const LinePlace& line = usesHostLine ? hello.hostLine : hello.deviceLine;
   if (!line.isThere) return Status(Code::kCorrupt, "the peer named no line for signals");
@@ -140,7 +140,10 @@ Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool
       bytes - line.offset < sizeof(port::SemaphoreLine))
     return Status(Code::kCorrupt, "the peer's line for signals is not in the region it named");
   PEERLANE_RETURN_IF_ERROR(semaphore.peerLinesHandle.prepare(deadline - Clock::now()));
-  const std::shared_ptr<ImportedRegion> imported = semaphore.peerLinesHandle.slot()->region;
+  const std::shared_ptr<ImportedRegion> imported = semaphore.peerLinesHandle.imported();
+  if (!imported)
+    return Status(Code::kNotSupported, "the peer's line for signals is not reached: " +
+                                           semaphore.peerLinesHandle.description());
   PEERLANE_ASSIGN(std::byte* const lines, reachRemote(*imported));
   if (!imported->gate.enter())
     return Status(Code::kPeerLost, "the peer takes its line for signals back");

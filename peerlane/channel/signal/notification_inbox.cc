@@ -27,7 +27,7 @@ NotificationInbox::NotificationInbox(PeerCore& peer)
   static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
   static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
   buffer_.resize(kNotifyHeaderBytes + kNotifyMaxMessageBytes);
-  const RemoteMemory& memory = peer.peerSlab()->memory;
+  const RemoteMemory& memory = peer.slabs().peersMemory();
   Binding binding;
   binding.targets.push_back({.address = peer.slab() + slab::kInboxOffset,
                              .bytes = uint64_t{slab::kNotifySlots} * slab::kInboxStrideBytes});

@@ -53,8 +53,8 @@ Status DevicePlan::prepare(const PlanOptions& options) {
                         {.engine = options.engine, .ctas = options.ctas, .repeated = true}));
   if (isIndexed()) indexCheck_ = IndexCheck(blocks_.layout());
   PEERLANE_RETURN_IF_ERROR(gates_.enroll(blocks_, notify_.signal.has_value()));
-  bytesCounter_ =
-      &peer_->bytes(kCudaEngine, blocks_.direction() == Direction::kPut ? "put" : "get");
+  bytesCounter_ = &peer_->bytes(peer_->links().mapsDevices(), kCudaEngine,
+                                blocks_.direction() == Direction::kPut ? "put" : "get");
   return Status::ok();
 }
 

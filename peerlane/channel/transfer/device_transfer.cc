@@ -248,7 +248,9 @@ void DeviceTransfer::end(const Status& status) {
   }
   peer_->metrics().ended(status.code()).add();
   if (status.isOk() && blocks_.bytes() > 0)
-    peer_->bytes(kCudaEngine, blocks_.direction() == Direction::kPut ? "put" : "get")
+    peer_
+        ->bytes(peer_->links().mapsDevices(), kCudaEngine,
+                blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
   peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(status);

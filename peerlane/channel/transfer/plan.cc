@@ -113,8 +113,8 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   PEERLANE_RETURN_IF_ERROR(gates_.enroll(blocks_, notify_.signal.has_value()));
   // Made and given back: the first two posts that go on after their call find them.
   (void)std::pair(PlanPost::make(peer_), PlanPost::make(peer_));
-  bytesCounter_ =
-      &peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get");
+  bytesCounter_ = &peer_->bytes(blocks_.link(*peer_), blocks_.engine(),
+                                blocks_.direction() == Direction::kPut ? "put" : "get");
   endedCounter_ = &peer_->metrics().ended(Code::kOk);
   return Status::ok();
 }
@@ -185,7 +185,7 @@ Result<Transfer> PlanCore::run(cpu::Indices indices) {
   }
   peer_->pendingOperations().fetch_add(1, std::memory_order_relaxed);
   const std::shared_ptr<PlanPost> post = running_ = PlanPost::make(peer_);
-  peer_->progress().add(shared_from_this());
+  peer_->progress().addFor(shared_from_this(), mailbox_);
   return Transfer(post);
 }
 
@@ -277,7 +277,7 @@ Result<Plan> Plan::make(const Peer& peer, Direction direction, const Blocks& blo
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
   Plan plan;
-  if (std::string why = program.whyStaged(*peer.core()); !why.empty()) {
+  if (std::string why = program.whyStaged(*peer.core(), {}); !why.empty()) {
     PEERLANE_ASSIGN(plan.staged_,
                     StagedPlan::create(peer.core(), std::move(program), options, std::move(why)));
     return plan;

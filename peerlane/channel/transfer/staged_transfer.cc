@@ -457,7 +457,7 @@ void StagedTransfer::end(const Status& status) {
   if (status.isOk()) {
     uint64_t bytes = 0;
     for (const Group& group : groups_) bytes += group.bytes;
-    peer_->bytes(kStagedEngine, isPut() ? "put" : "get").add(bytes);
+    peer_->bytes(nullptr, kStagedEngine, isPut() ? "put" : "get").add(bytes);
   }
   peer_->pendingOperations().fetch_sub(1, std::memory_order_release);
   markEnded(status);

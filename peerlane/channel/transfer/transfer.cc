@@ -37,7 +37,7 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
     if (!local->gate.open())
       return Status(Code::kClosed,
                     "region " + std::to_string(local->allocation) + " is being unregistered");
-  if (const std::string why = program.whyStaged(*peer.core()); !why.empty())
+  if (const std::string why = program.whyStaged(*peer.core(), options.deviceStream); !why.empty())
     return StagedTransfer::post(peer.core(), std::move(program), std::move(owned), options, why);
   PEERLANE_ASSIGN(DeviceExecutor* const executor,
                   program.executor(*peer.core(), options.deviceStream));
@@ -46,6 +46,7 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
   if (options.deviceStream)
     return Status(Code::kInvalidArgument,
                   "a device stream was given, and none of the memory is a device's");
+  PEERLANE_RETURN_IF_ERROR(program.checkIdentity());
   auto core = std::make_shared<TransferCore>(peer.core(), std::move(program), std::move(owned));
   PEERLANE_RETURN_IF_ERROR(TransferCore::begin(core, options.stream));
   return Transfer(std::move(core));

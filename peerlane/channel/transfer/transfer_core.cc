@@ -80,7 +80,7 @@ Status TransferCore::begin(const std::shared_ptr<TransferCore>& transfer, HostSt
   if (transfer->refused_) return transfer->status();
   if (!transfer->done()) {
     transfer->countPending();
-    transfer->progress_.add(transfer);
+    transfer->progress_.addFor(transfer, transfer->mailbox_);
   }
   return Status::ok();
 }
@@ -183,8 +183,14 @@ Status TransferCore::endStatus() const {
                   "the transfer was cancelled; its destination bytes are undefined");
   if (Status failure = peer_->failure(); !failure.isOk()) return failure;
   const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();
-  return Status(code, std::string(peer_->link().traits().transport) +
-                          " link: the transfer failed at " + describeRun(program_, run_));
+  const Link* const by = blocks_.link(*peer_);
+  const Link& link = by != nullptr ? *by : peer_->link();
+  std::string text =
+      link.traits().transport + " link: the transfer failed at " + describeRun(program_, run_);
+  if (const Status health = link.health(); !health.isOk())
+    text += "; the link itself failed (" + std::string(health.message()) +
+            "), and what it had not confirmed may have arrived or not";
+  return Status(code, text);
 }
 
 void TransferCore::end(const Status& status) {
@@ -194,7 +200,9 @@ void TransferCore::end(const Status& status) {
   mailbox_ = nullptr;
   if (!isPart_) peer_->metrics().ended(status.code()).add();
   if (!isPart_ && status.isOk() && blocks_.bytes() > 0)
-    peer_->bytes(blocks_.engine(), blocks_.direction() == Direction::kPut ? "put" : "get")
+    peer_
+        ->bytes(blocks_.link(*peer_), blocks_.engine(),
+                blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
   // A number is published by its program's last op: a run that failed did not come to it.
   // A filler that fails has no successor: its link has failed, though the session may not know yet.

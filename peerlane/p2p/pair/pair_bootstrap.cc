@@ -112,9 +112,10 @@ Status PairBootstrap::checkOther(const PairNote& other) const {
 Status PairBootstrap::checkLink() const {
   const PeerCore& core = *peer_.core();
   const LinkTraits& traits = core.link().traits();
-  const bool isNetwork = traits.transport == "tcp" && core.links().device() == nullptr;
-  const bool isMapped =
-      core.links().device() != nullptr || (!options_.gpu.has_value() && traits.mapsRegions);
+  const bool mapsDevices = core.links().mapsDevices() != nullptr;
+  const bool isNetwork = traits.scope == LinkScope::kNetwork && !mapsDevices;
+  const bool isMapped = mapsDevices || (!options_.gpu.has_value() &&
+                                        traits.abilities.can(MemoryKind::kShared, Ability::kMaps));
   std::string lacks;
   if (options_.link == P2P_LINK_HCCS && !isMapped) lacks = "maps no memory of the other side";
   if (options_.link == P2P_LINK_ROCE && !isNetwork)

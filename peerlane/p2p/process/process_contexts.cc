@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "peerlane/core/config_source.h"
@@ -17,17 +16,11 @@ namespace {
 // The ports of p2p-transfer.
 constexpr PortRange kPorts{56800, 56900};
 
-// Adds to the error of a range of ports without a free one which variable the range is from. Other
-// errors have the same code, so this looks at the sentence (listenInRange).
-Status withPorts(const Status& status, const Config& config) {
-  const std::string range =
-      std::to_string(config.ports.first) + "-" + std::to_string(config.ports.last);
-  if (status.message().find("no port of the range " + range) == std::string_view::npos)
-    return status;
+std::string sourceOfPorts(const Config& config) {
   const auto source = configSource("PEERLANE_PORT_RANGE");
-  return status.withContext(
-      (source ? source->toText() : "P2P_PORT_RANGE is not set, which stands for " + range) +
-      "; accepted: first-last, one port, or 0 for any free one");
+  if (source) return source->toText();
+  return "P2P_PORT_RANGE is not set, which stands for " + std::to_string(config.ports.first) + "-" +
+         std::to_string(config.ports.last);
 }
 
 // A context opens the file for its GPUs only. A process that works on host memory alone would never
@@ -50,19 +43,20 @@ Result<std::shared_ptr<Context>> ProcessContexts::make(OptionalGpu gpu, Use use)
   ContextOptions options;
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
   if (!configSource("PEERLANE_PORT_RANGE")) config.ports = kPorts;
-  if (use == Use::kNetwork) config.links = {"tcp"};
+  config.portsSource = sourceOfPorts(config);
+  config.networkOnly = use == Use::kNetwork;
   config.stagingBytes = stagingHalf(config);
   PEERLANE_RETURN_IF_ERROR(checkTuneFile(config));
-  // Connections for the other links begin at a Unix socket, so without tcp no port is needed.
-  if (use == Use::kRoots && config.allowsLink("tcp")) {
+  // Connections for links of one host begin at a Unix socket, so without the others no port is
+  // needed.
+  if (use == Use::kRoots && Context::allowsNetwork(config)) {
     PEERLANE_ASSIGN(options.listen, rootAddresses(config));
   }
   options.config = config;
   if (gpu) options.devices = {{DeviceKind::kCuda, *gpu}};
-  auto made = Context::create(std::move(options));
-  if (!made.isOk()) return withPorts(made.status(), config);
-  sockets_.add(**made, config.socketDirectory);
-  return std::shared_ptr<Context>(std::move(*made));
+  PEERLANE_ASSIGN(auto made, Context::create(std::move(options)));
+  sockets_.add(*made, config.socketDirectory);
+  return std::shared_ptr<Context>(std::move(made));
 }
 
 Result<std::shared_ptr<Context>> ProcessContexts::get(OptionalGpu gpu, Use use) {

@@ -2,7 +2,6 @@
 #include "peerlane/p2p/process/root_bootstrap.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "peerlane/session/wire/ticket.h"
@@ -72,12 +71,9 @@ Answer notConnected(const Status& status, milliseconds timeout) {
                   "connecting to the root: it is used up (it connects once), was taken back "
                   "(P2PCancelRootInfo), or is not of the process that listens there"),
               HCCL_E_TCP_CONNECT};
+    case Code::kNotSupported:
+      return {status.withContext("the process that made the root was reached"), HCCL_E_NOT_SUPPORT};
     case Code::kUnavailable:
-      // The code stands for both cases, and the refusal of the other side comes over the wire as a
-      // code and a sentence; so this looks at the sentence (PeerCore::noLink).
-      if (status.message().find("no link works") != std::string_view::npos)
-        return {status.withContext("the process that made the root was reached"),
-                HCCL_E_NOT_SUPPORT};
       return {status.withContext(
                   "connecting to the root: nobody listens where it says; is the process that made "
                   "it gone?"),

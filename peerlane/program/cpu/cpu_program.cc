@@ -89,6 +89,9 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
   extent.agent = true;
   extent.isPut = isPut;
   const BoundTarget& remote = isPut ? to : from;
+  if (extent.count > 0 && pieces_.back().remote->agent != remote.remote->agent)
+    return Status(Code::kNotSupported,
+                  "one list mixes memory that agents of several links reach; make a post for each");
   pieces_.push_back(
       {isPut ? from.address + segment.fromOffset : to.address + segment.toOffset, remote.remote,
        remote.remoteOffset + (isPut ? segment.toOffset : segment.fromOffset), segment.bytes});

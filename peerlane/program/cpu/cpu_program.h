@@ -106,8 +106,9 @@ class CpuRun {
 
   // Requires: prepared outlives the run. `cursors`: one per cursor of the program, claimed by the
   // caller.
+  // `mayLinger`: what the run puts and stores at the peer (MailboxEntry::mayLinger).
   void start(const CpuProgram& prepared, std::span<const uint64_t> cursors, Indices indices = {},
-             LateBinder* late = nullptr);
+             LateBinder* late = nullptr, bool mayLinger = false);
 
   // Runs ops until blocked, ended, or about `budgetBytes` were copied.
   Step advance(uint64_t budgetBytes);
@@ -160,8 +161,10 @@ class CpuRun {
   Code code_ = Code::kOk;
   uint64_t bytesMoved_ = 0;
   const RemoteMemory* postedTo_ = nullptr;  // the region that a put among them writes
-  bool patient_ = false;                    // the caller of advance() has no budget
-  bool ending_ = false;                     // has its end code; waits for the mailbox to drain
+  bool mayLinger_ = false;
+  bool lastIsOnlyPut_ = false;  // that put is one, and the last of them
+  bool patient_ = false;        // the caller of advance() has no budget
+  bool ending_ = false;         // has its end code; waits for the mailbox to drain
   uint32_t runPieceCount_ = 0;
   std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies of this op, until drained
   std::vector<MappedPiece> indexedMapped_;  // large copies of an indexed list; capacity is kept

@@ -13,8 +13,9 @@
 namespace peerlane::cpu {
 
 void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors, Indices indices,
-                   LateBinder* late) {
+                   LateBinder* late, bool mayLinger) {
   PEERLANE_CHECK(ended_);
+  mayLinger_ = mayLinger;
   prepared_ = &prepared;
   late_ = late;
   indices_ = indices;
@@ -25,6 +26,7 @@ void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors
   mapped_.restart();
   posted_ = false;
   postedTo_ = nullptr;
+  lastIsOnlyPut_ = false;
   ending_ = false;
   ended_ = false;
   code_ = Code::kOk;
@@ -89,6 +91,7 @@ bool CpuRun::drained() {
   if (!mailbox.idle()) return false;
   posted_ = false;
   postedTo_ = nullptr;
+  lastIsOnlyPut_ = false;
   runPieceCount_ = 0;
   if (mailbox.code() != Code::kOk) {
     if (code_ == Code::kOk) code_ = mailbox.code();
@@ -230,8 +233,11 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
   }
   // The owner may refuse the copy and still take the word, which would then announce bytes that
   // never came. Within one region the owner refuses both.
+  // Where the link can tie the word to the copy, it need not wait for the answer.
+  bool isTied = false;
   if (op.order == Order::kRelease && postedTo_ != nullptr && postedTo_ != at.remote) {
-    if (!drained()) return OpStep::kBlocked;
+    isTied = lastIsOnlyPut_ && at.remote->refusesInOrder && postedTo_->agent == at.remote->agent;
+    if (!isTied && !drained()) return OpStep::kBlocked;
     if (code_ != Code::kOk) return OpStep::kEnd;
   }
   MailboxEntry* entry = claimEntry();
@@ -239,6 +245,9 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
   entry->verb = op.code == OpCode::kAdd64 ? Verb::kAdd64 : Verb::kStore;
   entry->width = op.width;
   entry->order = op.order;
+  entry->onlyAfterPrevious = isTied;
+  entry->mayLinger = mayLinger_;
+  lastIsOnlyPut_ = false;
   entry->remote = at.remote;
   entry->remoteOffset = at.remoteOffset;
   entry->operand = value;
@@ -286,10 +295,12 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut) {
   entry->verb = isPut ? Verb::kPut : Verb::kGet;
   entry->pieces = pieces.data();
   entry->pieceCount = static_cast<uint32_t>(pieces.size());
+  entry->mayLinger = mayLinger_ && isPut;
   prepared_->binding_.mailbox->ring();
   posted_ = true;
   for (const Piece& piece : pieces) bytesMoved_ += piece.bytes;
   if (isPut) {
+    lastIsOnlyPut_ = postedTo_ == nullptr;
     static const RemoteMemory several;  // equal to no region
     const RemoteMemory* to = pieces.front().remote;
     postedTo_ = postedTo_ == nullptr || postedTo_ == to ? to : &several;

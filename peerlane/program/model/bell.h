@@ -40,9 +40,17 @@ class Bell {
 
   // Readable after a ring. The thread that sleeps must watch and drain it.
   int eventFd() const { return event_.get(); }
-  const SharedSegment& page() const { return *page_; }
+  const SharedSegment& page() const {
+    isGiven_.store(true, std::memory_order_seq_cst);
+    return *page_;
+  }
   // For producers in this process. They must not use it longer than the bell exists.
-  Waker localWaker() const { return {&word(), &rungAt_, event_.get()}; }
+  Waker localWaker() const {
+    isGiven_.store(true, std::memory_order_seq_cst);
+    return {&word(), &rungAt_, event_.get()};
+  }
+  // Somebody may look at the count. Before that it need not be kept.
+  bool isGiven() const { return isGiven_.load(std::memory_order_relaxed); }
 
   // In a mapping of a bell's page. Byte map: the word at 0, that of the listeners at 64; nothing
   // else is used.
@@ -70,6 +78,7 @@ class Bell {
   std::unique_ptr<SharedSegment> page_;
   Fd event_;
   mutable std::atomic<uint64_t> rungAt_{bell_word::kNever};  // of all local wakers
+  mutable std::atomic<bool> isGiven_{false};
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8,
               "the word is shared between processes");

@@ -34,6 +34,12 @@ struct alignas(64) MailboxEntry {
   Verb verb = Verb::kFlush;
   Width width = Width::k64;
   Order order = Order::kRelaxed;
+  // Of a word: it takes no effect unless the entry before it, a put, did. Only for memory that says
+  // RemoteMemory::refusesInOrder.
+  bool onlyAfterPrevious = false;
+  // No user waits for it here: the agent may hold it back for the next thing that goes to the peer,
+  // for as long as it holds back acknowledgements.
+  bool mayLinger = false;
   uint32_t pieceCount = 0;
   const Piece* pieces = nullptr;         // kPut, kGet; alive until the entry completed
   const RemoteMemory* remote = nullptr;  // kStore, kAdd64, kFlush: where the word is
@@ -98,12 +104,33 @@ class Mailbox {
   // Performs what it can. Returns true when something moved. When another thread is serving it
   // returns false.
   bool serve();
+  // The entry before this one; null: it is complete. For the agent, inside serve().
+  const AgentWork* previous(const AgentWork& work) const {
+    return isOldest(work) ? nullptr : &work == works_.data() ? &works_.back() : &work - 1;
+  }
+  // An entry after this one has been rung. For the agent, inside serve().
+  bool hasMore(const AgentWork& work) const {
+    return &work != &works_[(doorbell_.load(std::memory_order_acquire) - 1) % kSlots];
+  }
+  // Every entry before this one is complete. For the agent, inside serve().
+  bool isOldest(const AgentWork& work) const {
+    return &work == &works_[completion_.load(std::memory_order_acquire) % kSlots];
+  }
   // True while a thread is inside serve() or finish().
   bool beingServed() const { return serving_.load(std::memory_order_acquire); }
   // The link calls it for work that was kSent. Never blocks. It publishes the completion, or leaves
   // that to the thread that serves at this moment.
   static void finish(AgentWork& work, Code code);
-  // True when entries are rung and not completed.
+  // Every rung entry is in an agent's hands, so its answer is all that is waited for. A hint for
+  // the poster: false while another thread serves.
+  bool isInAgentsHands() {
+    if (serving_.exchange(true, std::memory_order_seq_cst)) return false;
+    const bool is = next_ == doorbell_.load(std::memory_order_relaxed);
+    serving_.store(false, std::memory_order_seq_cst);
+    serve();  // a finisher that found it taken relies on this
+    return is;
+  }
+  // True when entries are rung and not completed. Any thread.
   bool pending() const {
     return completion_.load(std::memory_order_acquire) != doorbell_.load(std::memory_order_acquire);
   }

@@ -88,10 +88,10 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   cuda::Gpus gpus_;
   DeviceExecutors executors_;
   MemoryProviders providers_;
+  std::vector<std::unique_ptr<Transport>> transports_;  // longer than what they made of regions
   RegionTable regions_;
   Absentees absentees_{regions_};
   cpu::HostCopier copier_;
-  std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
   std::vector<std::string> addresses_;  // constant once started; handles may outlive the listeners
@@ -142,7 +142,7 @@ Status Context::State::start(const std::vector<std::string>& listen) {
   if (!gpus_.empty()) providers_.add(std::make_unique<CudaProvider>(gpus_));
 #endif
   providers_.add(std::make_unique<HostProvider>());
-  transports_ = makeAllTransports(gpus_);
+  PEERLANE_ASSIGN(transports_, makeAllTransports(config_, gpus_));
   PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
   assemble();
   Status status;
@@ -287,6 +287,9 @@ std::string Context::ticket() const {
 }
 std::string Context::secretText() const {
   return state_->secret_.revealText();
+}
+bool Context::allowsNetwork(const Config& config) {
+  return peerlane::allowsNetwork(config);
 }
 const Config& Context::config() const {
   return state_->config_;

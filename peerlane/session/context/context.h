@@ -135,6 +135,8 @@ class Context {
   // Counters in Prometheus' text format.
   std::string metrics() const;
   const Config& config() const;
+  // Whether a context with these settings may use links to other hosts.
+  static bool allowsNetwork(const Config& config);
 
   // Library's own: the peers that no call has taken yet (arrivals.h). Lifetime: the context's.
   Arrivals& arrivals() const;

@@ -67,6 +67,17 @@ Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const
   return addresses;
 }
 
+namespace {
+
+Result<Fd> listenInPorts(const SocketAddress& address, const Config& config) {
+  auto socket = listenInRange(address, config.ports.first, config.ports.last);
+  if (socket.isOk() || config.portsSource.empty()) return socket;
+  return socket.status().withContext(config.portsSource +
+                                     "; accepted: first-last, one port, or 0 for any free one");
+}
+
+}  // namespace
+
 Status Listeners::addTcp(const Config& config, const std::string& wanted) {
   std::vector<SocketAddress> addresses;
   if (wanted == "auto") {
@@ -85,9 +96,8 @@ Status Listeners::addTcp(const Config& config, const std::string& wanted) {
   bool isReachable = false;
   for (const SocketAddress& address : addresses) {
     const bool anyPort = address.isIp() && address.port() == 0;
-    auto socket = anyPort && config.ports.last != 0
-                      ? listenInRange(address, config.ports.first, config.ports.last)
-                      : listenOn(address);
+    auto socket =
+        anyPort && config.ports.last != 0 ? listenInPorts(address, config) : listenOn(address);
     // One of several interfaces may be unusable; the one the user named may not.
     if (!socket.isOk() && wanted == "auto") {
       PEERLANE_LOG_WARN("not listening on {}: {}", address.toString(), socket.status().toString());

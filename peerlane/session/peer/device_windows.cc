@@ -25,7 +25,7 @@ Result<std::byte*> DeviceWindows::open(Window& window, SlabPair::Backing backing
   if (devices.empty())
     return Status(Code::kInvalidArgument, "this context was made without devices");
   if (!backing.fd)
-    return Status(Code::kNotSupported, "words of a peer over " + links_.host().traits().transport +
+    return Status(Code::kNotSupported, "words of a peer over " + links_.words().traits().transport +
                                            " cannot be reached by a stream: they are not mapped");
   PEERLANE_ASSIGN(Fd own, backing.fd.dup());
   PEERLANE_ASSIGN(auto segment, SharedSegment::import(std::move(own), slab::kBytes, backing.offset,

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "peerlane/core/limits.h"
-#include "peerlane/memory/cuda/cuda_pools.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/session/peer/chunk_imports.h"
 #include "peerlane/session/wire/grant_message.h"
@@ -15,46 +14,51 @@
 namespace peerlane {
 namespace {
 
-// The facts that a peer must know of a region to reach it.
+// The facts of a region that do not depend on the link.
 RegionGrant grantFor(const RegionRecord& record) {
   RegionGrant region;
   region.allocation = record.allocation;
   region.generation = record.generation;
-  region.base = reinterpret_cast<uint64_t>(record.base);
   region.bytes = record.bytes;
-  region.fdOffset = record.memory.fdOffset;
   region.kind = record.memory.kind;
   region.access = record.access;
   region.device = record.memory.device;
-  region.backingBytes = record.memory.backingBytes;
-  region.identity = record.memory.identity;
-  region.handle = record.memory.handle;
-  region.isKept = record.memory.isKept;
+  region.owner = record.memory.owner;
   return region;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
 }
 
 }  // namespace
 
-Status Grants::send(uint64_t request, const RegionRecord& record, uint8_t mostKind) {
-  RegionGrant region = grantFor(record);
-  if (static_cast<uint8_t>(region.kind) >
-      std::max(mostKind, static_cast<uint8_t>(MemoryKind::kCudaPrivate)))
-    return Status(Code::kNotSupported,
-                  "the region is memory of a kind that came with a later version of the library");
-  if (isCuda(region.kind) && links_.device() == nullptr)
-    return Status(Code::kNotSupported,
-                  region.device.toString() + " memory, and no link between the two reaches GPUs");
-  Link& link = isCuda(region.kind) ? *links_.device() : links_.host();
-  const Fd& backing = record.memory.pool ? record.memory.pool->fd : record.memory.backing;
-  auto granted = link.grant(std::move(region), backing);
-  if (!granted.isOk() && !record.memory.whyNot.empty())
-    return Status(granted.status().code(),
-                  std::string(granted.status().message()) + ": " + record.memory.whyNot);
-  PEERLANE_ASSIGN(Grant grant, std::move(granted));
-  const control::ImportReply reply = replyWith(request, grant);
+Status Grants::send(uint64_t request, const RegionRecord& record, Link& link) {
+  PEERLANE_ASSIGN(LinkPart own, link.grant(record));
+  Grant grant{grantFor(record), std::move(own)};
+  const control::ImportReply reply = replyWith(request, link.traits().transport, grant);
   std::vector<Fd> fds;
-  if (grant.fd) fds.push_back(std::move(grant.fd));
+  if (grant.own.fd) fds.push_back(std::move(grant.own.fd));
   return env_.connection->send(reply, std::move(fds));
+}
+
+Status Grants::sendSlab(const RegionRecord& slab) {
+  for (Link* link : links_.live())
+    if (link->traits().carriesWords()) PEERLANE_RETURN_IF_ERROR(send(0, slab, *link));
+  return Status::ok();
+}
+
+Status Grants::grant(const control::ImportRequest& message, const RegionRecord& record) {
+  Link* const link = links_.granting(record.memory.kind, message.links);
+  if (link == nullptr)
+    return Status(Code::kNotSupported,
+                  record.memory.kind.name() +
+                      (record.memory.whyNot.empty() ? "" : " (" + record.memory.whyNot + ")") +
+                      ", which this side grants over no link that the peer can use for it (" +
+                      joined(message.links) + ")");
+  return send(message.request, record, *link);
 }
 
 Status Grants::handle(control::ImportRequest& message) {
@@ -67,7 +71,7 @@ Status Grants::handle(control::ImportRequest& message) {
                                                   " is registered for local use only");
   if (refused.isOk()) {
     regions.addImporter(message.allocation, env_.number);
-    refused = send(message.request, **record, message.mostKind);
+    refused = grant(message, **record);
     if (refused.isOk()) return Status::ok();
     regions.removeImporter(message.allocation, env_.number);
   }
@@ -117,7 +121,7 @@ Result<std::vector<VmmHandle>> Grants::exportChunks(const control::ChunkRequest&
   PEERLANE_ASSIGN(const auto record, regions.find(message.allocation, message.generation));
   const std::string name = "region " + std::to_string(message.allocation);
   const std::vector<CudaChunk>& chunks = record->memory.chunks;
-  if (links_.device() == nullptr || !isInChunks(record->memory.kind))
+  if (!isInChunks(record->memory.kind))
     return Status(Code::kInvalidArgument, name + " does not travel in chunks");
   if (!regions.isImporter(message.allocation, env_.number))
     return Status(Code::kInvalidArgument, name + " is not imported by this peer");
@@ -135,7 +139,10 @@ Result<std::vector<VmmHandle>> Grants::exportChunks(const control::ChunkRequest&
     if (cuda::identityOf(at) != chunks[i].identity)
       return Status(Code::kClosed, "chunk " + std::to_string(i) + " of " + name +
                                        " was freed without the region being unregistered");
-  return links_.device()->exportChunks(grantFor(*record), message.first, message.count);
+  for (Link* link : links_.live())
+    if (link->traits().abilities.can(record->memory.kind, Ability::kGrants))
+      return link->exportChunks(*record, message.first, message.count);
+  return Status(Code::kNotSupported, name + ": no link between the two carries chunks");
 }
 
 void Grants::revoke(uint64_t allocation, uint64_t generation, bool freed,

@@ -25,9 +25,9 @@ class Grants {
 
   Grants(PeerEnvironment& env, const LinkSet& links) : env_(env), links_(links) {}
 
-  // Tells the peer what it must know to reach the region. `mostKind`: the last MemoryKind that it
-  // knows. Errors: kNotSupported, the link's.
-  Status send(uint64_t request, const RegionRecord& record, uint8_t mostKind);
+  // Tells the peer what it must know to reach this side's slab, over each link that carries words.
+  // Errors: the links'.
+  Status sendSlab(const RegionRecord& slab);
   // Takes a region back; `done` is called when the peer has confirmed or is proven dead. `freed`:
   // the memory has gone already.
   void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done);
@@ -43,6 +43,9 @@ class Grants {
   void close() { isClosed_ = true; }
 
  private:
+  // Errors: kNotSupported (no link for that), the link's.
+  Status grant(const control::ImportRequest& message, const RegionRecord& record);
+  Status send(uint64_t request, const RegionRecord& record, Link& link);
   Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
   void askForRevocations();
 

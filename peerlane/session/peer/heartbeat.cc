@@ -24,8 +24,13 @@ void Heartbeat::beat() {
   const auto lastHeard = env_.connection->lastHeard();
   // This side stood still (stopped, or in a long callback), and has not read what came meanwhile.
   if (now - lastBeat_ >= interval + patience / 2) attentiveSince_ = now;
+  if (const Status silence = links_.silence(); !silence.isOk())
+    setSilent(std::string(silence.message()));
+  else if (now - lastHeard < interval)
+    endSilence();
   if (now - lastHeard < interval / 2) return;
-  if (now - std::max(lastHeard, attentiveSince_) >= patience) setSilent();
+  if (now - std::max(lastHeard, attentiveSince_) >= patience)
+    setSilent("nothing heard from peer " + std::to_string(env_.number));
   (void)env_.connection->send(control::Heartbeat{++sequence_, false});
 }
 
@@ -34,12 +39,11 @@ Status Heartbeat::handle(control::Heartbeat& message) {
   return env_.connection->send(control::Heartbeat{message.sequence, true});
 }
 
-void Heartbeat::setSilent() {
+void Heartbeat::setSilent(const std::string& why) {
   if (env_.status.state() != PeerState::kReady) return;
   const auto seconds = std::chrono::duration<double>(env_.around.config.peerTimeout).count();
-  env_.status.setSilent(
-      Status(Code::kPeerSilent, "nothing heard from peer " + std::to_string(env_.number) + " for " +
-                                    std::to_string(seconds) + " s; it may still be alive"));
+  env_.status.setSilent(Status(
+      Code::kPeerSilent, why + " for " + std::to_string(seconds) + " s; it may still be alive"));
   PEERLANE_LOG_WARN("{}", env_.status.failure().toString());
   messages_.channels().setEnded(true);
   env_.around.progress.notifyWaiters();
@@ -47,6 +51,10 @@ void Heartbeat::setSilent() {
 
 void Heartbeat::heard() {
   env_.status.setLastHeard(env_.connection->lastHeard());
+  if (links_.silence().isOk()) endSilence();
+}
+
+void Heartbeat::endSilence() {
   if (env_.status.state() != PeerState::kSilent) return;
   PEERLANE_LOG_WARN("peer {} is heard again", env_.number);
   env_.status.setHeard();

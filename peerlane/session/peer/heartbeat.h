@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Heartbeat: how one side of a connection notices that nothing is heard of the other, and that it
-// is heard again. Changes the peer's status to silent and back. Owned by PeerConnection; confined
-// to the progress thread.
+// Heartbeat: how one side of a connection notices that nothing is heard of the other, or that it
+// takes nothing over a link, and that this is over. Changes the peer's status to silent and back.
+// Owned by PeerConnection; confined to the progress thread.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 
 #include "peerlane/os/event_loop.h"
+#include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/user_messages.h"
 #include "peerlane/session/wire/control_message.h"
@@ -17,7 +18,8 @@ namespace peerlane {
 
 class Heartbeat {
  public:
-  Heartbeat(PeerEnvironment& env, UserMessages& messages) : env_(env), messages_(messages) {}
+  Heartbeat(PeerEnvironment& env, UserMessages& messages, const LinkSet& links)
+      : env_(env), messages_(messages), links_(links) {}
 
   // Goes on while the peer is ready or silent.
   void start();
@@ -29,10 +31,12 @@ class Heartbeat {
  private:
   using Clock = std::chrono::steady_clock;
   void beat();
-  void setSilent();
+  void setSilent(const std::string& why);
+  void endSilence();
 
   PeerEnvironment& env_;
   UserMessages& messages_;
+  const LinkSet& links_;
   Timer timer_;
   uint64_t sequence_ = 0;
   Clock::time_point lastBeat_{};

@@ -9,6 +9,16 @@
 
 namespace peerlane {
 
+const std::shared_ptr<ImportSlot>& ImportSlot::successor() {
+  const MutexLock lock(mutex_);
+  if (!next_) {
+    next_ = std::make_shared<ImportSlot>();
+    next_->bytes = bytes;
+    next_->inChunks = inChunks;
+  }
+  return next_;
+}
+
 Imports::Imports(PeerEnvironment& env, LinkSet& links)
     : env_(env), links_(links), chunks_(env, [this] { settleWhole(); }) {}
 
@@ -62,15 +72,38 @@ void Imports::start(const RegionReference& reference, const std::shared_ptr<Impo
     queued_.push_back({reference, slot});
     return;
   }
-  const uint64_t request = env_.nextRequest();
-  asked_[request] = {reference, {slot}};
-  const Status sent = env_.connection->send(control::ImportRequest{
-      request, reference.allocation, reference.generation, static_cast<uint8_t>(reference.access),
-      static_cast<uint8_t>(kLastMemoryKind)});
-  if (!sent.isOk()) {
-    asked_.erase(request);
-    done(slot, sent);
+  ask({reference, linksFor(reference), {slot}});
+}
+
+// As far as the reference says what the memory is.
+std::vector<std::string> Imports::linksFor(const RegionReference& reference) const {
+  std::vector<std::string> names;
+  for (const Link* link : links_.live()) {
+    const LinkTraits& traits = link->traits();
+    if (!reference.kind || traits.abilities.can(*reference.kind, Ability::kAttaches))
+      names.push_back(traits.transport);
   }
+  return names;
+}
+
+void Imports::ask(Asked asked) {
+  const auto refuse = [&](const Status& why) {
+    for (const auto& slot : asked.slots) done(slot, why);
+  };
+  if (asked.links.empty()) {
+    std::string why = links_.whyStaged(asked.reference, {});
+    if (why.empty()) why = "no link of this side is left that reaches it";
+    if (asked.reference.device.kind != DeviceKind::kHost && env_.around.devices.empty())
+      why += "; name a GPU in ContextOptions::devices";
+    return refuse(Status(Code::kNotSupported, "the region cannot be imported: " + why));
+  }
+  const uint64_t request = env_.nextRequest();
+  const RegionReference& reference = asked.reference;
+  const Status sent = env_.connection->send(
+      control::ImportRequest{request, reference.allocation, reference.generation,
+                             static_cast<uint8_t>(reference.access), asked.links});
+  if (!sent.isOk()) return refuse(sent);
+  asked_[request] = std::move(asked);
 }
 
 void Imports::done(const std::shared_ptr<ImportSlot>& slot,
@@ -115,7 +148,7 @@ Status Imports::handle(control::ImportReply& message) {
                                       ", which nobody asked");
   Asked asked = std::move(found->second);
   asked_.erase(found);
-  PEERLANE_RETURN_IF_ERROR(answered(asked, message));
+  PEERLANE_RETURN_IF_ERROR(answered(std::move(asked), message));
   // After that, because a queued request may be for the region that has just come.
   while (!queued_.empty() && asked_.size() < limits::kImportsUnderWay) {
     const QueuedRequest queued = std::move(queued_.front());
@@ -129,30 +162,44 @@ Status Imports::release(const RegionReference& reference) {
   return env_.connection->send(control::Release{reference.allocation, reference.generation});
 }
 
-Status Imports::answered(const Asked& asked, const control::ImportReply& message) {
-  Result<std::shared_ptr<ImportedRegion>> result = Status(Code::kInternal, "import");
+// A grant that this side's link cannot use is given back, and the region asked for over the others.
+Status Imports::answered(Asked asked, const control::ImportReply& message) {
+  const auto finish = [&](const Result<std::shared_ptr<ImportedRegion>>& result) {
+    for (const auto& slot : asked.slots) done(slot, result);
+  };
   if (message.code != Code::kOk) {
-    result = Status(message.code, "the owner refused: " + message.reason);
-  } else {
-    auto grant = grantIn(message, *env_.connection);
-    if (grant.isOk() && (grant->region.allocation != asked.reference.allocation ||
-                         grant->region.generation != asked.reference.generation))
-      grant = Status(Code::kCorrupt, "an import was answered with another region");
-    if (!grant.isOk()) {
-      for (const auto& slot : asked.slots) done(slot, grant.status());
-      if (grant.status().code() != Code::kUnavailable) return grant.status();
-      // This side had no room for its descriptor. The owner has lent it, and did nothing wrong.
-      return release(asked.reference);
-    }
-    auto memory = links_.attach(std::move(*grant));
-    if (memory.isOk()) {
-      result = cache_->insert(std::move(*memory));
-    } else {
-      result = memory.status();
-      (void)release(asked.reference);
-    }
+    finish(Status(message.code, "the owner refused: " + message.reason));
+    return Status::ok();
   }
-  for (const auto& slot : asked.slots) done(slot, result);
+  auto grant = grantIn(message, *env_.connection);
+  if (grant.isOk() && (grant->region.allocation != asked.reference.allocation ||
+                       grant->region.generation != asked.reference.generation))
+    grant = Status(Code::kCorrupt, "an import was answered with another region");
+  if (grant.isOk() && std::erase(asked.links, message.link) == 0)
+    grant = Status(Code::kCorrupt,
+                   "an import was answered over link '" + message.link + "', which was not asked");
+  if (!grant.isOk()) {
+    finish(grant.status());
+    const Code code = grant.status().code();
+    if (code != Code::kUnavailable && code != Code::kNotSupported) return grant.status();
+    // This side had no room for its descriptor, or does not know the kind of memory. The owner has
+    // lent it, and did nothing wrong.
+    return release(asked.reference);
+  }
+  auto memory = links_.attach(message.link, std::move(*grant));
+  if (memory.isOk()) {
+    finish(cache_->insert(std::move(*memory)));
+    return Status::ok();
+  }
+  PEERLANE_RETURN_IF_ERROR(release(asked.reference));
+  std::erase_if(asked.links, [this](const std::string& name) {
+    const Link* const link = links_.named(name);
+    return link == nullptr || !links_.isLive(*link);
+  });
+  if (memory.status().code() == Code::kNotSupported && !asked.links.empty())
+    ask(std::move(asked));
+  else
+    finish(memory.status());
   return Status::ok();
 }
 
@@ -170,8 +217,9 @@ void Imports::fail() {
 // The last user of an imported region is gone, and no device reaches it any more. Any thread.
 void Imports::drop(std::shared_ptr<ImportedRegion> region) {
   if (env_.status.over()) {
+    const RegionGrant grant = region->memory.grant;
     links_.of(region->memory).detach(region->memory);
-    return cache_->gone(region->memory.grant);
+    return cache_->gone(grant);
   }
   env_.post([this, region = std::move(region)] { forget(*region); });
 }

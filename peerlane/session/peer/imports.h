@@ -11,9 +11,11 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/import_cache.h"
 #include "peerlane/memory/region_reference.h"
@@ -33,6 +35,22 @@ struct ImportSlot {
   std::atomic<State> state{State::kNone};  // release by the progress thread, acquire by posters
   std::shared_ptr<ImportedRegion> region;  // written before kReady
   Status failure;                          // written before kFailed
+
+  // The slot that counts: `slot`, or, where the link of its region has failed, the one in which the
+  // region is imported anew. Any thread.
+  static const std::shared_ptr<ImportSlot>& current(const std::shared_ptr<ImportSlot>& slot) {
+    const std::shared_ptr<ImportSlot>* at = &slot;
+    while ((*at)->state.load(std::memory_order_acquire) == State::kReady &&
+           (*at)->region->isLeft.load(std::memory_order_acquire))
+      [[unlikely]] at = &(*at)->successor();
+    return *at;
+  }
+
+ private:
+  const std::shared_ptr<ImportSlot>& successor();
+
+  Mutex mutex_;
+  std::shared_ptr<ImportSlot> next_;  // made under the lock, constant then
 };
 
 class Imports {
@@ -72,10 +90,15 @@ class Imports {
   // The peer is lost or closed: no transfer that begins from now on uses an imported region, and
   // requests end with the peer's failure.
   void fail();
+  // The link failed: its regions are imported anew, over another one, when they are used next.
+  void leave(const Link& link) {
+    if (cache_) cache_->leave(&link);
+  }
 
  private:
   struct Asked {
     RegionReference reference;
+    std::vector<std::string> links;  // over which it may come, best first
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
   struct QueuedRequest {
@@ -87,7 +110,9 @@ class Imports {
     std::shared_ptr<ImportedRegion> region;
   };
   void start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
-  Status answered(const Asked& asked, const control::ImportReply& message);
+  std::vector<std::string> linksFor(const RegionReference& reference) const;
+  void ask(Asked asked);
+  Status answered(Asked asked, const control::ImportReply& message);
   Status release(const RegionReference& reference);
   void done(const std::shared_ptr<ImportSlot>& slot,
             Result<std::shared_ptr<ImportedRegion>> result);

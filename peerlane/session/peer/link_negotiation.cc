@@ -32,28 +32,60 @@ void LinkNegotiation::end() {
   offers_.clear();
 }
 
+const Transport* LinkNegotiation::transportOf(const std::string& name) const {
+  for (const auto& transport : env_.around.transports)
+    if (transport->name() == name) return transport.get();
+  return nullptr;
+}
+
+void LinkNegotiation::refuse(const std::string& name, std::string reason) {
+  const Transport* const transport = transportOf(name);
+  links_.refuse(name, std::move(reason),
+                transport == nullptr ? LinkAbilities() : transport->abilities());
+}
+
+std::string LinkNegotiation::whyForbidden(const Transport& transport) const {
+  const Config& config = env_.around.config;
+  if (!config.allowsLink(std::string(transport.name()))) return "not among PEERLANE_LINKS";
+  if (config.networkOnly && transport.scope() != LinkScope::kNetwork)
+    return "only links between hosts were asked for";
+  return {};
+}
+
+namespace {
+
+// Whether links that fail only with the peer's process reach all that this one would.
+bool isNeedless(const Transport& transport, const LinkAbilities& others) {
+  return transport.abilities().areCoveredBy(others);
+}
+
+}  // namespace
+
 // On one host the best link almost always works, and another one may open a door that nobody needs
-// (tcp: a listener that every user of the host can reach). So an acceptor there offers the best one
-// first, and the rest, `all`, to a peer that can use none of it.
+// (tcp: a listener that every user of the host can reach). So an acceptor there offers what adds to
+// the best ones first, and the rest, `all`, to a peer that can use too little of it.
 Status LinkNegotiation::sendOffers(bool all) {
   Progress& progress = env_.around.progress;
   const LinkSurroundings surroundings{env_.around.config,
                                       progress.loop(),
+                                      progress.readiness(),
                                       progress.bell(),
                                       env_.around.regions,
                                       [&progress] { progress.nudge(); },
                                       [&progress] { progress.countWakeup(); },
                                       env_.around.copier.team()};
   control::Offers offers;
+  offers.devices = !env_.around.devices.empty();
   std::vector<Fd> fds;
+  LinkAbilities offered;
   for (const auto& transport : env_.around.transports) {
     const std::string name(transport->name());
     if (pending_.contains(name) || links_.isRefused(name)) continue;
-    if (!env_.around.config.allowsLink(name)) {
-      links_.refuse(name, "not among PEERLANE_LINKS");
+    if (std::string why = whyForbidden(*transport); !why.empty()) {
+      refuse(name, std::move(why));
       continue;
     }
-    if (!all && !transport->forDevices() && offersLink()) {
+    if (!all && isNeedless(*transport, offered)) {
       offers.more = true;
       continue;
     }
@@ -62,13 +94,14 @@ Status LinkNegotiation::sendOffers(bool all) {
       // A shortage passes; a pair that took a worse link for it would stay with that.
       if (pending.status().code() == Code::kUnavailable && !offersLink())
         return pending.status().withContext("link " + name);
-      links_.refuse(name, std::string(pending.status().message()));
+      refuse(name, std::string(pending.status().message()));
       continue;
     }
     Offer offer = (*pending)->takeOffer();
     offers.links.push_back({name, std::move(offer.blob), static_cast<uint32_t>(offer.fds.size())});
     for (Fd& fd : offer.fds) fds.push_back(std::move(fd));
     pending_[name] = std::move(*pending);
+    if (transport->scope() != LinkScope::kNetwork) offered.add(transport->abilities());
   }
   // An empty list would leave the initiator to guess. Its offers are answered with the reason.
   if (!env_.initiator && !offersLink()) return Status::ok();
@@ -87,55 +120,75 @@ Result<LinkNegotiation::Offered> LinkNegotiation::take(control::Offers& message)
 }
 
 Status LinkNegotiation::handle(control::Offers& message) {
-  if (links_.isMade() || !offers_.empty()) return Status(Code::kCorrupt, "link offers came twice");
+  if (links_.isMade() || isChosen_ || hasOffers_)
+    return Status(Code::kCorrupt, "link offers came twice");
+  links_.setDevicesAdd(!env_.around.devices.empty() || message.devices);
   if (!env_.initiator && process_.facts().unixSocket)
     PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
   PEERLANE_ASSIGN(Offered offered, take(message));
   if (env_.initiator) return choose(std::move(offered), message.more);
-  if (!offersLink()) {
-    Status status = noLink(offered);
-    PEERLANE_LOG_WARN("peer {}: {}", env_.number, status.message());  // nobody calls for him
-    return status;
-  }
+  if (!offersLink()) return noLink(offered);
   offers_ = std::move(offered);
+  hasOffers_ = true;
   return Status::ok();
 }
 
 Status LinkNegotiation::choose(Offered offered, bool peerHasMore) {
   std::vector<std::string> notOffered;
-  const auto refuseThose = [&] {
-    for (const std::string& name : notOffered) links_.refuse(name, "not offered by the peer");
-  };
+  LinkAbilities made;
+  for (const Link* link : links_.live())
+    if (link->traits().scope != LinkScope::kNetwork) made.add(link->traits().abilities);
   for (const auto& transport : env_.around.transports) {
-    if (transport->forDevices()) continue;
     const std::string name(transport->name());
+    if (!pending_.contains(name) || isNeedless(*transport, made)) continue;
     auto theirs = offered.find(name);
-    if (!pending_.contains(name)) continue;
     if (theirs == offered.end()) {
       notOffered.push_back(name);
       continue;
     }
-    auto link = pending_[name]->complete(std::move(theirs->second));
-    if (link.status().code() == Code::kUnavailable)  // as for the offers
-      return link.status().withContext("link " + name);
-    if (!link.isOk()) {
-      pending_.erase(name);
-      PEERLANE_RETURN_IF_ERROR(refuseFailed(name, link.status()));
-      continue;
-    }
-    links_.setHost(std::move(*link));
-    refuseThose();
-    if (links_.host().traits().isFallback) env_.around.metrics.fallbacks().add();
-    PEERLANE_RETURN_IF_ERROR(completeDevice(offered));
-    return env_.connection->send(control::Accepted{name, {}, links_.refused()});
+    Offer offer = std::move(theirs->second);
+    offered.erase(theirs);
+    bool isMade = false;
+    PEERLANE_RETURN_IF_ERROR(complete(name, std::move(offer), isMade));
+    if (isMade && transport->scope() != LinkScope::kNetwork) made.add(transport->abilities());
   }
-  if (peerHasMore && !askedForMore_) return askForTheRest(std::move(offered));
-  refuseThose();
-  return noLink(offered);
+  const bool isEnough = carriesWords();
+  if (!isEnough && peerHasMore && !askedForMore_) return askForTheRest(std::move(offered));
+  for (const std::string& name : notOffered) refuse(name, "not offered by the peer");
+  if (!isEnough) return noLink(offered);
+  isChosen_ = true;
+  links_.open();
+  return sendMade();
+}
+
+bool LinkNegotiation::carriesWords() const {
+  const std::vector<Link*> live = links_.live();
+  return std::any_of(live.begin(), live.end(),
+                     [](const Link* link) { return link->traits().carriesWords(); });
+}
+
+Status LinkNegotiation::complete(const std::string& name, Offer theirs, bool& isMade) {
+  auto link = pending_.at(name)->complete(std::move(theirs));
+  pending_.erase(name);
+  isMade = link.isOk();
+  // A shortage passes, as for the offers.
+  if (link.status().code() == Code::kUnavailable && !carriesWords())
+    return link.status().withContext("link " + name);
+  if (!isMade) return refuseFailed(name, link.status());
+  if ((*link)->traits().isFallback) env_.around.metrics.fallbacks().add();
+  links_.add(std::move(*link));
+  return Status::ok();
+}
+
+Status LinkNegotiation::sendMade() {
+  control::Accepted made;
+  for (const Link* link : links_.live()) made.links.push_back(link->traits().transport);
+  made.refused = links_.refused();
+  return env_.connection->send(std::move(made));
 }
 
 Status LinkNegotiation::refuseFailed(const std::string& name, const Status& why) {
-  links_.refuse(name, std::string(why.message()));
+  refuse(name, std::string(why.message()));
   PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name, why.toString());
   env_.around.metrics.fallbacks().add();
   if (env_.around.config.strict) return why.withContext("PEERLANE_STRICT: link " + name);
@@ -145,7 +198,7 @@ Status LinkNegotiation::refuseFailed(const std::string& name, const Status& why)
 Status LinkNegotiation::askForTheRest(Offered offered) {
   askedForMore_ = true;
   offeredBefore_ = std::move(offered);
-  return env_.connection->send(control::Accepted{"", {}, links_.refused()});
+  return env_.connection->send(control::Accepted{{}, links_.refused()});
 }
 
 Status LinkNegotiation::offerTheRest() {
@@ -157,7 +210,8 @@ Status LinkNegotiation::offerTheRest() {
 bool LinkNegotiation::offersLink() const {
   const auto& transports = env_.around.transports;
   return std::any_of(transports.begin(), transports.end(), [&](const auto& transport) {
-    return !transport->forDevices() && pending_.contains(std::string(transport->name()));
+    return transport->abilities().canAny(MemoryPlace::kHost, Ability::kAttaches) &&
+           pending_.contains(std::string(transport->name()));
   });
 }
 
@@ -170,58 +224,81 @@ Status LinkNegotiation::noLink(const Offered& offered) const {
   std::vector<std::string> offeredOnly;
   for (const auto& transport : env_.around.transports) {
     const std::string name(transport->name());
-    if (transport->forDevices() || config.allowsLink(name)) continue;
+    if (!transport->abilities().canAny(MemoryPlace::kHost, Ability::kAttaches) ||
+        config.allowsLink(name))
+      continue;
     forbidden.push_back(name);
     if (offered.contains(name)) offeredOnly.push_back(name);
   }
-  if (forbidden.empty()) return Status(Code::kUnavailable, why);
+  if (forbidden.empty()) return Status(Code::kNotSupported, why);
   // The sentence is read on both sides, so neither is "this".
   why += "; PEERLANE_LINKS (Config::links) of process " + std::to_string(getpid()) + " is " +
          joined(config.links, ",") + ": allow ";
   why += offeredOnly.empty() ? joined(forbidden, " or ") + " on both sides"
                              : joined(offeredOnly, " or ") + ", which the other side offers";
   why += ", or leave it unset";
-  return Status(Code::kUnavailable, why);
+  return Status(Code::kNotSupported, why);
 }
 
 Status LinkNegotiation::handle(control::Accepted& message) {
-  if (message.transport.empty() && !env_.initiator && !links_.isMade() && hasMore_)
+  if (!env_.initiator && message.links.empty() && !links_.isMade() && hasMore_)
     return offerTheRest();
-  auto mine = pending_.find(message.transport);
-  auto theirs = offers_.find(message.transport);
-  if (env_.initiator || links_.isMade() || mine == pending_.end() || theirs == offers_.end())
-    return Status(Code::kCorrupt,
-                  "the peer accepted link '" + message.transport + "', which was not offered");
-  PEERLANE_ASSIGN(auto link, mine->second->complete(std::move(theirs->second)));
-  links_.setHost(std::move(link));
-  if (links_.host().traits().isFallback) env_.around.metrics.fallbacks().add();
-  for (control::Refusal& refusal : message.refused)
-    if (!links_.isRefused(refusal.transport))
-      links_.refuse(std::move(refusal.transport), std::move(refusal.reason));
-  return completeDevice(offers_);
+  return env_.initiator ? keepMade(message) : makeChosen(message);
 }
 
-// Beside the link that was chosen: memory of devices, where both sides have some.
-Status LinkNegotiation::completeDevice(Offered& offers) {
-  links_.setDevicesAdd(!env_.around.devices.empty() || offers.contains("cuda_ipc"));
-  for (const auto& transport : env_.around.transports) {
-    if (!transport->forDevices()) continue;
-    const std::string name(transport->name());
-    auto mine = pending_.find(name);
-    auto theirs = offers.find(name);
-    if (mine == pending_.end()) continue;
-    if (theirs == offers.end()) {
-      links_.refuse(name, "not offered by the peer");
-      continue;
-    }
-    auto link = mine->second->complete(std::move(theirs->second));
-    if (link.isOk()) {
-      links_.setDevice(std::move(*link));
-      return Status::ok();
-    }
-    PEERLANE_RETURN_IF_ERROR(refuseFailed(name, link.status()));
+// The acceptor. What it cannot make, the initiator gives up when it reads the answer.
+Status LinkNegotiation::makeChosen(const control::Accepted& message) {
+  if (isAgreed_) return Status(Code::kCorrupt, "link choices came twice");
+  for (const std::string& name : message.links) {
+    auto theirs = offers_.find(name);
+    if (links_.isMade() || !pending_.contains(name) || theirs == offers_.end())
+      return Status(Code::kCorrupt, "the peer accepted link '" + name + "', which was not offered");
+    Offer offer = std::move(theirs->second);
+    offers_.erase(theirs);
+    bool isMade = false;
+    PEERLANE_RETURN_IF_ERROR(complete(name, std::move(offer), isMade));
   }
+  links_.open();
+  if (!links_.isMade()) {
+    takeRefusals(message.refused);
+    return noLink(offers_);
+  }
+  isAgreed_ = true;
+  // Before the peer's own reasons are taken over: it knows these.
+  PEERLANE_RETURN_IF_ERROR(sendMade());
+  takeRefusals(message.refused);
   return Status::ok();
+}
+
+// The initiator.
+Status LinkNegotiation::keepMade(const control::Accepted& message) {
+  if (!isChosen_ || isAgreed_) return Status(Code::kCorrupt, "link choices came out of turn");
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::vector<std::string> made;
+  for (const Link* link : links_.live()) made.push_back(link->traits().transport);
+  for (const std::string& name : message.links)
+    if (!has(made, name))
+      return Status(Code::kCorrupt, "the peer made link '" + name + "', which was not accepted");
+  for (const std::string& name : made) {
+    if (has(message.links, name)) continue;
+    std::string why = "the peer could not make it";
+    for (const control::Refusal& refusal : message.refused)
+      if (refusal.transport == name) why += ": " + refusal.reason;
+    links_.drop(name);
+    PEERLANE_RETURN_IF_ERROR(refuseFailed(name, Status(Code::kNotSupported, std::move(why))));
+  }
+  takeRefusals(message.refused);
+  links_.open();
+  isAgreed_ = true;
+  return links_.isMade() ? Status::ok() : noLink();
+}
+
+void LinkNegotiation::takeRefusals(const std::vector<control::Refusal>& refusals) {
+  for (const control::Refusal& refusal : refusals)
+    if (!links_.isRefused(refusal.transport) && links_.named(refusal.transport) == nullptr)
+      refuse(refusal.transport, refusal.reason);
 }
 
 }  // namespace peerlane

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LinkNegotiation: how the two sides of a new connection agree on their links: both offer those
-// that the facts allow, and the initiator takes the first in its order of preference that works.
-// Fills a LinkSet, and is over once that is made. Owned by PeerCore; confined to the progress
-// thread.
+// that the facts allow, the initiator makes all that add something to those before them, and the
+// acceptor makes the same and says which of them work for it, too. Fills a LinkSet, and is over
+// once that is made. Owned by PeerCore; confined to the progress thread.
 #pragma once
 
 #include <map>
@@ -13,6 +13,7 @@
 
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/peer/remote_process.h"
 #include "peerlane/session/wire/control_message.h"
 #include "peerlane/transport/transport.h"
 
@@ -32,11 +33,13 @@ class LinkNegotiation {
   Status handle(control::Accepted& message);
   // Drops offers that are not needed once links are made.
   void end();
+  // The peer has said which links it made: the sets of both sides are the same.
+  bool isAgreed() const { return isAgreed_; }
 
-  // This side has a link to offer, beside those for devices.
+  // This side has a link to offer that reaches host memory.
   bool offersLink() const;
-  // Why there is no link, and which setting could change that. `offered`: what the peer offers, as
-  // far as that is known.
+  // Why there is no link that carries words, and which setting could change that. `offered`: what
+  // the peer offers, as far as that is known.
   Status noLink(const std::map<std::string, Offer>& offered = {}) const;
 
  private:
@@ -44,9 +47,18 @@ class LinkNegotiation {
   Status sendOffers(bool all);
   Result<Offered> take(control::Offers& message);
   Status choose(Offered offered, bool peerHasMore);
+  Status complete(const std::string& name, Offer theirs, bool& isMade);
+  bool carriesWords() const;  // one of the links made so far
   Status askForTheRest(Offered offered);
   Status offerTheRest();
-  Status completeDevice(Offered& offers);
+  Status makeChosen(const control::Accepted& message);
+  Status keepMade(const control::Accepted& message);
+  Status sendMade();
+  void takeRefusals(const std::vector<control::Refusal>& refusals);
+  void refuse(const std::string& name, std::string reason);
+  const Transport* transportOf(const std::string& name) const;
+  // Why settings of this side exclude it; empty: they do not.
+  std::string whyForbidden(const Transport& transport) const;
   // Goes on without a transport whose link could not be made; PEERLANE_STRICT: an error.
   Status refuseFailed(const std::string& name, const Status& why);
 
@@ -55,9 +67,12 @@ class LinkNegotiation {
   LinkSet& links_;
   std::map<std::string, std::unique_ptr<PendingLink>> pending_;  // this side's offers
   Offered offers_;             // the peer's, kept by the acceptor until the initiator chose
+  bool hasOffers_ = false;     // acceptor: they came
   bool hasMore_ = false;       // acceptor: links that were not offered yet
   bool askedForMore_ = false;  // initiator
-  Offered offeredBefore_;      // initiator: what came with the first offers
+  bool isAgreed_ = false;
+  bool isChosen_ = false;  // initiator: the acceptor's answer is awaited
+  Offered offeredBefore_;  // initiator: what came with the first offers
 };
 
 }  // namespace peerlane

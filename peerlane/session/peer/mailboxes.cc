@@ -5,11 +5,24 @@
 
 namespace peerlane {
 
+Agent* LinkDispatch::agentOf(const MailboxEntry& entry) {
+  const RemoteMemory* const memory = entry.pieceCount != 0 ? entry.pieces[0].remote : entry.remote;
+  PEERLANE_CHECK(memory != nullptr && memory->agent != nullptr);
+  return memory->agent;
+}
+
+Served LinkDispatch::serve(AgentWork& work) {
+  Agent* const agent = agentOf(*work.entry);
+  if (agent != last_ && !work.mailbox->isOldest(work)) return Served::kAgain;
+  last_ = agent;
+  return agent->serve(work);
+}
+
 Mailbox* Mailboxes::borrow() {
   const MutexLock lock(mutex_);
   if (free_.empty()) {
-    all_.push_back(std::make_unique<Mailbox>(links_.host()));
-    free_.push_back(all_.back().get());
+    all_.push_back(std::make_unique<Dispatched>());
+    free_.push_back(&all_.back()->mailbox);
   }
   Mailbox* mailbox = free_.back();
   free_.pop_back();
@@ -27,8 +40,8 @@ void Mailboxes::giveBack(Mailbox* mailbox) {
 bool Mailboxes::serve() {
   const MutexLock lock(mutex_);
   bool moved = false;
-  for (const auto& mailbox : all_)
-    if (mailbox->pending()) moved |= mailbox->serve();
+  for (const auto& one : all_)
+    if (one->mailbox.pending()) moved |= one->mailbox.serve();
   return moved;
 }
 

@@ -16,10 +16,14 @@ std::string Route::toString() const {
   if (!hostCopies.empty()) text += "  copied by this host:       " + hostCopies + "\n";
   text += "  what cannot go straight:   " + staged + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
+  if (!protection.empty()) text += "  data between the hosts:    " + protection + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy;
   if (!readOnlyEnforcedBy.empty() && readOnlyEnforcedBy != rightsEnforcedBy)
     text += " (" + readOnlyEnforcedBy + " of memory that Context::allocate made read-only)";
   text += "\n";
+  for (const MemoryRoute& kind : kinds)
+    if (kind.link != link && kind.link != deviceLink)
+      text += "  " + kind.memory + ": link " + kind.link + ", by " + kind.by + "\n";
   for (const std::string& device : devices) text += "  " + device + "\n";
   for (const std::string& why : refused) text += "  not taken: " + why + "\n";
   return text;
@@ -31,10 +35,11 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
                   "an empty RemoteRegion; take one from Peer::importRegion");
   if (peer_->forked()) return peer_->usable();
   // It cannot be imported, and transfers do without.
-  if (!peer_->links().whyStaged(reference_, /*byDevice=*/false).empty()) return peer_->failure();
-  peer_->imports().request(reference_, slot_);
-  const auto done = [this] {
-    const auto state = slot_->state.load(std::memory_order_acquire);
+  if (!peer_->links().whyStaged(reference_, {}).empty()) return peer_->failure();
+  const std::shared_ptr<ImportSlot> slot = ImportSlot::current(slot_);
+  peer_->imports().request(reference_, slot);
+  const auto done = [&slot] {
+    const auto state = slot->state.load(std::memory_order_acquire);
     return state == ImportSlot::State::kReady || state == ImportSlot::State::kFailed;
   };
   const auto deadline = Progress::deadlineIn(timeout);
@@ -51,9 +56,9 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
     return Status::ok();
   };
   PEERLANE_RETURN_IF_ERROR(waitFor(done));
-  if (slot_->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
-    return slot_->failure;
-  const std::shared_ptr<ImportedRegion>& region = slot_->region;
+  if (slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
+    return slot->failure;
+  const std::shared_ptr<ImportedRegion>& region = slot->region;
   const uint64_t all = region->memory.grant.bytes;
   if (peer_->imports().reaches(region, 0, all)) return Status::ok();
   const ChunkMap& chunks = *region->memory.chunks;
@@ -63,29 +68,40 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
 }
 
 std::string RemoteRegion::description() const {
-  std::string text = engine();
-  if (text.empty() && slot_) {
-    const std::string why = peer_->links().whyStaged(reference_, /*byDevice=*/false);
-    if (!why.empty()) return "staged through host memory, because " + why;
+  const std::shared_ptr<ImportedRegion> region = imported();
+  if (!region) {
+    const std::string why = slot_ ? peer_->links().whyStaged(reference_, {}) : std::string();
+    return why.empty() ? "not imported yet" : "staged through host memory, because " + why;
   }
-  if (text.empty()) return "not imported yet";
-  if (const auto& chunks = slot_->region->memory.chunks)
+  std::string text = region->memory.engine;
+  if (const auto& chunks = region->memory.chunks)
     text += ", " + std::to_string(chunks->mapped()) + " of " + std::to_string(chunks->count()) +
             " chunks mapped";
   return text;
 }
 
 std::string RemoteRegion::rightsEnforcedBy() const {
-  if (engine().empty()) return {};
-  const RemoteMemory& memory = slot_->region->memory;
-  const std::string_view own = memory.rightsEnforcedBy;
-  return own.empty() ? peer_->links().of(memory).traits().rightsEnforcedBy : std::string(own);
+  const std::shared_ptr<ImportedRegion> region = imported();
+  return region ? enforcerName(region->memory.enforcer) : "";
 }
 
 std::string RemoteRegion::engine() const {
-  if (!slot_ || slot_->state.load(std::memory_order_acquire) != ImportSlot::State::kReady)
-    return {};
-  return slot_->region->memory.engine;
+  const std::shared_ptr<ImportedRegion> region = imported();
+  return region ? region->memory.engine : "";
+}
+
+std::shared_ptr<ImportedRegion> RemoteRegion::imported() const {
+  if (!slot_) return nullptr;
+  // Taken once: another link may take over between two looks.
+  const std::shared_ptr<ImportSlot> slot = ImportSlot::current(slot_);
+  const bool isThere = slot->state.load(std::memory_order_acquire) == ImportSlot::State::kReady;
+  return isThere ? slot->region : nullptr;
+}
+
+RemoteRegion RemoteRegion::current() const {
+  RemoteRegion region = *this;
+  if (slot_) region.slot_ = ImportSlot::current(slot_);
+  return region;
 }
 
 namespace {
@@ -126,31 +142,84 @@ std::vector<std::string> devicesOf(const PeerCore& core) {
 
 }  // namespace
 
+namespace {
+
+LocalMemory localOf(const MemoryKind& kind) {
+  LocalMemory local;
+  (isCuda(kind) ? local.ofDevice : local.ofHost) = kind;
+  return local;
+}
+
+MemoryRoute memoryRoute(const LinkSet& links, const MemoryKind& remote, const MemoryKind& local) {
+  MemoryRoute route;
+  route.memory = remote.name();
+  const LinkRoute found = links.route(remote, localOf(local));
+  if (found.link != nullptr) {
+    route.link = found.link->traits().transport;
+    route.by = found.by == LinkRoute::By::kMapping ? "mapping" : "agent";
+  }
+  for (const control::Refusal& refusal : links.whyNot(remote, localOf(local)))
+    route.refused.push_back(refusal.transport + ": " + refusal.reason);
+  return route;
+}
+
+std::vector<MemoryRoute> memoryRoutes(const PeerCore& core) {
+  std::vector<MemoryRoute> routes;
+  for (const MemoryKind& remote : knownKinds())
+    if (core.links().route(remote, localOf(MemoryKind::kPrivate)).link != nullptr)
+      routes.push_back(memoryRoute(core.links(), remote, MemoryKind::kPrivate));
+  return routes;
+}
+
+std::string enginesOf(const Link& link) {
+  const LinkTraits& traits = link.traits();
+  return traits.abilities.canAny(MemoryPlace::kCuda, Ability::kMaps) ? kCudaEngine
+                                                                     : traits.agentEngine;
+}
+
+}  // namespace
+
+MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const {
+  if (!core_ || !remote || !local) return {};
+  const MemoryKind plain{.place = remote.reference().device.kind == DeviceKind::kHost
+                                      ? MemoryPlace::kHost
+                                      : MemoryPlace::kCuda};
+  return memoryRoute(core_->links(), remote.reference().kind.value_or(plain),
+                     local.record()->memory.kind);
+}
+
 Route Peer::route() const {
   if (!core_) return {};
   const LinkTraits& traits = core_->link().traits();
+  const LinkSet& links = core_->links();
   Route route;
   route.link = traits.transport;
-  route.sharedEngine =
-      traits.wordsBy == "mapped" && traits.mapsRegions ? "mapped" : traits.agentEngine;
+  const bool maps = traits.abilities.can(MemoryKind::kShared, Ability::kMaps);
+  route.sharedEngine = maps ? "mapped" : traits.agentEngine;
   route.privateEngine = traits.agentEngine.empty() ? "mapped" : traits.agentEngine;
-  if (const Link* link = core_->links().device(); link != nullptr) {
-    route.deviceLink = link->traits().transport;
-    route.deviceEngine = kCudaEngine;
+  const LocalMemory device{.ofDevice = MemoryKind::kCudaDescriptor};
+  const LinkRoute toDevices = links.route(MemoryKind::kCudaDescriptor, device);
+  if (toDevices.link != nullptr) {
+    route.deviceLink = toDevices.link->traits().transport;
+    route.deviceEngine = enginesOf(*toDevices.link);
     route.devices = devicesOf(*core_);
-    for (const std::string& why : link->traits().refused) route.refused.push_back("engine " + why);
+    for (const std::string& why : toDevices.link->traits().refused)
+      route.refused.push_back("engine " + why);
   }
+  route.kinds = memoryRoutes(*core_);
   const Config& config = core_->config();
   route.staged = config.strict ? "refused (PEERLANE_STRICT)"
                                : "staged through host memory, at most " +
                                      std::to_string(config.stagingBytes) + " bytes of it";
-  if (route.sharedEngine == "mapped" || route.sharedEngine == "cma")
-    route.hostCopies = core_->copier().explain();
-  route.wordsBy = traits.wordsBy;
-  route.rightsEnforcedBy = traits.rightsEnforcedBy;
-  route.readOnlyEnforcedBy =
-      traits.readOnlyEnforcedBy.empty() ? traits.rightsEnforcedBy : traits.readOnlyEnforcedBy;
-  for (const auto& refusal : core_->links().refused())
+  const Enforcer enforcer =
+      traits.abilities.enforcer(maps ? MemoryKind::kShared : MemoryKind::kPrivate);
+  // Else the peer copies.
+  if (maps || enforcer == Enforcer::kInitiator) route.hostCopies = core_->copier().explain();
+  route.wordsBy = traits.mapsWords() ? "mapped" : "agent";
+  route.rightsEnforcedBy = enforcerName(enforcer);
+  route.protection = traits.protection;
+  route.readOnlyEnforcedBy = enforcerName(traits.readOnlyEnforcer.value_or(enforcer));
+  for (const auto& refusal : links.refused())
     route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);
   for (const std::string& why : traits.refused) route.refused.push_back("engine " + why);
   return route;

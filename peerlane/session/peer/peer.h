@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "peerlane/core/status.h"
+#include "peerlane/memory/region.h"
 #include "peerlane/memory/region_reference.h"
 #include "peerlane/session/peer/route.h"
 
 namespace peerlane {
 
 class PeerCore;
+struct ImportedRegion;
 struct ImportSlot;
 
 // A region of a peer, named by the region reference (remote key) that Region::share returned there.
@@ -48,7 +50,12 @@ class RemoteRegion {
 
   const RegionReference& reference() const { return reference_; }
   const std::shared_ptr<PeerCore>& peer() const { return peer_; }
+  // Where the import of this handle ends up. A post keeps the slot that it began with.
   const std::shared_ptr<ImportSlot>& slot() const { return slot_; }
+  // The same region, to be used by what begins now: imported anew if the link of the import failed.
+  RemoteRegion current() const;
+  // The import that a new post would use; null where there is none yet, or the region is staged.
+  std::shared_ptr<ImportedRegion> imported() const;
 
  private:
   friend class Peer;
@@ -77,6 +84,9 @@ class Peer {
   // The process at the other end, 0 when it is on another host or in an unrelated PID namespace.
   int processId() const;
   Route route() const;
+  // How bytes get between these two, as far as is known before the region is imported. Empty for
+  // empty handles.
+  MemoryRoute routeOf(const RemoteRegion& remote, const Region& local) const;
 
   // Checks `reference` (the 64 bytes of Region::share) and that this peer owns the region. Sends
   // nothing to the peer yet. Errors: kCorrupt, kInvalidArgument.

@@ -36,6 +36,7 @@ Status PeerConnection::start(Fd socket, bool connecting, HandshakeOptions option
 const char* PeerConnection::nextOfSetup() const {
   if (parts_.process.identity().context.isNull()) return "to say who it is";
   if (!parts_.links.isMade()) return "to say which links it has";
+  if (!parts_.links.pending().isOk()) return "to make a data connection";
   return "to name the memory that it keeps for this side";
 }
 
@@ -67,12 +68,6 @@ void PeerConnection::onProcessEnded() {
   if (env_.status.over()) return parts_.goodbye.end();
   fail(PeerState::kLost,
        Status(Code::kPeerLost, "process " + std::to_string(parts_.process.id()) + " ended"));
-}
-
-void PeerConnection::onLinkFailed() {
-  // The goodbye of the peer may lie here already, and is the better reason.
-  env_.connection->readRest();
-  fail(PeerState::kLost, parts_.links.host().health());
 }
 
 void PeerConnection::endSetup() {
@@ -113,9 +108,9 @@ Status PeerConnection::handle(control::Bye& message) {
   if (env_.status.state() == PeerState::kConnecting && message.code != Code::kOk) {
     const std::string why = "the peer refused: " + message.reason;
     // The peer was the first to find out; here it would have been the same.
-    if (message.code == Code::kUnavailable && env_.initiator && !parts_.links.isMade() &&
+    if (message.code == Code::kNotSupported && env_.initiator && !parts_.links.isMade() &&
         !parts_.negotiation.offersLink())
-      return Status(Code::kUnavailable,
+      return Status(Code::kNotSupported,
                     std::string(parts_.negotiation.noLink().message()) + "; " + why);
     return Status(message.code, why);
   }

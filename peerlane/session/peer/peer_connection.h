@@ -48,7 +48,10 @@ class PeerConnection {
     std::function<void(const Status&)> ended;
   };
   PeerConnection(PeerEnvironment& env, Parts parts, Events events)
-      : env_(env), parts_(parts), events_(std::move(events)), heartbeat_(env, parts.messages) {}
+      : env_(env),
+        parts_(parts),
+        events_(std::move(events)),
+        heartbeat_(env, parts.messages, parts.links) {}
 
   Status start(Fd socket, bool connecting, HandshakeOptions options, DialManner manner);
   // All that a peer needs to be ready is there.
@@ -58,8 +61,8 @@ class PeerConnection {
   bool turnedBack() const { return turnedBack_; }
   Status handle(control::Bye& message);
   Status handle(control::Heartbeat& message) { return heartbeat_.handle(message); }
-  // The host link does not work any more.
-  void onLinkFailed();
+  // No link is left to go on with.
+  void lose(const Status& why) { fail(PeerState::kLost, why); }
 
   // --- Any thread ---
   // Not where a turn waits for it. Nothing: the connection has ended.

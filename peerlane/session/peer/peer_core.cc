@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/peer/peer_core.h"
 
+#include <chrono>
 #include <utility>
 #include <variant>
 
@@ -15,6 +16,8 @@ struct Overloaded : Functions... {
 };
 template <typename... Functions>
 Overloaded(Functions...) -> Overloaded<Functions...>;  // clang needs it said
+
+constexpr std::chrono::milliseconds kGoodbyeAfterLinks{100};
 
 }  // namespace
 
@@ -77,6 +80,7 @@ Status PeerCore::handle(ControlMessage& message) {
                  [&](control::StagedMoveDone& body) { return staging_.handle(body); },
                  [&](control::UserMessage& body) { return messages_.handle(body); },
                  [&](control::MessagesTaken& body) { return messages_.handle(body); },
+                 [&](control::LinkEnded& body) { return endLink(body); },
                  [&](control::Ready&) { return Status::ok(); },
                  [&](control::TransferFault&) { return Status::ok(); },
                  [&](control::UnknownMessage& body) {
@@ -87,38 +91,92 @@ Status PeerCore::handle(ControlMessage& message) {
       message);
 }
 
-// Once the links are made each side grants its slab to the other.
+// Once the links are made each side grants its slab to the other. The initiator does not wait for
+// the acceptor's answer before it does.
 Status PeerCore::goOnWithLinks(const Status& negotiated) {
   if (!negotiated.isOk() || !links_.isMade()) return negotiated;
-  negotiation_.end();
-  imports_.open();
-  PEERLANE_ASSIGN(const RegionRecord* const own, slabs_.make());
-  PEERLANE_RETURN_IF_ERROR(grants_.send(0, *own, 0));
+  if (negotiation_.isAgreed()) {
+    negotiation_.end();
+    process_.forgetLinkKey();
+    // From now on turns bring the links on, and say when the last of them is made.
+    progress().add(shared_from_this());
+  }
+  if (!imports_.isOpen()) {
+    imports_.open();
+    PEERLANE_ASSIGN(const RegionRecord* const own, slabs_.make());
+    PEERLANE_RETURN_IF_ERROR(grants_.sendSlab(*own));
+  }
   maybeReady();
   return Status::ok();
 }
 
 Status PeerCore::goOnWithSlab(const control::ImportReply& message) {
+  if (!negotiation_.isAgreed()) return Status(Code::kCorrupt, "the peer's slab came out of turn");
   PEERLANE_RETURN_IF_ERROR(slabs_.adopt(message));
   maybeReady();
   return Status::ok();
 }
 
+// Not before the data paths are proven: a program that connected may rely on them.
 void PeerCore::maybeReady() {
-  if (!slabs_.areThere() || state() != PeerState::kConnecting) return;
+  if (!negotiation_.isAgreed() || !slabs_.areThere() || state() != PeerState::kConnecting) return;
+  if (!links_.pending().isOk()) return;
   connection_.endSetup();
-  progress().add(shared_from_this());
   env_.status.setReady();
-  PEERLANE_LOG_INFO("peer {} connected over {}", env_.number, link().traits().transport);
+  PEERLANE_LOG_INFO("peer {} connected over {}", env_.number, linkNames());
   if (auto connected = std::move(events_.connected)) connected(Status::ok());
 }
 
 void PeerCore::endPending(const Status& why) {
+  linkLine_.cancel();
   links_.close(failureCode());
   slabs_.closeGate();
   imports_.fail();
   staging_.fail();
   if (auto connected = std::move(events_.connected)) connected(why);
+}
+
+// The goodbye of the peer may lie here already, and is the better reason.
+void PeerCore::onLinkFailed() {
+  env_.connection->readRest();
+  for (Link* link : links_.failed()) {
+    if (over()) return;
+    const Status why = link->health();
+    if (Status left = giveUp(*link, why); !left.isOk()) return connection_.lose(left);
+    (void)env_.connection->sendIfOpen(control::LinkEnded{
+        link->traits().transport, std::string(why.message()).substr(0, control::kMaxTextBytes)});
+  }
+}
+
+Status PeerCore::endLink(const control::LinkEnded& message) {
+  Link* const link = links_.named(message.transport);
+  // This side could not make it, and has said so.
+  if (link == nullptr && links_.isRefused(message.transport)) return Status::ok();
+  if (link == nullptr)
+    return Status(Code::kCorrupt,
+                  "the peer gave up link '" + message.transport + "', which was not made");
+  return giveUp(*link, Status(Code::kPeerLost, "the peer gave it up: " + message.reason));
+}
+
+// What the link had not confirmed ends with its failure; what is posted from now on takes the next
+// link that reaches the memory.
+Status PeerCore::giveUp(Link& link, const Status& why) {
+  const std::string name = link.traits().transport;
+  if (!links_.isLive(link)) return Status::ok();
+  if (config().strict) return why.withContext("PEERLANE_STRICT: link " + name);
+  PEERLANE_RETURN_IF_ERROR(links_.fail(link, why));
+  // A peer that leaves ends its links before it says goodbye.
+  linkLine_ = progress().loop().after(kGoodbyeAfterLinks, [this, name, text = why.toString()] {
+    if (over()) return;
+    metrics().fallbacks().add();
+    PEERLANE_LOG_WARN("peer {}: link {} failed, and others go on: {}", env_.number, name, text);
+  });
+  slabs_.changeLink();
+  imports_.leave(link);
+  // Not before: what ends now may be posted again at once.
+  link.close(Code::kPeerLost);
+  progress().nudge();
+  return Status::ok();
 }
 
 void PeerCore::closeSoon() {
@@ -129,9 +187,12 @@ Task::Turn PeerCore::turn() {
   bool moved = false;
   const bool over = this->over();
   if (!over) {
-    moved = link().poll();
-    if (!link().health().isOk() && !linkFailed_.exchange(true))
-      env_.post([this] { connection_.onLinkFailed(); });
+    moved = links_.poll();
+    if (links_.hasNewFailure()) env_.post([this] { onLinkFailed(); });
+    if (wasPending_ && links_.pending().isOk()) {
+      wasPending_ = false;
+      env_.post([this] { maybeReady(); });
+    }
   }
   moved |= attachments_.turn();
   moved |= mailboxes_.turn();
@@ -161,9 +222,14 @@ std::string PeerCore::summary() const {
   std::string line = "peer " + std::to_string(env_.number) + " context " + context().toText() +
                      " " + peerStateName(state());
   if (processId() != 0) line += " pid " + std::to_string(processId());
-  line += " link " + link().traits().transport;
-  if (links_.device() != nullptr) line += " and " + links_.device()->traits().transport;
-  return line;
+  return line + " link " + linkNames();
+}
+
+std::string PeerCore::linkNames() const {
+  std::string names;
+  for (const Link* link : links_.live())
+    names += (names.empty() ? "" : " and ") + link->traits().transport;
+  return names;
 }
 
 }  // namespace peerlane

@@ -82,8 +82,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   // --- Its parts; each header says which threads may call which function ---
   const LinkSet& links() const { return links_; }
-  Link& link() const { return links_.host(); }
+  // The one that carries words.
+  Link& link() const { return links_.words(); }
   SlabPair& slabs() { return slabs_; }
+  const SlabPair& slabs() const { return slabs_; }
   std::byte* slab() const { return slabs_.own(); }
   const std::shared_ptr<ImportedRegion>& peerSlab() const { return slabs_.peers(); }
   DeviceWindows& windows() { return windows_; }
@@ -94,11 +96,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   UserMessages& messages() { return messages_; }
   Mailboxes& mailboxes() { return mailboxes_; }
   Attachments& attachments() { return attachments_; }
-  // Bytes over the link to this peer. Both are literals.
-  Counter& bytes(const char* engine, const char* direction) {
-    const Link* const device = engine == kCudaEngine ? links_.device() : nullptr;
-    const Link& by = device != nullptr ? *device : link();
-    return byteCounters_.of(metrics(), by.traits().transport, engine, direction);
+  // Bytes over one of its links; null: the one that carries words. Both texts are literals.
+  Counter& bytes(const Link* by, const char* engine, const char* direction) {
+    return byteCounters_.of(metrics(), (by != nullptr ? *by : link()).traits().transport, engine,
+                            direction);
   }
 
   // --- Its life ---
@@ -118,6 +119,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   bool mayStillWrite() const { return !goodbye_.hasLeft() && !goodbye_.isProven(); }
   // By the thread that has the turn.
   Turn turn() override;
+  // Data of its links is there for the operations that wait for it in the same turn.
+  bool isFirst() const override { return true; }
 
   // --- Dumps ---
   // One line, and one for each kind of thing that came from it and nobody took.
@@ -128,6 +131,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Status handle(ControlMessage& message);
   Status goOnWithLinks(const Status& negotiated);
   Status goOnWithSlab(const control::ImportReply& message);
+  std::string linkNames() const;
+  Status endLink(const control::LinkEnded& message);
+  void onLinkFailed();
+  Status giveUp(Link& link, const Status& why);
   void maybeReady();
   void endPending(const Status& why);
 
@@ -135,7 +142,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   PeerEnvironment env_;
   Events events_;
   RemoteProcess process_;
-  LinkSet links_{env_, process_};
+  LinkSet links_;
   LinkNegotiation negotiation_{env_, process_, links_};
   SlabPair slabs_{env_, links_};
   DeviceWindows windows_{env_, links_, slabs_};
@@ -146,10 +153,11 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   UserMessages messages_{env_};
   Goodbye goodbye_;
   PeerConnection connection_;
-  Mailboxes mailboxes_{links_};
+  Mailboxes mailboxes_;
   Attachments attachments_;
   ByteCounters byteCounters_;
-  std::atomic<bool> linkFailed_{false};  // told to the progress thread, by the thread with the turn
+  bool wasPending_ = true;  // a link, in the last turn; by the thread that has the turn
+  Timer linkLine_;          // for the log, of a link that was given up; progress thread
 };
 
 }  // namespace peerlane

@@ -26,11 +26,12 @@ RegionReference RemoteProcess::referenceTo(uint64_t allocation, uint64_t generat
   return reference;
 }
 
-void RemoteProcess::meet(const PeerIdentity& identity, const ControlConnection& connection,
+void RemoteProcess::meet(const PeerIdentity& identity, ControlConnection& connection,
                          bool initiator) {
   identity_ = identity;
   facts_.initiator = initiator;
   facts_.unixSocket = connection.isUnix();
+  facts_.linkKey = connection.takeLinkKey();
   std::memcpy(&facts_.life, identity.context.bytes().data(), sizeof facts_.life);
   if (auto address = localAddress(connection.socket()); address.isOk())
     facts_.localAddress = *address;

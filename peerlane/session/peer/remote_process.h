@@ -34,7 +34,9 @@ class RemoteProcess {
   std::string place() const;
 
   // --- Progress thread ---
-  void meet(const PeerIdentity& identity, const ControlConnection& connection, bool initiator);
+  void meet(const PeerIdentity& identity, ControlConnection& connection, bool initiator);
+  // Links have made their keys of it.
+  void forgetLinkKey() { facts_.linkKey = KeyBytes(); }
   // Over a Unix socket: asks the kernel for the process, and watches it; `ended` is called when it
   // has ended. Errors: kPermissionDenied (another user), kPeerLost (it ended already), kUnavailable
   // (its end would not be noticed).

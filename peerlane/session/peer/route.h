@@ -9,8 +9,18 @@
 
 namespace peerlane {
 
+// How bytes get between one region of the peer and memory of this side. Plain value.
+struct MemoryRoute {
+  std::string memory;  // the kind of the peer's memory, for people
+  std::string link;  // the best link that reaches both; empty: none does, and the bytes are staged
+  // Who copies: "mapping" (the processor that copies reaches both sides' memory) or "agent" (the
+  // link does); empty: none of them.
+  std::string by;
+  std::vector<std::string> refused;  // every better link, each with the reason; all where none does
+};
+
 struct Route {
-  std::string link;           // "self", "shm", "tcp"
+  std::string link;           // the one for host memory and words: "self", "shm", "tcp"
   std::string sharedEngine;   // the engine for memory that peers can map: "mapped", "cma", ...
   std::string privateEngine;  // the engine for other memory
   std::string deviceLink;     // in addition to `link`, for GPU memory: "cuda_ipc", or empty
@@ -22,8 +32,13 @@ struct Route {
   std::string hostCopies;
   std::string wordsBy;           // how counters are written: "mapped" or "agent"
   std::string rightsEnforcedBy;  // "owner" or "initiator"
+  // Of the bytes between hosts: "encrypted (AES-256-GCM)", "not encrypted"; empty: they leave no
+  // host.
+  std::string protection;
   // The same for memory that Context::allocate made with Access::kRemoteRead.
   std::string readOnlyEnforcedBy;
+  // For each kind of memory of the peer that some link reaches from host memory of this side.
+  std::vector<MemoryRoute> kinds;
   std::vector<std::string> devices;  // each GPU of this side: which engine does which work
   std::vector<std::string> refused;  // every alternative that was not taken, each with the reason
 

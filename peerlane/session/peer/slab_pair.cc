@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/peer/slab_pair.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "peerlane/memory/library_memory.h"
@@ -16,26 +17,50 @@ Result<const RegionRecord*> SlabPair::make() {
 }
 
 Status SlabPair::adopt(const control::ImportReply& message) {
-  if (peers_ || !links_.isMade()) return Status(Code::kCorrupt, "the peer's slab came out of turn");
+  const Link* const link = links_.named(message.link);
+  if (!links_.isMade() || (link == nullptr && !links_.isRefused(message.link)))
+    return Status(Code::kCorrupt, "the peer's slab came out of turn");
   if (message.bytes < slab::kBytes)
     return Status(Code::kCorrupt, "the peer's slab has " + std::to_string(message.bytes) +
                                       " bytes; need " + std::to_string(slab::kBytes));
   PEERLANE_ASSIGN(Grant grant, grantIn(message, *env_.connection));
-  if (isCuda(grant.region.kind))
-    return Status(Code::kCorrupt, "the peer's slab lies in GPU memory");
-  if (!env_.around.devices.empty() && grant.fd) {
-    PEERLANE_ASSIGN(peersFd_, grant.fd.dup());
-    peersOffset_ = grant.region.fdOffset;
+  if (link == nullptr) return Status::ok();  // this side could not make that link
+  for (const auto& known : memories_)
+    if (known->agent == link) return Status(Code::kCorrupt, "the peer's slab came twice");
+  if (grant.region.kind.place != MemoryPlace::kHost)
+    return Status(Code::kCorrupt, "the peer's slab is " + grant.region.kind.name());
+  PEERLANE_ASSIGN(RemoteMemory memory, links_.attach(message.link, std::move(grant)));
+  if (!env_.around.devices.empty() && memory.file && !peersFd_) {
+    PEERLANE_ASSIGN(peersFd_, memory.file->dup());
+    peersOffset_ = memory.fileOffset;
   }
-  PEERLANE_ASSIGN(RemoteMemory memory, links_.host().attach(std::move(grant)));
-  peers_ = std::make_shared<ImportedRegion>();
-  peers_->memory = std::move(memory);
+  if (!peers_) {
+    peers_ = std::make_shared<ImportedRegion>();
+    peers_->memory.grant = memory.grant;
+  }
+  memories_.push_back(std::make_unique<RemoteMemory>(std::move(memory)));
+  changeLink();
   return Status::ok();
+}
+
+bool SlabPair::areThere() const {
+  if (!own_) return false;
+  const auto live = links_.live();
+  return std::all_of(live.begin(), live.end(), [this](const Link* link) {
+    return !link->traits().carriesWords() ||
+           std::any_of(memories_.begin(), memories_.end(),
+                       [&](const auto& memory) { return memory->agent == link; });
+  });
+}
+
+void SlabPair::changeLink() {
+  for (const auto& memory : memories_)
+    if (memory->agent == &links_.words()) current_.store(memory.get(), std::memory_order_release);
 }
 
 void SlabPair::end() {
   if (own_) env_.around.regions.remove(own_->allocation);
-  if (peers_ && links_.isMade()) links_.host().detach(peers_->memory);
+  for (const auto& memory : memories_) links_.of(*memory).detach(*memory);
 }
 
 std::string SlabPair::untaken() const {

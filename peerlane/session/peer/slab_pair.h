@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "peerlane/memory/import_cache.h"
 #include "peerlane/os/fd.h"
@@ -27,11 +28,14 @@ class SlabPair {
     std::atomic<uint64_t> waiting{0};  // of them, not yet given to the user
   };
 
-  SlabPair(PeerEnvironment& env, const LinkSet& links) : env_(env), links_(links) {}
+  SlabPair(PeerEnvironment& env, LinkSet& links) : env_(env), links_(links) {}
 
   // Any thread, once the peer was ready.
   std::byte* own() const { return own_->base; }
+  // The peer's: its gate, whatever link reaches it.
   const std::shared_ptr<ImportedRegion>& peers() const { return peers_; }
+  // The peer's over the link that carries words now.
+  const RemoteMemory& peersMemory() const { return *current_.load(std::memory_order_acquire); }
   InboxCounts& inboxCounts() { return inboxCounts_; }
   // One line for the notifications that came and nobody took; empty where there are none.
   std::string untaken() const;
@@ -47,10 +51,13 @@ class SlabPair {
   Backing peersBacking() const { return {peersFd_, peersOffset_}; }
 
   // --- Progress thread ---
-  bool areThere() const { return own_ && peers_; }
+  // The peer's has come over each link that carries words, and this side's was made.
+  bool areThere() const;
   // Returns the record that is to be granted to the peer.
   Result<const RegionRecord*> make();
   Status adopt(const control::ImportReply& message);
+  // Another link carries words from now on.
+  void changeLink();
   // No transfer that begins from now on uses the peer's.
   void closeGate() {
     if (peers_) peers_->gate.close();
@@ -60,9 +67,12 @@ class SlabPair {
 
  private:
   PeerEnvironment& env_;
-  const LinkSet& links_;
+  LinkSet& links_;
   std::shared_ptr<RegionRecord> own_;
   std::shared_ptr<ImportedRegion> peers_;
+  std::vector<std::unique_ptr<RemoteMemory>> memories_;  // over each link that carries words
+  // The one of LinkSet::words(): release by the progress thread, acquire by all.
+  std::atomic<const RemoteMemory*> current_{nullptr};
   Fd peersFd_;
   uint64_t peersOffset_ = 0;
   InboxCounts inboxCounts_;

@@ -16,6 +16,7 @@
 #include "peerlane/memory/staging_memory.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
+#include "peerlane/session/peer/remote_process.h"
 #include "peerlane/session/wire/control_message.h"
 
 namespace peerlane {

@@ -180,6 +180,7 @@ Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
   queue(std::move(progress->send));
   if (progress->done) {
     PEERLANE_ASSIGN(channel_, SecureChannel::create(handshake_->keys()));
+    linkKey_ = handshake_->keys().links;
     const PeerIdentity identity = handshake_->peer();
     handshake_.reset();
     helloTimer_.cancel();

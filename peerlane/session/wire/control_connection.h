@@ -11,8 +11,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "peerlane/core/key_bytes.h"
 #include "peerlane/core/limits.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/fd.h"
@@ -71,6 +73,8 @@ class ControlConnection {
   bool open() const { return *alive_; }
   bool isUnix() const { return isUnix_; }
   int socket() const { return socket_.get(); }
+  // SessionKeys::links, once; all zero before the handshake.
+  KeyBytes takeLinkKey() { return std::exchange(linkKey_, KeyBytes()); }
   // When this side last received bytes.
   std::chrono::steady_clock::time_point lastHeard() const { return lastHeard_; }
   // Descriptors that wait to be sent, because the peer asks and does not read.
@@ -121,6 +125,7 @@ class ControlConnection {
   const bool isUnix_;
   bool connecting_ = false;
   bool isLastSent_ = false;
+  KeyBytes linkKey_;
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<SecureChannel> channel_;
   Events events_;

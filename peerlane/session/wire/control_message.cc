@@ -16,6 +16,7 @@ namespace {
 using control::kMaxBlobBytes;
 using control::kMaxDescriptors;
 using control::kMaxLinks;
+using control::kMaxPartBytes;
 using control::kMaxPieces;
 using control::kMaxTextBytes;
 using flatbuffers::FlatBufferBuilder;
@@ -60,10 +61,11 @@ struct Encoder {
     return builder.CreateString(value);
   }
   Offset<flatbuffers::Vector<uint8_t>> blob(std::string_view field,
-                                            const std::vector<std::byte>& value) {
-    limit(std::string(field) + " length", value.size(), kMaxBlobBytes);
+                                            const std::vector<std::byte>& value,
+                                            size_t most = kMaxBlobBytes) {
+    limit(std::string(field) + " length", value.size(), most);
     return builder.CreateVector(reinterpret_cast<const uint8_t*>(value.data()),
-                                std::min(value.size(), kMaxBlobBytes));
+                                std::min(value.size(), most));
   }
 };
 
@@ -85,7 +87,19 @@ Built build(Encoder& to, const control::Offers& message) {
     if (!to.status.isOk()) break;
   }
   const auto list = to.builder.CreateVector(links);
-  return {schema::Message::Offers, schema::CreateOffers(to.builder, list, message.more).Union()};
+  return {schema::Message::Offers,
+          schema::CreateOffers(to.builder, list, message.more, message.devices).Union()};
+}
+
+Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> names(
+    Encoder& to, std::string_view field, const std::vector<std::string>& all) {
+  to.limit(std::string(field) + " count", all.size(), kMaxLinks);
+  std::vector<Offset<flatbuffers::String>> built;
+  for (const std::string& name : all) {
+    if (!to.status.isOk()) break;
+    built.push_back(to.text(field, name));
+  }
+  return to.builder.CreateVector(built);
 }
 
 Built build(Encoder& to, const control::Accepted& message) {
@@ -98,10 +112,8 @@ Built build(Encoder& to, const control::Accepted& message) {
     if (!to.status.isOk()) break;
   }
   const auto list = to.builder.CreateVector(refused);
-  const auto transport = to.text("Accepted.transport", message.transport);
-  const auto blob = to.blob("Accepted.blob", message.blob);
-  return {schema::Message::Accepted,
-          schema::CreateAccepted(to.builder, transport, blob, list).Union()};
+  const auto links = names(to, "Accepted.links", message.links);
+  return {schema::Message::Accepted, schema::CreateAccepted(to.builder, links, list).Union()};
 }
 
 Built build(Encoder& to, const control::Ready&) {
@@ -120,22 +132,28 @@ Built build(Encoder& to, const control::Bye& message) {
 }
 
 Built build(Encoder& to, const control::ImportRequest& message) {
+  const auto links = names(to, "ImportRequest.links", message.links);
   return {schema::Message::ImportRequest,
           schema::CreateImportRequest(to.builder, message.request, message.allocation,
-                                      message.generation, message.wantedAccess, message.mostKind)
+                                      message.generation, message.wantedAccess, links)
               .Union()};
 }
 
 Built build(Encoder& to, const control::ImportReply& message) {
   to.limit("ImportReply.fdCount", message.fdCount, kMaxDescriptors);
   const auto reason = to.reason(message.reason);
-  const auto handle = to.blob("ImportReply.handle", message.handle);
+  const auto link = to.text("ImportReply.link", message.link);
+  const auto kindName = to.text("ImportReply.kindName", message.kindName);
+  const bool isLent = std::any_of(message.owner.begin(), message.owner.end(),
+                                  [](uint8_t byte) { return byte != 0; });
+  const auto owner =
+      to.builder.CreateVector(message.owner.data(), isLent ? message.owner.size() : size_t{0});
+  const auto part = to.blob("ImportReply.linkPart", message.linkPart, kMaxPartBytes);
   return {schema::Message::ImportReply,
-          schema::CreateImportReply(to.builder, message.request, number(message.code), reason,
-                                    message.memoryKind, message.base, message.bytes,
-                                    message.fdOffset, message.fdCount, message.access,
-                                    message.allocation, message.generation, message.device,
-                                    message.backingBytes, message.identity, handle, message.isKept)
+          schema::CreateImportReply(
+              to.builder, message.request, number(message.code), reason, link, message.place,
+              message.exported, message.shape, kindName, message.bytes, message.access,
+              message.allocation, message.generation, message.device, owner, part, message.fdCount)
               .Union()};
 }
 
@@ -165,6 +183,13 @@ Built build(Encoder& to, const control::UserMessage& message) {
 Built build(Encoder& to, const control::MessagesTaken& message) {
   return {schema::Message::MessagesTaken,
           schema::CreateMessagesTaken(to.builder, message.channel, message.count).Union()};
+}
+
+Built build(Encoder& to, const control::LinkEnded& message) {
+  const auto transport = to.text("LinkEnded.transport", message.transport);
+  const auto reason = to.reason(message.reason);
+  return {schema::Message::LinkEnded,
+          schema::CreateLinkEnded(to.builder, transport, reason).Union()};
 }
 
 Built build(Encoder& to, const control::TransferFault& message) {
@@ -254,9 +279,10 @@ struct Decoder {
     }
     return text;
   }
-  std::vector<std::byte> blob(std::string_view field, const flatbuffers::Vector<uint8_t>* value) {
+  std::vector<std::byte> blob(std::string_view field, const flatbuffers::Vector<uint8_t>* value,
+                              size_t most = kMaxBlobBytes) {
     if (value == nullptr) return {};
-    limit(std::string(field) + " length", value->size(), kMaxBlobBytes);
+    limit(std::string(field) + " length", value->size(), most);
     if (!status.isOk()) return {};
     const auto bytes = std::as_bytes(std::span(value->data(), value->size()));
     return {bytes.begin(), bytes.end()};
@@ -276,6 +302,7 @@ Code codeOf(uint8_t number) {
 control::Offers read(Decoder& from, const schema::Offers& table) {
   control::Offers message;
   message.more = table.more();
+  message.devices = table.devices();
   if (table.links() == nullptr) return message;
   from.limit("Offers.links count", table.links()->size(), kMaxLinks);
   for (flatbuffers::uoffset_t i = 0; from.status.isOk() && i < table.links()->size(); ++i) {
@@ -287,10 +314,19 @@ control::Offers read(Decoder& from, const schema::Offers& table) {
   return message;
 }
 
+std::vector<std::string> namesIn(
+    Decoder& from, std::string_view field,
+    const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* all) {
+  std::vector<std::string> names;
+  if (all == nullptr) return names;
+  from.limit(std::string(field) + " count", all->size(), kMaxLinks);
+  for (flatbuffers::uoffset_t i = 0; from.status.isOk() && i < all->size(); ++i)
+    names.push_back(from.text(field, all->Get(i)));
+  return names;
+}
+
 control::Accepted read(Decoder& from, const schema::Accepted& table) {
-  control::Accepted message{from.text("Accepted.transport", table.transport()),
-                            from.blob("Accepted.blob", table.blob()),
-                            {}};
+  control::Accepted message{namesIn(from, "Accepted.links", table.links()), {}};
   if (table.refused() == nullptr) return message;
   from.limit("Accepted.refused count", table.refused()->size(), kMaxLinks);
   for (flatbuffers::uoffset_t i = 0; from.status.isOk() && i < table.refused()->size(); ++i) {
@@ -313,9 +349,9 @@ control::Bye read(Decoder& from, const schema::Bye& table) {
   return {codeOf(table.code()), from.text("Bye.reason", table.reason())};
 }
 
-control::ImportRequest read(Decoder&, const schema::ImportRequest& table) {
+control::ImportRequest read(Decoder& from, const schema::ImportRequest& table) {
   return {table.request(), table.allocation(), table.generation(), table.wanted_access(),
-          table.most_kind()};
+          namesIn(from, "ImportRequest.links", table.links())};
 }
 
 control::ImportReply read(Decoder& from, const schema::ImportReply& table) {
@@ -323,19 +359,26 @@ control::ImportReply read(Decoder& from, const schema::ImportReply& table) {
   message.request = table.request();
   message.code = codeOf(table.code());
   message.reason = from.text("ImportReply.reason", table.reason());
-  message.memoryKind = table.memory_kind();
-  message.base = table.base();
+  message.link = from.text("ImportReply.link", table.link());
+  message.place = table.place();
+  message.exported = table.exported();
+  message.shape = table.shape();
+  message.kindName = from.text("ImportReply.kindName", table.kind_name());
   message.bytes = table.bytes();
-  message.fdOffset = table.fd_offset();
   message.fdCount = from.descriptors("ImportReply.fdCount", table.fd_count());
   message.access = table.access();
   message.allocation = table.allocation();
   message.generation = table.generation();
   message.device = table.device();
-  message.backingBytes = table.backing_bytes();
-  message.identity = table.identity();
-  message.handle = from.blob("ImportReply.handle", table.handle());
-  message.isKept = table.kept();
+  if (table.owner() != nullptr && table.owner()->size() != 0) {
+    if (table.owner()->size() != message.owner.size())
+      from.status =
+          Status(Code::kCorrupt, "ImportReply.owner has " + std::to_string(table.owner()->size()) +
+                                     " bytes; expected none or 16");
+    else
+      std::copy(table.owner()->begin(), table.owner()->end(), message.owner.begin());
+  }
+  message.linkPart = from.blob("ImportReply.linkPart", table.link_part(), kMaxPartBytes);
   return message;
 }
 
@@ -357,6 +400,11 @@ control::UserMessage read(Decoder& from, const schema::UserMessage& table) {
 
 control::MessagesTaken read(Decoder& /*from*/, const schema::MessagesTaken& table) {
   return {table.channel(), table.count()};
+}
+
+control::LinkEnded read(Decoder& from, const schema::LinkEnded& table) {
+  return {from.text("LinkEnded.transport", table.transport()),
+          from.text("LinkEnded.reason", table.reason())};
 }
 
 control::TransferFault read(Decoder& from, const schema::TransferFault& table) {
@@ -441,6 +489,7 @@ Result<ControlMessage> readUnion(schema::Message type, const void* table) {
     case schema::Message::StagedMove: return readAs<schema::StagedMove>(table);
     case schema::Message::StagedMoveDone: return readAs<schema::StagedMoveDone>(table);
     case schema::Message::MessagesTaken: return readAs<schema::MessagesTaken>(table);
+    case schema::Message::LinkEnded: return readAs<schema::LinkEnded>(table);
   }
   return ControlMessage(control::UnknownMessage{static_cast<uint8_t>(type)});
 }
@@ -469,7 +518,8 @@ std::string_view controlName(const ControlMessage& message) {
       "Offers",        "Accepted",      "Ready",          "Heartbeat",     "Bye",
       "ImportRequest", "ImportReply",   "Release",        "Revoke",        "RevokeDone",
       "UserMessage",   "TransferFault", "ChunkRequest",   "ChunkReply",    "StagingRequest",
-      "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken", "UnknownMessage"};
+      "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken", "LinkEnded",
+      "UnknownMessage"};
   return kNames[message.index()];
 }
 

@@ -6,6 +6,7 @@
 // state, no I/O. Thread-safe: functions of their arguments.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,8 +22,9 @@ namespace peerlane {
 namespace control {
 
 inline constexpr size_t kMaxTextBytes = 1024;  // every string
-inline constexpr size_t kMaxBlobBytes = 4096;  // every byte vector
+inline constexpr size_t kMaxBlobBytes = 4096;  // every other byte vector
 static_assert(kMaxBlobBytes == limits::kMessageBytes);
+inline constexpr size_t kMaxPartBytes = 4608;     // the link's own part of a grant
 inline constexpr size_t kMaxLinks = 16;           // offers, and refused alternatives
 inline constexpr size_t kMaxPieces = 512;         // of one StagedMove
 inline constexpr uint32_t kMaxDescriptors = 253;  // what one SCM_RIGHTS message can carry
@@ -40,8 +42,9 @@ struct LinkOffer {
 struct Offers {
   std::vector<LinkOffer> links;
   // Set by the acceptor: it has further offers, which cost something to make, for an initiator that
-  // can use none of these and answers with an Accepted without a name.
+  // can use none of these and answers with an Accepted without names.
   bool more = false;
+  bool devices = false;  // the sender has devices, which may add to counters
   friend bool operator==(const Offers&, const Offers&) = default;
 };
 
@@ -52,11 +55,11 @@ struct Refusal {
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-// The sender's choice among the links that both offered. Without a name: it asks for the acceptor's
-// further offers.
+// The links that the sender has made, best first: the initiator chooses among those that both
+// offered, and the acceptor answers with those that it has made, too. Without names: the initiator
+// asks for the acceptor's further offers.
 struct Accepted {
-  std::string transport;
-  std::vector<std::byte> blob;
+  std::vector<std::string> links;
   std::vector<Refusal> refused;
   friend bool operator==(const Accepted&, const Accepted&) = default;
 };
@@ -87,7 +90,7 @@ struct ImportRequest {
   uint64_t allocation = 0;
   uint64_t generation = 0;
   uint8_t wantedAccess = 0;
-  uint8_t mostKind = 0;  // the last memory kind that the sender knows; 0: 4
+  std::vector<std::string> links{};  // over which it can be imported, best first
   friend bool operator==(const ImportRequest&, const ImportRequest&) = default;
 };
 
@@ -95,20 +98,20 @@ struct ImportRequest {
 struct ImportReply {
   uint64_t request = 0;
   Code code = Code::kOk;
-  std::string reason;
-  uint8_t memoryKind = 0;
-  uint64_t base = 0;      // address in the owner's process
-  uint64_t bytes = 0;     //
-  uint64_t fdOffset = 0;  // where the allocation begins in the descriptor's file, in bytes
+  std::string reason{};
+  std::string link{};                 // over which it is granted
+  uint8_t place = 0;                  // numbers of the memory's kind (memory_kind.h)
+  uint8_t exported = 0;               //
+  uint8_t shape = 0;                  //
+  std::string kindName{};             // the kind for people, should the numbers be unknown
+  uint64_t bytes = 0;                 //
+  uint8_t access = 0;                 // the granted rights, which may be less than the wanted ones
+  uint64_t allocation = 0;            // repeated from the request; new if there was none
+  uint64_t generation = 0;            // (request 0: the slab of a new connection)
+  int32_t device = 0;                 // GPU memory: the owner's number of the GPU
+  std::array<uint8_t, 16> owner{};    // of memory on loan; zeros: the sender
+  std::vector<std::byte> linkPart{};  // read by the same link of the other side only
   uint32_t fdCount = 0;
-  uint8_t access = 0;               // the granted rights, which may be less than the wanted ones
-  uint64_t allocation = 0;          // repeated from the request; new if there was none
-  uint64_t generation = 0;          // (request 0: the slab of a new connection)
-  int32_t device = 0;               // GPU memory: the owner's number of the GPU
-  uint64_t backingBytes = 0;        // the bytes to map; the region begins at fdOffset in them
-  uint64_t identity = 0;            // of that allocation
-  std::vector<std::byte> handle{};  // where it travels as a handle instead of a descriptor
-  bool isKept = false;              // the allocation outlives the region
   friend bool operator==(const ImportReply&, const ImportReply&) = default;
 };
 
@@ -227,6 +230,13 @@ struct MessagesTaken {
   friend bool operator==(const MessagesTaken&, const MessagesTaken&) = default;
 };
 
+// The sender has given one of the links up, and uses another one from now on.
+struct LinkEnded {
+  std::string transport;
+  std::string reason;
+  friend bool operator==(const LinkEnded&, const LinkEnded&) = default;
+};
+
 // A well-formed message of a later minor version. The receiver must skip it.
 struct UnknownMessage {
   uint8_t type = 0;
@@ -241,7 +251,7 @@ using ControlMessage =
                  control::Revoke, control::RevokeDone, control::UserMessage, control::TransferFault,
                  control::ChunkRequest, control::ChunkReply, control::StagingRequest,
                  control::StagingReply, control::StagedMove, control::StagedMoveDone,
-                 control::MessagesTaken, control::UnknownMessage>;
+                 control::MessagesTaken, control::LinkEnded, control::UnknownMessage>;
 
 // The message's name as logs and dumps show it, e.g. "ImportReply". Lifetime: for ever.
 std::string_view controlName(const ControlMessage& message);

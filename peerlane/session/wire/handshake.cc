@@ -122,11 +122,14 @@ std::array<std::byte, kHelloBytes> encodeHello(const Hello& hello, const Secret&
 
 SessionKeys initiatorKeys(const Secret& secret, std::span<const std::byte, 32> sharedPoint,
                           ByteView initiatorHello, ByteView acceptorHello) {
-  const Secret key = purposeKey(secret, "peerlane 2 session keys");
+  const auto derive = [&](std::string_view purpose, std::span<std::byte> out) {
+    keyedHash(purposeKey(secret, purpose), {sharedPoint, initiatorHello, acceptorHello}, out);
+  };
   std::array<std::byte, 2 * Secret::kBytes> both;
-  keyedHash(key, {sharedPoint, initiatorHello, acceptorHello}, both);
+  derive("peerlane 2 session keys", both);
   SessionKeys keys{Secret(std::span(both).first<Secret::kBytes>()),
-                   Secret(std::span(both).last<Secret::kBytes>())};
+                   Secret(std::span(both).last<Secret::kBytes>()), Secret()};
+  derive("peerlane 2 link keys", keys.links.writableBytes());
   sodium_memzero(both.data(), both.size());
   return keys;
 }

@@ -22,7 +22,7 @@
 
 namespace peerlane {
 
-inline constexpr uint16_t kProtocolMajor = 2;  // must be equal on both sides
+inline constexpr uint16_t kProtocolMajor = 3;  // must be equal on both sides
 inline constexpr uint16_t kProtocolMinor = 0;  // both sides speak the smaller one
 
 inline constexpr size_t kPrefaceBytes =
@@ -71,10 +71,11 @@ struct PeerIdentity {
   uint32_t processHint = 0;   // for reports only; never a pid to act on
 };
 
-// Fresh for one connection, one per direction.
+// Fresh for one connection: one per direction, and one from which links make theirs.
 struct SessionKeys {
   Secret send;
   Secret receive;
+  Secret links{};  // from which links derive keys of their own
 };
 
 // The outcome of one feed().

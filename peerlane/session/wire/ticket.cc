@@ -238,26 +238,19 @@ std::string ContextId::toText() const {
   return std::string(text.data());
 }
 
-Secret::Secret(std::span<const std::byte, kBytes> bytes) {
-  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
-}
-
-Secret::~Secret() {
-  sodium_memzero(bytes_.data(), bytes_.size());
-}
-
 Secret Secret::random() {
   readySodium();
   Secret secret;
-  randombytes_buf(secret.bytes_.data(), secret.bytes_.size());
+  randombytes_buf(secret.writableBytes().data(), kBytes);
   return secret;
 }
 
 Result<Secret> Secret::fromText(std::string_view text) {
   text = trimmed(text);
   Secret secret;
-  const bool decoded = text.size() == 2 * kBytes ? decodeHex(text, secret.bytes_)
-                                                 : decodeBase64(text, secret.bytes_) == kBytes;
+  const bool decoded = text.size() == 2 * kBytes
+                           ? decodeHex(text, secret.writableBytes())
+                           : decodeBase64(text, secret.writableBytes()) == kBytes;
   if (!decoded) {
     return Status(Code::kInvalidArgument,
                   "secret of " + std::to_string(text.size()) +
@@ -270,15 +263,15 @@ Result<Secret> Secret::fromText(std::string_view text) {
 }
 
 std::string Secret::revealText() const {
-  return encodeBase64(bytes_);
+  return encodeBase64(bytes());
 }
 
 bool Secret::isEmpty() const {
-  return sodium_is_zero(raw(bytes_.data()), bytes_.size()) == 1;
+  return sodium_is_zero(raw(bytes().data()), kBytes) == 1;
 }
 
 bool operator==(const Secret& left, const Secret& right) {
-  return sodium_memcmp(left.bytes_.data(), right.bytes_.data(), Secret::kBytes) == 0;
+  return sodium_memcmp(left.bytes().data(), right.bytes().data(), Secret::kBytes) == 0;
 }
 
 Result<std::string> Ticket::encode() const {

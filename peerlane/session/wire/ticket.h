@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "peerlane/core/key_bytes.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane {
@@ -41,30 +42,19 @@ class ContextId {
   std::array<std::byte, kBytes> bytes_{};
 };
 
-// 256 secret bits: a ticket's secret, or a key derived from it. Each copy is wiped when it ends; it
-// has no stream operator and no implicit text, so that it cannot reach a log by accident.
-class Secret {
+// A ticket's secret, or a key derived from it. Empty is all zero; no acceptor takes that. It has no
+// stream operator and no implicit text, so that it cannot reach a log by accident.
+class Secret : public KeyBytes {
  public:
-  static constexpr size_t kBytes = 32;
-
-  Secret() = default;  // empty: all zero; no acceptor takes it
-  explicit Secret(std::span<const std::byte, kBytes> bytes);
-  Secret(const Secret&) = default;
-  Secret& operator=(const Secret&) = default;
-  ~Secret();
+  using KeyBytes::KeyBytes;
   static Secret random();
   // 64 hexadecimal digits, or 43 characters of base64url. Errors never repeat the text.
   static Result<Secret> fromText(std::string_view text);
 
   // 43 characters of base64url, for the one place where a person asked to see the secret.
   std::string revealText() const;
-  std::span<const std::byte, kBytes> bytes() const { return bytes_; }
-  std::span<std::byte, kBytes> writableBytes() { return bytes_; }
   bool isEmpty() const;                                  // constant time
   friend bool operator==(const Secret&, const Secret&);  // constant time
-
- private:
-  std::array<std::byte, kBytes> bytes_{};
 };
 
 // The opaque printable string "pl1..." that one side shows and the other side gets.

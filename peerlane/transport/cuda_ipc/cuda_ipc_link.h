@@ -19,6 +19,7 @@
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/transport/cuda_ipc/cuda_part.h"
 #include "peerlane/transport/cuda_ipc/kept_imports.h"
 #include "peerlane/transport/link.h"
 
@@ -32,13 +33,15 @@ class CudaIpcLink final : public Link {
     std::shared_ptr<KeptImports> imports;
     std::optional<ProcessName> owner;
   };
-  // `legacyRefused`, `fabricRefused`: as in LinkTraits.
-  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, Kept kept, std::string legacyRefused,
-              std::string fabricRefused);
+  // `legacyRefused`, `fabricRefused`: why this side cannot open memory that travels by legacy or by
+  // fabric handle, although it can open other kinds. Empty: it can.
+  CudaIpcLink(cuda::Gpus gpus, bool sameProcess, Kept kept, const std::string& legacyRefused,
+              const std::string& fabricRefused);
+  static LinkAbilities abilities(bool sameProcess);
 
   const LinkTraits& traits() const override { return traits_; }
-  Result<Grant> grant(RegionGrant region, const Fd& backing) override;
-  Result<std::vector<VmmHandle>> exportChunks(const RegionGrant& region, uint64_t first,
+  Result<LinkPart> grant(const RegionRecord& region) override;
+  Result<std::vector<VmmHandle>> exportChunks(const RegionRecord& region, uint64_t first,
                                               uint32_t count) override;
   Result<RemoteMemory> attach(Grant grant) override;
   void detach(RemoteMemory& memory) override;
@@ -49,13 +52,15 @@ class CudaIpcLink final : public Link {
 
  private:
   using Import = std::function<Result<std::shared_ptr<CudaMapping>>()>;
-  Result<std::shared_ptr<CudaMapping>> known(const RegionGrant& region, int gpu,
-                                             const Import& import) PEERLANE_REQUIRES(mutex_);
-  Result<std::shared_ptr<CudaMapping>> mapAllocation(Grant& grant) PEERLANE_REQUIRES(mutex_);
-  Status openHandles(const RegionGrant& region, RemoteMemory& memory,
+  void refuse(MemoryExport exported, const std::string& why, const char* what);
+  Result<std::shared_ptr<CudaMapping>> known(const CudaPart& part, int gpu, const Import& import)
+      PEERLANE_REQUIRES(mutex_);
+  Result<std::shared_ptr<CudaMapping>> mapAllocation(Grant& grant, const CudaPart& part)
+      PEERLANE_REQUIRES(mutex_);
+  Status openHandles(const CudaPart& part, RemoteMemory& memory,
                      std::vector<std::shared_ptr<CudaMapping>>& mappings) PEERLANE_REQUIRES(mutex_);
-  Status importPool(Grant& grant, RemoteMemory& memory);
-  Result<std::shared_ptr<ChunkMap>> reserve(const RegionGrant& region) const;
+  Status importPool(Fd pool, const CudaPart& part, RemoteMemory& memory);
+  Result<std::shared_ptr<ChunkMap>> reserve(const RegionGrant& region, const CudaPart& part) const;
 
   const cuda::Gpus gpus_;
   const bool sameProcess_;

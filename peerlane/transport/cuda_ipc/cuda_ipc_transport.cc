@@ -57,9 +57,8 @@ class PendingCudaIpc final : public PendingLink {
       PEERLANE_LOG_WARN("{}; memory of the peer that was made by cudaMalloc is staged",
                         legacyRefused);
     }
-    return std::unique_ptr<Link>(
-        std::make_unique<CudaIpcLink>(gpus_, sameProcess_, kept_, std::move(legacyRefused),
-                                      sameProcess_ ? std::string() : fabricRefused_));
+    return std::unique_ptr<Link>(std::make_unique<CudaIpcLink>(
+        gpus_, sameProcess_, kept_, legacyRefused, sameProcess_ ? std::string() : fabricRefused_));
   }
 
  private:
@@ -107,7 +106,8 @@ class CudaIpcTransport final : public Transport {
       fabricRefused_ = std::string(tried.message());
   }
   std::string_view name() const override { return "cuda_ipc"; }
-  bool forDevices() const override { return true; }
+  LinkScope scope() const override { return LinkScope::kHost; }
+  LinkAbilities abilities() const override { return CudaIpcLink::abilities(/*sameProcess=*/true); }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& /*surroundings*/) override {
     if (!facts.unixSocket)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "peerlane/program/model/remote_bell.h"
+#include "peerlane/transport/host_part.h"
 
 namespace peerlane {
 namespace {
@@ -13,30 +14,34 @@ class SelfLink final : public Link {
  public:
   explicit SelfLink(RemoteBell peerBell) : peerBell_(std::move(peerBell)) {
     traits_.transport = "self";
-    traits_.mapsRegions = true;
-    traits_.wordsBy = "mapped";
-    traits_.rightsEnforcedBy = "initiator";
+    traits_.scope = LinkScope::kProcess;
+    traits_.abilities = abilities();
     traits_.waker = peerBell_.waker();
     traits_.signalWaker = peerBell_.signalWaker();
   }
 
   const LinkTraits& traits() const override { return traits_; }
-  // The address is enough; the descriptor is for streams, which make a mapping of their own.
-  Result<Grant> grant(RegionGrant region, const Fd& backing) override {
-    Grant grant{std::move(region), Fd()};
-    if (grant.region.kind == MemoryKind::kShared) {
-      PEERLANE_ASSIGN(grant.fd, backing.dup());
-    }
-    return grant;
+  static LinkAbilities abilities() {
+    LinkAbilities abilities;
+    abilities.allow(MemoryPlace::kHost, {MemoryExport::kNone, MemoryExport::kDescriptor},
+                    {Ability::kGrants, Ability::kAttaches, Ability::kMaps, Ability::kByDevice,
+                     Ability::kMapsWords},
+                    Enforcer::kInitiator);
+    return abilities;
   }
+  // The address is enough; the descriptor is for streams, which make a mapping of their own.
+  Result<LinkPart> grant(const RegionRecord& region) override { return HostPart::grant(region); }
   Result<RemoteMemory> attach(Grant grant) override {
+    PEERLANE_ASSIGN(const HostPart part, HostPart::decode(grant.own.blob));
     RemoteMemory memory;
-    memory.grant = grant.region;
-    memory.mapped = std::bit_cast<std::byte*>(grant.region.base);
+    memory.grant = std::move(grant.region);
+    memory.mapped = std::bit_cast<std::byte*>(part.address);
     memory.engine = "mapped";
+    if (grant.own.fd) memory.file = std::make_shared<const Fd>(std::move(grant.own.fd));
+    memory.fileOffset = part.fileOffset;
     return memory;
   }
-  void detach(RemoteMemory& /*memory*/) override {}
+  void detach(RemoteMemory& memory) override { memory.file.reset(); }
   bool poll() override { return false; }
   Status health() const override { return Status::ok(); }
   void close(Code /*code*/) override {}
@@ -75,6 +80,8 @@ class PendingSelf final : public PendingLink {
 class SelfTransport final : public Transport {
  public:
   std::string_view name() const override { return "self"; }
+  LinkScope scope() const override { return LinkScope::kProcess; }
+  LinkAbilities abilities() const override { return SelfLink::abilities(); }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {
     if (!facts.sameProcess) return Status(Code::kNotSupported, "the peer is another process");

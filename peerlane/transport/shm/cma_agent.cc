@@ -120,7 +120,7 @@ bool CmaAgent::moveFew(const MailboxEntry& entry, Position at) const {
   if (!memory_ || entry.pieceCount != 1 || at.offset != 0) return false;
   const Piece& piece = entry.pieces[0];
   if (piece.bytes > kFewBytes) return false;
-  const uint64_t address = piece.remote->grant.base + piece.remoteOffset;
+  const uint64_t address = piece.remote->linkKey + piece.remoteOffset;
   const std::span<std::byte> local(piece.local, piece.bytes);
   return (entry.verb == Verb::kPut ? memory_->write(address, local)
                                    : memory_->read(address, local)) == piece.bytes;
@@ -205,8 +205,7 @@ Result<uint64_t> CmaAgent::moveSome(const MailboxEntry& entry, Position at, uint
     const uint64_t bytes = std::min(piece.bytes - at.offset, most - wanted);
     local[count] = {piece.local + at.offset, bytes};
     remote[count] = {
-        std::bit_cast<std::byte*>(piece.remote->grant.base) + piece.remoteOffset + at.offset,
-        bytes};
+        std::bit_cast<std::byte*>(piece.remote->linkKey) + piece.remoteOffset + at.offset, bytes};
     ++count;
     wanted += bytes;
   }

@@ -6,18 +6,31 @@
 #include "peerlane/core/log.h"
 
 namespace peerlane {
+namespace {
+
+constexpr const char* kMappedOnly =
+    "PEERLANE_SHM_ENGINE=mapped, and the region's memory cannot be mapped; use auto, cma or ring";
+
+}  // namespace
 
 ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
   traits_.transport = "shm";
-  traits_.mapsRegions = parts_.engine == ShmEngine::kAuto || parts_.engine == ShmEngine::kMapped;
   traits_.agentEngine = parts_.cma ? "cma" : "ring";
-  traits_.wordsBy = "mapped";
   // With the staged ring the owner copies, and so checks the rights; the other engines reach all
   // memory that they can address.
-  traits_.rightsEnforcedBy = traits_.mapsRegions || parts_.cma ? "initiator" : "owner";
+  const Enforcer byAgent = parts_.cma ? Enforcer::kInitiator : Enforcer::kOwner;
+  traits_.abilities.allow(
+      MemoryPlace::kHost, {MemoryExport::kNone, MemoryExport::kDescriptor},
+      {Ability::kGrants, Ability::kAttaches, Ability::kByAgent, Ability::kFromHere}, byAgent);
+  // The slab is mapped in any case.
+  traits_.abilities.allow(MemoryPlace::kHost, {MemoryExport::kDescriptor}, {Ability::kMapsWords},
+                          mapsRegions() ? Enforcer::kInitiator : byAgent);
+  if (mapsRegions())
+    traits_.abilities.allow(MemoryPlace::kHost, {MemoryExport::kDescriptor},
+                            {Ability::kMaps, Ability::kByDevice}, Enforcer::kInitiator);
   traits_.refused = parts_.refused;
   traits_.isFallback = parts_.engine == ShmEngine::kAuto && !parts_.cma;
-  if (traits_.mapsRegions) traits_.readOnlyEnforcedBy = "owner";
+  if (mapsRegions()) traits_.readOnlyEnforcer = Enforcer::kOwner;
   traits_.waker = parts_.peerBell.waker();
   traits_.signalWaker = parts_.peerBell.signalWaker();
 }
@@ -36,44 +49,42 @@ ShmLink::~ShmLink() {
   close(Code::kClosed);
 }
 
-Result<Grant> ShmLink::grant(RegionGrant region, const Fd& backing) {
-  Grant grant;
-  grant.region = region;
-  // The descriptor travels even where the importer might choose another engine: the importer
-  // decides.
-  if (region.kind == MemoryKind::kShared) {
-    PEERLANE_ASSIGN(grant.fd, backing.dup());
-  }
-  return grant;
+bool ShmLink::mapsRegions() const {
+  return parts_.engine == ShmEngine::kAuto || parts_.engine == ShmEngine::kMapped;
 }
 
-Result<RemoteMemory> ShmLink::attachMapped(Grant grant) {
+// The descriptor travels even where the importer might choose another engine: the importer decides.
+Result<LinkPart> ShmLink::grant(const RegionRecord& region) {
+  return HostPart::grant(region);
+}
+
+Result<RemoteMemory> ShmLink::attachMapped(Grant grant, const HostPart& part) {
   const bool writable = allows(grant.region.access, Access::kRemoteWrite);
-  PEERLANE_ASSIGN(auto segment, SharedSegment::import(std::move(grant.fd), grant.region.bytes,
-                                                      grant.region.fdOffset, writable));
+  PEERLANE_ASSIGN(std::shared_ptr<SharedSegment> segment,
+                  SharedSegment::import(std::move(grant.own.fd), grant.region.bytes,
+                                        part.fileOffset, writable));
   RemoteMemory memory;
-  if (isSealedAgainstWriters(segment->fd())) memory.rightsEnforcedBy = "owner";
-  memory.grant = grant.region;
+  if (isSealedAgainstWriters(segment->fd())) memory.enforcer = Enforcer::kOwner;
+  memory.grant = std::move(grant.region);
   memory.mapped = segment->data();
   memory.engine = "mapped";
-  const MutexLock lock(segmentsMutex_);
-  memory.linkKey = nextKey_++;
-  segments_[memory.linkKey] = std::move(segment);
+  memory.fileOffset = segment->offset();
+  // Keeps the mapping, too.
+  memory.file = std::shared_ptr<const Fd>(segment, &segment->descriptor());
   return memory;
 }
 
 Result<RemoteMemory> ShmLink::attach(Grant grant) {
+  PEERLANE_ASSIGN(const HostPart part, HostPart::decode(grant.own.blob));
   // The slab, which comes first, is mapped whatever engine the user chose for payloads: `engine`
   // decides for regions, and words need loads and stores.
-  const bool shared = grant.region.kind == MemoryKind::kShared && grant.fd;
-  if (shared && (traits_.mapsRegions || !std::exchange(slabMapped_, true)))
-    return attachMapped(std::move(grant));
-  if (parts_.engine == ShmEngine::kMapped)
-    return Status(Code::kNotSupported,
-                  "PEERLANE_SHM_ENGINE=mapped, and the region's memory cannot be mapped; use auto, "
-                  "cma or ring");
+  const bool shared = grant.region.kind == MemoryKind::kShared && grant.own.fd;
+  if (shared && (mapsRegions() || !std::exchange(slabMapped_, true)))
+    return attachMapped(std::move(grant), part);
+  if (parts_.engine == ShmEngine::kMapped) return Status(Code::kNotSupported, kMappedOnly);
   RemoteMemory memory;
-  memory.grant = grant.region;
+  memory.grant = std::move(grant.region);
+  memory.linkKey = part.address;
   if (parts_.cma && parts_.engine != ShmEngine::kRing) {
     memory.engine = "cma";
     return memory;
@@ -82,13 +93,13 @@ Result<RemoteMemory> ShmLink::attach(Grant grant) {
     return Status(Code::kNotSupported, "PEERLANE_STRICT: private memory would be staged, because " +
                                            parts_.refused.front());
   memory.engine = "ring";
+  memory.enforcer = Enforcer::kOwner;
   return memory;
 }
 
 void ShmLink::detach(RemoteMemory& memory) {
   memory.mapped = nullptr;
-  const MutexLock lock(segmentsMutex_);
-  segments_.erase(memory.linkKey);
+  memory.file.reset();
 }
 
 Served ShmLink::serve(AgentWork& work) {

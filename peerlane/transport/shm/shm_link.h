@@ -3,16 +3,15 @@
 // ShmLink: see shm_transport.h. Threads as in link.h.
 #pragma once
 
-#include <map>
 #include <memory>
 
 #include "peerlane/core/config.h"
-#include "peerlane/core/mutex.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/ptrace_permission.h"
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/program/model/remote_bell.h"
 #include "peerlane/transport/frame_agent.h"
+#include "peerlane/transport/host_part.h"
 #include "peerlane/transport/link.h"
 #include "peerlane/transport/shm/cma_agent.h"
 
@@ -38,7 +37,7 @@ class ShmLink final : public Link {
   ~ShmLink() override;
 
   const LinkTraits& traits() const override { return traits_; }
-  Result<Grant> grant(RegionGrant region, const Fd& backing) override;
+  Result<LinkPart> grant(const RegionRecord& region) override;
   Result<RemoteMemory> attach(Grant grant) override;
   void detach(RemoteMemory& memory) override;
   bool poll() override { return parts_.staged->poll(); }
@@ -49,7 +48,8 @@ class ShmLink final : public Link {
   void abandon(AgentWork& work, Code code) override { parts_.staged->abandon(work, code); }
 
  private:
-  Result<RemoteMemory> attachMapped(Grant grant);
+  bool mapsRegions() const;  // that came by descriptor
+  Result<RemoteMemory> attachMapped(Grant grant, const HostPart& part);
   Served serveByCma(AgentWork& work);
 
   Parts parts_;
@@ -59,10 +59,6 @@ class ShmLink final : public Link {
   std::atomic<Code> closed_{Code::kOk};  // progress thread -> serving threads
   std::atomic<bool> cmaForbidden_{false};
   bool slabMapped_ = false;  // attach() only, which is the progress thread's
-  Mutex segmentsMutex_;
-  // By RemoteMemory::linkKey.
-  std::map<uint64_t, std::unique_ptr<SharedSegment>> segments_ PEERLANE_GUARDED_BY(segmentsMutex_);
-  uint64_t nextKey_ PEERLANE_GUARDED_BY(segmentsMutex_) = 1;
 };
 
 }  // namespace peerlane

@@ -141,6 +141,13 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
 class ShmTransport final : public Transport {
  public:
   std::string_view name() const override { return "shm"; }
+  LinkScope scope() const override { return LinkScope::kHost; }
+  LinkAbilities abilities() const override {
+    LinkAbilities abilities;
+    abilities.allow(MemoryPlace::kHost, {MemoryExport::kNone, MemoryExport::kDescriptor},
+                    {Ability::kGrants, Ability::kAttaches}, Enforcer::kInitiator);
+    return abilities;
+  }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {
     if (!facts.unixSocket)

@@ -12,11 +12,6 @@ namespace peerlane {
 
 TcpDialer::TcpDialer(EventLoop& loop, Order order, Done done)
     : loop_(loop), order_(std::move(order)), done_(std::move(done)) {
-  limit_ = loop_.after(order_.patience, [this] {
-    std::string text = "no data connection within " + formatDuration(order_.patience);
-    if (!lastFailure_.isOk()) text += "; last: " + std::string(lastFailure_.message());
-    finish(Status(Code::kTimeout, std::move(text)));
-  });
   // From the loop, so that `done` is never called inside this constructor.
   start_ = loop_.after({}, [this] { dialNext(); });
 }
@@ -27,6 +22,11 @@ void TcpDialer::dialNext() {
   connected_ = false;
   received_ = 0;
   if (next_ == order_.addresses.size()) return finish(lastFailure_);
+  // An address behind which nobody answers must not cost the others their turn.
+  const auto share = order_.patience / static_cast<int64_t>(order_.addresses.size());
+  limit_ = loop_.after(share, [this, share] {
+    attemptFailed(Status(Code::kTimeout, "no answer within " + formatDuration(share)));
+  });
   Result<Fd> socket = connectStart(order_.addresses[next_++]);
   if (!socket) return attemptFailed(socket.status());
   socket_ = std::move(socket).value();
@@ -81,6 +81,7 @@ void TcpDialer::attemptFailed(const Status& why) {
   lastFailure_ =
       why.withContext("tcp data connection to " + order_.addresses[next_ - 1].toString());
   watch_ = Watch();
+  limit_.cancel();
   socket_.reset();
   start_ = loop_.after({}, [this] { dialNext(); });
 }

@@ -25,7 +25,7 @@ class TcpDialer {
     std::vector<SocketAddress> addresses;  // in order of preference, at least one
     TcpToken present;                      // from the listener's offer
     TcpToken expect;                       // from our own offer
-    std::chrono::nanoseconds patience;     // for everything together
+    std::chrono::nanoseconds patience;     // for everything together, in equal parts
   };
 
   // Calls `done` once, from the loop, unless it is destroyed before. `loop` outlives the dialer.
@@ -50,7 +50,7 @@ class TcpDialer {
   Status lastFailure_;
   Watch watch_;
   Timer start_;
-  Timer limit_;
+  Timer limit_;  // of the address that is tried
 };
 
 }  // namespace peerlane

@@ -5,23 +5,35 @@
 
 #include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
+#include "peerlane/transport/tcp/sealed_pipe.h"
 
 namespace peerlane {
+namespace {
 
-TcpLink::TcpLink(const LinkSurroundings& surroundings, std::string name)
-    : traits_{.peerWritesAlone = false,
-              .transport = "tcp",
+std::unique_ptr<FramePipe> sealed(std::unique_ptr<FramePipe> socket, const StreamKeys* keys,
+                                  const LinkSurroundings& surroundings) {
+  if (keys == nullptr) return socket;
+  return std::make_unique<SealedPipe>(std::move(socket), *keys, surroundings.copyTeam);
+}
+
+}  // namespace
+
+TcpLink::TcpLink(const LinkSurroundings& surroundings, std::string name, const StreamKeys* keys)
+    : traits_{.transport = "tcp",
+              .scope = LinkScope::kNetwork,
+              .abilities = abilities(),
+              .peerWritesAlone = false,
               .agentEngine = "socket",
-              .wordsBy = "agent",
-              .rightsEnforcedBy = "owner",
-              .refused = {},
-              .waker = {}},
+              .protection = keys == nullptr
+                                ? "not encrypted"
+                                : std::string("encrypted (") + aeadCipherName(keys->cipher) + ")"},
       loop_(surroundings.loop),
       patience_(surroundings.config.connectTimeout),
+      lookInterval_(surroundings.config.heartbeatInterval()),
       workArrived_(surroundings.workArrived),
-      pipe_(new TcpPipe(surroundings.loop)),
-      agent_(std::move(name), std::unique_ptr<FramePipe>(pipe_), surroundings.regions,
-             surroundings.workArrived) {}
+      pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout)),
+      agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
+             surroundings.regions, surroundings.workArrived) {}
 
 void TcpLink::dial(TcpDialer::Order order) {
   dialer_ = std::make_unique<TcpDialer>(loop_, std::move(order),
@@ -56,19 +68,51 @@ void TcpLink::settle(Result<Fd> socket) {
   else
     pipe_->fail(socket.status());
   dialer_.reset();
+  watch();
   if (workArrived_) workArrived_();
 }
 
-Result<Grant> TcpLink::grant(RegionGrant region, const Fd& /*backing*/) {
-  // Frames name regions, not addresses: the peer learns none.
-  region.base = 0;
-  region.fdOffset = 0;
-  region.kind = MemoryKind::kPrivate;
-  return Grant{region, Fd()};
+// A poll has the socket; the timer only brings it about.
+void TcpLink::watch() {
+  look_ = loop_.after(lookInterval_, [this] {
+    pipe_->lookSoon();
+    if (workArrived_) workArrived_();
+    watch();
+  });
+}
+
+LinkAbilities TcpLink::abilities() {
+  LinkAbilities abilities;
+  abilities.allow(MemoryPlace::kHost, {MemoryExport::kNone, MemoryExport::kDescriptor},
+                  {Ability::kGrants, Ability::kAttaches, Ability::kByAgent, Ability::kFromHere,
+                   Ability::kSendsWords},
+                  Enforcer::kOwner);
+  return abilities;
+}
+
+// Frames name regions by their numbers: the peer learns no address.
+Result<LinkPart> TcpLink::grant(const RegionRecord& /*region*/) {
+  return LinkPart();
 }
 
 Result<RemoteMemory> TcpLink::attach(Grant grant) {
-  return RemoteMemory{.grant = grant.region, .mapped = nullptr, .engine = "socket", .linkKey = 0};
+  if (!grant.own.blob.empty())
+    return Status(Code::kCorrupt, "a grant over tcp with a part of " +
+                                      std::to_string(grant.own.blob.size()) +
+                                      " bytes; it has none");
+  return RemoteMemory{.grant = std::move(grant.region),
+                      .engine = "socket",
+                      .refusesInOrder = true,
+                      .enforcer = Enforcer::kOwner};
+}
+
+Status TcpLink::health() const {
+  Status health = agent_.health();
+  if (!health.isOk()) return health;
+  if (pipe_->isAwaited()) return Status(Code::kTryAgain, "its data connection is being made");
+  if (pipe_->isStuck())
+    return Status(Code::kPeerSilent, "the peer does not read its data connection");
+  return health;
 }
 
 void TcpLink::detach(RemoteMemory& memory) {
@@ -79,6 +123,7 @@ void TcpLink::close(Code code) {
   limit_.cancel();
   expectation_.reset();
   dialer_.reset();
+  look_.cancel();
   agent_.close(code);
 }
 

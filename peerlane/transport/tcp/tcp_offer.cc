@@ -10,17 +10,17 @@ namespace {
 
 constexpr uint32_t kOfferMagic = 0x4f544c50;     // "PLTO" as it lies in memory
 constexpr uint32_t kGreetingMagic = 0x47544c50;  // "PLTG"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kOfferVersion = 2;
+constexpr uint16_t kGreetingVersion = 1;
 
-Status checkHead(ByteReader& reader, uint32_t magic, const char* what) {
+Status checkHead(ByteReader& reader, uint32_t magic, uint16_t accepted, const char* what) {
   reader.require(reader.u32() == magic, "wrong magic");
   const uint16_t version = reader.u16();
-  reader.require(reader.u16() == 0, "reserved bytes are not zero");
   PEERLANE_RETURN_IF_ERROR(reader.finish(what, Trailing::kAllow));
-  if (version != kVersion)
+  if (version != accepted)
     return Status(Code::kNotSupported, std::string(what) + " has version " +
                                            std::to_string(version) + "; this build speaks " +
-                                           std::to_string(kVersion));
+                                           std::to_string(accepted));
   return {};
 }
 
@@ -41,8 +41,9 @@ std::vector<std::byte> encodeTcpOffer(const TcpOffer& offer) {
   std::vector<std::byte> bytes;
   ByteWriter writer(bytes);
   writer.u32(kOfferMagic);
-  writer.u16(kVersion);
-  writer.u16(0);
+  writer.u16(kOfferVersion);
+  writer.u8(offer.ciphers);
+  writer.u8(0);
   writer.raw(offer.token);
   writer.u16(offer.port);
   writer.u8(static_cast<uint8_t>(offer.addresses.size()));
@@ -54,8 +55,10 @@ std::vector<std::byte> encodeTcpOffer(const TcpOffer& offer) {
 
 Result<TcpOffer> parseTcpOffer(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  PEERLANE_RETURN_IF_ERROR(checkHead(reader, kOfferMagic, "tcp offer"));
+  PEERLANE_RETURN_IF_ERROR(checkHead(reader, kOfferMagic, kOfferVersion, "tcp offer"));
   TcpOffer offer;
+  offer.ciphers = reader.u8();
+  reader.require(reader.u8() == 0, "a reserved byte is not zero");
   reader.rawInto(offer.token);
   offer.port = reader.u16();
   const size_t count = reader.u8();
@@ -71,7 +74,7 @@ TcpGreeting encodeTcpGreeting(const TcpToken& token) {
   TcpGreeting greeting;
   ByteWriter writer(greeting);
   writer.u32(kGreetingMagic);
-  writer.u16(kVersion);
+  writer.u16(kGreetingVersion);
   writer.u16(0);
   writer.raw(token);
   PEERLANE_CHECK(writer.ok() && writer.size() == kTcpGreetingBytes);
@@ -80,7 +83,8 @@ TcpGreeting encodeTcpGreeting(const TcpToken& token) {
 
 Result<TcpToken> parseTcpGreeting(const TcpGreeting& greeting) {
   ByteReader reader(greeting);
-  PEERLANE_RETURN_IF_ERROR(checkHead(reader, kGreetingMagic, "tcp greeting"));
+  PEERLANE_RETURN_IF_ERROR(checkHead(reader, kGreetingMagic, kGreetingVersion, "tcp greeting"));
+  reader.require(reader.u16() == 0, "reserved bytes are not zero");
   TcpToken token;
   reader.rawInto(token);
   PEERLANE_RETURN_IF_ERROR(reader.finish("tcp greeting"));

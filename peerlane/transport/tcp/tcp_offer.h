@@ -28,8 +28,9 @@ struct TcpOffer {
   static constexpr size_t kMaxAddresses = 8;
   static constexpr uint32_t kMaxAddressBytes = 64;
 
-  TcpToken token{};                    // the other side presents it on the data socket
-  uint16_t port = 0;                   // of a listener; 0: this side dials
+  TcpToken token{};     // the other side presents it on the data socket
+  uint16_t port = 0;    // of a listener; 0: this side dials
+  uint8_t ciphers = 0;  // this side encrypts, with one of these (aead.h); 0: it does not
   std::vector<std::string> addresses;  // where that listener is reached, without port
 };
 

@@ -3,92 +3,100 @@
 
 #include <utility>
 
+#include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
 
 namespace peerlane {
+namespace {
 
-void TcpPipe::adopt(Fd socket) {
-  State& state = *state_;
-  state.socket = std::move(socket);
-  if (Status set = setNoDelay(state.socket.get()); !set.isOk()) return fail(std::move(set));
-  Result<Watch> watch = loop_.watch(state.socket.get(), true, false, [&state] { state.onReady(); });
-  if (!watch) return fail(watch.status());
-  state.watch = std::move(watch).value();
-  state.ready.store(true, std::memory_order_relaxed);
-  state.up.store(true, std::memory_order_release);
+// Where the kernel gave up to wait for the other host, the connection is gone.
+Status asLost(const Status& status) {
+  if (status.code() != Code::kPeerSilent) return status;
+  return Status(Code::kPeerLost,
+                "the peer's host does not answer: " + std::string(status.message()));
 }
 
+}  // namespace
+
+void TcpPipe::adopt(Fd socket) {
+  Status set = setNoDelay(socket.get());
+  if (set.isOk()) set = setKeepAlive(socket.get(), patience_);
+  if (!set.isOk()) return fail(std::move(set));
+  auto member = readiness_.add(socket.get());
+  if (!member.isOk()) return fail(member.status());
+  socket_ = std::move(socket);
+  member_ = std::move(*member);
+  up_.store(true, std::memory_order_release);
+  isAwaited_.store(false, std::memory_order_release);
+}
+
+// Two codes of a link's health are no failures (Link::health), and here this is one.
 void TcpPipe::fail(Status why) {
-  state_->why = std::move(why);
-  state_->failed.store(true, std::memory_order_release);
+  const bool isFailure = why.code() != Code::kPeerSilent && why.code() != Code::kTryAgain;
+  why_ = isFailure ? std::move(why) : Status(Code::kUnavailable, std::string(why.message()));
+  failed_.store(true, std::memory_order_release);
 }
 
 bool TcpPipe::writable() {
-  return state_->up.load(std::memory_order_acquire) &&
-         !state_->full.load(std::memory_order_relaxed);
+  return isUp() && member_->mayWrite.load(std::memory_order_relaxed);
 }
 
 Result<size_t> TcpPipe::write(std::span<const IoSlice> slices) {
-  if (!state_->up.load(std::memory_order_acquire)) return size_t{0};
-  Result<size_t> sent = sendVec(state_->socket.get(), slices);
-  if (sent || sent.status().code() != Code::kTryAgain) return sent;
-  state_->full.store(true, std::memory_order_relaxed);
+  if (!isUp()) return size_t{0};
+  Result<size_t> sent = sendVec(socket_.get(), slices);
+  if (sent) return sent;
+  if (sent.status().code() != Code::kTryAgain) return asLost(sent.status());
+  member_->mayWrite.store(false, std::memory_order_relaxed);
   return size_t{0};
 }
 
 bool TcpPipe::readable() {
-  return eagerReads_ > 0 || state_->ready.load(std::memory_order_relaxed) ||
-         state_->failed.load(std::memory_order_relaxed);
+  if (failed_.load(std::memory_order_relaxed)) return true;
+  return isUp() && (member_->mayRead.load(std::memory_order_relaxed) ||
+                    mustLook_.load(std::memory_order_relaxed));
 }
 
+// A read that fills less than it could has taken everything: to try again would cost a call.
 Result<size_t> TcpPipe::read(std::span<const IoSlice> slices) {
-  if (state_->failed.load(std::memory_order_acquire)) return state_->why;
-  if (!state_->up.load(std::memory_order_acquire)) return size_t{0};
-  Result<size_t> received = recvVec(state_->socket.get(), slices);
-  if (received && *received != 0) {
-    eagerReads_ = kEagerReads;
-    return received;
-  }
-  if (received) return Status(Code::kPeerLost, "the peer closed the data socket");
-  if (received.status().code() != Code::kTryAgain) return received;
-  state_->ready.store(false, std::memory_order_relaxed);
-  if (eagerReads_ > 0) --eagerReads_;
-  return size_t{0};
+  if (failed_.load(std::memory_order_acquire)) return why_;
+  if (!isUp()) return size_t{0};
+  if (mustLook_.exchange(false, std::memory_order_relaxed)) PEERLANE_RETURN_IF_ERROR(look());
+  Result<size_t> received = recvVec(socket_.get(), slices);
+  if (received && *received == 0) return Status(Code::kPeerLost, "the peer closed the data socket");
+  const bool isEmpty = !received && received.status().code() == Code::kTryAgain;
+  if (!received && !isEmpty) return asLost(received.status());
+  const size_t bytes = isEmpty ? 0 : *received;
+  size_t room = 0;
+  for (const IoSlice& slice : slices) room += slice.bytes;
+  if (bytes < room) member_->mayRead.store(false, std::memory_order_relaxed);
+  return bytes;
+}
+
+Status TcpPipe::look() {
+  Result<TcpFlow> flow = tcpFlow(socket_.get());
+  if (!flow) return flow.status().code() == Code::kNotSupported ? Status::ok() : flow.status();
+  const TcpLiveness::Verdict verdict = liveness_.judge(*flow, TcpLiveness::Clock::now());
+  isStuck_.store(verdict == TcpLiveness::Verdict::kStuck, std::memory_order_release);
+  if (verdict != TcpLiveness::Verdict::kDead) return Status::ok();
+  return Status(Code::kPeerLost,
+                "the peer's host has acknowledged nothing on the data connection "
+                "for " +
+                    formatDuration(patience_) + " (PEERLANE_PEER_TIMEOUT)");
 }
 
 void TcpPipe::refresh() {
-  if (!state_->full.load(std::memory_order_relaxed)) return;
-  if (state_->asked.exchange(true, std::memory_order_relaxed)) return;
-  loop_.post([weak = std::weak_ptr<State>(state_)] {
-    const std::shared_ptr<State> state = weak.lock();
-    if (!state || !state->watch) return;
-    state->armed = true;
-    state->watch.setInterest(true, true);
-  });
-}
-
-// It does not know which direction became ready: a write that still finds no room asks again.
-void TcpPipe::State::onReady() {
-  ready.store(true, std::memory_order_relaxed);
-  if (!armed) return;
-  armed = false;
-  watch.setInterest(true, false);
-  asked.store(false,
-              std::memory_order_relaxed);  // before `full`: a refresh in between asks in vain
-  full.store(false, std::memory_order_relaxed);
+  if (!isUp()) return;
+  const bool isFull = !member_->mayWrite.load(std::memory_order_relaxed);
+  if (isFull == wantsRoom_) return;
+  wantsRoom_ = isFull;
+  readiness_.wantRoom(*member_, isFull);
 }
 
 void TcpPipe::close() {
-  if (!state_) return;
-  state_->up.store(false, std::memory_order_relaxed);
-  eagerReads_ = 0;
-  // The watch ends before its descriptor, in the loop's thread. If the loop is gone before, the
-  // function is dropped and takes both along.
-  loop_.post([state = std::move(state_)] {
-    state->watch = Watch();
-    state->socket.reset();
-  });
-  state_ = std::make_shared<State>();
+  isAwaited_.store(false, std::memory_order_release);
+  if (!up_.exchange(false, std::memory_order_acq_rel)) return;
+  readiness_.remove(*member_);
+  socket_.reset();
 }
 
 }  // namespace peerlane

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TcpPipe: the byte pipe of a tcp link: empty at first, then a connected socket. Not a handshake.
+// The thread that polls reads the socket (readiness_set.h): no message waits for another thread.
 // Threads as for FramePipe; construction, adopt() and fail() belong to the loop's thread, which may
-// run while another thread polls. Only that thread touches the watch and closes the socket, so both
-// live in a state of their own that can outlast the pipe by a turn of the loop.
+// run while another thread polls.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
-#include "peerlane/os/event_loop.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/readiness_set.h"
 #include "peerlane/transport/frame_pipe.h"
+#include "peerlane/transport/tcp/tcp_liveness.h"
 
 namespace peerlane {
 
 class TcpPipe final : public FramePipe {
  public:
-  // `loop` outlives the pipe.
-  explicit TcpPipe(EventLoop& loop) : loop_(loop), state_(std::make_shared<State>()) {}
+  // `readiness` outlives the pipe. `patience`: with a host that answers nothing.
+  TcpPipe(ReadinessSet& readiness, std::chrono::nanoseconds patience)
+      : readiness_(readiness), patience_(patience), liveness_(patience) {}
   ~TcpPipe() override { close(); }
   TcpPipe(const TcpPipe&) = delete;
   TcpPipe& operator=(const TcpPipe&) = delete;
@@ -28,41 +30,39 @@ class TcpPipe final : public FramePipe {
   void adopt(Fd socket);
   // There will be no socket: every later read returns `why`.
   void fail(Status why);
+  // There is no socket yet, or its failure was not read yet. Any thread.
+  bool isAwaited() const { return isAwaited_.load(std::memory_order_acquire); }
+  // The next poll looks whether the other host still takes what is sent to it. Any thread.
+  void lookSoon() { mustLook_.store(true, std::memory_order_release); }
+  // At the last look it had answered, and taken nothing, for the whole patience. Any thread.
+  bool isStuck() const { return isStuck_.load(std::memory_order_acquire); }
 
   bool writable() override;
   Result<size_t> write(std::span<const IoSlice> slices) override;
   bool readable() override;
   Result<size_t> read(std::span<const IoSlice> slices) override;
   void refresh() override;
+  bool mayOwe() const override { return readiness_.isAttended(); }
+  void setOwing(bool owes) override { owes ? readiness_.owe() : readiness_.paid(); }
   void close() override;
 
  private:
-  // After data came, this many empty reads are tried before the pipe relies on the event loop: an
-  // answer often follows at once, and a spinning loop looks at descriptors only now and then.
-  static constexpr int kEagerReads = 32;
+  bool isUp() const { return up_.load(std::memory_order_acquire); }
+  Status look();
 
-  struct State {
-    void onReady();
-
-    // The loop's thread. `socket` and `why` are written before `up` or `failed`.
-    Fd socket;
-    Status why;
-    bool armed = false;  // the watch waits for room, too
-    Watch watch;
-
-    std::atomic<bool> up{false};      // release by adopt(); acquire by users of `socket`
-    std::atomic<bool> failed{false};  // release by fail(); acquire by readers of `why`
-    // A call that found the socket unready, or asked the loop, sets them; onReady() clears them.
-    // Hints: a wrong one costs a call or a turn, because the watch reports until the socket is
-    // unready.
-    std::atomic<bool> full{false};
-    std::atomic<bool> asked{false};  // for room
-    std::atomic<bool> ready{false};  // the other way round: set by onReady(), cleared by read()
-  };
-
-  EventLoop& loop_;
-  std::shared_ptr<State> state_;
-  int eagerReads_ = 0;
+  ReadinessSet& readiness_;
+  const std::chrono::nanoseconds patience_;
+  TcpLiveness liveness_;  // by the thread that polls
+  // Written before `up_` or `failed_`.
+  Fd socket_;
+  std::shared_ptr<ReadinessSet::Member> member_;
+  Status why_;
+  std::atomic<bool> up_{false};  // release by adopt(); acquire by users of `socket_`
+  std::atomic<bool> isAwaited_{true};
+  std::atomic<bool> mustLook_{false};
+  std::atomic<bool> isStuck_{false};
+  std::atomic<bool> failed_{false};  // release by fail(); acquire by readers of `why_`
+  bool wantsRoom_ = false;           // refresh() only
 };
 
 }  // namespace peerlane

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/tcp/tcp_transport.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/log.h"
+#include "peerlane/core/metrics.h"
+#include "peerlane/program/cpu/copy_team.h"
 #include "peerlane/transport/tcp/tcp_link.h"
 #include "peerlane/transport/tcp/tcp_listener.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
@@ -23,27 +29,55 @@ Offer offerOf(const TcpOffer& offer) {
   return out;
 }
 
+// The cipher that both sides have offered, the quicker one first; none where neither encrypts. The
+// sentence is read on both sides, so neither is "this".
+Result<std::optional<AeadCipher>> agreeOnCipher(uint8_t dialler, uint8_t listener) {
+  if ((dialler != 0) != (listener != 0))
+    return Status(Code::kNotSupported,
+                  std::string("PEERLANE_TCP_ENCRYPT is ") + (dialler != 0 ? "1" : "0") +
+                      " on the side that connected and " + (listener != 0 ? "1" : "0") +
+                      " on the side that listened: both need the same value");
+  if (dialler == 0) return std::optional<AeadCipher>();
+  for (const AeadCipher cipher : {AeadCipher::kAes256Gcm, AeadCipher::kChaCha20Poly1305})
+    if ((dialler & listener & static_cast<uint8_t>(cipher)) != 0) return std::optional(cipher);
+  return Status(Code::kNotSupported, "the two sides have no cipher in common");
+}
+
+std::optional<StreamKeys> keysOf(std::optional<AeadCipher> cipher, const LinkSecrets& secrets,
+                                 bool dials) {
+  if (!cipher) return std::nullopt;
+  return streamKeys(secrets, *cipher, /*socket=*/0, dials);
+}
+
 // The side that dialled the control connection.
 class DialingLink final : public PendingLink {
  public:
-  DialingLink(PeerFacts facts, LinkSurroundings surroundings)
-      : facts_(std::move(facts)), surroundings_(std::move(surroundings)), token_(makeTcpToken()) {}
+  DialingLink(PeerFacts facts, LinkSurroundings surroundings, uint8_t ciphers)
+      : facts_(std::move(facts)),
+        surroundings_(std::move(surroundings)),
+        ciphers_(ciphers),
+        token_(makeTcpToken()) {}
 
   Offer takeOffer() override {
     TcpOffer offer;
     offer.token = token_;
+    offer.ciphers = ciphers_;
     return offerOf(offer);
   }
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
     PEERLANE_ASSIGN(const TcpOffer offer, parseTcpOffer(peerOffer.blob));
+    PEERLANE_ASSIGN(const auto cipher, agreeOnCipher(ciphers_, offer.ciphers));
+    const auto keys = keysOf(cipher, {facts_.linkKey, token_, offer.token}, /*dials=*/true);
     if (offer.port == 0) return Status(Code::kCorrupt, "tcp: the peer offers no port to dial");
+    // Ends before the whole set-up does, so that the reason is known.
     TcpDialer::Order order{.addresses = addresses(offer),
                            .present = offer.token,
                            .expect = token_,
-                           .patience = surroundings_.config.connectTimeout};
+                           .patience = surroundings_.config.connectTimeout * 3 / 4};
     auto link = std::make_unique<TcpLink>(surroundings_,
-                                          "tcp link to " + order.addresses.front().toString());
+                                          "tcp link to " + order.addresses.front().toString(),
+                                          keys ? &*keys : nullptr);
     link->dial(std::move(order));
     return std::unique_ptr<Link>(std::move(link));
   }
@@ -67,15 +101,19 @@ class DialingLink final : public PendingLink {
 
   const PeerFacts facts_;
   const LinkSurroundings surroundings_;
+  const uint8_t ciphers_;
   const TcpToken token_;
 };
 
 // The side that listens. The data connection may come before the peer's offer does.
 class AwaitingLink final : public PendingLink {
  public:
-  AwaitingLink(std::shared_ptr<TcpListener> listener, LinkSurroundings surroundings)
+  AwaitingLink(std::shared_ptr<TcpListener> listener, const PeerFacts& facts,
+               LinkSurroundings surroundings, uint8_t ciphers)
       : listener_(std::move(listener)),
+        linkKey_(facts.linkKey),
         surroundings_(std::move(surroundings)),
+        ciphers_(ciphers),
         token_(makeTcpToken()) {
     expectation_ = listener_->expect(token_, [state = state_](Fd socket) {
       if (state->link != nullptr)
@@ -88,6 +126,7 @@ class AwaitingLink final : public PendingLink {
   Offer takeOffer() override {
     TcpOffer offer;
     offer.token = token_;
+    offer.ciphers = ciphers_;
     offer.port = listener_->address().port();
     if (!listener_->address().isWildcard()) offer.addresses = {listener_->address().ip()};
     return offerOf(offer);
@@ -95,8 +134,11 @@ class AwaitingLink final : public PendingLink {
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
     PEERLANE_ASSIGN(const TcpOffer offer, parseTcpOffer(peerOffer.blob));
+    PEERLANE_ASSIGN(const auto cipher, agreeOnCipher(offer.ciphers, ciphers_));
+    const auto keys = keysOf(cipher, {linkKey_, offer.token, token_}, /*dials=*/false);
     auto link = std::make_unique<TcpLink>(
-        surroundings_, "tcp link from a peer at " + listener_->address().toString());
+        surroundings_, "tcp link from a peer at " + listener_->address().toString(),
+        keys ? &*keys : nullptr);
     state_->link = link.get();
     link->await(std::move(state_->early), std::move(expectation_), offer.token);
     return std::unique_ptr<Link>(std::move(link));
@@ -110,7 +152,9 @@ class AwaitingLink final : public PendingLink {
   };
 
   const std::shared_ptr<TcpListener> listener_;
+  const KeyBytes linkKey_;
   const LinkSurroundings surroundings_;
+  const uint8_t ciphers_;
   const TcpToken token_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::unique_ptr<TcpListener::Expectation> expectation_;
@@ -119,18 +163,48 @@ class AwaitingLink final : public PendingLink {
 class TcpTransport final : public Transport {
  public:
   std::string_view name() const override { return "tcp"; }
+  LinkScope scope() const override { return LinkScope::kNetwork; }
+  LinkAbilities abilities() const override { return TcpLink::abilities(); }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override;
 
  private:
+  // Threads that help to seal and to open, where the program gave none that help with copies: one
+  // for four cores that this process may use. Null: there are fewer.
+  cpu::CopyTeam* sealers();
+
+  Metrics ownCounts_;  // sealing is no copying, so nobody reads them
+  std::unique_ptr<cpu::CopyTeam, cpu::CopyTeam::End> sealers_;
   // By the local IP of control connections: data comes in where control does, and nowhere else.
   std::map<std::string, std::shared_ptr<TcpListener>> listeners_;
 };
 
+cpu::CopyTeam* TcpTransport::sealers() {
+  constexpr uint32_t kMost = 2;  // with more, bytes wander between the caches of more cores
+  cpu_set_t cores;
+  if (sealers_ || ::sched_getaffinity(0, sizeof cores, &cores) != 0) return sealers_.get();
+  const uint32_t threads = std::min<uint32_t>(kMost, static_cast<uint32_t>(CPU_COUNT(&cores)) / 4);
+  if (threads == 0) return nullptr;
+  auto team = cpu::CopyTeam::create(threads, ownCounts_);
+  if (team)
+    sealers_ = std::move(*team);
+  else
+    PEERLANE_LOG_INFO("no threads help to encrypt: {}", team.status().message());
+  return sealers_.get();
+}
+
 Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& facts,
                                                            const LinkSurroundings& surroundings) {
+  uint8_t ciphers = 0;
+  LinkSurroundings around = surroundings;
+  if (around.config.tcpEncrypt) {
+    Result<uint8_t> here = aeadCiphersHere();
+    if (!here) return here.status().withContext("PEERLANE_TCP_ENCRYPT is 1");
+    ciphers = *here;
+    if (around.copyTeam == nullptr) around.copyTeam = sealers();
+  }
   if (facts.initiator)
-    return std::unique_ptr<PendingLink>(std::make_unique<DialingLink>(facts, surroundings));
+    return std::unique_ptr<PendingLink>(std::make_unique<DialingLink>(facts, around, ciphers));
   const bool byIp = !facts.unixSocket && facts.localAddress.isIp();
   const std::string ip = byIp ? facts.localAddress.ip() : kSameHost;
   std::shared_ptr<TcpListener>& listener = listeners_[ip];
@@ -140,7 +214,8 @@ Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& fact
                     TcpListener::create(surroundings.loop, address, surroundings.config.ports,
                                         surroundings.config.connectTimeout));
   }
-  return std::unique_ptr<PendingLink>(std::make_unique<AwaitingLink>(listener, surroundings));
+  return std::unique_ptr<PendingLink>(
+      std::make_unique<AwaitingLink>(listener, facts, around, ciphers));
 }
 
 }  // namespace

@@ -242,7 +242,7 @@ TEST(NotificationProgram, AFailedRunHasPublishedNothing) {
   for (size_t begun = 0; begun <= kEntries; ++begun) {
     std::vector<std::byte> there(slab::kBytes);
     RemoteMemory memory;
-    memory.grant.base = reinterpret_cast<uint64_t>(there.data());
+    memory.linkKey = reinterpret_cast<uint64_t>(there.data());
     memory.grant.bytes = there.size();
     OwnedNotify owned = MUST(ownNotify(what));
     Program program;

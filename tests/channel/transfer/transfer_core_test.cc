@@ -17,7 +17,7 @@ namespace {
 class DescribeRun : public testing::Test {
  protected:
   DescribeRun() {
-    remote_.grant.base = std::bit_cast<uint64_t>(far_.data());
+    remote_.linkKey = std::bit_cast<uint64_t>(far_.data());
     remote_.grant.bytes = far_.size();
     agent_.sendAll(true);
     ProgramBuilder builder("example");

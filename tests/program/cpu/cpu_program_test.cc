@@ -18,7 +18,7 @@ namespace {
 class CpuProgramTest : public testing::Test {
  protected:
   CpuProgramTest() {
-    remote_.grant.base = std::bit_cast<uint64_t>(far_.data());
+    remote_.linkKey = std::bit_cast<uint64_t>(far_.data());
     remote_.grant.bytes = far_.size();
   }
   BoundTarget near(uint64_t bytes = 4096) { return {.address = near_.data(), .bytes = bytes}; }
@@ -195,6 +195,25 @@ TEST_F(CpuProgramTest, AListDoesNotMixWhoCopies) {
   EXPECT_EQ(prepare(mixed({mapped, put}), {near(), other(), agent()}).code(), Code::kNotSupported);
   EXPECT_EQ(prepare(mixed({put, mapped}), {near(), other(), agent()}).code(), Code::kNotSupported);
   EXPECT_EQ(prepare(mixed({put, got}), {near(), other(), agent()}).code(), Code::kNotSupported);
+}
+
+// The mailbox hands a piece to the agent of its memory, so one that failed alone would leave a
+// hole.
+TEST_F(CpuProgramTest, AListOfTwoAgentsIsRefused) {
+  RemoteMemory another = remote_;
+  ScriptedAgent second;
+  another.agent = &second;
+  ProgramBuilder builder("two agents");
+  const TargetId from = builder.local("from");
+  const TargetId far = builder.remote("far");
+  const TargetId farther = builder.remote("farther");
+  Program program = builder.build();
+  program.ops.push_back({.code = OpCode::kCopyList, .list = 0});
+  program.lists = {{.segments = {{far, from, 0, 0, 8}, {farther, from, 8, 8, 8}}}};
+  const BoundTarget of{.bytes = 4096, .remote = &another};
+  EXPECT_TRUE(prepare(Program(program), {near(), agent(), agent()}).isOk());
+  expectRefused(prepare(std::move(program), {near(), agent(), of}), Code::kNotSupported,
+                "agents of several links");
 }
 
 // Lists are lowered when the program is prepared; rings and late targets are known only later.

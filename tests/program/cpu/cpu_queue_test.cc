@@ -149,7 +149,7 @@ TEST(CpuQueue, SaysWhenItHasNoRoomAndTakesMoreAfterwards) {
 class AgentQueueTest : public testing::Test {
  protected:
   AgentQueueTest() {
-    remote_.grant.base = std::bit_cast<uint64_t>(there_.data());
+    remote_.linkKey = std::bit_cast<uint64_t>(there_.data());
     remote_.grant.bytes = sizeof(there_);
   }
   PortAddress there(uint64_t index) const { return {.remote = &remote_, .offset = index * 8}; }
@@ -244,7 +244,7 @@ TEST_F(AgentQueueTest, TheAgentIsGivenALongCopyInSlices) {
   std::vector<std::byte> from(5'000'000), to(from.size());
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i / 7 + i / 999);
   RemoteMemory far;
-  far.grant.base = std::bit_cast<uint64_t>(to.data());
+  far.linkKey = std::bit_cast<uint64_t>(to.data());
   far.grant.bytes = to.size();
   constexpr uint64_t kAt = 3;
   EXPECT_OK(queue_.copy({.remote = &far, .offset = kAt}, {.address = from.data() + kAt},

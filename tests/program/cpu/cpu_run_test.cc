@@ -26,7 +26,7 @@ constexpr uint64_t kAll = UINT64_MAX;
 class CpuRunTest : public testing::Test {
  protected:
   CpuRunTest() {
-    remote_.grant.base = std::bit_cast<uint64_t>(far_.data());
+    remote_.linkKey = std::bit_cast<uint64_t>(far_.data());
     remote_.grant.bytes = far_.size();
     for (size_t i = 0; i < source_.size(); ++i) source_[i] = static_cast<std::byte>(i * 7 + 1);
   }

@@ -19,7 +19,7 @@ using Answer = ScriptedAgent::Answer;
 class MailboxTest : public testing::Test {
  protected:
   MailboxTest() {
-    remote_.grant.base = std::bit_cast<uint64_t>(there_.data());
+    remote_.linkKey = std::bit_cast<uint64_t>(there_.data());
     remote_.grant.bytes = sizeof(there_);
   }
   void postStore(uint64_t index, uint64_t value) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ScriptedAgent: an agent in this process that does what the test told it: perform at once, in
-// pieces, later, or fail. Remote memory is memory of this process at RegionGrant::base. serve() may
-// be called by any thread; the script is set before.
+// pieces, later, or fail. Remote memory is memory of this process at RemoteMemory::linkKey. serve()
+// may be called by any thread; the script is set before.
 #pragma once
 
 #include <bit>
@@ -87,7 +87,7 @@ class ScriptedAgent final : public Agent {
 
  private:
   static std::byte* at(const RemoteMemory& memory, uint64_t offset) {
-    return std::bit_cast<std::byte*>(memory.grant.base) + offset;
+    return std::bit_cast<std::byte*>(memory.linkKey) + offset;
   }
   static void perform(const MailboxEntry& entry) {
     switch (entry.verb) {

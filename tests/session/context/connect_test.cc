@@ -145,12 +145,37 @@ TEST(Connect, EachLinkAloneWorks) {
   }
 }
 
+TEST(Connect, EncryptedTcpIsAgreedOrRefusedOnBothSides) {
+  Config encrypted = withLinks({"tcp"});
+  encrypted.tcpEncrypt = true;
+  auto a = makeContext(encrypted);
+  auto b = makeContext(encrypted);
+  const Peer peer = MUST(a->connect(b->ticket(), kSoon));
+  EXPECT_NE(peer.route().toString().find("data between the hosts:    encrypted ("),
+            std::string::npos)
+      << peer.route().toString();
+  expectConnected(*a, *b, peer, "tcp");
+  auto clear = makeContext(withLinks({"tcp"}));
+  auto other = makeContext(withLinks({"tcp"}));
+  EXPECT_EQ(MUST(clear->connect(other->ticket(), kSoon)).route().protection, "not encrypted");
+  const auto isRefused = [](Context& from, Context& to, const std::string& why) {
+    const auto refused = from.connect(to.ticket(), kSoon);
+    ASSERT_FALSE(refused.isOk());
+    EXPECT_EQ(refused.status().code(), Code::kNotSupported);
+    EXPECT_NE(refused.status().message().find("PEERLANE_TCP_ENCRYPT is " + why),
+              std::string_view::npos)
+        << refused.status().toString();
+  };
+  isRefused(*a, *clear, "1 on the side that connected and 0 on the side that listened");
+  isRefused(*clear, *a, "0 on the side that connected and 1 on the side that listened");
+}
+
 TEST(Connect, WithoutACommonLinkBothAreToldWhy) {
   auto a = makeContext(withLinks({"shm"}));
   auto b = makeContext(withLinks({"tcp"}));
   const auto refused = a->connect(b->ticket(), kSoon);
   ASSERT_FALSE(refused.isOk());
-  EXPECT_EQ(refused.status().code(), Code::kUnavailable);
+  EXPECT_EQ(refused.status().code(), Code::kNotSupported);
   EXPECT_NE(refused.status().message().find("shm: not offered by the peer"), std::string_view::npos)
       << refused.status().toString();
   const std::string setting = "PEERLANE_LINKS (Config::links) of process " +
@@ -200,7 +225,7 @@ TEST(Connect, SelfAloneBetweenProcessesNamesTheSetting) {
        {std::tuple(self, self, onBoth), {self, any, onOne}, {any, self, onOne}}) {
     auto b = makeContext(theirs);
     const std::string text = refusalInAnotherProcess(*b, mine);
-    EXPECT_EQ(text.find("Unavailable: "), 0u) << text;
+    EXPECT_EQ(text.find("NotSupported: "), 0u) << text;
     EXPECT_NE(text.find("self: the peer is another process"), std::string::npos) << text;
     EXPECT_NE(text.find("shm: not among PEERLANE_LINKS"), std::string::npos) << text;
     EXPECT_NE(text.find("PEERLANE_LINKS (Config::links) of process "), std::string::npos) << text;

@@ -156,7 +156,7 @@ class Greed : public ControlConnections {
   size_t askWithoutReading(Answers& answers, uint64_t count) {
     far.onMessage = [&answers] { answers.answer(); };
     for (uint64_t request = 1; request <= count; ++request)
-      EXPECT_TRUE(near.connection->send(control::ImportRequest{request, 1, 1, 3, 4}).isOk());
+      EXPECT_TRUE(near.connection->send(control::ImportRequest{request, 1, 1, 3, {}}).isOk());
     size_t before = 0;
     for (int quiet = 0; quiet < 20; before = answers.requests) {
       far.loop->waitOnce(milliseconds(1));

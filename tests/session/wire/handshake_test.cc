@@ -86,6 +86,8 @@ TEST(Handshake, GoldenBytes) {
             "acc5e17547f0c5f19753446c17c7feb2522aebaee77590c73d402ee0c4e9a756");
   EXPECT_EQ(encodeHex(keys.receive.bytes()),
             "fa8fe16a5797d4fe481f75f17db2131d264a0aa9dd085f3ffdfb478acb61ddf9");
+  EXPECT_EQ(encodeHex(keys.links.bytes()),
+            "45806d23300179ad0434091db84ed3653c281fcf74f82b7161d4c56032bc3188");
 }
 
 TEST(Handshake, BothSidesAgree) {
@@ -111,6 +113,8 @@ TEST(Handshake, BothSidesAgree) {
   EXPECT_TRUE(a->keys().send == b->keys().receive);
   EXPECT_TRUE(a->keys().receive == b->keys().send);
   EXPECT_FALSE(a->keys().send == a->keys().receive);
+  EXPECT_TRUE(a->keys().links == b->keys().links);
+  EXPECT_FALSE(a->keys().links == a->keys().send || a->keys().links == a->keys().receive);
   EXPECT_EQ(a->peer().context, contextB());
   EXPECT_EQ(b->peer().context, contextA());
   for (const Handshake* side : {a.get(), b.get()}) {
@@ -154,6 +158,7 @@ TEST(Handshake, FreshKeysEachTimeFromOneSecret) {
   (void)a2->feed(answerTo(*b2, a2->start())).value();
   EXPECT_FALSE(a1->keys().send == a2->keys().send);
   EXPECT_FALSE(a1->keys().receive == a2->keys().receive);
+  EXPECT_FALSE(a1->keys().links == a2->keys().links);
 }
 
 TEST(Handshake, WrongSecretIsToldToBothSides) {
@@ -165,7 +170,7 @@ TEST(Handshake, WrongSecretIsToldToBothSides) {
   EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
   EXPECT_EQ(refused.status().message(), "authentication failed: wrong secret");
   EXPECT_EQ(encodeHex(b->rejection()),
-            "504545524c414e4502000300"
+            "504545524c414e4503000300"
             "0000"
             "0200");
   auto told = a->feed(b->rejection());
@@ -187,13 +192,13 @@ TEST(Handshake, OtherMajorIsRefusedNamingBothOnBothSides) {
   auto refused = b->feed(std::span(hello).first(kPrefaceBytes));
   EXPECT_EQ(refused.status().code(), Code::kNotSupported);
   EXPECT_TRUE(contains(refused.status(),
-                       "other side speaks Peerlane protocol version 9, this side version 2"));
+                       "other side speaks Peerlane protocol version 9, this side version 3"));
   EXPECT_EQ(b->feed({}).status().code(), Code::kNotSupported) << "the first error is final";
   ASSERT_EQ(b->rejection().size(), kRejectBytes);
   auto told = a->feed(std::span(b->rejection()).first(kPrefaceBytes));
   EXPECT_EQ(told.status().code(), Code::kNotSupported);
   EXPECT_TRUE(contains(told.status(),
-                       "other side speaks Peerlane protocol version 2, this side version 9"));
+                       "other side speaks Peerlane protocol version 3, this side version 9"));
 }
 
 TEST(Handshake, EveryFlippedBitOfTheHelloIsRefused) {

@@ -117,14 +117,34 @@ std::string frames() {
   return text;
 }
 
+std::string listWithTable() {
+  const Frame list{.kind = FrameKind::kPutList,
+                   .last = true,
+                   .payload = 0x23,
+                   .sequence = 0x0102030405060708,
+                   .allocation = 0x1112131415161718,
+                   .generation = 0x2122232425262728,
+                   .value = 2};
+  const FrameBlock blocks[] = {{0x3132333435363738, 1}, {0x4142434445464748, 2}};
+  std::array<std::byte, kFrameHeaderBytes + 2 * kFrameBlockBytes> bytes;
+  encodeFrame(list, std::span(bytes).first<kFrameHeaderBytes>());
+  encodeBlocks(blocks, std::span(bytes).subspan(kFrameHeaderBytes));
+  return encodeHex(bytes);
+}
+
 TEST(WireDocument, HoldsTheGoldenBytes) {
+  const std::string records =  // sealed_pipe_test.cc sees them in a real pipe
+      "1500000076119cf082a4e7d5db5aa3d87bdbe8a86386d9bb22a238345f2d4b7342f3bc9c646efdff5a"
+      "0400000037f004d0083354bfb461bf32a11c461e5171d80f"
+      "150000004563ef304d114d111c62b26e5f2db494a210f405934f7cb2eda24bc5fd4f0db58e39a128bf"
+      "0400000059729cc623c7d3dc35f4487f6af5afa4bf2a2d29";
   const std::string slab =
       "0200000000000000050000000403020168656c6c6f"  // peer_test.cc sees them in a real slab
       "0200000000000000"
       "2211000000000000";
   const std::vector<std::string> expected = {
-      heartbeat(),    chunkSizes(),          reference(), shmOffer(),
-      cudaIpcOffer(), tcpOfferAndGreeting(), frames(),    slab};
+      heartbeat(),           chunkSizes(), reference(), shmOffer(),      cudaIpcOffer(),
+      tcpOfferAndGreeting(), records,      frames(),    listWithTable(), slab};
   EXPECT_EQ(blocksOfDocument(), expected);
 }
 

@@ -134,8 +134,8 @@ Status runGpuBench(const BenchOptions& given, std::ostream& out) {
   GpuReport report(out);
   Status status;
   {
-    PEERLANE_ASSIGN(auto pair,
-                    GpuPair::create(gpus, options.memory == "cudamalloc", regionBytesFor(options)));
+    PEERLANE_ASSIGN(auto pair, GpuPair::create(gpus, options.memory == "cudamalloc",
+                                               options.isOverNetwork(), regionBytesFor(options)));
     report.begin(headOf(*pair));
     Status recorded;
     if (isWholeTable(options) && options.tuneFile.empty())

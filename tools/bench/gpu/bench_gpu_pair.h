@@ -29,8 +29,9 @@ Result<std::vector<int>> chooseGpus(const std::vector<int>& wanted);
 class GpuPair {
  public:
   // `gpus`: those of the parent and the child, as `--device` says it; see chooseGpus.
+  // `overTcp`: no other link between the two, so the bytes are staged.
   static Result<std::unique_ptr<GpuPair>> create(const std::vector<int>& gpus, bool byCudaMalloc,
-                                                 uint64_t regionBytes);
+                                                 bool overTcp, uint64_t regionBytes);
   ~GpuPair();
   GpuPair(const GpuPair&) = delete;
   GpuPair& operator=(const GpuPair&) = delete;

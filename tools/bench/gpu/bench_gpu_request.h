@@ -50,6 +50,7 @@ enum GpuBenchKind : uint32_t {
 struct GpuSetup {
   bool isParent = false;
   bool byCudaMalloc = false;
+  bool overTcp = false;  // no other link between the two
   int32_t gpu = 0;
   int32_t otherGpu = 0;
   uint64_t regionBytes = 0;

@@ -45,6 +45,10 @@ void GpuSide::letGoOfOther() {
 Status GpuSide::makeContext() {
   ContextOptions options;
   options.devices = {device()};
+  if (setup_.overTcp) {
+    PEERLANE_ASSIGN(options.config, Config::fromEnvironment());
+    options.config->links = {"tcp"};
+  }
   PEERLANE_ASSIGN(context_, Context::create(std::move(options)));
   return Status::ok();
 }

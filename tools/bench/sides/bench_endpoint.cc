@@ -52,7 +52,8 @@ Result<std::unique_ptr<BenchEndpoint>> BenchEndpoint::create(const EndpointSetup
   ContextOptions options;
   PEERLANE_ASSIGN(options.config, configOf(setup));
   options.copyThreads = setup.copyThreads;
-  if (std::string_view(setup.link) == "tcp") options.listen = {"127.0.0.1:0"};
+  if (setup.link[0] != '\0' && Context::allowsNetwork(*options.config))
+    options.listen = {"127.0.0.1:0"};
   PEERLANE_ASSIGN(endpoint->context_, Context::create(std::move(options)));
   // After the library made its threads: those stay free to run wherever there is room.
   pinThisThread(setup.cpu);

@@ -5,6 +5,8 @@
 #include <array>
 #include <sstream>
 
+#include "peerlane/peerlane.h"
+
 namespace peerlane::bench {
 namespace {
 
@@ -60,11 +62,21 @@ Status completeBlocks(BenchOptions& options) {
   return Status::ok();
 }
 
+}  // namespace
+
+bool BenchOptions::isOverNetwork() const {
+  Config config;
+  config.links = {link};
+  return Context::allowsNetwork(config);
+}
+
+namespace {
+
 // Where the calling thread copies, nothing is left to be cancelled when the post returned.
 Status completeCancel(BenchOptions& options) {
   if (options.operation != "cancel") return Status::ok();
   if (options.link == "auto" && options.engine == "auto") options.link = "tcp";
-  if (options.link != "tcp" && options.engine != "ring")
+  if (!options.isOverNetwork() && options.engine != "ring")
     return invalid("cancel with --link " + options.link + " --engine " + options.engine +
                    ": the calling thread copies; accepted are --link tcp and --engine ring");
   if (options.ceiling) return invalid("--ceiling is not for cancel: there is no raw limit");
@@ -125,7 +137,7 @@ Status complete(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "mapped", "cma", "ring"}));
   PEERLANE_RETURN_IF_ERROR(
       oneOf("--protocol", options.protocol, {"auto", "eager", "get", "put", "ring"}));
-  if (options.link == "tcp" && options.engine != "auto")
+  if (options.isOverNetwork() && options.engine != "auto")
     return invalid("--engine is \"" + options.engine +
                    "\"; with --link tcp there is none to choose");
   if (options.copyThreads != 0 && options.operation != "put" && options.operation != "get")
@@ -162,8 +174,15 @@ Status completeForGpus(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"vmm", "cudamalloc"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "ce", "sm", "inline"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--protocol", options.protocol, {"auto", "get", "put"}));
-  if (options.link != "auto")
-    return invalid("--link is \"" + options.link + "\"; GPUs have one: leave it out");
+  PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "tcp"}));
+  const bool isCopy = options.operation == "put" || options.operation == "get";
+  if (options.isOverNetwork() && !isCopy)
+    return invalid("--link tcp with --device cuda is for put and get, not for " +
+                   (options.operation.empty() ? std::string("a table") : options.operation));
+  if (options.isOverNetwork() && (options.ceiling || options.prepared || options.engine != "auto"))
+    return invalid(
+        "--link tcp with --device cuda stages the bytes: --ceiling, --prepared and --engine are of "
+        "the link between GPUs, leave them out");
   if (options.suite || !options.tuneFile.empty() || options.operation.empty()) {
     if (!options.operation.empty())
       return invalid("--suite and --tune measure more than one operation: leave \"" +
@@ -181,7 +200,6 @@ Status completeForGpus(BenchOptions& options) {
     return invalid("--prepared and --indexed exclude each other");
   if (options.isScattered() && options.window > 1)
     return invalid("--window is for one piece, not for lists");
-  const bool isCopy = options.operation == "put" || options.operation == "get";
   if (isCopy && options.endBytes == 0) options.endBytes = uint64_t{1} << 30;
   completeSweep(options);
   return checkSweep(options);

@@ -47,6 +47,8 @@ struct BenchOptions {
 
   bool isScattered() const { return blocks > 0; }
   bool isForGpus() const { return device != "host"; }
+  // Over a link that could as well lead to another host.
+  bool isOverNetwork() const;
 };
 
 // The names `peerlane bench` accepts.

@@ -45,7 +45,14 @@ void LaneEnd::post(const std::shared_ptr<MessageBatch>& batch, size_t first, siz
 }
 
 bool LaneEnd::advanceIfFree(uint64_t budgetBytes) {
-  return busy() && !running_.load(std::memory_order_relaxed) && run(budgetBytes);
+  if (!busy()) return false;
+  // What this thread has brought may have come too late for the one that holds the lane: it sees
+  // the mark when it lets go, or has let go already.
+  if (running_.load(std::memory_order_seq_cst)) {
+    work_.fetch_add(1, std::memory_order_seq_cst);
+    if (running_.load(std::memory_order_seq_cst)) return false;
+  }
+  return run(budgetBytes);
 }
 
 bool LaneEnd::run(uint64_t budgetBytes) {

@@ -19,6 +19,7 @@ const std::array<LaneReceiver::PhaseRow, LaneReceiver::kPhaseCount> LaneReceiver
     /* kWaiting  */ {nullptr, nullptr, "its message"},
     /* kReaching */ {&LaneReceiver::reach, nullptr, "an import"},
     /* kCopying  */ {&LaneReceiver::copy, &LaneReceiver::copied, nullptr},
+    /* kAnswering*/ {&LaneReceiver::run, &LaneReceiver::answered, nullptr},
     /* kLanding  */ {&LaneReceiver::run, &LaneReceiver::landed, nullptr},
     /* kAgreeing */ {&LaneReceiver::run, &LaneReceiver::agreed, nullptr},
     /* kStaging  */ {&LaneReceiver::stage, nullptr, nullptr},
@@ -230,7 +231,8 @@ void LaneReceiver::start(Entry& entry, const cpu::CpuProgram& program, Verdict v
   run.answer.number = entry.number();
   run.answer.bytes = entry.batch() != nullptr ? entry.item().bytes : 0;
   run.targets[kReceiverAnswer] = run.answerTarget();
-  run.start(program, entry.number());
+  // An accepted message is in its place by then. A sender that is to put, or to stage, waits.
+  run.start(program, entry.number(), phase == Phase::kCopying);
   entry.phase = phase;
   again_ = true;  // its first op can run at once
 }
@@ -360,7 +362,13 @@ bool LaneReceiver::run(Entry& entry, uint64_t& budget) {
 
 bool LaneReceiver::copy(Entry& entry, uint64_t& budget) {
   if (entry.batch()->cancelled()) entry.run->cancel(Code::kCancelled);
-  return run(entry, budget);
+  const bool moved = run(entry, budget);
+  if (entry.phase != Phase::kCopying || !holdsPayload(entry)) return moved;
+  // The user need not wait until the peer has the answer.
+  opened();
+  taken(entry);
+  entry.phase = Phase::kAnswering;
+  return true;
 }
 
 bool LaneReceiver::stage(Entry& entry, uint64_t& budget) {
@@ -380,6 +388,12 @@ void LaneReceiver::copied(Entry& entry, Code code) {
   }
   refuse(entry, Status(code, nameOf(entry) + (code == Code::kCancelled ? " was cancelled"
                                                                        : ": the copy failed")));
+}
+
+void LaneReceiver::answered(Entry& entry, Code code) {
+  entry.phase = Phase::kDone;
+  closed();
+  if (code != Code::kOk) linkFailed(entry, code);
 }
 
 void LaneReceiver::landed(Entry& entry, Code code) {
@@ -482,10 +496,16 @@ bool LaneReceiver::abandonEntry(Entry& entry, bool othersEnded) {
   if (rowOf(entry).ended != nullptr) {
     bool moved = false;
     bool hungry = false;
-    entry.run->cancel(failure().code());
-    const bool ended = entry.run->advance(0, moved, hungry);
+    // A receive that has ended well owes its answer, also when this side closes.
+    const bool isOwed = entry.phase == Phase::kAnswering && failure().code() == Code::kClosed;
+    if (!isOwed) entry.run->cancel(failure().code());
+    const bool ended = entry.run->advance(isOwed ? kSliceBytes : 0, moved, hungry);
     if (hungry) setHungry();
     if (!ended) return false;
+  }
+  if (entry.phase == Phase::kAnswering) {
+    answered(entry, Code::kOk);
+    return true;
   }
   // The ring may still copy into its memory.
   if (entry.phase == Phase::kStaging && !othersEnded) return true;

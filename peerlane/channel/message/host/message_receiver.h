@@ -9,7 +9,9 @@
 //   Waiting    looks for the envelope, judges it     eager: Copying; get: Copying, or Reaching;
 //                                                    put: Landing; ring: Agreeing; or Refusing
 //   Reaching   looks for the import of the payload   Copying; out of reach: Agreeing or Refusing
-//   Copying    runs: copy, answer "accepted"         Done; copy failed or cancelled: Refusing
+//   Copying    runs: copy, answer "accepted"         Answering; copy failed or cancelled: Refusing
+//   Answering  the receive has ended; the run goes   Done
+//              on until the peer has the answer
 //   Landing    runs: answer "accepted", wait until   Done
 //              the sender has written
 //   Agreeing   runs: answer "staged"                 Staging
@@ -59,6 +61,7 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
     kWaiting,
     kReaching,
     kCopying,
+    kAnswering,
     kLanding,
     kAgreeing,
     kStaging,
@@ -116,6 +119,7 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
   bool copy(Entry& entry, uint64_t& budget);
   bool stage(Entry& entry, uint64_t& budget);
   void copied(Entry& entry, Code code);
+  void answered(Entry& entry, Code code);
   void landed(Entry& entry, Code code);
   void agreed(Entry& entry, Code code);
   void refused(Entry& entry, Code code);

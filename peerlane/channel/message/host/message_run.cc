@@ -89,7 +89,7 @@ Result<std::unique_ptr<LanePrograms>> LanePrograms::makeReceiver(const LaneEnvir
 
 bool goesOn(Mailbox* mailbox, bool gotOn) {
   if (mailbox == nullptr || mailbox->idle()) return false;
-  return mailbox->serve() || gotOn;
+  return mailbox->serve() || (gotOn && !mailbox->isInAgentsHands());
 }
 
 MessageRun::~MessageRun() {

@@ -58,8 +58,9 @@ class MessageRun final : public LateBinder {
     return programs_.get();
   }
 
-  void start(const cpu::CpuProgram& program, uint64_t number) {
-    run_.start(program, {&number, 1}, {}, this);
+  // `mayLinger`: as for CpuRun::start.
+  void start(const cpu::CpuProgram& program, uint64_t number, bool mayLinger = false) {
+    run_.start(program, {&number, 1}, {}, this, mayLinger);
     program_ = &program;
   }
   // Keeps `region`, which a copy reads or writes, until the run has ended. kClosed when its owner

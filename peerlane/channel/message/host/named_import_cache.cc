@@ -20,6 +20,7 @@ Result<std::shared_ptr<ImportedRegion>> NamedImportCache::find(const RegionName&
   }
   Entry& entry = found->second;
   entry.used = ++clock_;
+  entry.slot = ImportSlot::current(entry.slot);
   switch (entry.slot->state.load(std::memory_order_acquire)) {
     case ImportSlot::State::kNone: {
       peer_.imports().request(referenceTo(peer_, name), entry.slot);
