@@ -54,6 +54,7 @@ struct Config {
   std::vector<std::string> links;  // empty: all; see allowsLink()
   ShmEngine shmEngine = ShmEngine::kAuto;
   bool tcpEncrypt = false;
+  uint32_t tcpSockets = 0;  // of a link; 0: by the cores of this host
   uint64_t stagingBytes = 16ull << 20;
   std::string ticket;  // secret: never logged, never in an error
   std::string tuneFile;

@@ -258,6 +258,21 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        [](std::string_view text, Config& config) {
          return readChoice<bool, 2>(text, {{{"0", false}, {"1", true}}}, config.tcpEncrypt);
        }},
+      {"PEERLANE_TCP_SOCKETS",
+       {},
+       "number",
+       "auto",
+       "auto, 1 to 8",
+       "The sockets of a tcp link that share a large transfer; of two sides the smaller number "
+       "counts. auto is 1, and one more for each four cores up to 4.",
+       [](std::string_view text, Config& config) {
+         config.tcpSockets = 0;
+         if (text == "auto") return true;
+         const auto value = parseInteger(text, 1, 8);
+         if (!value) return false;
+         config.tcpSockets = static_cast<uint32_t>(*value);
+         return true;
+       }},
       {"PEERLANE_STAGING_BYTES",
        {},
        "size",

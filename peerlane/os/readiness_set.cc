@@ -74,11 +74,10 @@ void ReadinessSet::look() {
   const MutexLock lock(mutex_);
   // Also when it has not run out yet: this turn pays what is owed.
   if (std::exchange(timerRuns_, false)) setTimer(std::chrono::nanoseconds(0));
-  if (byNumber_.size() <= kFew) {
-    for (const auto& [number, member] : byNumber_) {
-      member->mayRead.store(true, std::memory_order_relaxed);
-      member->mayWrite.store(true, std::memory_order_relaxed);
-    }
+  if (byNumber_.size() == 1) {
+    Member& only = *byNumber_.begin()->second;
+    only.mayRead.store(true, std::memory_order_relaxed);
+    only.mayWrite.store(true, std::memory_order_relaxed);
     return;
   }
   std::array<epoll_event, 64> events;

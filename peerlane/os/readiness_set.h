@@ -47,8 +47,8 @@ class ReadinessSet {
   void wantRoom(const Member& member, bool wanted);
   bool isEmpty() const { return count_.load(std::memory_order_acquire) == 0; }
 
-  // Sets the flags of members that are ready, or, where there are few, of all: to try a few costs
-  // less than to ask. To be called at the beginning of a turn.
+  // Sets the flags of members that are ready, or, of an only one, without a look: to try costs no
+  // more than to ask. To be called at the beginning of a turn.
   void look();
 
   // Attends as long as it lives.
@@ -90,7 +90,6 @@ class ReadinessSet {
   bool isAttended() const { return attending_.load(std::memory_order_acquire) != 0; }
 
  private:
-  static constexpr uint32_t kFew = 4;
   ReadinessSet() = default;
   void attend();
   void leave(bool isResting);

@@ -24,15 +24,16 @@ Served FrameAgent::serve(AgentWork& work) {
   Served served = Served::kAgain;
   {
     const MutexLock lock(lock_);
+    isQuiet_.store(false, std::memory_order_release);
     served = serveLocked(work, effects);
   }
   settle(effects);
   return served;
 }
 
-Status FrameAgent::pump(FrameEffects& effects, bool& moved) {
+Status FrameAgent::pump(FrameEffects& effects, size_t& moved) {
   PEERLANE_ASSIGN(const size_t bytes, sender_.pump(*pipe_, kTurnBytes, effects));
-  moved |= bytes != 0;
+  moved += bytes;
   // What does not fit goes out when there is room, which brings a poll about.
   if (!sender_.owes() || !pipe_->writable()) setOwing(false);
   return Status::ok();
@@ -43,7 +44,7 @@ void FrameAgent::setOwing(bool owes) {
 }
 
 Served FrameAgent::serveLocked(AgentWork& work, FrameEffects& effects) {
-  bool moved = false;
+  size_t moved = 0;
   // Works that began earlier go first; a frame that is half written is continued here, too. A small
   // one that was cut completely leaves together with this one.
   if (failure_.isOk() && (!sender_.mayBegin(work) || !sender_.hasRoom()))
@@ -80,16 +81,36 @@ void FrameAgent::abandon(AgentWork& work, Code code) {
   FrameEffects effects;
   {
     const MutexLock lock(lock_);
+    isQuiet_.store(false, std::memory_order_release);
     if (failure_.isOk()) sender_.abandon(work, code, effects);  // else poll() ends everything
   }
   settle(effects);
 }
 
-bool FrameAgent::poll() {
+bool FrameAgent::isQuiet() {
+  if (!isQuiet_.load(std::memory_order_acquire) || !pollLock_.tryLock()) return false;
+  // Not of a pipe that has ended meanwhile.
+  const bool is = isQuiet_.load(std::memory_order_acquire) && !pipe_->readable();
+  pollLock_.unlock();
+  return is;
+}
+
+void FrameAgent::sendOwed() {
   FrameEffects effects;
-  bool moved = false;
+  {
+    const MutexLock lock(lock_);
+    isQuiet_.store(false, std::memory_order_release);
+    payUp(effects);
+    if (sender_.busy() || !failure_.isOk()) effects.wake = true;  // poll() goes on
+  }
+  settle(effects);
+}
+
+size_t FrameAgent::move() {
+  FrameEffects effects;
+  size_t moved = 0;
   Status failure;
-  if (!pollLock_.tryLock()) return false;
+  if (!pollLock_.tryLock()) return 0;
   failure = pollLocked(effects, moved);
   pollLock_.unlock();
   // A poll or a sender found the failure: either way this is the one log line about it. The session
@@ -103,7 +124,7 @@ bool FrameAgent::poll() {
 }
 
 // Returns the failure that ended the link, in the one call that ended it.
-Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
+Status FrameAgent::pollLocked(FrameEffects& effects, size_t& moved) {
   Status failure;
   {
     const MutexLock lock(lock_);
@@ -114,7 +135,7 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
   size_t bytes = 0;
   // Also after a failed write: the peer may have answered before it went away.
   const Status readFailure = receiver_.pump(*pipe_, kTurnBytes, effects, bytes);
-  moved |= bytes != 0;
+  moved += bytes;
   if (failure.isOk()) failure = readFailure;
   if (failure.isOk()) {
     const MutexLock lock(lock_);
@@ -129,6 +150,9 @@ Status FrameAgent::pollLocked(FrameEffects& effects, bool& moved) {
       pipeRefused_ = false;
       effects.wake = true;
     }
+    isQuiet_.store(
+        failure.isOk() && !owes_ && !sender_.busy() && pipe_->writable() && !pipe_->hasUnsent(),
+        std::memory_order_release);
   }
   if (failure.isOk())
     pipe_->refresh();
@@ -147,6 +171,7 @@ void FrameAgent::end(const Status& why, FrameEffects& effects) {
   const MutexLock lock(lock_);
   if (ended_) return;
   ended_ = true;
+  isQuiet_.store(false, std::memory_order_release);
   setOwing(false);
   if (failure_.isOk()) failure_ = why;
   sender_.endAll(failure_.code(), effects);
@@ -156,8 +181,7 @@ void FrameAgent::end(const Status& why, FrameEffects& effects) {
 
 // What waits for company leaves before the end: others may count on it.
 void FrameAgent::payUp(FrameEffects& effects) {
-  const MutexLock lock(lock_);
-  bool moved = false;
+  size_t moved = 0;
   if (!ended_ && failure_.isOk() && sender_.owes()) failure_ = pump(effects, moved);
 }
 
@@ -165,7 +189,10 @@ void FrameAgent::close(Code code) {
   FrameEffects effects;
   {
     const MutexLock turn(pollLock_);
-    payUp(effects);
+    {
+      const MutexLock lock(lock_);
+      payUp(effects);
+    }
     end(Status(code, name_ + " was closed"), effects);
   }
   settle(effects);

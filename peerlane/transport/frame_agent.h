@@ -50,7 +50,13 @@ class FrameAgent final : public Agent {
 
   // Reads, performs and writes for a bounded time. True when bytes moved. An error of the pipe or a
   // violation by the peer is logged once and ends all works taken.
-  bool poll();
+  bool poll() { return move() != 0; }
+  // The same; how many bytes moved.
+  size_t move();
+  // A poll() would certainly do nothing now.
+  bool isQuiet();
+  // Sends what waits for the next entry or message, because none comes soon.
+  void sendOwed();
 
   Status health() const;
 
@@ -61,12 +67,12 @@ class FrameAgent final : public Agent {
   // Per call and direction, so that the other links and mailboxes of a turn do not wait long.
   static constexpr size_t kTurnBytes = 1024 * 1024;
 
-  Status pump(FrameEffects& effects, bool& moved) PEERLANE_REQUIRES(lock_);
+  Status pump(FrameEffects& effects, size_t& moved) PEERLANE_REQUIRES(lock_);
   bool mayOwe(const FrameEffects& effects) const PEERLANE_REQUIRES(lock_);
   void setOwing(bool owes) PEERLANE_REQUIRES(lock_);
-  void payUp(FrameEffects& effects) PEERLANE_REQUIRES(pollLock_);
+  void payUp(FrameEffects& effects) PEERLANE_REQUIRES(lock_);
   Served serveLocked(AgentWork& work, FrameEffects& effects) PEERLANE_REQUIRES(lock_);
-  Status pollLocked(FrameEffects& effects, bool& moved) PEERLANE_REQUIRES(pollLock_);
+  Status pollLocked(FrameEffects& effects, size_t& moved) PEERLANE_REQUIRES(pollLock_);
   void end(const Status& why, FrameEffects& effects) PEERLANE_REQUIRES(pollLock_);
   void settle(FrameEffects& effects);
 
@@ -86,6 +92,9 @@ class FrameAgent final : public Agent {
   bool pipeRefused_ PEERLANE_GUARDED_BY(lock_) = false;
   // Acknowledgements, or entries that may linger, wait for the next message to the peer.
   bool owes_ PEERLANE_GUARDED_BY(lock_) = false;
+  // The last poll left nothing to send or to ask of the pipe, and no call has come since. Changed
+  // under lock_.
+  std::atomic<bool> isQuiet_{false};
 };
 
 }  // namespace peerlane

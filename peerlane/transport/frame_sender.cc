@@ -66,6 +66,7 @@ FrameSender::Tie FrameSender::tieOf(const AgentWork& work) const {
   if (!work.entry->onlyAfterPrevious) return {};
   const AgentWork* const previous = work.mailbox->previous(work);
   if (previous == nullptr) return {.code = work.mailbox->code()};
+  if (previous->scratch[0] == 0) return {.mustWait = true};  // not this agent's
   const uint64_t distance = nextEntry_ - previous->scratch[0];
   if (distance > kFrameMostAfter) return {.mustWait = true};
   return {.after = static_cast<uint8_t>(distance)};

@@ -18,5 +18,14 @@ INSTANTIATE_TEST_SUITE_P(TcpEncrypted, AgentLinkContract, testing::Values(kSeale
 INSTANTIATE_TEST_SUITE_P(TcpEncrypted, OwnerLinkContract, testing::Values(kSealed));
 INSTANTIATE_TEST_SUITE_P(TcpEncrypted, WireLinkContract, testing::Values(kSealed));
 
+const MakeLinkPair kStriped = [] {
+  return std::make_unique<TcpPair>(/*encrypted=*/false, /*sockets=*/3, /*helpers=*/2);
+};
+
+INSTANTIATE_TEST_SUITE_P(TcpStriped, LinkContract, testing::Values(kStriped));
+INSTANTIATE_TEST_SUITE_P(TcpStriped, AgentLinkContract, testing::Values(kStriped));
+INSTANTIATE_TEST_SUITE_P(TcpStriped, OwnerLinkContract, testing::Values(kStriped));
+INSTANTIATE_TEST_SUITE_P(TcpStriped, WireLinkContract, testing::Values(kStriped));
+
 }  // namespace
 }  // namespace peerlane

@@ -3,8 +3,11 @@
 // TcpPair: two contexts' worth of surroundings, joined by the tcp transport over loopback.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
+#include "peerlane/core/metrics.h"
+#include "peerlane/program/cpu/copy_team.h"
 #include "peerlane/transport/tcp/tcp_transport.h"
 #include "tests/contract/link_contract.h"
 
@@ -12,8 +15,12 @@ namespace peerlane {
 
 class TcpPair final : public LinkPair {
  public:
-  explicit TcpPair(bool encrypted = false) {
+  // `helpers`: threads of each side that poll sockets, too.
+  explicit TcpPair(bool encrypted = false, uint32_t sockets = 1, uint32_t helpers = 0) {
     config_.tcpEncrypt = encrypted;
+    config_.tcpSockets = sockets;
+    if (helpers != 0)
+      for (auto& team : teams_) team = cpu::CopyTeam::create(helpers, metrics_).value();
     PeerFacts facts[2];
     facts[1].unixSocket = facts[0].unixSocket = true;  // side 0 dials 127.0.0.1
     facts[0].initiator = true;
@@ -41,10 +48,13 @@ class TcpPair final : public LinkPair {
         .value();
   }
   LinkSurroundings surroundings(int side) {
-    return {config_, *loops_[side], *readiness_[side], *bells_[side], regions_[side], nullptr};
+    return {config_, *loops_[side],     *readiness_[side], *bells_[side], regions_[side], nullptr,
+            {},      teams_[side].get()};
   }
 
   Config config_;
+  Metrics metrics_;
+  std::unique_ptr<cpu::CopyTeam, cpu::CopyTeam::End> teams_[2];
   FakeRegions regions_[2];
   std::unique_ptr<EventLoop> loops_[2] = {EventLoop::create().value(), EventLoop::create().value()};
   std::unique_ptr<ReadinessSet> readiness_[2] = {ReadinessSet::create().value(),

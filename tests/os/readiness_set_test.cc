@@ -94,7 +94,7 @@ TEST_F(ReadinessSetTest, ABlockEndsForDataAnInterruptOrInTime) {
   writer.join();
 }
 
-TEST_F(ReadinessSetTest, FewMembersAreAllToBeTried) {
+TEST_F(ReadinessSetTest, AnOnlyMemberIsToBeTried) {
   const Ends ends;
   const auto member = MUST(set_->add(ends.near.get()));
   member->mayRead = member->mayWrite = false;
@@ -103,7 +103,7 @@ TEST_F(ReadinessSetTest, FewMembersAreAllToBeTried) {
   EXPECT_TRUE(member->mayWrite);
 }
 
-TEST_F(ReadinessSetTest, OfManyOnlyThoseThatAreReady) {
+TEST_F(ReadinessSetTest, OfSeveralOnlyThoseThatAreReady) {
   std::vector<Ends> ends(20);
   std::vector<std::shared_ptr<ReadinessSet::Member>> members;
   for (const Ends& each : ends) {

@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/metrics.h"
 #include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
+#include "peerlane/program/cpu/copy_team.h"
 #include "peerlane/transport/tcp/aead.h"
+#include "peerlane/transport/tcp/tcp_link.h"
 #include "peerlane/transport/tcp/tcp_offer.h"
 #include "peerlane/transport/tcp/tcp_transport.h"
 #include "tests/fake/fake_regions.h"
@@ -38,8 +41,13 @@ TEST(TcpOffer, GoldenBytes) {
   offer.ciphers = 3;
   EXPECT_EQ(encodeHex(encodeTcpOffer(offer)), std::string("504c544f02000300") + kNumbers + "3412" +
                                                   "01" + "0800000031302e302e302e31");
-  EXPECT_EQ(encodeHex(encodeTcpGreeting(numberedToken())),
+  EXPECT_EQ(encodeHex(encodeTcpGreeting({numberedToken()})),
             std::string("504c544701000000") + kNumbers);
+  offer.sockets = 8;
+  EXPECT_EQ(encodeHex(encodeTcpOffer(offer)), std::string("504c544f02000307") + kNumbers + "3412" +
+                                                  "01" + "0800000031302e302e302e31");
+  EXPECT_EQ(encodeHex(encodeTcpGreeting({numberedToken(), 7})),
+            std::string("504c544701000700") + kNumbers);
 }
 
 TEST(TcpOffer, BadOffersAreNamed) {
@@ -56,9 +64,12 @@ TEST(TcpOffer, BadOffersAreNamed) {
   EXPECT_EQ(parseTcpOffer(version).status().code(), Code::kNotSupported);
   EXPECT_NE(parseTcpOffer(version).status().message().find("version 9; this build speaks 2"),
             std::string_view::npos);
-  std::vector<std::byte> reserved = good;
-  reserved[7] = std::byte{1};
-  EXPECT_EQ(parseTcpOffer(reserved).status().code(), Code::kCorrupt);
+  std::vector<std::byte> sockets = good;
+  sockets[7] = std::byte{8};
+  EXPECT_EQ(parseTcpOffer(sockets).status().code(), Code::kCorrupt);
+  TcpGreeting greeting = encodeTcpGreeting({numberedToken()});
+  greeting[6] = std::byte{8};
+  EXPECT_EQ(parseTcpGreeting(greeting).status().code(), Code::kCorrupt);
   std::vector<std::byte> many = good;
   many[42] = std::byte{9};
   EXPECT_EQ(parseTcpOffer(many).status().code(), Code::kCorrupt);
@@ -79,11 +90,12 @@ TEST(TcpOffer, TokensAreCompared) {
 // One side with an event loop of its own.
 struct Party {
   Party() {
+    config.tcpSockets = 1;
     auto watched = loop->watch(readiness->gate(), true, false, [this] { readiness->look(); });
     data = std::move(watched).value();
   }
   LinkSurroundings surroundings() {
-    return {config, *loop, *readiness, *bell, regions, [this] { ++wakes; }};
+    return {config, *loop, *readiness, *bell, regions, [this] { ++wakes; }, {}, team.get()};
   }
   std::unique_ptr<PendingLink> prepare(bool initiator) {
     PeerFacts facts;
@@ -102,6 +114,8 @@ struct Party {
   FakeRegions regions;
   std::atomic<int> wakes = 0;  // by whoever polls
   std::unique_ptr<Transport> transport = makeTcpTransport();
+  Metrics metrics;
+  std::unique_ptr<cpu::CopyTeam, cpu::CopyTeam::End> team;
   std::unique_ptr<Link> link;
 };
 
@@ -213,7 +227,7 @@ TEST_F(TcpLinkTest, AWrongTokenIsClosedAndTheListenerStays) {
   TcpToken wrong = parseTcpOffer(offer.blob)->token;
   wrong[5] ^= std::byte{1};
   ASSERT_TRUE(until([&] { return connectResult(intruder.get()).isOk(); }));
-  ASSERT_TRUE(sendSome(intruder.get(), encodeTcpGreeting(wrong)).isOk());
+  ASSERT_TRUE(sendSome(intruder.get(), encodeTcpGreeting({wrong})).isOk());
   EXPECT_TRUE(until([&] { return closed(intruder); }));
   EXPECT_NE(log_.find("its token is not that of a waiting link"), std::string::npos) << log_;
   Fd noise = stranger(portOf(offer));
@@ -228,7 +242,7 @@ TEST_F(TcpLinkTest, AWrongTokenIsClosedAndTheListenerStays) {
 TEST_F(TcpLinkTest, ATokenIsGoodOnce) {
   auto awaiting = listener_.prepare(false);
   const Offer offer = awaiting->takeOffer();
-  const TcpGreeting greeting = encodeTcpGreeting(parseTcpOffer(offer.blob)->token);
+  const TcpGreeting greeting = encodeTcpGreeting({parseTcpOffer(offer.blob)->token});
   Fd sockets[2] = {stranger(portOf(offer)), stranger(portOf(offer))};
   for (const Fd& socket : sockets) {
     ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
@@ -292,7 +306,7 @@ TEST_F(TcpLinkTest, TheDiallerVerifiesTheListener) {
     bool close;
     Code code;
   };
-  const TcpGreeting wrong = encodeTcpGreeting(makeTcpToken());
+  const TcpGreeting wrong = encodeTcpGreeting({makeTcpToken()});
   const Case cases[] = {{{wrong.begin(), wrong.end()}, false, Code::kPermissionDenied},
                         {std::vector<std::byte>(40, std::byte{1}), false, Code::kCorrupt},
                         {{wrong.begin(), wrong.begin() + 39}, true, Code::kPeerLost},
@@ -447,6 +461,152 @@ void TcpLinkTest::expectManyThreadsPoll() {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(mailbox.code(), Code::kOk);
   EXPECT_EQ(target, source);
+}
+
+// --- Several sockets ---
+
+class StripedTcpLinkTest : public TcpLinkTest {
+ protected:
+  StripedTcpLinkTest() {
+    for (Party* party : {&listener_, &dialler_}) {
+      party->config.tcpSockets = 3;
+      party->team = cpu::CopyTeam::create(2, party->metrics).value();
+    }
+  }
+  // Bytes of the listener's region arrive whole, by a put and by a get.
+  void expectMoves(size_t bytes) {
+    std::vector<std::byte> target(bytes);
+    std::vector<std::byte> source(bytes, std::byte{9});
+    RemoteMemory remote;
+    remote.grant = listener_.regions.add(target, Access::kRemoteReadWrite);
+    Mailbox mailbox(*dialler_.link);
+    const Piece piece{source.data(), &remote, 0, bytes};
+    for (const Verb verb : {Verb::kPut, Verb::kGet}) {
+      MailboxEntry* entry = mailbox.claim();
+      entry->verb = verb;
+      entry->pieces = &piece;
+      entry->pieceCount = 1;
+    }
+    mailbox.ring();
+    EXPECT_TRUE(until([&] {
+      mailbox.serve();
+      return mailbox.idle();
+    }));
+    EXPECT_EQ(mailbox.code(), Code::kOk);
+    EXPECT_EQ(target, std::vector<std::byte>(bytes, std::byte{9}));
+  }
+  uint32_t socketsOf(const Party& party) { return static_cast<TcpLink&>(*party.link).sockets(); }
+};
+
+TEST_F(StripedTcpLinkTest, TheSmallerNumberCounts) {
+  for (const auto& [ours, theirs] : {std::pair{1u, 8u}, std::pair{8u, 1u}, std::pair{2u, 5u}}) {
+    dialler_.config.tcpSockets = ours;
+    listener_.config.tcpSockets = theirs;
+    connectWell();
+    EXPECT_EQ(socketsOf(dialler_), std::min(ours, theirs));
+    EXPECT_EQ(socketsOf(listener_), std::min(ours, theirs));
+    expectMoves(6 << 20);
+  }
+}
+
+TEST_F(StripedTcpLinkTest, SleepersAreWoken) {
+  connectWell();
+  expectSleepersWake();
+}
+
+TEST_F(StripedTcpLinkTest, TheLoopMayRunWhileOthersPoll) {
+  connectWell();
+  expectManyThreadsPoll();
+}
+
+TEST_F(StripedTcpLinkTest, DataConnectionsMayComeBeforeThePeersOffer) {
+  dialler_.config.tcpSockets = 2;
+  auto awaiting = listener_.prepare(false);
+  auto dialling = dialler_.prepare(true);
+  Offer ours = dialling->takeOffer();
+  dialler_.link = dialling->complete(awaiting->takeOffer()).value();
+  for (int i = 0; i < 30; ++i) turn();
+  listener_.link = awaiting->complete(std::move(ours)).value();
+  EXPECT_TRUE(
+      until([&] { return dialler_.link->health().isOk() && listener_.link->health().isOk(); }));
+  EXPECT_EQ(socketsOf(listener_), 2u);
+  expectMoves(6 << 20);
+}
+
+TEST_F(StripedTcpLinkTest, OnlyAwaitedSocketsAreTaken) {
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  const TcpToken token = parseTcpOffer(offer.blob)->token;
+  // Not one of the three, and one of them twice.
+  std::vector<Fd> sockets;
+  for (const uint16_t number : {uint16_t{3}, uint16_t{1}, uint16_t{1}}) {
+    sockets.push_back(stranger(portOf(offer)));
+    ASSERT_TRUE(until([&] { return connectResult(sockets.back().get()).isOk(); }));
+    ASSERT_TRUE(sendSome(sockets.back().get(), encodeTcpGreeting({token, number})).isOk());
+    for (int i = 0; i < 10; ++i) turn();
+  }
+  EXPECT_TRUE(until([&] { return closed(sockets[0]) && closed(sockets[2]); }));
+  EXPECT_FALSE(closed(sockets[1]));
+}
+
+TEST_F(StripedTcpLinkTest, TheDiallerVerifiesTheNumber) {
+  Fd listener = listenOn(SocketAddress::fromIp("127.0.0.1", 0).value()).value();
+  auto dialling = dialler_.prepare(true);
+  const TcpToken token = parseTcpOffer(dialling->takeOffer().blob)->token;
+  TcpOffer theirs;
+  theirs.port = localAddress(listener.get())->port();
+  theirs.sockets = 3;
+  Offer offer;
+  offer.blob = encodeTcpOffer(theirs);
+  dialler_.link = dialling->complete(std::move(offer)).value();
+  Fd accepted;
+  ASSERT_TRUE(until([&] {
+    Result<Fd> socket = acceptOne(listener.get());
+    if (socket) accepted = std::move(socket).value();
+    return static_cast<bool>(accepted);
+  }));
+  ASSERT_TRUE(sendSome(accepted.get(), encodeTcpGreeting({token, 1})).isOk());  // it dialled 0
+  EXPECT_TRUE(until([&] { return hasFailed(dialler_); }));
+  EXPECT_EQ(dialler_.link->health().code(), Code::kPermissionDenied);
+}
+
+// The peer offered three sockets, and two come.
+TEST_F(StripedTcpLinkTest, AllSocketsOrNone) {
+  listener_.config.connectTimeout = 2s;
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  const TcpToken token = parseTcpOffer(offer.blob)->token;
+  TcpOffer mine;
+  mine.sockets = 3;
+  Offer theirs;
+  theirs.blob = encodeTcpOffer(mine);
+  listener_.link = awaiting->complete(std::move(theirs)).value();
+  Fd sockets[2] = {stranger(portOf(offer)), stranger(portOf(offer))};
+  for (uint16_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(until([&] { return connectResult(sockets[i].get()).isOk(); }));
+    ASSERT_TRUE(sendSome(sockets[i].get(), encodeTcpGreeting({token, i})).isOk());
+  }
+  EXPECT_TRUE(until([&] { return hasFailed(listener_); }));
+  EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
+  EXPECT_TRUE(until([&] { return closed(sockets[0]) && closed(sockets[1]); }));
+}
+
+// Each socket has keys of its own, and helpers that poll open records as well.
+TEST_F(StripedTcpLinkTest, EncryptedPartsArriveWhole) {
+  for (Party* party : {&listener_, &dialler_}) {
+    party->config.tcpEncrypt = true;
+    party->linkKey.writableBytes()[0] = std::byte{1};
+  }
+  connectWell();
+  expectMoves(9 << 20);
+  expectManyThreadsPoll();
+}
+
+TEST_F(StripedTcpLinkTest, OneSocketThatEndsEndsTheLink) {
+  connectWell();
+  static_cast<TcpLink&>(*listener_.link).connection(1).agent().close(Code::kPeerLost);
+  EXPECT_TRUE(until([&] { return hasFailed(dialler_) && hasFailed(listener_); }));
+  EXPECT_EQ(dialler_.link->health().code(), Code::kPeerLost);
 }
 
 // --- Encryption ---

@@ -14,11 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const Result<TcpOffer> again = parseTcpOffer(encodeTcpOffer(*offer));
     PEERLANE_CHECK(again.isOk() && again->port == offer->port);
     PEERLANE_CHECK(again->addresses == offer->addresses && again->token == offer->token);
-    PEERLANE_CHECK(again->ciphers == offer->ciphers);
+    PEERLANE_CHECK(again->ciphers == offer->ciphers && again->sockets == offer->sockets);
   }
   TcpGreeting greeting{};
   std::copy_n(input.begin(), std::min(input.size(), greeting.size()), greeting.begin());
-  if (const Result<TcpToken> token = parseTcpGreeting(greeting))
-    PEERLANE_CHECK(encodeTcpGreeting(*token) == greeting);
+  if (const Result<TcpCard> card = parseTcpGreeting(greeting))
+    PEERLANE_CHECK(encodeTcpGreeting(*card) == greeting);
   return 0;
 }

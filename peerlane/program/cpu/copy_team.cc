@@ -51,7 +51,7 @@ uint32_t CopyTeam::takeParts(Job& job) {
 }
 
 void CopyTeam::carryOut(Job&& job) {
-  jobsTotal_.add();
+  if (job.isCounted) jobsTotal_.add();
   {
     const MutexLock lock(mutex_);
     jobs_.push_back(&job);
@@ -92,7 +92,8 @@ void CopyTeam::help(size_t place) {
     }
     ++job->helpers;
     lock.unlock();
-    helpedTotal_.add(takeParts(*job));
+    const uint32_t taken = takeParts(*job);
+    if (job->isCounted) helpedTotal_.add(taken);
     lock.lock();
     // After the decrement the job may be gone as soon as the lock is.
     if (--job->helpers == 0) left_.notifyAll();

@@ -63,8 +63,12 @@ class CopyTeam {
   // address that the parts touch, preferably write. Parts must not wait for each other.
   template <typename Part>
   void share(uint32_t parts, const void* memory, const Part& part) {
-    carryOut({[](const void* call, uint32_t index) { (*static_cast<const Part*>(call))(index); },
-              &part, parts, places_.placeOf(memory)});
+    carryOut({callOf<Part>, &part, parts, places_.placeOf(memory), /*isCounted=*/true});
+  }
+  // The same for a job that is no copy: it is near no memory, and the metrics leave it out.
+  template <typename Part>
+  void shareWork(uint32_t parts, const Part& part) {
+    carryOut({callOf<Part>, &part, parts, NumaPlaces::kUnknown, /*isCounted=*/false});
   }
 
  private:
@@ -74,11 +78,16 @@ class CopyTeam {
     const void* part;
     uint32_t parts;
     int place;
+    bool isCounted;
     // The next part to take. Relaxed: what a part reads was published by the mutex.
     std::atomic<uint32_t> next{0};
     uint32_t helpers = 0;  // under CopyTeam::mutex_
   };
 
+  template <typename Part>
+  static void callOf(const void* part, uint32_t index) {
+    (*static_cast<const Part*>(part))(index);
+  }
   CopyTeam(NumaPlaces places, Metrics& metrics);
   void carryOut(Job&& job);
   static uint32_t takeParts(Job& job);

@@ -20,12 +20,22 @@ MailboxEntry* Mailbox::claim() {
 
 bool Mailbox::serve() {
   bool moved = false;
+  (void)serveLoop(moved);
+  return moved;
+}
+
+bool Mailbox::serveHere() {
+  bool moved = false;
+  return serveLoop(moved);
+}
+
+bool Mailbox::serveLoop(bool& moved) {
   // A thread that finds `serving_` taken returns and relies on the thread that holds it: a finisher
   // for the work that it finished, the poster for the entries that it rang or aborted. Both stored
   // that before they tried (all sequentially consistent), so the holder sees it after it has let
   // go.
   for (;;) {
-    if (serving_.exchange(true, std::memory_order_seq_cst)) return moved;
+    if (serving_.exchange(true, std::memory_order_seq_cst)) return false;
     const uint64_t seen = doorbell_.load(std::memory_order_seq_cst);
     const Code aborted = abort_.load(std::memory_order_seq_cst);
     moved |= serveLocked();
@@ -35,7 +45,7 @@ bool Mailbox::serve() {
     const bool rung = doorbell_.load(std::memory_order_seq_cst) != seen;
     const bool ended = handedOut && works_[head % kSlots].finished.load(std::memory_order_seq_cst);
     const bool asked = abort_.load(std::memory_order_seq_cst) != aborted;
-    if (!rung && !ended && !asked) return moved;
+    if (!rung && !ended && !asked) return true;
   }
 }
 

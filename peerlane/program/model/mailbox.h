@@ -104,6 +104,9 @@ class Mailbox {
   // Performs what it can. Returns true when something moved. When another thread is serving it
   // returns false.
   bool serve();
+  // The same. False: another thread was serving, and perhaps the agent refused it something before
+  // this call, which then has to be repeated.
+  bool serveHere();
   // The entry before this one; null: it is complete. For the agent, inside serve().
   const AgentWork* previous(const AgentWork& work) const {
     return isOldest(work) ? nullptr : &work == works_.data() ? &works_.back() : &work - 1;
@@ -140,6 +143,7 @@ class Mailbox {
   void clearAbort() { abort_.store(Code::kOk, std::memory_order_release); }
 
  private:
+  bool serveLoop(bool& moved);
   bool serveLocked();
   void abandonSent(Code code);
   bool publish();

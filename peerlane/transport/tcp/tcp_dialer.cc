@@ -47,7 +47,7 @@ void TcpDialer::onConnected() {
   if (result.code() == Code::kTryAgain) return;
   if (!result.isOk()) return attemptFailed(result);
   connected_ = true;
-  const TcpGreeting greeting = encodeTcpGreeting(order_.present);
+  const TcpGreeting greeting = encodeTcpGreeting({order_.present, order_.socket});
   Result<size_t> sent = sendSome(socket_.get(), greeting);
   if (!sent) return attemptFailed(sent.status());
   // A fresh socket has room for 40 bytes.
@@ -69,9 +69,9 @@ void TcpDialer::onGreeting() {
                                 "know our token, or waits no longer"));
   received_ += *bytes;
   if (received_ < greeting_.size()) return;
-  Result<TcpToken> token = parseTcpGreeting(greeting_);
-  if (!token) return attemptFailed(token.status());
-  if (!sameToken(*token, order_.expect))
+  Result<TcpCard> card = parseTcpGreeting(greeting_);
+  if (!card) return attemptFailed(card.status());
+  if (!sameToken(card->token, order_.expect) || card->socket != order_.socket)
     return attemptFailed(Status(Code::kPermissionDenied, "the listener presented a wrong token"));
   watch_ = Watch();
   finish(std::move(socket_));

@@ -25,6 +25,7 @@ class TcpDialer {
     std::vector<SocketAddress> addresses;  // in order of preference, at least one
     TcpToken present;                      // from the listener's offer
     TcpToken expect;                       // from our own offer
+    uint16_t socket = 0;                   // which of the link's
     std::chrono::nanoseconds patience;     // for everything together, in equal parts
   };
 

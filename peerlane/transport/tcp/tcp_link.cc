@@ -1,83 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/tcp/tcp_link.h"
 
+#include <algorithm>
 #include <utility>
-
-#include "peerlane/core/text.h"
-#include "peerlane/os/socket.h"
-#include "peerlane/transport/tcp/sealed_pipe.h"
 
 namespace peerlane {
 namespace {
 
-std::unique_ptr<FramePipe> sealed(std::unique_ptr<FramePipe> socket, const StreamKeys* keys,
-                                  const LinkSurroundings& surroundings) {
-  if (keys == nullptr) return socket;
-  return std::make_unique<SealedPipe>(std::move(socket), *keys, surroundings.copyTeam);
+std::string protection(const std::optional<StreamKeys>& keys) {
+  if (!keys) return "not encrypted";
+  return std::string("encrypted (") + aeadCipherName(keys->cipher) + ")";
+}
+
+std::vector<std::unique_ptr<TcpConnection>> connectionsOf(
+    const LinkSurroundings& surroundings, const std::string& name,
+    std::span<const std::optional<StreamKeys>> keys) {
+  std::vector<std::unique_ptr<TcpConnection>> connections;
+  for (const std::optional<StreamKeys>& own : keys) {
+    std::string numbered = name;
+    if (keys.size() > 1) numbered += ", socket " + std::to_string(connections.size());
+    connections.push_back(
+        std::make_unique<TcpConnection>(surroundings, std::move(numbered), own ? &*own : nullptr));
+  }
+  return connections;
+}
+
+std::vector<FrameAgent*> agentsOf(const std::vector<std::unique_ptr<TcpConnection>>& connections) {
+  std::vector<FrameAgent*> agents;
+  for (const auto& connection : connections) agents.push_back(&connection->agent());
+  return agents;
 }
 
 }  // namespace
 
-TcpLink::TcpLink(const LinkSurroundings& surroundings, std::string name, const StreamKeys* keys)
+TcpLink::TcpLink(const LinkSurroundings& surroundings, const std::string& name,
+                 std::span<const std::optional<StreamKeys>> keys)
     : traits_{.transport = "tcp",
               .scope = LinkScope::kNetwork,
               .abilities = abilities(),
               .peerWritesAlone = false,
               .agentEngine = "socket",
-              .protection = keys == nullptr
-                                ? "not encrypted"
-                                : std::string("encrypted (") + aeadCipherName(keys->cipher) + ")"},
-      loop_(surroundings.loop),
-      patience_(surroundings.config.connectTimeout),
-      lookInterval_(surroundings.config.heartbeatInterval()),
-      workArrived_(surroundings.workArrived),
-      pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout)),
-      agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
-             surroundings.regions, surroundings.workArrived) {}
+              .protection = protection(keys.front())},
+      connections_(connectionsOf(surroundings, name, keys)),
+      stripes_(agentsOf(connections_), surroundings.copyTeam, surroundings.workArrived) {}
 
 void TcpLink::dial(TcpDialer::Order order) {
-  dialer_ = std::make_unique<TcpDialer>(loop_, std::move(order),
-                                        [this](Result<Fd> socket) { settle(std::move(socket)); });
+  order_ = std::move(order);
+  deadline_ = std::chrono::steady_clock::now() + order_.patience;
+  dialFrom(0);
 }
 
-void TcpLink::await(Fd socket, std::unique_ptr<TcpListener::Expectation> expectation,
-                    const TcpToken& present) {
-  present_ = present;
-  expectation_ = std::move(expectation);
-  if (socket) return socketArrived(std::move(socket));
-  limit_ = loop_.after(patience_, [this] {
-    settle(Status(Code::kTimeout,
-                  "the peer made no data connection within " + formatDuration(patience_)));
-  });
-}
-
-void TcpLink::socketArrived(Fd socket) {
-  const TcpGreeting greeting = encodeTcpGreeting(present_);
-  Result<size_t> sent = sendSome(socket.get(), greeting);
-  if (!sent) return settle(sent.status());
-  if (*sent != greeting.size())
-    return settle(Status(Code::kUnavailable, "the socket took half a greeting"));
-  settle(std::move(socket));
-}
-
-void TcpLink::settle(Result<Fd> socket) {
-  limit_.cancel();
-  expectation_.reset();
-  if (socket)
-    pipe_->adopt(std::move(socket).value());
-  else
-    pipe_->fail(socket.status());
-  dialer_.reset();
-  watch();
-  if (workArrived_) workArrived_();
-}
-
-// A poll has the socket; the timer only brings it about.
-void TcpLink::watch() {
-  look_ = loop_.after(lookInterval_, [this] {
-    pipe_->lookSoon();
-    if (workArrived_) workArrived_();
-    watch();
+void TcpLink::dialFrom(uint32_t socket) {
+  constexpr std::chrono::nanoseconds kLeast = std::chrono::milliseconds(1);
+  order_.socket = static_cast<uint16_t>(socket);
+  order_.patience =
+      std::max<std::chrono::nanoseconds>(deadline_ - std::chrono::steady_clock::now(), kLeast);
+  connections_[socket]->dial(order_, [this, socket](const SocketAddress& address) {
+    order_.addresses = {address};
+    if (socket + 1 < sockets()) dialFrom(socket + 1);
   });
 }
 
@@ -106,12 +86,11 @@ Result<RemoteMemory> TcpLink::attach(Grant grant) {
                       .enforcer = Enforcer::kOwner};
 }
 
+// A failure says more than that another connection is not made yet, or stands still.
 Status TcpLink::health() const {
-  Status health = agent_.health();
-  if (!health.isOk()) return health;
-  if (pipe_->isAwaited()) return Status(Code::kTryAgain, "its data connection is being made");
-  if (pipe_->isStuck())
-    return Status(Code::kPeerSilent, "the peer does not read its data connection");
+  Status health = stripes_.health();
+  for (size_t i = 0; health.isOk() && i < connections_.size(); ++i)
+    health = connections_[i]->health();
   return health;
 }
 
@@ -120,11 +99,8 @@ void TcpLink::detach(RemoteMemory& memory) {
 }
 
 void TcpLink::close(Code code) {
-  limit_.cancel();
-  expectation_.reset();
-  dialer_.reset();
-  look_.cancel();
-  agent_.close(code);
+  for (const auto& connection : connections_) connection->stop();
+  stripes_.close(code);
 }
 
 }  // namespace peerlane

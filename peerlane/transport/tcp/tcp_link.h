@@ -1,63 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TcpLink: an agent link over one data socket. Until that socket is connected, serve() returns
-// kAgain; if it never connects, the link ends with the reason. Threads as for Link.
+// TcpLink: an agent link over one data connection or several, by which large transfers are shared
+// (StripedAgent). It is healthy once all of them are made; the first one that fails ends it.
+// Threads as for Link.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "peerlane/transport/frame_agent.h"
 #include "peerlane/transport/link.h"
+#include "peerlane/transport/striped_agent.h"
 #include "peerlane/transport/tcp/stream_keys.h"
-#include "peerlane/transport/tcp/tcp_dialer.h"
-#include "peerlane/transport/tcp/tcp_listener.h"
-#include "peerlane/transport/tcp/tcp_pipe.h"
+#include "peerlane/transport/tcp/tcp_connection.h"
 #include "peerlane/transport/transport.h"
 
 namespace peerlane {
 
 class TcpLink final : public Link {
  public:
-  // `name` is for log lines. `keys`: the socket is encrypted with these; null: it is not.
-  TcpLink(const LinkSurroundings& surroundings, std::string name, const StreamKeys* keys);
+  // `name` is for log lines. `keys`: of each socket, if it is encrypted; else one nothing for each.
+  // Then exactly one of dial() and, for each socket, await() of its connection.
+  TcpLink(const LinkSurroundings& surroundings, const std::string& name,
+          std::span<const std::optional<StreamKeys>> keys);
 
-  // Exactly one of the two brings the socket.
+  ~TcpLink() override { close(Code::kClosed); }
+
+  // One socket after the other, so that a listener has one guest of a link at a time, and the later
+  // ones where the first was made. `order.patience` is for all.
   void dial(TcpDialer::Order order);
-  // `socket`, if it is valid, arrived already; else `expectation` brings it to socketArrived().
-  // `present` is the token from the dialler's offer.
-  void await(Fd socket, std::unique_ptr<TcpListener::Expectation> expectation,
-             const TcpToken& present);
-  void socketArrived(Fd socket);
   static LinkAbilities abilities();
+  uint32_t sockets() const { return static_cast<uint32_t>(connections_.size()); }
+  TcpConnection& connection(uint32_t socket) { return *connections_[socket]; }
 
   const LinkTraits& traits() const override { return traits_; }
   Result<LinkPart> grant(const RegionRecord& region) override;
   Result<RemoteMemory> attach(Grant grant) override;
   void detach(RemoteMemory& memory) override;
-  bool poll() override { return agent_.poll(); }
-  Served serve(AgentWork& work) override { return agent_.serve(work); }
-  void abandon(AgentWork& work, Code code) override { agent_.abandon(work, code); }
+  bool poll() override { return stripes_.poll(); }
+  Served serve(AgentWork& work) override { return stripes_.serve(work); }
+  void abandon(AgentWork& work, Code code) override { stripes_.abandon(work, code); }
   Status health() const override;
   void close(Code code) override;
 
  private:
-  void settle(Result<Fd> socket);
-  void watch();
+  void dialFrom(uint32_t socket);
 
   const LinkTraits traits_;
-  EventLoop& loop_;
-  const std::chrono::nanoseconds patience_;
-  const std::chrono::nanoseconds lookInterval_;
-  const std::function<void()> workArrived_;
-  TcpPipe* pipe_;  // agent_'s
-  FrameAgent agent_;
-  TcpToken present_{};
-  std::unique_ptr<TcpListener::Expectation> expectation_;
-  std::unique_ptr<TcpDialer> dialer_;
-  Timer limit_;
-  Timer look_;  // the next one at the data connection
+  TcpDialer::Order order_{};
+  std::chrono::steady_clock::time_point deadline_{};  // of order_
+  const std::vector<std::unique_ptr<TcpConnection>> connections_;
+  StripedAgent stripes_;  // of their agents
 };
 
 }  // namespace peerlane

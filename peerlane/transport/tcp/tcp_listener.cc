@@ -10,9 +10,9 @@
 
 namespace peerlane {
 
-TcpListener::Expectation::Expectation(std::shared_ptr<TcpListener> listener, TcpToken token,
+TcpListener::Expectation::Expectation(std::shared_ptr<TcpListener> listener, const TcpCard& card,
                                       Arrived arrived)
-    : listener_(std::move(listener)), token_(token), arrived_(std::move(arrived)) {
+    : listener_(std::move(listener)), card_(card), arrived_(std::move(arrived)) {
   listener_->expectations_.push_back(this);
 }
 
@@ -42,9 +42,9 @@ Result<std::shared_ptr<TcpListener>> TcpListener::create(EventLoop& loop,
   return listener;
 }
 
-std::unique_ptr<TcpListener::Expectation> TcpListener::expect(const TcpToken& token,
+std::unique_ptr<TcpListener::Expectation> TcpListener::expect(const TcpCard& card,
                                                               Arrived arrived) {
-  return std::make_unique<Expectation>(shared_from_this(), token, std::move(arrived));
+  return std::make_unique<Expectation>(shared_from_this(), card, std::move(arrived));
 }
 
 void TcpListener::welcome(Fd socket) {
@@ -83,14 +83,16 @@ void TcpListener::onGuest(GuestAt guest) {
 }
 
 void TcpListener::identify(GuestAt guest) {
-  Result<TcpToken> token = parseTcpGreeting(guest->greeting);
-  if (!token) return dismiss(guest, std::string(token.status().message()));
+  Result<TcpCard> card = parseTcpGreeting(guest->greeting);
+  if (!card) return dismiss(guest, std::string(card.status().message()));
   // Every waiting link is compared, so the time does not tell which one was close.
   Expectation* match = nullptr;
   for (Expectation* expectation : expectations_)
-    if (sameToken(expectation->token_, *token)) match = expectation;
+    if (sameToken(expectation->card_.token, card->token) &&
+        expectation->card_.socket == card->socket)
+      match = expectation;
   if (match == nullptr) return dismiss(guest, "its token is not that of a waiting link");
-  expectations_.remove(match);  // a token is good once
+  expectations_.remove(match);  // a token is good once for each socket
   guest->watch = Watch();
   Fd socket = std::move(guest->socket);
   guests_.erase(guest);

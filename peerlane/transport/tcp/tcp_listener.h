@@ -28,7 +28,7 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   // Waits for one connection. Ends with its destruction; keeps the listener alive.
   class Expectation {
    public:
-    Expectation(std::shared_ptr<TcpListener> listener, TcpToken token, Arrived arrived);
+    Expectation(std::shared_ptr<TcpListener> listener, const TcpCard& card, Arrived arrived);
     ~Expectation();
     Expectation(const Expectation&) = delete;
     Expectation& operator=(const Expectation&) = delete;
@@ -36,7 +36,7 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
    private:
     friend class TcpListener;
     std::shared_ptr<TcpListener> listener_;
-    TcpToken token_;
+    TcpCard card_;
     Arrived arrived_;
   };
 
@@ -50,7 +50,7 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   const SocketAddress& address() const { return address_; }
 
   // `arrived` gets the connected socket once, after its token was verified.
-  std::unique_ptr<Expectation> expect(const TcpToken& token, Arrived arrived);
+  std::unique_ptr<Expectation> expect(const TcpCard& card, Arrived arrived);
 
  private:
   // Connections that have not presented a token yet. More than these are turned away.

@@ -43,13 +43,14 @@ std::vector<std::byte> encodeTcpOffer(const TcpOffer& offer) {
   writer.u32(kOfferMagic);
   writer.u16(kOfferVersion);
   writer.u8(offer.ciphers);
-  writer.u8(0);
+  writer.u8(static_cast<uint8_t>(offer.sockets - 1));
   writer.raw(offer.token);
   writer.u16(offer.port);
   writer.u8(static_cast<uint8_t>(offer.addresses.size()));
   for (const std::string& address : offer.addresses)
     writer.string(address, TcpOffer::kMaxAddressBytes);
-  PEERLANE_CHECK(writer.ok() && offer.addresses.size() <= TcpOffer::kMaxAddresses);
+  PEERLANE_CHECK(writer.ok() && offer.addresses.size() <= TcpOffer::kMaxAddresses &&
+                 offer.sockets >= 1 && offer.sockets <= kTcpMostSockets);
   return bytes;
 }
 
@@ -58,7 +59,8 @@ Result<TcpOffer> parseTcpOffer(std::span<const std::byte> bytes) {
   PEERLANE_RETURN_IF_ERROR(checkHead(reader, kOfferMagic, kOfferVersion, "tcp offer"));
   TcpOffer offer;
   offer.ciphers = reader.u8();
-  reader.require(reader.u8() == 0, "a reserved byte is not zero");
+  offer.sockets = reader.u8() + 1u;
+  reader.require(offer.sockets <= kTcpMostSockets, "too many sockets");
   reader.rawInto(offer.token);
   offer.port = reader.u16();
   const size_t count = reader.u8();
@@ -70,25 +72,26 @@ Result<TcpOffer> parseTcpOffer(std::span<const std::byte> bytes) {
   return offer;
 }
 
-TcpGreeting encodeTcpGreeting(const TcpToken& token) {
+TcpGreeting encodeTcpGreeting(const TcpCard& card) {
   TcpGreeting greeting;
   ByteWriter writer(greeting);
   writer.u32(kGreetingMagic);
   writer.u16(kGreetingVersion);
-  writer.u16(0);
-  writer.raw(token);
+  writer.u16(card.socket);
+  writer.raw(card.token);
   PEERLANE_CHECK(writer.ok() && writer.size() == kTcpGreetingBytes);
   return greeting;
 }
 
-Result<TcpToken> parseTcpGreeting(const TcpGreeting& greeting) {
+Result<TcpCard> parseTcpGreeting(const TcpGreeting& greeting) {
   ByteReader reader(greeting);
   PEERLANE_RETURN_IF_ERROR(checkHead(reader, kGreetingMagic, kGreetingVersion, "tcp greeting"));
-  reader.require(reader.u16() == 0, "reserved bytes are not zero");
-  TcpToken token;
-  reader.rawInto(token);
+  TcpCard card;
+  card.socket = reader.u16();
+  reader.require(card.socket < kTcpMostSockets, "no link has so many sockets");
+  reader.rawInto(card.token);
   PEERLANE_RETURN_IF_ERROR(reader.finish("tcp greeting"));
-  return token;
+  return card;
 }
 
 }  // namespace peerlane

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The messages of the two sides of a tcp link before its first frame: the offer (through the
-// authenticated control connection) and the greeting (the first bytes on the data socket, both
+// authenticated control connection) and the greeting (the first bytes on a data socket, both
 // ways). Plain values and their byte formats; docs/wire.md, section Frames, is the specification.
 #pragma once
 
@@ -17,6 +17,7 @@
 namespace peerlane {
 
 inline constexpr size_t kTcpTokenBytes = 32;
+inline constexpr uint32_t kTcpMostSockets = 8;  // of a link
 using TcpToken = std::array<std::byte, kTcpTokenBytes>;
 
 // From the system's generator; good for one connection.
@@ -28,9 +29,10 @@ struct TcpOffer {
   static constexpr size_t kMaxAddresses = 8;
   static constexpr uint32_t kMaxAddressBytes = 64;
 
-  TcpToken token{};     // the other side presents it on the data socket
-  uint16_t port = 0;    // of a listener; 0: this side dials
-  uint8_t ciphers = 0;  // this side encrypts, with one of these (aead.h); 0: it does not
+  TcpToken token{};      // the other side presents it on the data socket
+  uint16_t port = 0;     // of a listener; 0: this side dials
+  uint8_t ciphers = 0;   // this side encrypts, with one of these (aead.h); 0: it does not
+  uint32_t sockets = 1;  // the most that this side wants; the smaller number of the two counts
   std::vector<std::string> addresses;  // where that listener is reached, without port
 };
 
@@ -42,8 +44,12 @@ inline constexpr size_t kTcpGreetingBytes = 40;
 using TcpGreeting = std::array<std::byte, kTcpGreetingBytes>;
 
 // Presents a token that the other side gave out.
-TcpGreeting encodeTcpGreeting(const TcpToken& token);
-// The token that is presented. Errors: kCorrupt, kNotSupported as above.
-Result<TcpToken> parseTcpGreeting(const TcpGreeting& greeting);
+struct TcpCard {
+  TcpToken token{};
+  uint16_t socket = 0;  // which of the link's
+};
+TcpGreeting encodeTcpGreeting(const TcpCard& card);
+// Errors: kCorrupt, kNotSupported as above.
+Result<TcpCard> parseTcpGreeting(const TcpGreeting& greeting);
 
 }  // namespace peerlane

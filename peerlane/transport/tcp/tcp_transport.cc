@@ -43,41 +43,55 @@ Result<std::optional<AeadCipher>> agreeOnCipher(uint8_t dialler, uint8_t listene
   return Status(Code::kNotSupported, "the two sides have no cipher in common");
 }
 
-std::optional<StreamKeys> keysOf(std::optional<AeadCipher> cipher, const LinkSecrets& secrets,
-                                 bool dials) {
-  if (!cipher) return std::nullopt;
-  return streamKeys(secrets, *cipher, /*socket=*/0, dials);
+// One for each socket: nothing, where there is no cipher.
+std::vector<std::optional<StreamKeys>> keysOf(std::optional<AeadCipher> cipher,
+                                              const LinkSecrets& secrets, uint32_t sockets,
+                                              bool dials) {
+  std::vector<std::optional<StreamKeys>> keys(sockets);
+  if (cipher)
+    for (uint32_t socket = 0; socket < sockets; ++socket)
+      keys[socket] = streamKeys(secrets, *cipher, socket, dials);
+  return keys;
+}
+
+// What this side brings to a link.
+struct TcpMeans {
+  uint8_t ciphers = 0;  // as TcpOffer
+  uint32_t sockets = 1;
+};
+
+TcpOffer offerWith(const TcpMeans& means, const TcpToken& token) {
+  TcpOffer offer;
+  offer.token = token;
+  offer.ciphers = means.ciphers;
+  offer.sockets = means.sockets;
+  return offer;
 }
 
 // The side that dialled the control connection.
 class DialingLink final : public PendingLink {
  public:
-  DialingLink(PeerFacts facts, LinkSurroundings surroundings, uint8_t ciphers)
+  DialingLink(PeerFacts facts, LinkSurroundings surroundings, const TcpMeans& means)
       : facts_(std::move(facts)),
         surroundings_(std::move(surroundings)),
-        ciphers_(ciphers),
+        means_(means),
         token_(makeTcpToken()) {}
 
-  Offer takeOffer() override {
-    TcpOffer offer;
-    offer.token = token_;
-    offer.ciphers = ciphers_;
-    return offerOf(offer);
-  }
+  Offer takeOffer() override { return offerOf(offerWith(means_, token_)); }
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
     PEERLANE_ASSIGN(const TcpOffer offer, parseTcpOffer(peerOffer.blob));
-    PEERLANE_ASSIGN(const auto cipher, agreeOnCipher(ciphers_, offer.ciphers));
-    const auto keys = keysOf(cipher, {facts_.linkKey, token_, offer.token}, /*dials=*/true);
+    PEERLANE_ASSIGN(const auto cipher, agreeOnCipher(means_.ciphers, offer.ciphers));
+    const auto keys = keysOf(cipher, {facts_.linkKey, token_, offer.token},
+                             std::min(means_.sockets, offer.sockets), /*dials=*/true);
     if (offer.port == 0) return Status(Code::kCorrupt, "tcp: the peer offers no port to dial");
     // Ends before the whole set-up does, so that the reason is known.
     TcpDialer::Order order{.addresses = addresses(offer),
                            .present = offer.token,
                            .expect = token_,
                            .patience = surroundings_.config.connectTimeout * 3 / 4};
-    auto link = std::make_unique<TcpLink>(surroundings_,
-                                          "tcp link to " + order.addresses.front().toString(),
-                                          keys ? &*keys : nullptr);
+    auto link = std::make_unique<TcpLink>(
+        surroundings_, "tcp link to " + order.addresses.front().toString(), keys);
     link->dial(std::move(order));
     return std::unique_ptr<Link>(std::move(link));
   }
@@ -101,32 +115,33 @@ class DialingLink final : public PendingLink {
 
   const PeerFacts facts_;
   const LinkSurroundings surroundings_;
-  const uint8_t ciphers_;
+  const TcpMeans means_;
   const TcpToken token_;
 };
 
-// The side that listens. The data connection may come before the peer's offer does.
+// The side that listens. Data connections may come before the peer's offer does.
 class AwaitingLink final : public PendingLink {
  public:
   AwaitingLink(std::shared_ptr<TcpListener> listener, const PeerFacts& facts,
-               LinkSurroundings surroundings, uint8_t ciphers)
+               LinkSurroundings surroundings, const TcpMeans& means)
       : listener_(std::move(listener)),
         linkKey_(facts.linkKey),
         surroundings_(std::move(surroundings)),
-        ciphers_(ciphers),
+        means_(means),
         token_(makeTcpToken()) {
-    expectation_ = listener_->expect(token_, [state = state_](Fd socket) {
-      if (state->link != nullptr)
-        state->link->socketArrived(std::move(socket));
-      else
-        state->early = std::move(socket);
-    });
+    for (uint16_t socket = 0; socket < means_.sockets; ++socket) {
+      const auto state = std::make_shared<State>();
+      awaited_.push_back({state, listener_->expect({token_, socket}, [state](Fd arrived) {
+                            if (state->connection != nullptr)
+                              state->connection->socketArrived(std::move(arrived));
+                            else
+                              state->early = std::move(arrived);
+                          })});
+    }
   }
 
   Offer takeOffer() override {
-    TcpOffer offer;
-    offer.token = token_;
-    offer.ciphers = ciphers_;
+    TcpOffer offer = offerWith(means_, token_);
     offer.port = listener_->address().port();
     if (!listener_->address().isWildcard()) offer.addresses = {listener_->address().ip()};
     return offerOf(offer);
@@ -134,31 +149,49 @@ class AwaitingLink final : public PendingLink {
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
     PEERLANE_ASSIGN(const TcpOffer offer, parseTcpOffer(peerOffer.blob));
-    PEERLANE_ASSIGN(const auto cipher, agreeOnCipher(offer.ciphers, ciphers_));
-    const auto keys = keysOf(cipher, {linkKey_, offer.token, token_}, /*dials=*/false);
+    PEERLANE_ASSIGN(const auto cipher, agreeOnCipher(offer.ciphers, means_.ciphers));
+    const auto keys = keysOf(cipher, {linkKey_, offer.token, token_},
+                             std::min(means_.sockets, offer.sockets), /*dials=*/false);
     auto link = std::make_unique<TcpLink>(
-        surroundings_, "tcp link from a peer at " + listener_->address().toString(),
-        keys ? &*keys : nullptr);
-    state_->link = link.get();
-    link->await(std::move(state_->early), std::move(expectation_), offer.token);
+        surroundings_, "tcp link from a peer at " + listener_->address().toString(), keys);
+    awaited_.resize(link->sockets());  // the dialler wants no more
+    for (uint16_t socket = 0; socket < link->sockets(); ++socket) {
+      Awaited& awaited = awaited_[socket];
+      TcpConnection& connection = link->connection(socket);
+      awaited.state->connection = &connection;
+      connection.await(std::move(awaited.state->early), std::move(awaited.expectation),
+                       {offer.token, socket});
+    }
     return std::unique_ptr<Link>(std::move(link));
   }
 
  private:
-  // Shared with the expectation, which moves on to the link and ends with it.
+  // Shared with the expectation, which moves on to the connection and ends with it.
   struct State {
     Fd early;
-    TcpLink* link = nullptr;
+    TcpConnection* connection = nullptr;
+  };
+  struct Awaited {
+    std::shared_ptr<State> state;
+    std::unique_ptr<TcpListener::Expectation> expectation;
   };
 
   const std::shared_ptr<TcpListener> listener_;
   const KeyBytes linkKey_;
   const LinkSurroundings surroundings_;
-  const uint8_t ciphers_;
+  const TcpMeans means_;
   const TcpToken token_;
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::unique_ptr<TcpListener::Expectation> expectation_;
+  std::vector<Awaited> awaited_;  // one for each socket
 };
+
+// One for four cores that this process may use. With more, bytes wander between the caches of more
+// cores.
+uint32_t helpersHere() {
+  constexpr uint32_t kMost = 3;
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
+  return std::min<uint32_t>(kMost, static_cast<uint32_t>(CPU_COUNT(&cores)) / 4);
+}
 
 class TcpTransport final : public Transport {
  public:
@@ -169,42 +202,42 @@ class TcpTransport final : public Transport {
                                                const LinkSurroundings& surroundings) override;
 
  private:
-  // Threads that help to seal and to open, where the program gave none that help with copies: one
-  // for four cores that this process may use. Null: there are fewer.
-  cpu::CopyTeam* sealers();
+  // Threads that help to poll the sockets of a link, to seal and to open, where the program gave
+  // none that help with copies. Null: there are too few cores.
+  cpu::CopyTeam* helpers();
 
-  Metrics ownCounts_;  // sealing is no copying, so nobody reads them
-  std::unique_ptr<cpu::CopyTeam, cpu::CopyTeam::End> sealers_;
+  const uint32_t mostHelpers_ = helpersHere();
+  Metrics ownCounts_;  // that is no copying, so nobody reads them
+  std::unique_ptr<cpu::CopyTeam, cpu::CopyTeam::End> helpers_;
   // By the local IP of control connections: data comes in where control does, and nowhere else.
   std::map<std::string, std::shared_ptr<TcpListener>> listeners_;
 };
 
-cpu::CopyTeam* TcpTransport::sealers() {
-  constexpr uint32_t kMost = 2;  // with more, bytes wander between the caches of more cores
-  cpu_set_t cores;
-  if (sealers_ || ::sched_getaffinity(0, sizeof cores, &cores) != 0) return sealers_.get();
-  const uint32_t threads = std::min<uint32_t>(kMost, static_cast<uint32_t>(CPU_COUNT(&cores)) / 4);
-  if (threads == 0) return nullptr;
-  auto team = cpu::CopyTeam::create(threads, ownCounts_);
+cpu::CopyTeam* TcpTransport::helpers() {
+  if (helpers_ || mostHelpers_ == 0) return helpers_.get();
+  auto team = cpu::CopyTeam::create(mostHelpers_, ownCounts_);
   if (team)
-    sealers_ = std::move(*team);
+    helpers_ = std::move(*team);
   else
-    PEERLANE_LOG_INFO("no threads help to encrypt: {}", team.status().message());
-  return sealers_.get();
+    PEERLANE_LOG_INFO("no threads help with tcp: {}", team.status().message());
+  return helpers_.get();
 }
 
 Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& facts,
                                                            const LinkSurroundings& surroundings) {
-  uint8_t ciphers = 0;
+  TcpMeans means;
+  means.sockets = surroundings.config.tcpSockets;
+  if (means.sockets == 0) means.sockets = 1 + mostHelpers_;
   LinkSurroundings around = surroundings;
   if (around.config.tcpEncrypt) {
     Result<uint8_t> here = aeadCiphersHere();
     if (!here) return here.status().withContext("PEERLANE_TCP_ENCRYPT is 1");
-    ciphers = *here;
-    if (around.copyTeam == nullptr) around.copyTeam = sealers();
+    means.ciphers = *here;
   }
+  if (around.copyTeam == nullptr && (means.sockets > 1 || means.ciphers != 0))
+    around.copyTeam = helpers();
   if (facts.initiator)
-    return std::unique_ptr<PendingLink>(std::make_unique<DialingLink>(facts, around, ciphers));
+    return std::unique_ptr<PendingLink>(std::make_unique<DialingLink>(facts, around, means));
   const bool byIp = !facts.unixSocket && facts.localAddress.isIp();
   const std::string ip = byIp ? facts.localAddress.ip() : kSameHost;
   std::shared_ptr<TcpListener>& listener = listeners_[ip];
@@ -215,7 +248,7 @@ Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& fact
                                         surroundings.config.connectTimeout));
   }
   return std::unique_ptr<PendingLink>(
-      std::make_unique<AwaitingLink>(listener, facts, around, ciphers));
+      std::make_unique<AwaitingLink>(listener, facts, around, means));
 }
 
 }  // namespace

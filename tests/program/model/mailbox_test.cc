@@ -57,6 +57,25 @@ TEST_F(MailboxTest, AnEntryIsPerformedWhenServed) {
   EXPECT_EQ(mailbox_.code(), Code::kOk);
 }
 
+// While it serves, it tries to serve once more.
+class TwiceServingAgent final : public Agent {
+ public:
+  Served serve(AgentWork& work) override {
+    wasFree = work.mailbox->serveHere();
+    return Served::kAgain;
+  }
+  bool wasFree = true;
+};
+
+TEST(MailboxServing, WhoFindsAnotherServingLearnsIt) {
+  TwiceServingAgent agent;
+  Mailbox mailbox(agent);
+  mailbox.claim()->verb = Verb::kFlush;
+  mailbox.ring();
+  EXPECT_TRUE(mailbox.serveHere()) << "also where the agent refuses";
+  EXPECT_FALSE(agent.wasFree);
+}
+
 TEST_F(MailboxTest, AClaimedEntryIsInvisibleBeforeTheRing) {
   MailboxEntry* entry = mailbox_.claim();
   ASSERT_NE(entry, nullptr);

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A work's `scratch` here: until it is taken, [0] is its bytes and 1, so that they are counted
+// once. Of a shared one both are 0, which tells an agent that it is not its own.
+#include "peerlane/transport/striped_agent.h"
+
+#include <algorithm>
+
+namespace peerlane {
+
+StripedAgent::StripedAgent(const std::vector<FrameAgent*>& agents, cpu::CopyTeam* team,
+                           std::function<void()> workArrived, const StripeBytes& shared)
+    : agents_(agents),
+      parts_(agents.begin(), agents.end()),
+      team_(team),
+      workArrived_(std::move(workArrived)),
+      shared_(shared) {}
+
+StripedAgent::~StripedAgent() {
+  close(Code::kClosed);
+}
+
+// 0 for a word.
+uint64_t StripedAgent::bytesOf(AgentWork& work) const {
+  if (work.scratch[0] == 0) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < work.entry->pieceCount; ++i) bytes += work.entry->pieces[i].bytes;
+    work.scratch[0] = bytes + 1;
+  }
+  return work.scratch[0] - 1;
+}
+
+uint32_t StripedAgent::partsOf(uint64_t bytes) const {
+  if (bytes < shared_.least) return 1;
+  return static_cast<uint32_t>(std::min<uint64_t>(agents_.size(), bytes / shared_.leastPart));
+}
+
+Served StripedAgent::serve(AgentWork& work) {
+  FrameAgent& first = *agents_.front();
+  if (agents_.size() == 1) return first.serve(work);
+  // A shared one is the oldest of its mailbox, and those after it do not begin: so the one before
+  // is the only one that can be it.
+  const AgentWork* const previous = work.mailbox->previous(work);
+  if (previous != nullptr && isShared(*previous)) return Served::kAgain;
+  const uint64_t bytes = bytesOf(work);
+  const uint32_t parts = partsOf(bytes);
+  if (parts < 2) return first.serve(work);
+  if (previous != nullptr) {
+    first.sendOwed();  // it may have counted on this one
+    return Served::kAgain;
+  }
+  share(work, bytes, parts);
+  return Served::kSent;
+}
+
+void StripedAgent::share(AgentWork& work, uint64_t bytes, uint32_t parts) {
+  work.scratch = {};
+  StripedTransfer* transfer = nullptr;
+  {
+    const MutexLock lock(lock_);
+    if (free_.empty()) {
+      transfers_.push_back(std::make_unique<StripedTransfer>(parts_));
+      free_.push_back(transfers_.back().get());
+    }
+    transfer = free_.back();
+    free_.pop_back();
+    transfer->begin(work, bytes, parts);
+    transfer->users = 1;
+    transfer->number = ++lastNumber_;
+    live_.push_back(transfer);
+    liveCount_.store(live_.size(), std::memory_order_release);
+  }
+  if (team_ != nullptr)
+    team_->shareWork(parts, [transfer](uint32_t part) { (void)transfer->serve(part); });
+  serveParts(*transfer);
+  if (leave(*transfer) && workArrived_) workArrived_();
+}
+
+void StripedAgent::abandon(AgentWork& work, Code code) {
+  StripedTransfer* const transfer = useOf(work);
+  if (transfer == nullptr) return agents_.front()->abandon(work, code);
+  transfer->abort(code);
+  serveParts(*transfer);
+  if (leave(*transfer) && workArrived_) workArrived_();
+}
+
+// Where another thread is serving a part, the agent may have refused it what it would take now: a
+// poll asks once more. When the agents have ended no poll may follow, so then it is asked here:
+// the other thread is soon through.
+void StripedAgent::serveParts(StripedTransfer& transfer) {
+  bool isServed = true;
+  do {
+    isServed = true;
+    for (uint32_t part = 0; part < transfer.parts(); ++part) isServed &= transfer.serve(part);
+  } while (!isServed && hasFailed_.load(std::memory_order_seq_cst));
+  if (!isServed && workArrived_) workArrived_();
+}
+
+// The thread that serves a mailbox has shared what is shared of it, so it sees the count.
+bool StripedAgent::isShared(const AgentWork& work) const {
+  if (liveCount_.load(std::memory_order_acquire) == 0) return false;
+  const MutexLock lock(lock_);
+  return std::any_of(live_.begin(), live_.end(),
+                     [&](const StripedTransfer* live) { return &live->work() == &work; });
+}
+
+StripedTransfer* StripedAgent::use(uint64_t number) {
+  const MutexLock lock(lock_);
+  for (StripedTransfer* live : live_)
+    if (live->number > number) {
+      ++live->users;
+      return live;
+    }
+  return nullptr;
+}
+
+StripedTransfer* StripedAgent::useOf(const AgentWork& work) {
+  if (liveCount_.load(std::memory_order_acquire) == 0) return nullptr;
+  const MutexLock lock(lock_);
+  for (StripedTransfer* live : live_)
+    if (&live->work() == &work) {
+      ++live->users;
+      return live;
+    }
+  return nullptr;
+}
+
+bool StripedAgent::leave(StripedTransfer& transfer) {
+  AgentWork* ended = nullptr;
+  Code code = Code::kOk;
+  bool haveOthers = false;
+  {
+    const MutexLock lock(lock_);
+    if (--transfer.users == 0 && transfer.hasEnded()) {
+      ended = &transfer.work();
+      code = transfer.code();
+      live_.erase(std::find(live_.begin(), live_.end(), &transfer));
+      liveCount_.store(live_.size(), std::memory_order_release);
+      free_.push_back(&transfer);
+    }
+    haveOthers = std::any_of(live_.begin(), live_.end(), [](const StripedTransfer* live) {
+      return live->users == 0 && live->hasEnded();
+    });
+  }
+  if (ended != nullptr) Mailbox::finish(*ended, code);
+  return haveOthers;
+}
+
+void StripedAgent::serveTransfers() {
+  uint64_t last = 0;
+  bool haveOthers = false;
+  while (StripedTransfer* const transfer = use(last)) {
+    last = transfer->number;
+    serveParts(*transfer);
+    haveOthers = leave(*transfer);
+  }
+  if (haveOthers && workArrived_) workArrived_();
+}
+
+bool StripedAgent::poll() {
+  if (agents_.size() == 1) return agents_.front()->poll();
+  if (isPolling_.exchange(true, std::memory_order_acquire)) return false;
+  const bool moved = pollAgents();
+  isPolling_.store(false, std::memory_order_release);
+  if (liveCount_.load(std::memory_order_acquire) != 0) serveTransfers();
+  return moved;
+}
+
+// Alone, until an agent has moved much: to wake helpers for an answer costs more than to read it.
+bool StripedAgent::pollAgents() {
+  awake_.clear();
+  for (FrameAgent* agent : agents_)
+    if (!agent->isQuiet()) awake_.push_back(agent);
+  const std::span<FrameAgent* const> awake(awake_);
+  size_t polled = 0;  // of them
+  size_t moved = 0;
+  std::atomic<uint32_t> busy = 0;
+  if (team_ == nullptr || !isBulk_)
+    for (; polled < awake.size() && (team_ == nullptr || busy == 0); ++polled) {
+      const size_t bytes = awake[polled]->move();
+      moved += bytes;
+      if (bytes >= kBulkBytes) ++busy;
+    }
+  const std::span<FrameAgent* const> rest = awake.subspan(polled);
+  if (!rest.empty()) {
+    std::atomic<size_t> movedTogether = 0;
+    const auto pollOne = [&](uint32_t i) {
+      const size_t bytes = rest[i]->move();
+      movedTogether.fetch_add(bytes, std::memory_order_relaxed);
+      if (bytes >= kBulkBytes) busy.fetch_add(1, std::memory_order_relaxed);
+    };
+    if (rest.size() == 1)
+      pollOne(0);
+    else
+      team_->shareWork(static_cast<uint32_t>(rest.size()), pollOne);
+    moved += movedTogether;
+  }
+  isBulk_ = busy > 1;
+  if (!awake.empty() && !hasFailed_.load(std::memory_order_relaxed))
+    if (const Status failure = health(); !failure.isOk()) failWith(failure);
+  return moved != 0;
+}
+
+// The others may have been answered before the peer went away, too.
+void StripedAgent::failWith(const Status& why) {
+  for (FrameAgent* agent : agents_) agent->poll();
+  for (FrameAgent* agent : agents_) agent->close(why.code());
+  hasFailed_.store(true, std::memory_order_seq_cst);
+  if (workArrived_) workArrived_();  // what waits for an agent ends now
+}
+
+Status StripedAgent::health() const {
+  if (agents_.size() == 1) return agents_.front()->health();
+  const MutexLock lock(lock_);
+  for (size_t i = 0; failure_.isOk() && i < agents_.size(); ++i) failure_ = agents_[i]->health();
+  return failure_;
+}
+
+void StripedAgent::close(Code code) {
+  if (agents_.size() == 1) return agents_.front()->close(code);
+  {
+    const MutexLock lock(lock_);
+    if (failure_.isOk()) failure_ = Status(code, "the link was closed");
+  }
+  for (FrameAgent* agent : agents_) agent->close(code);
+  hasFailed_.store(true, std::memory_order_seq_cst);
+  serveTransfers();
+}
+
+}  // namespace peerlane

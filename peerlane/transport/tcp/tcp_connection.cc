@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/tcp/tcp_connection.h"
+
+#include <utility>
+
+#include "peerlane/core/text.h"
+#include "peerlane/os/socket.h"
+#include "peerlane/transport/tcp/sealed_pipe.h"
+
+namespace peerlane {
+namespace {
+
+std::unique_ptr<FramePipe> sealed(std::unique_ptr<FramePipe> socket, const StreamKeys* keys,
+                                  const LinkSurroundings& surroundings) {
+  if (keys == nullptr) return socket;
+  return std::make_unique<SealedPipe>(std::move(socket), *keys, surroundings.copyTeam);
+}
+
+}  // namespace
+
+TcpConnection::TcpConnection(const LinkSurroundings& surroundings, std::string name,
+                             const StreamKeys* keys)
+    : loop_(surroundings.loop),
+      patience_(surroundings.config.connectTimeout),
+      lookInterval_(surroundings.config.heartbeatInterval()),
+      workArrived_(surroundings.workArrived),
+      pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout)),
+      agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
+             surroundings.regions, surroundings.workArrived) {}
+
+void TcpConnection::dial(TcpDialer::Order order, Made made) {
+  dialer_ = std::make_unique<TcpDialer>(
+      loop_, std::move(order), [this, made = std::move(made)](Result<Fd> socket) {
+        const Result<SocketAddress> address =
+            socket ? peerAddress(socket->get()) : Result<SocketAddress>(socket.status());
+        settle(std::move(socket));
+        if (address && made) made(*address);
+      });
+}
+
+void TcpConnection::await(Fd socket, std::unique_ptr<TcpListener::Expectation> expectation,
+                          const TcpCard& present) {
+  present_ = present;
+  expectation_ = std::move(expectation);
+  if (socket) return socketArrived(std::move(socket));
+  limit_ = loop_.after(patience_, [this] {
+    settle(Status(Code::kTimeout,
+                  "the peer made no data connection within " + formatDuration(patience_)));
+  });
+}
+
+void TcpConnection::socketArrived(Fd socket) {
+  const TcpGreeting greeting = encodeTcpGreeting(present_);
+  Result<size_t> sent = sendSome(socket.get(), greeting);
+  if (!sent) return settle(sent.status());
+  if (*sent != greeting.size())
+    return settle(Status(Code::kUnavailable, "the socket took half a greeting"));
+  settle(std::move(socket));
+}
+
+void TcpConnection::settle(Result<Fd> socket) {
+  limit_.cancel();
+  expectation_.reset();
+  if (socket)
+    pipe_->adopt(std::move(socket).value());
+  else
+    pipe_->fail(socket.status());
+  dialer_.reset();
+  watch();
+  if (workArrived_) workArrived_();
+}
+
+// A poll has the socket; the timer only brings it about.
+void TcpConnection::watch() {
+  look_ = loop_.after(lookInterval_, [this] {
+    pipe_->lookSoon();
+    if (workArrived_) workArrived_();
+    watch();
+  });
+}
+
+Status TcpConnection::health() const {
+  Status health = agent_.health();
+  if (!health.isOk()) return health;
+  if (pipe_->isAwaited()) return Status(Code::kTryAgain, "its data connection is being made");
+  if (pipe_->isStuck())
+    return Status(Code::kPeerSilent, "the peer does not read its data connection");
+  return health;
+}
+
+void TcpConnection::stop() {
+  limit_.cancel();
+  expectation_.reset();
+  dialer_.reset();
+  look_.cancel();
+}
+
+}  // namespace peerlane
