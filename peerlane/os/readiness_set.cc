@@ -42,13 +42,15 @@ Result<std::unique_ptr<ReadinessSet>> ReadinessSet::create() {
   return set;
 }
 
-Result<std::shared_ptr<ReadinessSet::Member>> ReadinessSet::add(int fd) {
+Result<std::shared_ptr<ReadinessSet::Member>> ReadinessSet::add(int fd, bool isOften) {
   auto member = std::make_shared<Member>();
   member->fd = fd;
+  member->isOften = isOften;
   const MutexLock lock(mutex_);
   member->number = ++lastNumber_;
   PEERLANE_RETURN_IF_ERROR(control(members_.get(), EPOLL_CTL_ADD, fd, EPOLLIN, member->number));
   byNumber_.emplace(member->number, member);
+  if (isOften) often_.push_back(member);
   count_.fetch_add(1, std::memory_order_release);
   return member;
 }
@@ -56,6 +58,7 @@ Result<std::shared_ptr<ReadinessSet::Member>> ReadinessSet::add(int fd) {
 void ReadinessSet::remove(const Member& member) {
   const MutexLock lock(mutex_);
   if (byNumber_.erase(member.number) == 0) return;
+  std::erase_if(often_, [&](const auto& each) { return each->number == member.number; });
   (void)control(members_.get(), EPOLL_CTL_DEL, member.fd, 0, 0);
   // look() does not run any more, and the timer would stay ready.
   if (count_.fetch_sub(1, std::memory_order_release) == 1 && std::exchange(timerRuns_, false))
@@ -74,12 +77,14 @@ void ReadinessSet::look() {
   const MutexLock lock(mutex_);
   // Also when it has not run out yet: this turn pays what is owed.
   if (std::exchange(timerRuns_, false)) setTimer(std::chrono::nanoseconds(0));
-  if (byNumber_.size() == 1) {
-    Member& only = *byNumber_.begin()->second;
-    only.mayRead.store(true, std::memory_order_relaxed);
-    only.mayWrite.store(true, std::memory_order_relaxed);
-    return;
+  if (often_.size() <= kFew) {
+    for (const auto& member : often_) {
+      member->mayRead.store(true, std::memory_order_relaxed);
+      member->mayWrite.store(true, std::memory_order_relaxed);
+    }
+    if (often_.size() == byNumber_.size() || ++looks_ < kLooksPerAsk) return;
   }
+  looks_ = 0;
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(members_.get(), events.data(), events.size(), 0);
   for (int i = 0; i < count; ++i) {
@@ -89,6 +94,7 @@ void ReadinessSet::look() {
     if ((ready & ~uint32_t{EPOLLOUT}) != 0)
       found->second->mayRead.store(true, std::memory_order_relaxed);
     if ((ready & EPOLLOUT) != 0) found->second->mayWrite.store(true, std::memory_order_relaxed);
+    if (!found->second->isOften) looks_ = kLooksPerAsk;  // more may come: it asks next time
   }
 }
 

@@ -17,6 +17,7 @@
 #include <memory>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
@@ -35,21 +36,26 @@ class ReadinessSet {
     std::atomic<bool> mayWrite{true};
     uint64_t number = 0;
     int fd = -1;
+    bool isOften = true;
   };
 
   // Errors: kUnavailable (no descriptors left).
   static Result<std::unique_ptr<ReadinessSet>> create();
 
-  // Requires: `fd` stays open until remove(). Errors: kSystem, kUnavailable.
-  Result<std::shared_ptr<Member>> add(int fd);
+  // Requires: `fd` stays open until remove(). `isOften`: most of what comes may come by it. Errors:
+  // kSystem, kUnavailable.
+  Result<std::shared_ptr<Member>> add(int fd, bool isOften = true);
   void remove(const Member& member);
   // Whether readiness for writing counts as well, for this member. Costs a system call.
   void wantRoom(const Member& member, bool wanted);
   bool isEmpty() const { return count_.load(std::memory_order_acquire) == 0; }
 
-  // Sets the flags of members that are ready, or, of an only one, without a look: to try costs no
-  // more than to ask. To be called at the beginning of a turn.
+  // Sets the flags of members that are ready. Where few are added as ready often, it sets theirs in
+  // any case, because to try a few costs less than to ask, and asks for the others only each
+  // kLooksPerAsk-th time, as long as it finds none: the set stays ready until it has asked. To be
+  // called at the beginning of a turn.
   void look();
+  static constexpr uint32_t kLooksPerAsk = 4;
 
   // Attends as long as it lives.
   class Attendance {
@@ -90,6 +96,7 @@ class ReadinessSet {
   bool isAttended() const { return attending_.load(std::memory_order_acquire) != 0; }
 
  private:
+  static constexpr size_t kFew = 4;
   ReadinessSet() = default;
   void attend();
   void leave(bool isResting);
@@ -110,6 +117,8 @@ class ReadinessSet {
   Mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<Member>> byNumber_ PEERLANE_GUARDED_BY(mutex_);
   uint64_t lastNumber_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Member>> often_ PEERLANE_GUARDED_BY(mutex_);
+  uint32_t looks_ PEERLANE_GUARDED_BY(mutex_) = 0;  // since it asked
   bool timerRuns_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 

@@ -26,6 +26,7 @@ Served FrameAgent::serve(AgentWork& work) {
     const MutexLock lock(lock_);
     isQuiet_.store(false, std::memory_order_release);
     served = serveLocked(work, effects);
+    isIdle_.store(sender_.isIdle(), std::memory_order_relaxed);
   }
   settle(effects);
   return served;
@@ -150,6 +151,7 @@ Status FrameAgent::pollLocked(FrameEffects& effects, size_t& moved) {
       pipeRefused_ = false;
       effects.wake = true;
     }
+    isIdle_.store(sender_.isIdle(), std::memory_order_relaxed);
     isQuiet_.store(
         failure.isOk() && !owes_ && !sender_.busy() && pipe_->writable() && !pipe_->hasUnsent(),
         std::memory_order_release);

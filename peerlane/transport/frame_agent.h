@@ -55,6 +55,8 @@ class FrameAgent final : public Agent {
   size_t move();
   // A poll() would certainly do nothing now.
   bool isQuiet();
+  // No work is in its hands; a hint.
+  bool isIdle() const { return isIdle_.load(std::memory_order_relaxed); }
   // Sends what waits for the next entry or message, because none comes soon.
   void sendOwed();
 
@@ -95,6 +97,7 @@ class FrameAgent final : public Agent {
   // The last poll left nothing to send or to ask of the pipe, and no call has come since. Changed
   // under lock_.
   std::atomic<bool> isQuiet_{false};
+  std::atomic<bool> isIdle_{true};
 };
 
 }  // namespace peerlane

@@ -33,6 +33,7 @@ class FrameRequests {
     Code code = Code::kOk;
   };
 
+  bool isEmpty() const { return open_.empty(); }
   bool isFull() const { return open_.size() >= kFrameMaxRequests; }
   // The number of a new request for `pieces` of the work, at most kFrameMaxBlocks that are not
   // empty, with `bytes` in all.

@@ -87,6 +87,8 @@ class FrameSender {
   bool hasRoom() const { return batch_.isWritten() || (batch_.isUntouched() && !batch_.isFull()); }
   // Cuts the work that began last into the batch. False: it does not fit as a whole.
   bool cutWholly(FrameEffects& effects);
+  // No work was begun that has not ended.
+  bool isIdle() const { return current_ == nullptr && entries_.empty() && requests_.isEmpty(); }
   // True when there is something to write.
   bool busy() const {
     return !batch_.isWritten() || current_ != nullptr || !acks_.empty() || !replies_.isEmpty() ||

@@ -14,7 +14,8 @@ StripedAgent::StripedAgent(const std::vector<FrameAgent*>& agents, cpu::CopyTeam
       parts_(agents.begin(), agents.end()),
       team_(team),
       workArrived_(std::move(workArrived)),
-      shared_(shared) {}
+      shared_(shared),
+      made_(static_cast<uint32_t>(agents.size())) {}
 
 StripedAgent::~StripedAgent() {
   close(Code::kClosed);
@@ -32,21 +33,30 @@ uint64_t StripedAgent::bytesOf(AgentWork& work) const {
 
 uint32_t StripedAgent::partsOf(uint64_t bytes) const {
   if (bytes < shared_.least) return 1;
-  return static_cast<uint32_t>(std::min<uint64_t>(agents_.size(), bytes / shared_.leastPart));
+  return static_cast<uint32_t>(std::min<uint64_t>(made(), bytes / shared_.leastPart));
+}
+
+uint32_t StripedAgent::agentFor(uint64_t bytes) {
+  if (bytes < shared_.leastElsewhere) return 0;
+  const uint32_t usable = made();
+  for (uint32_t agent = 0; agent < usable; ++agent)
+    if (agents_[agent]->isIdle()) return agent;
+  return turns_.fetch_add(1, std::memory_order_relaxed) % usable;
 }
 
 Served StripedAgent::serve(AgentWork& work) {
-  FrameAgent& first = *agents_.front();
-  if (agents_.size() == 1) return first.serve(work);
+  if (agents_.size() == 1) return agents_.front()->serve(work);
   // A shared one is the oldest of its mailbox, and those after it do not begin: so the one before
   // is the only one that can be it.
   const AgentWork* const previous = work.mailbox->previous(work);
   if (previous != nullptr && isShared(*previous)) return Served::kAgain;
   const uint64_t bytes = bytesOf(work);
   const uint32_t parts = partsOf(bytes);
-  if (parts < 2) return first.serve(work);
+  uint32_t& agent = work.mailbox->agentPart;
+  if (previous == nullptr) agent = agentFor(bytes);
+  if (parts < 2) return agents_[agent]->serve(work);
   if (previous != nullptr) {
-    first.sendOwed();  // it may have counted on this one
+    agents_[agent]->sendOwed();  // it may have counted on this one
     return Served::kAgain;
   }
   share(work, bytes, parts);
@@ -78,7 +88,8 @@ void StripedAgent::share(AgentWork& work, uint64_t bytes, uint32_t parts) {
 
 void StripedAgent::abandon(AgentWork& work, Code code) {
   StripedTransfer* const transfer = useOf(work);
-  if (transfer == nullptr) return agents_.front()->abandon(work, code);
+  const uint32_t agent = agents_.size() == 1 ? 0 : work.mailbox->agentPart;
+  if (transfer == nullptr) return agents_[agent]->abandon(work, code);
   transfer->abort(code);
   serveParts(*transfer);
   if (leave(*transfer) && workArrived_) workArrived_();
@@ -166,11 +177,15 @@ bool StripedAgent::poll() {
   return moved;
 }
 
-// Alone, until an agent has moved much: to wake helpers for an answer costs more than to read it.
+// Alone, unless several agents are busy, or one has moved much: to wake helpers for an answer costs
+// more than to read it.
 bool StripedAgent::pollAgents() {
   awake_.clear();
   for (FrameAgent* agent : agents_)
     if (!agent->isQuiet()) awake_.push_back(agent);
+  // By the first one comes what is small.
+  if (awake_.size() > 2 || (awake_.size() == 2 && awake_.front() != agents_.front()))
+    isBulk_ = true;
   const std::span<FrameAgent* const> awake(awake_);
   size_t polled = 0;  // of them
   size_t moved = 0;

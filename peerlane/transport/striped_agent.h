@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StripedAgent: the frame agents of one link, as one agent. A large put or get is shared among
-// them, or as many of them as it is large enough for; everything else goes by the first one. With
-// one agent it is that agent.
+// them, or as many of them as it is large enough for. One of medium size goes by an agent that has
+// nothing to do, and what comes after it in its mailbox goes the same way. Everything else goes by
+// the first one. With one agent it is that agent.
 //
-// Order: as for FrameAgent, but by mailboxes alone. The entries of a mailbox that come after a
-// shared one wait until all of its parts have ended at the peer, and a shared one until those
-// before it have: one trip each, which is why small transfers are not shared. Entries of different
-// mailboxes have no order, if one of them is shared.
+// Order: as for FrameAgent, but by mailboxes alone: entries of different mailboxes have none. The
+// entries of a mailbox that come after a shared one wait until all of its parts have ended at the
+// peer, and a shared one until those before it have: one trip each, which is why smaller transfers
+// are not shared.
 //
 // Threads: as for FrameAgent. Where a team is given, its threads poll agents as well while bytes
 // come or go over more than one.
@@ -33,9 +34,10 @@ namespace peerlane {
 // Transfers of `least` bytes or more are shared, in parts of about `leastPart` or more. Below it
 // the trip for the answer, and a helper that wakes up, cost what is gained (seen over loopback on
 // 16 cores: with 4 sockets 1 MiB in 242 us, 2 MiB in 354, 4 MiB in 560; with one in 215 to 258,
-// 500, 800 to 960).
+// 500, 800 to 960). Those below `leastElsewhere` go by the first agent.
 struct StripeBytes {
-  uint64_t least = 1024 * 1024;
+  uint64_t leastElsewhere = 64 * 1024;
+  uint64_t least = 2 * 1024 * 1024;
   uint64_t leastPart = 256 * 1024;
 };
 
@@ -49,6 +51,10 @@ class StripedAgent final : public Agent {
   ~StripedAgent() override;
   StripedAgent(const StripedAgent&) = delete;
   StripedAgent& operator=(const StripedAgent&) = delete;
+
+  // The first `agents` can be used; in the beginning all. Any thread.
+  void setMade(uint32_t agents) { made_.store(agents, std::memory_order_release); }
+  uint32_t made() const { return made_.load(std::memory_order_acquire); }
 
   Served serve(AgentWork& work) override;
   void abandon(AgentWork& work, Code code) override;
@@ -65,6 +71,7 @@ class StripedAgent final : public Agent {
 
   uint64_t bytesOf(AgentWork& work) const;
   uint32_t partsOf(uint64_t bytes) const;
+  uint32_t agentFor(uint64_t bytes);
   void share(AgentWork& work, uint64_t bytes, uint32_t parts);
   bool pollAgents();
   void failWith(const Status& why);
@@ -83,6 +90,8 @@ class StripedAgent final : public Agent {
   const std::function<void()> workArrived_;
   const StripeBytes shared_;
 
+  std::atomic<uint32_t> made_;
+  std::atomic<uint32_t> turns_{0};      // of agentFor()
   std::atomic<bool> isPolling_{false};  // the right to poll()
   std::vector<FrameAgent*> awake_;      // of the poll in progress
   bool isBulk_ = false;                 // of the last poll: several agents have moved much

@@ -94,7 +94,7 @@ TEST_F(ReadinessSetTest, ABlockEndsForDataAnInterruptOrInTime) {
   writer.join();
 }
 
-TEST_F(ReadinessSetTest, AnOnlyMemberIsToBeTried) {
+TEST_F(ReadinessSetTest, FewMembersAreAllToBeTried) {
   const Ends ends;
   const auto member = MUST(set_->add(ends.near.get()));
   member->mayRead = member->mayWrite = false;
@@ -103,7 +103,30 @@ TEST_F(ReadinessSetTest, AnOnlyMemberIsToBeTried) {
   EXPECT_TRUE(member->mayWrite);
 }
 
-TEST_F(ReadinessSetTest, OfSeveralOnlyThoseThatAreReady) {
+// A member that is not ready often is found by one of the next looks, and at once while it is busy.
+TEST_F(ReadinessSetTest, OthersAreAskedForNowAndThen) {
+  const Ends often;
+  const Ends seldom;
+  const auto first = MUST(set_->add(often.near.get()));
+  const auto second = MUST(set_->add(seldom.near.get(), /*isOften=*/false));
+  second->mayRead = second->mayWrite = false;
+  for (uint32_t i = 0; i < ReadinessSet::kLooksPerAsk; ++i) set_->look();
+  EXPECT_FALSE(second->mayRead) << "it is not ready";
+  seldom.write();
+  uint32_t looks = 0;
+  for (; looks < ReadinessSet::kLooksPerAsk && !second->mayRead; ++looks) {
+    first->mayRead = false;
+    EXPECT_TRUE(isReadable(set_->gate()));
+    set_->look();
+    EXPECT_TRUE(first->mayRead);
+  }
+  EXPECT_TRUE(second->mayRead);
+  second->mayRead = false;
+  set_->look();
+  EXPECT_TRUE(second->mayRead) << "it was ready at the last look";
+}
+
+TEST_F(ReadinessSetTest, OfManyOnlyThoseThatAreReady) {
   std::vector<Ends> ends(20);
   std::vector<std::shared_ptr<ReadinessSet::Member>> members;
   for (const Ends& each : ends) {

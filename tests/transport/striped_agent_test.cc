@@ -137,6 +137,35 @@ TEST_F(StripedAgentTest, WhatIsEnoughForTwoGoesByTwo) {
             3 * kLeastPartBytes - 1);
 }
 
+// With all that follows in its mailbox, though the first wire stands still.
+TEST_F(StripedAgentTest, OneOfMediumSizeGoesByAnIdleAgent) {
+  Mailbox busy(*striped_[0]);
+  Mailbox mailbox(*striped_[0]);
+  const std::vector<Piece> pieces{{local_.data(), &remote_[1], 0, kLeastPartBytes}};
+  wires_[0].hold(0);
+  postPieces(busy, Verb::kPut, pieces);
+  busy.serve();
+  postPieces(mailbox, Verb::kPut, pieces);
+  postStore(mailbox, 21, /*onlyAfterPrevious=*/true);
+  run(mailbox);
+  EXPECT_EQ(mailbox.code(), Code::kOk);
+  EXPECT_EQ(stored(), 21u);
+  EXPECT_FALSE(busy.idle());
+  EXPECT_EQ(wires_[2].written(0), 0u);
+  wires_[0].releaseAll(0);
+  run(busy);
+}
+
+TEST_F(StripedAgentTest, WhatIsNotMadeIsNotUsed) {
+  striped_[0]->setMade(2);
+  Mailbox mailbox(*striped_[0]);
+  const std::vector<Piece> pieces{all()};
+  postPieces(mailbox, Verb::kPut, pieces);
+  run(mailbox);
+  EXPECT_EQ(firstWrong(memory_[1], 1), kBytes);
+  EXPECT_EQ(wires_[2].written(0), 0u);
+}
+
 // Of every size, so that parts begin and end at all places of a piece.
 TEST_F(StripedAgentTest, ListsAreCutAnywhere) {
   for (const size_t most : {1u, 7u, 100u, 4096u, 50'000u, 700'000u, 1'500'000u}) {

@@ -495,14 +495,40 @@ class StripedTcpLinkTest : public TcpLinkTest {
     EXPECT_EQ(mailbox.code(), Code::kOk);
     EXPECT_EQ(target, std::vector<std::byte>(bytes, std::byte{9}));
   }
-  uint32_t socketsOf(const Party& party) { return static_cast<TcpLink&>(*party.link).sockets(); }
+  static TcpLink& tcpLink(const Party& party) { return static_cast<TcpLink&>(*party.link); }
+  static uint32_t socketsOf(const Party& party) { return tcpLink(party).sockets(); }
+  static bool isWhole(const Party& party) {
+    return tcpLink(party).socketsMade() == socketsOf(party);
+  }
+  void connectAll() {
+    connectWell();
+    ASSERT_TRUE(until([&] { return isWhole(listener_) && isWhole(dialler_); }));
+  }
 };
+
+// connect() waits for no more.
+TEST_F(StripedTcpLinkTest, TheFirstSocketIsEnoughToBegin) {
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  const TcpToken token = parseTcpOffer(offer.blob)->token;
+  TcpOffer mine;
+  mine.sockets = 3;
+  Offer theirs;
+  theirs.blob = encodeTcpOffer(mine);
+  listener_.link = awaiting->complete(std::move(theirs)).value();
+  EXPECT_EQ(listener_.link->health().code(), Code::kTryAgain);
+  const Fd socket = stranger(portOf(offer));
+  ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
+  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting({token, 0})).isOk());
+  EXPECT_TRUE(until([&] { return listener_.link->health().isOk(); }));
+  EXPECT_EQ(tcpLink(listener_).socketsMade(), 1u);
+}
 
 TEST_F(StripedTcpLinkTest, TheSmallerNumberCounts) {
   for (const auto& [ours, theirs] : {std::pair{1u, 8u}, std::pair{8u, 1u}, std::pair{2u, 5u}}) {
     dialler_.config.tcpSockets = ours;
     listener_.config.tcpSockets = theirs;
-    connectWell();
+    connectAll();
     EXPECT_EQ(socketsOf(dialler_), std::min(ours, theirs));
     EXPECT_EQ(socketsOf(listener_), std::min(ours, theirs));
     expectMoves(6 << 20);
@@ -510,12 +536,12 @@ TEST_F(StripedTcpLinkTest, TheSmallerNumberCounts) {
 }
 
 TEST_F(StripedTcpLinkTest, SleepersAreWoken) {
-  connectWell();
+  connectAll();
   expectSleepersWake();
 }
 
 TEST_F(StripedTcpLinkTest, TheLoopMayRunWhileOthersPoll) {
-  connectWell();
+  connectAll();
   expectManyThreadsPoll();
 }
 
@@ -527,8 +553,7 @@ TEST_F(StripedTcpLinkTest, DataConnectionsMayComeBeforeThePeersOffer) {
   dialler_.link = dialling->complete(awaiting->takeOffer()).value();
   for (int i = 0; i < 30; ++i) turn();
   listener_.link = awaiting->complete(std::move(ours)).value();
-  EXPECT_TRUE(
-      until([&] { return dialler_.link->health().isOk() && listener_.link->health().isOk(); }));
+  EXPECT_TRUE(until([&] { return isWhole(listener_) && isWhole(dialler_); }));
   EXPECT_EQ(socketsOf(listener_), 2u);
   expectMoves(6 << 20);
 }
@@ -597,14 +622,14 @@ TEST_F(StripedTcpLinkTest, EncryptedPartsArriveWhole) {
     party->config.tcpEncrypt = true;
     party->linkKey.writableBytes()[0] = std::byte{1};
   }
-  connectWell();
+  connectAll();
   expectMoves(9 << 20);
   expectManyThreadsPoll();
 }
 
 TEST_F(StripedTcpLinkTest, OneSocketThatEndsEndsTheLink) {
-  connectWell();
-  static_cast<TcpLink&>(*listener_.link).connection(1).agent().close(Code::kPeerLost);
+  connectAll();
+  tcpLink(listener_).connection(1).agent().close(Code::kPeerLost);
   EXPECT_TRUE(until([&] { return hasFailed(dialler_) && hasFailed(listener_); }));
   EXPECT_EQ(dialler_.link->health().code(), Code::kPeerLost);
 }

@@ -142,6 +142,10 @@ class Mailbox {
   void abort(Code code) { abort_.store(code, std::memory_order_seq_cst); }
   void clearAbort() { abort_.store(Code::kOk, std::memory_order_release); }
 
+  // The agent's own, for an agent of several parts: which one has the entries that are in its
+  // hands. Inside serve() and abandon().
+  uint32_t agentPart = 0;
+
  private:
   bool serveLoop(bool& moved);
   bool serveLocked();

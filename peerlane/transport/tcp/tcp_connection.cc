@@ -19,23 +19,19 @@ std::unique_ptr<FramePipe> sealed(std::unique_ptr<FramePipe> socket, const Strea
 }  // namespace
 
 TcpConnection::TcpConnection(const LinkSurroundings& surroundings, std::string name,
-                             const StreamKeys* keys)
+                             const StreamKeys* keys, bool isFirst, Made made)
     : loop_(surroundings.loop),
       patience_(surroundings.config.connectTimeout),
       lookInterval_(surroundings.config.heartbeatInterval()),
       workArrived_(surroundings.workArrived),
-      pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout)),
+      made_(std::move(made)),
+      pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout, isFirst)),
       agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
              surroundings.regions, surroundings.workArrived) {}
 
-void TcpConnection::dial(TcpDialer::Order order, Made made) {
-  dialer_ = std::make_unique<TcpDialer>(
-      loop_, std::move(order), [this, made = std::move(made)](Result<Fd> socket) {
-        const Result<SocketAddress> address =
-            socket ? peerAddress(socket->get()) : Result<SocketAddress>(socket.status());
-        settle(std::move(socket));
-        if (address && made) made(*address);
-      });
+void TcpConnection::dial(TcpDialer::Order order) {
+  dialer_ = std::make_unique<TcpDialer>(loop_, std::move(order),
+                                        [this](Result<Fd> socket) { settle(std::move(socket)); });
 }
 
 void TcpConnection::await(Fd socket, std::unique_ptr<TcpListener::Expectation> expectation,
@@ -61,13 +57,16 @@ void TcpConnection::socketArrived(Fd socket) {
 void TcpConnection::settle(Result<Fd> socket) {
   limit_.cancel();
   expectation_.reset();
-  if (socket)
+  const Result<SocketAddress> end =
+      socket ? peerAddress(socket->get()) : Result<SocketAddress>(socket.status());
+  if (end)
     pipe_->adopt(std::move(socket).value());
   else
-    pipe_->fail(socket.status());
+    pipe_->fail(end.status());
   dialer_.reset();
   watch();
   if (workArrived_) workArrived_();
+  if (end) made_(*end);
 }
 
 // A poll has the socket; the timer only brings it about.

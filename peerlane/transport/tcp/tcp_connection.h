@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "peerlane/os/socket_address.h"
 #include "peerlane/transport/frame_agent.h"
 #include "peerlane/transport/tcp/stream_keys.h"
 #include "peerlane/transport/tcp/tcp_dialer.h"
@@ -22,12 +23,14 @@ namespace peerlane {
 class TcpConnection {
  public:
   // `name` is for log lines. `keys`: the socket is encrypted with these; null: it is not.
-  TcpConnection(const LinkSurroundings& surroundings, std::string name, const StreamKeys* keys);
-
-  // Exactly one of the two brings the socket. `made`, which may be empty, learns where the listener
-  // was reached.
+  // `isFirst`: of its link. `made` is called with the address of the other end when the socket is
+  // there.
   using Made = std::function<void(const SocketAddress&)>;
-  void dial(TcpDialer::Order order, Made made);
+  TcpConnection(const LinkSurroundings& surroundings, std::string name, const StreamKeys* keys,
+                bool isFirst, Made made);
+
+  // Exactly one of the two brings the socket.
+  void dial(TcpDialer::Order order);
   // `socket`, if it is valid, arrived already; else `expectation` brings it to socketArrived().
   // `present` is from the dialler's offer.
   void await(Fd socket, std::unique_ptr<TcpListener::Expectation> expectation,
@@ -48,6 +51,7 @@ class TcpConnection {
   const std::chrono::nanoseconds patience_;
   const std::chrono::nanoseconds lookInterval_;
   const std::function<void()> workArrived_;
+  const Made made_;
   TcpPipe* pipe_;  // agent_'s
   FrameAgent agent_;
   TcpCard present_{};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/tcp/tcp_link.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace peerlane {
@@ -10,19 +9,6 @@ namespace {
 std::string protection(const std::optional<StreamKeys>& keys) {
   if (!keys) return "not encrypted";
   return std::string("encrypted (") + aeadCipherName(keys->cipher) + ")";
-}
-
-std::vector<std::unique_ptr<TcpConnection>> connectionsOf(
-    const LinkSurroundings& surroundings, const std::string& name,
-    std::span<const std::optional<StreamKeys>> keys) {
-  std::vector<std::unique_ptr<TcpConnection>> connections;
-  for (const std::optional<StreamKeys>& own : keys) {
-    std::string numbered = name;
-    if (keys.size() > 1) numbered += ", socket " + std::to_string(connections.size());
-    connections.push_back(
-        std::make_unique<TcpConnection>(surroundings, std::move(numbered), own ? &*own : nullptr));
-  }
-  return connections;
 }
 
 std::vector<FrameAgent*> agentsOf(const std::vector<std::unique_ptr<TcpConnection>>& connections) {
@@ -41,24 +27,38 @@ TcpLink::TcpLink(const LinkSurroundings& surroundings, const std::string& name,
               .peerWritesAlone = false,
               .agentEngine = "socket",
               .protection = protection(keys.front())},
-      connections_(connectionsOf(surroundings, name, keys)),
-      stripes_(agentsOf(connections_), surroundings.copyTeam, surroundings.workArrived) {}
+      connections_(makeConnections(surroundings, name, keys)),
+      stripes_(agentsOf(connections_), surroundings.copyTeam, surroundings.workArrived) {
+  stripes_.setMade(1);  // whose agent says itself whether it is
+}
+
+std::vector<std::unique_ptr<TcpConnection>> TcpLink::makeConnections(
+    const LinkSurroundings& surroundings, const std::string& name,
+    std::span<const std::optional<StreamKeys>> keys) {
+  std::vector<std::unique_ptr<TcpConnection>> connections;
+  for (uint32_t socket = 0; socket < keys.size(); ++socket) {
+    const auto& own = keys[socket];
+    connections.push_back(std::make_unique<TcpConnection>(
+        surroundings, keys.size() == 1 ? name : name + ", socket " + std::to_string(socket),
+        own ? &*own : nullptr, /*isFirst=*/socket == 0,
+        [this, socket](const SocketAddress& address) { made(socket, address); }));
+  }
+  return connections;
+}
 
 void TcpLink::dial(TcpDialer::Order order) {
   order_ = std::move(order);
-  deadline_ = std::chrono::steady_clock::now() + order_.patience;
-  dialFrom(0);
+  connections_.front()->dial(*order_);
 }
 
-void TcpLink::dialFrom(uint32_t socket) {
-  constexpr std::chrono::nanoseconds kLeast = std::chrono::milliseconds(1);
-  order_.socket = static_cast<uint16_t>(socket);
-  order_.patience =
-      std::max<std::chrono::nanoseconds>(deadline_ - std::chrono::steady_clock::now(), kLeast);
-  connections_[socket]->dial(order_, [this, socket](const SocketAddress& address) {
-    order_.addresses = {address};
-    if (socket + 1 < sockets()) dialFrom(socket + 1);
-  });
+// In the order of their numbers, also where they are awaited, because so they are dialled.
+void TcpLink::made(uint32_t socket, const SocketAddress& address) {
+  const uint32_t next = socket + 1;
+  stripes_.setMade(next);
+  if (!order_ || next == sockets()) return;
+  order_->addresses = {address};
+  order_->socket = static_cast<uint16_t>(next);
+  connections_[next]->dial(*order_);
 }
 
 LinkAbilities TcpLink::abilities() {
@@ -86,11 +86,14 @@ Result<RemoteMemory> TcpLink::attach(Grant grant) {
                       .enforcer = Enforcer::kOwner};
 }
 
-// A failure says more than that another connection is not made yet, or stands still.
+// Of connections that are made later, a failure alone counts.
 Status TcpLink::health() const {
   Status health = stripes_.health();
-  for (size_t i = 0; health.isOk() && i < connections_.size(); ++i)
-    health = connections_[i]->health();
+  if (health.isOk()) health = connections_.front()->health();
+  for (size_t i = 1; health.isOk() && i < connections_.size(); ++i) {
+    const Status other = connections_[i]->health();
+    if (other.code() != Code::kTryAgain) health = other;
+  }
   return health;
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TcpLink: an agent link over one data connection or several, by which large transfers are shared
-// (StripedAgent). It is healthy once all of them are made; the first one that fails ends it.
-// Threads as for Link.
+// (StripedAgent). It works once the first one is made, and shares among those that are; the first
+// one that fails ends it. Threads as for Link.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,10 +29,11 @@ class TcpLink final : public Link {
   ~TcpLink() override { close(Code::kClosed); }
 
   // One socket after the other, so that a listener has one guest of a link at a time, and the later
-  // ones where the first was made. `order.patience` is for all.
+  // ones where the first was made. `order.patience` is for each.
   void dial(TcpDialer::Order order);
   static LinkAbilities abilities();
   uint32_t sockets() const { return static_cast<uint32_t>(connections_.size()); }
+  uint32_t socketsMade() const { return stripes_.made(); }
   TcpConnection& connection(uint32_t socket) { return *connections_[socket]; }
 
   const LinkTraits& traits() const override { return traits_; }
@@ -47,11 +47,13 @@ class TcpLink final : public Link {
   void close(Code code) override;
 
  private:
-  void dialFrom(uint32_t socket);
+  std::vector<std::unique_ptr<TcpConnection>> makeConnections(
+      const LinkSurroundings& surroundings, const std::string& name,
+      std::span<const std::optional<StreamKeys>> keys);
+  void made(uint32_t socket, const SocketAddress& address);
 
   const LinkTraits traits_;
-  TcpDialer::Order order_{};
-  std::chrono::steady_clock::time_point deadline_{};  // of order_
+  std::optional<TcpDialer::Order> order_;  // of the side that dials
   const std::vector<std::unique_ptr<TcpConnection>> connections_;
   StripedAgent stripes_;  // of their agents
 };

@@ -22,7 +22,7 @@ void TcpPipe::adopt(Fd socket) {
   Status set = setNoDelay(socket.get());
   if (set.isOk()) set = setKeepAlive(socket.get(), patience_);
   if (!set.isOk()) return fail(std::move(set));
-  auto member = readiness_.add(socket.get());
+  auto member = readiness_.add(socket.get(), isOften_);
   if (!member.isOk()) return fail(member.status());
   socket_ = std::move(socket);
   member_ = std::move(*member);

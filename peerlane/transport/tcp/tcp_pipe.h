@@ -18,9 +18,10 @@ namespace peerlane {
 
 class TcpPipe final : public FramePipe {
  public:
-  // `readiness` outlives the pipe. `patience`: with a host that answers nothing.
-  TcpPipe(ReadinessSet& readiness, std::chrono::nanoseconds patience)
-      : readiness_(readiness), patience_(patience), liveness_(patience) {}
+  // `readiness` outlives the pipe. `patience`: with a host that answers nothing. `isOften`: as in
+  // ReadinessSet::add.
+  TcpPipe(ReadinessSet& readiness, std::chrono::nanoseconds patience, bool isOften)
+      : readiness_(readiness), patience_(patience), isOften_(isOften), liveness_(patience) {}
   ~TcpPipe() override { close(); }
   TcpPipe(const TcpPipe&) = delete;
   TcpPipe& operator=(const TcpPipe&) = delete;
@@ -52,6 +53,7 @@ class TcpPipe final : public FramePipe {
 
   ReadinessSet& readiness_;
   const std::chrono::nanoseconds patience_;
+  const bool isOften_;
   TcpLiveness liveness_;  // by the thread that polls
   // Written before `up_` or `failed_`.
   Fd socket_;
