@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StripedAgent: the frame agents of one link, as one agent. A large put or get is shared among
-// them, or as many of them as it is large enough for. One of medium size goes by an agent that has
-// nothing to do, and what comes after it in its mailbox goes the same way. Everything else goes by
-// the first one. With one agent it is that agent.
+// them, or as many of them as it is large enough for. One of medium size goes by an idle agent, and
+// the entries after it in its mailbox by the same. Everything else goes by the first one. With one
+// agent it is that agent.
 //
 // Order: as for FrameAgent, but by mailboxes alone: entries of different mailboxes have none. The
 // entries of a mailbox that come after a shared one wait until all of its parts have ended at the
