@@ -9,7 +9,8 @@
     bench/peers/ucx.py --perftest ucx_perftest --perftest build/peers/ucx/libucx/bin/ucx_perftest
 
 --help lists what can be chosen. All use two processes on the same two cores, over shared memory (UCX_TLS=posix,cma unless the
-environment says otherwise) and over tcp (UCX_TLS=tcp, --link tcp). What is compared:
+environment says otherwise) and over tcp (UCX_TLS=tcp, --link tcp). With --unbound neither is bound to cores: then
+Peerlane's threads that help with tcp run beside. What is compared:
 
   latency    ucp_put_lat           bench pingpong   half a round trip, both sides spin. UCX's receiver looks at
                                                     the last byte of the message; ours at a signal that is raised
@@ -69,10 +70,12 @@ TESTS = [
     ("shm", "one get", 1 * MIB, 12_000, 150),
     ("tcp", "latency", 8, 30_000, 4096),
     ("tcp", "message", 8, 30_000, 4096),
+    ("tcp", "message", 64 * KIB, 10_000, 1000),
     ("tcp", "message", 1 * MIB, 1_000, 150),
     ("tcp", "bandwidth", 4 * KIB, 300_000, 1000),
     ("tcp", "bandwidth", 1 * MIB, 2_000, 50),
     ("tcp", "one put", 1 * MIB, 2_000, 150),
+    ("tcp", "one put", 64 * MIB, 40, 20),
     ("tcp", "one get", 1 * MIB, 2_000, 150),
 ]
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -126,9 +129,12 @@ class Ucx:
             environment.setdefault("UCX_TLS", "posix,cma")
 
         def on(cpu):  # with all threads that it will have
-            return lambda: os.sched_setaffinity(0, {cpu})
+            return lambda: os.sched_setaffinity(0, {int(cpu)}) if cpu else None
 
-        server = subprocess.Popen([self.program, "-c", str(cpus[1]), "-p", str(port)], stdout=subprocess.DEVNULL,
+        def bound(cpu):
+            return ["-c", cpu] if cpu else []
+
+        server = subprocess.Popen([self.program, *bound(cpus[1]), "-p", str(port)], stdout=subprocess.DEVNULL,
                                   env=environment, preexec_fn=on(cpus[1]))
         try:
             limit = time.monotonic() + 20
@@ -137,7 +143,7 @@ class Ucx:
                     stop(f"{self.program} does not listen on port {port}")
                 time.sleep(0.01)
             test, options, _ = KINDS[kind]
-            command = [self.program, "127.0.0.1", "-p", str(port), "-c", str(cpus[0]), "-t", test, "-s", str(size),
+            command = [self.program, "127.0.0.1", "-p", str(port), *bound(cpus[0]), "-t", test, "-s", str(size),
                        "-n", str(iterations), "-w", str(max(100, iterations // 20)), "-f", "-v", *options]
             text = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=300,
                                   preexec_fn=on(cpus[0])).stdout
@@ -156,7 +162,7 @@ def run_ours(wire, kind, size, samples, cpus, program):
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         command = [program, "bench", KINDS[kind][2], "-b", str(size), "-e", str(size), "-n", str(samples),
-                   "--cpus", f"{cpus[0]},{cpus[1]}", "--link", wire, "--json", report]
+                   "--link", wire, "--json", report] + (["--cpus", ",".join(cpus)] if cpus[0] else [])
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
             stop(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -199,13 +205,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--divide", type=int, default=1, help="run this many times fewer iterations")
     parser.add_argument("--cpus", default="0,1", help="the cores of the two processes")
+    parser.add_argument("--unbound", action="store_true", help="they may use all cores")
     parser.add_argument("--port", type=int, default=13400, help="for ucx_perftest: this one and those after it")
     parser.add_argument("--tolerance", type=float, default=0.0, help="a ratio this much below 1 still counts as equal")
     parser.add_argument("--json", help="write the table to this file as well")
     arguments = parser.parse_args()
-    cpus = [int(cpu) for cpu in arguments.cpus.split(",")]
-    if len(cpus) != 2:
+    cpus = arguments.cpus.split(",")
+    if len(cpus) != 2 or not all(cpu.isdecimal() for cpu in cpus):
         stop(f"--cpus is {arguments.cpus}; accepted are two numbers such as 0,1")
+    if arguments.unbound:
+        cpus = ["", ""]
     peers = [Ucx(program) for program in arguments.perftest or ["ucx_perftest"]]
     if len({peer.name for peer in peers}) < len(peers):
         stop(f"--perftest names the same version twice: {', '.join(peer.name for peer in peers)}")
@@ -240,7 +249,7 @@ def main():
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"machine": machine, "peers": [peer.name for peer in peers],
-                       "transports": os.environ.get("UCX_TLS", "posix,cma"), "rows": rows}, file, indent=2)
+                       "transports": os.environ.get("UCX_TLS", "posix,cma"), "bound": not arguments.unbound, "rows": rows}, file, indent=2)
             file.write("\n")
     for line in behind:
         print(f"behind: {line}")

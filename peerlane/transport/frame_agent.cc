@@ -24,7 +24,7 @@ Served FrameAgent::serve(AgentWork& work) {
   Served served = Served::kAgain;
   {
     const MutexLock lock(lock_);
-    isQuiet_.store(false, std::memory_order_release);
+    rest_ = Rest::kUnknown;
     served = serveLocked(work, effects);
     isIdle_.store(sender_.isIdle(), std::memory_order_relaxed);
   }
@@ -74,7 +74,7 @@ Served FrameAgent::serveLocked(AgentWork& work, FrameEffects& effects) {
     return Served::kSent;
   }
   failure_ = pump(effects, moved);
-  if (sender_.busy() || !failure_.isOk()) effects.wake = true;  // poll() goes on
+  if (mustGoOn()) effects.wake = true;
   return Served::kSent;
 }
 
@@ -82,27 +82,38 @@ void FrameAgent::abandon(AgentWork& work, Code code) {
   FrameEffects effects;
   {
     const MutexLock lock(lock_);
-    isQuiet_.store(false, std::memory_order_release);
+    rest_ = Rest::kUnknown;
     if (failure_.isOk()) sender_.abandon(work, code, effects);  // else poll() ends everything
   }
   settle(effects);
 }
 
+// A poll must go on with what was begun.
+bool FrameAgent::mustGoOn() const {
+  return sender_.busy() || pipe_->hasUnsent() || !failure_.isOk();
+}
+
 bool FrameAgent::isQuiet() {
-  if (!isQuiet_.load(std::memory_order_acquire) || !pollLock_.tryLock()) return false;
-  // Not of a pipe that has ended meanwhile.
-  const bool is = isQuiet_.load(std::memory_order_acquire) && !pipe_->readable();
+  if (!pollLock_.tryLock()) return false;
+  bool is = false;
+  {
+    const MutexLock lock(lock_);
+    is = rest_ == Rest::kNothing || (rest_ == Rest::kUntilRoom && !pipe_->writable());
+  }
+  if (is) is = !pipe_->readable();
   pollLock_.unlock();
   return is;
 }
 
+// Once a pipe is full, a poll that knows of it waits for room.
 void FrameAgent::sendOwed() {
   FrameEffects effects;
   {
     const MutexLock lock(lock_);
-    isQuiet_.store(false, std::memory_order_release);
+    if (ended_ || !failure_.isOk() || !sender_.owes() || !pipe_->writable()) return;
+    rest_ = Rest::kUnknown;
     payUp(effects);
-    if (sender_.busy() || !failure_.isOk()) effects.wake = true;  // poll() goes on
+    if (mustGoOn()) effects.wake = true;
   }
   settle(effects);
 }
@@ -152,15 +163,23 @@ Status FrameAgent::pollLocked(FrameEffects& effects, size_t& moved) {
       effects.wake = true;
     }
     isIdle_.store(sender_.isIdle(), std::memory_order_relaxed);
-    isQuiet_.store(
-        failure.isOk() && !owes_ && !sender_.busy() && pipe_->writable() && !pipe_->hasUnsent(),
-        std::memory_order_release);
+    noteRest(failure);
   }
   if (failure.isOk())
     pipe_->refresh();
   else
     end(failure, effects);
   return failure;
+}
+
+// refresh() follows, and must be called once more when there is room again.
+void FrameAgent::noteRest(const Status& failure) {
+  rest_ = Rest::kUnknown;
+  if (!failure.isOk() || owes_) return;
+  if (!pipe_->writable())
+    rest_ = Rest::kUntilRoom;
+  else if (!mustGoOn())
+    rest_ = Rest::kNothing;
 }
 
 // The thread that waits for the word that has come may be about to answer, and the confirmation
@@ -173,7 +192,7 @@ void FrameAgent::end(const Status& why, FrameEffects& effects) {
   const MutexLock lock(lock_);
   if (ended_) return;
   ended_ = true;
-  isQuiet_.store(false, std::memory_order_release);
+  rest_ = Rest::kUnknown;
   setOwing(false);
   if (failure_.isOk()) failure_ = why;
   sender_.endAll(failure_.code(), effects);

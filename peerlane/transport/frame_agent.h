@@ -71,6 +71,8 @@ class FrameAgent final : public Agent {
 
   Status pump(FrameEffects& effects, size_t& moved) PEERLANE_REQUIRES(lock_);
   bool mayOwe(const FrameEffects& effects) const PEERLANE_REQUIRES(lock_);
+  bool mustGoOn() const PEERLANE_REQUIRES(lock_);
+  void noteRest(const Status& failure) PEERLANE_REQUIRES(lock_);
   void setOwing(bool owes) PEERLANE_REQUIRES(lock_);
   void payUp(FrameEffects& effects) PEERLANE_REQUIRES(lock_);
   Served serveLocked(AgentWork& work, FrameEffects& effects) PEERLANE_REQUIRES(lock_);
@@ -94,9 +96,9 @@ class FrameAgent final : public Agent {
   bool pipeRefused_ PEERLANE_GUARDED_BY(lock_) = false;
   // Acknowledgements, or entries that may linger, wait for the next message to the peer.
   bool owes_ PEERLANE_GUARDED_BY(lock_) = false;
-  // The last poll left nothing to send or to ask of the pipe, and no call has come since. Changed
-  // under lock_.
-  std::atomic<bool> isQuiet_{false};
+  // The state after the last poll, if no call has come since.
+  enum class Rest : uint8_t { kUnknown, kNothing, kUntilRoom };
+  Rest rest_ PEERLANE_GUARDED_BY(lock_) = Rest::kUnknown;
   std::atomic<bool> isIdle_{true};
 };
 

@@ -50,10 +50,11 @@ Served StripedAgent::serve(AgentWork& work) {
   // is the only one that can be it.
   const AgentWork* const previous = work.mailbox->previous(work);
   if (previous != nullptr && isShared(*previous)) return Served::kAgain;
+  const bool isNew = work.scratch[0] == 0;
   const uint64_t bytes = bytesOf(work);
   const uint32_t parts = partsOf(bytes);
   uint32_t& agent = work.mailbox->agentPart;
-  if (previous == nullptr) agent = agentFor(bytes);
+  if (previous == nullptr && isNew) agent = agentFor(bytes);
   if (parts < 2) return agents_[agent]->serve(work);
   if (previous != nullptr) {
     agents_[agent]->sendOwed();  // it may have counted on this one
@@ -218,16 +219,26 @@ bool StripedAgent::pollAgents() {
 
 // The others may have been answered before the peer went away, too.
 void StripedAgent::failWith(const Status& why) {
-  for (FrameAgent* agent : agents_) agent->poll();
-  for (FrameAgent* agent : agents_) agent->close(why.code());
+  for (int polls = 0; polls < kMostLastPolls; ++polls) {
+    size_t moved = 0;
+    for (FrameAgent* agent : agents_) moved += agent->move();
+    if (moved == 0) break;
+  }
+  endAgents(why.code());
   hasFailed_.store(true, std::memory_order_seq_cst);
   if (workArrived_) workArrived_();  // what waits for an agent ends now
+}
+
+// What each still has to send leaves before the first stream ends.
+void StripedAgent::endAgents(Code code) {
+  for (FrameAgent* agent : agents_) agent->sendOwed();
+  for (FrameAgent* agent : agents_) agent->close(code);
 }
 
 Status StripedAgent::health() const {
   if (agents_.size() == 1) return agents_.front()->health();
   const MutexLock lock(lock_);
-  for (size_t i = 0; failure_.isOk() && i < agents_.size(); ++i) failure_ = agents_[i]->health();
+  for (uint32_t i = 0; failure_.isOk() && i < made(); ++i) failure_ = agents_[i]->health();
   return failure_;
 }
 
@@ -237,7 +248,7 @@ void StripedAgent::close(Code code) {
     const MutexLock lock(lock_);
     if (failure_.isOk()) failure_ = Status(code, "the link was closed");
   }
-  for (FrameAgent* agent : agents_) agent->close(code);
+  endAgents(code);
   hasFailed_.store(true, std::memory_order_seq_cst);
   serveTransfers();
 }

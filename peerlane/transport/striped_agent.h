@@ -68,6 +68,8 @@ class StripedAgent final : public Agent {
  private:
   // An agent that has moved so much in one poll is busy with a part: others may be, too.
   static constexpr size_t kBulkBytes = 64 * 1024;
+  // Of each agent, when one has ended: a peer that sends on must not hold the turn.
+  static constexpr int kMostLastPolls = 16;
 
   uint64_t bytesOf(AgentWork& work) const;
   uint32_t partsOf(uint64_t bytes) const;
@@ -75,6 +77,7 @@ class StripedAgent final : public Agent {
   void share(AgentWork& work, uint64_t bytes, uint32_t parts);
   bool pollAgents();
   void failWith(const Status& why);
+  void endAgents(Code code);
   void serveTransfers();
   void serveParts(StripedTransfer& transfer);
   // The next live one that began after `number`, used by this thread until leave(); null: none.

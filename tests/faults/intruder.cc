@@ -152,7 +152,7 @@ void Intruder::becomePeer(const std::vector<control::LinkOffer>& besides) {
   for (const control::LinkOffer& offer : besides) accepted.links.push_back(offer.transport);
   say(accepted);
   data_ = connectTo("127.0.0.1:" + std::to_string(theirs.port));
-  sendAll(data_.get(), encodeTcpGreeting({theirs.token}));
+  sendAll(data_.get(), encodeTcpGreeting(cardOf(theirs.token, 0)));
   control::ImportReply slab;
   slab.link = "tcp";
   slab.bytes = slab::kBytes;

@@ -39,8 +39,9 @@ class StripedAgentTest : public testing::Test {
       remote_[side].grant = regions_[side].add(memory_[side], Access::kRemoteReadWrite);
       std::vector<FrameAgent*> agents;
       for (FakeWire& wire : wires_) {
-        agents_[side].push_back(std::make_unique<FrameAgent>(
-            "side " + std::to_string(side), wire.end(side), regions_[side], [] {}));
+        agents_[side].push_back(std::make_unique<FrameAgent>("side " + std::to_string(side),
+                                                             wire.end(side), regions_[side],
+                                                             [this, side] { ++wakes_[side]; }));
         agents.push_back(agents_[side].back().get());
       }
       striped_[side] = std::make_unique<StripedAgent>(
@@ -216,6 +217,27 @@ TEST_F(StripedAgentTest, ASharedOneWaitsForThoseBeforeIt) {
   EXPECT_EQ(stored(), 9u);
   EXPECT_EQ(wires_[1].written(0), 0u);
   wires_[0].releaseAll(1);
+  run(mailbox);
+  EXPECT_EQ(firstWrong(memory_[1], 1), kBytes);
+}
+
+// Nobody is woken for what cannot be done: whoever serves in each turn would never sleep.
+TEST_F(StripedAgentTest, WaitingBehindAFullWireWakesNobody) {
+  Mailbox mailbox(*striped_[0]);
+  const std::vector<Piece> small{{local_.data(), &remote_[1], 0, kLeastPartBytes}};
+  const std::vector<Piece> pieces{all()};
+  wires_[0].freeze(1);
+  postPieces(mailbox, Verb::kPut, small);
+  postPieces(mailbox, Verb::kPut, pieces);
+  mailbox.serve();
+  turn(5);
+  const int before = wakes_[0];
+  for (int i = 0; i < 100; ++i) {
+    mailbox.serve();
+    (void)striped_[0]->poll();
+  }
+  EXPECT_EQ(wakes_[0], before);
+  wires_[0].thaw(1);
   run(mailbox);
   EXPECT_EQ(firstWrong(memory_[1], 1), kBytes);
 }

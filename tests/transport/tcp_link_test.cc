@@ -78,6 +78,20 @@ TEST(TcpOffer, BadOffersAreNamed) {
   EXPECT_EQ(parseTcpOffer(magic).status().code(), Code::kCorrupt);
 }
 
+// A token that was shown on one socket opens no other, and is not the offered one.
+TEST(TcpOffer, EachSocketShowsAnotherToken) {
+  const TcpToken offered = numberedToken();
+  const TcpCard card = cardOf(offered, 0);
+  EXPECT_EQ(encodeHex(card.token),
+            "ceaf66f0e83231f52dc8f0bc6d3d631c8e168337a1a0d84c6952ac4f15fee69d");
+  EXPECT_EQ(encodeHex(cardOf(offered, 1).token),
+            "158194d5ee48ef1d9b9476114c9dfba73d2dbde050d504f206dd587a677f1b14");
+  EXPECT_TRUE(sameCard(card, cardOf(offered, 0)));
+  EXPECT_FALSE(sameCard({.token = card.token, .socket = 1}, cardOf(offered, 1)));
+  EXPECT_FALSE(sameCard({.token = card.token, .socket = 1}, card));
+  EXPECT_FALSE(sameCard({.token = offered, .socket = 0}, card));
+}
+
 TEST(TcpOffer, TokensAreCompared) {
   TcpToken a = makeTcpToken();
   EXPECT_FALSE(sameToken(a, makeTcpToken()));
@@ -242,7 +256,7 @@ TEST_F(TcpLinkTest, AWrongTokenIsClosedAndTheListenerStays) {
 TEST_F(TcpLinkTest, ATokenIsGoodOnce) {
   auto awaiting = listener_.prepare(false);
   const Offer offer = awaiting->takeOffer();
-  const TcpGreeting greeting = encodeTcpGreeting({parseTcpOffer(offer.blob)->token});
+  const TcpGreeting greeting = encodeTcpGreeting(cardOf(parseTcpOffer(offer.blob)->token, 0));
   Fd sockets[2] = {stranger(portOf(offer)), stranger(portOf(offer))};
   for (const Fd& socket : sockets) {
     ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
@@ -519,7 +533,7 @@ TEST_F(StripedTcpLinkTest, TheFirstSocketIsEnoughToBegin) {
   EXPECT_EQ(listener_.link->health().code(), Code::kTryAgain);
   const Fd socket = stranger(portOf(offer));
   ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
-  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting({token, 0})).isOk());
+  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
   EXPECT_TRUE(until([&] { return listener_.link->health().isOk(); }));
   EXPECT_EQ(tcpLink(listener_).socketsMade(), 1u);
 }
@@ -567,7 +581,7 @@ TEST_F(StripedTcpLinkTest, OnlyAwaitedSocketsAreTaken) {
   for (const uint16_t number : {uint16_t{3}, uint16_t{1}, uint16_t{1}}) {
     sockets.push_back(stranger(portOf(offer)));
     ASSERT_TRUE(until([&] { return connectResult(sockets.back().get()).isOk(); }));
-    ASSERT_TRUE(sendSome(sockets.back().get(), encodeTcpGreeting({token, number})).isOk());
+    ASSERT_TRUE(sendSome(sockets.back().get(), encodeTcpGreeting(cardOf(token, number))).isOk());
     for (int i = 0; i < 10; ++i) turn();
   }
   EXPECT_TRUE(until([&] { return closed(sockets[0]) && closed(sockets[2]); }));
@@ -590,14 +604,15 @@ TEST_F(StripedTcpLinkTest, TheDiallerVerifiesTheNumber) {
     if (socket) accepted = std::move(socket).value();
     return static_cast<bool>(accepted);
   }));
-  ASSERT_TRUE(sendSome(accepted.get(), encodeTcpGreeting({token, 1})).isOk());  // it dialled 0
+  ASSERT_TRUE(
+      sendSome(accepted.get(), encodeTcpGreeting(cardOf(token, 1))).isOk());  // it dialled 0
   EXPECT_TRUE(until([&] { return hasFailed(dialler_); }));
   EXPECT_EQ(dialler_.link->health().code(), Code::kPermissionDenied);
 }
 
-// The peer offered three sockets, and two come.
-TEST_F(StripedTcpLinkTest, AllSocketsOrNone) {
-  listener_.config.connectTimeout = 2s;
+// The peer offered three sockets, and one comes.
+TEST_F(StripedTcpLinkTest, ALaterSocketThatIsNotMadeIsDoneWithout) {
+  listener_.config.connectTimeout = 1s;
   auto awaiting = listener_.prepare(false);
   const Offer offer = awaiting->takeOffer();
   const TcpToken token = parseTcpOffer(offer.blob)->token;
@@ -606,14 +621,47 @@ TEST_F(StripedTcpLinkTest, AllSocketsOrNone) {
   Offer theirs;
   theirs.blob = encodeTcpOffer(mine);
   listener_.link = awaiting->complete(std::move(theirs)).value();
-  Fd sockets[2] = {stranger(portOf(offer)), stranger(portOf(offer))};
-  for (uint16_t i = 0; i < 2; ++i) {
-    ASSERT_TRUE(until([&] { return connectResult(sockets[i].get()).isOk(); }));
-    ASSERT_TRUE(sendSome(sockets[i].get(), encodeTcpGreeting({token, i})).isOk());
+  const Fd socket = stranger(portOf(offer));
+  ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
+  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
+  EXPECT_TRUE(until([&] { return log_.find("socket 2 is not made") != std::string::npos; }));
+  EXPECT_NE(log_.find("socket 1 is not made, and done without: the peer made no data connection"),
+            std::string::npos)
+      << log_;
+  EXPECT_TRUE(listener_.link->health().isOk());
+  EXPECT_EQ(tcpLink(listener_).socketsMade(), 1u);
+}
+
+// Out of order: nothing is sent by a socket that is not there.
+TEST_F(StripedTcpLinkTest, WhatIsMadeOutOfOrderWaitsForThoseBefore) {
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  const TcpToken token = parseTcpOffer(offer.blob)->token;
+  TcpOffer mine;
+  mine.sockets = 3;
+  Offer theirs;
+  theirs.blob = encodeTcpOffer(mine);
+  listener_.link = awaiting->complete(std::move(theirs)).value();
+  std::vector<Fd> sockets;
+  for (const auto& [number, made] :
+       {std::pair{uint16_t{2}, 1u}, std::pair{uint16_t{0}, 1u}, std::pair{uint16_t{1}, 3u}}) {
+    sockets.push_back(stranger(portOf(offer)));
+    ASSERT_TRUE(until([&] { return connectResult(sockets.back().get()).isOk(); }));
+    ASSERT_TRUE(sendSome(sockets.back().get(), encodeTcpGreeting(cardOf(token, number))).isOk());
+    std::byte byte{};
+    ASSERT_TRUE(until([&] { return recvSome(sockets.back().get(), std::span(&byte, 1)).isOk(); }));
+    EXPECT_EQ(tcpLink(listener_).socketsMade(), made) << number;
   }
-  EXPECT_TRUE(until([&] { return hasFailed(listener_); }));
-  EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
-  EXPECT_TRUE(until([&] { return closed(sockets[0]) && closed(sockets[1]); }));
+}
+
+// A link that ends while a socket is being made must not keep it: nobody would read it.
+TEST_F(StripedTcpLinkTest, AClosedPipeAdoptsNothing) {
+  const Fd listener = listenOn(SocketAddress::fromIp("127.0.0.1", 0).value()).value();
+  Fd socket = stranger(localAddress(listener.get())->port());
+  TcpPipe pipe(*dialler_.readiness, 1s, /*isOften=*/true);
+  pipe.close();
+  EXPECT_FALSE(pipe.adopt(std::move(socket)));
+  EXPECT_TRUE(dialler_.readiness->isEmpty());
 }
 
 // Each socket has keys of its own, and helpers that poll open records as well.

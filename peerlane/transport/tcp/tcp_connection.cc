@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "peerlane/core/log.h"
 #include "peerlane/core/text.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/transport/tcp/sealed_pipe.h"
@@ -25,6 +26,8 @@ TcpConnection::TcpConnection(const LinkSurroundings& surroundings, std::string n
       lookInterval_(surroundings.config.heartbeatInterval()),
       workArrived_(surroundings.workArrived),
       made_(std::move(made)),
+      name_(name),
+      isFirst_(isFirst),
       pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout, isFirst)),
       agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
              surroundings.regions, surroundings.workArrived) {}
@@ -57,16 +60,18 @@ void TcpConnection::socketArrived(Fd socket) {
 void TcpConnection::settle(Result<Fd> socket) {
   limit_.cancel();
   expectation_.reset();
+  dialer_.reset();
+  if (!socket && !isFirst_) {
+    PEERLANE_LOG_WARN("{} is not made, and done without: {}", name_, socket.status().message());
+    return;
+  }
   const Result<SocketAddress> end =
       socket ? peerAddress(socket->get()) : Result<SocketAddress>(socket.status());
-  if (end)
-    pipe_->adopt(std::move(socket).value());
-  else
-    pipe_->fail(end.status());
-  dialer_.reset();
+  const bool isMade = socket && pipe_->adopt(std::move(socket).value());
+  if (!socket) pipe_->fail(end.status());
   watch();
   if (workArrived_) workArrived_();
-  if (end) made_(*end);
+  if (isMade) made_(end);
 }
 
 // A poll has the socket; the timer only brings it about.

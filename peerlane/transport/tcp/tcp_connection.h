@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TcpConnection: one data connection of a tcp link: how its socket comes about, and the agent over
-// it. Until the socket is connected, the agent takes no work; if it never connects, the agent ends
-// with the reason. Threads: agent() and health() are any thread's; the rest belongs to the loop's
-// thread.
+// it. Until the socket is connected, the agent takes no work. If that of the first one never
+// connects, the agent ends with the reason; a later one is done without. Threads: agent() and
+// health() are any thread's; the rest belongs to the loop's thread.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ namespace peerlane {
 class TcpConnection {
  public:
   // `name` is for log lines. `keys`: the socket is encrypted with these; null: it is not.
-  // `isFirst`: of its link. `made` is called with the address of the other end when the socket is
-  // there.
-  using Made = std::function<void(const SocketAddress&)>;
+  // `isFirst`: of its link. `made` is called with the address of the other end, if the system still
+  // knows it, when the socket is there.
+  using Made = std::function<void(const Result<SocketAddress>&)>;
   TcpConnection(const LinkSurroundings& surroundings, std::string name, const StreamKeys* keys,
                 bool isFirst, Made made);
 
@@ -52,6 +52,8 @@ class TcpConnection {
   const std::chrono::nanoseconds lookInterval_;
   const std::function<void()> workArrived_;
   const Made made_;
+  const std::string name_;
+  const bool isFirst_;
   TcpPipe* pipe_;  // agent_'s
   FrameAgent agent_;
   TcpCard present_{};

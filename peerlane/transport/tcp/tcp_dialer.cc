@@ -47,7 +47,7 @@ void TcpDialer::onConnected() {
   if (result.code() == Code::kTryAgain) return;
   if (!result.isOk()) return attemptFailed(result);
   connected_ = true;
-  const TcpGreeting greeting = encodeTcpGreeting({order_.present, order_.socket});
+  const TcpGreeting greeting = encodeTcpGreeting(order_.present);
   Result<size_t> sent = sendSome(socket_.get(), greeting);
   if (!sent) return attemptFailed(sent.status());
   // A fresh socket has room for 40 bytes.
@@ -71,7 +71,7 @@ void TcpDialer::onGreeting() {
   if (received_ < greeting_.size()) return;
   Result<TcpCard> card = parseTcpGreeting(greeting_);
   if (!card) return attemptFailed(card.status());
-  if (!sameToken(card->token, order_.expect) || card->socket != order_.socket)
+  if (!sameCard(*card, order_.expect))
     return attemptFailed(Status(Code::kPermissionDenied, "the listener presented a wrong token"));
   watch_ = Watch();
   finish(std::move(socket_));

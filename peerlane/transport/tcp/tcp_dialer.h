@@ -23,9 +23,8 @@ class TcpDialer {
 
   struct Order {
     std::vector<SocketAddress> addresses;  // in order of preference, at least one
-    TcpToken present;                      // from the listener's offer
-    TcpToken expect;                       // from our own offer
-    uint16_t socket = 0;                   // which of the link's
+    TcpCard present;                       // by the listener's offer
+    TcpCard expect;                        // by our own offer
     std::chrono::nanoseconds patience;     // for everything together, in equal parts
   };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/tcp/tcp_link.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace peerlane {
@@ -41,24 +42,33 @@ std::vector<std::unique_ptr<TcpConnection>> TcpLink::makeConnections(
     connections.push_back(std::make_unique<TcpConnection>(
         surroundings, keys.size() == 1 ? name : name + ", socket " + std::to_string(socket),
         own ? &*own : nullptr, /*isFirst=*/socket == 0,
-        [this, socket](const SocketAddress& address) { made(socket, address); }));
+        [this, socket](const Result<SocketAddress>& end) { made(socket, end); }));
   }
   return connections;
 }
 
-void TcpLink::dial(TcpDialer::Order order) {
-  order_ = std::move(order);
-  connections_.front()->dial(*order_);
+void TcpLink::dial(Route route) {
+  route_ = std::move(route);
+  dialSocket(0);
 }
 
-// In the order of their numbers, also where they are awaited, because so they are dialled.
-void TcpLink::made(uint32_t socket, const SocketAddress& address) {
+void TcpLink::dialSocket(uint32_t socket) {
+  const auto number = static_cast<uint16_t>(socket);
+  connections_[socket]->dial({.addresses = route_->addresses,
+                              .present = cardOf(route_->present, number),
+                              .expect = cardOf(route_->expect, number),
+                              .patience = route_->patience});
+}
+
+// Those before the first one that is not made are used.
+void TcpLink::made(uint32_t socket, const Result<SocketAddress>& end) {
+  isMade_[socket] = true;
+  const auto first = std::find(isMade_.begin(), isMade_.end(), false);
+  stripes_.setMade(static_cast<uint32_t>(std::max<ptrdiff_t>(1, first - isMade_.begin())));
   const uint32_t next = socket + 1;
-  stripes_.setMade(next);
-  if (!order_ || next == sockets()) return;
-  order_->addresses = {address};
-  order_->socket = static_cast<uint16_t>(next);
-  connections_[next]->dial(*order_);
+  if (!route_ || next == sockets()) return;
+  if (end) route_->addresses = {*end};
+  dialSocket(next);
 }
 
 LinkAbilities TcpLink::abilities() {
@@ -86,14 +96,11 @@ Result<RemoteMemory> TcpLink::attach(Grant grant) {
                       .enforcer = Enforcer::kOwner};
 }
 
-// Of connections that are made later, a failure alone counts.
+// Those that are not made yet are waited for by nobody, but for the first.
 Status TcpLink::health() const {
   Status health = stripes_.health();
-  if (health.isOk()) health = connections_.front()->health();
-  for (size_t i = 1; health.isOk() && i < connections_.size(); ++i) {
-    const Status other = connections_[i]->health();
-    if (other.code() != Code::kTryAgain) health = other;
-  }
+  for (uint32_t i = 0; health.isOk() && i < stripes_.made(); ++i)
+    health = connections_[i]->health();
   return health;
 }
 

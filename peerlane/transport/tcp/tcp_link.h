@@ -5,6 +5,8 @@
 // one that fails ends it. Threads as for Link.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,9 +30,16 @@ class TcpLink final : public Link {
 
   ~TcpLink() override { close(Code::kClosed); }
 
+  // How the listener is reached: as TcpDialer::Order, with the tokens of the offers.
+  struct Route {
+    std::vector<SocketAddress> addresses;
+    TcpToken present{};
+    TcpToken expect{};
+    std::chrono::nanoseconds patience{};  // with each socket
+  };
   // One socket after the other, so that a listener has one guest of a link at a time, and the later
-  // ones where the first was made. `order.patience` is for each.
-  void dial(TcpDialer::Order order);
+  // ones where the first was made.
+  void dial(Route route);
   static LinkAbilities abilities();
   uint32_t sockets() const { return static_cast<uint32_t>(connections_.size()); }
   uint32_t socketsMade() const { return stripes_.made(); }
@@ -50,10 +59,12 @@ class TcpLink final : public Link {
   std::vector<std::unique_ptr<TcpConnection>> makeConnections(
       const LinkSurroundings& surroundings, const std::string& name,
       std::span<const std::optional<StreamKeys>> keys);
-  void made(uint32_t socket, const SocketAddress& address);
+  void dialSocket(uint32_t socket);
+  void made(uint32_t socket, const Result<SocketAddress>& end);
 
   const LinkTraits traits_;
-  std::optional<TcpDialer::Order> order_;  // of the side that dials
+  std::optional<Route> route_;  // of the side that dials
+  std::array<bool, kTcpMostSockets> isMade_{};
   const std::vector<std::unique_ptr<TcpConnection>> connections_;
   StripedAgent stripes_;  // of their agents
 };

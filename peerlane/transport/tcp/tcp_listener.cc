@@ -88,11 +88,9 @@ void TcpListener::identify(GuestAt guest) {
   // Every waiting link is compared, so the time does not tell which one was close.
   Expectation* match = nullptr;
   for (Expectation* expectation : expectations_)
-    if (sameToken(expectation->card_.token, card->token) &&
-        expectation->card_.socket == card->socket)
-      match = expectation;
+    if (sameCard(expectation->card_, *card)) match = expectation;
   if (match == nullptr) return dismiss(guest, "its token is not that of a waiting link");
-  expectations_.remove(match);  // a token is good once for each socket
+  expectations_.remove(match);  // a token is good once
   guest->watch = Watch();
   Fd socket = std::move(guest->socket);
   guests_.erase(guest);

@@ -3,6 +3,8 @@
 
 #include <sodium.h>
 
+#include <string_view>
+
 #include "peerlane/core/wire.h"
 
 namespace peerlane {
@@ -70,6 +72,25 @@ Result<TcpOffer> parseTcpOffer(std::span<const std::byte> bytes) {
   // Later versions of the same format append fields.
   PEERLANE_RETURN_IF_ERROR(reader.finish("tcp offer", Trailing::kAllow));
   return offer;
+}
+
+TcpCard cardOf(const TcpToken& offered, uint16_t socket) {
+  constexpr std::string_view kPurpose = "peerlane tcp socket";
+  std::vector<std::byte> text;
+  ByteWriter writer(text);
+  writer.raw(std::as_bytes(std::span(kPurpose)));
+  writer.u16(socket);
+  TcpCard card{.token = {}, .socket = socket};
+  const auto raw = [](const std::byte* bytes) {
+    return reinterpret_cast<const unsigned char*>(bytes);
+  };
+  crypto_generichash(reinterpret_cast<unsigned char*>(card.token.data()), card.token.size(),
+                     raw(text.data()), text.size(), raw(offered.data()), offered.size());
+  return card;
+}
+
+bool sameCard(const TcpCard& a, const TcpCard& b) {
+  return sameToken(a.token, b.token) && a.socket == b.socket;
 }
 
 TcpGreeting encodeTcpGreeting(const TcpCard& card) {

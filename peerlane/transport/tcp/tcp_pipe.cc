@@ -18,16 +18,26 @@ Status asLost(const Status& status) {
 
 }  // namespace
 
-void TcpPipe::adopt(Fd socket) {
+bool TcpPipe::adopt(Fd socket) {
   Status set = setNoDelay(socket.get());
   if (set.isOk()) set = setKeepAlive(socket.get(), patience_);
-  if (!set.isOk()) return fail(std::move(set));
-  auto member = readiness_.add(socket.get(), isOften_);
-  if (!member.isOk()) return fail(member.status());
+  Result<std::shared_ptr<ReadinessSet::Member>> member(Status(Code::kInternal, "not added"));
+  if (set.isOk()) {
+    member = readiness_.add(socket.get(), isOften_);
+    set = member.status();
+  }
+  if (!set.isOk()) {
+    fail(std::move(set));
+    return false;
+  }
   socket_ = std::move(socket);
   member_ = std::move(*member);
-  up_.store(true, std::memory_order_release);
+  up_.store(true, std::memory_order_seq_cst);
   isAwaited_.store(false, std::memory_order_release);
+  // A link that has several may have ended by another one meanwhile.
+  if (!isClosed_.load(std::memory_order_seq_cst)) return true;
+  drop();
+  return false;
 }
 
 // Two codes of a link's health are no failures (Link::health), and here this is one.
@@ -94,7 +104,12 @@ void TcpPipe::refresh() {
 
 void TcpPipe::close() {
   isAwaited_.store(false, std::memory_order_release);
-  if (!up_.exchange(false, std::memory_order_acq_rel)) return;
+  isClosed_.store(true, std::memory_order_seq_cst);
+  drop();
+}
+
+void TcpPipe::drop() {
+  if (!up_.exchange(false, std::memory_order_seq_cst)) return;
   readiness_.remove(*member_);
   socket_.reset();
 }

@@ -26,9 +26,9 @@ class TcpPipe final : public FramePipe {
   TcpPipe(const TcpPipe&) = delete;
   TcpPipe& operator=(const TcpPipe&) = delete;
 
-  // Takes over a connected socket. Requires: neither adopt() nor fail() was called. The next read
-  // reports errors.
-  void adopt(Fd socket);
+  // Takes over a connected socket. Requires: neither adopt() nor fail() was called. False: it did
+  // not, and closed it, because the pipe is closed, or for a reason that the next read reports.
+  bool adopt(Fd socket);
   // There will be no socket: every later read returns `why`.
   void fail(Status why);
   // There is no socket yet, or its failure was not read yet. Any thread.
@@ -48,6 +48,7 @@ class TcpPipe final : public FramePipe {
   void close() override;
 
  private:
+  void drop();
   bool isUp() const { return up_.load(std::memory_order_acquire); }
   Status look();
 
@@ -59,7 +60,8 @@ class TcpPipe final : public FramePipe {
   Fd socket_;
   std::shared_ptr<ReadinessSet::Member> member_;
   Status why_;
-  std::atomic<bool> up_{false};  // release by adopt(); acquire by users of `socket_`
+  std::atomic<bool> up_{false};        // release by adopt(); acquire by users of `socket_`
+  std::atomic<bool> isClosed_{false};  // partner: up_, sequentially consistent
   std::atomic<bool> isAwaited_{true};
   std::atomic<bool> mustLook_{false};
   std::atomic<bool> isStuck_{false};

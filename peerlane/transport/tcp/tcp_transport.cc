@@ -86,13 +86,13 @@ class DialingLink final : public PendingLink {
                              std::min(means_.sockets, offer.sockets), /*dials=*/true);
     if (offer.port == 0) return Status(Code::kCorrupt, "tcp: the peer offers no port to dial");
     // Ends before the whole set-up does, so that the reason is known.
-    TcpDialer::Order order{.addresses = addresses(offer),
-                           .present = offer.token,
-                           .expect = token_,
-                           .patience = surroundings_.config.connectTimeout * 3 / 4};
+    TcpLink::Route route{.addresses = addresses(offer),
+                         .present = offer.token,
+                         .expect = token_,
+                         .patience = surroundings_.config.connectTimeout * 3 / 4};
     auto link = std::make_unique<TcpLink>(
-        surroundings_, "tcp link to " + order.addresses.front().toString(), keys);
-    link->dial(std::move(order));
+        surroundings_, "tcp link to " + route.addresses.front().toString(), keys);
+    link->dial(std::move(route));
     return std::unique_ptr<Link>(std::move(link));
   }
 
@@ -131,7 +131,7 @@ class AwaitingLink final : public PendingLink {
         token_(makeTcpToken()) {
     for (uint16_t socket = 0; socket < means_.sockets; ++socket) {
       const auto state = std::make_shared<State>();
-      awaited_.push_back({state, listener_->expect({token_, socket}, [state](Fd arrived) {
+      awaited_.push_back({state, listener_->expect(cardOf(token_, socket), [state](Fd arrived) {
                             if (state->connection != nullptr)
                               state->connection->socketArrived(std::move(arrived));
                             else
@@ -160,7 +160,7 @@ class AwaitingLink final : public PendingLink {
       TcpConnection& connection = link->connection(socket);
       awaited.state->connection = &connection;
       connection.await(std::move(awaited.state->early), std::move(awaited.expectation),
-                       {offer.token, socket});
+                       cardOf(offer.token, socket));
     }
     return std::unique_ptr<Link>(std::move(link));
   }

@@ -93,7 +93,7 @@ std::string tcpOfferAndGreeting() {
   countFrom(0, offer.token);
   offer.port = 0x1234;
   offer.addresses = {"10.0.0.1"};
-  return encodeHex(encodeTcpOffer(offer)) + encodeHex(encodeTcpGreeting({offer.token}));
+  return encodeHex(encodeTcpOffer(offer)) + encodeHex(encodeTcpGreeting(cardOf(offer.token, 0)));
 }
 
 std::string frames() {
