@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/tcp/tcp_connection.h"
 
+#include <optional>
 #include <utility>
 
 #include "peerlane/core/log.h"
@@ -65,13 +66,17 @@ void TcpConnection::settle(Result<Fd> socket) {
     PEERLANE_LOG_WARN("{} is not made, and done without: {}", name_, socket.status().message());
     return;
   }
-  const Result<SocketAddress> end =
-      socket ? peerAddress(socket->get()) : Result<SocketAddress>(socket.status());
-  const bool isMade = socket && pipe_->adopt(std::move(socket).value());
-  if (!socket) pipe_->fail(end.status());
+  std::optional<Result<SocketAddress>> end;
+  bool isMade = false;
+  if (socket) {
+    end = peerAddress(socket->get());
+    isMade = pipe_->adopt(std::move(socket).value());
+  } else {
+    pipe_->fail(socket.status());
+  }
   watch();
   if (workArrived_) workArrived_();
-  if (isMade) made_(end);
+  if (isMade) made_(*end);
 }
 
 // A poll has the socket; the timer only brings it about.

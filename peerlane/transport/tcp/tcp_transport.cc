@@ -129,7 +129,8 @@ class AwaitingLink final : public PendingLink {
         surroundings_(std::move(surroundings)),
         means_(means),
         token_(makeTcpToken()) {
-    for (uint16_t socket = 0; socket < means_.sockets; ++socket) {
+    const auto sockets = static_cast<uint16_t>(means_.sockets);
+    for (uint16_t socket = 0; socket < sockets; ++socket) {
       const auto state = std::make_shared<State>();
       awaited_.push_back({state, listener_->expect(cardOf(token_, socket), [state](Fd arrived) {
                             if (state->connection != nullptr)
@@ -155,7 +156,8 @@ class AwaitingLink final : public PendingLink {
     auto link = std::make_unique<TcpLink>(
         surroundings_, "tcp link from a peer at " + listener_->address().toString(), keys);
     awaited_.resize(link->sockets());  // the dialler wants no more
-    for (uint16_t socket = 0; socket < link->sockets(); ++socket) {
+    const auto sockets = static_cast<uint16_t>(link->sockets());
+    for (uint16_t socket = 0; socket < sockets; ++socket) {
       Awaited& awaited = awaited_[socket];
       TcpConnection& connection = link->connection(socket);
       awaited.state->connection = &connection;
