@@ -18,6 +18,7 @@
 // and hold none of them when they call `workArrived`.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -45,6 +46,7 @@ struct LinkTraits {
   std::string agentEngine{};  // the agent for mailbox entries, for people; empty: no agent
   // What protects bytes between the hosts, for people; empty: they leave no host.
   std::string protection{};
+  uint32_t sockets = 0;  // to the peer's host, that may share a large transfer; 0: none
   // Alternatives not taken, each with the reason ("cma: EPERM (...)").
   std::vector<std::string> refused{};
   bool isFallback = false;  // a refused one would have been better, and no setting excluded it

@@ -238,7 +238,7 @@ void StripedAgent::endAgents(Code code) {
 Status StripedAgent::health() const {
   if (agents_.size() == 1) return agents_.front()->health();
   const MutexLock lock(lock_);
-  for (uint32_t i = 0; failure_.isOk() && i < made(); ++i) failure_ = agents_[i]->health();
+  for (size_t i = 0; failure_.isOk() && i < agents_.size(); ++i) failure_ = agents_[i]->health();
   return failure_;
 }
 

@@ -544,6 +544,7 @@ TEST_F(StripedTcpLinkTest, TheSmallerNumberCounts) {
     listener_.config.tcpSockets = theirs;
     connectAll();
     EXPECT_EQ(socketsOf(dialler_), std::min(ours, theirs));
+    EXPECT_EQ(dialler_.link->traits().sockets, std::min(ours, theirs));
     EXPECT_EQ(socketsOf(listener_), std::min(ours, theirs));
     expectMoves(6 << 20);
   }
@@ -624,12 +625,47 @@ TEST_F(StripedTcpLinkTest, ALaterSocketThatIsNotMadeIsDoneWithout) {
   const Fd socket = stranger(portOf(offer));
   ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
   ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
-  EXPECT_TRUE(until([&] { return log_.find("socket 2 is not made") != std::string::npos; }));
-  EXPECT_NE(log_.find("socket 1 is not made, and done without: the peer made no data connection"),
+  EXPECT_TRUE(until([&] { return log_.find("socket 3 of 3 is not made") != std::string::npos; }));
+  EXPECT_NE(log_.find("socket 2 of 3 is not made, and done without: the peer made no data "
+                      "connection"),
             std::string::npos)
       << log_;
   EXPECT_TRUE(listener_.link->health().isOk());
   EXPECT_EQ(tcpLink(listener_).socketsMade(), 1u);
+}
+
+TEST_F(StripedTcpLinkTest, UnderStrictAllAreNeeded) {
+  listener_.config.connectTimeout = 1s;
+  listener_.config.strict = true;
+  auto awaiting = listener_.prepare(false);
+  const Offer offer = awaiting->takeOffer();
+  const TcpToken token = parseTcpOffer(offer.blob)->token;
+  TcpOffer mine;
+  mine.sockets = 2;
+  Offer theirs;
+  theirs.blob = encodeTcpOffer(mine);
+  listener_.link = awaiting->complete(std::move(theirs)).value();
+  const Fd socket = stranger(portOf(offer));
+  ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
+  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
+  EXPECT_TRUE(until([&] { return hasFailed(listener_); }));
+  EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
+}
+
+// Nobody is warned of it, for short-lived peers do it; of half a token, everybody is.
+TEST_F(StripedTcpLinkTest, AGuestThatLeavesWithoutAWordIsNoStranger) {
+  auto awaiting = listener_.prepare(false);
+  const uint16_t port = portOf(awaiting->takeOffer());
+  for (const size_t bytes : {size_t{0}, size_t{7}}) {
+    Fd guest = stranger(port);
+    ASSERT_TRUE(until([&] { return connectResult(guest.get()).isOk(); }));
+    if (bytes != 0) {
+      ASSERT_TRUE(sendSome(guest.get(), std::vector<std::byte>(bytes)).isOk());
+    }
+    guest.reset();
+    for (int i = 0; i < 20; ++i) turn();
+    EXPECT_EQ(log_.find("closed a connection from") != std::string::npos, bytes != 0) << log_;
+  }
 }
 
 // Out of order: nothing is sent by a socket that is not there.

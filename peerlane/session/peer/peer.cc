@@ -16,7 +16,9 @@ std::string Route::toString() const {
   if (!hostCopies.empty()) text += "  copied by this host:       " + hostCopies + "\n";
   text += "  what cannot go straight:   " + staged + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
-  if (!protection.empty()) text += "  data between the hosts:    " + protection + "\n";
+  if (!protection.empty())
+    text += "  data between the hosts:    " + protection + ", over " +
+            (sockets > 1 ? "up to " + std::to_string(sockets) + " sockets" : "one socket") + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy;
   if (!readOnlyEnforcedBy.empty() && readOnlyEnforcedBy != rightsEnforcedBy)
     text += " (" + readOnlyEnforcedBy + " of memory that Context::allocate made read-only)";
@@ -218,6 +220,7 @@ Route Peer::route() const {
   route.wordsBy = traits.mapsWords() ? "mapped" : "agent";
   route.rightsEnforcedBy = enforcerName(enforcer);
   route.protection = traits.protection;
+  route.sockets = traits.sockets;
   route.readOnlyEnforcedBy = enforcerName(traits.readOnlyEnforcer.value_or(enforcer));
   for (const auto& refusal : links.refused())
     route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);

@@ -4,6 +4,7 @@
 // `peerlane explain` prints it. Plain value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Route {
   // Of the bytes between hosts: "encrypted (AES-256-GCM)", "not encrypted"; empty: they leave no
   // host.
   std::string protection;
+  uint32_t sockets = 0;  // over which they go, at most (PEERLANE_TCP_SOCKETS on both sides)
   // The same for memory that Context::allocate made with Access::kRemoteRead.
   std::string readOnlyEnforcedBy;
   // For each kind of memory of the peer that some link reaches from host memory of this side.

@@ -28,7 +28,7 @@ TcpConnection::TcpConnection(const LinkSurroundings& surroundings, std::string n
       workArrived_(surroundings.workArrived),
       made_(std::move(made)),
       name_(name),
-      isFirst_(isFirst),
+      isRequired_(isFirst || surroundings.config.strict),
       pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout, isFirst)),
       agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
              surroundings.regions, surroundings.workArrived) {}
@@ -62,7 +62,7 @@ void TcpConnection::settle(Result<Fd> socket) {
   limit_.cancel();
   expectation_.reset();
   dialer_.reset();
-  if (!socket && !isFirst_) {
+  if (!socket && !isRequired_) {
     PEERLANE_LOG_WARN("{} is not made, and done without: {}", name_, socket.status().message());
     return;
   }

@@ -2,8 +2,8 @@
 //
 // TcpConnection: one data connection of a tcp link: how its socket comes about, and the agent over
 // it. Until the socket is connected, the agent takes no work. If that of the first one never
-// connects, the agent ends with the reason; a later one is done without. Threads: agent() and
-// health() are any thread's; the rest belongs to the loop's thread.
+// connects, the agent ends with the reason; a later one is done without, unless PEERLANE_STRICT is
+// set. Threads: agent() and health() are any thread's; the rest belongs to the loop's thread.
 #pragma once
 
 #include <functional>
@@ -53,7 +53,7 @@ class TcpConnection {
   const std::function<void()> workArrived_;
   const Made made_;
   const std::string name_;
-  const bool isFirst_;
+  const bool isRequired_;
   TcpPipe* pipe_;  // agent_'s
   FrameAgent agent_;
   TcpCard present_{};

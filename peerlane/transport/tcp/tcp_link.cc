@@ -12,6 +12,10 @@ std::string protection(const std::optional<StreamKeys>& keys) {
   return std::string("encrypted (") + aeadCipherName(keys->cipher) + ")";
 }
 
+std::string numbered(const std::string& name, uint32_t socket, size_t sockets) {
+  return name + ", socket " + std::to_string(socket + 1) + " of " + std::to_string(sockets);
+}
+
 std::vector<FrameAgent*> agentsOf(const std::vector<std::unique_ptr<TcpConnection>>& connections) {
   std::vector<FrameAgent*> agents;
   for (const auto& connection : connections) agents.push_back(&connection->agent());
@@ -27,7 +31,8 @@ TcpLink::TcpLink(const LinkSurroundings& surroundings, const std::string& name,
               .abilities = abilities(),
               .peerWritesAlone = false,
               .agentEngine = "socket",
-              .protection = protection(keys.front())},
+              .protection = protection(keys.front()),
+              .sockets = static_cast<uint32_t>(keys.size())},
       connections_(makeConnections(surroundings, name, keys)),
       stripes_(agentsOf(connections_), surroundings.copyTeam, surroundings.workArrived) {
   stripes_.setMade(1);  // whose agent says itself whether it is
@@ -40,7 +45,7 @@ std::vector<std::unique_ptr<TcpConnection>> TcpLink::makeConnections(
   for (uint32_t socket = 0; socket < keys.size(); ++socket) {
     const auto& own = keys[socket];
     connections.push_back(std::make_unique<TcpConnection>(
-        surroundings, keys.size() == 1 ? name : name + ", socket " + std::to_string(socket),
+        surroundings, keys.size() == 1 ? name : numbered(name, socket, keys.size()),
         own ? &*own : nullptr, /*isFirst=*/socket == 0,
         [this, socket](const Result<SocketAddress>& end) { made(socket, end); }));
   }

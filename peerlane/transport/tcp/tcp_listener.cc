@@ -77,7 +77,7 @@ void TcpListener::onGuest(GuestAt guest) {
       dismiss(guest, std::string(bytes.status().message()));
     return;
   }
-  if (*bytes == 0) return dismiss(guest, "it closed before it presented a token");
+  if (*bytes == 0) return leave(guest);
   guest->received += *bytes;
   if (guest->received == guest->greeting.size()) identify(guest);
 }
@@ -96,6 +96,14 @@ void TcpListener::identify(GuestAt guest) {
   guests_.erase(guest);
   const Arrived arrived = match->arrived_;  // may destroy the expectation and this listener
   arrived(std::move(socket));
+}
+
+// Without a word: a peer that has changed its mind, or somebody who looks whether the port is open.
+void TcpListener::leave(GuestAt guest) {
+  if (guest->received != 0) return dismiss(guest, "it closed in the middle of its token");
+  PEERLANE_LOG_DEBUG("tcp data listener {}: {} closed before it presented a token",
+                     address_.toString(), guest->from);
+  guests_.erase(guest);
 }
 
 void TcpListener::dismiss(GuestAt guest, const std::string& why) {

@@ -71,6 +71,7 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   void welcome(Fd socket);
   void onGuest(GuestAt guest);
   void identify(GuestAt guest);
+  void leave(GuestAt guest);
   void dismiss(GuestAt guest, const std::string& why);
 
   EventLoop& loop_;

@@ -148,16 +148,24 @@ TEST(Connect, EachLinkAloneWorks) {
 TEST(Connect, EncryptedTcpIsAgreedOrRefusedOnBothSides) {
   Config encrypted = withLinks({"tcp"});
   encrypted.tcpEncrypt = true;
+  encrypted.tcpSockets = 1;
   auto a = makeContext(encrypted);
   auto b = makeContext(encrypted);
   const Peer peer = MUST(a->connect(b->ticket(), kSoon));
+  EXPECT_NE(peer.route().toString().find(", over one socket\n"), std::string::npos);
   EXPECT_NE(peer.route().toString().find("data between the hosts:    encrypted ("),
             std::string::npos)
       << peer.route().toString();
   expectConnected(*a, *b, peer, "tcp");
   auto clear = makeContext(withLinks({"tcp"}));
-  auto other = makeContext(withLinks({"tcp"}));
-  EXPECT_EQ(MUST(clear->connect(other->ticket(), kSoon)).route().protection, "not encrypted");
+  Config several = withLinks({"tcp"});
+  several.tcpSockets = 3;
+  auto other = makeContext(several);
+  auto third = makeContext(several);
+  const Route route = MUST(third->connect(other->ticket(), kSoon)).route();
+  EXPECT_EQ(route.protection, "not encrypted");
+  EXPECT_EQ(route.sockets, 3u);
+  EXPECT_NE(route.toString().find("not encrypted, over up to 3 sockets\n"), std::string::npos);
   const auto isRefused = [](Context& from, Context& to, const std::string& why) {
     const auto refused = from.connect(to.ticket(), kSoon);
     ASSERT_FALSE(refused.isOk());
