@@ -19,6 +19,7 @@ constexpr const char* kQuarantined = "peerlane_quarantined_regions";
 Config impatient(const std::string& route) {
   Config config = configOfRoute(route);
   config.peerTimeout = kPatience;
+  config.tcpSockets = 1;  // the buffers of several hold all that is put here
   return config;
 }
 
