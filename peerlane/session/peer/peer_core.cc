@@ -120,6 +120,7 @@ Status PeerCore::goOnWithSlab(const control::ImportReply& message) {
 // Not before the data paths are proven: a program that connected may rely on them.
 void PeerCore::maybeReady() {
   if (!negotiation_.isAgreed() || !slabs_.areThere() || state() != PeerState::kConnecting) return;
+  if (isLosing_) return;
   if (!links_.pending().isOk()) return;
   connection_.endSetup();
   env_.status.setReady();
@@ -142,10 +143,20 @@ void PeerCore::onLinkFailed() {
   for (Link* link : links_.failed()) {
     if (over()) return;
     const Status why = link->health();
-    if (Status left = giveUp(*link, why); !left.isOk()) return connection_.lose(left);
+    if (Status left = giveUp(*link, why); !left.isOk()) return loseAfterGoodbye(left);
     (void)env_.connection->sendIfOpen(control::LinkEnded{
         link->traits().transport, std::string(why.message()).substr(0, control::kMaxTextBytes)});
   }
+}
+
+// A peer that refuses this one ends its links before it says why.
+void PeerCore::loseAfterGoodbye(const Status& why) {
+  if (state() != PeerState::kConnecting || why.code() != Code::kPeerLost)
+    return connection_.lose(why);
+  isLosing_ = true;
+  linkLine_ = progress().loop().after(kGoodbyeAfterLinks, [this, why] {
+    if (!over()) connection_.lose(why);
+  });
 }
 
 Status PeerCore::endLink(const control::LinkEnded& message) {

@@ -134,6 +134,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   std::string linkNames() const;
   Status endLink(const control::LinkEnded& message);
   void onLinkFailed();
+  void loseAfterGoodbye(const Status& why);
   Status giveUp(Link& link, const Status& why);
   void maybeReady();
   void endPending(const Status& why);
@@ -157,7 +158,9 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Attachments attachments_;
   ByteCounters byteCounters_;
   bool wasPending_ = true;  // a link, in the last turn; by the thread that has the turn
-  Timer linkLine_;          // for the log, of a link that was given up; progress thread
+  // Of a link that was given up: when it is logged, or ends the peer. Progress thread.
+  Timer linkLine_;
+  bool isLosing_ = false;  // no link is left, and the peer's reason is awaited; progress thread
 };
 
 }  // namespace peerlane
