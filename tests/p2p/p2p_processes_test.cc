@@ -503,6 +503,7 @@ TEST(P2pProcesses, AProcessThatExitsMayStillUseThem) {
         SIDE_OK(P2PRecv(got.data(), got.size(), HCCL_DATA_TYPE_UINT8, pair->client(), nullptr));
         SIDE_OK(P2PSend(sent.data(), sent.size(), HCCL_DATA_TYPE_UINT8, pair->root(), nullptr));
         SIDE_OK(P2PCommSynchronize(pair->client(), kSoonMs));
+        SIDE_OK(P2PCommSynchronize(pair->root(), kSoonMs));  // it may still use `sent`
         SIDE_CHECK(got == sent);
       }
     };
@@ -516,6 +517,7 @@ TEST(P2pProcesses, AProcessThatExitsMayStillUseThem) {
     SIDE_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair->root(), nullptr));
     SIDE_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, pair->client(), nullptr));
     SIDE_OK(P2PCommSynchronize(pair->client(), kSoonMs));
+    SIDE_OK(P2PCommSynchronize(pair->root(), kSoonMs));
     std::exit(3);
   }
   EXPECT_EQ(child::collect(child, child::Clock::now() + std::chrono::seconds(60)), 0);
@@ -553,6 +555,7 @@ TEST(P2pProcesses, AChildBeginsAnew) {
       SIDE_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, own.root(), nullptr));
       SIDE_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, own.client(), nullptr));
       SIDE_OK(P2PCommSynchronize(own.client(), kSoonMs));
+      SIDE_OK(P2PCommSynchronize(own.root(), kSoonMs));
       SIDE_CHECK(got == 9);
     }
     ::_exit(0);
@@ -562,6 +565,7 @@ TEST(P2pProcesses, AChildBeginsAnew) {
   P2P_OK(P2PSend(&word, 1, HCCL_DATA_TYPE_INT64, pair.root(), nullptr));
   P2P_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_INT64, pair.client(), nullptr));
   P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
+  P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
   EXPECT_EQ(got, 9u);
   P2P_OK(P2PUnregisterMem(&info, kSoonMs));
   P2P_OK(P2PHostStreamDestroy(stream));

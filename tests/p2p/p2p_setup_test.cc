@@ -102,6 +102,7 @@ TEST(P2pSetup, SixteenThreadsMakeSixtyFour) {
     P2P_OK(P2PSend(&sent, 1, HCCL_DATA_TYPE_UINT64, comms[2 * i + 1], nullptr));
     P2P_OK(P2PRecv(&got, 1, HCCL_DATA_TYPE_UINT64, comms[2 * i], nullptr));
     P2P_OK(P2PCommSynchronize(comms[2 * i], kSoonMs));
+    P2P_OK(P2PCommSynchronize(comms[2 * i + 1], kSoonMs));
     EXPECT_EQ(got, sent) << "communicator " << i;
   }
   for (P2PComm comm : comms) P2P_OK(P2PCommDestroy(comm));
@@ -206,6 +207,7 @@ TEST(P2pSetup, LinksAreTakenAsAsked) {
     P2P_OK(P2PSend(const_cast<uint8_t*>(sent.data()), sent.size(), HCCL_DATA_TYPE_UINT8,
                    network.client(), nullptr));
     P2P_OK(P2PCommSynchronize(network.root(), kSoonMs));
+    P2P_OK(P2PCommSynchronize(network.client(), kSoonMs));  // it may still use `sent`
     EXPECT_EQ(got, sent);
   }
   const Met differ = meet({.link = P2P_LINK_HCCS}, {.link = P2P_LINK_ROCE});
