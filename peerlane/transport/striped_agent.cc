@@ -7,11 +7,23 @@
 #include <algorithm>
 
 namespace peerlane {
+namespace {
+
+// 0 for a word.
+uint64_t bytesOf(AgentWork& work) {
+  if (work.scratch[0] == 0) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < work.entry->pieceCount; ++i) bytes += work.entry->pieces[i].bytes;
+    work.scratch[0] = bytes + 1;
+  }
+  return work.scratch[0] - 1;
+}
+
+}  // namespace
 
 StripedAgent::StripedAgent(const std::vector<FrameAgent*>& agents, cpu::CopyTeam* team,
                            std::function<void()> workArrived, const StripeBytes& shared)
     : agents_(agents),
-      parts_(agents.begin(), agents.end()),
       team_(team),
       workArrived_(std::move(workArrived)),
       shared_(shared),
@@ -19,16 +31,6 @@ StripedAgent::StripedAgent(const std::vector<FrameAgent*>& agents, cpu::CopyTeam
 
 StripedAgent::~StripedAgent() {
   close(Code::kClosed);
-}
-
-// 0 for a word.
-uint64_t StripedAgent::bytesOf(AgentWork& work) const {
-  if (work.scratch[0] == 0) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < work.entry->pieceCount; ++i) bytes += work.entry->pieces[i].bytes;
-    work.scratch[0] = bytes + 1;
-  }
-  return work.scratch[0] - 1;
 }
 
 uint32_t StripedAgent::partsOf(uint64_t bytes) const {
@@ -70,7 +72,7 @@ void StripedAgent::share(AgentWork& work, uint64_t bytes, uint32_t parts) {
   {
     const MutexLock lock(lock_);
     if (free_.empty()) {
-      transfers_.push_back(std::make_unique<StripedTransfer>(parts_));
+      transfers_.push_back(std::make_unique<StripedTransfer>(agents_));
       free_.push_back(transfers_.back().get());
     }
     transfer = free_.back();
@@ -112,8 +114,13 @@ void StripedAgent::serveParts(StripedTransfer& transfer) {
 bool StripedAgent::isShared(const AgentWork& work) const {
   if (liveCount_.load(std::memory_order_acquire) == 0) return false;
   const MutexLock lock(lock_);
-  return std::any_of(live_.begin(), live_.end(),
-                     [&](const StripedTransfer* live) { return &live->work() == &work; });
+  return liveOf(work) != nullptr;
+}
+
+StripedTransfer* StripedAgent::liveOf(const AgentWork& work) const {
+  for (StripedTransfer* live : live_)
+    if (&live->work() == &work) return live;
+  return nullptr;
 }
 
 StripedTransfer* StripedAgent::use(uint64_t number) {
@@ -129,12 +136,9 @@ StripedTransfer* StripedAgent::use(uint64_t number) {
 StripedTransfer* StripedAgent::useOf(const AgentWork& work) {
   if (liveCount_.load(std::memory_order_acquire) == 0) return nullptr;
   const MutexLock lock(lock_);
-  for (StripedTransfer* live : live_)
-    if (&live->work() == &work) {
-      ++live->users;
-      return live;
-    }
-  return nullptr;
+  StripedTransfer* const live = liveOf(work);
+  if (live != nullptr) ++live->users;
+  return live;
 }
 
 bool StripedAgent::leave(StripedTransfer& transfer) {
@@ -188,29 +192,20 @@ bool StripedAgent::pollAgents() {
   if (awake_.size() > 2 || (awake_.size() == 2 && awake_.front() != agents_.front()))
     isBulk_ = true;
   const std::span<FrameAgent* const> awake(awake_);
-  size_t polled = 0;  // of them
-  size_t moved = 0;
+  std::atomic<size_t> moved = 0;
   std::atomic<uint32_t> busy = 0;
-  if (team_ == nullptr || !isBulk_)
-    for (; polled < awake.size() && (team_ == nullptr || busy == 0); ++polled) {
-      const size_t bytes = awake[polled]->move();
-      moved += bytes;
-      if (bytes >= kBulkBytes) ++busy;
-    }
-  const std::span<FrameAgent* const> rest = awake.subspan(polled);
-  if (!rest.empty()) {
-    std::atomic<size_t> movedTogether = 0;
-    const auto pollOne = [&](uint32_t i) {
-      const size_t bytes = rest[i]->move();
-      movedTogether.fetch_add(bytes, std::memory_order_relaxed);
-      if (bytes >= kBulkBytes) busy.fetch_add(1, std::memory_order_relaxed);
-    };
-    if (rest.size() == 1)
-      pollOne(0);
-    else
-      team_->shareWork(static_cast<uint32_t>(rest.size()), pollOne);
-    moved += movedTogether;
-  }
+  const auto pollOne = [&](uint32_t i) {
+    const size_t bytes = awake[i]->move();
+    moved += bytes;
+    if (bytes >= kBulkBytes) ++busy;
+  };
+  const auto count = static_cast<uint32_t>(awake.size());
+  uint32_t polled = 0;
+  while (polled < count && (team_ == nullptr || (!isBulk_ && busy == 0))) pollOne(polled++);
+  if (polled + 1 == count)
+    pollOne(polled);
+  else if (polled < count)
+    team_->shareWork(count - polled, [&](uint32_t i) { pollOne(polled + i); });
   isBulk_ = busy > 1;
   if (!awake.empty() && !hasFailed_.load(std::memory_order_relaxed))
     if (const Status failure = health(); !failure.isOk()) failWith(failure);
@@ -225,7 +220,6 @@ void StripedAgent::failWith(const Status& why) {
     if (moved == 0) break;
   }
   endAgents(why.code());
-  hasFailed_.store(true, std::memory_order_seq_cst);
   if (workArrived_) workArrived_();  // what waits for an agent ends now
 }
 
@@ -233,6 +227,7 @@ void StripedAgent::failWith(const Status& why) {
 void StripedAgent::endAgents(Code code) {
   for (FrameAgent* agent : agents_) agent->sendOwed();
   for (FrameAgent* agent : agents_) agent->close(code);
+  hasFailed_.store(true, std::memory_order_seq_cst);
 }
 
 Status StripedAgent::health() const {
@@ -249,7 +244,6 @@ void StripedAgent::close(Code code) {
     if (failure_.isOk()) failure_ = Status(code, "the link was closed");
   }
   endAgents(code);
-  hasFailed_.store(true, std::memory_order_seq_cst);
   serveTransfers();
 }
 

@@ -71,7 +71,6 @@ class StripedAgent final : public Agent {
   // Of each agent, when one has ended: a peer that sends on must not hold the turn.
   static constexpr int kMostLastPolls = 16;
 
-  uint64_t bytesOf(AgentWork& work) const;
   uint32_t partsOf(uint64_t bytes) const;
   uint32_t agentFor(uint64_t bytes);
   void share(AgentWork& work, uint64_t bytes, uint32_t parts);
@@ -84,11 +83,11 @@ class StripedAgent final : public Agent {
   StripedTransfer* use(uint64_t number);
   StripedTransfer* useOf(const AgentWork& work);
   bool isShared(const AgentWork& work) const;
+  StripedTransfer* liveOf(const AgentWork& work) const PEERLANE_REQUIRES(lock_);
   // True: others have ended, and a poll must finish them.
   bool leave(StripedTransfer& transfer);
 
   const std::vector<FrameAgent*> agents_;
-  const std::vector<Agent*> parts_;  // the same
   cpu::CopyTeam* const team_;
   const std::function<void()> workArrived_;
   const StripeBytes shared_;

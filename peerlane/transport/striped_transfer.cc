@@ -12,8 +12,8 @@ constexpr uint64_t kGrain = 64 * 1024;
 
 }  // namespace
 
-StripedTransfer::StripedTransfer(std::span<Agent* const> agents) {
-  for (Agent* agent : agents) stripes_.emplace_back(*agent);
+StripedTransfer::StripedTransfer(std::span<FrameAgent* const> agents) {
+  for (FrameAgent* agent : agents) stripes_.emplace_back(*agent);
 }
 
 void StripedTransfer::Stripe::add(Verb verb, const Piece* pieces, uint32_t count) {

@@ -13,13 +13,14 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/program/model/mailbox.h"
+#include "peerlane/transport/frame_agent.h"
 
 namespace peerlane {
 
 class StripedTransfer {
  public:
   // The agents outlive it.
-  explicit StripedTransfer(std::span<Agent* const> agents);
+  explicit StripedTransfer(std::span<FrameAgent* const> agents);
   StripedTransfer(const StripedTransfer&) = delete;
   StripedTransfer& operator=(const StripedTransfer&) = delete;
 

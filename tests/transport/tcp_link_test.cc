@@ -108,6 +108,10 @@ struct Party {
     auto watched = loop->watch(readiness->gate(), true, false, [this] { readiness->look(); });
     data = std::move(watched).value();
   }
+  void encrypt() {
+    config.tcpEncrypt = true;
+    linkKey.writableBytes()[0] = std::byte{1};
+  }
   LinkSurroundings surroundings() {
     return {config, *loop, *readiness, *bell, regions, [this] { ++wakes; }, {}, team.get()};
   }
@@ -514,26 +518,39 @@ class StripedTcpLinkTest : public TcpLinkTest {
   static bool isWhole(const Party& party) {
     return tcpLink(party).socketsMade() == socketsOf(party);
   }
+  std::unique_ptr<PendingLink> prepareListener() {
+    auto awaiting = listener_.prepare(false);
+    offered_ = parseTcpOffer(awaiting->takeOffer().blob).value();
+    return awaiting;
+  }
+  // The listener's link to a peer that wants so many sockets, and makes none by itself.
+  void acceptPeer(uint32_t sockets) {
+    TcpOffer wanted;
+    wanted.sockets = sockets;
+    Offer theirs;
+    theirs.blob = encodeTcpOffer(wanted);
+    listener_.link = prepareListener()->complete(std::move(theirs)).value();
+  }
+  // That peer makes one.
+  Fd showCard(uint16_t number) {
+    Fd socket = stranger(offered_.port);
+    EXPECT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
+    EXPECT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(offered_.token, number))).isOk());
+    return socket;
+  }
   void connectAll() {
     connectWell();
     ASSERT_TRUE(until([&] { return isWhole(listener_) && isWhole(dialler_); }));
   }
+
+  TcpOffer offered_;  // by the listener
 };
 
 // connect() waits for no more.
 TEST_F(StripedTcpLinkTest, TheFirstSocketIsEnoughToBegin) {
-  auto awaiting = listener_.prepare(false);
-  const Offer offer = awaiting->takeOffer();
-  const TcpToken token = parseTcpOffer(offer.blob)->token;
-  TcpOffer mine;
-  mine.sockets = 3;
-  Offer theirs;
-  theirs.blob = encodeTcpOffer(mine);
-  listener_.link = awaiting->complete(std::move(theirs)).value();
+  acceptPeer(3);
   EXPECT_EQ(listener_.link->health().code(), Code::kTryAgain);
-  const Fd socket = stranger(portOf(offer));
-  ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
-  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
+  const Fd socket = showCard(0);
   EXPECT_TRUE(until([&] { return listener_.link->health().isOk(); }));
   EXPECT_EQ(tcpLink(listener_).socketsMade(), 1u);
 }
@@ -574,15 +591,11 @@ TEST_F(StripedTcpLinkTest, DataConnectionsMayComeBeforeThePeersOffer) {
 }
 
 TEST_F(StripedTcpLinkTest, OnlyAwaitedSocketsAreTaken) {
-  auto awaiting = listener_.prepare(false);
-  const Offer offer = awaiting->takeOffer();
-  const TcpToken token = parseTcpOffer(offer.blob)->token;
+  const auto awaiting = prepareListener();
   // Not one of the three, and one of them twice.
   std::vector<Fd> sockets;
   for (const uint16_t number : {uint16_t{3}, uint16_t{1}, uint16_t{1}}) {
-    sockets.push_back(stranger(portOf(offer)));
-    ASSERT_TRUE(until([&] { return connectResult(sockets.back().get()).isOk(); }));
-    ASSERT_TRUE(sendSome(sockets.back().get(), encodeTcpGreeting(cardOf(token, number))).isOk());
+    sockets.push_back(showCard(number));
     for (int i = 0; i < 10; ++i) turn();
   }
   EXPECT_TRUE(until([&] { return closed(sockets[0]) && closed(sockets[2]); }));
@@ -614,17 +627,8 @@ TEST_F(StripedTcpLinkTest, TheDiallerVerifiesTheNumber) {
 // The peer offered three sockets, and one comes.
 TEST_F(StripedTcpLinkTest, ALaterSocketThatIsNotMadeIsDoneWithout) {
   listener_.config.connectTimeout = 1s;
-  auto awaiting = listener_.prepare(false);
-  const Offer offer = awaiting->takeOffer();
-  const TcpToken token = parseTcpOffer(offer.blob)->token;
-  TcpOffer mine;
-  mine.sockets = 3;
-  Offer theirs;
-  theirs.blob = encodeTcpOffer(mine);
-  listener_.link = awaiting->complete(std::move(theirs)).value();
-  const Fd socket = stranger(portOf(offer));
-  ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
-  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
+  acceptPeer(3);
+  const Fd socket = showCard(0);
   EXPECT_TRUE(until([&] { return log_.find("socket 3 of 3 is not made") != std::string::npos; }));
   EXPECT_NE(log_.find("socket 2 of 3 is not made, and done without: the peer made no data "
                       "connection"),
@@ -637,17 +641,8 @@ TEST_F(StripedTcpLinkTest, ALaterSocketThatIsNotMadeIsDoneWithout) {
 TEST_F(StripedTcpLinkTest, UnderStrictAllAreNeeded) {
   listener_.config.connectTimeout = 1s;
   listener_.config.strict = true;
-  auto awaiting = listener_.prepare(false);
-  const Offer offer = awaiting->takeOffer();
-  const TcpToken token = parseTcpOffer(offer.blob)->token;
-  TcpOffer mine;
-  mine.sockets = 2;
-  Offer theirs;
-  theirs.blob = encodeTcpOffer(mine);
-  listener_.link = awaiting->complete(std::move(theirs)).value();
-  const Fd socket = stranger(portOf(offer));
-  ASSERT_TRUE(until([&] { return connectResult(socket.get()).isOk(); }));
-  ASSERT_TRUE(sendSome(socket.get(), encodeTcpGreeting(cardOf(token, 0))).isOk());
+  acceptPeer(2);
+  const Fd socket = showCard(0);
   EXPECT_TRUE(until([&] { return hasFailed(listener_); }));
   EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
 }
@@ -670,20 +665,11 @@ TEST_F(StripedTcpLinkTest, AGuestThatLeavesWithoutAWordIsNoStranger) {
 
 // Out of order: nothing is sent by a socket that is not there.
 TEST_F(StripedTcpLinkTest, WhatIsMadeOutOfOrderWaitsForThoseBefore) {
-  auto awaiting = listener_.prepare(false);
-  const Offer offer = awaiting->takeOffer();
-  const TcpToken token = parseTcpOffer(offer.blob)->token;
-  TcpOffer mine;
-  mine.sockets = 3;
-  Offer theirs;
-  theirs.blob = encodeTcpOffer(mine);
-  listener_.link = awaiting->complete(std::move(theirs)).value();
+  acceptPeer(3);
   std::vector<Fd> sockets;
   for (const auto& [number, made] :
        {std::pair{uint16_t{2}, 1u}, std::pair{uint16_t{0}, 1u}, std::pair{uint16_t{1}, 3u}}) {
-    sockets.push_back(stranger(portOf(offer)));
-    ASSERT_TRUE(until([&] { return connectResult(sockets.back().get()).isOk(); }));
-    ASSERT_TRUE(sendSome(sockets.back().get(), encodeTcpGreeting(cardOf(token, number))).isOk());
+    sockets.push_back(showCard(number));
     std::byte byte{};
     ASSERT_TRUE(until([&] { return recvSome(sockets.back().get(), std::span(&byte, 1)).isOk(); }));
     EXPECT_EQ(tcpLink(listener_).socketsMade(), made) << number;
@@ -702,10 +688,7 @@ TEST_F(StripedTcpLinkTest, AClosedPipeAdoptsNothing) {
 
 // Each socket has keys of its own, and helpers that poll open records as well.
 TEST_F(StripedTcpLinkTest, EncryptedPartsArriveWhole) {
-  for (Party* party : {&listener_, &dialler_}) {
-    party->config.tcpEncrypt = true;
-    party->linkKey.writableBytes()[0] = std::byte{1};
-  }
+  for (Party* party : {&listener_, &dialler_}) party->encrypt();
   connectAll();
   expectMoves(9 << 20);
   expectManyThreadsPoll();
@@ -723,10 +706,7 @@ TEST_F(StripedTcpLinkTest, OneSocketThatEndsEndsTheLink) {
 class EncryptedTcpLinkTest : public TcpLinkTest {
  protected:
   EncryptedTcpLinkTest() {
-    for (Party* party : {&listener_, &dialler_}) {
-      party->config.tcpEncrypt = true;
-      party->linkKey.writableBytes()[0] = std::byte{1};
-    }
+    for (Party* party : {&listener_, &dialler_}) party->encrypt();
   }
   // Offers exchanged, and changed on the way by a test.
   struct Outcome {
