@@ -194,8 +194,10 @@ TEST_F(StripedAgentTest, AWordWaitsForEveryPart) {
     wires_[held].hold(0);
     postPieces(mailbox, Verb::kPut, pieces);
     postStore(mailbox, 7 + held);
-    mailbox.serve();
-    turn(300);
+    for (int i = 0; i < 300; ++i) {  // as turns of the engine do
+      mailbox.serve();
+      turn();
+    }
     EXPECT_NE(wrong(), kBytes - 8);
     EXPECT_EQ(stored(), 0u) << held;
     wires_[held].releaseAll(0);
@@ -269,6 +271,35 @@ TEST_F(StripedAgentTest, AWordThatDependsOnARefusedPartIsNotStored) {
   run(mailbox);
   EXPECT_EQ(mailbox.code(), Code::kInvalidArgument);
   EXPECT_EQ(stored(), 0u);
+}
+
+// Between the end of all parts and that of the whole, an agent may be asked for the word.
+class PutsElsewhere final : public Agent {
+ public:
+  explicit PutsElsewhere(Agent& words) : words_(words) {}
+  Served serve(AgentWork& work) override {
+    if (work.entry->verb != Verb::kPut) return words_.serve(work);
+    put = &work;
+    return Served::kSent;
+  }
+  AgentWork* put = nullptr;
+
+ private:
+  Agent& words_;
+};
+
+TEST_F(StripedAgentTest, AWordWaitsForThePutOfAnotherAgent) {
+  PutsElsewhere agent(*agents_[0][0]);
+  Mailbox mailbox(agent);
+  const std::vector<Piece> pieces{{local_.data(), &remote_[1], 0, 8}};
+  postPieces(mailbox, Verb::kPut, pieces);
+  postStore(mailbox, 13, /*onlyAfterPrevious=*/true);
+  mailbox.serve();
+  turn(5);
+  EXPECT_EQ(wires_[0].written(0), 0u);
+  Mailbox::finish(*agent.put, Code::kOk);
+  run(mailbox);
+  EXPECT_EQ(stored(), 13u);
 }
 
 TEST_F(StripedAgentTest, AnAbandonedOneEndsWhenEveryPartHas) {
