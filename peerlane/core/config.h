@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,14 @@ struct Config {
   ShmEngine shmEngine = ShmEngine::kAuto;
   bool tcpEncrypt = false;
   uint32_t tcpSockets = 0;  // of a link; 0: by the cores of this host
+  std::string ibvLibrary = "libibverbs.so.1";
+  InterfaceFilter ibDevices;  // with or without a port: "mlx5_0", "mlx5_0:1"
+  std::optional<uint32_t> ibGidIndex;  // none: chosen by the peer's addresses
+  uint16_t ibPkey = 0xffff;
+  uint8_t ibTrafficClass = 0;
+  uint8_t ibServiceLevel = 0;
+  std::optional<uint8_t> ibTimeout;  // as the exponent of the standard; none: by `peerTimeout`
+  uint8_t ibRetry = 7;
   uint64_t stagingBytes = 16ull << 20;
   std::string ticket;  // secret: never logged, never in an error
   std::string tuneFile;

@@ -56,7 +56,7 @@ bool readAddress(std::string_view text, Config& config) {
   return true;
 }
 
-bool readInterfaces(std::string_view text, Config& config) {
+bool readFilter(std::string_view text, InterfaceFilter& into) {
   InterfaceFilter filter;
   if (text.starts_with('^')) {
     filter.exclude = true;
@@ -70,7 +70,28 @@ bool readInterfaces(std::string_view text, Config& config) {
   for (const std::string& name : filter.names) {
     if (name.empty() || name.find_first_of("^= \t/") != std::string::npos) return false;
   }
-  config.interfaces = std::move(filter);
+  into = std::move(filter);
+  return true;
+}
+
+bool readInterfaces(std::string_view text, Config& config) {
+  return readFilter(text, config.interfaces);
+}
+
+template <typename T>
+bool readNumber(std::string_view text, uint64_t low, uint64_t high, T& into) {
+  const auto value = parseInteger(text, low, high);
+  if (value) into = static_cast<T>(*value);
+  return value.isOk();
+}
+
+template <typename T>
+bool readOptional(std::string_view text, uint64_t high, std::optional<T>& into) {
+  into.reset();
+  if (text == "auto") return true;
+  T value{};
+  if (!readNumber(text, 0, high, value)) return false;
+  into = value;
   return true;
 }
 
@@ -236,8 +257,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
       {"PEERLANE_LINKS",
        {},
        "list",
-       "self,shm,cuda_ipc,tcp",
-       "a comma-separated list of self, shm, cuda_ipc, tcp",
+       "self,shm,cuda_ipc,verbs,tcp",
+       "a comma-separated list of self, shm, cuda_ipc, verbs, tcp",
        "The links that may be used.",
        readLinks},
       {"PEERLANE_SHM_ENGINE",
@@ -272,6 +293,80 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
          if (!value) return false;
          config.tcpSockets = static_cast<uint32_t>(*value);
          return true;
+       }},
+      {"PEERLANE_IBV_SO",
+       {},
+       "file",
+       "libibverbs.so.1",
+       "a name as the dynamic loader takes it",
+       "The library through which the verbs link uses RDMA devices.",
+       [](std::string_view text, Config& config) {
+         config.ibvLibrary = text;
+         return true;
+       }},
+      {"PEERLANE_IB_HCA",
+       {"NCCL_IB_HCA"},
+       "devices",
+       "",
+       "comma-separated name prefixes, each with a port or without (mlx5_0:1,mlx5_1); a leading = "
+       "makes the names exact, a leading ^ excludes them",
+       "Which RDMA devices and ports the verbs link may use.",
+       [](std::string_view text, Config& config) { return readFilter(text, config.ibDevices); }},
+      {"PEERLANE_IB_GID_INDEX",
+       {"NCCL_IB_GID_INDEX"},
+       "number",
+       "auto",
+       "auto, 0 to 65535",
+       "The address of the port, by its place in the port's table. auto takes one by which the "
+       "peer's is reached, RoCE v2 before v1.",
+       [](std::string_view text, Config& config) {
+         return readOptional(text, 65535, config.ibGidIndex);
+       }},
+      {"PEERLANE_IB_PKEY",
+       {},
+       "number",
+       "65535",
+       "1 to 65535",
+       "The partition key of verbs links.",
+       [](std::string_view text, Config& config) {
+         return readNumber(text, 1, 65535, config.ibPkey);
+       }},
+      {"PEERLANE_IB_TC",
+       {"NCCL_IB_TC"},
+       "number",
+       "0",
+       "0 to 255",
+       "The traffic class of verbs links (RoCE: DSCP and ECN).",
+       [](std::string_view text, Config& config) {
+         return readNumber(text, 0, 255, config.ibTrafficClass);
+       }},
+      {"PEERLANE_IB_SL",
+       {"NCCL_IB_SL"},
+       "number",
+       "0",
+       "0 to 15",
+       "The service level of verbs links.",
+       [](std::string_view text, Config& config) {
+         return readNumber(text, 0, 15, config.ibServiceLevel);
+       }},
+      {"PEERLANE_IB_TIMEOUT",
+       {"NCCL_IB_TIMEOUT"},
+       "number",
+       "auto",
+       "auto, 1 to 31",
+       "How long a device waits for an acknowledgement before it sends again: 4.096 us times two to "
+       "this power. auto is the longest with which PEERLANE_PEER_TIMEOUT holds.",
+       [](std::string_view text, Config& config) {
+         return readOptional(text, 31, config.ibTimeout) && config.ibTimeout != 0;
+       }},
+      {"PEERLANE_IB_RETRY",
+       {"NCCL_IB_RETRY_CNT"},
+       "number",
+       "7",
+       "0 to 7",
+       "How often a device sends again before the link fails.",
+       [](std::string_view text, Config& config) {
+         return readNumber(text, 0, 7, config.ibRetry);
        }},
       {"PEERLANE_STAGING_BYTES",
        {},

@@ -7,11 +7,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/device.h"
 
 namespace peerlane {
+
+struct RegionRecord;
 
 class RegionDirectory {
  public:
@@ -23,6 +26,12 @@ class RegionDirectory {
   virtual Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset,
                                  uint64_t bytes, Access wanted) = 0;
   virtual void unpin(uint64_t allocation) = 0;
+
+  // The region that holds all of [at, +bytes), for links whose devices must know the memory of this
+  // side; null: none does. The caller must know that somebody keeps it registered meanwhile.
+  // Thread-safe.
+  virtual std::shared_ptr<const RegionRecord> holding(const std::byte* at,
+                                                      uint64_t bytes) const = 0;
 };
 
 }  // namespace peerlane

@@ -65,6 +65,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
   const MutexLock lock(mutex_);
   record->allocation = nextAllocation_++;
   entries_[record->allocation].record = record;
+  byBase_.emplace(base, record->allocation);
   return record;
 }
 
@@ -108,6 +109,18 @@ void RegionTable::unpin(uint64_t allocation) {
   auto found = entries_.find(allocation);
   PEERLANE_CHECK(found != entries_.end());
   found->second.record->gate.leave();
+}
+
+std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
+                                                         uint64_t bytes) const {
+  const MutexLock lock(mutex_);
+  // Regions overlap seldom: the nearest one that begins before `at` nearly always is the one.
+  for (auto next = byBase_.upper_bound(at); next != byBase_.begin();) {
+    const auto& record = entries_.at((--next)->second).record;
+    const auto offset = static_cast<uint64_t>(at - record->base);
+    if (offset <= record->bytes && bytes <= record->bytes - offset) return record;
+  }
+  return nullptr;
 }
 
 void RegionTable::addImporter(uint64_t allocation, PeerNumber peer) {
@@ -200,6 +213,12 @@ void RegionTable::remove(uint64_t allocation) {
     if (found == entries_.end()) return;
     record = std::move(found->second.record);
     entries_.erase(found);
+    const auto [from, to] = byBase_.equal_range(record->base);
+    for (auto at = from; at != to; ++at)
+      if (at->second == allocation) {
+        byBase_.erase(at);
+        break;
+      }
   }
   record->exports.end();
 }

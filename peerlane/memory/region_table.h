@@ -86,6 +86,7 @@ class RegionTable final : public RegionDirectory {
   Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset, uint64_t bytes,
                          Access wanted) override;
   void unpin(uint64_t allocation) override;
+  std::shared_ptr<const RegionRecord> holding(const std::byte* at, uint64_t bytes) const override;
 
   // The peer holds an import, and may therefore touch the memory without asking again. Counted: a
   // peer may ask again while its release of an earlier import is on its way.
@@ -123,6 +124,7 @@ class RegionTable final : public RegionDirectory {
   };
   mutable Mutex mutex_;
   std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
+  std::multimap<const std::byte*, uint64_t> byBase_ PEERLANE_GUARDED_BY(mutex_);  // allocations
   uint64_t nextAllocation_ PEERLANE_GUARDED_BY(mutex_) = 1;
 };
 

@@ -11,6 +11,7 @@
 #include "peerlane/transport/shm/shm_transport.h"
 #include "peerlane/transport/tcp/tcp_transport.h"
 #include "peerlane/transport/transport_list.h"
+#include "peerlane/transport/verbs/verbs_transport.h"
 
 namespace peerlane {
 namespace {
@@ -27,6 +28,8 @@ void addAll() {
   addTransport({"self", 100, LinkScope::kProcess, [](const auto&) { return makeSelfTransport(); }});
   addTransport({"shm", 200, LinkScope::kHost, [](const auto&) { return makeShmTransport(); }});
   addTransport({"cuda_ipc", 300, LinkScope::kHost, cudaIpc});
+  addTransport(
+      {"verbs", 350, LinkScope::kNetwork, [](const auto&) { return makeVerbsTransport(); }});
   addTransport({"tcp", 400, LinkScope::kNetwork, [](const auto&) { return makeTcpTransport(); }});
 }
 

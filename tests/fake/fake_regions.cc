@@ -27,6 +27,19 @@ void FakeRegions::beginClosing(uint64_t allocation) {
   regions_.at(allocation).closing = true;
 }
 
+void FakeRegions::hold(std::shared_ptr<const RegionRecord> record) {
+  const MutexLock lock(mutex_);
+  held_.push_back(std::move(record));
+}
+
+std::shared_ptr<const RegionRecord> FakeRegions::holding(const std::byte* at,
+                                                         uint64_t bytes) const {
+  const MutexLock lock(mutex_);
+  for (const auto& record : held_)
+    if (at >= record->base && at + bytes <= record->base + record->bytes) return record;
+  return nullptr;
+}
+
 uint64_t FakeRegions::pins() const {
   const MutexLock lock(mutex_);
   uint64_t sum = 0;

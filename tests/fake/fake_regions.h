@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
-#include "peerlane/memory/region_directory.h"
+#include "peerlane/memory/region_table.h"
 #include "peerlane/memory/remote_memory.h"
 
 namespace peerlane {
@@ -24,6 +26,9 @@ class FakeRegions final : public RegionDirectory {
   // As if unregistering had begun: what comes now is refused with kClosed.
   void beginClosing(uint64_t allocation);
 
+  // holding() finds it from now on.
+  void hold(std::shared_ptr<const RegionRecord> record);
+
   // Pins that were not let go.
   uint64_t pins() const;
   // Pins ever made.
@@ -32,6 +37,7 @@ class FakeRegions final : public RegionDirectory {
   Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset, uint64_t bytes,
                          Access wanted) override;
   void unpin(uint64_t allocation) override;
+  std::shared_ptr<const RegionRecord> holding(const std::byte* at, uint64_t bytes) const override;
 
  private:
   struct Region {
@@ -44,6 +50,7 @@ class FakeRegions final : public RegionDirectory {
 
   mutable Mutex mutex_;
   std::map<uint64_t, Region> regions_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const RegionRecord>> held_ PEERLANE_GUARDED_BY(mutex_);
   uint64_t next_ PEERLANE_GUARDED_BY(mutex_) = 100;
   uint64_t pinsEver_ PEERLANE_GUARDED_BY(mutex_) = 0;
 };

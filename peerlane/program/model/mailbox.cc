@@ -62,6 +62,7 @@ bool Mailbox::serveLocked() {
   if (const Code aborted = abort_.load(std::memory_order_acquire); aborted != Code::kOk)
     abandonSent(aborted);
   uint32_t slices = kSlicesPerServe;
+  bool isSent = false;
   const uint64_t rung = doorbell_.load(std::memory_order_acquire);
   while (next_ < rung) {
     AgentWork& work = works_[next_ % kSlots];
@@ -87,11 +88,13 @@ bool Mailbox::serveLocked() {
         continue;
       }
       if (served == Served::kDone) work.finished.store(true, std::memory_order_release);
+      isSent |= served == Served::kSent;
     }
     ++next_;
     moved = true;
     publish();
   }
+  if (isSent) agent_.handedOut();
   return moved;
 }
 

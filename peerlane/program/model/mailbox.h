@@ -79,6 +79,9 @@ class Agent {
   // touching the memory; with `code` if it left anything out. Threads call it like serve(), perhaps
   // several times for one work. Agents that never answer kSent need not override it.
   virtual void abandon(AgentWork& /*work*/, Code /*code*/) {}
+  // For now no entry of the mailbox follows those that were answered by kSent. An agent may hold
+  // them back until then, so that what belongs together goes out together. Threads as serve().
+  virtual void handedOut() {}
 };
 
 class Mailbox {

@@ -21,10 +21,11 @@ class LinkDispatch final : public Agent {
  public:
   Served serve(AgentWork& work) override;
   void abandon(AgentWork& work, Code code) override { agentOf(*work.entry)->abandon(work, code); }
+  void handedOut() override { last_->handedOut(); }
 
  private:
   static Agent* agentOf(const MailboxEntry& entry);
-  const Agent* last_ = nullptr;
+  Agent* last_ = nullptr;
 };
 
 class Mailboxes {

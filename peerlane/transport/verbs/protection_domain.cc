@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/verbs/protection_domain.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <string>
+
+#include "peerlane/core/log.h"
+
+namespace peerlane {
+namespace {
+
+// What a user can do something about.
+Status refusal(const std::string& device, uint64_t bytes, uint64_t registered, int error) {
+  const std::string what = device + " does not register " + std::to_string(bytes) + " bytes";
+  if (error != ENOMEM && error != EAGAIN) return Status::system(error, what);
+  rlimit limit{};
+  (void)::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string most = limit.rlim_cur == RLIM_INFINITY ? "any number of bytes"
+                                                           : std::to_string(limit.rlim_cur);
+  return Status(Code::kOutOfMemory, what + ": " + std::to_string(registered) +
+                                        " are registered there already, and this process may lock " +
+                                        most + " (ulimit -l)");
+}
+
+}  // namespace
+
+DeviceMemory::~DeviceMemory() {
+  if (memory_ == nullptr) return;
+  const uint64_t bytes = memory_->length;
+  const verbs::VerbsDevice& device = domain_->device();
+  if (const int error = device.library().ibv_dereg_mr(memory_); error != 0)
+    PEERLANE_LOG_ERROR("{}", Status::system(error, device.name() + ": ibv_dereg_mr").message());
+  domain_->registered_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+Result<std::shared_ptr<const ProtectionDomain>> ProtectionDomain::create(
+    std::shared_ptr<const verbs::VerbsDevice> device) {
+  ibv_pd* const domain = device->library().ibv_alloc_pd(device->handle());
+  if (domain == nullptr) return Status::system(errno, device->name() + ": ibv_alloc_pd");
+  return std::shared_ptr<const ProtectionDomain>(new ProtectionDomain(std::move(device), domain));
+}
+
+ProtectionDomain::~ProtectionDomain() {
+  if (const int error = device_->library().ibv_dealloc_pd(domain_); error != 0)
+    PEERLANE_LOG_ERROR("{}", Status::system(error, device_->name() + ": ibv_dealloc_pd").message());
+}
+
+Result<DeviceMemory> ProtectionDomain::add(std::byte* base, uint64_t bytes, int rights,
+                                           uint64_t address) const {
+  ibv_mr* const memory = device_->library().ibv_reg_mr_iova2(domain_, base, bytes, address,
+                                                             static_cast<unsigned>(rights));
+  if (memory == nullptr) return refusal(device_->name(), bytes, registered_.load(), errno);
+  registered_.fetch_add(bytes, std::memory_order_relaxed);
+  return DeviceMemory(shared_from_this(), memory);
+}
+
+}  // namespace peerlane

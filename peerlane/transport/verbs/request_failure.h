@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The failure of a request to a NIC, in words that say what to look at.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <string>
+
+#include "peerlane/core/status.h"
+
+namespace peerlane {
+
+// `link` and `pair`: names. kPermissionDenied: the peer's device refused the key, the range or the
+// right. kPeerLost: everything else, because the pair cannot be used any more.
+Status requestFailure(const std::string& link, const std::string& pair, const ibv_wc& completion);
+
+}  // namespace peerlane

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/verbs/verbs_link.h"
+
+#include <utility>
+#include <vector>
+
+#include "peerlane/core/wire.h"
+
+namespace peerlane {
+namespace {
+
+constexpr const char* kEngine = "nic";
+
+}  // namespace
+
+VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent)
+    : nic_(std::move(nic)),
+      agent_(std::move(agent)),
+      traits_{.transport = "verbs",
+              .scope = LinkScope::kNetwork,
+              .abilities = abilities(),
+              .peerWritesAlone = true,
+              .agentEngine = kEngine,
+              .protection = "neither encrypted nor authenticated"} {}
+
+// The owner's device enforces the rights.
+LinkAbilities VerbsLink::abilities() {
+  LinkAbilities abilities;
+  abilities.allow(MemoryPlace::kHost, {MemoryExport::kNone, MemoryExport::kDescriptor},
+                  {Ability::kGrants, Ability::kAttaches, Ability::kByAgent, Ability::kFromHere,
+                   Ability::kSendsWords},
+                  Enforcer::kOwner);
+  return abilities;
+}
+
+Result<LinkPart> VerbsLink::grant(const RegionRecord& region) {
+  PEERLANE_ASSIGN(const MemoryKeys::Key key, nic_->keys().of(region));
+  LinkPart part;
+  ByteWriter writer(part.blob);
+  writer.u32(key.remote);
+  writer.u32(static_cast<uint32_t>(key.address));
+  return part;
+}
+
+Result<RemoteMemory> VerbsLink::attach(Grant grant) {
+  ByteReader reader(grant.own.blob);
+  const uint64_t key = reader.u32();
+  const uint64_t address = reader.u32();
+  PEERLANE_RETURN_IF_ERROR(reader.finish("a grant over verbs", Trailing::kAllow));
+  return RemoteMemory{.grant = std::move(grant.region),
+                      .engine = kEngine,
+                      .linkKey = key << 32 | address,
+                      .refusesInOrder = true,
+                      .enforcer = Enforcer::kOwner};
+}
+
+void VerbsLink::detach(RemoteMemory& memory) {
+  memory = {};
+}
+
+bool VerbsLink::poll() {
+  const bool moved = nic_->queues().poll();
+  return agent_->advance() || moved;
+}
+
+}  // namespace peerlane

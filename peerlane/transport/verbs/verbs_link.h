@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// VerbsLink: an agent link over a NIC: the peer's device reads and writes granted memory without a
+// processor of its host. Threads as for Link.
+#pragma once
+
+#include <memory>
+
+#include "peerlane/transport/link.h"
+#include "peerlane/transport/verbs/verbs_agent.h"
+#include "peerlane/transport/verbs/verbs_nic.h"
+
+namespace peerlane {
+
+class VerbsLink final : public Link {
+ public:
+  VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent);
+  ~VerbsLink() override { close(Code::kClosed); }
+
+  static LinkAbilities abilities();
+
+  const LinkTraits& traits() const override { return traits_; }
+  Result<LinkPart> grant(const RegionRecord& region) override;
+  Result<RemoteMemory> attach(Grant grant) override;
+  void detach(RemoteMemory& memory) override;
+  bool poll() override;
+  Served serve(AgentWork& work) override { return agent_->serve(work); }
+  void abandon(AgentWork& work, Code code) override { agent_->abandon(work, code); }
+  void handedOut() override { agent_->handedOut(); }
+  Status health() const override { return agent_->health(); }
+  void close(Code code) override { agent_->close(code); }
+
+ private:
+  const std::shared_ptr<VerbsNic> nic_;
+  const std::unique_ptr<VerbsAgent> agent_;
+  const LinkTraits traits_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/verbs/verbs_transport.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "peerlane/transport/verbs/verbs_link.h"
+#include "peerlane/transport/verbs/verbs_offer.h"
+
+namespace peerlane {
+namespace {
+
+using verbs::Gid;
+using verbs::VerbsDevice;
+
+// The addresses that settings allow, those of the control connection first.
+Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& config) {
+  PEERLANE_ASSIGN(std::vector<Gid> gids, device.gids());
+  if (config.ibGidIndex) {
+    std::erase_if(gids, [&](const Gid& gid) { return gid.index != *config.ibGidIndex; });
+    if (gids.empty())
+      return Status(Code::kInvalidArgument,
+                    "PEERLANE_IB_GID_INDEX is " + std::to_string(*config.ibGidIndex) + ", where " +
+                        device.name() + " has no address");
+  }
+  std::stable_sort(gids.begin(), gids.end(), [](const Gid& a, const Gid& b) {
+    return static_cast<int>(a.kind) > static_cast<int>(b.kind);
+  });
+  if (gids.size() > VerbsOffer::kMostGids) gids.resize(VerbsOffer::kMostGids);
+  return gids;
+}
+
+// One side of a link under construction. Until complete() it gives back what it has taken.
+class PendingVerbsLink final : public PendingLink {
+ public:
+  PendingVerbsLink(std::shared_ptr<VerbsNic> nic, const LinkSurroundings& surroundings,
+                   bool isDialler)
+      : nic_(std::move(nic)), surroundings_(surroundings), isDialler_(isDialler) {}
+  ~PendingVerbsLink() override {
+    if (pair_) nic_->queues().giveBack(pair_->limits().requests, offer_.receives);
+  }
+
+  Status begin() {
+    const VerbsDevice& device = nic_->device();
+    PEERLANE_ASSIGN(offer_.gids, usableGids(device, surroundings_.config));
+    PEERLANE_ASSIGN(auto pair, QueuePair::create(nic_->domain(), nic_->queues().completions(),
+                                                 nic_->queues().receives()));
+    PEERLANE_RETURN_IF_ERROR(checkLimits(*pair));
+    PEERLANE_ASSIGN(control_, takeControl());
+    PEERLANE_ASSIGN(offer_.receives, nic_->queues().reserve(pair->limits().requests));
+    pair_ = std::move(pair);
+    offer_.device = device.name() + ":" + std::to_string(device.port());
+    offer_.isEthernet = device.isEthernet();
+    offer_.adds = device.limits().atomic_cap != IBV_ATOMIC_NONE;
+    // InfiniBand may send the packets of a pair by several ways. RoCE does so only where a switch is
+    // told to.
+    offer_.ordersWrites = device.isEthernet();
+    offer_.mtu = static_cast<uint8_t>(device.portState().active_mtu);
+    offer_.mostReads = pair_->mostReads();
+    offer_.lid = device.portState().lid;
+    offer_.pair = pair_->number();
+    offer_.firstPacket = pair_->firstPacket();
+    offer_.control = control_->address();
+    offer_.controlKey = control_->remote();
+    return Status::ok();
+  }
+
+  Offer takeOffer() override {
+    Offer offer;
+    offer.blob = encodeVerbsOffer(offer_);
+    return offer;
+  }
+
+  Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
+    PEERLANE_ASSIGN(const VerbsOffer theirs, parseVerbsOffer(peerOffer.blob));
+    if (theirs.receives < 2 || theirs.receives > control_block::kMostMails)
+      return Status(Code::kCorrupt, "verbs offer: " + std::to_string(theirs.receives) +
+                                        " receives; accepted are 2 to " +
+                                        std::to_string(control_block::kMostMails));
+    PEERLANE_ASSIGN(const GidPair gids, isDialler_ ? agreeOnGids(offer_, theirs)
+                                                   : agreeOnGids(theirs, offer_));
+    PEERLANE_ASSIGN(const Gid own, ownOf(isDialler_ ? gids.dialler : gids.listener));
+    const Gid& other = isDialler_ ? gids.listener : gids.dialler;
+    PEERLANE_RETURN_IF_ERROR(pair_->connect(theirs, own, other, surroundings_.config));
+    const VerbsAgent::Agreement agreed{
+        .ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
+        .adds = offer_.adds && theirs.adds,
+        .newsToPeer = theirs.receives,
+        .control = theirs.control,
+        .controlKey = theirs.controlKey};
+    auto agent = std::make_unique<VerbsAgent>(
+        "verbs link over " + offer_.device + " to " + theirs.device + " at " + other.text(),
+        VerbsAgent::Surroundings{nic_->queues(), nic_->keys(), nic_->bounces(),
+                                 surroundings_.regions, surroundings_.workArrived},
+        std::move(pair_), std::move(*control_), offer_.receives, agreed);
+    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(nic_, std::move(agent)));
+  }
+
+ private:
+  Status checkLimits(const QueuePair& pair) const {
+    if (pair.limits().inlineBytes >= control_block::kMailBytes && pair.limits().requests >= 16)
+      return Status::ok();
+    return Status(Code::kNotSupported,
+                  nic_->device().name() + ": its pairs take " +
+                      std::to_string(pair.limits().requests) + " requests that carry " +
+                      std::to_string(pair.limits().inlineBytes) +
+                      " bytes themselves; need 16 and " +
+                      std::to_string(control_block::kMailBytes));
+  }
+  Result<std::unique_ptr<ControlBlock>> takeControl() {
+    PEERLANE_ASSIGN(ControlBlock block, nic_->controls().take());
+    return std::make_unique<ControlBlock>(std::move(block));
+  }
+  // With its place in the table.
+  Result<Gid> ownOf(const Gid& agreed) const {
+    for (const Gid& gid : offer_.gids)
+      if (gid.bytes == agreed.bytes && gid.kind == agreed.kind) return gid;
+    return Status(Code::kInternal, "the address that was agreed on is not of this side");
+  }
+
+  const std::shared_ptr<VerbsNic> nic_;
+  const LinkSurroundings surroundings_;
+  const bool isDialler_;
+  VerbsOffer offer_;
+  std::unique_ptr<ControlBlock> control_;
+  std::unique_ptr<QueuePair> pair_;
+};
+
+class VerbsTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "verbs"; }
+  LinkScope scope() const override { return LinkScope::kNetwork; }
+  LinkAbilities abilities() const override { return VerbsLink::abilities(); }
+
+  Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
+                                               const LinkSurroundings& surroundings) override {
+    PEERLANE_ASSIGN(const std::shared_ptr<VerbsNic> nic, nicFor(surroundings));
+    auto pending = std::make_unique<PendingVerbsLink>(nic, surroundings, facts.initiator);
+    PEERLANE_RETURN_IF_ERROR(pending->begin());
+    return std::unique_ptr<PendingLink>(std::move(pending));
+  }
+
+ private:
+  // One for the context, opened for the first peer on another host.
+  Result<std::shared_ptr<VerbsNic>> nicFor(const LinkSurroundings& surroundings) {
+    if (nic_) return nic_;
+    const Config& config = surroundings.config;
+    PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
+    PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices));
+    PEERLANE_ASSIGN(nic_, VerbsNic::create(std::move(devices.front()), surroundings));
+    return nic_;
+  }
+
+  std::shared_ptr<VerbsNic> nic_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> makeVerbsTransport() {
+  return std::make_unique<VerbsTransport>();
+}
+
+}  // namespace peerlane
