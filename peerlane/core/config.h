@@ -57,7 +57,7 @@ struct Config {
   bool tcpEncrypt = false;
   uint32_t tcpSockets = 0;  // of a link; 0: by the cores of this host
   std::string ibvLibrary = "libibverbs.so.1";
-  InterfaceFilter ibDevices;  // with or without a port: "mlx5_0", "mlx5_0:1"
+  InterfaceFilter ibDevices;           // with or without a port: "mlx5_0", "mlx5_0:1"
   std::optional<uint32_t> ibGidIndex;  // none: chosen by the peer's addresses
   uint16_t ibPkey = 0xffff;
   uint8_t ibTrafficClass = 0;

@@ -354,7 +354,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "number",
        "auto",
        "auto, 1 to 31",
-       "How long a device waits for an acknowledgement before it sends again: 4.096 us times two to "
+       "How long a device waits for an acknowledgement before it sends again: 4.096 us times two "
+       "to "
        "this power. auto is the longest with which PEERLANE_PEER_TIMEOUT holds.",
        [](std::string_view text, Config& config) {
          return readOptional(text, 31, config.ibTimeout) && config.ibTimeout != 0;

@@ -112,7 +112,8 @@ Status VerbsDevice::choosePort(const InterfaceFilter& filter) {
     states += (states.empty() ? "port " : ", port ") + std::to_string(port) + " is " +
               stateName(state.state);
   }
-  return Status(Code::kNotSupported, states.empty() ? "PEERLANE_IB_HCA excludes its ports" : states);
+  return Status(Code::kNotSupported,
+                states.empty() ? "PEERLANE_IB_HCA excludes its ports" : states);
 }
 
 VerbsDevice::~VerbsDevice() {
@@ -130,7 +131,8 @@ Result<std::vector<Gid>> VerbsDevice::gids() const {
     for (ssize_t i = 0; i < count; ++i) {
       const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
       if (entry.port_num != port_) continue;
-      Gid gid{.bytes = {}, .index = entry.gid_index, .kind = static_cast<Gid::Kind>(entry.gid_type)};
+      Gid gid{
+          .bytes = {}, .index = entry.gid_index, .kind = static_cast<Gid::Kind>(entry.gid_type)};
       std::memcpy(gid.bytes.data(), entry.gid.raw, gid.bytes.size());
       gids.push_back(gid);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VerbsDevice: an opened RDMA device (a NIC) with the port that is used, and what they can do.
+// VerbsDevice: an opened RDMA device (a NIC) with the port that is used, and their abilities.
 // Immutable once opened; its handle may be used by any thread as libibverbs allows.
 #pragma once
 

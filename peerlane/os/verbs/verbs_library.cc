@@ -35,10 +35,11 @@ Result<std::unique_ptr<const Library>> load(const std::string& file) {
   loaded->file = file;
 #define PEERLANE_VERBS_LOAD(name) \
   loaded->name = reinterpret_cast<decltype(loaded->name)>(::dlsym(handle, #name));
-#define PEERLANE_VERBS_REQUIRE(name) \
-  PEERLANE_VERBS_LOAD(name)          \
-  if (loaded->name == nullptr)       \
-    return Status(Code::kNotSupported, file + " has no " #name ": it is too old, or not libibverbs");
+#define PEERLANE_VERBS_REQUIRE(name)   \
+  PEERLANE_VERBS_LOAD(name)            \
+  if (loaded->name == nullptr)         \
+    return Status(Code::kNotSupported, \
+                  file + " has no " #name ": it is too old, or not libibverbs");
   PEERLANE_VERBS_ENTRIES(PEERLANE_VERBS_REQUIRE)
   PEERLANE_VERBS_LATER_ENTRIES(PEERLANE_VERBS_LOAD)
 #undef PEERLANE_VERBS_REQUIRE

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // libibverbs' entry points, looked up at run time: the same binary runs where there is no such
-// library. What its header defines inline (posting, polling) goes through the tables of an opened
-// device and needs no entry here. Immutable once loaded.
+// library. Calls that its header defines inline (posting, polling) go through the tables of an
+// opened device and need no entry here. Immutable once loaded.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -80,7 +80,7 @@ class Agent {
   // several times for one work. Agents that never answer kSent need not override it.
   virtual void abandon(AgentWork& /*work*/, Code /*code*/) {}
   // For now no entry of the mailbox follows those that were answered by kSent. An agent may hold
-  // them back until then, so that what belongs together goes out together. Threads as serve().
+  // them back until then, so that entries that belong together go out together. Threads as serve().
   virtual void handedOut() {}
 };
 

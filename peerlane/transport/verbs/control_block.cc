@@ -38,15 +38,15 @@ Result<ControlBlock> ControlBlocks::take() {
 }
 
 Status ControlBlocks::grow() {
-  void* const mapped = ::mmap(nullptr, kSlabBytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapped =
+      ::mmap(nullptr, kSlabBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return Status::system(errno, "memory for the control of verbs links");
   Slab slab{.memory = std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(mapped)),
             .registered = {}};
   std::byte* const data = slab.memory.get();
   constexpr int kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  PEERLANE_ASSIGN(slab.registered, domain_->add(data, kSlabBytes, kRights,
-                                                reinterpret_cast<uintptr_t>(data)));
+  PEERLANE_ASSIGN(slab.registered,
+                  domain_->add(data, kSlabBytes, kRights, reinterpret_cast<uintptr_t>(data)));
   for (size_t at = 0; at + control_block::kBytes <= kSlabBytes; at += control_block::kBytes)
     free_.push_back({data + at, slab.registered.local(), slab.registered.remote()});
   slabs_.push_back(std::move(slab));

@@ -17,11 +17,12 @@ Status refusal(const std::string& device, uint64_t bytes, uint64_t registered, i
   if (error != ENOMEM && error != EAGAIN) return Status::system(error, what);
   rlimit limit{};
   (void)::getrlimit(RLIMIT_MEMLOCK, &limit);
-  const std::string most = limit.rlim_cur == RLIM_INFINITY ? "any number of bytes"
-                                                           : std::to_string(limit.rlim_cur);
-  return Status(Code::kOutOfMemory, what + ": " + std::to_string(registered) +
-                                        " are registered there already, and this process may lock " +
-                                        most + " (ulimit -l)");
+  const std::string most =
+      limit.rlim_cur == RLIM_INFINITY ? "any number of bytes" : std::to_string(limit.rlim_cur);
+  return Status(Code::kOutOfMemory,
+                what + ": " + std::to_string(registered) +
+                    " are registered there already, and this process may lock " + most +
+                    " (ulimit -l)");
 }
 
 }  // namespace

@@ -31,9 +31,8 @@ uint8_t timeoutFor(const Config& config) {
   constexpr double kUnitSeconds = 4.096e-6;
   const double seconds = std::chrono::duration<double>(config.peerTimeout).count();
   uint8_t exponent = 8;  // about 1 ms
-  while (exponent < 20 && kUnitSeconds * static_cast<double>(2u << exponent) * 4 *
-                                  (config.ibRetry + 1) <=
-                              seconds)
+  while (exponent < 20 &&
+         kUnitSeconds * static_cast<double>(2u << exponent) * 4 * (config.ibRetry + 1) <= seconds)
     ++exponent;
   return exponent;
 }
@@ -66,8 +65,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(std::shared_ptr<const Prote
   const Limits limits{.requests = wanted.cap.max_send_wr,
                       .pieces = std::min(wanted.cap.max_send_sge, kPieces),
                       .inlineBytes = wanted.cap.max_inline_data};
-  const Status random =
-      fillRandom(std::as_writable_bytes(std::span<uint32_t, 1>(&firstPacket, 1)));
+  const Status random = fillRandom(std::as_writable_bytes(std::span<uint32_t, 1>(&firstPacket, 1)));
   std::unique_ptr<QueuePair> made(
       new QueuePair(std::move(domain), pair, limits, firstPacket & 0xffffff));
   PEERLANE_RETURN_IF_ERROR(random);

@@ -17,7 +17,7 @@ namespace peerlane {
 
 class QueuePair {
  public:
-  // Requests that can be under way, and what one may carry. As granted, not as asked for.
+  // Requests that can be under way, and the size of one. As granted, not as asked for.
   struct Limits {
     uint32_t requests = 0;
     uint32_t pieces = 0;       // of local memory, of one request
@@ -25,8 +25,8 @@ class QueuePair {
   };
   static constexpr uint32_t kRequests = 128;
 
-  // `completions` and `receives` outlive it. Errors: kUnavailable, kOutOfMemory, kSystem, naming the
-  // device.
+  // `completions` and `receives` outlive it. Errors: kUnavailable, kOutOfMemory, kSystem, naming
+  // the device.
   static Result<std::unique_ptr<QueuePair>> create(std::shared_ptr<const ProtectionDomain> domain,
                                                    ibv_cq* completions, ibv_srq* receives);
   ~QueuePair() { end(); }

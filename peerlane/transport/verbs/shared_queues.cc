@@ -58,8 +58,8 @@ Status SharedQueues::makeQueues(EventLoop& loop) {
   if (receives_ == nullptr) return failed("ibv_create_srq");
   mostReceives_ = std::min<uint32_t>(kMostReceives, wanted.attr.max_wr);
   PEERLANE_ASSIGN(member_, readiness_.add(channel_->fd, /*isOften=*/false));
-  PEERLANE_ASSIGN(events_, loop.watch(device.handle()->async_fd, true, false,
-                                      [this] { deviceEvents(); }));
+  PEERLANE_ASSIGN(events_,
+                  loop.watch(device.handle()->async_fd, true, false, [this] { deviceEvents(); }));
   return Status::ok();
 }
 

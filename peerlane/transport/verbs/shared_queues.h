@@ -105,10 +105,10 @@ class SharedQueues {
 
   TurnRight right_;
   bool isArmed_ PEERLANE_GUARDED_BY(right_) = false;
-  uint32_t reserved_ PEERLANE_GUARDED_BY(right_) = 0;         // completions
-  uint32_t promised_ PEERLANE_GUARDED_BY(right_) = 0;         // receives
-  uint32_t posted_ PEERLANE_GUARDED_BY(right_) = 0;           // of them
-  uint32_t takenUp_ PEERLANE_GUARDED_BY(right_) = 0;          // and not posted again yet
+  uint32_t reserved_ PEERLANE_GUARDED_BY(right_) = 0;  // completions
+  uint32_t promised_ PEERLANE_GUARDED_BY(right_) = 0;  // receives
+  uint32_t posted_ PEERLANE_GUARDED_BY(right_) = 0;    // of them
+  uint32_t takenUp_ PEERLANE_GUARDED_BY(right_) = 0;   // and not posted again yet
   std::unordered_map<uint32_t, PairOwner*> owners_ PEERLANE_GUARDED_BY(right_);
   std::vector<PairOwner*> touched_ PEERLANE_GUARDED_BY(right_);  // since they were last settled
 };

@@ -5,8 +5,8 @@
 
 namespace peerlane {
 
-Result<std::shared_ptr<VerbsNic>> VerbsNic::create(
-    std::shared_ptr<const verbs::VerbsDevice> device, const LinkSurroundings& surroundings) {
+Result<std::shared_ptr<VerbsNic>> VerbsNic::create(std::shared_ptr<const verbs::VerbsDevice> device,
+                                                   const LinkSurroundings& surroundings) {
   PEERLANE_ASSIGN(auto domain, ProtectionDomain::create(std::move(device)));
   PEERLANE_ASSIGN(auto queues, SharedQueues::create(domain, surroundings.loop,
                                                     surroundings.readiness, surroundings.bell));

@@ -117,10 +117,10 @@ Result<GidPair> agreeOnGids(const VerbsOffer& dialler, const VerbsOffer& listene
         best = {a, b};
       }
   if (fit == 0)
-    return Status(Code::kNotSupported,
-                  "no address of " + dialler.device + " reaches one of " + listener.device +
-                      ": the side that connected has " + textOf(dialler.gids) +
-                      ", the side that listened " + textOf(listener.gids));
+    return Status(Code::kNotSupported, "no address of " + dialler.device + " reaches one of " +
+                                           listener.device + ": the side that connected has " +
+                                           textOf(dialler.gids) + ", the side that listened " +
+                                           textOf(listener.gids));
   return best;
 }
 

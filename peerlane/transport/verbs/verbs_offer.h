@@ -20,10 +20,11 @@ struct VerbsOffer {
   static constexpr size_t kMostGids = 16;
   static constexpr uint32_t kMostNameBytes = 64;
 
-  std::string device;        // and its port, for people: "mlx5_0:1"
-  bool isEthernet = false;   // RoCE; else InfiniBand
-  bool adds = false;         // its device's additions to 64-bit words are atomic
-  bool ordersWrites = false; // writes of one pair are placed in the order in which they were posted
+  std::string device;       // and its port, for people: "mlx5_0:1"
+  bool isEthernet = false;  // RoCE; else InfiniBand
+  bool adds = false;        // its device's additions to 64-bit words are atomic
+  bool ordersWrites =
+      false;                 // writes of one pair are placed in the order in which they were posted
   uint8_t mtu = 0;           // the port's, as ibv_mtu
   uint8_t mostReads = 0;     // reads and additions of the peer that it serves at a time
   uint16_t lid = 0;          // InfiniBand
@@ -32,7 +33,7 @@ struct VerbsOffer {
   uint32_t receives = 0;     // news that it can take before it has confirmed any
   uint64_t control = 0;      // the address of its control block, and the key for it
   uint32_t controlKey = 0;
-  std::vector<verbs::Gid> gids;  // of the port; what it would rather use comes first
+  std::vector<verbs::Gid> gids;  // of the port; the ones that it prefers come first
 };
 
 std::vector<std::byte> encodeVerbsOffer(const VerbsOffer& offer);

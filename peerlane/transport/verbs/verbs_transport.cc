@@ -21,9 +21,9 @@ Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& con
   if (config.ibGidIndex) {
     std::erase_if(gids, [&](const Gid& gid) { return gid.index != *config.ibGidIndex; });
     if (gids.empty())
-      return Status(Code::kInvalidArgument,
-                    "PEERLANE_IB_GID_INDEX is " + std::to_string(*config.ibGidIndex) + ", where " +
-                        device.name() + " has no address");
+      return Status(Code::kInvalidArgument, "PEERLANE_IB_GID_INDEX is " +
+                                                std::to_string(*config.ibGidIndex) + ", where " +
+                                                device.name() + " has no address");
   }
   std::stable_sort(gids.begin(), gids.end(), [](const Gid& a, const Gid& b) {
     return static_cast<int>(a.kind) > static_cast<int>(b.kind);
@@ -54,8 +54,8 @@ class PendingVerbsLink final : public PendingLink {
     offer_.device = device.name() + ":" + std::to_string(device.port());
     offer_.isEthernet = device.isEthernet();
     offer_.adds = device.limits().atomic_cap != IBV_ATOMIC_NONE;
-    // InfiniBand may send the packets of a pair by several ways. RoCE does so only where a switch is
-    // told to.
+    // InfiniBand may send the packets of a pair by several ways. RoCE does so only where a switch
+    // is told to.
     offer_.ordersWrites = device.isEthernet();
     offer_.mtu = static_cast<uint8_t>(device.portState().active_mtu);
     offer_.mostReads = pair_->mostReads();
@@ -79,17 +79,16 @@ class PendingVerbsLink final : public PendingLink {
       return Status(Code::kCorrupt, "verbs offer: " + std::to_string(theirs.receives) +
                                         " receives; accepted are 2 to " +
                                         std::to_string(control_block::kMostMails));
-    PEERLANE_ASSIGN(const GidPair gids, isDialler_ ? agreeOnGids(offer_, theirs)
-                                                   : agreeOnGids(theirs, offer_));
+    PEERLANE_ASSIGN(const GidPair gids,
+                    isDialler_ ? agreeOnGids(offer_, theirs) : agreeOnGids(theirs, offer_));
     PEERLANE_ASSIGN(const Gid own, ownOf(isDialler_ ? gids.dialler : gids.listener));
     const Gid& other = isDialler_ ? gids.listener : gids.dialler;
     PEERLANE_RETURN_IF_ERROR(pair_->connect(theirs, own, other, surroundings_.config));
-    const VerbsAgent::Agreement agreed{
-        .ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
-        .adds = offer_.adds && theirs.adds,
-        .newsToPeer = theirs.receives,
-        .control = theirs.control,
-        .controlKey = theirs.controlKey};
+    const VerbsAgreement agreed{.ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
+                                .adds = offer_.adds && theirs.adds,
+                                .newsToPeer = theirs.receives,
+                                .control = theirs.control,
+                                .controlKey = theirs.controlKey};
     auto agent = std::make_unique<VerbsAgent>(
         "verbs link over " + offer_.device + " to " + theirs.device + " at " + other.text(),
         VerbsAgent::Surroundings{nic_->queues(), nic_->keys(), nic_->bounces(),
@@ -102,12 +101,11 @@ class PendingVerbsLink final : public PendingLink {
   Status checkLimits(const QueuePair& pair) const {
     if (pair.limits().inlineBytes >= control_block::kMailBytes && pair.limits().requests >= 16)
       return Status::ok();
-    return Status(Code::kNotSupported,
-                  nic_->device().name() + ": its pairs take " +
-                      std::to_string(pair.limits().requests) + " requests that carry " +
-                      std::to_string(pair.limits().inlineBytes) +
-                      " bytes themselves; need 16 and " +
-                      std::to_string(control_block::kMailBytes));
+    return Status(
+        Code::kNotSupported,
+        nic_->device().name() + ": its pairs take " + std::to_string(pair.limits().requests) +
+            " requests that carry " + std::to_string(pair.limits().inlineBytes) +
+            " bytes themselves; need 16 and " + std::to_string(control_block::kMailBytes));
   }
   Result<std::unique_ptr<ControlBlock>> takeControl() {
     PEERLANE_ASSIGN(ControlBlock block, nic_->controls().take());

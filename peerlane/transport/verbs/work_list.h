@@ -5,7 +5,6 @@
 // agent knows of one, in the same room. External synchronization.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "peerlane/program/model/mailbox.h"
@@ -33,6 +32,15 @@ class WorkState {
   static constexpr uint64_t kFenced = uint64_t{1} << 33;
   uint64_t& bits_;
 };
+
+// Steps over pieces of a put or get that are done, and over empty ones.
+inline void skipEmptyPieces(AgentWork& work) {
+  const MailboxEntry& entry = *work.entry;
+  while (work.piece < entry.pieceCount && work.offset == entry.pieces[work.piece].bytes) {
+    ++work.piece;
+    work.offset = 0;
+  }
+}
 
 class WorkList {
  public:

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RequestCutter: makes requests to a NIC of mailbox entries, one after the other: a put becomes
+// WRITEs, a get READs, a word a WRITE that comes with news (which wakes the peer), an addition a
+// FETCH_ADD and news after it, a flush a READ after everything. Where the two devices do not place
+// writes in order, a word goes as a mail that the peer's agent applies. Knows no thread and no
+// mailbox. External synchronization.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "peerlane/transport/verbs/bounce_slots.h"
+#include "peerlane/transport/verbs/control_block.h"
+#include "peerlane/transport/verbs/memory_keys.h"
+#include "peerlane/transport/verbs/news.h"
+#include "peerlane/transport/verbs/queue_pair.h"
+#include "peerlane/transport/verbs/request_chain.h"
+#include "peerlane/transport/verbs/request_ledger.h"
+
+namespace peerlane {
+
+// The facts that the two sides of a link agreed on.
+struct VerbsAgreement {
+  bool ordersWrites = false;
+  bool adds = false;
+  uint32_t newsToPeer = 0;  // that may be under way
+  uint64_t control = 0;     // the peer's block
+  uint32_t controlKey = 0;
+};
+
+class RequestCutter {
+ public:
+  enum class Cut : uint8_t {
+    kMade,     // a request, and there is more of the work
+    kWhole,    // there is no more
+    kStalled,  // there is no room for a request, or for its bytes, or the peer has to take news
+  };
+
+  // All outlive it.
+  RequestCutter(MemoryKeys& keys, BounceSlots& bounces, const ControlBlock& control,
+                const VerbsAgreement& agreed, const QueuePair::Limits& limits);
+
+  // Adds a request for `work` to the chain, where there is one to make.
+  Cut cut(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  // Adds one that tells the peer how many of its news were taken; as news of its own, which wakes
+  // the peer, where it asked. False: there is no room for it now.
+  bool tellTaken(uint64_t taken, bool isAsked, RequestChain& chain, RequestLedger& ledger);
+
+ private:
+  static constexpr uint64_t kMostBytes = 1 << 20;  // of one request
+
+  Cut cutCopy(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  bool gather(AgentWork& work, RequestChain& chain);
+  Cut bounce(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  Cut cutWord(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  Cut cutAddition(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  Cut cutFlush(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  void addMail(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  void addNews(RequestChain& chain, News news);
+  ibv_send_wr& addToControl(RequestChain& chain, ibv_wr_opcode opcode, uint64_t offset);
+  const MemoryKeys::Key* keyOf(const std::byte* at, uint64_t bytes);
+
+  MemoryKeys& keys_;
+  BounceSlots& bounces_;
+  const ControlBlock& control_;
+  const VerbsAgreement agreed_;
+  const QueuePair::Limits limits_;
+  NewsCredits credits_;
+  std::optional<MemoryKeys::Key> key_;  // the last one
+  uint64_t keysEnded_ = 0;              // when it was found
+};
+
+}  // namespace peerlane

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RequestLedger: the requests of one pair that are under way, in the order in which they were
+// posted, and for which works. Only some are answered by a completion, which stands for all before
+// it. Asks for no memory once made. External synchronization.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "peerlane/transport/verbs/bounce_slots.h"
+#include "peerlane/transport/verbs/request_chain.h"
+#include "peerlane/transport/verbs/work_list.h"
+
+namespace peerlane {
+
+class RequestLedger {
+ public:
+  struct Request {
+    AgentWork* work = nullptr;
+    std::byte* to = nullptr;  // of a get through a slot: where its bytes belong
+    uint32_t bytes = 0;
+    uint32_t slot = BounceSlots::kNone;
+  };
+
+  // `requests`: that the pair takes.
+  explicit RequestLedger(uint32_t requests)
+      : mostUnsignalled_(std::min(kMostUnsignalled, requests / 2)),
+        serial_(lastSerial_.fetch_add(1, std::memory_order_relaxed) & kSerialBits),
+        ring_(requests) {}
+
+  bool isFull() const { return underWay() == ring_.size(); }
+  bool hasRoom(const RequestChain& chain, uint32_t requests) const {
+    return chain.count() + requests <= RequestChain::kRequests &&
+           underWay() + requests <= ring_.size();
+  }
+  uint32_t ever() const { return posted_; }
+  // The answer to what is under way for a work will not come by itself.
+  bool owesAnswer() const { return owesAnswer_; }
+
+  // Remembers the last request of the chain; `work` may be null. Each mostUnsignalled_-th is
+  // answered, so that the room of those before it comes back.
+  Request& note(RequestChain& chain, AgentWork* work) {
+    Request& request = ring_[posted_ % ring_.size()];
+    request = {.work = work};
+    chain.last().wr_id = serial_ << 32 | posted_;
+    ++posted_;
+    owesAnswer_ |= work != nullptr;
+    if (++unsignalled_ >= mostUnsignalled_) sign(chain);
+    if (work == nullptr) return request;
+    WorkState state(*work);
+    state.began();
+    if (state.isFenced()) chain.last().send_flags |= IBV_SEND_FENCE;
+    state.clearFenced();
+    return request;
+  }
+  // The last request is answered by a completion.
+  void sign(RequestChain& chain) {
+    chain.last().send_flags |= IBV_SEND_SIGNALED;
+    unsignalled_ = 0;
+    owesAnswer_ = false;
+  }
+
+  // The request of a completion; null: none that is under way, so it is of an earlier pair that had
+  // this pair's number.
+  const Request* find(uint64_t id) const {
+    const auto index = static_cast<uint32_t>(id);
+    return id >> 32 == serial_ && index - retired_ < underWay() ? &ring_[index % ring_.size()]
+                                                                : nullptr;
+  }
+  // Calls `each` for it and for all before it. Requires: find(id).
+  template <typename Each>
+  void retire(uint64_t id, const Each& each) {
+    for (const uint32_t next = static_cast<uint32_t>(id) + 1; retired_ != next; ++retired_)
+      each(ring_[retired_ % ring_.size()]);
+  }
+  template <typename Each>
+  void retireAll(const Each& each) {
+    for (; retired_ != posted_; ++retired_) each(ring_[retired_ % ring_.size()]);
+  }
+
+ private:
+  static constexpr uint32_t kMostUnsignalled = 32;
+  static constexpr uint64_t kSerialBits = 0x7fffffff;  // SharedQueues::kReceiveBit stays free
+  static inline std::atomic<uint64_t> lastSerial_{0};
+
+  uint32_t underWay() const { return posted_ - retired_; }
+
+  const uint32_t mostUnsignalled_;
+  const uint64_t serial_;
+  std::vector<Request> ring_;
+  uint32_t posted_ = 0;   // ever
+  uint32_t retired_ = 0;  // of them
+  uint32_t unsignalled_ = 0;
+  bool owesAnswer_ = false;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// VerbsPair: two contexts' worth of surroundings, joined by the verbs transport over the RDMA
+// device that PEERLANE_IBV_SO and PEERLANE_IB_HCA name: a software one on any host, a kernel's in
+// the guest. Where there is none, the test fails.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "peerlane/transport/verbs/verbs_transport.h"
+#include "tests/contract/link_contract.h"
+
+namespace peerlane {
+
+class VerbsPair final : public LinkPair {
+ public:
+  explicit VerbsPair(std::chrono::nanoseconds peerTimeout = std::chrono::seconds(1)) {
+    config_.peerTimeout = peerTimeout;
+    PeerFacts facts[2];
+    facts[0].initiator = true;
+    std::unique_ptr<PendingLink> pending[2];
+    Offer offers[2];
+    for (int i : {0, 1}) {
+      pending[i] = transports_[i]->prepare(facts[i], surroundings(i)).value();
+      offers[i] = pending[i]->takeOffer();
+    }
+    for (int i : {0, 1}) links_[i] = pending[i]->complete(std::move(offers[1 - i])).value();
+  }
+
+  Link& link(int side) override { return *links_[side]; }
+  FakeRegions& regions(int side) override { return regions_[side]; }
+  void turn(int side) override {
+    readiness_[side]->look();
+    (void)loops_[side]->poll();
+  }
+  void kill() override { links_[1].reset(); }
+
+ private:
+  LinkSurroundings surroundings(int side) {
+    return {config_, *loops_[side], *readiness_[side], *bells_[side], regions_[side], {}};
+  }
+
+  Config config_ = Config::fromEnvironment().value();
+  FakeRegions regions_[2];
+  std::unique_ptr<EventLoop> loops_[2] = {EventLoop::create().value(), EventLoop::create().value()};
+  std::unique_ptr<ReadinessSet> readiness_[2] = {ReadinessSet::create().value(),
+                                                 ReadinessSet::create().value()};
+  std::unique_ptr<Bell> bells_[2] = {Bell::create().value(), Bell::create().value()};
+  std::unique_ptr<Transport> transports_[2] = {makeVerbsTransport(), makeVerbsTransport()};
+  std::unique_ptr<Link> links_[2];
+};
+
+}  // namespace peerlane
