@@ -110,6 +110,10 @@ void Context::wakePeer(uint32_t pair) {
   if (to >= 0 && to != endpoint) fabric.wake(to);
 }
 
+void Context::assist() {
+  if (settings.assists) engine_->assist();
+}
+
 bool Context::mayBegin() {
   int64_t left = allowance_.load();
   while (left > 0)

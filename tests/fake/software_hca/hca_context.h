@@ -82,6 +82,7 @@ class Context {
   Lane* laneTo(int endpoint);
   void wakePeer(uint32_t pair);
   void wakeEngine() { fabric.wake(endpoint); }
+  void assist();  // see Engine
   uint64_t random() { return random_(); }
   bool mayBegin();
   bool isHeld() const { return allowance_.load() == 0; }

@@ -48,16 +48,19 @@ void Engine::run() {
   uint64_t busyAt = nanoseconds();
   while (!isStopping_) {
     const uint64_t now = nanoseconds();
-    bool did = false;
+    bool did = false, hasWork = false;
+    uint64_t next = UINT64_MAX;
     {
       const MutexLock lock(context_.mutex_);
       did = turn(now);
+      hasWork = hasWork_;
+      next = nextTime_;
     }
     if (did) busyAt = now;
     if (context_.isAwaited() || (!did && now - busyAt < context_.settings.spinNs)) {
       std::this_thread::yield();
     } else if (!did) {
-      sleep();
+      sleep(next, hasWork);
     }
   }
 }
@@ -161,9 +164,7 @@ bool Engine::drivePairs(uint64_t now) {
     std::shuffle(active.begin(), active.end(), context_.random_);
   for (size_t i = 0; i < active.size(); ++i) {
     QueuePair& pair = *active[i];
-    pair.sender.onTime(now);
-    did = pair.sender.turn(now) || did;
-    did = pair.responder.turn(now) || did;
+    did = pair.turn(now) || did;
     nextTime_ = std::min({nextTime_, pair.sender.nextTime(), pair.responder.nextTime()});
   }
   std::erase_if(active, [](QueuePair* pair) {
@@ -185,16 +186,22 @@ bool Engine::mustLook() const {
   return hasPacket;
 }
 
-void Engine::sleep() {
+void Engine::assist() {
+  if (!context_.mutex_.tryLock()) return;
+  turn(nanoseconds());
+  context_.mutex_.unlock();
+}
+
+void Engine::sleep(uint64_t until, bool hasWork) {
   Endpoint& endpoint = context_.fabric.endpoint(context_.endpoint);
   const uint32_t seen = endpoint.signal;
   endpoint.sleep.store(context_.isHeld() ? kHeld : kAsleep, std::memory_order_seq_cst);
-  uint64_t longest = hasWork_ ? kSleepWithWorkNs : kLongestSleepNs;
+  uint64_t longest = hasWork ? kSleepWithWorkNs : kLongestSleepNs;
   const uint64_t now = nanoseconds();
-  if (nextTime_ <= now || mustLook()) {
+  if (until <= now || mustLook()) {
     longest = 0;
-  } else if (nextTime_ != UINT64_MAX) {
-    longest = std::min(longest, nextTime_ - now);
+  } else if (until != UINT64_MAX) {
+    longest = std::min(longest, until - now);
   }
   if (longest > 0)
     waitOnWord(endpoint.signal, seen, longest);

@@ -19,6 +19,10 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
 
+  // A thread that polls in vain does a turn of the engine, unless another does: where processors
+  // are few, it would only keep the engine from running.
+  void assist();
+
  private:
   void run();
   // One turn; true: something was done.
@@ -29,12 +33,13 @@ class Engine {
   bool takeRequests(Lane& lane, uint64_t now);
   bool drivePairs(uint64_t now);
   bool mustLook() const;
-  void sleep();
+  void sleep(uint64_t until, bool hasWork);
   template <class Use>
   void forLanes(Use&& use) const;
 
   Context& context_;
   std::atomic<bool> isStopping_{false};
+  // Under the context's lock: when a turn has something to do, and whether anything is under way.
   uint64_t nextTime_ = UINT64_MAX;
   bool hasWork_ = false;
   uint32_t portChanges_, gidChanges_, pkeyChanges_;

@@ -56,6 +56,8 @@ class Regions {
   // Its key means nothing any more.
   void revoke(Region* region);
 
+  uint32_t size() const { return regions_; }
+
   // Null: no such key there, or not in this domain, or not these bytes, or no such right.
   Region* find(const Domain& domain, uint32_t key, uint64_t at, uint64_t bytes,
                unsigned rights) const;

@@ -129,6 +129,14 @@ int QueuePair::postReceive(ibv_recv_wr* request, ibv_recv_wr** bad) {
   return failed;
 }
 
+bool QueuePair::turn(uint64_t now) {
+  sender.onTime(now);
+  const bool sentSome = sender.turn(now);
+  // What was posted since it is in error.
+  if (state() == IBV_QPS_ERR) flushReceives();
+  return responder.turn(now) || sentSome;
+}
+
 void QueuePair::fail(int status) {
   if (state() == IBV_QPS_ERR || state() == IBV_QPS_RESET) return;
   enter(IBV_QPS_ERR);

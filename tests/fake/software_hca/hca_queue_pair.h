@@ -46,6 +46,8 @@ class QueuePair : public ibv_qp_ex {
   CompletionQueue& sendQueue() const { return CompletionQueue::of(qp_base.send_cq); }
   CompletionQueue& receiveQueue() const { return CompletionQueue::of(qp_base.recv_cq); }
 
+  // What both halves have to do; true: something was done.
+  bool turn(uint64_t now);
   // To error: the oldest request ends with this status, everything else is flushed.
   void fail(int status);
   void raise(ibv_event_type event);

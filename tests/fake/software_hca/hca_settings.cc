@@ -140,6 +140,8 @@ Settings Settings::read() {
                                         {{"crash", false}, {"dropped", true}}, false,
                                         "crash, dropped");
   settings.spinNs = number("SOFTWARE_HCA_SPIN_US", 20) * 1000;
+  settings.assists =
+      choice<bool>("SOFTWARE_HCA_ASSIST", {{"yes", true}, {"no", false}}, true, "yes, no");
   return settings;
 }
 

@@ -22,6 +22,7 @@
 //   SOFTWARE_HCA_UNMAPPED   crash (default), or dropped: what was unmapped under a region keeps
 //                           its bytes to itself, as pinned pages do
 //   SOFTWARE_HCA_SPIN_US    how long an engine looks for work before it sleeps
+//   SOFTWARE_HCA_ASSIST     yes (default): who polls an empty queue does a turn of the engine; no
 #pragma once
 
 #include <cstdint>
@@ -71,6 +72,7 @@ struct Settings {
   OnDemand onDemand = OnDemand::kNo;
   bool dropsUnmapped = false;
   uint64_t spinNs = 20'000;
+  bool assists = true;
 
   static Settings read();
 };

@@ -12,7 +12,11 @@ namespace peerlane::softhca {
 namespace {
 
 int pollQueue(ibv_cq* queue, int most, ibv_wc* out) {
-  return CompletionQueue::of(queue).pollMany(most, out);
+  CompletionQueue& of = CompletionQueue::of(queue);
+  const int count = of.pollMany(most, out);
+  if (count > 0 || most <= 0) return count;
+  of.owner().assist();
+  return of.pollMany(most, out);
 }
 
 int armQueue(ibv_cq* queue, int solicitedOnly) {

@@ -53,6 +53,13 @@ int software_hca_measure(ibv_context* face, int isMeasured) {
   return 0;
 }
 
+int software_hca_objects(ibv_context* face) {
+  Context& context = Context::of(face);
+  const Context::Locked lock(context);
+  return static_cast<int>(context.domains + context.completionQueues + context.sharedQueues +
+                          context.regions.size() + context.pairs().size());
+}
+
 int software_hca_hold(ibv_context* face) {
   Context& context = Context::of(face);
   const Context::Locked lock(context);

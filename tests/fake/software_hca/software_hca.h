@@ -39,6 +39,9 @@ int software_hca_context_counts(struct ibv_context* context, struct SoftwareHcaC
 int software_hca_reset_counts(struct ibv_context* context);
 int software_hca_measure(struct ibv_context* context, int isMeasured);
 
+// Domains, regions, completion queues, shared receive queues and pairs that were not destroyed.
+int software_hca_objects(struct ibv_context* context);
+
 // Nothing that was posted is begun while a context is held; posts need not wake its engine then.
 // What peers ask of it is answered.
 int software_hca_hold(struct ibv_context* context);
