@@ -14,7 +14,7 @@
 namespace peerlane {
 namespace {
 
-constexpr uint32_t kFirstCompletions = 1024;
+constexpr uint32_t kFirstCompletions = 4096;
 constexpr uint32_t kMostReceives = 8192;
 // Of a peer, while there is plenty, and when there are many peers.
 constexpr uint32_t kUsualReceives = 16;
