@@ -62,7 +62,7 @@ void BootstrapQueue::add(size_t guest, Partial& partial, const std::vector<std::
   const std::string_view piece = reader.string(kPieceBytes);
   reader.require(kind >= 1 && kind <= static_cast<uint8_t>(BootstrapNote::Kind::kGaveUp),
                  "is of no known kind");
-  reader.require(code <= static_cast<uint8_t>(Code::kInternal), "has an unknown code");
+  reader.require(code <= static_cast<uint8_t>(kLastCode), "has an unknown code");
   reader.require(partial.note.text.size() + piece.size() <= Ticket::kMaxTextBytes,
                  "has a text that is too long");
   if (const Status status = reader.finish("a bootstrap note of a rank"); !status.isOk()) {
