@@ -32,7 +32,7 @@ enum class ImporterKind : uint8_t {
 };
 
 struct Importer {
-  std::vector<ExportForm> forms;  // that it can take, the one it likes best first
+  std::vector<ExportForm> forms{};  // that it can take, the one it likes best first
   ImporterKind kind = ImporterKind::kPinned;
   // Of a kPinned one: memory that its provider may take back is wanted none the less. The provider
   // then waits until the region is unregistered.
@@ -45,18 +45,18 @@ struct ExportedRange {
   uint64_t bytes = 0;  // as asked for
   // kDmaBuf, kFile: the caller's. The kernel object lives as long as who imported it needs it, so
   // it may be closed after that.
-  Fd fd;
+  Fd fd{};
   // kDmaBuf, kFile, kIpcHandle: of the first byte asked for, in the dma-buf, the file, or the
   // allocation.
   uint64_t offset = 0;
   std::byte* address =
       nullptr;  // the range's own, in every form: kAddress and kPeerAddress name it
-  std::vector<std::byte> handle;  // kIpcHandle
+  std::vector<std::byte> handle{};  // kIpcHandle
   uint64_t pageBytes = 4096;      // of the exporter: what it gives is made of these
   // False: the pages stay where they are until the range is let go of.
   bool mayBeInvalidated = false;
   // Why forms that the importer likes better are not given, for people; empty: none.
-  std::string refused;
+  std::string refused{};
 
   // Whether a registration of a dma-buf may use `iova` for the first byte: kernels want the same
   // offset in the page for both.

@@ -22,7 +22,7 @@ Status BootstrapQueue::sendNote(PeerCore& peer, const BootstrapNote& note) {
     ByteWriter writer(bytes);
     writer.u8(static_cast<uint8_t>(note.kind));
     writer.u8(at + kPieceBytes >= text.size() ? 1 : 0);
-    writer.u8(static_cast<uint8_t>(note.code));
+    writer.u8(static_cast<uint8_t>(peer.toldAs(note.code)));
     writer.u32(note.rank);
     writer.u32(note.ranks);
     writer.string(text.substr(at, kPieceBytes), kPieceBytes);
