@@ -26,7 +26,7 @@ class Channel : public ibv_comp_channel {
 class CompletionQueue : public ibv_cq {
  public:
   // `entries` is what was asked for; there is room for more.
-  CompletionQueue(Context& owner, int entries, void* userContext, Channel* to, bool isRounded);
+  CompletionQueue(Context& owner, int entries, void* userContext, Channel* to);
   ~CompletionQueue();
   CompletionQueue(const CompletionQueue&) = delete;
   static CompletionQueue& of(ibv_cq* queue) { return *static_cast<CompletionQueue*>(queue); }

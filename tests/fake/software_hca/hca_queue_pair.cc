@@ -98,6 +98,12 @@ int QueuePair::maySend() const {
   return now == IBV_QPS_RESET || now == IBV_QPS_INIT || now == IBV_QPS_RTR ? EINVAL : 0;
 }
 
+bool QueuePair::isRefusedByRxe(const ibv_send_wr& request) const {
+  const bool isAtomic = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+                        request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  return isAtomic && request.wr.atomic.remote_addr % 8 != 0 && context.isLikeRxe();
+}
+
 int QueuePair::postSend(ibv_send_wr* request, ibv_send_wr** bad) {
   const uint64_t begin = context.isMeasured() ? __rdtsc() : 0;
   int failed = maySend();
@@ -107,7 +113,7 @@ int QueuePair::postSend(ibv_send_wr* request, ibv_send_wr** bad) {
     if (context.faults.isArmed() && failed == 0)
       failed = context.faults.error(SOFTWARE_HCA_POST_FAILS, qp_base.qp_num);
     for (; request != nullptr && failed == 0; request = request->next) {
-      failed = requests.take(*request);
+      failed = isRefusedByRxe(*request) ? EINVAL : requests.take(*request);
       if (failed != 0) break;
     }
     requests.publish();
@@ -137,7 +143,7 @@ bool QueuePair::turn(uint64_t now) {
   sender.onTime(now);
   const bool sentSome = sender.turn(now);
   // What was posted since it is in error.
-  if (state() == IBV_QPS_ERR) flushReceives();
+  if (state() == IBV_QPS_ERR && !context.isLikeRxe()) flushReceives();
   return responder.turn(now) || sentSome;
 }
 

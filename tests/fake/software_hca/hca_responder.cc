@@ -31,10 +31,10 @@ void Responder::reset() {
 }
 
 bool Responder::isFromPeer(const Packet& packet) const {
+  // Packets on a wire do not say which pair sent them: addresses and numbers decide.
   Packet expected = {};
   pair_.address(expected);
-  return packet.sourceQueuePair == expected.destinationQueuePair &&
-         packet.source == expected.destination && packet.destination == expected.source;
+  return packet.source == expected.destination && packet.destination == expected.source;
 }
 
 void Responder::take(const Packet& request, uint64_t now) {
@@ -155,11 +155,12 @@ bool Responder::takeSend(const Packet& request, uint64_t) {
                             request.payloadBytes))
     wrong = IBV_WC_LOC_PROT_ERR;
   if (wrong != IBV_WC_SUCCESS) {
+    const bool isInvalid = wrong == IBV_WC_LOC_LEN_ERR && !pair_.context.isLikeRxe();
+    if (wrong == IBV_WC_LOC_LEN_ERR && !isInvalid) wrong = IBV_WC_LOC_QP_OP_ERR;
     pair_.completeReceive(receive_.id, wrong);
     hasReceive_ = false;
-    refuse(request,
-           wrong == IBV_WC_LOC_LEN_ERR ? NakReason::kInvalidRequest : NakReason::kRemoteOperation,
-           wrong == IBV_WC_LOC_LEN_ERR ? IBV_EVENT_QP_REQ_ERR : kNoEvent);
+    refuse(request, isInvalid ? NakReason::kInvalidRequest : NakReason::kRemoteOperation,
+           isInvalid ? IBV_EVENT_QP_REQ_ERR : kNoEvent);
     return false;
   }
   received_ += request.payloadBytes;

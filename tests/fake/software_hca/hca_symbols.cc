@@ -34,7 +34,11 @@ int refusal(Context& context, uint32_t have, uint32_t most) {
   return context.faults.error(SOFTWARE_HCA_CREATE_FAILS);
 }
 
+// ibv_fork_init() has to be called before.
+std::atomic<bool> wasRegistered{false};
+
 ibv_mr* registered(int error, Region* region) {
+  wasRegistered = true;
   return error == 0 ? region : failed<ibv_mr>(error);
 }
 
@@ -183,6 +187,10 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, uint64_t offset, size_t length, uint64
                                               static_cast<unsigned>(access), region);
   return registered(error, region);
 }
+// Nothing is left to do: kernels from 5.12 on copy pinned pages when a process forks.
+int ibv_fork_init() {
+  return wasRegistered ? EINVAL : 0;
+}
 int ibv_dereg_mr(ibv_mr* region) {
   Context& context = Context::of(region->context);
   const Context::Locked lock(context);
@@ -218,8 +226,7 @@ ibv_cq* ibv_create_cq(ibv_context* face, int entries, void* userContext, ibv_com
   ++context.completionQueues;
   if (channel != nullptr) ++channel->refcnt;
   return new CompletionQueue(context, entries, userContext,
-                             channel == nullptr ? nullptr : &Channel::of(channel),
-                             !context.isLikeRxe());
+                             channel == nullptr ? nullptr : &Channel::of(channel));
 }
 int ibv_destroy_cq(ibv_cq* face) {
   CompletionQueue& queue = CompletionQueue::of(face);

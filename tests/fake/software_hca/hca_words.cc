@@ -130,10 +130,6 @@ ibv_rate mbps_to_ibv_rate(int megabits) {
   return found == nullptr ? IBV_RATE_MAX : found->code;
 }
 
-// Kernels from 5.12 on copy pinned pages at fork, so nothing is left to do.
-int ibv_fork_init() {
-  return 0;
-}
 ibv_fork_status ibv_is_fork_initialized() {
   return IBV_FORK_UNNEEDED;
 }
