@@ -52,7 +52,7 @@ struct ExportedRange {
   std::byte* address =
       nullptr;  // the range's own, in every form: kAddress and kPeerAddress name it
   std::vector<std::byte> handle{};  // kIpcHandle
-  uint64_t pageBytes = 4096;      // of the exporter: what it gives is made of these
+  uint64_t pageBytes = 4096;        // of the exporter: what it gives is made of these
   // False: the pages stay where they are until the range is let go of.
   bool mayBeInvalidated = false;
   // Why forms that the importer likes better are not given, for people; empty: none.

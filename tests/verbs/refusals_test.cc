@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device refuses: keys, bounds, rights, domains; what then becomes of both pairs.
 #include <algorithm>
-#include <vector>
 #include <cstring>
+#include <vector>
 
 #include "tests/verbs/connected_pairs.h"
 

@@ -59,9 +59,8 @@ TEST_F(RegionTest, KindsThatAreNotThere) {
 
 TEST_F(RegionTest, OnDemandTakesWholePagesEverywhere) {
   ibv_device_attr_ex attributes = {};
-  ASSERT_EQ(verbs_get_ctx(context)->query_device_ex(context, nullptr, &attributes,
-                                                    sizeof attributes),
-            0);
+  ASSERT_EQ(
+      verbs_get_ctx(context)->query_device_ex(context, nullptr, &attributes, sizeof attributes), 0);
   ASSERT_NE(attributes.odp_caps.general_caps & IBV_ODP_SUPPORT, 0u);
   ibv_mr* made = verbs.reg_mr(domain, far->at(), kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);
   ASSERT_NE(made, nullptr) << strerror(errno);

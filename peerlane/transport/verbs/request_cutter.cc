@@ -52,7 +52,15 @@ RequestCutter::Cut RequestCutter::cutCopy(AgentWork& work, RequestChain& chain,
   request.wr.rdma.rkey = peerlane::keyOf(*piece.remote);
   request.wr.rdma.remote_addr = addressOf(*piece.remote, piece.remoteOffset + work.offset);
   const uint64_t left = piece.bytes - work.offset;
-  if (isPut && left <= std::min(limits_.inlineBytes, RequestChain::kInlineBytes)) {
+  const MemoryKeys::Key* const key = keyOf(piece.local + work.offset, left);
+  if (key == nullptr && noKey_.code() != Code::kUnavailable) {
+    chain.drop();
+    PEERLANE_LOG_WARN("verbs: {}", noKey_.message());
+    work.code.store(noKey_.code(), std::memory_order_relaxed);
+    return Cut::kWhole;
+  }
+  if (isPut && (key == nullptr || key->isHost) &&
+      left <= std::min(limits_.inlineBytes, RequestChain::kInlineBytes)) {
     std::memcpy(chain.carry(static_cast<uint32_t>(left)), piece.local + work.offset, left);
     work.offset += left;
     ledger.note(chain, &work);
@@ -120,8 +128,14 @@ const MemoryKeys::Key* RequestCutter::keyOf(const std::byte* at, uint64_t bytes)
   const uint64_t ended = keys_.ended();
   if (key_ && keysEnded_ == ended && key_->holds(at, bytes)) return &*key_;
   keysEnded_ = ended;
-  key_ = keys_.find(at, bytes);
-  return key_ ? &*key_ : nullptr;
+  Result<MemoryKeys::Key> found = keys_.find(at, bytes);
+  if (!found) {
+    key_.reset();
+    noKey_ = found.status();
+    return nullptr;
+  }
+  key_ = *found;
+  return &*key_;
 }
 
 RequestCutter::Cut RequestCutter::cutWord(AgentWork& work, RequestChain& chain,

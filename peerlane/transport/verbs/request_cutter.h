@@ -78,6 +78,7 @@ class RequestCutter {
   NewsCredits credits_;
   std::optional<MemoryKeys::Key> key_;  // the last one
   uint64_t keysEnded_ = 0;              // when it was found
+  Status noKey_;                        // why there was none
 };
 
 }  // namespace peerlane

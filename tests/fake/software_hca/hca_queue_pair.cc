@@ -99,8 +99,8 @@ int QueuePair::maySend() const {
 }
 
 bool QueuePair::isRefusedByRxe(const ibv_send_wr& request) const {
-  const bool isAtomic = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
-                        request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  const bool isAtomic =
+      request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
   return isAtomic && request.wr.atomic.remote_addr % 8 != 0 && context.isLikeRxe();
 }
 
