@@ -3,8 +3,8 @@
 """Runs a bash command in a throw-away guest with real RDMA verbs, in software emulation. docs/guest.md explains it.
 
   guest.py image                      makes the guest's image when there is none yet, and prints its folder
-  guest.py run  [options] COMMAND     one guest
-  guest.py pair [options] COMMAND     two guests, joined by one wire; the command runs in both, with ROLE (0 or 1),
+  guest.py run  [OPTIONS] COMMAND     one guest
+  guest.py pair [OPTIONS] COMMAND     two guests, joined by one wire; the command runs in both, with ROLE (0 or 1),
                                       OWN_ADDRESS and PEER_ADDRESS, and the device rxe0 on the wire
 
 The guest sees the machine's files at their own paths; what it writes is lost, except below /run/guest. The status is
@@ -25,21 +25,20 @@ from problem import Problem
 
 def arguments_of_caller():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["image", "run", "pair"])
-    parser.add_argument("--name", help="of the folder with its logs; default: run or pair")
-    parser.add_argument("--logs", default=os.path.join(TOP, "build", "guest"), help="where that folder is; default: build/guest")
-    parser.add_argument("--cpu", default="max", help="QEMU's model of the processor; default: max (no AVX-512)")
-    parser.add_argument("--cpus", type=int, default=2, help="virtual processors; default: 2")
-    parser.add_argument("--memory", type=int, default=2048, help="MiB; default: 2048")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that the command may take; default: 300")
-    parser.add_argument("--qemu", action="append", default=[], metavar="ARGUMENTS",
-                        help="more arguments for QEMU, such as devices: '-device intel-iommu'; may be repeated")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="one word: bash text; several: a program and its arguments")
-    chosen = parser.parse_args()
-    chosen.command = chosen.command[1:] if chosen.command[:1] == ["--"] else chosen.command
-    if (chosen.what == "image") == bool(chosen.command):
-        parser.error("image takes no command, run and pair need one")
-    return chosen
+    kinds = parser.add_subparsers(dest="what", required=True)
+    kinds.add_parser("image")
+    for what in ("run", "pair"):
+        kind = kinds.add_parser(what, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        kind.add_argument("--name", default=what, help="of the folder for its logs")
+        kind.add_argument("--logs", default=os.path.join(TOP, "build", "guest"), help="where that folder is")
+        kind.add_argument("--cpu", default="max", help="QEMU's model of the processor; max has no AVX-512")
+        kind.add_argument("--cpus", type=int, default=2, help="virtual processors")
+        kind.add_argument("--memory", type=int, default=2048, help="MiB")
+        kind.add_argument("--limit", type=float, default=300, help="seconds that the command may take")
+        kind.add_argument("--qemu", action="append", default=[], metavar="ARGUMENTS",
+                          help="more arguments for QEMU, such as devices: --qemu='-device intel-iommu'; may be repeated")
+        kind.add_argument("command", nargs="+", help="one word: bash text; several: a program and its arguments (after --)")
+    return parser.parse_args()
 
 
 def main():
@@ -47,7 +46,7 @@ def main():
     if chosen.what == "image":
         print(image())
         return 0
-    folder = os.path.join(chosen.logs, chosen.name or chosen.what)
+    folder = os.path.join(chosen.logs, chosen.name)
     command = chosen.command[0] if len(chosen.command) == 1 else shlex.join(chosen.command)
     machine = {"cpu": chosen.cpu, "cpus": chosen.cpus, "memory": chosen.memory,
                "arguments": [word for text in chosen.qemu for word in shlex.split(text)]}

@@ -28,14 +28,15 @@ def grown(before, after):
     return {name: count - before.get(name, 0) for name, count in after.items()}
 
 
-def objection(output, growth, devices):
-    """Why the counters do not prove what the program says that it moved; None when they do. Both directions count, because
-    a device that received nothing has only talked."""
+def objection(output, growth, devices, both_ends_here=True):
+    """Why the counters do not prove what the program says that it moved; None when they do. A device that only talked
+    has proven nothing. Of two guests, either sends what the other receives."""
     moved = sum(int(match) for match in MOVED.findall(output))
     if moved == 0:
         return "it never says that it moved any bytes ('moved N bytes' on a line of its own)"
-    least = -(-moved // PACKET_BYTES)
-    for name in ("sent_pkts", "rcvd_pkts"):
-        if growth.get(name, 0) < least:
-            return f"it says that it moved {moved} bytes, at least {least} packets; {name} of {', '.join(devices)} grew by {growth.get(name, 0)}"
+    for unit, least in (("pkts", -(-moved // PACKET_BYTES)), ("bytes", moved)):
+        sent, received = growth["sent_" + unit], growth["rcvd_" + unit]
+        if (min(sent, received) if both_ends_here else sent + received) < least or not sent or not received:
+            return (f"it says that it moved {moved} bytes, so {least} {unit} at least; of {', '.join(devices)}, "
+                    f"sent_{unit} grew by {sent} and rcvd_{unit} by {received}")
     return None

@@ -119,5 +119,5 @@ def wire():
 if __name__ == "__main__":
     try:
         {"single": single, "crossed": crossed, "wire": wire}[sys.argv[1]]()
-    except RuntimeError as problem:
+    except (RuntimeError, OSError) as problem:
         sys.exit(f"devices.py: {problem}")

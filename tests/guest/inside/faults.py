@@ -74,5 +74,5 @@ FAULTS = {**{name: lambda name=name: under_netem(name) for name in NETEM}, "link
 if __name__ == "__main__":
     try:
         FAULTS[sys.argv[1]]()
-    except RuntimeError as problem:
+    except (RuntimeError, OSError) as problem:
         sys.exit(f"faults.py: {problem}")

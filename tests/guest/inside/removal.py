@@ -27,5 +27,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (RuntimeError, subprocess.SubprocessError) as problem:
+    except (RuntimeError, OSError, subprocess.SubprocessError) as problem:
         sys.exit(f"removal.py: {problem}")

@@ -20,5 +20,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except RuntimeError as problem:
+    except (RuntimeError, OSError) as problem:
         sys.exit(f"two_sides.py: {problem}")

@@ -6,7 +6,7 @@ import re
 import subprocess
 import tempfile
 
-from devices import meet, wait_until
+from devices import meet, run, wait_until
 
 PORT = 18515  # of both programs, by default
 SECONDS = 100
@@ -63,10 +63,14 @@ def listens():
     return False
 
 
-def start_server(*command):
-    wait_until(f"nobody listens on port {PORT}", lambda: not listens())
+def listens_by_rdma_cm():
+    return "state LISTEN" in run("rdma", "resource", "show", "cm_id")
+
+
+def start_server(*command, listening=listens):
+    wait_until(f"nobody listens on port {PORT}", lambda: not listening())
     server = Side(*command)
-    wait_until(f"{command[0]} listens on port {PORT}, or ends", lambda: listens() or not server.running())
+    wait_until(f"{command[0]} listens on port {PORT}, or ends", lambda: listening() or not server.running())
     if not server.running():
         raise RuntimeError(f"{' '.join(command)} ended with {server.ended()}:\n{server.said()}")
     return server
