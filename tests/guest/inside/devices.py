@@ -68,7 +68,8 @@ def single(device="rxe0", interface="dum0", address="10.1.0.1"):
 
 def crossed():
     """Both ends are addresses of this host, so the table `local` would send all by lo: it is asked later, except for
-    what comes in, and each end has a route of its own to the other."""
+    what comes in, and each end has a route of its own to the other. Each knows the other's hardware address, because
+    a lost question for it makes a queue pair fail to connect, which no retry of RDMA covers."""
     run("modprobe", "-a", "veth", "sch_netem")
     run("ip", "link", "add", "va", "type", "veth", "peer", "name", "vb")
     ends = {"va": ("10.5.0.1", "10.5.0.2", "101"), "vb": ("10.5.0.2", "10.5.0.1", "102")}
@@ -81,6 +82,8 @@ def crossed():
     for interface, (own, _, _) in ends.items():
         add("rx" + interface, interface, own + "/24")
     for interface, (own, peer, table) in ends.items():
+        with open(f"/sys/class/net/{'vb' if interface == 'va' else 'va'}/address", encoding="utf-8") as stream:
+            run("ip", "neighbour", "replace", peer, "lladdr", stream.read().strip(), "dev", interface, "nud", "permanent")
         run("ip", "rule", "add", "pref", "5", "iif", interface, "lookup", "local")
         run("ip", "route", "add", peer + "/32", "dev", interface, "src", own, "table", table)
         run("ip", "rule", "add", "pref", "10", "from", own, "to", peer, "lookup", table)

@@ -39,10 +39,12 @@ def netem_numbers():
 def under_netem(name):
     words, happened = NETEM[name]
     run("tc", "qdisc", "add", "dev", "va", "root", "netem", *words.split())
-    before = counters.read(DEVICES)
-    expect_success(*both_sides(verbs_tools.pingpong, DEVICES, iterations=150, size=16384))
-    growth, netem = counters.grown(before, counters.read(DEVICES)), netem_numbers()
-    run("tc", "qdisc", "del", "dev", "va", "root")
+    try:
+        before = counters.read(DEVICES)
+        expect_success(*both_sides(verbs_tools.pingpong, DEVICES, iterations=150, size=16384))
+        growth, netem = counters.grown(before, counters.read(DEVICES)), netem_numbers()
+    finally:
+        run("tc", "qdisc", "del", "dev", "va", "root")
     print(f"netem {words}: {netem['packets']} packets, {netem['drops']} dropped; counters: "
           + ", ".join(f"{key} {value}" for key, value in sorted(growth.items()) if value))
     if not happened(growth, netem):
@@ -59,7 +61,7 @@ def link_down():
     server.kill()
     if status == 0:
         raise RuntimeError(f"the link went down while it wrote, and the writer ended with 0:\n{client.said()}")
-    print(f"the writer ended with {status}: {client.said().strip().splitlines()[-1]}")
+    print(f"the writer ended with {status}:\n{client.said()}")
     if "state DOWN" not in run("rdma", "link", "show", "rxva/1"):
         raise RuntimeError(f"the device does not say that its link is down: {run('rdma', 'link', 'show', 'rxva/1')}")
     # The route went with the link.
