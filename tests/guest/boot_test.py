@@ -50,12 +50,12 @@ class Boots(unittest.TestCase):
 
     def test_the_limit_of_time(self):
         status, said = guest("--limit", "1", "echo begun; sleep infinity", name="limit")
-        self.assertEqual((status, said.splitlines()[0]), (124, "begun"), said)
+        self.assertEqual(status, 124, said)
+        self.assertIn("begun\n", said)
 
     def test_a_kernel_that_dies_with_a_command_is_not_tried_again(self):
         status, said = guest("echo begun; echo c >/proc/sysrq-trigger; sleep infinity", name="panic")
-        self.assertEqual((status, said.splitlines()[0]), (125, "begun"), said)
-        self.assertNotIn("boot 1 of", said)
+        self.assertEqual((status, said.count("begun\n")), (125, 1), said)
         with open(os.path.join(BUILD, "guest", "panic", "console.log"), encoding="utf-8", errors="replace") as stream:
             self.assertIn("Kernel panic", stream.read())
 

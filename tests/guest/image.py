@@ -27,7 +27,8 @@ SERIES = os.environ.get("GUEST_SERIES", "7.3.")
 # Loaded at every boot, in this order.
 BOOT_MODULES = ["virtio_pci", "virtio_net", "9pnet_virtio", "9p", "overlay"]
 # There for `modprobe`, with all that they need. udmabuf is always built in.
-MODULES = ["ib_uverbs", "rdma_ucm", "rdma_rxe", "dummy", "veth", "sch_netem", "null_blk", "nvme", "vfio-pci"]
+MODULES = ["ib_uverbs", "rdma_ucm", "rdma_rxe", "dummy", "veth", "sch_netem", "null_blk", "nvme",
+           "vfio-pci", "vfio_iommu_type1"]
 
 
 def cache_folder():

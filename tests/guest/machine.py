@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One guest: boots QEMU, runs a command in it and tells how that ended. Software emulation: no KVM, no hardware."""
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -40,6 +41,15 @@ class Guest:
         """The status of a bash command, TIMED_OUT after `limit` seconds of it, or DIED. `show` gets its lines at once."""
         need_program(QEMU, "qemu-system-x86")
         folder_of_image = image()
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        with open(self.folder + ".lock", "w", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Problem(f"another guest runs in {self.folder}; --name gives this one a folder of its own") from None
+            return self._boot_until_started(folder_of_image, command, limit, show)
+
+    def _boot_until_started(self, folder_of_image, command, limit, show):
         for boot in range(1, BOOTS + 1):
             self._prepare(command)
             status = self._boot(folder_of_image, limit, show)

@@ -18,7 +18,7 @@ from report import Report
 from rows import read_rows
 
 SECONDS = {"short": 270, "long": 1200, "pair": 300}
-MEANING = {TIMED_OUT: "the time was over", DIED: "the guest died: its kernel, not the program; see console.log"}
+MEANING = {TIMED_OUT: "the time was over", DIED: "the guest died: its kernel, not the program (console.log)"}
 
 
 def show(line):
@@ -30,28 +30,34 @@ def inside(build, names):
     return shlex.join(["python3", program, build, *names])
 
 
-def judge(report, guest, row, status, expected=0, suffix=""):
-    """Adds what a guest reported, and how it ended if that is not explained by what it reported."""
+def judge(report, guest, names, status, expected=0, suffix=""):
+    """Adds what a guest reported, and how it ended where no row's failure explains that."""
     path = os.path.join(guest.folder, "report.json")
+    failed_before = report.failed
     if os.path.exists(path):
         report.take(path, suffix)
-    if status != expected and not (status == 1 and report.failed):
-        why = MEANING.get(status, f"it ended with {status}, and {expected} was due")
-        show(f"FAILED {row}{suffix}: {why}; logs: {guest.folder}")
-        report.add(row + suffix, "guest", "failed", why)
-    elif expected:
-        report.add(row + suffix, "guest", "passed")
+    if status != expected and not (status == 1 and report.failed > failed_before):
+        why = f"{MEANING.get(status, f'it ended with {status}')}, and {expected} was due"
+    elif status == 0 and any(name + suffix not in report.suites for name in names):
+        why = f"it ended well without rows: {', '.join(name for name in names if name + suffix not in report.suites)}"
+    else:
+        why = ""
+    name = os.path.relpath(guest.folder, os.path.join(guest.folder, "..", ".."))
+    if why:
+        show(f"FAILED {name}: {why}; logs: {guest.folder}")
+    if why or expected:
+        report.add(name, "guest", "failed" if why else "passed", why)
 
 
 def run_single(report, build, when, names):
     guest = Guest(os.path.join(build, "guest", when))
-    judge(report, guest, when, guest.run(inside(build, names), SECONDS[when], show))
+    judge(report, guest, names, guest.run(inside(build, names), SECONDS[when], show))
 
 
 def run_two(report, build, row):
     guests, statuses = run_pair(os.path.join(build, "guest", row.name), inside(build, [row.name]), SECONDS["pair"], show)
     for role, (guest, status) in enumerate(zip(guests, statuses)):
-        judge(report, guest, row.name, status, row.peer_status if role else 0, f"[{role}]")
+        judge(report, guest, [row.name], status, row.peer_status if role else 0, f"[{role}]")
 
 
 def main():
