@@ -3,6 +3,8 @@
 """The parts of tests/guest that need no machine: its cache, its choice of a kernel, its rows, its rule of counters, its
 reports, and what it says where a guest cannot be started. tests/guest/boot_test.py has the rest."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -11,12 +13,14 @@ import sys
 import tempfile
 import threading
 import unittest
+from types import SimpleNamespace
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KIT = os.path.join(ROOT, "tests", "guest")
 sys.path += [KIT, os.path.join(KIT, "inside")]
 import counters
 import image
+import rdma_tests
 import report
 import rows
 import verbs_tools
@@ -183,6 +187,34 @@ class Reports(unittest.TestCase):
                                                                 ("row[1].S.skipped", "skipped")])
             with open(outer.path, encoding="utf-8") as stream:
                 self.assertEqual(json.load(stream)["testsuites"][0]["testsuite"][1]["failures"], [{"failure": "why"}])
+
+    def judged(self, status, expected=0, outcomes=(), names=("a",)):
+        """(failures, what stands in the report) after a guest that ended so and wrote these outcomes of rows."""
+        with tempfile.TemporaryDirectory() as folder:
+            guest = SimpleNamespace(folder=os.path.join(folder, "guest", "short"))
+            os.makedirs(guest.folder)
+            inner = report.Report(os.path.join(guest.folder, "report.json"))
+            for name, outcome in outcomes:
+                inner.add(name, "row", outcome)
+            outer = report.Report(os.path.join(folder, "all.json"))
+            outer.add("of another guest", "row", "failed")
+            with contextlib.redirect_stdout(io.StringIO()):
+                rdma_tests.judge(outer, guest, list(names), status, expected)
+            return outer.failed - 1, outer.suites
+
+    def test_how_a_guest_ended_is_judged(self):
+        self.assertEqual(self.judged(0, outcomes=[("a", "passed")])[0], 0)
+        self.assertEqual(self.judged(1, outcomes=[("a", "failed")])[0], 1)
+        for status, words in ((1, "it ended with 1"), (124, "the time was over"), (125, "the guest died"), (0, "without rows: b")):
+            with self.subTest(status):
+                failed, suites = self.judged(status, outcomes=[("a", "passed")], names=["a", "b"] if status == 0 else ["a"])
+                self.assertEqual(failed, 1)
+                self.assertIn(words, suites["guest/short"][0]["failures"][0]["failure"])
+
+    def test_a_guest_that_has_to_die(self):
+        self.assertEqual(self.judged(125, expected=125)[0], 0)
+        self.assertEqual(self.judged(0, expected=125, outcomes=[("a", "passed")])[0], 1)
+        self.assertEqual(self.judged(124, expected=125)[0], 1)
 
 
 if __name__ == "__main__":
