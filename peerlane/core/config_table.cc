@@ -365,7 +365,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "number",
        "6",
        "0 to 7",
-       "How often a device sends again before the link fails. With 7 the kernel's software device (rxe) never gives up.",
+       "How often a device sends again before the link fails. With 7 the kernel's software device "
+       "(rxe) never gives up.",
        [](std::string_view text, Config& config) {
          return readNumber(text, 0, 7, config.ibRetry);
        }},

@@ -145,8 +145,7 @@ MemoryProviders& hostProviders() {
 
 void fillRecord(const LinkMemory& memory, const RegionGrant& region, RegionRecord& record) {
   if (memory.kind.place == MemoryPlace::kHost)
-    record.acquired =
-        hostProviders().acquire(memory.bytes.data(), memory.bytes.size()).value();
+    record.acquired = hostProviders().acquire(memory.bytes.data(), memory.bytes.size()).value();
   record.allocation = region.allocation;
   record.generation = region.generation;
   record.base = memory.bytes.data();

@@ -33,7 +33,7 @@ class RequestLedger {
         serial_(lastSerial_.fetch_add(1, std::memory_order_relaxed) & kSerialBits),
         ring_(requests) {}
 
-  bool isFull() const { return underWay() == ring_.size(); }
+  bool isIdle() const { return underWay() == 0; }
   bool hasRoom(const RequestChain& chain, uint32_t requests) const {
     return chain.count() + requests <= RequestChain::kRequests &&
            underWay() + requests <= ring_.size();

@@ -149,9 +149,14 @@ Status VerbsAgent::health() const {
 void VerbsAgent::close(Code code) {
   {
     const TurnHolder turn(right_);
-    end(Status(code, name_ + " was closed"), nullptr);
+    end(Status(code, name_ + " was closed"), nullptr, /*mayAnswer=*/code == Code::kClosed);
   }
   (void)pumpAndTell();
+}
+
+bool VerbsAgent::isUnderWay() const {
+  const TurnHolder turn(right_);
+  return !isOver_ && !ledger_.isIdle();
 }
 
 // The caller settles.
@@ -277,7 +282,7 @@ void VerbsAgent::arrived(uint32_t number) {
 
 // The device is done with all memory before a work is told to have ended. One work is to blame for
 // a refusal, and the pair ends for all.
-void VerbsAgent::end(const Status& why, const AgentWork* guilty) {
+void VerbsAgent::end(const Status& why, const AgentWork* guilty, bool mayAnswer) {
   if (isOver_) return;
   isOver_ = true;
   hasNewEnd_ = true;
@@ -286,7 +291,7 @@ void VerbsAgent::end(const Status& why, const AgentWork* guilty) {
     const MutexLock lock(failureLock_);
     failure_ = shared == why.code() ? why : Status(shared, std::string(why.message()));
   }
-  pair_->end();
+  if (!mayAnswer || !ledger_.isIdle()) pair_->end();
   const auto mark = [&](AgentWork& work) {
     if (work.code.load(std::memory_order_relaxed) == Code::kOk)
       work.code.store(&work == guilty ? why.code() : shared, std::memory_order_relaxed);

@@ -59,8 +59,11 @@ class VerbsAgent final : public Agent, public PairOwner {
   // The first failure; sticky.
   Status health() const;
   // Ends all works taken with `code`, once each; from then on the device touches none of their
-  // memory. Idempotent.
+  // memory. The pair stays until the end of the agent where nothing is under way, so that requests
+  // of the peer that it has not heard of yet are answered. Idempotent.
   void close(Code code);
+  // Requests of this side have no answer yet.
+  bool isUnderWay() const;
 
   void ended(const ibv_wc& completion) override;
   void arrived(uint32_t number) override;
@@ -76,7 +79,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   void makeWhole(AgentWork& work, RequestChain& chain) PEERLANE_REQUIRES(right_);
   void post(RequestChain& chain) PEERLANE_REQUIRES(right_);
   void release(const Request& request, bool isGood) PEERLANE_REQUIRES(right_);
-  void end(const Status& why, const AgentWork* guilty) PEERLANE_REQUIRES(right_);
+  void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
+      PEERLANE_REQUIRES(right_);
   bool pumpAndTell();
 
   const std::string name_;

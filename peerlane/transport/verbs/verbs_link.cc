@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/verbs_link.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "peerlane/core/wire.h"
 
@@ -64,6 +65,17 @@ Result<RemoteMemory> VerbsLink::attach(Grant grant) {
 
 void VerbsLink::detach(RemoteMemory& memory) {
   memory = {};
+}
+
+// A peer that leaves has answered what reached it, and its last words may come by another wire
+// sooner than those answers.
+void VerbsLink::close(Code code) {
+  constexpr std::chrono::milliseconds kAnswers{2};
+  const auto until = std::chrono::steady_clock::now() + kAnswers;
+  while (code == Code::kPeerLost && agent_->isUnderWay() &&
+         std::chrono::steady_clock::now() < until)
+    if (!nic_->queues().poll()) std::this_thread::yield();
+  agent_->close(code);
 }
 
 bool VerbsLink::poll() {

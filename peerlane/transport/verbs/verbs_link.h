@@ -29,7 +29,7 @@ class VerbsLink final : public Link {
   void abandon(AgentWork& work, Code code) override { agent_->abandon(work, code); }
   void handedOut() override { agent_->handedOut(); }
   Status health() const override { return agent_->health(); }
-  void close(Code code) override { agent_->close(code); }
+  void close(Code code) override;
 
  private:
   const std::shared_ptr<VerbsNic> nic_;
