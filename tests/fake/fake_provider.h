@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FakeProvider: a memory provider whose memory is arenas that the test makes, and which takes memory
-// back whenever the test says so: while it is being acquired, described or exported, and at any time
-// after that. It counts what it holds. Thread-safe; it holds no lock while a hook runs.
+// FakeProvider: a memory provider whose memory is arenas that the test makes, and which takes
+// memory back whenever the test says so: while it is being acquired, described or exported, and at
+// any time after that. It counts what it holds. Thread-safe; it holds no lock while a hook runs.
 #pragma once
 
 #include <cstddef>

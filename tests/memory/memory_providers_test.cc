@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The registry's rules: one owner for a range, by priority; ranges that straddle owners; no answer is
-// kept; exports for what an importer can take, and the rule for memory that may be taken back.
+// The registry's rules: one owner for a range, by priority; ranges that straddle owners; no answer
+// is kept; exports for what an importer can take, and the rule for memory that may be taken back.
 #include "peerlane/memory/memory_providers.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ class Providers : public testing::Test {
   void SetUp() override {
     segment = MUST(SharedSegment::create(4 * kPage, {}));
     base = segment->data();
-    EXPECT_OK(providers.add(std::make_shared<HostProvider>(), MemoryProviders::kHostPriority).status());
+    EXPECT_OK(
+        providers.add(std::make_shared<HostProvider>(), MemoryProviders::kHostPriority).status());
   }
   std::shared_ptr<FakeProvider> add(const char* name, int priority = 200, bool takesBack = true) {
     auto provider = std::make_shared<FakeProvider>(name, takesBack);

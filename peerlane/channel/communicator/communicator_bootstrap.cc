@@ -41,8 +41,7 @@ void CommunicatorCore::claim(Pair& pair) {
   env.eagerBytes = eagerBytes_;
   env.strict = peer.config().strict;
   env.ringBytes = peer.config().stagingBytes / std::max<size_t>(1, pairs_.size() - 1);
-  env.sendNote = [weak = std::weak_ptr<PeerCore>(env.peer),
-                  channel = pair.channel](LaneNote note) {
+  env.sendNote = [weak = std::weak_ptr<PeerCore>(env.peer), channel = pair.channel](LaneNote note) {
     // To a peer that is gone there is nothing to say.
     const auto alive = weak.lock();
     if (!alive) return;

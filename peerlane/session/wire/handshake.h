@@ -38,11 +38,11 @@ inline constexpr size_t kRejectBytes = 16;
 
 // The facts that this side tells of itself, and those that it expects of the other side.
 struct HandshakeOptions {
-  Secret secret;              // not empty; the acceptor's context has one
-  ContextId self;             // not null
+  Secret secret;                      // not empty; the acceptor's context has one
+  ContextId self;                     // not null
   uint64_t features = feature::kAll;  // the bits this side understands
   uint64_t hostIdentity = 0;          // see hostIdentityOf()
-  uint32_t processHint = 0;   // a pid for reports
+  uint32_t processHint = 0;           // a pid for reports
   // For the initiator: the context that the ticket names. Another context is refused even when it
   // knows the secret.
   std::optional<ContextId> expectedPeer;
