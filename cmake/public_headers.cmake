@@ -22,10 +22,14 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/core/status.h
   peerlane/core/text.h
   peerlane/memory/device.h
+  peerlane/memory/exported_range.h
   peerlane/memory/gpu_list.h
+  peerlane/memory/invalidation.h
   peerlane/memory/memory_kind.h
+  peerlane/memory/memory_provider.h
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
+  peerlane/os/fd.h
   peerlane/os/topology.h
   peerlane/program/words/copy_device.h
   peerlane/program/device/device_stream.h

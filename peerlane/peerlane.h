@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Everything a C++ user needs: contexts and peers, regions, put and get, plans, notifications,
-// signals, port channels for kernels, and a communicator for those who count in ranks.
+// signals, port channels for kernels, memory providers, and a communicator for those who count in
+// ranks.
 #pragma once
 
 #include "peerlane/channel/communicator/communicator.h"  // IWYU pragma: export
@@ -11,4 +12,6 @@
 #include "peerlane/channel/signal/signal.h"              // IWYU pragma: export
 #include "peerlane/channel/transfer/plan.h"              // IWYU pragma: export
 #include "peerlane/channel/transfer/transfer.h"          // IWYU pragma: export
+#include "peerlane/memory/invalidation.h"                // IWYU pragma: export
+#include "peerlane/memory/memory_provider.h"             // IWYU pragma: export
 #include "peerlane/session/context/context.h"            // IWYU pragma: export

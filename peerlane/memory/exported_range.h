@@ -6,9 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
 
 namespace peerlane {
@@ -24,7 +25,7 @@ enum class ExportForm : uint8_t {
 inline constexpr size_t kExportForms = 5;
 const char* exportFormName(ExportForm form);  // "dma-buf", "address", ...
 
-// What an importer does when the memory is taken back while it holds it.
+// Whether an importer lets go when the memory is taken back while it holds it.
 enum class ImporterKind : uint8_t {
   kPinned = 0,     // nothing: it reaches the pages until it lets go by itself
   kRevocable = 1,  // it lets go when it is told, and never gets the memory again
@@ -43,8 +44,8 @@ struct Importer {
 struct ExportedRange {
   ExportForm form = ExportForm::kAddress;
   uint64_t bytes = 0;  // as asked for
-  // kDmaBuf, kFile: the caller's. The kernel object lives as long as who imported it needs it, so
-  // it may be closed after that.
+  // kDmaBuf, kFile: the caller's. The kernel object lives as long as its importer needs it, so it
+  // may be closed after the import.
   Fd fd{};
   // kDmaBuf, kFile, kIpcHandle: of the first byte asked for, in the dma-buf, the file, or the
   // allocation.

@@ -31,7 +31,7 @@ struct ImportedRegion {
   std::atomic<bool> isLeft{false};
   PinSlot pin;  // of host memory that is mapped here; released when the gate is drained
 
-  // For whoever found the gate closed.
+  // For a caller that found the gate closed.
   Status whyClosed() const {
     const std::string name = "region " + std::to_string(memory.grant.allocation) + " of the peer";
     if (gate.isRevoked())

@@ -13,10 +13,10 @@
 
 namespace peerlane {
 
-// Ends every use of the memory registered under `ticket`: nothing begins with it from now on, what
-// is under way is drained, devices let go of it, and peers that imported it are told and waited
-// for. Its region is Revoked from now on, until its user unregisters it: whatever is begun with it
-// then ends with kRevoked. Transfers of other regions go on.
+// Ends every use of the memory registered under `ticket`: nothing begins with it from now on,
+// running transfers are drained, devices let go of it, and peers that imported it are told and
+// waited for. Its region is Revoked from now on, until its user unregisters it: whatever is begun
+// with it then ends with kRevoked. Transfers of other regions go on.
 //
 // OK: nothing and nobody reaches the memory any more. Called again it does nothing, but waits for a
 // first call that has not ended. Under the call devices are made to let go of the memory, and the

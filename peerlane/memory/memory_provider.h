@@ -71,7 +71,7 @@ struct MemoryExtent {
   uint64_t bytes = 0;
 };
 
-// What a device that wants to reach the memory must know of it.
+// The facts by which a device is chosen to reach the memory, and may keep a registration of it.
 struct MemoryFacts {
   Device device;
   std::optional<int> numaNode{};  // of the memory, or of its device; empty: not known
@@ -80,7 +80,7 @@ struct MemoryFacts {
   bool isCpuMappable = true;      // loads and stores of the CPU reach it
   MemoryExtent allocation{};      // that holds the range; null: the system does not know it
   // Of that allocation, never used twice in this process, while addresses are. 0: none is known,
-  // and what was made of the range must not be kept longer than its registration.
+  // and nothing made of the range may be kept longer than its registration.
   uint64_t allocationId = 0;
   // The provider may take it back. False: it stays where it is until it is released.
   bool mayBeInvalidated = false;

@@ -2,7 +2,7 @@
 //
 // MemoryProviders: the registry of one context's memory providers. It finds the one owner of a
 // range, names ranges that straddle owners, applies the rule for memory that may be taken back, and
-// lets a provider's invalidation reach whoever holds the memory. It keeps no answer: the next call
+// lets a provider's invalidation reach the holders of the memory. It keeps no answer: the next call
 // asks anew. Set-up path. Thread-safe; no lock is held while a provider or a holder is called.
 #pragma once
 

@@ -22,9 +22,10 @@ class RegionExport {
  public:
   virtual ~RegionExport() = default;
   // The provider of the memory takes it back: after OK nothing reaches the memory by this export,
-  // though its end is still to come. Called at most once with success, on any thread: it waits for
-  // no other thread of the library. The peers have let go of the region before, or do not answer.
-  // Errors: kUnavailable (pinned for life: the export ends with the region), kTimeout.
+  // though its end is still to come. Called at most once with success, on the thread of the
+  // provider, or, for memory that was freed, on the progress thread: it waits for no other thread
+  // of the library. The peers have let go of the region before, or do not answer. Errors:
+  // kUnavailable (pinned for life: the export ends with the region), kTimeout.
   virtual Status revoke(std::chrono::nanoseconds timeout) = 0;
 };
 

@@ -41,7 +41,8 @@ struct RegionRecord {
   // kRevoked, the provider's.
   Result<ExportedRange> exportFor(const Importer& importer, uint64_t offset, uint64_t length) const;
   Result<MemoryFacts> facts() const;
-  // For whoever found the gate closed: kRevoked, or kClosed (it is being unregistered, or was).
+  // For a caller that found the gate closed: kRevoked, or kClosed (it is being unregistered, or
+  // was).
   Status whyClosed() const;
   HeldMemory* held() const;  // null: memory that no provider holds
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained

@@ -47,7 +47,7 @@ class UseGate {
   }
 
   // From now on enter() and open() return false. Users that entered before may stay: ask drained().
-  // `why` is what whoever comes then is told: kClosed, or kRevoked, which stays.
+  // `why` is the code for callers that come then: kClosed, or kRevoked, which stays.
   void close(Code why = Code::kClosed) {
     if (why == Code::kRevoked) isRevoked_.store(true, std::memory_order_release);
     closed_.store(true, std::memory_order_seq_cst);
@@ -56,7 +56,7 @@ class UseGate {
   // The memory was taken back by its provider, or freed, before it was unregistered. Known before
   // the gate is closed.
   bool isRevoked() const { return isRevoked_.load(std::memory_order_acquire); }
-  // The code for whoever found the gate closed.
+  // The code for a caller that found the gate closed.
   Code why() const { return isRevoked() ? Code::kRevoked : Code::kClosed; }
 
   // Opens again (an unregistration that was refused).

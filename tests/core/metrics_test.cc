@@ -90,7 +90,7 @@ std::map<std::string, int64_t> parse(const std::string& text) {
 TEST(Metrics, StartsWithEveryBuiltInSeriesAtZero) {
   Metrics metrics;
   auto values = parse(metrics.text());
-  for (unsigned i = 0; i <= static_cast<unsigned>(Code::kInternal); ++i) {
+  for (unsigned i = 0; i <= static_cast<unsigned>(kLastCode); ++i) {
     const std::string name =
         std::string("peerlane_transfers_total{status=\"") + codeName(static_cast<Code>(i)) + "\"}";
     EXPECT_EQ(values.count(name), 1u) << name;

@@ -69,7 +69,7 @@ TEST(Status, CodeNumbersAndNamesAreFixed) {
                          "TryAgain",    "Timeout",         "Cancelled",    "PeerLost",
                          "PeerSilent",  "Closed",          "OutOfMemory",  "PermissionDenied",
                          "NotPrepared", "SizeMismatch",    "Corrupt",      "System",
-                         "Internal"};
+                         "Internal",    "Revoked"};
   for (unsigned i = 0; i < std::size(names); ++i)
     EXPECT_STREQ(codeName(static_cast<Code>(i)), names[i]) << i;
   EXPECT_STREQ(codeName(static_cast<Code>(std::size(names))), "UnknownCode");

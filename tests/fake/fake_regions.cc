@@ -22,9 +22,9 @@ void FakeRegions::renew(uint64_t allocation) {
   ++regions_.at(allocation).generation;
 }
 
-void FakeRegions::beginClosing(uint64_t allocation) {
+void FakeRegions::refuse(uint64_t allocation, Code why) {
   const MutexLock lock(mutex_);
-  regions_.at(allocation).closing = true;
+  regions_.at(allocation).refusal = why;
 }
 
 void FakeRegions::hold(std::shared_ptr<const RegionRecord> record) {
@@ -63,7 +63,7 @@ Result<std::byte*> FakeRegions::pin(uint64_t allocation, uint64_t generation, ui
     return Status(Code::kInvalidArgument, "generation " + std::to_string(generation) +
                                               "; the region has " +
                                               std::to_string(region.generation));
-  if (region.closing) return Status(Code::kClosed, "the region is being unregistered");
+  if (region.refusal != Code::kOk) return Status(region.refusal, "the region is taken back");
   if (!allows(region.access, wanted))
     return Status(Code::kPermissionDenied, std::string("wants ") + accessName(wanted) +
                                                "; granted " + accessName(region.access));

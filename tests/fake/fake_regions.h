@@ -24,7 +24,9 @@ class FakeRegions final : public RegionDirectory {
   // Another registration of the same allocation id: grants made before are stale.
   void renew(uint64_t allocation);
   // As if unregistering had begun: what comes now is refused with kClosed.
-  void beginClosing(uint64_t allocation);
+  void beginClosing(uint64_t allocation) { refuse(allocation, Code::kClosed); }
+  // Or as if its memory had been taken back: with kRevoked.
+  void refuse(uint64_t allocation, Code why);
 
   // holding() finds it from now on.
   void hold(std::shared_ptr<const RegionRecord> record);
@@ -44,7 +46,7 @@ class FakeRegions final : public RegionDirectory {
     std::span<std::byte> memory;
     Access access = Access::kLocal;
     uint64_t generation = 1;
-    bool closing = false;
+    Code refusal = Code::kOk;
     uint64_t pins = 0;
   };
 

@@ -203,7 +203,7 @@ TEST(ChunkedImport, OthersGetAllOfIt) {
         // It was let go of above, so it comes anew; one chunk does not.
         const auto slot = imported(remote);
         EXPECT_EQ(slot->state, ImportSlot::State::kFailed);
-        EXPECT_EQ(slot->failure.code(), Code::kClosed) << slot->failure.toString();
+        EXPECT_EQ(slot->failure.code(), Code::kRevoked) << slot->failure.toString();
       }));
 }
 
@@ -383,7 +383,7 @@ TEST(ChunkedLife, ChunksFreedBehindOurBackAreTold) {
         segment.map(7);  // other memory at the same address
         line.meet();
         line.meet();
-        EXPECT_NE(here.context->dump().find("freed behind our back"), std::string::npos)
+        EXPECT_NE(here.context->dump().find("bytes revoked"), std::string::npos)
             << here.context->dump();
       },
       [](const Meeting& here, const RemoteRegion& remote, const Line& line) {
@@ -396,16 +396,16 @@ TEST(ChunkedLife, ChunksFreedBehindOurBackAreTold) {
         line.meet();
         auto late = put(here.peer, {&freed, 1});
         const Status refused = late.isOk() ? late->wait(kPatience) : late.status();
-        EXPECT_EQ(refused.code(), Code::kClosed) << refused.toString();
+        EXPECT_EQ(refused.code(), Code::kRevoked) << refused.toString();
         EXPECT_NE(refused.message().find("freed"), std::string::npos) << refused.toString();
         const auto deadline = std::chrono::steady_clock::now() + kPatience;
         Status told;
-        while (told.code() != Code::kClosed && std::chrono::steady_clock::now() < deadline) {
+        while (told.code() != Code::kRevoked && std::chrono::steady_clock::now() < deadline) {
           auto again = put(here.peer, {&first, 1});
           told = again.isOk() ? again->wait(kPatience) : again.status();
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
-        EXPECT_EQ(told.code(), Code::kClosed) << told.toString();
+        EXPECT_EQ(told.code(), Code::kRevoked) << told.toString();
         EXPECT_NE(told.message().find("freed"), std::string::npos) << told.toString();
         line.meet();
       }));
@@ -431,7 +431,7 @@ TEST(ChunkedLife, UnregisteredWhileImported) {
         for (const Block& block : {first, other}) {
           auto posted = put(here.peer, {&block, 1});
           const Status closed = posted.isOk() ? posted->wait(kPatience) : posted.status();
-          EXPECT_EQ(closed.code(), Code::kClosed) << closed.toString();
+          EXPECT_EQ(closed.code(), Code::kRevoked) << closed.toString();
         }
       }));
 }

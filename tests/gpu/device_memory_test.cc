@@ -187,7 +187,7 @@ TEST(DeviceMemory, FreedBehindOurBackIsCaught) {
         mustCuda(cudaFree(raw), "cudaFree");
         void* again = cudaBytes(kBytes);  // mostly the same address
         const Status refused = put(peer, {&block, 1}).status();
-        EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.toString();
+        EXPECT_EQ(refused.code(), Code::kRevoked) << refused.toString();
         mustCuda(cudaFree(again), "cudaFree");
         EXPECT_FALSE(put(peer, {&block, 1}).isOk());
         line.meet();
@@ -218,8 +218,7 @@ TEST(DeviceMemory, FreedBehindOurBackIsToldToThePeer) {
         line.meet();  // the peer has imported it
         mustCuda(cudaFree(raw), "cudaFree");
         line.meet();
-        EXPECT_NE(context->dump().find("freed behind our back"), std::string::npos)
-            << context->dump();
+        EXPECT_NE(context->dump().find("bytes revoked"), std::string::npos) << context->dump();
         must(context->unregister(region, kPatience), "unregister");
         line.meet();
       },
@@ -235,12 +234,12 @@ TEST(DeviceMemory, FreedBehindOurBackIsToldToThePeer) {
         const auto deadline = std::chrono::steady_clock::now() + kPatience;
         Status told;
         const Block block{&region, 0, &remote, 0, 4096};
-        while (told.code() != Code::kClosed && std::chrono::steady_clock::now() < deadline) {
+        while (told.code() != Code::kRevoked && std::chrono::steady_clock::now() < deadline) {
           auto plan = Plan::create(peer, Direction::kPut, {&block, 1});
           told = plan.status();
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
-        EXPECT_EQ(told.code(), Code::kClosed) << told.toString();
+        EXPECT_EQ(told.code(), Code::kRevoked) << told.toString();
         EXPECT_NE(told.message().find("freed"), std::string::npos) << told.toString();
         line.meet();
         line.meet();

@@ -377,7 +377,7 @@ TEST_P(StreamProtocols, MemoryThatHasGoneWhenItIsImported) {
           const cudaStream_t stream = makeStream();
           mustCuda(cudaFreeAsync(brief.data(), stream), "cudaFreeAsync");
           mustSync(stream);
-          while (side.context->dump().find("freed behind our back") == std::string::npos)
+          while (side.context->dump().find("bytes revoked") == std::string::npos)
             std::this_thread::sleep_for(1ms);
         } else {
           EXPECT_EQ(side.context->unregister(brief, 0ns).code(), Code::kTimeout);

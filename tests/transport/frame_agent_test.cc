@@ -361,6 +361,27 @@ TEST_F(FrameAgentTest, AWordIsRefusedTogetherWithThePutBeforeIt) {
   }
 }
 
+// A put and a get of memory that its provider took back.
+TEST_F(FrameAgentTest, APeerOfAnEarlierVersionIsToldClosedForRevoked) {
+  regions_[1].refuse(remote_[1].grant.allocation, Code::kRevoked);
+  for (const bool isKnown : {true, false}) {
+    FakeWire wire(1);
+    FrameAgent asking("asking", wire.end(0), regions_[0], nullptr);
+    FrameAgent serving("serving", wire.end(1), regions_[1], nullptr, /*peerKnowsRevoked=*/isKnown);
+    for (const Verb verb : {Verb::kPut, Verb::kGet}) {
+      Box box(asking);
+      box.post(verb, {Piece{local_.data(), &remote_[1], 0, 100}});
+      for (int i = 0; i < 5; ++i) {
+        box.mailbox.serve();
+        (void)asking.poll();
+        (void)serving.poll();
+      }
+      ASSERT_TRUE(box.mailbox.idle());
+      EXPECT_EQ(box.mailbox.code(), isKnown ? Code::kRevoked : Code::kClosed);
+    }
+  }
+}
+
 // Of one that is complete the code is known here.
 TEST_F(FrameAgentTest, AWordAfterARefusedPutIsNotEvenSent) {
   RemoteMemory stale = remote_[1];

@@ -145,7 +145,7 @@ TEST(FrameFormat, EveryViolationIsNamed) {
       {"place in an ack", changed(ack, [](Frame& f) { f.allocation = 3; }), "allocation"},
       {"generation in an ack", changed(ack, [](Frame& f) { f.generation = 3; }), "generation"},
       {"offset in an ack", changed(ack, [](Frame& f) { f.offset = 3; }), "offset is 3"},
-      {"unknown code", changed(ack, [](Frame& f) { f.value = 17; }), "value is 17"},
+      {"unknown code", changed(ack, [](Frame& f) { f.value = 18; }), "value is 18"},
       {"refused with OK", answer(FrameKind::kGetRefused, 0), "value is 0"},
       {"request of nothing", place(FrameKind::kGetRequest), "value is 0"},
       {"data of nothing", answer(FrameKind::kGetData, 0), "payload is 0"},

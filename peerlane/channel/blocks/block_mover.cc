@@ -117,7 +117,7 @@ Status checkIdentity(const BlockList& blocks) {
   for (const auto& local : blocks.locals) {
     if (local->memory.device.kind != DeviceKind::kCuda) continue;
     if (cuda::identityOf(local->base) == local->memory.identity) continue;
-    return Status(Code::kInvalidArgument,
+    return Status(Code::kRevoked,
                   "region " + std::to_string(local->allocation) + " of " +
                       local->memory.device.toString() +
                       " was freed without being unregistered; its memory is gone or another's");

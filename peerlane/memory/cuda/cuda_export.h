@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a range of GPU memory is to devices that are no GPU (NICs): the facts that they choose by,
+// A range of GPU memory as devices that are no GPU (NICs) see it: the facts that they choose by,
 // and its forms for them: a dma-buf of the range asked for, the plain address for a peer-memory
 // module of the kernel, a legacy IPC handle. No state. Thread-safe.
 #pragma once

@@ -45,7 +45,7 @@ Result<Region> RegionLife::add(std::byte* base, size_t bytes, Access access) {
   PEERLANE_ASSIGN(auto record, around_.regions.add(base, bytes, access, std::move(memory), nullptr,
                                                    std::move(acquired)));
   if (Status watched = watch(record); !watched.isOk()) {
-    (void)beginRevocation(record, Code::kClosed);
+    (void)beginRevocation(record, Cause::kUnregistered);
     return watched;
   }
   return handleOf(std::move(record));
@@ -85,7 +85,7 @@ Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options
 Result<Region> RegionLife::regionOf(std::byte* address, size_t bytes, Access access) {
   std::vector<Record> stale;
   auto found = cache_.find(address, bytes, access, stale);
-  for (const Record& record : stale) (void)beginRevocation(record, Code::kClosed);
+  for (const Record& record : stale) (void)beginRevocation(record, Cause::kUnregistered);
   if (!found.isOk()) return found.status();
   return handleOf(std::move(*found));
 }
@@ -100,7 +100,7 @@ Status RegionLife::unregister(const Region& region, Duration timeout) {
   if (around_.progress.onLoopThread())
     return Status(Code::kInvalidArgument,
                   "unregister was called from a callback on the progress thread");
-  const RevocationRef revocation = beginRevocation(record, Code::kClosed);
+  const RevocationRef revocation = beginRevocation(record, Cause::kUnregistered);
   if (!revocation) return Status::ok();  // an earlier call timed out, and the rest happened since
   return await(revocation, &Revocation::gone, timeout);
 }
@@ -112,7 +112,7 @@ Status RegionLife::revoke(const Record& record, Duration timeout) {
     return Status(Code::kInvalidArgument,
                   "memory was invalidated from a callback on the progress thread");
   const auto deadline = deadlineIn(timeout);
-  const RevocationRef revocation = beginRevocation(record, Code::kRevoked);
+  const RevocationRef revocation = beginRevocation(record, Cause::kInvalidated);
   if (!revocation) return Status::ok();
   const Status letGo = await(revocation, &Revocation::letGo, timeout);
   const Status exports = record->exports.revoke(timeLeft(deadline));
@@ -153,10 +153,10 @@ std::string RegionLife::describe() const {
   return text;
 }
 
-// No transfer may begin with the region from now on, and its importers are asked to let go. `why`:
-// kClosed, it leaves the table then; kRevoked, it stays there, unless nobody would unregister it.
-// Null: it is gone already.
-RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Code why) {
+// No transfer may begin with the region from now on, and its importers are asked to let go. One
+// that is unregistered leaves the table then; others stay there, unless nobody would unregister
+// them. Null: it is gone already.
+RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Cause cause) {
   RevocationRef revocation;
   bool isNew = false;
   {
@@ -169,22 +169,24 @@ RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Code
         return nullptr;
       revocation = std::make_shared<Revocation>();
       revocation->record = record;
+      revocation->cause = cause;
       revocations_[record->allocation] = revocation;
       isNew = true;
     }
   }
-  const bool isTakenBack = why == Code::kClosed || record->isCached.load(std::memory_order_relaxed);
+  const bool isTakenBack =
+      cause == Cause::kUnregistered || record->isCached.load(std::memory_order_relaxed);
   const bool wasTakenBack = isTakenBack && revocation->isTakenBack.exchange(true);
   if (isTakenBack && !wasTakenBack)
     around_.regions.setState(record->allocation, RegionState::kClosing);
   else if (isNew)
     around_.regions.setState(record->allocation, RegionState::kRevoked);
-  if (isNew || !record->gate.isRevoked()) record->gate.close(why);
+  if (isNew || !record->gate.isRevoked())
+    record->gate.close(cause == Cause::kUnregistered ? Code::kClosed : Code::kRevoked);
   // Revocations are sent by the progress thread.
   if (isNew)
-    around_.progress.post([this, alive = around_.owner.lock(), revocation, why] {
-      askHolders(revocation, /*isRevoked=*/why == Code::kRevoked);
-    });
+    around_.progress.post(
+        [this, alive = around_.owner.lock(), revocation] { askHolders(revocation); });
   else if (isTakenBack && !wasTakenBack)
     around_.progress.post(
         [this, alive = around_.owner.lock(), revocation] { tryFinish(revocation); });
@@ -201,7 +203,8 @@ Status RegionLife::await(const RevocationRef& revocation, Goal goal, Duration ti
 }
 
 // Progress thread.
-void RegionLife::askHolders(const RevocationRef& revocation, bool isRevoked) {
+void RegionLife::askHolders(const RevocationRef& revocation) {
+  const bool isRevoked = revocation->cause != Cause::kUnregistered;
   const RegionRecord& record = *revocation->record;
   for (const uint64_t number : around_.regions.importers(record.allocation)) {
     const auto peer = around_.peers.find(number);
@@ -303,8 +306,8 @@ void RegionLife::tryFinish(const RevocationRef& revocation) {
   if (!unpin(revocation)) return;
   if (std::exchange(revocation->quarantined, false)) around_.metrics.quarantinedRegions().add(-1);
   const RegionRecord& record = *revocation->record;
-  // What was freed behind our back has no call of a provider that would do so.
-  if (!revocation->letGo.exchange(true) && record.gate.isRevoked())
+  // For memory that a provider takes back its call does so (revoke()).
+  if (!revocation->letGo.exchange(true) && revocation->cause == Cause::kFreed)
     if (const Status left = record.exports.revoke(Duration(0)); !left.isOk())
       PEERLANE_LOG_WARN("region {} was revoked: {}", record.allocation, left.toString());
   if (!revocation->isTakenBack.load()) {
@@ -364,7 +367,7 @@ void RegionLife::sweep() {
           "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let "
           "go",
           record->allocation, record->bytes, record->memory.device.toString());
-    (void)beginRevocation(record, Code::kRevoked);
+    (void)beginRevocation(record, Cause::kFreed);
   }
   for (const auto& transport : around_.transports) transport->sweep();
   sweepTimer_ = around_.progress.loop().after(kSweepInterval, [this] { sweep(); });

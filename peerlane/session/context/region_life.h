@@ -75,9 +75,13 @@ class RegionLife {
   using Clock = std::chrono::steady_clock;
   using Record = std::shared_ptr<RegionRecord>;
 
+  // Why a region is let go of. kFreed: found by sweep().
+  enum class Cause : uint8_t { kUnregistered, kInvalidated, kFreed };
+
   // A region on its way out, or revoked, shared by the calls that wait for it.
   struct Revocation {
     Record record;
+    Cause cause{};  // the first one
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
     std::atomic<bool> isTakenBack{false};  // by its user: it may leave the table
@@ -98,8 +102,8 @@ class RegionLife {
   Region handleOf(Record record) const;
   Status watch(const Record& record);
   Status revoke(const Record& record, Duration timeout);
-  RevocationRef beginRevocation(const Record& record, Code why);
-  void askHolders(const RevocationRef& revocation, bool isRevoked);
+  RevocationRef beginRevocation(const Record& record, Cause cause);
+  void askHolders(const RevocationRef& revocation);
   Status await(const RevocationRef& revocation, Goal goal, Duration timeout);
   Status awaitRevoked(const RevocationRef& revocation, Goal goal, Clock::time_point deadline);
   void askToFinish(const RevocationRef& revocation);

@@ -59,8 +59,10 @@ void Imports::request(const RegionReference& reference, const std::shared_ptr<Im
 // Few are under way at once, so that their answers, and the descriptors beside them, do not pile up
 // at the owner.
 void Imports::start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot) {
-  if (auto known = cache_->find(reference.allocation, reference.generation))
+  if (auto known = cache_->find(reference.allocation, reference.generation)) {
+    if (known->gate.isRevoked()) return done(slot, known->whyClosed());
     return done(slot, known);
+  }
   for (auto& [request, asked] : asked_) {
     if (asked.reference.allocation != reference.allocation ||
         asked.reference.generation != reference.generation)

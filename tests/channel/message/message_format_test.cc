@@ -175,7 +175,7 @@ TEST(MessageFormat, RefusesDeviceNotesThatCannotBe) {
     };
     for (const Change& change :
          {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 10, "kind"},
-          Change{6, 17, "code"}, Change{7, 4, "access"}}) {
+          Change{6, 18, "code"}, Change{7, 4, "access"}}) {
       std::vector<std::byte> bad = good;
       bad[change.at] = static_cast<std::byte>(change.value);
       expectCorrupt(bad, change.why);
@@ -201,7 +201,7 @@ TEST(MessageFormat, RefusesWhatCannotBe) {
   };
   for (const Change& change :
        {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 10, "kind"},
-        Change{6, 17, "code"}, Change{7, 4, "access"}, Change{29, 0x20, "eager"},
+        Change{6, 18, "code"}, Change{7, 4, "access"}, Change{29, 0x20, "eager"},
         Change{32, 8, "slots"}, Change{58, 0, "small"}}) {
     std::vector<std::byte> bad = good;
     bad[change.at] = static_cast<std::byte>(change.value);

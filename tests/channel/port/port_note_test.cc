@@ -92,7 +92,7 @@ TEST(PortNote, ComesBackAsItWas) {
   both.deviceLine = both.hostLine;
   both.deviceLine.offset = ~uint64_t{0};
   for (const PortNote& note : {hello(0, 0), both, PortNote{}, ready(1, 2), ended(3, 4),
-                               ended(3, 4, Code::kInternal), gone(3, 4), gaveUp(3, 4)})
+                               ended(3, 4, kLastCode), gone(3, 4), gaveUp(3, 4)})
     expectRoundTrip(note);
 }
 
@@ -117,7 +117,7 @@ TEST(PortNote, RefusesWhatIsNone) {
   EXPECT_NE(refusal(ready(1, 2).encode(), 0, 2).find("version"), std::string::npos);
   for (const uint8_t kind : {0, 6, 255})
     EXPECT_NE(refusal(ready(1, 2).encode(), 1, kind).find("kind"), std::string::npos);
-  EXPECT_NE(refusal(ended(1, 2).encode(), 14, 17).find("code"), std::string::npos);
+  EXPECT_NE(refusal(ended(1, 2).encode(), 14, 18).find("code"), std::string::npos);
 }
 
 TEST(PortNote, RefusesAnyPartOfOneAndTakesALongerOne) {

@@ -233,6 +233,11 @@ bool fabricFails(const char* how) {
   return asked != nullptr && std::strcmp(asked, how) == 0;
 }
 
+bool hasNoDmaBuf() {
+  const char* asked = std::getenv("SOFTWARE_GPU_DMA_BUF");
+  return asked != nullptr && std::strcmp(asked, "absent") == 0;
+}
+
 Pool::~Pool() {
   if (fd >= 0) close(fd);
 }

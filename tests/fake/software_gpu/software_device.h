@@ -110,6 +110,8 @@ std::shared_ptr<Physical> followHandle(const HandleContent& content);
 // none; "no-channel", memory for them is not created, and none is imported; "no-export", it is
 // created, and not exported.
 bool fabricFails(const char* how);
+// SOFTWARE_GPU_DMA_BUF=absent: as a driver that exports none.
+bool hasNoDmaBuf();
 
 // What cudaMallocAsync takes memory from.
 struct Pool {
@@ -118,7 +120,8 @@ struct Pool {
   Pool(const Pool&) = delete;
   int device = 0;
   unsigned handleTypes = 0;
-  std::atomic<uint32_t> access{0};  // a bit for each device
+  std::atomic<bool> isSynchronous{false};  // SYNC_MEMOPS
+  std::atomic<uint32_t> access{0};         // a bit for each device
   int fd = -1;  // of one that travels: where its memory lies, and what it is known by
   std::string name;
   std::atomic<off_t> end{0};  // of what was taken from the file

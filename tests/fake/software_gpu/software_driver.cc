@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fake/software_gpu/software_driver.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_error.h"
@@ -55,6 +59,9 @@ CUresult attributeOf(void* value, CUpointer_attribute attribute, const Allocatio
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put(uint64_t{
           found == nullptr || found->physical == nullptr ? 0 : found->physical->handleTypes});
+    // As on a real one, VMM memory is capable only where it was made for that.
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return put(unsigned{found != nullptr && found->kind == MemoryKind::kDevice});
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put(found == nullptr ? nullptr : found->pool.get());
     default: return CUDA_ERROR_INVALID_VALUE;
@@ -141,6 +148,8 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
       *value = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
       break;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = !hasNoDmaBuf(); break;
+    case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = -1; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: *value = !fabricFails("absent"); break;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = 0xffff; break;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = device + 1; break;
@@ -239,6 +248,43 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
   return CUDA_SUCCESS;
 }
 
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr pointer) {
+  const AllocationPtr found = find(reinterpret_cast<const void*>(pointer));
+  if (found == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_NOT_SUPPORTED;
+  if (found->kind != MemoryKind::kDevice) return CUDA_ERROR_NOT_SUPPORTED;
+  found->isSynchronous = *static_cast<const unsigned*>(value) != 0;
+  return CUDA_SUCCESS;
+}
+
+// The file of the memory, opened anew, whose position is where the range begins in it: an importer
+// finds the same bytes there that the GPU has. Of one physical allocation only.
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr pointer, size_t bytes,
+                                       CUmemRangeHandleType type, unsigned long long flags) {
+  if (hasNoDmaBuf()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (pointer % page != 0 || bytes == 0 || bytes % page != 0) return CUDA_ERROR_INVALID_VALUE;
+  const AllocationPtr found = find(reinterpret_cast<const void*>(pointer));
+  if (found == nullptr || found->isHost() || found->physical == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  const size_t offset = pointer - found->base;
+  if (bytes > found->mappedBytes - offset) return CUDA_ERROR_INVALID_VALUE;
+  // A device must see what its copies did.
+  if (found->kind == MemoryKind::kDevice && !found->isSynchronous)
+    failDevice(found->device, "a dma-buf was made of memory without SYNC_MEMOPS");
+  const std::string path = "/proc/self/fd/" + std::to_string(found->physical->fd);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (lseek(fd, found->physical->offset + static_cast<off_t>(offset), SEEK_SET) < 0) {
+    close(fd);
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  *static_cast<int*>(handle) = fd;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr pointer) {
   if (currentContext() < 0) return CUDA_ERROR_INVALID_CONTEXT;
   const AllocationPtr found = find(reinterpret_cast<const void*>(pointer));
@@ -327,7 +373,9 @@ void* findDriverEntry(const char* name) {
                                   SOFTWARE_ENTRY(cuCtxEnablePeerAccess),
                                   SOFTWARE_ENTRY(cuPointerGetAttribute),
                                   SOFTWARE_ENTRY(cuPointerGetAttributes),
+                                  SOFTWARE_ENTRY(cuPointerSetAttribute),
                                   SOFTWARE_ENTRY(cuMemGetAddressRange),
+                                  SOFTWARE_ENTRY(cuMemGetHandleForAddressRange),
                                   SOFTWARE_ENTRY(cuMemCreate),
                                   SOFTWARE_ENTRY(cuMemRelease),
                                   SOFTWARE_ENTRY(cuMemAddressReserve),
