@@ -64,7 +64,9 @@ struct LoadedVerbs {
 
   // Null where the device is real.
   void* control(const char* name) const;
-  bool isSoftware() const { return control("software_hca_hold") != nullptr; }
+  bool isSoftware() const {
+    return control("software_hca_hold") != nullptr;
+  }
 
   std::string path;
   void* library = nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device refuses: keys, bounds, rights, domains; what then becomes of both pairs.
 #include <algorithm>
-#include <vector>
 #include <cstring>
+#include <vector>
 
 #include "tests/verbs/connected_pairs.h"
 
@@ -68,10 +68,10 @@ TEST_F(RefusalTest, RightsOfTheRegionCount) {
     int access;
     ibv_wr_opcode opcode;
   };
-  for (const Case& one : {Case{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_WRITE},
-                          Case{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ},
-                          Case{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-                               IBV_WR_ATOMIC_FETCH_AND_ADD}}) {
+  for (const Case& one :
+       {Case{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_WRITE},
+        Case{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_READ},
+        Case{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}}) {
     Side other(domain, one.access);
     ibv_qp* c = makePair();
     ibv_qp* d = makePair();

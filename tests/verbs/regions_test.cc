@@ -46,8 +46,7 @@ TEST_F(RegionTest, RemoteWritingNeedsLocalWriting) {
 }
 
 TEST_F(RegionTest, RelaxedOrderingIsAWish) {
-  EXPECT_EQ(tryRegister(near->at(), kBytes,
-                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
+  EXPECT_EQ(tryRegister(near->at(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
             0);
 }
 
@@ -60,9 +59,8 @@ TEST_F(RegionTest, KindsThatAreNotThere) {
 
 TEST_F(RegionTest, OnDemandTakesWholePagesEverywhere) {
   ibv_device_attr_ex attributes = {};
-  ASSERT_EQ(verbs_get_ctx(context)->query_device_ex(context, nullptr, &attributes,
-                                                    sizeof attributes),
-            0);
+  ASSERT_EQ(
+      verbs_get_ctx(context)->query_device_ex(context, nullptr, &attributes, sizeof attributes), 0);
   ASSERT_NE(attributes.odp_caps.general_caps & IBV_ODP_SUPPORT, 0u);
   ibv_mr* made = verbs.reg_mr(domain, far->at(), kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);
   ASSERT_NE(made, nullptr) << strerror(errno);
@@ -113,7 +111,8 @@ TEST_F(RegionTest, ADmabufIsRefusedByDevicesWithout) {
 TEST_F(RegionTest, MemoryOfAFileThatIsShared) {
   const int fd = memfd_create("region", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(fd, kBytes), 0);
-  auto* at = static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  auto* at =
+      static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
   ibv_mr* made = verbs.reg_mr(domain, at, kBytes, kAllRights);
   ASSERT_NE(made, nullptr) << strerror(errno);
   ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 5000);

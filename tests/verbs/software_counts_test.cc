@@ -109,7 +109,6 @@ TEST_F(SoftwareLimitTest, AreKept) {
 
 // Half of a connection in another process, which only waits to be killed.
 
-
 class SoftwareDeathTest : public SoftwareTest {
  protected:
   void SetUp() override {
@@ -119,7 +118,8 @@ class SoftwareDeathTest : public SoftwareTest {
     child = fork();
     if (child == 0) beChild(up[1], down[0]);
     SoftwareTest::SetUp();
-    ASSERT_EQ(read(up[0], &childNumber, sizeof childNumber), static_cast<ssize_t>(sizeof childNumber));
+    ASSERT_EQ(read(up[0], &childNumber, sizeof childNumber),
+              static_cast<ssize_t>(sizeof childNumber));
     PathWishes path;
     path.timeout = 10;
     path.retries = 2;

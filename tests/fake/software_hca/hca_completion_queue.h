@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A completion queue and the channel that its events go to. push() is called with the context's lock
-// held (by its engine, or by what moves a pair to error); everything else by any thread. Polling
-// takes one short lock and never waits for the engine.
+// A completion queue and the channel that its events go to. push() is called with the context's
+// lock held (by its engine, or by what moves a pair to error); everything else by any thread.
+// Polling takes one short lock and never waits for the engine.
 #pragma once
 
 #include <vector>

@@ -165,8 +165,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, size_t length, uint64_t 
     return failed<ibv_mr>(error);
   const Context::Locked lock(context);
   Region* region = nullptr;
-  const int error =
-      context.regions.add(Domain::of(domain), address, length, iova, access, region);
+  const int error = context.regions.add(Domain::of(domain), address, length, iova, access, region);
   return registered(error, region);
 }
 ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, size_t length, uint64_t iova, int access) {
@@ -385,8 +384,7 @@ int ibv_get_async_event(ibv_context* face, ibv_async_event* event) {
       case IBV_EVENT_QP_ACCESS_ERR:
       case IBV_EVENT_COMM_EST:
       case IBV_EVENT_SQ_DRAINED:
-      case IBV_EVENT_QP_LAST_WQE_REACHED:
-        return QueuePair::of(first.element.qp).asyncEvents.take();
+      case IBV_EVENT_QP_LAST_WQE_REACHED: return QueuePair::of(first.element.qp).asyncEvents.take();
       default: return;
     }
   });
