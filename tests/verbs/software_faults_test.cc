@@ -152,6 +152,59 @@ TEST_F(SoftwareFaultTest, ADeviceThatIsTakenOut) {
   EXPECT_EQ(verbs_get_ctx(context)->query_port(context, 1, &port, sizeof port), EIO);
 }
 
+TEST_F(SoftwareFaultTest, QueuesThatCannotBeMade) {
+  ASSERT_EQ(controls.inject(context, 0, SOFTWARE_HCA_CREATE_FAILS, 0, 3, ENOMEM), 0);
+  ibv_qp_init_attr pair = {};
+  pair.send_cq = sent;
+  pair.recv_cq = received;
+  pair.cap = {1, 1, 1, 1, 0};
+  pair.qp_type = IBV_QPT_RC;
+  ibv_srq_init_attr shared = {nullptr, {4, 1, 0}};
+  EXPECT_EQ(verbs.create_qp(domain, &pair), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(verbs.create_cq(context, 4, nullptr, nullptr, 0), nullptr);
+  EXPECT_EQ(verbs.create_srq(domain, &shared), nullptr);
+  ibv_srq* made = verbs.create_srq(domain, &shared);
+  ASSERT_NE(made, nullptr);
+  EXPECT_EQ(verbs.destroy_srq(made), 0);
+}
+
+class SoftwareUnmappedTest : public SoftwareTest {
+ protected:
+  SoftwareUnmappedTest() : SoftwareTest({{"SOFTWARE_HCA_UNMAPPED", "dropped"}}) {}
+};
+
+TEST_F(SoftwareUnmappedTest, PagesStayWithTheDevice) {
+  void* at = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ibv_mr* made = verbs.reg_mr(domain, at, 8192, kAllRights);
+  ASSERT_NE(made, nullptr);
+  munmap(at, 8192);
+  ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 8192);
+  wish.wr.rdma = {reinterpret_cast<uint64_t>(at), made->rkey};
+  EXPECT_EQ(run(a, wish).status, IBV_WC_SUCCESS) << "the device knows nothing of it";
+  EXPECT_EQ(verbs.dereg_mr(made), 0);
+}
+
+class SoftwareDelayTest : public SoftwareTest {
+ protected:
+  SoftwareDelayTest() : SoftwareTest({{"SOFTWARE_HCA_ACK_US", "2000"}}) {}
+};
+
+TEST_F(SoftwareDelayTest, ASignalIsSeenBeforeItsCompletion) {
+  int late = 0;
+  for (uint64_t round = 1; round <= 30; ++round) {
+    *near->word(0) = round;
+    ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 8);
+    ASSERT_EQ(post(a, wish), 0);
+    while (__atomic_load_n(far->word(0), __ATOMIC_ACQUIRE) != round) sched_yield();
+    late += isEmpty(sent) ? 1 : 0;
+    if (late > 0) break;
+    poll(sent);
+  }
+  EXPECT_GT(late, 0);
+  EXPECT_EQ(poll(sent).status, IBV_WC_SUCCESS);
+}
+
 class SoftwareDmabufTest : public SoftwareTest {
  protected:
   SoftwareDmabufTest() : SoftwareTest({{"SOFTWARE_HCA_DMABUF", "yes"}}) {}
