@@ -208,11 +208,14 @@ TEST_F(SetUpTest, RequestsAreBuiltInPlace) {
   ibv_wr_rdma_write(built, far->remoteKey(), far->address());
   ibv_wr_set_sge(built, near->key(), near->address(), 3000);
   built->wr_id = 2;
-  built->wr_flags = IBV_SEND_SIGNALED;
+  // The driver of rxe wants to be told that bytes are inlined, others know.
+  built->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
   ibv_wr_rdma_write_imm(built, far->remoteKey(), far->address(4096), 9);
   ibv_wr_set_inline_data(built, near->at(), 20);
   EXPECT_EQ(ibv_wr_complete(built), 0);
-  EXPECT_EQ(poll(sent).wr_id, 2u);
+  const ibv_wc done = poll(sent);
+  EXPECT_EQ(done.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(done.wr_id, 2u);
   EXPECT_EQ(poll(received).imm_data, 9u);
   EXPECT_EQ(memcmp(far->at(), near->at(), 3000), 0);
   EXPECT_EQ(memcmp(far->at(4096), near->at(), 20), 0);

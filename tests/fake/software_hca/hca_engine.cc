@@ -187,9 +187,13 @@ bool Engine::mustLook() const {
 }
 
 void Engine::assist() {
-  if (!context_.mutex_.tryLock()) return;
-  turn(nanoseconds());
-  context_.mutex_.unlock();
+  bool did = false;
+  if (context_.mutex_.tryLock()) {
+    did = turn(nanoseconds());
+    context_.mutex_.unlock();
+  }
+  // The peer may be waiting for this very processor.
+  if (!did) std::this_thread::yield();
 }
 
 void Engine::sleep(uint64_t until, bool hasWork) {

@@ -34,6 +34,8 @@ namespace {
 constexpr off_t kLockAll = off_t{1} << 40;
 constexpr off_t kLockEndpoint = kLockAll + 1;
 
+constexpr uint32_t kPortActive = 4;  // as verbs have it
+
 bool setLock(int fd, int command, short type, off_t at) {
   struct flock lock = {};
   lock.l_type = type;
@@ -93,7 +95,7 @@ int Fabric::findOrAddDevice(const std::string& name) {
     DeviceRecord& device = file_->devices[i];
     if (name == device.name) return i;
     if (device.name[0] != '\0') continue;
-    device.portState = 4;  // IBV_PORT_ACTIVE
+    device.portState = kPortActive;
     strncpy(device.name, name.c_str(), sizeof device.name - 1);
     return i;
   }
@@ -119,6 +121,8 @@ PacketRing& Fabric::answers(const Lane& lane) {
 int Fabric::addEndpoint(int device) {
   const Locked lock(*this);
   sweepDead();
+  // A test that failed may have left the port down.
+  if (!isOpen(device)) file_->devices[device].portState = kPortActive;
   for (int i = 0; i < kMostEndpoints; ++i) {
     Endpoint& endpoint = file_->endpoints[i];
     if (endpoint.isUsed != 0) continue;
@@ -133,6 +137,12 @@ int Fabric::addEndpoint(int device) {
     return i;
   }
   return -1;
+}
+
+bool Fabric::isOpen(int device) const {
+  for (const Endpoint& endpoint : file_->endpoints)
+    if (endpoint.isUsed != 0 && endpoint.device == device) return true;
+  return false;
 }
 
 void Fabric::forgetEndpoint(int index) {

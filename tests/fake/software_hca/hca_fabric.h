@@ -92,6 +92,7 @@ class Fabric {
   class Locked;
   void forgetEndpoint(int index);
   void sweepDead();
+  bool isOpen(int device) const;
 
   File* const file_;
   const int fd_;

@@ -253,17 +253,17 @@ Packet* Responder::reserveAnswer(size_t bytes) {
   return packet;
 }
 
-void Responder::answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t swap,
+bool Responder::answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t swap,
                        uint32_t attempt) {
-  if (!pair_.context.isPortUp()) return;
   Packet* packet = reserveAnswer(0);
-  if (packet == nullptr) return;  // it will be asked again
+  if (packet == nullptr) return false;
   packet->kind = kind;
   packet->psn = psn;
   packet->detail = detail;
   packet->swap = swap;
   packet->attempt = attempt;
   pair_.sendAnswer(packet);
+  return true;
 }
 
 bool Responder::sendReadPiece(ReadJob& job) {
@@ -293,40 +293,43 @@ bool Responder::sendReadPiece(ReadJob& job) {
 }
 
 bool Responder::turn(uint64_t now) {
-  bool did = false;
   if (!placement_.turn(now)) {
     Packet at = {};
     at.psn = expected_;
     refuse(at, NakReason::kRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
   }
-  if (!pair_.context.isPortUp()) {
+  if (!isOwing()) return false;
+  Context& context = pair_.context;
+  const int peer = context.fabric.endpointOf(pair_.attributes.dest_qp_num);
+  if (!context.isPortUp() || context.laneTo(peer) == nullptr) {
+    // Nobody hears it.
     reads_.clear();
     isAckDue_ = isRefusing_ = false;
     return false;
   }
-  for (int budget = 64; budget > 0 && !reads_.empty(); --budget) {
+  bool did = false;
+  constexpr int kBurst = 64;
+  for (int sent = 0; sent < kBurst && !reads_.empty(); ++sent) {
     ReadJob& job = reads_.front();
-    if (job.isDeferred && now < ackAt_) break;
+    if (job.isDeferred && now < ackAt_) return did;
     if (!sendReadPiece(job)) return did;
     did = true;
     if (job.done >= job.length) reads_.pop_front();
   }
-  if (!reads_.empty()) return did;
-  if (isAckDue_ && !isRefusing_ && placement_.isEmpty() && now >= ackAt_) {
-    if (Packet* packet = reserveAnswer(0)) {
-      packet->kind = PacketKind::kAck;
-      packet->psn = (expected_ - 1) & kPsnMask;
-      pair_.sendAnswer(packet);
-      did = true;
-    }
-    isAckDue_ = false;
-  }
-  if (isRefusing_) {
-    answer(PacketKind::kNak, refusedPsn_, static_cast<uint8_t>(reason_));
-    isRefusing_ = false;
-    did = true;
-  }
+  if (reads_.empty()) did = sendOwed(now) || did;
   return did;
+}
+
+// What stays owed, because the ring is full, is sent in a later turn.
+bool Responder::sendOwed(uint64_t now) {
+  if (isRefusing_) {
+    if (!answer(PacketKind::kNak, refusedPsn_, static_cast<uint8_t>(reason_))) return false;
+    isRefusing_ = isAckDue_ = false;
+    return true;
+  }
+  if (!isAckDue_ || !placement_.isEmpty() || now < ackAt_) return false;
+  isAckDue_ = !answer(PacketKind::kAck, (expected_ - 1) & kPsnMask, 0);
+  return !isAckDue_;
 }
 
 uint64_t Responder::nextTime() const {

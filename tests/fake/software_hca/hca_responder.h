@@ -30,7 +30,7 @@ class Responder {
   uint64_t nextTime() const;
   // Receives end as flushed; what was half received first.
   void endAll();
-  bool isSettled() const { return placement_.isEmpty() && reads_.empty() && !isAckDue_; }
+  bool isSettled() const { return placement_.isEmpty() && !isOwing(); }
 
   Count completions;
 
@@ -38,7 +38,7 @@ class Responder {
   struct ReadJob {
     uint32_t psn, attempt, key;
     uint64_t address, length, done;
-    bool isDeferred;  // it stands among the placements, too
+    bool isDeferred;  // until ackAt_
   };
   struct AtomicResult {
     uint32_t psn;
@@ -59,10 +59,12 @@ class Responder {
   bool isRefused(const Packet& request, unsigned right);
 
   Packet* reserveAnswer(size_t bytes);
-  void answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t swap = 0,
+  // False: no room.
+  bool answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t swap = 0,
               uint32_t attempt = 0);
   bool sendReadPiece(ReadJob& job);
-  void startReads();
+  bool sendOwed(uint64_t now);
+  bool isOwing() const { return isAckDue_ || isRefusing_ || !reads_.empty(); }
 
   QueuePair& pair_;
   Placement placement_;
