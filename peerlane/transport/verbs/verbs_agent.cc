@@ -167,6 +167,8 @@ void VerbsAgent::pump() {
     if (made != Cut::kStalled) continue;
     // A chain that is full goes, and the next one begins.
     const bool isOnlyFull = !chain.isEmpty() && !ledger_.hasRoom(chain, 2);
+    // What waits may wait for long, or be abandoned: its answer is none for what goes now.
+    if (!isOnlyFull && !chain.isEmpty() && ledger_.owesAnswer()) ledger_.sign(chain);
     post(chain);
     if (!isOnlyFull) break;
   }
