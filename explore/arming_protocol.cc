@@ -9,16 +9,16 @@ namespace {
 
 // Where a thread stands. The steps of a turn are those of SharedQueues::poll().
 enum class At : uint8_t {
-  kOutside,   // is about to poll
-  kTurn,      // wants the turn
-  kEvents,    // has it; looks for an event
-  kDrain,     // takes completions
-  kDecide,    // looks who polls
-  kEvents2,   // has armed: the second look
-  kDrain2,    //
-  kLetGo,     //
-  kLeave,     // a turn has found nothing: stops polling
-  kAsleep,    // on the channel's descriptor
+  kOutside,  // is about to poll
+  kTurn,     // wants the turn
+  kEvents,   // has it; looks for an event
+  kDrain,    // takes completions
+  kDecide,   // looks who polls
+  kEvents2,  // has armed: the second look
+  kDrain2,   //
+  kLetGo,    //
+  kLeave,    // a turn has found nothing: stops polling
+  kAsleep,   // on the channel's descriptor
 };
 
 struct Thread {
@@ -117,9 +117,12 @@ struct Machine {
     }
     what += " finds the turn taken";
     // A thread that polls tries again in any case.
-    if (!thread.isPolling && !rules->looksAgainIfTaken) thread.at = At::kAsleep;
-    else if (thread.isPolling) return false;
-    else thread.at = At::kOutside;
+    if (!thread.isPolling && !rules->looksAgainIfTaken)
+      thread.at = At::kAsleep;
+    else if (thread.isPolling)
+      return false;
+    else
+      thread.at = At::kOutside;
     return true;
   }
 
@@ -138,7 +141,7 @@ struct Machine {
   bool letGo(Thread& thread, std::string& what) {
     what += thread.moved ? " lets go, having moved" : " lets go";
     isTurning = false;
-    thread.at = thread.moved      ? (thread.isPolling ? At::kTurn : At::kOutside)
+    thread.at = thread.moved       ? (thread.isPolling ? At::kTurn : At::kOutside)
                 : thread.isPolling ? At::kLeave
                                    : At::kAsleep;
     thread.moved = false;

@@ -15,7 +15,7 @@ namespace peerlane::explorer {
 struct ArmingRules {
   uint32_t completions = 3;
   // The parts of the protocol, to see what each is for.
-  bool looksAfterArming = true;  // a turn that has armed looks at the queue once more
+  bool looksAfterArming = true;   // a turn that has armed looks at the queue once more
   bool looksAfterLeaving = true;  // a thread that has left the bell takes a turn before it sleeps
   bool looksAgainIfTaken = true;  // and another one where it found the turn taken
   bool forgetsArming = true;      // who takes the event knows that the queue is not armed any more

@@ -52,8 +52,9 @@ class Turn {
     return any;
   }
   bool tell() {
-    if (!half_.isAsked && half_.taken - half_.told < rules_.window / 2) return false;
-    if (half_.taken == half_.told && !half_.isAsked) return false;
+    const bool isEarly = !(rules_.anyOrder && rules_.waitsToBeAsked) &&
+                         half_.taken - half_.told >= rules_.window / 2;
+    if (!half_.isAsked && !isEarly) return false;
     const bool isNews = half_.isAsked && rules_.answersWake;
     if (isNews && rules_.countsAnswers && !credits_.mayAnswer()) return false;
     half_.wire.push_back({.count = half_.taken});

@@ -17,15 +17,16 @@
 namespace peerlane::explorer {
 
 struct NewsRules {
-  uint32_t window = 3;
+  uint32_t window = 4;
   uint32_t words[2] = {3, 3};
   bool anyOrder = false;
   // The parts of the protocol, to see what each is for.
-  bool keepsReserve = true;   // words leave the last credit
-  bool asks = true;           // who uses up the last but one asks
-  bool answersWake = true;    // an answer is news
-  bool countsAnswers = true;  // an answer uses a credit
-  bool answersAsk = true;     // an answer that uses up the last but one asks, too
+  bool keepsReserve = true;    // words leave the last credit
+  bool asks = true;            // who uses up the last but one asks
+  bool answersWake = true;     // an answer is news
+  bool countsAnswers = true;   // an answer uses a credit
+  bool answersAsk = true;      // an answer that uses up the last but one asks, too
+  bool waitsToBeAsked = true;  // in any order: tells nothing before
 };
 
 SearchReport exploreNews(const NewsRules& rules);

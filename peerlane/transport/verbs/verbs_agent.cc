@@ -204,9 +204,11 @@ void VerbsAgent::post(RequestChain& chain) {
   end(why, nullptr);
 }
 
-// When half of the peer's news is not told yet, and at once when it asks.
+// At once when the peer asks. Where writes are placed in order, as soon as half of its news is not
+// told yet: elsewhere an earlier count could be placed over a later one.
 void VerbsAgent::tellTaken(RequestChain& chain) {
-  if (isOver_ || (!isAsked_ && taken_ - told_ < receives_ / 2)) return;
+  const bool isEarly = agreed_.ordersWrites && taken_ - told_ >= receives_ / 2;
+  if (isOver_ || (!isAsked_ && !isEarly)) return;
   if (!cutter_.tellTaken(taken_, isAsked_, chain, ledger_)) return;
   told_ = taken_;
   isAsked_ = false;

@@ -137,6 +137,38 @@ TEST_P(VerbsCredits, ASleeperIsWokenForWhatItWaitsFor) {
   }
 }
 
+// The peer's question uses up the last but one credit of this side, which then waits for more: it
+// must have asked for them.
+TEST_P(VerbsCredits, ASideThatAnswersIsWokenForWhatItStillHasToSend) {
+  Poster posters[2] = {{joint_, 0}, {joint_, 1}};
+  const auto deviceSettles = [&] {
+    for (int side : {0, 1}) HcaControl::get().settle(sides_[side].device());
+  };
+  for (uint64_t i = 1; i <= 3; ++i) posters[0].store(remote_[1], 24, i);
+  posters[0].serve();
+  joint_.run(0);
+  deviceSettles();
+  for (uint64_t i = 1; i <= 2; ++i) posters[1].store(remote_[0], 24, i);
+  posters[1].serve();
+  joint_.run(1);
+  posters[1].store(remote_[0], 24, 3);
+  posters[1].serve();
+  joint_.run(1);
+  for (int quiet = 0; quiet < 3; ++quiet) {
+    deviceSettles();
+    for (int side : {0, 1})
+      if (sides_[side].isWoken()) {
+        joint_.run(side);
+        quiet = 0;
+      }
+  }
+  const bool areIdle = posters[0].idle() && posters[1].idle();
+  EXPECT_TRUE(areIdle) << "one waits, and nobody is woken";
+  EXPECT_EQ(joint_.settle(posters[0]), Code::kOk);
+  EXPECT_EQ(joint_.settle(posters[1]), Code::kOk);
+  EXPECT_TRUE(joint_.until([&] { return word(0, 24) == 3; }));
+}
+
 // A pair that ends takes receives with it that the peer's news took up, and nobody counts them. To
 // be enabled with the mend.
 TEST_P(VerbsCredits, DISABLED_PairsThatEndWithNewsUnderWayLeaveTheirReceives) {

@@ -88,8 +88,12 @@ TEST_F(VerbsHostilePeer, AGrantThatIsCutOffIsRefused) {
 TEST_F(VerbsHostilePeer, AGrantOfAnyKeyHarmsNobody) {
   const auto local = sides_[0].memory(4096);
   Grant grant;
-  grant.region = {.allocation = 1, .generation = 1, .bytes = ~uint64_t{0}, .kind = {},
-                  .access = Access::kRemoteReadWrite, .device = {}};
+  grant.region = {.allocation = 1,
+                  .generation = 1,
+                  .bytes = ~uint64_t{0},
+                  .kind = {},
+                  .access = Access::kRemoteReadWrite,
+                  .device = {}};
   ByteWriter writer(grant.own.blob);
   writer.u32(0xdeadbeef);
   writer.u32(0xfffffff0);

@@ -108,10 +108,11 @@ TEST(VerbsOffer, WithAValueThatNoDeviceHasIsRefused) {
     uint8_t value;
     const char* words;
   };
-  for (const Bad& bad : {Bad{0, 0, "magic"}, Bad{kMtu, 0, "packet size"}, Bad{kMtu, 6, "packet size"},
-                         Bad{kMostReads, 0, "no reads"}, Bad{kPair + 3, 1, "24 bits"},
-                         Bad{kFirstPacket + 3, 1, "24 bits"}, Bad{kNameLength + 1, 0xff, ""},
-                         Bad{gids, 17, "too many"}, Bad{gids, 2, ""}, Bad{gids + 1, 3, "kind"}}) {
+  for (const Bad& bad :
+       {Bad{0, 0, "magic"}, Bad{kMtu, 0, "packet size"}, Bad{kMtu, 6, "packet size"},
+        Bad{kMostReads, 0, "no reads"}, Bad{kPair + 3, 1, "24 bits"},
+        Bad{kFirstPacket + 3, 1, "24 bits"}, Bad{kNameLength + 1, 0xff, ""},
+        Bad{gids, 17, "too many"}, Bad{gids, 2, ""}, Bad{gids + 1, 3, "kind"}}) {
     std::vector<std::byte> bytes = good;
     ASSERT_NE(bytes[bad.at], std::byte{bad.value}) << bad.at;
     bytes[bad.at] = std::byte{bad.value};
@@ -129,17 +130,20 @@ struct Choice {
 
 TEST(VerbsOffer, BothSidesChooseTheSameAddresses) {
   const Gid linkLocal = gid("fe80::1", Kind::kRoceV2), otherLocal = gid("fe80::2", Kind::kRoceV2);
-  const Gid ipv4 = gid("::ffff:10.1.0.1", Kind::kRoceV2), near = gid("::ffff:10.1.0.2", Kind::kRoceV2),
+  const Gid ipv4 = gid("::ffff:10.1.0.1", Kind::kRoceV2),
+            near = gid("::ffff:10.1.0.2", Kind::kRoceV2),
             far = gid("::ffff:10.2.0.2", Kind::kRoceV2);
-  const Gid old = gid("::ffff:10.1.0.1", Kind::kRoceV1), oldNear = gid("::ffff:10.1.0.2", Kind::kRoceV1);
+  const Gid old = gid("::ffff:10.1.0.1", Kind::kRoceV1),
+            oldNear = gid("::ffff:10.1.0.2", Kind::kRoceV1);
   const Gid ipv6 = gid("fd00::1", Kind::kRoceV2), near6 = gid("fd00::2", Kind::kRoceV2);
   for (const Choice& choice :
-       {Choice{{ipv4}, {far, near}, "10.1.0.1 10.1.0.2"}, Choice{{ipv4}, {far}, "10.1.0.1 10.2.0.2"},
+       {Choice{{ipv4}, {far, near}, "10.1.0.1 10.1.0.2"},
+        Choice{{ipv4}, {far}, "10.1.0.1 10.2.0.2"},
         Choice{{old, ipv4}, {oldNear, far}, "v2 v2"},  // the later version before the same network
         Choice{{linkLocal, ipv4}, {otherLocal, near}, "10.1.0.1 10.1.0.2"},
-        Choice{{linkLocal}, {otherLocal}, "fe80::1 fe80::2"}, Choice{{ipv6, ipv4}, {near6}, "fd00::1 fd00::2"},
-        Choice{{ipv4}, {near6}, ""}, Choice{{linkLocal}, {near6}, ""}, Choice{{old}, {near}, ""},
-        Choice{{}, {near}, ""}}) {
+        Choice{{linkLocal}, {otherLocal}, "fe80::1 fe80::2"},
+        Choice{{ipv6, ipv4}, {near6}, "fd00::1 fd00::2"}, Choice{{ipv4}, {near6}, ""},
+        Choice{{linkLocal}, {near6}, ""}, Choice{{old}, {near}, ""}, Choice{{}, {near}, ""}}) {
     const Result<GidPair> pair = agreeOnGids(offer(choice.dialler), offer(choice.listener));
     const std::string words = choice.words;
     if (words.empty()) {

@@ -86,15 +86,15 @@ TEST_F(WordMailTest, ASlotThatIsNotThereEndsTheLink) {
 }
 
 TEST_F(WordMailTest, AWordOutsideOrAcrossIsRefused) {
-  for (const auto& [kind, offset] : std::vector<std::pair<News::Kind, uint64_t>>{
-           {News::Kind::kStore64, 4},
-           {News::Kind::kStore64, 7},
-           {News::Kind::kStore32, 2},
-           {News::Kind::kAdd64, 12},
-           {News::Kind::kStore64, 64},
-           {News::Kind::kStore32, 64},
-           {News::Kind::kAdd64, ~uint64_t{7}},
-           {News::Kind::kStore32, ~uint64_t{3}}})
+  for (const auto& [kind, offset] :
+       std::vector<std::pair<News::Kind, uint64_t>>{{News::Kind::kStore64, 4},
+                                                    {News::Kind::kStore64, 7},
+                                                    {News::Kind::kStore32, 2},
+                                                    {News::Kind::kAdd64, 12},
+                                                    {News::Kind::kStore64, 64},
+                                                    {News::Kind::kStore32, 64},
+                                                    {News::Kind::kAdd64, ~uint64_t{7}},
+                                                    {News::Kind::kStore32, ~uint64_t{3}}})
     EXPECT_EQ(apply(kind, offset, 1).code(), Code::kInvalidArgument) << offset;
   EXPECT_EQ(memory_, std::vector<uint64_t>(8, 0));
   EXPECT_EQ(regions_.pins(), 0u);
