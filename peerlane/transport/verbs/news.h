@@ -35,9 +35,12 @@ struct News {
 };
 
 // Of one direction, on the side that sends news. The last credit is kept for the answer to a peer
-// that asks, so that two sides that have used up theirs get on.
+// that asks, so that two sides that have used up theirs get on. explore/news_protocol.h.
 class NewsCredits {
  public:
+  // Of fewer, two sides would ask each other for ever.
+  static constexpr uint32_t kLeastWindow = 4;
+
   // `taken`: the word that the peer writes.
   void begin(const std::byte* taken, uint32_t window) {
     taken_ = reinterpret_cast<const uint64_t*>(taken);

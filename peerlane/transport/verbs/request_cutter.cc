@@ -262,9 +262,8 @@ bool RequestCutter::tellTaken(uint64_t taken, bool isAsked, RequestChain& chain,
                control_block::kTaken);
   std::memcpy(chain.carry(sizeof taken), &taken, sizeof taken);
   if (isAsked) {
-    chain.last().imm_data = htobe32(News{.kind = News::Kind::kTaken}.encode());
-    chain.last().send_flags |= IBV_SEND_SOLICITED;
-    credits_.use();
+    // It asks as a word does: nothing else would wake this side once it waits for credits.
+    addNews(chain, {.kind = News::Kind::kTaken});
   }
   ledger.note(chain, nullptr);
   return true;

@@ -179,6 +179,8 @@ void VerbsAgent::pump() {
     if (made != Cut::kStalled) continue;
     // A chain that is full goes, and the next one begins.
     const bool isOnlyFull = !chain.isEmpty() && !ledger_.hasRoom(chain, 2);
+    // What waits may wait for long, or be abandoned: its answer is none for what goes now.
+    if (!isOnlyFull && !chain.isEmpty() && ledger_.owesAnswer()) ledger_.sign(chain);
     post(chain);
     if (!isOnlyFull) break;
   }
@@ -215,9 +217,11 @@ void VerbsAgent::post(RequestChain& chain) {
   end(why, nullptr);
 }
 
-// News taken: when half of what may be under way is not told yet, and at once when the peer asks.
+// News taken: at once when the peer asks. Where writes are placed in order, as soon as half of its
+// news is not told yet: elsewhere an earlier count could be placed over a later one.
 void VerbsAgent::tellPeer(RequestChain& chain) {
-  const bool isDue = isAsked_ || taken_ - told_ >= receives_ / 2;
+  const bool isEarly = agreed_.ordersWrites && taken_ - told_ >= receives_ / 2;
+  const bool isDue = isAsked_ || isEarly;
   if (isDue && cutter_.tellTaken(taken_, isAsked_, chain, ledger_)) {
     told_ = taken_;
     isAsked_ = false;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/transport/verbs/news.h"
 #include "peerlane/transport/verbs/verbs_link.h"
 #include "peerlane/transport/verbs/verbs_offer.h"
 
@@ -75,9 +76,10 @@ class PendingVerbsLink final : public PendingLink {
 
   Result<std::unique_ptr<Link>> complete(Offer peerOffer) override {
     PEERLANE_ASSIGN(const VerbsOffer theirs, parseVerbsOffer(peerOffer.blob));
-    if (theirs.receives < 2 || theirs.receives > control_block::kMostMails)
+    if (theirs.receives < NewsCredits::kLeastWindow || theirs.receives > control_block::kMostMails)
       return Status(Code::kCorrupt, "verbs offer: " + std::to_string(theirs.receives) +
-                                        " receives; accepted are 2 to " +
+                                        " receives; accepted are " +
+                                        std::to_string(NewsCredits::kLeastWindow) + " to " +
                                         std::to_string(control_block::kMostMails));
     PEERLANE_ASSIGN(const GidPair gids,
                     isDialler_ ? agreeOnGids(offer_, theirs) : agreeOnGids(theirs, offer_));

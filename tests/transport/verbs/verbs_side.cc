@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/transport/verbs/verbs_side.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tests/core/expect_ok.h"
+
+namespace peerlane {
+namespace {
+
+const verbs::Library* real = nullptr;
+ibv_qp* last_pair = nullptr;
+ibv_mr* last_region = nullptr;
+
+ibv_qp* makePair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+  return last_pair = real->ibv_create_qp(domain, wanted);
+}
+ibv_mr* makeRegion(ibv_pd* domain, void* base, size_t bytes, uint64_t address, unsigned rights) {
+  return last_region = real->ibv_reg_mr_iova2(domain, base, bytes, address, rights);
+}
+
+// As the link loads it, but for two calls whose results it keeps to itself.
+const verbs::Library& watchedLibrary() {
+  static const verbs::Library watched = [] {
+    real = MUST(verbs::library(Config::fromEnvironment().value().ibvLibrary));
+    verbs::Library library = *real;
+    library.ibv_create_qp = makePair;
+    library.ibv_reg_mr_iova2 = makeRegion;
+    return library;
+  }();
+  return watched;
+}
+
+// Sets what the environment says of a device while one is opened.
+class Environment {
+ public:
+  explicit Environment(const HcaSettings& settings) : settings_(settings) {
+    for (const auto& [name, value] : settings_) ::setenv(full(name).c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : settings_) ::unsetenv(full(name).c_str());
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  static std::string full(const std::string& name) { return "SOFTWARE_HCA_" + name; }
+  const HcaSettings settings_;
+};
+
+}  // namespace
+
+const HcaControl& HcaControl::get() {
+  static const HcaControl control = [] {
+    HcaControl found;
+    void* const library = ::dlopen(watchedLibrary().file.c_str(), RTLD_NOW);
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+          library == nullptr ? nullptr : ::dlsym(library, name));
+      if (function != nullptr) return;
+      std::fprintf(stderr, "%s has no %s: these tests need the software HCA\n",
+                   watchedLibrary().file.c_str(), name);
+      std::abort();
+    };
+#define PEERLANE_HCA_CONTROL(name) find(found.name, "software_hca_" #name)
+    PEERLANE_HCA_CONTROL(counts);
+    PEERLANE_HCA_CONTROL(context_counts);
+    PEERLANE_HCA_CONTROL(reset_counts);
+    PEERLANE_HCA_CONTROL(measure);
+    PEERLANE_HCA_CONTROL(objects);
+    PEERLANE_HCA_CONTROL(hold);
+    PEERLANE_HCA_CONTROL(step);
+    PEERLANE_HCA_CONTROL(release);
+    PEERLANE_HCA_CONTROL(settle);
+    PEERLANE_HCA_CONTROL(inject);
+    PEERLANE_HCA_CONTROL(set_port);
+    PEERLANE_HCA_CONTROL(remove_device);
+    PEERLANE_HCA_CONTROL(revoke);
+    PEERLANE_HCA_CONTROL(break_pair);
+    PEERLANE_HCA_CONTROL(overrun);
+#undef PEERLANE_HCA_CONTROL
+    return found;
+  }();
+  return control;
+}
+
+ibv_qp* VerbsSide::lastPair() {
+  return last_pair;
+}
+ibv_mr* VerbsSide::lastRegion() {
+  return last_region;
+}
+
+std::shared_ptr<const verbs::VerbsDevice> VerbsSide::open(const HcaSettings& settings) {
+  const Environment set(settings);
+  const Config config = Config::fromEnvironment().value();
+  auto devices = MUST(verbs::VerbsDevice::openAll(watchedLibrary(), config.ibDevices));
+  return std::shared_ptr<const verbs::VerbsDevice>(std::move(devices.front()));
+}
+
+VerbsSide::VerbsSide(const HcaSettings& settings)
+    : loop_(MUST(EventLoop::create())),
+      readiness_(MUST(ReadinessSet::create())),
+      bell_(MUST(Bell::create())),
+      device_(open(settings)),
+      nic_(MUST(VerbsNic::create(device_, surroundings()))) {}
+
+VerbsSide::~VerbsSide() {
+  EXPECT_EQ(nic_.use_count(), 1) << "a link is left";
+  nic_.reset();
+  regions_.reset();
+  EXPECT_EQ(objects(), 0) << "left at the device";
+}
+
+VerbsSide::Memory VerbsSide::memory(size_t bytes, bool isHeld, Access access) {
+  constexpr auto kAlignment = std::align_val_t{4096};
+  Memory memory;
+  memory.owner =
+      std::shared_ptr<std::byte>(static_cast<std::byte*>(::operator new(bytes, kAlignment)),
+                                 [](std::byte* data) { ::operator delete(data, kAlignment); });
+  memory.bytes = {memory.owner.get(), bytes};
+  std::memset(memory.bytes.data(), 0, bytes);
+  memory.grant = regions_->add(memory.bytes, access);
+  memory.record = std::make_shared<RegionRecord>();
+  memory.record->allocation = memory.grant.allocation;
+  memory.record->generation = memory.grant.generation;
+  memory.record->base = memory.bytes.data();
+  memory.record->bytes = bytes;
+  memory.record->access = access;
+  if (isHeld) regions_->hold(memory.record);
+  return memory;
+}
+
+void VerbsSide::turn() {
+  readiness_->look();
+  (void)loop_->poll();
+}
+
+bool VerbsSide::isWoken() const {
+  pollfd gate{.fd = readiness_->gate(), .events = POLLIN, .revents = 0};
+  return ::poll(&gate, 1, 0) == 1;
+}
+
+SoftwareHcaCounts VerbsSide::counts() const {
+  SoftwareHcaCounts counts{};
+  EXPECT_EQ(HcaControl::get().context_counts(device(), &counts), 0);
+  return counts;
+}
+
+void VerbsSide::inject(SoftwareHcaFault fault, int64_t count, int error, uint32_t pair,
+                       uint64_t after) const {
+  EXPECT_EQ(HcaControl::get().inject(device(), pair, fault, after, count, error), 0);
+}
+
+bool VerbsSide::areSlotsFree() const {
+  std::vector<uint32_t> taken;
+  for (uint32_t i = 0; i < BounceSlots::kSlots; ++i) {
+    const Result<uint32_t> slot = nic_->bounces().take();
+    if (slot) taken.push_back(*slot);
+  }
+  for (const uint32_t slot : taken) nic_->bounces().giveBack(slot);
+  return taken.size() == BounceSlots::kSlots;
+}
+
+}  // namespace peerlane
