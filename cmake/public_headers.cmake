@@ -27,6 +27,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/topology.h
+  peerlane/os/verbs/device_distance.h
   peerlane/program/words/copy_device.h
   peerlane/program/device/device_stream.h
   peerlane/program/ring/packet_device.h
