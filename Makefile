@@ -3,10 +3,10 @@
 # configures and builds with CMake presets and Ninja. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-vllm soak bench bundle gpu-check format lint clean packages-build packages-test release
+.PHONY: help build demo test test-rdma test-rdma-long test-vllm soak bench bundle gpu-check format lint clean packages-build packages-test release
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: release  ## the library and the command line: build/bin/peerlane
 
@@ -17,6 +17,12 @@ demo: packages-build  ## move real data between two processes, and prove that ev
 
 test:  ## every check and every test (stages by name: scripts/test.sh STAGE...)
 	@PACKAGES=$(PACKAGES) scripts/test.sh
+
+test-rdma:  ## real RDMA verbs in an emulated machine, in minutes; a part of make test (docs/guest.md)
+	@PACKAGES=$(PACKAGES) scripts/test.sh packages rdma
+
+test-rdma-long:  ## the same with faults on the wire, and between two machines; up to 30 minutes
+	@PACKAGES=$(PACKAGES) scripts/test.sh packages rdma-long
 
 test-vllm: release  ## two vLLM servers whose KV cache moves through Peerlane; takes 6 GB of disk and of memory
 	@scripts/test_vllm.sh

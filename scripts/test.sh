@@ -11,8 +11,10 @@ readonly root=$PWD
 readonly fuzz_seconds=${FUZZ_SECONDS:-5}
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 
-readonly all_stages=(packages scripts format layers prose shape configure headers build suite nixl install tidy
+readonly all_stages=(packages scripts format layers prose shape configure headers build suite nixl install rdma tidy
                      asan-build asan-suite asan-nixl coverage tsan-build tsan-suite fuzz-build fuzz torture)
+# Those that run only when they are named.
+readonly more_stages=(rdma-long)
 # Minutes that stages take together on two cores: when the caches know nearly all of the tree, and when they do not.
 # Machines of two cores differ by a factor of 2 to 3 (seen: the same tests under tsan in 220 and in 543 s), so stages fail
 # at three times that: what grew without need shows in the report of a quick machine, what hangs or explodes fails on all.
@@ -24,6 +26,8 @@ readonly budgets=(
   "tsan     6 16 tsan-build tsan-suite"
   "fuzz     4 10 fuzz-build fuzz"
   "torture  1  1 torture"
+  "rdma     3  5 rdma"
+  "rdma-long 12 15 rdma-long"
 )
 declare -A spent=() cold=()
 passed=0
@@ -104,7 +108,7 @@ suite() {
   local folder=$1 counts status
   shift
   local choice=("$@")
-  [ $# -gt 0 ] || choice=(-LE 'soak|torture')
+  [ $# -gt 0 ] || choice=(-LE 'soak|torture|guest')
   rm -rf "$folder/test-results" "$folder/junit.xml"
   # Sanitized programs want a predictable address space; not every container lets us ask for one.
   local fixed=()
@@ -129,8 +133,8 @@ suite() {
 stage_packages() { [ "${PACKAGES:-}" = skip ] || scripts/install_packages.sh build test; }
 stage_scripts() {
   local script
-  for script in scripts/*.sh .ci/run; do bash -n "$script" || return 1; done
-  quietly python3 -m py_compile scripts/*.py
+  for script in scripts/*.sh tests/guest/*.sh .ci/run; do bash -n "$script" || return 1; done
+  quietly python3 -m py_compile scripts/*.py tests/guest/*.py tests/guest/inside/*.py
 }
 stage_format() { scripts/format.sh; }
 stage_layers() { quietly scripts/check_layers.py; }
@@ -215,12 +219,16 @@ stage_tsan-suite() {
 stage_fuzz-build() { build fuzz fuzz_targets; }
 stage_fuzz() { scripts/fuzz.sh "$fuzz_seconds"; }
 stage_torture() { suite build -L torture; }
+# In an emulated machine (docs/guest.md). Its image is made before: that takes a network, and says so.
+in_guests() { build release guest_programs && quietly tests/guest/guest.py image && suite build -L "$1"; }
+stage_rdma() { in_guests '^guest$'; }
+stage_rdma-long() { in_guests '^guest_long$'; }
 
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
   if ! declare -F "stage_$stage" >/dev/null; then
-    echo "there is no stage '$stage'; there are: ${all_stages[*]}" >&2
+    echo "there is no stage '$stage'; there are: ${all_stages[*]} ${more_stages[*]}" >&2
     exit 2
   fi
 done

@@ -27,7 +27,8 @@ abi::Answer answerFor(Code code) {
     case Code::kCancelled: return abi::Answer::kCanceled;
     case Code::kPeerLost:
     case Code::kPeerSilent: return abi::Answer::kRemoteDisconnect;
-    case Code::kClosed: return abi::Answer::kNotFound;
+    case Code::kClosed:
+    case Code::kRevoked: return abi::Answer::kNotFound;
     case Code::kPermissionDenied: return abi::Answer::kNotAllowed;
     case Code::kSizeMismatch:
     case Code::kCorrupt: return abi::Answer::kMismatch;

@@ -363,9 +363,9 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
       {"PEERLANE_IB_RETRY",
        {"NCCL_IB_RETRY_CNT"},
        "number",
-       "7",
+       "6",
        "0 to 7",
-       "How often a device sends again before the link fails.",
+       "How often a device sends again before the link fails. With 7 the kernel's software device (rxe) never gives up.",
        [](std::string_view text, Config& config) {
          return readNumber(text, 0, 7, config.ibRetry);
        }},

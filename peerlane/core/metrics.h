@@ -93,7 +93,7 @@ class Metrics {
   Counter& poisonings_;
   Gauge& quarantinedRegions_;
   Counter& wakeups_;
-  std::array<Counter*, static_cast<std::size_t>(Code::kInternal) + 1> ended_{};
+  std::array<Counter*, static_cast<std::size_t>(kLastCode) + 1> ended_{};
 };
 
 }  // namespace peerlane

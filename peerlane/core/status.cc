@@ -36,6 +36,7 @@ const char* codeName(Code code) {
     case Code::kCorrupt: return "Corrupt";
     case Code::kSystem: return "System";
     case Code::kInternal: return "Internal";
+    case Code::kRevoked: return "Revoked";
   }
   return "UnknownCode";
 }

@@ -36,7 +36,11 @@ enum class Code : uint8_t {
   kCorrupt = 14,       // bytes from outside failed a check (magic, version, length, hash)
   kSystem = 15,        // an operating system call failed; the message carries errno's text
   kInternal = 16,      // a defect of this library
+  // The provider of a region's memory took it back, or it was freed, before the region was
+  // unregistered; bytes of transfers that used it are undefined.
+  kRevoked = 17,
 };
+inline constexpr Code kLastCode = Code::kRevoked;
 
 // The code's name as it appears in messages and reports, e.g. "PeerLost". Never null.
 const char* codeName(Code code);

@@ -1,10 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/memory/host_provider.h"
 
+#include <string>
+#include <utility>
+
 #include "peerlane/os/adopted_mapping.h"
+#include "peerlane/os/numa.h"
+#include "peerlane/os/shm_segment.h"
 
 namespace peerlane {
 namespace {
+
+MemoryFacts hostFacts(const std::byte* base, uint64_t pageBytes) {
+  MemoryFacts facts;
+  facts.numaNode = numaNodeOf(base);
+  facts.pageBytes = pageBytes;
+  return facts;
+}
+
+Result<ExportedRange> exportAddress(ExportForm form) {
+  if (form == ExportForm::kAddress) return ExportedRange{};
+  return Status(Code::kNotSupported, "it is host memory");
+}
+
+Result<ExportedRange> exportFile(int fd, uint64_t offset) {
+  ExportedRange made;
+  PEERLANE_ASSIGN(made.fd, duplicateFd(fd));
+  made.offset = offset;
+  return made;
+}
 
 class HostAllocation final : public Allocation {
  public:
@@ -19,32 +43,73 @@ class HostAllocation final : public Allocation {
     description.text = "shared memory (allocated here)";
     return description;
   }
+  Result<MemoryFacts> facts() const override {
+    MemoryFacts facts = hostFacts(data(), segment_->pageBytes());
+    facts.allocation = {data(), bytes()};
+    return facts;
+  }
+  Result<ExportedRange> exportAs(ExportForm form, const Importer& /*importer*/, uint64_t offset,
+                                 uint64_t /*bytes*/) override {
+    return form == ExportForm::kFile ? exportFile(segment_->fd(), segment_->offset() + offset)
+                                     : exportAddress(form);
+  }
 
  private:
   std::unique_ptr<SharedSegment> segment_;
 };
 
+// Memory of the program's own. Nobody tells when it is unmapped.
+class HostMemory final : public HeldMemory {
+ public:
+  HostMemory(const void* pointer, size_t bytes, AdoptedMapping mapping)
+      : range_{static_cast<std::byte*>(const_cast<void*>(pointer)), bytes},
+        mapping_(std::move(mapping)) {}
+
+  Result<MemoryDescription> describe() const override {
+    MemoryDescription description;
+    description.writable = mapping_.writable;
+    description.text = mappingKindName(mapping_.kind);
+    if (!mapping_.path.empty()) description.text += " (" + mapping_.path + ")";
+    if (mapping_.kind != MappingKind::kSharedMemory) return description;
+    // A mapping can be exported only while its file cannot shrink under the importer.
+    if (!mapping_.file) {
+      description.text += "; not mapped by peers: " + mapping_.whyNoFile;
+    } else if (Status sealed = trySeal(mapping_.file.get()); !sealed.isOk()) {
+      description.text += "; not mapped by peers: " + std::string(sealed.message());
+    } else {
+      description.kind = MemoryKind::kShared;
+      description.backing = std::move(mapping_.file);
+      description.fdOffset = mapping_.fileOffset;
+    }
+    return description;
+  }
+  Result<MemoryFacts> facts() const override {
+    MemoryFacts facts = hostFacts(range_.base, mapping_.pageBytes);
+    PEERLANE_ASSIGN(const auto around, mappingsAround(range_.base, range_.bytes));
+    if (around) facts.allocation = {around->base, around->bytes};
+    return facts;
+  }
+  Result<ExportedRange> exportAs(ExportForm form, const Importer& /*importer*/, uint64_t offset,
+                                 uint64_t bytes) override {
+    if (form != ExportForm::kFile) return exportAddress(form);
+    PEERLANE_ASSIGN(const AdoptedMapping mapping, findSharedMapping(range_.base + offset, bytes));
+    if (!mapping.file)
+      return Status(Code::kNotSupported, mapping.whyNoFile.empty()
+                                             ? std::string("it is ") + mappingKindName(mapping.kind)
+                                             : mapping.whyNoFile);
+    return exportFile(mapping.file.get(), mapping.fileOffset);
+  }
+
+ private:
+  const MemoryExtent range_;
+  mutable AdoptedMapping mapping_;  // its file goes with the description
+};
+
 }  // namespace
 
-Result<std::optional<MemoryDescription>> HostProvider::classify(const void* pointer, size_t bytes) {
+Result<MemoryClaim> HostProvider::acquire(const void* pointer, size_t bytes, uint64_t /*ticket*/) {
   PEERLANE_ASSIGN(AdoptedMapping mapping, findSharedMapping(pointer, bytes));
-  MemoryDescription description;
-  description.writable = mapping.writable;
-  description.text = mappingKindName(mapping.kind);
-  if (!mapping.path.empty()) description.text += " (" + mapping.path + ")";
-  if (mapping.kind != MappingKind::kSharedMemory) return std::optional(std::move(description));
-
-  // A mapping can be exported only while its file cannot shrink under the importer.
-  if (!mapping.file) {
-    description.text += "; not mapped by peers: " + mapping.whyNoFile;
-  } else if (Status sealed = trySeal(mapping.file.get()); !sealed.isOk()) {
-    description.text += "; not mapped by peers: " + std::string(sealed.message());
-  } else {
-    description.kind = MemoryKind::kShared;
-    description.backing = std::move(mapping.file);
-    description.fdOffset = mapping.fileOffset;
-  }
-  return std::optional(std::move(description));
+  return MemoryClaim::all(std::make_unique<HostMemory>(pointer, bytes, std::move(mapping)));
 }
 
 Result<std::optional<MemoryExtent>> HostProvider::extentOf(const void* pointer, size_t bytes) {

@@ -10,10 +10,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/mutex.h"
+#include "peerlane/core/status.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/remote_memory.h"
 #include "peerlane/memory/use_gate.h"
@@ -24,11 +26,22 @@ namespace peerlane {
 struct ImportedRegion {
   RemoteMemory memory;
   UseGate gate;
-  std::atomic<bool> freed{false};  // the reason why the gate is closed: the owner freed the memory
-  // The same: the link that reached it failed. Release before the gate closes. Another link may
-  // reach the region: it is to be imported anew.
+  // Why the gate is closed: the link that reached it failed. Release before the gate closes.
+  // Another link may reach the region: it is to be imported anew.
   std::atomic<bool> isLeft{false};
   PinSlot pin;  // of host memory that is mapped here; released when the gate is drained
+
+  // For whoever found the gate closed.
+  Status whyClosed() const {
+    const std::string name = "region " + std::to_string(memory.grant.allocation) + " of the peer";
+    if (gate.isRevoked())
+      return Status(Code::kRevoked, name +
+                                        ": its memory was taken back by its provider, or freed, "
+                                        "before it was unregistered");
+    return Status(Code::kClosed, name +
+                                     " has been unregistered, or is about to be, or the peer "
+                                     "is gone");
+  }
 
   // True once no work of this side reaches the memory: no transfer is under way, and the pins and
   // holds of devices and of the driver have been released; the first call after the last transfer

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MemoryProvider: the code for one kind of memory: it says what a pointer refers to and whether
-// another process can map that memory, and makes more of it. MemoryProviders: the providers of one
-// context, asked in order. Set-up path. Thread-safe after the last add().
+// MemoryProvider: the code for one kind of memory: it says which ranges are its own, what they are,
+// how others can reach them, and makes more of it. It may take memory back (invalidation.h). Users
+// may write providers of their own (Context::addProvider). The contract, after that of PeerDirect's
+// memory clients:
+//
+//   acquire(range, ticket) -> HeldMemory: describe(), facts(), exportAs() ... -> its end (release)
+//                                  |
+//           invalidateMemory(ticket), by the provider at any time in between
+//
+// Threads: any, several at once. The library holds no lock of its own when it calls a provider.
 #pragma once
 
 #include <array>
@@ -14,9 +21,12 @@
 #include <string_view>
 #include <vector>
 
+#include "peerlane/core/huge_pages.h"
 #include "peerlane/core/status.h"
-#include "peerlane/memory/remote_memory.h"
-#include "peerlane/os/shm_segment.h"
+#include "peerlane/memory/device.h"
+#include "peerlane/memory/exported_range.h"
+#include "peerlane/memory/memory_kind.h"
+#include "peerlane/os/fd.h"
 
 namespace peerlane {
 
@@ -55,14 +65,48 @@ struct MemoryDescription {
       text;  // for people: "shared memory (/memfd:pool)", "private memory; not shared because ..."
 };
 
-// Memory made by a provider. Owns it.
-class Allocation {
+// Whole allocations, side by side.
+struct MemoryExtent {
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+};
+
+// What a device that wants to reach the memory must know of it.
+struct MemoryFacts {
+  Device device;
+  std::optional<int> numaNode{};  // of the memory, or of its device; empty: not known
+  uint64_t pageBytes = 4096;      // it is placed in pages of this size
+  bool isCoherent = true;         // the CPU's caches see what devices write
+  bool isCpuMappable = true;      // loads and stores of the CPU reach it
+  MemoryExtent allocation{};      // that holds the range; null: the system does not know it
+  // Of that allocation, never used twice in this process, while addresses are. 0: none is known,
+  // and what was made of the range must not be kept longer than its registration.
+  uint64_t allocationId = 0;
+  // The provider may take it back. False: it stays where it is until it is released.
+  bool mayBeInvalidated = false;
+};
+
+// A range of memory that its provider holds for one registration. Its end is the release: nothing
+// reaches the memory by this registration any more. The end may come on any thread, also inside of
+// invalidateMemory().
+class HeldMemory {
  public:
-  virtual ~Allocation() = default;
+  virtual ~HeldMemory() = default;
+  // How other processes reach it. Called once for each registration.
+  virtual Result<MemoryDescription> describe() const = 0;
+  virtual Result<MemoryFacts> facts() const = 0;
+  // [offset, +bytes) of it in one form. The registry asks for the forms in the importer's order,
+  // has checked the range and the rule for memory that may be invalidated (exportRange), and fills
+  // in ExportedRange::bytes, address and mayBeInvalidated. Errors: kNotSupported with the reason.
+  virtual Result<ExportedRange> exportAs(ExportForm form, const Importer& importer, uint64_t offset,
+                                         uint64_t bytes);
+};
+
+// Memory made by a provider. Owns it. It is not taken back.
+class Allocation : public HeldMemory {
+ public:
   virtual std::byte* data() const = 0;
   virtual size_t bytes() const = 0;
-  // The answer that classify() would give for all of it, without asking the system.
-  virtual Result<MemoryDescription> describe() const = 0;
 };
 
 struct AllocateOptions {
@@ -71,19 +115,26 @@ struct AllocateOptions {
   std::optional<int> numaNode;
 };
 
-// Whole allocations, side by side.
-struct MemoryExtent {
-  std::byte* base = nullptr;
-  uint64_t bytes = 0;
+// A provider's answer to acquire().
+struct MemoryClaim {
+  std::unique_ptr<HeldMemory> held{};  // the whole range is the provider's
+  // Else: a piece of the range that is the provider's, while the rest is not. 0 bytes: none is.
+  MemoryExtent piece{};
+
+  static MemoryClaim notMine() { return {}; }
+  static MemoryClaim part(MemoryExtent piece) { return {nullptr, piece}; }
+  static MemoryClaim all(std::unique_ptr<HeldMemory> held) { return {std::move(held), {}}; }
 };
 
 class MemoryProvider {
  public:
   virtual ~MemoryProvider() = default;
-  virtual std::string_view name() const = 0;
-  // Empty when the memory is not of this provider's kind; an error when it is, but cannot be used
-  // (not mapped, read-only mixed with writable, freed).
-  virtual Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) = 0;
+  virtual std::string_view name() const = 0;  // for people; lifetime: the provider's
+  // All of [pointer, +bytes) or nothing. An error when the range is the provider's, but cannot be
+  // used (not mapped, read-only mixed with writable, freed). From the begin of this call the
+  // provider may invalidate `ticket`. The memory stays usable until the HeldMemory ends or
+  // invalidateMemory(ticket) has returned OK.
+  virtual Result<MemoryClaim> acquire(const void* pointer, size_t bytes, uint64_t ticket) = 0;
   // All of the allocations that hold the range. Empty when the memory is not of this provider's
   // kind, or the system does not know its allocations.
   virtual Result<std::optional<MemoryExtent>> extentOf(const void* /*pointer*/, size_t /*bytes*/) {
@@ -91,20 +142,7 @@ class MemoryProvider {
   }
   // kNotSupported when the device is not of this provider's kind.
   virtual Result<std::unique_ptr<Allocation>> allocate(size_t bytes,
-                                                       const AllocateOptions& options) = 0;
-};
-
-class MemoryProviders {
- public:
-  void add(std::unique_ptr<MemoryProvider> provider) { providers_.push_back(std::move(provider)); }
-  // Asks the providers in the order they were added. kInvalidArgument when none owns the range.
-  Result<MemoryDescription> classify(const void* pointer, size_t bytes);
-  // The extent that the first provider with an answer returns.
-  Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes);
-  Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& options);
-
- private:
-  std::vector<std::unique_ptr<MemoryProvider>> providers_;
+                                                       const AllocateOptions& options);
 };
 
 }  // namespace peerlane

@@ -17,6 +17,9 @@ Access Region::access() const {
 Device Region::device() const {
   return record_ ? record_->memory.device : Device{};
 }
+Status Region::status() const {
+  return !record_ || record_->gate.open() ? Status::ok() : record_->whyClosed();
+}
 bool Region::isShared() const {
   return record_ && isMappable(record_->memory.kind);
 }

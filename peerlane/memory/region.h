@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "peerlane/core/status.h"
 #include "peerlane/memory/region_reference.h"
 
 namespace peerlane {
@@ -31,6 +32,10 @@ class Region {
   uint64_t bytes() const;
   Access access() const;
   Device device() const;
+  // kRevoked: the provider of its memory took it back, or its program freed it; whatever is begun
+  // with it ends with kRevoked. kClosed: it is being unregistered, or was. Else OK; for an empty
+  // handle, too.
+  Status status() const;
   // True when peers of the same host can map the memory. False: transfers use process_vm_* or
   // staging.
   bool isShared() const;

@@ -2,12 +2,15 @@
 //
 // RegionExports: what links have made of one region so that peers can reach it (a key, a
 // registration with a device): once for all connections over the same wire, not once per
-// connection. Owned by the region's record. Thread-safe.
+// connection. Owned by the region's record. Thread-safe; no lock is held while an export is made,
+// revoked or ended.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
@@ -18,44 +21,45 @@ namespace peerlane {
 class RegionExport {
  public:
   virtual ~RegionExport() = default;
+  // The provider of the memory takes it back: after OK nothing reaches the memory by this export,
+  // though its end is still to come. Called at most once with success, on any thread: it waits for
+  // no other thread of the library. The peers have let go of the region before, or do not answer.
+  // Errors: kUnavailable (pinned for life: the export ends with the region), kTimeout.
+  virtual Status revoke(std::chrono::nanoseconds timeout) = 0;
 };
 
 class RegionExports {
  public:
-  using Make = std::function<Result<std::shared_ptr<RegionExport>>()>;
+  using Made = std::shared_ptr<RegionExport>;
+  using Make = std::function<Result<Made>()>;
 
   // The export for `domain`, the address of a thing that all links have in common which can use one
-  // export. The first call for a domain calls `make`, under a lock: it must not ask for an export
-  // of the same region. An error of `make` is returned, and not kept. Errors: kClosed (end() was
-  // called).
-  Result<std::shared_ptr<RegionExport>> of(const void* domain, const Make& make) {
-    const MutexLock lock(mutex_);
-    if (const auto found = made_.find(domain); found != made_.end()) return found->second;
-    if (isOver_) return Status(Code::kClosed, "the region is being unregistered");
-    PEERLANE_ASSIGN(auto made, make());
-    return made_.emplace(domain, std::move(made)).first->second;
-  }
+  // export. The first call for a domain calls `make`; others for that domain wait meanwhile, so
+  // `make` must not ask for it again. An error of `make` is returned, and not kept. Errors: kClosed
+  // (end() was called), kRevoked (revoke() was).
+  Result<Made> of(const void* domain, const Make& make);
   // `domain` ends.
-  void drop(const void* domain) {
-    std::shared_ptr<RegionExport> dropped;  // ends after the lock
-    const MutexLock lock(mutex_);
-    if (const auto found = made_.find(domain); found != made_.end()) {
-      dropped = std::move(found->second);
-      made_.erase(found);
-    }
-  }
+  void drop(const void* domain);
   // The region ends: no peer reaches it any more.
-  void end() {
-    std::map<const void*, std::shared_ptr<RegionExport>> dropped;
-    const MutexLock lock(mutex_);
-    isOver_ = true;
-    dropped.swap(made_);
-  }
+  void end();
+  // The memory is taken back: no export is made from now on. Waits for those that are being made,
+  // but for one that this very thread makes, and revokes all. OK: nothing reaches the memory by any
+  // of them. May be called again after an error.
+  Status revoke(std::chrono::nanoseconds timeout);
 
  private:
-  Mutex mutex_;
-  std::map<const void*, std::shared_ptr<RegionExport>> made_ PEERLANE_GUARDED_BY(mutex_);
+  struct Entry {
+    Made made;                // null: being made
+    std::thread::id maker{};  // by this thread
+    bool isRevoked = false;
+  };
+  Status whyOver() const PEERLANE_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::map<const void*, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
   bool isOver_ PEERLANE_GUARDED_BY(mutex_) = false;
+  bool isRevoked_ PEERLANE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace peerlane

@@ -12,6 +12,12 @@ std::string regionName(uint64_t allocation) {
   return "region " + std::to_string(allocation);
 }
 
+Status revoked(uint64_t allocation) {
+  return Status(Code::kRevoked, regionName(allocation) +
+                                    ": its memory was taken back by its provider, or freed, "
+                                    "before it was unregistered");
+}
+
 }  // namespace
 
 bool RegionRecord::isStillThere(uint64_t offset, uint64_t length) const {
@@ -27,6 +33,34 @@ bool RegionRecord::isStillThere(uint64_t offset, uint64_t length) const {
   return true;
 }
 
+Status RegionRecord::whyClosed() const {
+  return gate.isRevoked()
+             ? revoked(allocation)
+             : Status(Code::kClosed, regionName(allocation) + " is being unregistered, or was");
+}
+
+HeldMemory* RegionRecord::held() const {
+  return owned ? owned.get() : acquired ? &acquired->held() : nullptr;
+}
+
+Result<MemoryFacts> RegionRecord::facts() const {
+  if (gate.isRevoked()) return whyClosed();
+  if (const HeldMemory* const memoryHeld = held()) return memoryHeld->facts();
+  return Status(Code::kNotSupported, regionName(allocation) + " is held by no memory provider");
+}
+
+Result<ExportedRange> RegionRecord::exportFor(const Importer& importer, uint64_t offset,
+                                              uint64_t length) const {
+  if (gate.isRevoked()) return whyClosed();
+  HeldMemory* const memoryHeld = held();
+  if (memoryHeld == nullptr)
+    return Status(Code::kNotSupported, regionName(allocation) + " is held by no memory provider");
+  auto made = exportRange(*memoryHeld, bytes, importer, offset, length);
+  if (!made.isOk()) return made.status().withContext(regionName(allocation));
+  made->address = base + offset;
+  return made;
+}
+
 RegionTable::~RegionTable() {
   const MutexLock lock(mutex_);
   for (const auto& [allocation, entry] : entries_) entry.record->exports.end();
@@ -37,14 +71,15 @@ const char* regionStateName(RegionState state) {
     case RegionState::kLive: return "live";
     case RegionState::kClosing: return "closing";
     case RegionState::kQuarantined: return "quarantined";
-    case RegionState::kFreed: return "freed behind our back";
+    case RegionState::kRevoked: return "revoked";
   }
   return "?";
 }
 
 Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t bytes,
                                                        Access access, MemoryDescription memory,
-                                                       std::unique_ptr<Allocation> owned) {
+                                                       std::unique_ptr<Allocation> owned,
+                                                       std::unique_ptr<AcquiredMemory> acquired) {
   if (allows(access, Access::kRemoteWrite) && !memory.writable)
     return Status(Code::kPermissionDenied,
                   "registering read-only memory with remote write access; use Access::kRemoteRead");
@@ -60,6 +95,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
   record->access = access;
   record->memory = std::move(memory);
   record->owned = std::move(owned);
+  record->acquired = std::move(acquired);
   PEERLANE_RETURN_IF_ERROR(
       fillRandom(std::as_writable_bytes(std::span<uint64_t, 1>(&record->generation, 1))));
   const MutexLock lock(mutex_);
@@ -79,9 +115,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
   if (found->second.record->generation != generation)
     return Status(Code::kInvalidArgument,
                   regionName(allocation) + " is referred to by a stale or forged generation");
-  if (found->second.state == RegionState::kFreed)
-    return Status(Code::kClosed,
-                  regionName(allocation) + " was freed by its program without being unregistered");
+  if (found->second.record->gate.isRevoked()) return revoked(allocation);
   if (found->second.state != RegionState::kLive)
     return Status(Code::kClosed, regionName(allocation) + " is being unregistered");
   return found->second.record;
@@ -99,8 +133,7 @@ Result<std::byte*> RegionTable::pin(uint64_t allocation, uint64_t generation, ui
                                               std::to_string(offset) + ", +" +
                                               std::to_string(bytes) + ") lies outside its " +
                                               std::to_string(record->bytes) + " bytes");
-  if (!record->gate.enter())
-    return Status(Code::kClosed, regionName(allocation) + " is being unregistered");
+  if (!record->gate.enter()) return record->whyClosed();
   return record->base + offset;
 }
 
@@ -203,6 +236,15 @@ std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
   for (const auto& [allocation, entry] : entries_)
     if (entry.state == RegionState::kLive) records.push_back(entry.record);
   return records;
+}
+
+std::vector<uint64_t> RegionTable::ticketsOf(const MemoryProvider& provider) const {
+  const MutexLock lock(mutex_);
+  std::vector<uint64_t> tickets;
+  for (const auto& [allocation, entry] : entries_)
+    if (entry.record->acquired && &entry.record->acquired->provider() == &provider)
+      tickets.push_back(entry.record->acquired->ticket());
+  return tickets;
 }
 
 void RegionTable::remove(uint64_t allocation) {

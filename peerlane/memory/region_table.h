@@ -12,7 +12,7 @@
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
-#include "peerlane/memory/memory_provider.h"
+#include "peerlane/memory/memory_providers.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/memory/region_exports.h"
 #include "peerlane/memory/use_gate.h"
@@ -28,7 +28,8 @@ struct RegionRecord {
   uint64_t bytes = 0;
   Access access = Access::kLocal;
   MemoryDescription memory;
-  std::unique_ptr<Allocation> owned;  // memory from Context::allocate
+  std::unique_ptr<Allocation> owned;         // memory from Context::allocate
+  std::unique_ptr<AcquiredMemory> acquired;  // else: by which its provider holds it for us
   UseGate gate;
   // Kept by a registration cache (RegistrationCache): the program may free the memory without
   // telling the library.
@@ -36,6 +37,13 @@ struct RegionRecord {
   // GPU memory: true when no part of [offset, +bytes) was freed since the registration. 40 ns for
   // each chunk.
   bool isStillThere(uint64_t offset, uint64_t length) const;
+  // For links that give the memory to a device. Errors: kNotSupported (with each refused form),
+  // kRevoked, the provider's.
+  Result<ExportedRange> exportFor(const Importer& importer, uint64_t offset, uint64_t length) const;
+  Result<MemoryFacts> facts() const;
+  // For whoever found the gate closed: kRevoked, or kClosed (it is being unregistered, or was).
+  Status whyClosed() const;
+  HeldMemory* held() const;  // null: memory that no provider holds
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
   // What links made of it for peers. Ends when the region is removed from its table.
   mutable RegionExports exports;
@@ -53,8 +61,8 @@ struct RegionRecord {
   }
 };
 
-// kFreed: its program freed the memory without unregistering it.
-enum class RegionState : uint8_t { kLive, kClosing, kQuarantined, kFreed };
+// kRevoked: its provider took the memory back, or its program freed it, before it was unregistered.
+enum class RegionState : uint8_t { kLive, kClosing, kQuarantined, kRevoked };
 const char* regionStateName(RegionState state);
 
 struct RegionView {  // for dumps
@@ -77,9 +85,11 @@ class RegionTable final : public RegionDirectory {
   // Errors: kPermissionDenied for remote write on read-only memory.
   Result<std::shared_ptr<RegionRecord>> add(std::byte* base, uint64_t bytes, Access access,
                                             MemoryDescription memory,
-                                            std::unique_ptr<Allocation> owned);
+                                            std::unique_ptr<Allocation> owned,
+                                            std::unique_ptr<AcquiredMemory> acquired = nullptr);
 
-  // The live region with this allocation id and generation. Errors: kInvalidArgument, kClosed.
+  // The live region with this allocation id and generation. Errors: kInvalidArgument, kClosed (it
+  // is being unregistered), kRevoked.
   Result<std::shared_ptr<RegionRecord>> find(uint64_t allocation, uint64_t generation) const;
 
   // RegionDirectory: for agents that serve peers.
@@ -106,10 +116,12 @@ class RegionTable final : public RegionDirectory {
 
   void setState(uint64_t allocation, RegionState state);
   // True when the program has unregistered the region, or is doing so, and therefore waits until no
-  // peer reaches it. False where the program freed the memory without unregistering it.
+  // peer reaches it. False where it was revoked.
   bool isTakenBack(uint64_t allocation, uint64_t generation) const;
   // The regions that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
+  // Of the regions whose memory `provider` holds.
+  std::vector<uint64_t> ticketsOf(const MemoryProvider& provider) const;
   // Forgets the region. Requires: its gate is closed and drained, and no peer imports it.
   void remove(uint64_t allocation);
 

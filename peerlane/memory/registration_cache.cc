@@ -31,36 +31,42 @@ RegistrationCache::Record RegistrationCache::look(const std::byte* address, uint
 }
 
 Result<RegistrationCache::Record> RegistrationCache::make(std::byte* address, uint64_t bytes,
-                                                          Access access) {
+                                                          Access access,
+                                                          std::vector<Record>& stale) {
   PEERLANE_ASSIGN(const auto extent, providers_.extentOf(address, bytes));
-  Result<MemoryDescription> found = extent ? providers_.classify(extent->base, extent->bytes)
-                                           : providers_.classify(address, bytes);
+  auto found =
+      extent ? providers_.acquire(extent->base, extent->bytes) : providers_.acquire(address, bytes);
   if (found.isOk() && extent) {
     address = extent->base;
     bytes = extent->bytes;
   } else if (extent) {
     // Only [address, +bytes) is the caller's. Another thread may have unmapped a part of the rest
     // since the system named the extent: free() gives back the end of the heap.
-    found = providers_.classify(address, bytes);
+    found = providers_.acquire(address, bytes);
   }
   if (!found.isOk()) return found.status();
-  MemoryDescription memory = std::move(found).value();
+  PEERLANE_ASSIGN(MemoryDescription memory, (*found)->held().describe());
   if (memory.device.kind == DeviceKind::kHost && access != Access::kLocal)
     return Status(Code::kInvalidArgument,
                   "host memory that peers reach has to be registered (Context::registerRegion): "
                   "nobody sees when it is freed");
-  PEERLANE_ASSIGN(Record record, regions_.add(address, bytes, access, std::move(memory), nullptr));
+  PEERLANE_ASSIGN(Record record, regions_.add(address, bytes, access, std::move(memory), nullptr,
+                                              std::move(*found)));
   record->isCached.store(true, std::memory_order_relaxed);
+  if (Status watched = watch_(record); !watched.isOk()) {
+    stale.push_back(std::move(record));
+    return watched;
+  }
   return record;
 }
 
-// Moves to `stale` the entries whose memory was freed and, if the cache is full, the least recently
-// used one.
+// Moves to `stale` the entries whose memory was freed or taken back and, if the cache is full, the
+// least recently used one.
 void RegistrationCache::clear(std::vector<Record>& stale) {
   auto oldest = entries_.end();
   for (auto at = entries_.begin(); at != entries_.end();) {
     const Record& record = at->second.record;
-    if (record->isStillThere(0, record->bytes)) {
+    if (record->gate.open() && record->isStillThere(0, record->bytes)) {
       // The cache and the table hold one reference each; any further reference belongs to a
       // transfer, or to a caller that is about to post one.
       const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
@@ -86,7 +92,7 @@ Result<RegistrationCache::Record> RegistrationCache::find(std::byte* address, ui
                                                           Access access,
                                                           std::vector<Record>& stale) {
   if (Record known = look(address, bytes, access)) return known;
-  PEERLANE_ASSIGN(Record made, make(address, bytes, access));
+  PEERLANE_ASSIGN(Record made, make(address, bytes, access, stale));
   const WriterLock lock(mutex_);
   clear(stale);
   Entry& entry = entries_

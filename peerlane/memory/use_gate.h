@@ -13,6 +13,7 @@
 #include "peerlane/core/asymmetric_fence.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/split_count.h"
+#include "peerlane/core/status.h"
 
 namespace peerlane {
 
@@ -46,10 +47,18 @@ class UseGate {
   }
 
   // From now on enter() and open() return false. Users that entered before may stay: ask drained().
-  void close() {
+  // `why` is what whoever comes then is told: kClosed, or kRevoked, which stays.
+  void close(Code why = Code::kClosed) {
+    if (why == Code::kRevoked) isRevoked_.store(true, std::memory_order_release);
     closed_.store(true, std::memory_order_seq_cst);
     heavyFence();  // after it, every poster that saw the gate open has its flag raised
   }
+  // The memory was taken back by its provider, or freed, before it was unregistered. Known before
+  // the gate is closed.
+  bool isRevoked() const { return isRevoked_.load(std::memory_order_acquire); }
+  // The code for whoever found the gate closed.
+  Code why() const { return isRevoked() ? Code::kRevoked : Code::kClosed; }
+
   // Opens again (an unregistration that was refused).
   void reopen() { closed_.store(false, std::memory_order_seq_cst); }
 
@@ -65,6 +74,7 @@ class UseGate {
 
  private:
   std::atomic<bool> closed_{false};
+  std::atomic<bool> isRevoked_{false};
   SplitCount pins_;
   mutable Mutex mutex_;
   std::vector<const BusyFlag*> flags_ PEERLANE_GUARDED_BY(mutex_);

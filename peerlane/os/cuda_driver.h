@@ -34,7 +34,9 @@ namespace peerlane::cuda {
   ENTRY(cuDeviceCanAccessPeer, 4000)                   \
   ENTRY(cuPointerGetAttribute, 4000)                   \
   ENTRY(cuPointerGetAttributes, 7000)                  \
+  ENTRY(cuPointerSetAttribute, 6000)                   \
   ENTRY(cuMemGetAddressRange, 3020)                    \
+  ENTRY(cuMemGetHandleForAddressRange, 11070)          \
   ENTRY(cuMemCreate, 10020)                            \
   ENTRY(cuMemRelease, 10020)                           \
   ENTRY(cuMemAddressReserve, 10020)                    \

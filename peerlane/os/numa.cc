@@ -2,9 +2,12 @@
 #include "peerlane/os/numa.h"
 
 #include <hwloc.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 namespace peerlane {
 namespace {
@@ -57,6 +60,16 @@ int NumaPlaces::placeOf(const void* address) const {
   const auto found =
       std::find(nodes_.begin(), nodes_.end(), static_cast<unsigned>(hwloc_bitmap_first(on.get())));
   return found == nodes_.end() ? kUnknown : static_cast<int>(found - nodes_.begin());
+}
+
+std::optional<int> numaNodeOf(const void* address) {
+  const auto pageBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~(pageBytes - 1));
+  int node = -1;
+  // No nodes to move to: it only says where the page is, and touches nothing.
+  if (::syscall(SYS_move_pages, 0, 1UL, &page, nullptr, &node, 0) != 0 || node < 0)
+    return std::nullopt;
+  return node;
 }
 
 }  // namespace peerlane

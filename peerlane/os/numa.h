@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "peerlane/core/status.h"
@@ -39,5 +40,9 @@ class NumaPlaces {
   std::unique_ptr<hwloc_topology, Destroy> topology_;
   std::vector<unsigned> nodes_;  // the system's numbers
 };
+
+// The system's number of the node on which the page that holds `address` lies. Empty: it has not
+// been touched yet, or the system does not say. A system call.
+std::optional<int> numaNodeOf(const void* address);
 
 }  // namespace peerlane

@@ -50,6 +50,7 @@ HcclResult resultOf(Code code) {
     case Code::kUnavailable:
     case Code::kCancelled:
     case Code::kClosed:
+    case Code::kRevoked:
     case Code::kNotPrepared: return HCCL_E_UNAVAIL;
     case Code::kTryAgain: return HCCL_E_AGAIN;
     case Code::kTimeout: return HCCL_E_TIMEOUT;

@@ -8,12 +8,12 @@
 namespace peerlane {
 
 FrameAgent::FrameAgent(std::string name, std::unique_ptr<FramePipe> pipe, RegionDirectory& regions,
-                       std::function<void()> workArrived)
+                       std::function<void()> workArrived, bool peerKnowsRevoked)
     : name_(std::move(name)),
       pipe_(std::move(pipe)),
       regions_(regions),
       workArrived_(std::move(workArrived)),
-      receiver_(regions, lock_, sender_) {}
+      receiver_(regions, lock_, sender_, peerKnowsRevoked) {}
 
 FrameAgent::~FrameAgent() {
   close(Code::kClosed);

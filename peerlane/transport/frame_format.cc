@@ -20,7 +20,7 @@ struct KindRule {
 };
 
 constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kMostCode = static_cast<uint64_t>(Code::kInternal);
+constexpr uint64_t kMostCode = static_cast<uint64_t>(kLastCode);
 
 // Indexed by kind; the first row is no kind.
 constexpr KindRule kRules[] = {

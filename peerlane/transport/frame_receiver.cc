@@ -260,6 +260,8 @@ Result<std::byte*> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access
   if (!at && logEnabled(LogLevel::kInfo))
     effects.refused.push_back(std::string(frameKindName(frame.kind)) +
                               " frame refused: " + std::string(at.status().message()));
+  if (!at && at.status().code() == Code::kRevoked && !peerKnowsRevoked_)
+    return Status(Code::kClosed, std::string(at.status().message()));
   return at;
 }
 

@@ -26,8 +26,8 @@ namespace peerlane {
 class FrameReceiver {
  public:
   // `lock` guards `sender`. All three outlive the receiver.
-  FrameReceiver(RegionDirectory& regions, Mutex& lock, FrameSender& sender)
-      : regions_(regions), lock_(lock), sender_(sender) {}
+  FrameReceiver(RegionDirectory& regions, Mutex& lock, FrameSender& sender, bool peerKnowsRevoked)
+      : regions_(regions), lock_(lock), sender_(sender), peerKnowsRevoked_(peerKnowsRevoked) {}
 
   // Reads at most about `budget` bytes, and all that lies in the pipe; `moved` tells how many, also
   // after an error. Errors: the pipe's, and kCorrupt for frames that a correct peer never sends.
@@ -67,6 +67,7 @@ class FrameReceiver {
   RegionDirectory& regions_;
   Mutex& lock_;
   FrameSender& sender_ PEERLANE_GUARDED_BY(lock_);
+  const bool peerKnowsRevoked_;
 
   Frame frame_;  // whose payload is being received
   bool inPayload_ = false;

@@ -54,6 +54,7 @@ struct LinkSurroundings {
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
   std::function<void()> woken{};      // to be called when a peer's wake has come
   cpu::CopyTeam* copyTeam = nullptr;  // threads that help with large copies; null: none
+  bool peerKnowsRevoked = true;       // as a code; one that does not is told kClosed
 };
 
 struct Offer {

@@ -8,6 +8,8 @@
 #include <new>
 
 #include "peerlane/memory/cuda/cuda_pools.h"
+#include "peerlane/memory/host_provider.h"
+#include "peerlane/memory/memory_providers.h"
 #include "peerlane/program/words/word.h"
 
 namespace peerlane {
@@ -127,7 +129,24 @@ void OwnerLinkContract::SetUp() {
   }
 }
 
+namespace {
+
+// By which links get at host memory.
+MemoryProviders& hostProviders() {
+  static auto* const providers = [] {
+    auto* made = new MemoryProviders;
+    (void)made->add(std::make_shared<HostProvider>()).value();
+    return made;
+  }();
+  return *providers;
+}
+
+}  // namespace
+
 void fillRecord(const LinkMemory& memory, const RegionGrant& region, RegionRecord& record) {
+  if (memory.kind.place == MemoryPlace::kHost)
+    record.acquired =
+        hostProviders().acquire(memory.bytes.data(), memory.bytes.size()).value();
   record.allocation = region.allocation;
   record.generation = region.generation;
   record.base = memory.bytes.data();

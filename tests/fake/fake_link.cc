@@ -15,6 +15,10 @@ class FakeExport final : public RegionExport {
   FakeExport(std::shared_ptr<FakeKeys> keys, const RegionRecord& region)
       : key(keys->add(region.allocation, region.generation)), keys_(std::move(keys)) {}
   ~FakeExport() override { keys_->remove(key); }
+  Status revoke(std::chrono::nanoseconds /*timeout*/) override {
+    keys_->remove(key);
+    return Status::ok();
+  }
   const uint64_t key;
 
  private:

@@ -112,8 +112,10 @@ LinkMemory NearSide::allocate(size_t bytes) {
   const cuda::CurrentContext current(*gpu_);
   CudaProvider provider({gpu_});
   Taken taken = take(provider, gpu_->gpu(), kind_, bytes);
-  auto described = must(provider.classify(taken.data, bytes), "classify");
-  PEERLANE_CHECK(described && described->kind == kind_);
+  MemoryClaim claim = must(provider.acquire(taken.data, bytes, 0), "acquire");
+  PEERLANE_CHECK(claim.held);
+  std::optional described = must(claim.held->describe(), "describe");
+  PEERLANE_CHECK(described->kind == kind_);
   clear(taken.data, bytes, 0);
   LinkMemory memory;
   memory.bytes = {taken.data, bytes};

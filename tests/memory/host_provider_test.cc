@@ -16,6 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/memory/memory_providers.h"
+#include "tests/core/expect_ok.h"
+#include "tests/fake/fake_provider.h"
+
 namespace peerlane {
 namespace {
 
@@ -40,10 +44,10 @@ class Mapping {
 
 MemoryDescription classified(const void* pointer, size_t bytes) {
   HostProvider provider;
-  auto result = provider.classify(pointer, bytes);
-  EXPECT_TRUE(result.isOk()) << result.status().toString();
-  if (!result.isOk() || !result->has_value()) return {};
-  return std::move(**result);
+  auto claim = provider.acquire(pointer, bytes, 0);
+  EXPECT_TRUE(claim.isOk() && claim->held) << claim.status().toString();
+  if (!claim.isOk() || !claim->held) return {};
+  return MUST(claim->held->describe());
 }
 
 Fd memfd(unsigned flags, size_t bytes) {
@@ -82,9 +86,9 @@ TEST(HostProvider, ReadOnlyMemoryIsSaidToBeSo) {
   const Mapping mixed(2 * kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS);
   ASSERT_EQ(mprotect(mixed.data() + kPage, kPage, PROT_READ), 0);
   HostProvider provider;
-  const auto both = provider.classify(mixed.data(), 2 * kPage);
+  const auto both = provider.acquire(mixed.data(), 2 * kPage, 0);
   if (both.isOk()) {
-    EXPECT_FALSE((*both)->writable);
+    EXPECT_FALSE(MUST(both->held->describe()).writable);
   }
 }
 
@@ -140,7 +144,7 @@ TEST(HostProvider, UnmappedMemoryIsAnErrorThatNamesTheAddress) {
     gone = mapping.data();
   }
   HostProvider provider;
-  const auto refused = provider.classify(gone, kPage);
+  const auto refused = provider.acquire(gone, kPage, 0);
   ASSERT_FALSE(refused.isOk());
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
   char address[32];
@@ -153,13 +157,13 @@ TEST(HostProvider, AHoleInTheRangeIsAnError) {
   const Mapping mapping(3 * kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS);
   ASSERT_EQ(munmap(mapping.data() + kPage, kPage), 0);
   HostProvider provider;
-  EXPECT_TRUE(provider.classify(mapping.data(), kPage).isOk());
-  EXPECT_FALSE(provider.classify(mapping.data(), kPage + 1).isOk());
-  EXPECT_FALSE(provider.classify(mapping.data(), 3 * kPage).isOk());
+  EXPECT_TRUE(provider.acquire(mapping.data(), kPage, 0).isOk());
+  EXPECT_FALSE(provider.acquire(mapping.data(), kPage + 1, 0).isOk());
+  EXPECT_FALSE(provider.acquire(mapping.data(), 3 * kPage, 0).isOk());
   // PROT_NONE is a hole for everybody who reads.
   const Mapping guarded(2 * kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS);
   ASSERT_EQ(mprotect(guarded.data() + kPage, kPage, PROT_NONE), 0);
-  EXPECT_FALSE(provider.classify(guarded.data(), 2 * kPage).isOk());
+  EXPECT_FALSE(provider.acquire(guarded.data(), 2 * kPage, 0).isOk());
 }
 
 TEST(HostProvider, MakesZeroedSharedMemory) {
@@ -199,40 +203,20 @@ TEST(HostProvider, OtherDevicesAreNotItsBusiness) {
   EXPECT_NE(refused.status().message().find("cuda:0"), std::string_view::npos);
 }
 
-// A provider that owns nothing, or everything.
-class Whatever final : public MemoryProvider {
- public:
-  explicit Whatever(bool owns) : owns_(owns) {}
-  std::string_view name() const override { return "whatever"; }
-  Result<std::optional<MemoryDescription>> classify(const void*, size_t) override {
-    if (!owns_) return std::optional<MemoryDescription>();
-    MemoryDescription mine;
-    mine.text = "whatever";
-    return std::optional(std::move(mine));
-  }
-  Result<std::unique_ptr<Allocation>> allocate(size_t, const AllocateOptions&) override {
-    return Status(Code::kNotSupported, "makes nothing");
-  }
-
- private:
-  bool owns_;
-};
-
 TEST(MemoryProviders, AsksInOrderAndRefusesNonsense) {
   MemoryProviders none;
   const int value = 0;
-  EXPECT_EQ(none.classify(&value, 4).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(none.acquire(&value, 4).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(none.allocate(4, {}).status().code(), Code::kNotSupported);
+  EXPECT_EQ(none.add(nullptr).status().code(), Code::kInvalidArgument);
 
   MemoryProviders providers;
-  providers.add(std::make_unique<Whatever>(false));
-  providers.add(std::make_unique<Whatever>(true));
-  providers.add(std::make_unique<HostProvider>());
-  EXPECT_EQ(providers.classify(&value, 4)->text, "whatever");
+  EXPECT_OK(providers.add(std::make_shared<FakeProvider>("makes nothing")).status());
+  EXPECT_OK(providers.add(std::make_shared<HostProvider>(), 0).status());
   EXPECT_TRUE(providers.allocate(4, {}).isOk()) << "the one that can";
-  EXPECT_EQ(providers.classify(nullptr, 4).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(providers.classify(&value, 0).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(providers.classify(&value, SIZE_MAX).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(providers.acquire(nullptr, 4).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(providers.acquire(&value, 0).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(providers.acquire(&value, SIZE_MAX).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(providers.allocate(0, {}).status().code(), Code::kInvalidArgument);
 }
 

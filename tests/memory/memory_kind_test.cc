@@ -43,6 +43,7 @@ TEST(MemoryKind, OnlyItsPlaceMakesItCudas) {
 
 // Exports that count those alive.
 struct Counted final : RegionExport {
+  Status revoke(std::chrono::nanoseconds) override { return Status::ok(); }
   explicit Counted(int& count) : alive(count) { ++alive; }
   ~Counted() override { --alive; }
   int& alive;

@@ -15,15 +15,19 @@ namespace {
 
 constexpr size_t kCapacity = 8;
 
+Status watchNothing(const RegistrationCache::Record&) {
+  return Status::ok();
+}
+
 struct Cache {
-  Cache() { providers.add(std::make_unique<HostProvider>()); }
+  Cache() { EXPECT_OK(providers.add(std::make_shared<HostProvider>()).status()); }
   Result<RegistrationCache::Record> find(void* memory, uint64_t bytes,
                                          Access access = Access::kLocal) {
     return cache.find(static_cast<std::byte*>(memory), bytes, access, stale);
   }
   RegionTable regions;
   MemoryProviders providers;
-  RegistrationCache cache{regions, providers, kCapacity};
+  RegistrationCache cache{regions, providers, watchNothing, kCapacity};
   std::vector<RegistrationCache::Record> stale;
 };
 
@@ -65,8 +69,8 @@ TEST(RegistrationCache, WhatIsNotMappedIsRefused) {
 class ShrinkingProvider final : public MemoryProvider {
  public:
   std::string_view name() const override { return "shrinking"; }
-  Result<std::optional<MemoryDescription>> classify(const void* pointer, size_t bytes) override {
-    return host_.classify(pointer, bytes);
+  Result<MemoryClaim> acquire(const void* pointer, size_t bytes, uint64_t ticket) override {
+    return host_.acquire(pointer, bytes, ticket);
   }
   Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes) override {
     auto extent = host_.extentOf(pointer, bytes);
@@ -85,8 +89,8 @@ class ShrinkingProvider final : public MemoryProvider {
 TEST(RegistrationCache, AMappingThatShrinksMeanwhileStillServesWhatIsLeft) {
   RegionTable regions;
   MemoryProviders providers;
-  providers.add(std::make_unique<ShrinkingProvider>());
-  RegistrationCache cache(regions, providers, kCapacity);
+  EXPECT_OK(providers.add(std::make_shared<ShrinkingProvider>()).status());
+  RegistrationCache cache(regions, providers, watchNothing, kCapacity);
   std::vector<RegistrationCache::Record> stale;
   const Mapping one(64 << 10);
   const auto record = MUST(cache.find(one.base + 100, 7, Access::kLocal, stale));

@@ -51,8 +51,8 @@ const DeviceBehaviour& DeviceBehaviour::get() {
 }
 
 Side::Side(ibv_pd* domain, int access)
-    : bytes_(static_cast<uint8_t*>(mmap(nullptr, kSideBytes, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    : bytes_(static_cast<uint8_t*>(
+          mmap(nullptr, kSideBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
   region = LoadedVerbs::get().reg_mr(domain, bytes_, kSideBytes, access);
 }
 

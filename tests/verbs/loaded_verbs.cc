@@ -36,7 +36,7 @@ LoadedVerbs load() {
   FIND(create_cq), FIND(destroy_cq), FIND(get_cq_event), FIND(ack_cq_events);
   FIND(create_srq), FIND(modify_srq), FIND(query_srq), FIND(destroy_srq);
   FIND(create_qp), FIND(modify_qp), FIND(query_qp), FIND(destroy_qp);
-  FIND(query_qp_data_in_order), FIND(get_async_event), FIND(ack_async_event);
+  FIND(qp_to_qp_ex), FIND(query_qp_data_in_order), FIND(get_async_event), FIND(ack_async_event);
   FIND(fork_init), FIND(is_fork_initialized);
   FIND(wc_status_str), FIND(event_type_str), FIND(port_state_str);
 #undef FIND

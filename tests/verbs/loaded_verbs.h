@@ -50,6 +50,7 @@ struct LoadedVerbs {
   LOADED_VERB(modify_qp);
   LOADED_VERB(query_qp);
   LOADED_VERB(destroy_qp);
+  LOADED_VERB(qp_to_qp_ex);
   LOADED_VERB(query_qp_data_in_order);
   LOADED_VERB(get_async_event);
   LOADED_VERB(ack_async_event);
@@ -63,7 +64,9 @@ struct LoadedVerbs {
 
   // Null where the device is real.
   void* control(const char* name) const;
-  bool isSoftware() const { return control("software_hca_hold") != nullptr; }
+  bool isSoftware() const {
+    return control("software_hca_hold") != nullptr;
+  }
 
   std::string path;
   void* library = nullptr;

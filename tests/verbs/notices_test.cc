@@ -84,8 +84,51 @@ TEST_F(NoticeTest, AnErrorIsSolicited) {
   ibv_qp_attr change = {};
   change.qp_state = IBV_QPS_ERR;
   ASSERT_EQ(verbs.modify_qp(b, &change, IBV_QP_STATE), 0);
-  takeNotice();
   for (int i = 0; i < 8; ++i) EXPECT_EQ(poll(queue).status, IBV_WC_WR_FLUSH_ERR);
+  if (device.errorsAreSolicited)
+    takeNotice();
+  else
+    EXPECT_FALSE(isReadable(channel->fd));
+}
+
+TEST_F(NoticeTest, ATargetThatOnlyReceivesIsToldOfTheFirstPacket) {
+  while (isReadable(context->async_fd)) events();
+  ibv_qp* c = makePair();
+  ibv_qp* d = makePair();
+  toInit(c);
+  toInit(d);
+  toReceive(c, d->qp_num);
+  toReceive(d, c->qp_num);
+  toSend(c);
+  EXPECT_EQ(run(c, request(IBV_WR_RDMA_WRITE, 8)).status, IBV_WC_SUCCESS);
+  ASSERT_EQ(isReadable(context->async_fd, device.raisesEstablished ? 30'000 : 0),
+            device.raisesEstablished);
+  if (device.raisesEstablished) {
+    ibv_async_event told = {};
+    ASSERT_EQ(verbs.get_async_event(context, &told), 0);
+    EXPECT_EQ(told.event_type, IBV_EVENT_COMM_EST);
+    EXPECT_EQ(told.element.qp, d);
+    verbs.ack_async_event(&told);
+  }
+  for (ibv_qp* pair : {takeLastPair(), takeLastPair()}) EXPECT_EQ(verbs.destroy_qp(pair), 0);
+}
+
+TEST_F(NoticeTest, AQueueThatOverflowsIsInError) {
+  ibv_cq* small = verbs.create_cq(context, 3, nullptr, nullptr, 0);
+  ASSERT_NE(small, nullptr);
+  PairWishes wishes;
+  wishes.sendQueue = small;
+  ibv_qp* c = makePair(wishes);
+  ibv_qp* d = makePair();
+  connect(c, d);
+  ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 8);
+  for (int i = 0; i <= small->cqe; ++i) ASSERT_EQ(post(c, wish), 0);
+  ibv_async_event told = event();
+  EXPECT_EQ(told.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(told.element.cq, small);
+  EXPECT_EQ(verbs.destroy_qp(takeLastPair()), 0);
+  EXPECT_EQ(verbs.destroy_qp(takeLastPair()), 0);
+  EXPECT_EQ(verbs.destroy_cq(small), 0);
 }
 
 TEST_F(NoticeTest, ADescriptorThatDoesNotBlock) {

@@ -183,7 +183,10 @@ TEST_F(OperationTest, AFencedWriteSendsWhatAReadBrought) {
 }
 
 TEST_F(OperationTest, MoreReadsThanMayBeUnderWayAllEnd) {
-  for (int i = 0; i < 20; ++i) ASSERT_EQ(post(a, *std::make_unique<ibv_send_wr>(request(IBV_WR_RDMA_READ, 5000, 5000u * static_cast<unsigned>(i), 0))), 0);
+  for (int i = 0; i < 20; ++i)
+    ASSERT_EQ(post(a, *std::make_unique<ibv_send_wr>(
+                          request(IBV_WR_RDMA_READ, 5000, 5000u * static_cast<unsigned>(i), 0))),
+              0);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(poll(sent).status, IBV_WC_SUCCESS);
   countMoved(100'000);
 }

@@ -46,9 +46,40 @@ TEST_F(RegionTest, RemoteWritingNeedsLocalWriting) {
 }
 
 TEST_F(RegionTest, RelaxedOrderingIsAWish) {
-  EXPECT_EQ(tryRegister(near->at(), kBytes,
-                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
+  EXPECT_EQ(tryRegister(near->at(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
             0);
+}
+
+TEST_F(RegionTest, KindsThatAreNotThere) {
+  EXPECT_EQ(tryRegister(near->at(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED),
+            EOPNOTSUPP);
+  EXPECT_EQ(tryRegister(near->at(), kBytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_HUGETLB),
+            EOPNOTSUPP);
+}
+
+TEST_F(RegionTest, OnDemandTakesWholePagesEverywhere) {
+  ibv_device_attr_ex attributes = {};
+  ASSERT_EQ(
+      verbs_get_ctx(context)->query_device_ex(context, nullptr, &attributes, sizeof attributes), 0);
+  ASSERT_NE(attributes.odp_caps.general_caps & IBV_ODP_SUPPORT, 0u);
+  ibv_mr* made = verbs.reg_mr(domain, far->at(), kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);
+  ASSERT_NE(made, nullptr) << strerror(errno);
+  PathWishes path;
+  path.mtu = IBV_MTU_4096;
+  ibv_qp* c = makePair();
+  ibv_qp* d = makePair();
+  connect(c, d, path);
+  ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 8192);
+  wish.wr.rdma.rkey = made->rkey;
+  EXPECT_EQ(run(c, wish).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(memcmp(far->at(), near->at(), 8192), 0);
+  memset(far->at(), 0, kBytes);
+  ibv_send_wr word = request(IBV_WR_RDMA_WRITE, 8, 0, 64);
+  word.wr.rdma.rkey = made->rkey;
+  EXPECT_EQ(run(c, word).status, IBV_WC_SUCCESS) << "whether it is right or not";
+  EXPECT_EQ(memcmp(far->at(device.dropsPageOffset ? 0 : 64), near->at(), 8), 0);
+  EXPECT_EQ(*far->word(device.dropsPageOffset ? 64 : 0), 0u);
+  EXPECT_EQ(verbs.dereg_mr(made), 0);
 }
 
 TEST_F(RegionTest, TheSameMemoryManyTimes) {
@@ -80,7 +111,8 @@ TEST_F(RegionTest, ADmabufIsRefusedByDevicesWithout) {
 TEST_F(RegionTest, MemoryOfAFileThatIsShared) {
   const int fd = memfd_create("region", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(fd, kBytes), 0);
-  auto* at = static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  auto* at =
+      static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
   ibv_mr* made = verbs.reg_mr(domain, at, kBytes, kAllRights);
   ASSERT_NE(made, nullptr) << strerror(errno);
   ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 5000);

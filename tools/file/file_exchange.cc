@@ -76,7 +76,7 @@ void putStatus(Json& json, const Status& status) {
 Status statusInto(const Json& json, Status& out) {
   PEERLANE_ASSIGN(const uint64_t code, numberIn(json, "code"));
   PEERLANE_ASSIGN(std::string message, textIn(json, "message"));
-  if (code > static_cast<uint64_t>(Code::kInternal))
+  if (code > static_cast<uint64_t>(kLastCode))
     return notUnderstood("unknown code " + std::to_string(code));
   if (code != 0) out = Status(static_cast<Code>(code), std::move(message));
   return Status::ok();

@@ -11,8 +11,9 @@ namespace peerlane {
 Status enterLocalGates(const BlockList& blocks) {
   for (size_t i = 0; i < blocks.locals.size(); ++i) {
     if (blocks.locals[i]->gate.enter()) continue;
+    const size_t closed = i;
     while (i-- > 0) blocks.locals[i]->gate.leave();
-    return Status(Code::kClosed, "a local region of this transfer is being unregistered");
+    return blocks.locals[closed]->whyClosed();
   }
   return Status::ok();
 }
@@ -27,7 +28,6 @@ Status enterGates(const BlockList& blocks) {
     ImportedRegion& region = *blocks.remotes[i].slot()->region;
     if (region.gate.enter()) continue;
     // Relaxed: it only chooses the sentence below.
-    const bool freed = region.freed.load(std::memory_order_relaxed);
     const bool isLeft = region.isLeft.load(std::memory_order_relaxed);
     while (i-- > 0) blocks.remotes[i].slot()->region->gate.leave();
     leaveLocalGates(blocks);
@@ -35,10 +35,7 @@ Status enterGates(const BlockList& blocks) {
       return Status(Code::kTryAgain,
                     "the link that reached a remote region of this transfer has just failed; post "
                     "again, over another link if one reaches it");
-    return Status(Code::kClosed,
-                  freed ? "the peer freed the memory of a remote region without unregistering it"
-                        : "the peer has unregistered a remote region of this transfer, or is "
-                          "about to");
+    return region.whyClosed();
   }
   return Status::ok();
 }

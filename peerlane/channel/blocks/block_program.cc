@@ -29,6 +29,15 @@ void BlockProgram::leave() {
   leaveGates(list_);
 }
 
+Status BlockProgram::whyRevoked() const {
+  for (const auto& local : list_.locals)
+    if (local->gate.isRevoked()) return local->whyClosed();
+  for (const RemoteRegion& remote : list_.remotes)
+    if (const auto& region = remote.slot()->region; region->gate.isRevoked())
+      return region->whyClosed();
+  return Status::ok();
+}
+
 Status BlockProgram::enterLocals() {
   return enterLocalGates(list_);
 }

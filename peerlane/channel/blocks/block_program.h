@@ -42,6 +42,8 @@ class BlockProgram {
   // Goes through the gates of every region. Balanced by leave() if it returned OK.
   Status enter();
   void leave();
+  // While it is inside: kRevoked where the memory of a region was taken back meanwhile; OK else.
+  Status whyRevoked() const;
 
   // The program with its binding; once, for a list of blocks goes into it. As
   // BlockLowering::lower().

@@ -56,13 +56,18 @@ class PlanGates {
   bool areOpen() const {
     return std::all_of(gates_.begin(), gates_.end(), [](UseGate* gate) { return gate->open(); });
   }
+  Code whyCode() const {
+    const auto isRevoked = [](UseGate* gate) { return gate->isRevoked(); };
+    return std::ranges::any_of(gates_, isRevoked) ? Code::kRevoked : Code::kClosed;
+  }
   // OK: no gate is closed now.
   Status whyClosed() const {
     if (peer_.forked()) return peer_.usable();
     if (!areOpen() && peer_.failureCode() == Code::kOk)
-      return Status(Code::kClosed,
-                    "a region of this plan is being unregistered, or the link that reached it has "
-                    "failed; in the second case make the plan anew");
+      return Status(
+          whyCode(),
+          "a region of this plan is being unregistered or was revoked, or the link that reached "
+          "it has failed; in the last case make the plan anew");
     return peer_.failure();
   }
 

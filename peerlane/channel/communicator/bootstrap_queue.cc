@@ -22,7 +22,7 @@ Status BootstrapQueue::sendNote(PeerCore& peer, const BootstrapNote& note) {
     ByteWriter writer(bytes);
     writer.u8(static_cast<uint8_t>(note.kind));
     writer.u8(at + kPieceBytes >= text.size() ? 1 : 0);
-    writer.u8(static_cast<uint8_t>(note.code));
+    writer.u8(static_cast<uint8_t>(peer.toldAs(note.code)));
     writer.u32(note.rank);
     writer.u32(note.ranks);
     writer.string(text.substr(at, kPieceBytes), kPieceBytes);
@@ -62,7 +62,7 @@ void BootstrapQueue::add(size_t guest, Partial& partial, const std::vector<std::
   const std::string_view piece = reader.string(kPieceBytes);
   reader.require(kind >= 1 && kind <= static_cast<uint8_t>(BootstrapNote::Kind::kGaveUp),
                  "is of no known kind");
-  reader.require(code <= static_cast<uint8_t>(Code::kInternal), "has an unknown code");
+  reader.require(code <= static_cast<uint8_t>(kLastCode), "has an unknown code");
   reader.require(partial.note.text.size() + piece.size() <= Ticket::kMaxTextBytes,
                  "has a text that is too long");
   if (const Status status = reader.finish("a bootstrap note of a rank"); !status.isOk()) {

@@ -41,10 +41,12 @@ void CommunicatorCore::claim(Pair& pair) {
   env.eagerBytes = eagerBytes_;
   env.strict = peer.config().strict;
   env.ringBytes = peer.config().stagingBytes / std::max<size_t>(1, pairs_.size() - 1);
-  env.sendNote = [weak = std::weak_ptr<PeerCore>(env.peer),
-                  channel = pair.channel](const LaneNote& note) {
+  env.sendNote = [weak = std::weak_ptr<PeerCore>(env.peer), channel = pair.channel](LaneNote note) {
     // To a peer that is gone there is nothing to say.
-    if (const auto alive = weak.lock()) (void)alive->messages().send(channel, note.encode());
+    const auto alive = weak.lock();
+    if (!alive) return;
+    note.code = alive->toldAs(note.code);
+    (void)alive->messages().send(channel, note.encode());
   };
   subscribe(pair);
 }

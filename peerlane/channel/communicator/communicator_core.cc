@@ -359,9 +359,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
     RegionRecord& record = *region.record();
     if (record.memory.device.kind == DeviceKind::kHost) {
       // Inside the gate: the memory must not go while the driver pins it.
-      if (!record.gate.enter())
-        return Status(Code::kClosed,
-                      "region " + std::to_string(record.allocation) + " is being unregistered");
+      if (!record.gate.enter()) return record.whyClosed();
       const Status opened = DeviceLane::open(record, lane.executor());
       record.gate.leave();
       PEERLANE_RETURN_IF_ERROR(opened);
@@ -389,9 +387,7 @@ Status CommunicatorCore::prepare(Rank rank, std::span<const Region> regions,
   PEERLANE_RETURN_IF_ERROR(lane.health());
   PEERLANE_RETURN_IF_ERROR(waited);
   for (const auto& record : reached)
-    if (!lane.isReachable(*record, toRead))
-      return Status(Code::kClosed,
-                    "region " + std::to_string(record->allocation) + " is being unregistered");
+    if (!lane.isReachable(*record, toRead)) return record->whyClosed();
   return Status::ok();
 }
 

@@ -167,9 +167,7 @@ Status CommunicatorCore::prepareStaged(Pair& pair, std::span<const Region> regio
   for (const Region& region : regions) {
     PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, streamMemory({.region = &region}));
     if (record->memory.device.kind != DeviceKind::kHost) continue;
-    if (!record->gate.enter())
-      return Status(Code::kClosed,
-                    "region " + std::to_string(record->allocation) + " is being unregistered");
+    if (!record->gate.enter()) return record->whyClosed();
     const Status opened = DeviceLane::open(*record, executor);
     record->gate.leave();
     PEERLANE_RETURN_IF_ERROR(opened);

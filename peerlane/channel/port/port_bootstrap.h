@@ -36,7 +36,8 @@ class PortBootstrap {
   void end(uint32_t tag, std::function<void()> gone);
   // Sent also to a peer that is silent: it may come back, and must not miss an end that came
   // meanwhile.
-  static Status sendNote(PeerCore& peer, const PortNote& note) {
+  static Status sendNote(PeerCore& peer, PortNote note) {
+    note.code = peer.toldAs(note.code);
     return peer.messages().send(kPortChannel, note.encode(), true);
   }
   // The peer's hello, as soon as there is one. Errors of this and awaitReady(): kTimeout, the

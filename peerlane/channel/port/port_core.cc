@@ -300,16 +300,14 @@ Result<MemoryId> PortCore::addLocal(const Region& region) {
                                            " in a service of the host; make one for " +
                                            owner.toString());
   if (!record.isStillThere(0, record.bytes))
-    return Status(Code::kClosed, "the memory was freed without unregistering it");
+    return Status(Code::kRevoked, "the memory was freed without unregistering it");
   if (executor_ && owner.kind == DeviceKind::kHost) {
     PEERLANE_RETURN_IF_ERROR(
         record.pin.ensure([&] { return executor_->pin(record.base, record.bytes); }));
   } else if (executor_ && owner != executor_->device()) {
     PEERLANE_RETURN_IF_ERROR(executor_->open(record.memory, record.base));
   }
-  if (!record.gate.enter())
-    return Status(Code::kClosed,
-                  "region " + std::to_string(record.allocation) + " is unregistered, or being so");
+  if (!record.gate.enter()) return record.whyClosed();
   auto added = addMemory({.local = region,
                           .isOfHost = owner.kind == DeviceKind::kHost,
                           .address = record.base,
@@ -348,8 +346,7 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
     if (!memory.imported)
       return Status(Code::kNotSupported, "a port cannot reach the region: " + region.description());
     PEERLANE_ASSIGN(memory.address, reachRemote(*memory.imported));
-    if (!memory.imported->gate.enter())
-      return Status(Code::kClosed, "the peer takes the region back, or is gone");
+    if (!memory.imported->gate.enter()) return memory.imported->whyClosed();
   }
   const auto imported = memory.imported;
   auto added = addMemory(std::move(memory));

@@ -61,7 +61,7 @@ Result<PortNote> PortNote::decode(std::span<const std::byte> bytes) {
     note.answers = reader.u64();
   } else if (note.kind == Kind::kEnded || note.kind == Kind::kGaveUp) {
     const uint8_t code = reader.u8();
-    reader.require(code <= static_cast<uint8_t>(Code::kInternal), "an unknown code");
+    reader.require(code <= static_cast<uint8_t>(kLastCode), "an unknown code");
     note.code = static_cast<Code>(code);
     note.text = reader.string(kMaxText);
   }

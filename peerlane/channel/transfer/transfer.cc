@@ -34,9 +34,7 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
   BlockProgram program;
   PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
   for (const auto& local : program.locals())
-    if (!local->gate.open())
-      return Status(Code::kClosed,
-                    "region " + std::to_string(local->allocation) + " is being unregistered");
+    if (!local->gate.open()) return local->whyClosed();
   if (const std::string why = program.whyStaged(*peer.core(), options.deviceStream); !why.empty())
     return StagedTransfer::post(peer.core(), std::move(program), std::move(owned), options, why);
   PEERLANE_ASSIGN(DeviceExecutor* const executor,

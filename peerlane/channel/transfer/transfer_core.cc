@@ -111,7 +111,15 @@ Code TransferCore::stopCode() const {
   return cancelled() ? Code::kCancelled : peer_->failureCode();
 }
 
+// What has not ended when its memory is taken back shall not hold that up. A post that ends at once
+// is not looked at here.
+void TransferCore::stopIfRevoked() {
+  if (state_ != State::kRunning || run_.code() != Code::kOk) return;
+  if (const Status revoked = blocks_.whyRevoked(); !revoked.isOk()) run_.cancel(revoked.code());
+}
+
 Task::Turn TransferCore::turn() {
+  stopIfRevoked();
   const bool moved = advance(kSliceBytes);
   if (state_ == State::kEnded) return Turn::kFinished;
   return moved ? Turn::kMoved : Turn::kIdle;
@@ -182,6 +190,9 @@ Status TransferCore::endStatus() const {
     return Status(Code::kCancelled,
                   "the transfer was cancelled; its destination bytes are undefined");
   if (Status failure = peer_->failure(); !failure.isOk()) return failure;
+  if (run_.code() == Code::kRevoked)
+    if (const Status revoked = blocks_.whyRevoked(); !revoked.isOk())
+      return revoked.withContext("the bytes of the transfer are undefined");
   const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();
   const Link* const by = blocks_.link(*peer_);
   const Link& link = by != nullptr ? *by : peer_->link();
@@ -217,6 +228,7 @@ void TransferCore::runToEnd() {
   claimNumber();
   while (!done()) {
     const bool stopped = stopCode() != Code::kOk;
+    stopIfRevoked();
     if (advance(kSliceBytes) || done()) continue;
     // Blocked: on an import, the peer's words, or an agent. Every one of them notifies; the look
     // itself is free of side effects, so that other threads may take it.

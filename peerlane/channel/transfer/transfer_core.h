@@ -61,6 +61,7 @@ class TransferCore final : public Operation, public Task {
   Code stopCode() const;
   // One step; true when it moved or ended.
   bool advance(uint64_t budgetBytes);
+  void stopIfRevoked();
   Status prepare();
   void end(const Status& status);
   void leaveGates();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "peerlane/memory/chunk_runs.h"
+#include "peerlane/memory/cuda/cuda_export.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
 #include "peerlane/memory/cuda/cuda_pools.h"
 #include "peerlane/os/cuda_driver.h"
@@ -194,6 +195,45 @@ Result<MemoryDescription> describeChunks(CUdeviceptr base, uint64_t firstBytes, 
   return description;
 }
 
+// With the GPU current.
+Result<MemoryDescription> descriptionOf(const void* pointer, size_t bytes,
+                                        const PointerFacts& facts) {
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemGetAddressRange(&base, &size, addressOf(pointer)), "cuMemGetAddressRange"));
+  const uint64_t offset = addressOf(pointer) - base;
+  if (bytes > size - offset) return describeChunks(base, size, offset, bytes, facts.gpu);
+  MemoryDescription description;
+  description.device = {DeviceKind::kCuda, facts.gpu};
+  description.kind = MemoryKind::kCudaPrivate;
+  description.fdOffset = offset;
+  description.identity = facts.identity;
+  description.text = "memory of cuda:" + std::to_string(facts.gpu);
+  PEERLANE_RETURN_IF_ERROR(describeExport(base, size, facts, description));
+  return description;
+}
+
+// Memory of the program's own, as it was when it was acquired.
+class CudaMemory final : public HeldMemory {
+ public:
+  CudaMemory(CudaRange range, std::shared_ptr<const cuda::PrimaryContext> gpu,
+             MemoryDescription description)
+      : range_(range), gpu_(std::move(gpu)), description_(std::move(description)) {}
+
+  Result<MemoryDescription> describe() const override { return std::move(description_); }
+  Result<MemoryFacts> facts() const override { return cudaFacts(range_); }
+  Result<ExportedRange> exportAs(ExportForm form, const Importer& /*importer*/, uint64_t offset,
+                                 uint64_t bytes) override {
+    return exportCuda(form, {range_.base + offset, bytes, range_.gpu});
+  }
+
+ private:
+  const CudaRange range_;
+  const std::shared_ptr<const cuda::PrimaryContext> gpu_;
+  mutable MemoryDescription description_;
+};
+
 class CudaAllocation final : public Allocation {
  public:
   CudaAllocation(std::shared_ptr<CudaMapping> mapping,
@@ -213,6 +253,11 @@ class CudaAllocation final : public Allocation {
     description.text = "GPU memory (allocated here)";
     return description;
   }
+  Result<MemoryFacts> facts() const override { return cudaFacts({data(), bytes_, gpu_.get()}); }
+  Result<ExportedRange> exportAs(ExportForm form, const Importer& /*importer*/, uint64_t offset,
+                                 uint64_t bytes) override {
+    return exportCuda(form, {data() + offset, bytes, gpu_.get()});
+  }
 
  private:
   const std::shared_ptr<CudaMapping> mapping_;
@@ -222,10 +267,10 @@ class CudaAllocation final : public Allocation {
 
 }  // namespace
 
-const cuda::PrimaryContext* CudaProvider::find(int gpu) const {
+std::shared_ptr<const cuda::PrimaryContext> CudaProvider::find(int gpu) const {
   const auto found = std::find_if(gpus_.begin(), gpus_.end(),
                                   [gpu](const auto& held) { return held->gpu() == gpu; });
-  return found == gpus_.end() ? nullptr : found->get();
+  return found == gpus_.end() ? nullptr : *found;
 }
 
 std::string CudaProvider::named() const {
@@ -235,44 +280,46 @@ std::string CudaProvider::named() const {
   return text;
 }
 
-Result<std::optional<MemoryDescription>> CudaProvider::classify(const void* pointer, size_t bytes) {
+// The piece of a range of other memory that is the GPUs': its end, if at all, because what begins
+// in the middle and ends there too lies in addresses that nothing else is mapped at.
+Result<MemoryExtent> CudaProvider::tailOf(const void* pointer, size_t bytes) const {
+  const auto* const last = static_cast<const std::byte*>(pointer) + bytes - 1;
+  PEERLANE_ASSIGN(const PointerFacts facts, factsOf(last));
+  const auto gpu = facts.type == CU_MEMORYTYPE_DEVICE ? find(facts.gpu) : nullptr;
+  if (gpu == nullptr) return MemoryExtent{};
+  const cuda::CurrentContext current(*gpu);
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  PEERLANE_RETURN_IF_ERROR(
+      check(api().cuMemGetAddressRange(&base, &size, addressOf(last)), "cuMemGetAddressRange"));
+  return MemoryExtent{reinterpret_cast<std::byte*>(base), addressOf(last) + 1 - base};
+}
+
+Result<MemoryClaim> CudaProvider::acquire(const void* pointer, size_t bytes, uint64_t /*ticket*/) {
   PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
   if (facts.managed != 0)
     return Status(Code::kNotSupported,
                   "managed memory (cudaMallocManaged) cannot be registered: it moves between host "
                   "and GPU; use cudaMalloc, VMM or Context::allocate");
-  if (facts.type != CU_MEMORYTYPE_DEVICE) return std::optional<MemoryDescription>();
-  const cuda::PrimaryContext* gpu = find(facts.gpu);
+  if (facts.type != CU_MEMORYTYPE_DEVICE) {
+    PEERLANE_ASSIGN(const MemoryExtent tail, tailOf(pointer, bytes));
+    return MemoryClaim::part(tail);
+  }
+  const auto gpu = find(facts.gpu);
   if (gpu == nullptr)
     return Status(Code::kInvalidArgument, "memory of cuda:" + std::to_string(facts.gpu) +
                                               "; this context was made for " + named() +
                                               " (ContextOptions::devices)");
   const cuda::CurrentContext current(*gpu);
-  CUdeviceptr base = 0;
-  size_t size = 0;
-  PEERLANE_RETURN_IF_ERROR(
-      check(api().cuMemGetAddressRange(&base, &size, addressOf(pointer)), "cuMemGetAddressRange"));
-  const uint64_t offset = addressOf(pointer) - base;
-  if (bytes > size - offset) {
-    PEERLANE_ASSIGN(MemoryDescription chunked,
-                    describeChunks(base, size, offset, bytes, facts.gpu));
-    return std::optional(std::move(chunked));
-  }
-  MemoryDescription description;
-  description.device = {DeviceKind::kCuda, facts.gpu};
-  description.kind = MemoryKind::kCudaPrivate;
-  description.fdOffset = offset;
-  description.identity = facts.identity;
-  description.text = "memory of cuda:" + std::to_string(facts.gpu);
-  PEERLANE_RETURN_IF_ERROR(describeExport(base, size, facts, description));
-  return std::optional(std::move(description));
+  PEERLANE_ASSIGN(MemoryDescription description, descriptionOf(pointer, bytes, facts));
+  const CudaRange range{static_cast<const std::byte*>(pointer), bytes, gpu.get()};
+  return MemoryClaim::all(std::make_unique<CudaMemory>(range, gpu, std::move(description)));
 }
 
 Result<std::optional<MemoryExtent>> CudaProvider::extentOf(const void* pointer, size_t bytes) {
   PEERLANE_ASSIGN(const PointerFacts facts, factsOf(pointer));
-  const cuda::PrimaryContext* const gpu =
-      facts.type == CU_MEMORYTYPE_DEVICE ? find(facts.gpu) : nullptr;
-  if (gpu == nullptr) return std::optional<MemoryExtent>();  // classify() gives the reason
+  const auto gpu = facts.type == CU_MEMORYTYPE_DEVICE ? find(facts.gpu) : nullptr;
+  if (gpu == nullptr) return std::optional<MemoryExtent>();  // acquire() gives the reason
   const cuda::CurrentContext current(*gpu);
   MemoryExtent extent;
   for (CUdeviceptr at = addressOf(pointer);;) {

@@ -60,7 +60,7 @@ Result<PairNote> PairNote::decode(std::span<const std::byte> bytes) {
     case Type::kAnswer: {
       note.segment = reader.u64();
       note.code = static_cast<Code>(reader.u8());
-      if (note.code > Code::kInternal) note.code = Code::kInternal;  // a code of a later version
+      if (note.code > kLastCode) note.code = Code::kInternal;  // a code of a later version
       if (note.code != Code::kOk) {
         note.why = reader.string(kMostWords);
         break;

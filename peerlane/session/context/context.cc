@@ -139,9 +139,13 @@ Status Context::State::start(const std::vector<std::string>& listen) {
     PEERLANE_LOG_INFO("{}", light.message());
 #ifdef PEERLANE_HAS_CUDA
   // Asked first: to the system, GPU memory is a range that nothing is mapped at.
-  if (!gpus_.empty()) providers_.add(std::make_unique<CudaProvider>(gpus_));
+  if (!gpus_.empty())
+    PEERLANE_RETURN_IF_ERROR(
+        providers_.add(std::make_shared<CudaProvider>(gpus_), MemoryProviders::kCudaPriority)
+            .status());
 #endif
-  providers_.add(std::make_unique<HostProvider>());
+  PEERLANE_RETURN_IF_ERROR(
+      providers_.add(std::make_shared<HostProvider>(), MemoryProviders::kHostPriority).status());
   PEERLANE_ASSIGN(transports_, makeAllTransports(config_, gpus_));
   PEERLANE_ASSIGN(progress_, Progress::create(config_.spin, &metrics_.wakeups()));
   assemble();
@@ -408,6 +412,16 @@ Result<Region> Context::allocate(size_t bytes, const MemoryOptions& options) {
   return state_->regionLife().allocate(
       bytes, {.device = options.device, .hugePages = huge, .numaNode = options.numaNode},
       options.access);
+}
+
+Result<uint64_t> Context::addProvider(std::shared_ptr<MemoryProvider> provider, int priority) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->regionLife().addProvider(std::move(provider), priority);
+}
+
+Status Context::removeProvider(uint64_t id, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->regionLife().removeProvider(id, timeout);
 }
 
 Status Context::unregister(const Region& region, Duration timeout) {

@@ -24,6 +24,7 @@ namespace peerlane {
 
 class Arrivals;
 class DeviceExecutor;
+class MemoryProvider;
 struct Invited;
 
 struct ContextOptions {
@@ -108,7 +109,8 @@ class Context {
   Result<Invitation> invite();
 
   // Registers memory that stays the caller's. Errors: kInvalidArgument (not mapped, 0 bytes),
-  // kPermissionDenied (remote write on read-only memory).
+  // kPermissionDenied (remote write on read-only memory), kRevoked (its provider takes it back
+  // meanwhile), the provider's. A range that is not all of one provider is refused.
   Result<Region> registerRegion(void* pointer, size_t bytes, Access access);
   // A region that holds memory which the program did not register: one from the registration cache,
   // or a new one, with at least `access`. The region is all of the allocation for GPU memory (for
@@ -127,8 +129,20 @@ class Context {
   // answer; call again. kPeerSilent: a silent peer may still write to it; the region is quarantined
   // (dump() shows it) until that peer is heard again or its end is proven; call again to find out.
   // OK also when the region was unregistered before. Memory of allocate() is freed when the region
-  // ends.
+  // ends. A region that is Revoked stays so, and in dump(), until it is unregistered.
   Status unregister(const Region& region, Duration timeout = std::chrono::seconds(10));
+
+  // Lets this context use memory of a kind that the library does not know. Of two providers that
+  // own a range the one with the higher priority is asked first (memory_provider.h: those of the
+  // library have 0, host, and 100, CUDA), of equals the one that was added first. The context and
+  // every region of its memory share the provider, which may serve several contexts. Returns the
+  // number to remove it by. Errors: kInvalidArgument (null; a priority of 0 or less, which is never
+  // asked).
+  Result<uint64_t> addProvider(std::shared_ptr<MemoryProvider> provider, int priority = 200);
+  // Nothing is registered with the provider any more, and the regions that it holds are Revoked, as
+  // by invalidateMemory(). Errors: kInvalidArgument (no such number); as invalidateMemory(): the
+  // provider is removed, and a peer may still reach memory of it.
+  Status removeProvider(uint64_t id, Duration timeout = std::chrono::seconds(10));
 
   // All pending operations, every peer and every region, for people.
   std::string dump() const;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "peerlane/core/deadline.h"
 #include "peerlane/core/log.h"
+#include "peerlane/memory/invalidation.h"
 #include "peerlane/os/shm_segment.h"
 #include "peerlane/session/context/peer_table.h"
 
@@ -30,17 +32,38 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
 RegionLife::RegionLife(Surroundings around)
     : around_(std::move(around)),
       id_(rawId(around_.context)),
-      cache_(around_.regions, around_.providers) {}
+      cache_(around_.regions, around_.providers,
+             [this](const Record& made) { return watch(made); }) {}
 
 Region RegionLife::handleOf(Record record) const {
   return Region(std::move(record), id_);
 }
 
 Result<Region> RegionLife::add(std::byte* base, size_t bytes, Access access) {
-  PEERLANE_ASSIGN(MemoryDescription memory, around_.providers.classify(base, bytes));
-  PEERLANE_ASSIGN(auto record,
-                  around_.regions.add(base, bytes, access, std::move(memory), nullptr));
+  PEERLANE_ASSIGN(auto acquired, around_.providers.acquire(base, bytes));
+  PEERLANE_ASSIGN(MemoryDescription memory, acquired->held().describe());
+  PEERLANE_ASSIGN(auto record, around_.regions.add(base, bytes, access, std::move(memory), nullptr,
+                                                   std::move(acquired)));
+  if (Status watched = watch(record); !watched.isOk()) {
+    (void)beginRevocation(record, Code::kClosed);
+    return watched;
+  }
   return handleOf(std::move(record));
+}
+
+// Its provider may take the memory back from now on. The provider may have done so already, or may
+// have been removed, while the region was being made.
+Status RegionLife::watch(const Record& record) {
+  AcquiredMemory& memory = *record->acquired;
+  PEERLANE_RETURN_IF_ERROR(memory.onInvalidation(
+      [this, owner = around_.owner, weak = std::weak_ptr(record)](Duration timeout) {
+        const auto alive = owner.lock();
+        const Record known = weak.lock();
+        return alive && known ? revoke(known, timeout) : Status::ok();
+      }));
+  if (around_.providers.has(memory.provider())) return Status::ok();
+  return Status(Code::kUnavailable, "provider \"" + std::string(memory.provider().name()) +
+                                        "\" was removed while it registered memory");
 }
 
 Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options, Access access) {
@@ -62,7 +85,7 @@ Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options
 Result<Region> RegionLife::regionOf(std::byte* address, size_t bytes, Access access) {
   std::vector<Record> stale;
   auto found = cache_.find(address, bytes, access, stale);
-  for (const Record& record : stale) (void)beginRevocation(record);
+  for (const Record& record : stale) (void)beginRevocation(record, Code::kClosed);
   if (!found.isOk()) return found.status();
   return handleOf(std::move(*found));
 }
@@ -77,14 +100,47 @@ Status RegionLife::unregister(const Region& region, Duration timeout) {
   if (around_.progress.onLoopThread())
     return Status(Code::kInvalidArgument,
                   "unregister was called from a callback on the progress thread");
-  const RevocationRef revocation = beginRevocation(record);
+  const RevocationRef revocation = beginRevocation(record, Code::kClosed);
   if (!revocation) return Status::ok();  // an earlier call timed out, and the rest happened since
-  const auto begin = Clock::now();
-  const auto deadline = Progress::deadlineIn(timeout);
-  const auto words = [this, &revocation] { return holdersInWords(*revocation); };
-  const Progress::ListedWait listed(around_.progress, words, begin, deadline);
-  Status waited = awaitRevoked(revocation, deadline);
-  return lookOnceMore(revocation, std::move(waited), begin, deadline);
+  return await(revocation, &Revocation::gone, timeout);
+}
+
+// The provider of the memory takes it back. Links let go of it last, so that as few transfers as
+// possible fail at them, but also if a peer does not: a device may be all that reaches it.
+Status RegionLife::revoke(const Record& record, Duration timeout) {
+  if (around_.progress.onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "memory was invalidated from a callback on the progress thread");
+  const auto deadline = deadlineIn(timeout);
+  const RevocationRef revocation = beginRevocation(record, Code::kRevoked);
+  if (!revocation) return Status::ok();
+  const Status letGo = await(revocation, &Revocation::letGo, timeout);
+  const Status exports = record->exports.revoke(timeLeft(deadline));
+  return letGo.isOk() ? exports : letGo;
+}
+
+Result<uint64_t> RegionLife::addProvider(std::shared_ptr<MemoryProvider> provider, int priority) {
+  if (priority <= MemoryProviders::kHostPriority)
+    return Status(Code::kInvalidArgument,
+                  "a memory provider of priority " + std::to_string(priority) +
+                      " is never asked: the one for host memory, of priority " +
+                      std::to_string(MemoryProviders::kHostPriority) +
+                      ", takes whatever is mapped; give a higher one");
+  return around_.providers.add(std::move(provider), priority);
+}
+
+Status RegionLife::removeProvider(uint64_t id, Duration timeout) {
+  if (around_.progress.onLoopThread())
+    return Status(Code::kInvalidArgument,
+                  "a memory provider was removed from a callback on the progress thread");
+  const auto deadline = deadlineIn(timeout);
+  PEERLANE_ASSIGN(const auto provider, around_.providers.remove(id));
+  Status first;
+  for (const uint64_t ticket : around_.regions.ticketsOf(*provider)) {
+    const Status revoked = invalidateMemory(ticket, timeLeft(deadline));
+    if (first.isOk()) first = revoked;
+  }
+  return first;
 }
 
 std::string RegionLife::describe() const {
@@ -97,31 +153,55 @@ std::string RegionLife::describe() const {
   return text;
 }
 
-// No transfer may begin with the region from now on, and its importers are asked to let go. Null:
-// it is gone already.
-RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record) {
+// No transfer may begin with the region from now on, and its importers are asked to let go. `why`:
+// kClosed, it leaves the table then; kRevoked, it stays there, unless nobody would unregister it.
+// Null: it is gone already.
+RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Code why) {
   RevocationRef revocation;
+  bool isNew = false;
   {
     const MutexLock lock(mutex_);
-    if (const auto found = revocations_.find(record->allocation); found != revocations_.end())
-      return found->second;
-    if (around_.regions.find(record->allocation, record->generation).status().code() ==
-        Code::kInvalidArgument)
-      return nullptr;
-    revocation = std::make_shared<Revocation>();
-    revocation->record = record;
-    revocations_[record->allocation] = revocation;
+    if (const auto found = revocations_.find(record->allocation); found != revocations_.end()) {
+      revocation = found->second;
+    } else {
+      if (around_.regions.find(record->allocation, record->generation).status().code() ==
+          Code::kInvalidArgument)
+        return nullptr;
+      revocation = std::make_shared<Revocation>();
+      revocation->record = record;
+      revocations_[record->allocation] = revocation;
+      isNew = true;
+    }
   }
-  around_.regions.setState(record->allocation, RegionState::kClosing);
-  record->gate.close();
+  const bool isTakenBack = why == Code::kClosed || record->isCached.load(std::memory_order_relaxed);
+  const bool wasTakenBack = isTakenBack && revocation->isTakenBack.exchange(true);
+  if (isTakenBack && !wasTakenBack)
+    around_.regions.setState(record->allocation, RegionState::kClosing);
+  else if (isNew)
+    around_.regions.setState(record->allocation, RegionState::kRevoked);
+  if (isNew || !record->gate.isRevoked()) record->gate.close(why);
   // Revocations are sent by the progress thread.
-  around_.progress.post(
-      [this, alive = around_.owner.lock(), revocation] { askHolders(revocation); });
+  if (isNew)
+    around_.progress.post([this, alive = around_.owner.lock(), revocation, why] {
+      askHolders(revocation, /*isRevoked=*/why == Code::kRevoked);
+    });
+  else if (isTakenBack && !wasTakenBack)
+    around_.progress.post(
+        [this, alive = around_.owner.lock(), revocation] { tryFinish(revocation); });
   return revocation;
 }
 
+Status RegionLife::await(const RevocationRef& revocation, Goal goal, Duration timeout) {
+  const auto begin = Clock::now();
+  const auto deadline = Progress::deadlineIn(timeout);
+  const auto words = [this, &revocation] { return holdersInWords(*revocation); };
+  const Progress::ListedWait listed(around_.progress, words, begin, deadline);
+  Status waited = awaitRevoked(revocation, goal, deadline);
+  return lookOnceMore(revocation, goal, std::move(waited), begin, deadline);
+}
+
 // Progress thread.
-void RegionLife::askHolders(const RevocationRef& revocation) {
+void RegionLife::askHolders(const RevocationRef& revocation, bool isRevoked) {
   const RegionRecord& record = *revocation->record;
   for (const uint64_t number : around_.regions.importers(record.allocation)) {
     const auto peer = around_.peers.find(number);
@@ -132,7 +212,7 @@ void RegionLife::askHolders(const RevocationRef& revocation) {
       if (const auto alive = owner.lock()) tryFinish(revocation);
     };
     if (peer)
-      peer->grants().revoke(record.allocation, record.generation, /*freed=*/false, done);
+      peer->grants().revoke(record.allocation, record.generation, isRevoked, done);
     else
       around_.absentees.await(number, done);
   }
@@ -141,14 +221,18 @@ void RegionLife::askHolders(const RevocationRef& revocation) {
 }
 
 // Returns the status of the last wait; `revocation` says whether the region is gone.
-Status RegionLife::awaitRevoked(const RevocationRef& revocation, Clock::time_point deadline) {
-  const auto done = [revocation] {
-    return revocation->gone.load(std::memory_order_acquire) ||
+Status RegionLife::awaitRevoked(const RevocationRef& revocation, Goal goal,
+                                Clock::time_point deadline) {
+  const auto isReached = [revocation, goal] {
+    return ((*revocation).*goal).load(std::memory_order_acquire);
+  };
+  const auto done = [revocation, isReached] {
+    return isReached() ||
            (!revocation->asked.load(std::memory_order_acquire) && revocation->isFree());
   };
   for (;;) {
     Status waited = around_.progress.wait(done, std::min(deadline, Clock::now() + kSlice));
-    if (revocation->gone.load(std::memory_order_acquire)) return waited;
+    if (isReached()) return waited;
     if (waited.isOk())
       askToFinish(revocation);
     else if (waited.code() != Code::kTimeout)
@@ -169,13 +253,13 @@ void RegionLife::askToFinish(const RevocationRef& revocation) {
 
 // Whatever the wait said: the progress thread alone takes the region out, and knows who is silent.
 // It may stand in a callback, so it is not waited for for long either.
-Status RegionLife::lookOnceMore(const RevocationRef& revocation, Status waited,
+Status RegionLife::lookOnceMore(const RevocationRef& revocation, Goal goal, Status waited,
                                 Clock::time_point begin, Clock::time_point deadline) {
   const std::string name = "region " + std::to_string(revocation->record->allocation);
   Status result = std::move(waited);
   const auto look = [&] {
     tryFinish(revocation);
-    if (revocation->gone.load(std::memory_order_acquire)) {
+    if (((*revocation).*goal).load(std::memory_order_acquire)) {
       result = Status::ok();
       return;
     }
@@ -217,9 +301,19 @@ void RegionLife::tryFinish(const RevocationRef& revocation) {
   if (revocation->gone.load(std::memory_order_acquire)) return;
   if (!revocation->isFree()) return;
   if (!unpin(revocation)) return;
-  if (revocation->quarantined) around_.metrics.quarantinedRegions().add(-1);
-  around_.regions.remove(revocation->record->allocation);
+  if (std::exchange(revocation->quarantined, false)) around_.metrics.quarantinedRegions().add(-1);
+  const RegionRecord& record = *revocation->record;
+  // What was freed behind our back has no call of a provider that would do so.
+  if (!revocation->letGo.exchange(true) && record.gate.isRevoked())
+    if (const Status left = record.exports.revoke(Duration(0)); !left.isOk())
+      PEERLANE_LOG_WARN("region {} was revoked: {}", record.allocation, left.toString());
+  if (!revocation->isTakenBack.load()) {
+    around_.regions.setState(record.allocation, RegionState::kRevoked);
+    return around_.progress.notifyWaiters();
+  }
+  around_.regions.remove(record.allocation);
   revocation->record->owned.reset();
+  revocation->record->acquired.reset();
   {
     const MutexLock lock(mutex_);
     revocations_.erase(revocation->record->allocation);
@@ -265,23 +359,15 @@ void RegionLife::sweep() {
     if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
         record->isStillThere(0, record->bytes))
       continue;
-    if (record->isCached.load(std::memory_order_relaxed))
-      (void)beginRevocation(record);
-    else
-      noteFreed(record);
+    if (!record->isCached.load(std::memory_order_relaxed))
+      PEERLANE_LOG_WARN(
+          "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let "
+          "go",
+          record->allocation, record->bytes, record->memory.device.toString());
+    (void)beginRevocation(record, Code::kRevoked);
   }
   for (const auto& transport : around_.transports) transport->sweep();
   sweepTimer_ = around_.progress.loop().after(kSweepInterval, [this] { sweep(); });
-}
-
-void RegionLife::noteFreed(const Record& record) {
-  PEERLANE_LOG_WARN(
-      "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let go",
-      record->allocation, record->bytes, record->memory.device.toString());
-  around_.regions.setState(record->allocation, RegionState::kFreed);
-  for (const uint64_t number : around_.regions.importers(record->allocation))
-    if (const auto peer = around_.peers.find(number))
-      peer->grants().revoke(record->allocation, record->generation, /*freed=*/true, [] {});
 }
 
 }  // namespace peerlane

@@ -3,7 +3,9 @@
 // RegionLife: the regions of one context from their registration until nobody can touch their
 // memory any more: it registers and allocates, asks every importer to let go of a region that is
 // unregistered, waits for them, and puts a region in quarantine while a silent peer may still write
-// to it. Regions of GPU memory that was freed without being unregistered it finds by itself.
+// to it. A region whose memory its provider takes back, or that was freed without being
+// unregistered (GPU memory, which it finds by itself), is let go of in the same way, and stays in
+// the table as Revoked until its user unregisters it.
 //
 // Threads: any, but for the calls that say otherwise. The progress thread alone takes a region out.
 // Under its lock no call of the engine or a peer is made; the lock of RegionTable may be taken.
@@ -23,7 +25,7 @@
 
 #include "peerlane/core/metrics.h"
 #include "peerlane/core/mutex.h"
-#include "peerlane/memory/memory_provider.h"
+#include "peerlane/memory/memory_providers.h"
 #include "peerlane/memory/region.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/memory/registration_cache.h"
@@ -59,6 +61,8 @@ class RegionLife {
   Result<Region> allocate(size_t bytes, const AllocateOptions& options, Access access);
   Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
   Status unregister(const Region& region, Duration timeout);
+  Result<uint64_t> addProvider(std::shared_ptr<MemoryProvider> provider, int priority);
+  Status removeProvider(uint64_t id, Duration timeout);
   // One line for each region, for dumps.
   std::string describe() const;
 
@@ -71,35 +75,40 @@ class RegionLife {
   using Clock = std::chrono::steady_clock;
   using Record = std::shared_ptr<RegionRecord>;
 
-  // A region on its way out, shared by the calls that wait for it.
+  // A region on its way out, or revoked, shared by the calls that wait for it.
   struct Revocation {
     Record record;
     // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
     std::atomic<size_t> holders{1};
-    std::atomic<bool> gone{false};
-    std::atomic<bool> asked{false};      // the progress thread was, to take the region out
-    std::atomic<bool> unpinned{false};   // no device reaches it
-    std::atomic<bool> unpinning{false};  // progress thread writes
-    bool quarantined = false;            // progress thread
+    std::atomic<bool> isTakenBack{false};  // by its user: it may leave the table
+    std::atomic<bool> letGo{false};        // nothing reaches it, but for exports of links
+    std::atomic<bool> gone{false};         // from the table
+    std::atomic<bool> asked{false};        // the progress thread was, to take the region out
+    std::atomic<bool> unpinned{false};     // no device reaches it
+    std::atomic<bool> unpinning{false};    // progress thread writes
+    bool quarantined = false;              // progress thread
 
     bool isFree() const {
       return holders.load(std::memory_order_acquire) == 0 && record->gate.drained();
     }
   };
   using RevocationRef = std::shared_ptr<Revocation>;
+  using Goal = std::atomic<bool> Revocation::*;  // letGo or gone
 
   Region handleOf(Record record) const;
-  RevocationRef beginRevocation(const Record& record);
-  void askHolders(const RevocationRef& revocation);
-  Status awaitRevoked(const RevocationRef& revocation, Clock::time_point deadline);
+  Status watch(const Record& record);
+  Status revoke(const Record& record, Duration timeout);
+  RevocationRef beginRevocation(const Record& record, Code why);
+  void askHolders(const RevocationRef& revocation, bool isRevoked);
+  Status await(const RevocationRef& revocation, Goal goal, Duration timeout);
+  Status awaitRevoked(const RevocationRef& revocation, Goal goal, Clock::time_point deadline);
   void askToFinish(const RevocationRef& revocation);
-  Status lookOnceMore(const RevocationRef& revocation, Status waited, Clock::time_point begin,
-                      Clock::time_point deadline);
+  Status lookOnceMore(const RevocationRef& revocation, Goal goal, Status waited,
+                      Clock::time_point begin, Clock::time_point deadline);
   std::string holdersInWords(const Revocation& revocation) const;
   void tryFinish(const RevocationRef& revocation);
   bool unpin(const RevocationRef& revocation);
   void quarantine(const RevocationRef& revocation);
-  void noteFreed(const Record& record);
 
   const Surroundings around_;
   const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it

@@ -18,11 +18,7 @@ static_assert(kMostRequests * ChunkImports::kPerRequest < ControlConnection::kMa
 
 // Why nothing more of it is mapped: OK while it may be.
 Status takenBack(const ImportedRegion& region) {
-  if (region.gate.open()) return Status::ok();
-  return Status(Code::kClosed,
-                region.freed.load(std::memory_order_relaxed)
-                    ? "the peer freed the memory of the region without unregistering it"
-                    : "the region is being unregistered, or the peer is gone");
+  return region.gate.open() ? Status::ok() : region.whyClosed();
 }
 
 // In order, neighbours in one.

@@ -137,8 +137,8 @@ Result<std::vector<VmmHandle>> Grants::exportChunks(const control::ChunkRequest&
   for (uint64_t i = 0; i < message.first; ++i) at += chunks[i].bytes;
   for (uint64_t i = message.first; i < message.first + message.count; at += chunks[i++].bytes)
     if (cuda::identityOf(at) != chunks[i].identity)
-      return Status(Code::kClosed, "chunk " + std::to_string(i) + " of " + name +
-                                       " was freed without the region being unregistered");
+      return Status(Code::kRevoked, "chunk " + std::to_string(i) + " of " + name +
+                                        " was freed without the region being unregistered");
   for (Link* link : links_.live())
     if (link->traits().abilities.can(record->memory.kind, Ability::kGrants))
       return link->exportChunks(*record, message.first, message.count);

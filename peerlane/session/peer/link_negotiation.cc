@@ -73,7 +73,8 @@ Status LinkNegotiation::sendOffers(bool all) {
                                       env_.around.regions,
                                       [&progress] { progress.nudge(); },
                                       [&progress] { progress.countWakeup(); },
-                                      env_.around.copier.team()};
+                                      env_.around.copier.team(),
+                                      process_.knowsRevoked()};
   control::Offers offers;
   offers.devices = !env_.around.devices.empty();
   std::vector<Fd> fds;

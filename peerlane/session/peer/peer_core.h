@@ -71,6 +71,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // --- Its identity; constant once it is ready ---
   uint64_t number() const { return env_.number; }
   const ContextId& context() const { return process_.identity().context; }
+  // The code by which the peer is told of `code`: a peer of an earlier version knows no kRevoked.
+  Code toldAs(Code code) const {
+    return code == Code::kRevoked && !process_.knowsRevoked() ? Code::kClosed : code;
+  }
   pid_t processId() const { return process_.id(); }
   // "peer 3 (process 1234)", "peer 3 (10.0.0.2:4000)", for sentences. Requires: it was ready once.
   std::string name() const;

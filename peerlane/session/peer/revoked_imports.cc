@@ -15,13 +15,12 @@ Status RevokedImports::handle(control::Revoke& message) {
   auto region = imports_.find(message.allocation, message.generation);
   if (!region && !imports_.isDetaching(message.allocation, message.generation))
     return env_.connection->send(control::RevokeDone{message.request, Code::kOk});
-  if (region && message.freed) {
-    region->freed.store(true,
-                        std::memory_order_relaxed);  // before the gate, which is looked at first
-    PEERLANE_LOG_WARN("peer {} freed its region {} without unregistering it", env_.number,
-                      message.allocation);
-  }
-  if (region) region->gate.close();
+  if (region && message.freed)
+    PEERLANE_LOG_INFO(
+        "peer {}: the memory of its region {} was taken back, or freed, before the "
+        "region was unregistered",
+        env_.number, message.allocation);
+  if (region) region->gate.close(message.freed ? Code::kRevoked : Code::kClosed);
   {
     const MutexLock lock(mutex_);
     if (revoked_.size() >= limits::kRevocations)

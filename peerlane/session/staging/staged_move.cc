@@ -23,7 +23,7 @@ Status checkPiece(const RegionRecord& record, const control::StagedPiece& piece,
                                               std::to_string(piece.bytes) + ") of the " +
                                               std::to_string(record.bytes) + " bytes of " + name);
   if (!isInChunks(record.memory.kind) && cuda::identityOf(record.base) != record.memory.identity)
-    return Status(Code::kClosed, name + " was freed without being unregistered");
+    return Status(Code::kRevoked, name + " was freed without being unregistered");
   return Status::ok();
 }
 
@@ -72,9 +72,7 @@ Status StagedMove::take(const Environment& env, const control::StagedMove& asked
       return Status(Code::kInternal, record->memory.device.toString() + " has no executor");
     auto known = std::find(records_.begin(), records_.end(), record);
     if (known == records_.end()) {
-      if (!record->gate.enter())
-        return Status(Code::kClosed,
-                      "region " + std::to_string(record->allocation) + " is being unregistered");
+      if (!record->gate.enter()) return record->whyClosed();
       records_.push_back(std::move(record));
       known = records_.end() - 1;
     }

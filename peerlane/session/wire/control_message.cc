@@ -295,8 +295,7 @@ struct Decoder {
 
 // A later minor may append codes; none of them can mean success.
 Code codeOf(uint8_t number) {
-  return number <= static_cast<uint8_t>(Code::kInternal) ? static_cast<Code>(number)
-                                                         : Code::kInternal;
+  return number <= static_cast<uint8_t>(kLastCode) ? static_cast<Code>(number) : Code::kInternal;
 }
 
 control::Offers read(Decoder& from, const schema::Offers& table) {

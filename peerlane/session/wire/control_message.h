@@ -128,7 +128,8 @@ struct Revoke {
   uint64_t request = 0;
   uint64_t allocation = 0;
   uint64_t generation = 0;
-  bool freed = false;  // the program already freed it, without unregistering it
+  // Its provider took the memory back, or its program freed it, without unregistering the region.
+  bool freed = false;
   friend bool operator==(const Revoke&, const Revoke&) = default;
 };
 

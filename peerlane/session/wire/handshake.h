@@ -25,6 +25,12 @@ namespace peerlane {
 inline constexpr uint16_t kProtocolMajor = 3;  // must be equal on both sides
 inline constexpr uint16_t kProtocolMinor = 0;  // both sides speak the smaller one
 
+// Feature bits.
+namespace feature {
+inline constexpr uint64_t kRevoked = 1;  // Code::kRevoked may be sent
+inline constexpr uint64_t kAll = kRevoked;
+}  // namespace feature
+
 inline constexpr size_t kPrefaceBytes =
     12;  // the part of hello and reject that is the same in every major
 inline constexpr size_t kHelloBytes = 120;
@@ -32,11 +38,11 @@ inline constexpr size_t kRejectBytes = 16;
 
 // The facts that this side tells of itself, and those that it expects of the other side.
 struct HandshakeOptions {
-  Secret secret;              // not empty; the acceptor's context has one
-  ContextId self;             // not null
-  uint64_t features = 0;      // the bits this side understands
-  uint64_t hostIdentity = 0;  // see hostIdentityOf()
-  uint32_t processHint = 0;   // a pid for reports
+  Secret secret;                      // not empty; the acceptor's context has one
+  ContextId self;                     // not null
+  uint64_t features = feature::kAll;  // the bits this side understands
+  uint64_t hostIdentity = 0;          // see hostIdentityOf()
+  uint32_t processHint = 0;           // a pid for reports
   // For the initiator: the context that the ticket names. Another context is refused even when it
   // knows the secret.
   std::optional<ContextId> expectedPeer;

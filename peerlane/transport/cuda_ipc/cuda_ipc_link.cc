@@ -85,8 +85,8 @@ Result<std::vector<VmmHandle>> CudaIpcLink::exportChunks(const RegionRecord& reg
       PEERLANE_ASSIGN(handle.fd, exportDescriptor(chunk));
     }
     if (!handle.fd && handle.fabric.empty())
-      return Status(Code::kClosed, "chunk " + std::to_string(i) +
-                                       " was freed, or is not made for export any more");
+      return Status(Code::kRevoked, "chunk " + std::to_string(i) +
+                                        " was freed, or is not made for export any more");
     handles.push_back(std::move(handle));
   }
   return handles;

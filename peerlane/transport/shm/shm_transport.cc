@@ -119,9 +119,9 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   PEERLANE_ASSIGN(auto pipe,
                   RingPipe::create(facts_.initiator ? first : second,
                                    facts_.initiator ? second : first, parts.peerBell.waker()));
-  parts.staged =
-      std::make_unique<FrameAgent>("shm ring to process " + std::to_string(facts_.credentials.pid),
-                                   std::move(pipe), around_.regions, around_.workArrived);
+  parts.staged = std::make_unique<FrameAgent>(
+      "shm ring to process " + std::to_string(facts_.credentials.pid), std::move(pipe),
+      around_.regions, around_.workArrived, around_.peerKnowsRevoked);
   if (parts.engine == ShmEngine::kRing) {
     parts.refused.emplace_back("cma: PEERLANE_SHM_ENGINE=ring");
   } else if (auto cma = probeCma(peer); cma.isOk()) {

@@ -4,6 +4,7 @@
 // of this side land. Byte map, docs/wire.md:
 //
 //   0    u64  how many news of this side the peer has taken; written by the peer
+//   8    u64  1 while threads of the peer poll, so words need not wake it; written by the peer
 //   64   u64  where the old value of an addition, or the byte of a flush, lands; of this side alone
 //   128  mail: as many slots as this side has receives for the peer
 //
@@ -28,6 +29,7 @@ namespace peerlane {
 
 namespace control_block {
 inline constexpr uint64_t kTaken = 0;
+inline constexpr uint64_t kPolls = 8;
 inline constexpr uint64_t kLanding = 64;
 inline constexpr uint64_t kMail = 128;
 inline constexpr uint64_t kMailBytes = 32;

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/memory_keys.h"
 
-#include <utility>
+#include <optional>
+
+#include "peerlane/core/log.h"
 
 namespace peerlane {
 namespace {
 
 constexpr uint64_t kGigabyte = uint64_t{1} << 30;
-
-int rightsOf(const RegionRecord& region) {
-  int rights = 0;
-  if (region.memory.writable) rights |= IBV_ACCESS_LOCAL_WRITE;
-  if (allows(region.access, Access::kRemoteRead)) rights |= IBV_ACCESS_REMOTE_READ;
-  if (allows(region.access, Access::kRemoteWrite))
-    rights |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  return rights;
-}
 
 }  // namespace
 
@@ -24,63 +17,82 @@ class MemoryKeys::Registration final : public RegionExport {
  public:
   Registration(std::shared_ptr<MemoryKeys> keys, DeviceMemory memory, const Key& whole)
       : key(whole), keys_(std::move(keys)), memory_(std::move(memory)) {}
-  ~Registration() override {
-    {
-      const WriterLock lock(keys_->mutex_);
-      const auto [from, to] = keys_->keys_.equal_range(key.base);
-      for (auto at = from; at != to; ++at)
-        if (at->second.local == key.local && at->second.bytes == key.bytes) {
-          keys_->keys_.erase(at);
-          break;
-        }
-    }
-    keys_->ended_.fetch_add(1, std::memory_order_release);
+  ~Registration() override { (void)revoke({}); }
+
+  // Nobody uses the key any more. A peer that does none the less is refused by the device.
+  Status revoke(std::chrono::nanoseconds /*timeout*/) override {
+    const MutexLock lock(mutex_);
+    if (!memory_) return Status::ok();
+    keys_->forget(key);
+    memory_.reset();
+    return Status::ok();
   }
 
   const Key key;
 
  private:
   const std::shared_ptr<MemoryKeys> keys_;
-  const DeviceMemory memory_;
+  Mutex mutex_;
+  std::optional<DeviceMemory> memory_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
-  const auto make = [&]() -> Result<std::shared_ptr<RegionExport>> {
-    if (region.memory.device.kind != DeviceKind::kHost)
-      return Status(Code::kNotSupported, region.memory.kind.name() + " is not registered with " +
-                                             domain_->device().name());
+  const auto make = [&]() -> Result<RegionExports::Made> {
     // The same place in a large page, so that the device may use such pages.
     const uint64_t address = reinterpret_cast<uintptr_t>(region.base) % kGigabyte;
-    PEERLANE_ASSIGN(DeviceMemory memory,
-                    domain_->add(region.base, region.bytes, rightsOf(region), address));
+    PEERLANE_ASSIGN(RegistrationPaths::Made registered, paths_.add(region, address));
+    PEERLANE_LOG_DEBUG("region {} ({} bytes) is registered with {} by {}{}{}", region.allocation,
+                       region.bytes, domain_->device().name(), registered.path,
+                       registered.refused.empty() ? "" : "; refused: ", registered.refused);
     const Key key{.base = region.base,
                   .bytes = region.bytes,
                   .address = address,
-                  .local = memory.local(),
-                  .remote = memory.remote()};
-    auto made = std::make_shared<Registration>(shared_from_this(), std::move(memory), key);
+                  .local = registered.memory.local(),
+                  .remote = registered.memory.remote(),
+                  .isHost = region.memory.device.kind == DeviceKind::kHost};
+    auto made =
+        std::make_shared<Registration>(shared_from_this(), std::move(registered.memory), key);
     const WriterLock lock(mutex_);
     keys_.emplace(key.base, key);
-    return std::shared_ptr<RegionExport>(std::move(made));
+    return RegionExports::Made(std::move(made));
   };
-  PEERLANE_ASSIGN(const auto made, region.exports.of(this, make));
+  PEERLANE_ASSIGN(const RegionExports::Made made, region.exports.of(this, make));
   return static_cast<const Registration&>(*made).key;
 }
 
-std::optional<MemoryKeys::Key> MemoryKeys::find(const std::byte* at, uint64_t bytes) {
-  if (auto known = look(at, bytes)) return known;
+Result<MemoryKeys::Key> MemoryKeys::find(const std::byte* at, uint64_t bytes) {
+  if (Key known; look(at, bytes, known)) return known;
   const auto region = regions_.holding(at, bytes);
-  if (!region || region->isCached.load(std::memory_order_relaxed)) return std::nullopt;
-  const Result<Key> made = of(*region);
-  return made ? std::optional(*made) : std::nullopt;
+  if (!region) return Status(Code::kUnavailable, "memory of no region");
+  const bool isHost = region->memory.device.kind == DeviceKind::kHost;
+  if (isHost && region->isCached.load(std::memory_order_relaxed))
+    return Status(Code::kUnavailable, "memory that the program may free without a word");
+  Result<Key> made = of(*region);
+  if (made || !isHost) return made;
+  return Status(Code::kUnavailable, std::string(made.status().message()));
 }
 
-std::optional<MemoryKeys::Key> MemoryKeys::look(const std::byte* at, uint64_t bytes) {
+bool MemoryKeys::look(const std::byte* at, uint64_t bytes, Key& key) {
   const ReaderLock lock(mutex_);
   // Regions overlap seldom: the nearest one that begins before `at` nearly always is the one.
-  for (auto next = keys_.upper_bound(at); next != keys_.begin();)
-    if (const Key& key = (--next)->second; key.holds(at, bytes)) return key;
-  return std::nullopt;
+  for (auto next = keys_.upper_bound(at); next != keys_.begin();) {
+    key = (--next)->second;
+    if (key.holds(at, bytes)) return true;
+  }
+  return false;
+}
+
+void MemoryKeys::forget(const Key& key) {
+  {
+    const WriterLock lock(mutex_);
+    const auto [from, to] = keys_.equal_range(key.base);
+    for (auto at = from; at != to; ++at)
+      if (at->second.local == key.local && at->second.bytes == key.bytes) {
+        keys_.erase(at);
+        break;
+      }
+  }
+  ended_.fetch_add(1, std::memory_order_release);
 }
 
 }  // namespace peerlane

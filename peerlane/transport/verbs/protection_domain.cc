@@ -50,8 +50,20 @@ ProtectionDomain::~ProtectionDomain() {
 
 Result<DeviceMemory> ProtectionDomain::add(std::byte* base, uint64_t bytes, int rights,
                                            uint64_t address) const {
-  ibv_mr* const memory = device_->library().ibv_reg_mr_iova2(domain_, base, bytes, address,
-                                                             static_cast<unsigned>(rights));
+  return take(device_->library().ibv_reg_mr_iova2(domain_, base, bytes, address,
+                                                  static_cast<unsigned>(rights)),
+              bytes);
+}
+
+Result<DeviceMemory> ProtectionDomain::addDmaBuf(int descriptor, uint64_t offset, uint64_t bytes,
+                                                 int rights, uint64_t address) const {
+  return take(
+      device_->library().ibv_reg_dmabuf_mr(domain_, offset, bytes, address, descriptor, rights),
+      bytes);
+}
+
+// Null: errno says why.
+Result<DeviceMemory> ProtectionDomain::take(ibv_mr* memory, uint64_t bytes) const {
   if (memory == nullptr) return refusal(device_->name(), bytes, registered_.load(), errno);
   registered_.fetch_add(bytes, std::memory_order_relaxed);
   return DeviceMemory(shared_from_this(), memory);

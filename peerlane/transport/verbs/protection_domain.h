@@ -57,9 +57,13 @@ class ProtectionDomain : public std::enable_shared_from_this<ProtectionDomain> {
   // for the device; it has the same place in its page as `base`. Errors: kOutOfMemory naming the
   // limit of locked memory, kSystem.
   Result<DeviceMemory> add(std::byte* base, uint64_t bytes, int rights, uint64_t address) const;
+  // The same of a dma-buf from `offset` on. The descriptor may be closed afterwards.
+  Result<DeviceMemory> addDmaBuf(int descriptor, uint64_t offset, uint64_t bytes, int rights,
+                                 uint64_t address) const;
 
  private:
   friend class DeviceMemory;
+  Result<DeviceMemory> take(ibv_mr* memory, uint64_t bytes) const;
   ProtectionDomain(std::shared_ptr<const verbs::VerbsDevice> device, ibv_pd* domain)
       : device_(std::move(device)), domain_(domain) {}
 

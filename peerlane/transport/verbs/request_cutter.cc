@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "peerlane/core/log.h"
@@ -51,7 +52,15 @@ RequestCutter::Cut RequestCutter::cutCopy(AgentWork& work, RequestChain& chain,
   request.wr.rdma.rkey = peerlane::keyOf(*piece.remote);
   request.wr.rdma.remote_addr = addressOf(*piece.remote, piece.remoteOffset + work.offset);
   const uint64_t left = piece.bytes - work.offset;
-  if (isPut && left <= std::min(limits_.inlineBytes, RequestChain::kInlineBytes)) {
+  const MemoryKeys::Key* const key = keyOf(piece.local + work.offset, left);
+  if (key == nullptr && noKey_.code() != Code::kUnavailable) {
+    chain.drop();
+    PEERLANE_LOG_WARN("verbs: {}", noKey_.message());
+    work.code.store(noKey_.code(), std::memory_order_relaxed);
+    return Cut::kWhole;
+  }
+  if (isPut && (key == nullptr || key->isHost) &&
+      left <= std::min(limits_.inlineBytes, RequestChain::kInlineBytes)) {
     std::memcpy(chain.carry(static_cast<uint32_t>(left)), piece.local + work.offset, left);
     work.offset += left;
     ledger.note(chain, &work);
@@ -119,33 +128,42 @@ const MemoryKeys::Key* RequestCutter::keyOf(const std::byte* at, uint64_t bytes)
   const uint64_t ended = keys_.ended();
   if (key_ && keysEnded_ == ended && key_->holds(at, bytes)) return &*key_;
   keysEnded_ = ended;
-  key_ = keys_.find(at, bytes);
-  return key_ ? &*key_ : nullptr;
+  Result<MemoryKeys::Key> found = keys_.find(at, bytes);
+  if (!found) {
+    key_.reset();
+    noKey_ = found.status();
+    return nullptr;
+  }
+  key_ = *found;
+  return &*key_;
 }
 
 RequestCutter::Cut RequestCutter::cutWord(AgentWork& work, RequestChain& chain,
                                           RequestLedger& ledger) {
-  if (!ledger.hasRoom(chain, 1) || !credits_.maySend()) return Cut::kStalled;
+  const bool isQuiet = agreed_.ordersWrites && peerPolls();
+  if (!ledger.hasRoom(chain, 1) || (!isQuiet && !credits_.maySend())) return Cut::kStalled;
   if (!agreed_.ordersWrites) {
     addMail(work, chain, ledger);
     return Cut::kWhole;
   }
   const MailboxEntry& entry = *work.entry;
   const uint32_t bytes = entry.width == Width::k32 ? 4 : 8;
-  ibv_send_wr& request = chain.add(IBV_WR_RDMA_WRITE_WITH_IMM);
+  ibv_send_wr& request = chain.add(isQuiet ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM);
   request.wr.rdma.rkey = peerlane::keyOf(*entry.remote);
   request.wr.rdma.remote_addr = addressOf(*entry.remote, entry.remoteOffset);
   std::memcpy(chain.carry(bytes), &entry.operand, bytes);
-  addNews(chain, {.kind = News::Kind::kWord});
-  ledger.note(chain, &work);
+  if (!isQuiet) addNews(chain, {.kind = News::Kind::kWord});
+  ledger.note(chain, &work).isQuiet = isQuiet;
   return Cut::kWhole;
 }
 
 // The news follows the addition, which cannot carry any.
 RequestCutter::Cut RequestCutter::cutAddition(AgentWork& work, RequestChain& chain,
                                               RequestLedger& ledger) {
-  if (!ledger.hasRoom(chain, 2) || !credits_.maySend()) return Cut::kStalled;
-  if (!agreed_.adds || !agreed_.ordersWrites) {
+  const bool isByDevice = agreed_.adds && agreed_.ordersWrites;
+  const bool isQuiet = isByDevice && peerPolls();
+  if (!ledger.hasRoom(chain, 2) || (!isQuiet && !credits_.maySend())) return Cut::kStalled;
+  if (!isByDevice) {
     addMail(work, chain, ledger);
     return Cut::kWhole;
   }
@@ -155,11 +173,45 @@ RequestCutter::Cut RequestCutter::cutAddition(AgentWork& work, RequestChain& cha
   request.wr.atomic.remote_addr = addressOf(*entry.remote, entry.remoteOffset);
   request.wr.atomic.compare_add = entry.operand;
   chain.addPiece(control_.address() + control_block::kLanding, 8, control_.local());
-  ledger.note(chain, &work);
+  ledger.note(chain, &work).isQuiet = isQuiet;
+  if (!isQuiet) addWake(chain, ledger, &work);
+  return Cut::kWhole;
+}
+
+// Of no bytes.
+void RequestCutter::addWake(RequestChain& chain, RequestLedger& ledger, AgentWork* work) {
   addToControl(chain, IBV_WR_RDMA_WRITE_WITH_IMM, control_block::kTaken);
   addNews(chain, {.kind = News::Kind::kWord});
-  ledger.note(chain, &work);
-  return Cut::kWhole;
+  ledger.note(chain, work);
+}
+
+bool RequestCutter::wake(RequestChain& chain, RequestLedger& ledger) {
+  if (!ledger.hasRoom(chain, 1) || !credits_.maySend()) return false;
+  addWake(chain, ledger, nullptr);
+  return true;
+}
+
+bool RequestCutter::peerPolls() const {
+  const auto* const polls =
+      reinterpret_cast<const uint64_t*>(control_.data() + control_block::kPolls);
+  // The peer's device writes it.
+  return std::atomic_ref<const uint64_t>(*polls).load(std::memory_order_acquire) != 0;
+}
+
+// An answer to a write only says that the peer's device has it. The answer to a read after it says
+// that it stands in memory, and comes after everything that the peer's device wrote here before.
+bool RequestCutter::tellPolls(bool polls, RequestChain& chain, RequestLedger& ledger) {
+  if (!ledger.hasRoom(chain, 2)) return false;
+  addToControl(chain, IBV_WR_RDMA_WRITE, control_block::kPolls);
+  const uint64_t word = polls ? 1 : 0;
+  std::memcpy(chain.carry(sizeof word), &word, sizeof word);
+  ledger.note(chain, nullptr);
+  if (polls) return true;
+  addToControl(chain, IBV_WR_RDMA_READ, control_block::kPolls);
+  chain.addPiece(control_.address() + control_block::kLanding, 8, control_.local());
+  ledger.note(chain, nullptr);
+  ledger.sign(chain);
+  return true;
 }
 
 // The peer has applied the mail that was in the slot, because it has taken that news.

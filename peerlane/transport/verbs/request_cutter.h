@@ -47,6 +47,13 @@ class RequestCutter {
   // Adds one that tells the peer how many of its news were taken; as news of its own, which wakes
   // the peer, where it asked. False: there is no room for it now.
   bool tellTaken(uint64_t taken, bool isAsked, RequestChain& chain, RequestLedger& ledger);
+  // Tells the peer whether threads of this side poll. That they no longer do is told for certain:
+  // the answer comes once it stands in the peer's memory. False: there is no room for it now.
+  bool tellPolls(bool polls, RequestChain& chain, RequestLedger& ledger);
+  // Threads of the peer poll words by themselves.
+  bool peerPolls() const;
+  // Adds news that only wakes the peer. False: there is no room for it now.
+  bool wake(RequestChain& chain, RequestLedger& ledger);
 
  private:
   static constexpr uint64_t kMostBytes = 1 << 20;  // of one request
@@ -59,6 +66,7 @@ class RequestCutter {
   Cut cutFlush(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
   void addMail(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
   void addNews(RequestChain& chain, News news);
+  void addWake(RequestChain& chain, RequestLedger& ledger, AgentWork* work);
   ibv_send_wr& addToControl(RequestChain& chain, ibv_wr_opcode opcode, uint64_t offset);
   const MemoryKeys::Key* keyOf(const std::byte* at, uint64_t bytes);
 
@@ -70,6 +78,7 @@ class RequestCutter {
   NewsCredits credits_;
   std::optional<MemoryKeys::Key> key_;  // the last one
   uint64_t keysEnded_ = 0;              // when it was found
+  Status noKey_;                        // why there was none
 };
 
 }  // namespace peerlane

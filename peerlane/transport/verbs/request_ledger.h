@@ -24,6 +24,7 @@ class RequestLedger {
     std::byte* to = nullptr;  // of a get through a slot: where its bytes belong
     uint32_t bytes = 0;
     uint32_t slot = BounceSlots::kNone;
+    bool isQuiet = false;  // a word without news, because the peer polled when it was posted
   };
 
   // `requests`: that the pair takes.

@@ -144,15 +144,21 @@ void SharedQueues::add(uint32_t pair, PairOwner& owner) {
 
 void SharedQueues::remove(uint32_t pair) {
   const TurnHolder turn(right_);
-  owners_.erase(pair);
+  const auto found = owners_.find(pair);
+  if (found == owners_.end()) return;
+  std::erase(believed_, found->second);
+  owners_.erase(found);
 }
 
 bool SharedQueues::poll() {
   if (!right_.tryTake()) return false;
   bool moved = handOut();
-  if (nobodyPolls() && !isArmed_) {
-    arm();
-    moved |= handOut();
+  if (nobodyPolls()) {
+    stopPolling();
+    if (!isArmed_) {
+      arm();
+      moved |= handOut();
+    }
   }
   right_.letGo();
   return moved;
@@ -165,9 +171,23 @@ bool SharedQueues::handOut() {
     posted_ -= std::exchange(takenUp_, 0);
     if (const Status status = addReceives(0); !status.isOk()) failAll(status);
   }
-  for (PairOwner* const owner : touched_) owner->settle();
+  const bool isPolled = !touched_.empty() && !nobodyPolls();
+  for (PairOwner* const owner : touched_) settle(*owner, isPolled);
   touched_.clear();
   return moved;
+}
+
+void SharedQueues::settle(PairOwner& owner, bool isPolled) {
+  const auto known = std::find(believed_.begin(), believed_.end(), &owner);
+  const bool isBelieved = owner.settle(isPolled);
+  if (isBelieved && known == believed_.end()) believed_.push_back(&owner);
+  if (!isBelieved && known != believed_.end()) believed_.erase(known);
+}
+
+// The answers of the peers' devices wake this side, which then looks at its words once more: one
+// that was written without news, before the peer knew, is seen then.
+void SharedQueues::stopPolling() {
+  for (size_t i = believed_.size(); i != 0; --i) settle(*believed_[i - 1], /*isPolled=*/false);
 }
 
 bool SharedQueues::drain() {
@@ -216,7 +236,7 @@ void SharedQueues::arm() {
 void SharedQueues::failAll(const Status& why) {
   for (const auto& [pair, owner] : owners_) {
     owner->fail(why);
-    owner->settle();
+    settle(*owner, /*isPolled=*/false);
   }
 }
 
@@ -250,7 +270,7 @@ void SharedQueues::handle(ibv_event_type type, uint32_t pair) {
                  type == IBV_EVENT_QP_ACCESS_ERR
                      ? "the peer used memory with a key that does not allow it (" + name + ")"
                      : device + " gave up the pair (" + name + ")"));
-      return found->second->settle();
+      return settle(*found->second, /*isPolled=*/false);
     }
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:

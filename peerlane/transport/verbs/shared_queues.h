@@ -34,8 +34,9 @@ class PairOwner {
   virtual void ended(const ibv_wc& completion) = 0;
   // News of the peer came, after everything that the peer had posted before.
   virtual void arrived(uint32_t news) = 0;
-  // After the last of the above for now: receives that were taken up are there again.
-  virtual void settle() = 0;
+  // After the last of the above for now: receives that were taken up are there again. `isPolled`:
+  // threads of this side poll. True: the peer believes so, and must be told when they stop.
+  virtual bool settle(bool isPolled) = 0;
   // The device has given up the pair.
   virtual void fail(const Status& why) = 0;
 };
@@ -81,6 +82,8 @@ class SharedQueues {
   Status growCompletions(uint32_t wanted) PEERLANE_REQUIRES(right_);
   Status addReceives(uint32_t count) PEERLANE_REQUIRES(right_);
   bool handOut() PEERLANE_REQUIRES(right_);
+  void settle(PairOwner& owner, bool isPolled) PEERLANE_REQUIRES(right_);
+  void stopPolling() PEERLANE_REQUIRES(right_);
   void handOut(const ibv_wc& completion) PEERLANE_REQUIRES(right_);
   bool drain() PEERLANE_REQUIRES(right_);
   void takeEvents() PEERLANE_REQUIRES(right_);
@@ -110,7 +113,8 @@ class SharedQueues {
   uint32_t posted_ PEERLANE_GUARDED_BY(right_) = 0;    // of them
   uint32_t takenUp_ PEERLANE_GUARDED_BY(right_) = 0;   // and not posted again yet
   std::unordered_map<uint32_t, PairOwner*> owners_ PEERLANE_GUARDED_BY(right_);
-  std::vector<PairOwner*> touched_ PEERLANE_GUARDED_BY(right_);  // since they were last settled
+  std::vector<PairOwner*> touched_ PEERLANE_GUARDED_BY(right_);   // since they were last settled
+  std::vector<PairOwner*> believed_ PEERLANE_GUARDED_BY(right_);  // their peers believe in polling
 };
 
 }  // namespace peerlane

@@ -96,7 +96,7 @@ Served VerbsAgent::serve(AgentWork& work) {
 }
 
 void VerbsAgent::handedOut() {
-  settle();
+  (void)pumpAndTell();
 }
 
 void VerbsAgent::abandon(AgentWork& work, Code code) {
@@ -108,15 +108,22 @@ void VerbsAgent::abandon(AgentWork& work, Code code) {
     work.code.store(code, std::memory_order_relaxed);
     if (state.underWay() == 0) finished_.add(work);
   }
-  settle();
+  (void)pumpAndTell();
 }
 
 bool VerbsAgent::advance() {
   return isWaiting_.load(std::memory_order_relaxed) && pumpAndTell();
 }
 
-void VerbsAgent::settle() {
+bool VerbsAgent::settle(bool isPolled) {
+  {
+    const TurnHolder turn(right_);
+    isPolled_ = isPolled;
+    if (!isPolled) newsPolled_ = 0;
+  }
   (void)pumpAndTell();
+  const TurnHolder turn(right_);
+  return isBelieved_ && !isOver_;
 }
 
 // Works are told after the right was let go: the mailbox may ask the agent to serve its next entry.
@@ -144,7 +151,7 @@ void VerbsAgent::close(Code code) {
     const TurnHolder turn(right_);
     end(Status(code, name_ + " was closed"), nullptr);
   }
-  settle();
+  (void)pumpAndTell();
 }
 
 // The caller settles.
@@ -159,7 +166,7 @@ void VerbsAgent::pump() {
   // Large, and of one agent at a time.
   thread_local RequestChain chain;
   chain.clear();
-  tellTaken(chain);
+  if (!isOver_) tellPeer(chain);
   while (!waiting_.isEmpty()) {
     AgentWork& work = *waiting_.first();
     const Cut made = cutter_.cut(work, chain, ledger_);
@@ -177,7 +184,8 @@ void VerbsAgent::pump() {
     ledger_.sign(chain);
   }
   post(chain);
-  isWaiting_.store(!isOver_ && (!waiting_.isEmpty() || isAsked_), std::memory_order_relaxed);
+  isWaiting_.store(!isOver_ && (!waiting_.isEmpty() || isAsked_ || owesWake_),
+                   std::memory_order_relaxed);
 }
 
 // No request will be made for it any more. The answer to a later entry of its mailbox does for it,
@@ -202,12 +210,23 @@ void VerbsAgent::post(RequestChain& chain) {
   end(why, nullptr);
 }
 
-// When half of the peer's news is not told yet, and at once when it asks.
-void VerbsAgent::tellTaken(RequestChain& chain) {
-  if (isOver_ || (!isAsked_ && taken_ - told_ < receives_ / 2)) return;
-  if (!cutter_.tellTaken(taken_, isAsked_, chain, ledger_)) return;
-  told_ = taken_;
-  isAsked_ = false;
+// News taken: when half of what may be under way is not told yet, and at once when the peer asks.
+void VerbsAgent::tellPeer(RequestChain& chain) {
+  const bool isDue = isAsked_ || taken_ - told_ >= receives_ / 2;
+  if (isDue && cutter_.tellTaken(taken_, isAsked_, chain, ledger_)) {
+    told_ = taken_;
+    isAsked_ = false;
+  }
+  if (owesWake_ && cutter_.wake(chain, ledger_)) owesWake_ = false;
+  tellPolls(chain);
+}
+
+// Words of a peer that keeps sending them need no news while threads of this side poll.
+void VerbsAgent::tellPolls(RequestChain& chain) {
+  constexpr uint32_t kFewNews = 4;
+  const bool polls = isPolled_ && (isBelieved_ || newsPolled_ >= kFewNews);
+  if (agreed_.ordersWrites && polls != isBelieved_ && cutter_.tellPolls(polls, chain, ledger_))
+    isBelieved_ = polls;
 }
 
 void VerbsAgent::ended(const ibv_wc& completion) {
@@ -223,7 +242,10 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   end(why, request->work);
 }
 
+// A peer that stopped polling says so before it sleeps. Either it said so before the word was
+// acknowledged, and this side sees that now, or it sees the word in its last look.
 void VerbsAgent::release(const Request& request, bool isGood) {
+  if (request.isQuiet && isGood && !cutter_.peerPolls()) owesWake_ = true;
   if (request.slot != BounceSlots::kNone) {
     if (isGood && request.to != nullptr)
       std::memcpy(request.to, around_.bounces.at(request.slot), request.bytes);
@@ -246,6 +268,7 @@ void VerbsAgent::arrived(uint32_t number) {
   else if (news.kind != News::Kind::kWord && news.kind != News::Kind::kTaken)
     status = mail_.apply(news);
   ++taken_;
+  ++newsPolled_;
   isAsked_ |= news.asks;
   if (status.isOk()) return;
   PEERLANE_LOG_WARN("{}: {}", name_, status.message());

@@ -64,14 +64,15 @@ class VerbsAgent final : public Agent, public PairOwner {
 
   void ended(const ibv_wc& completion) override;
   void arrived(uint32_t number) override;
-  void settle() override;
+  bool settle(bool isPolled) override;
   void fail(const Status& why) override;
 
  private:
   using Request = RequestLedger::Request;
 
   void pump() PEERLANE_REQUIRES(right_);
-  void tellTaken(RequestChain& chain) PEERLANE_REQUIRES(right_);
+  void tellPeer(RequestChain& chain) PEERLANE_REQUIRES(right_);
+  void tellPolls(RequestChain& chain) PEERLANE_REQUIRES(right_);
   void makeWhole(AgentWork& work, RequestChain& chain) PEERLANE_REQUIRES(right_);
   void post(RequestChain& chain) PEERLANE_REQUIRES(right_);
   void release(const Request& request, bool isGood) PEERLANE_REQUIRES(right_);
@@ -94,6 +95,10 @@ class VerbsAgent final : public Agent, public PairOwner {
   uint64_t taken_ PEERLANE_GUARDED_BY(right_) = 0;  // news of the peer
   uint64_t told_ PEERLANE_GUARDED_BY(right_) = 0;   // of that count to the peer
   bool isAsked_ PEERLANE_GUARDED_BY(right_) = false;
+  bool isPolled_ PEERLANE_GUARDED_BY(right_) = false;    // by threads of this side
+  bool isBelieved_ PEERLANE_GUARDED_BY(right_) = false;  // the peer thinks so
+  uint32_t newsPolled_ PEERLANE_GUARDED_BY(right_) = 0;  // that came while they polled
+  bool owesWake_ PEERLANE_GUARDED_BY(right_) = false;    // a quiet word may have met a sleeper
   bool isOver_ PEERLANE_GUARDED_BY(right_) = false;
   bool hasNewEnd_ PEERLANE_GUARDED_BY(right_) = false;  // and nobody was told
   std::atomic<bool> isWaiting_{false};                  // a hint: works wait for room

@@ -18,18 +18,26 @@ VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> 
       agent_(std::move(agent)),
       traits_{.transport = "verbs",
               .scope = LinkScope::kNetwork,
-              .abilities = abilities(),
+              .abilities = abilities(&nic_->keys().paths()),
               .peerWritesAlone = true,
               .agentEngine = kEngine,
               .protection = "neither encrypted nor authenticated"} {}
 
 // The owner's device enforces the rights.
-LinkAbilities VerbsLink::abilities() {
+LinkAbilities VerbsLink::abilities(const RegistrationPaths* paths) {
   LinkAbilities abilities;
   abilities.allow(MemoryPlace::kHost, {MemoryExport::kNone, MemoryExport::kDescriptor},
                   {Ability::kGrants, Ability::kAttaches, Ability::kByAgent, Ability::kFromHere,
                    Ability::kSendsWords},
                   Enforcer::kOwner);
+  abilities.allow(MemoryPlace::kCuda, allExports(),
+                  {Ability::kGrants, Ability::kAttaches, Ability::kByAgent, Ability::kFromHere},
+                  Enforcer::kOwner);
+  if (paths == nullptr || paths->forDevices().isOk()) return abilities;
+  for (const MemoryExport each : allExports())
+    abilities.refuse(MemoryPlace::kCuda, each,
+                     {Ability::kGrants, Ability::kAttaches, Ability::kByAgent, Ability::kFromHere},
+                     std::string(paths->forDevices().message()));
   return abilities;
 }
 

@@ -17,7 +17,8 @@ class VerbsLink final : public Link {
   VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent);
   ~VerbsLink() override { close(Code::kClosed); }
 
-  static LinkAbilities abilities();
+  // With host memory, and with GPUs' where the NIC reaches that; null: all that any NIC can.
+  static LinkAbilities abilities(const RegistrationPaths* paths);
 
   const LinkTraits& traits() const override { return traits_; }
   Result<LinkPart> grant(const RegionRecord& region) override;

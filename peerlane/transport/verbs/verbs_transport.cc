@@ -130,7 +130,7 @@ class VerbsTransport final : public Transport {
  public:
   std::string_view name() const override { return "verbs"; }
   LinkScope scope() const override { return LinkScope::kNetwork; }
-  LinkAbilities abilities() const override { return VerbsLink::abilities(); }
+  LinkAbilities abilities() const override { return VerbsLink::abilities(nullptr); }
 
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a queue pair goes from state to state, and which attributes each step needs, as the standard's
-// table says for reliable connections.
+// How a queue pair goes from state to state, and which attributes each step needs, as the
+// standard's table says for reliable connections.
 #include <cerrno>
 
 #include "tests/fake/software_hca/hca_context.h"
@@ -38,7 +38,8 @@ constexpr Step kSteps[] = {
 };
 
 bool isAllowed(ibv_qp_state from, ibv_qp_state to, int mask) {
-  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) == 0;
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+    return (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) == 0;
   for (const Step& step : kSteps)
     if (step.from == from && step.to == to)
       return (mask & step.needed) == step.needed &&
@@ -61,7 +62,8 @@ bool areValuesGood(const Context& context, const ibv_qp_attr& change, int mask) 
     if (path.is_global != 0 ? path.grh.sgid_index >= gids : !context.device.isInfiniband())
       return false;
   }
-  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && change.max_rd_atomic > context.settings.limits.maxReads)
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 &&
+      change.max_rd_atomic > context.settings.limits.maxReads)
     return false;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 &&
       change.max_dest_rd_atomic > context.settings.limits.maxReads)

@@ -8,15 +8,13 @@
 
 namespace peerlane::softhca {
 
-CompletionQueue::CompletionQueue(Context& owner, int entries, void* userContext, Channel* to,
-                                 bool isRounded)
+CompletionQueue::CompletionQueue(Context& owner, int entries, void* userContext, Channel* to)
     : ibv_cq{}, owner_(owner) {
   context = owner.face();
   channel = to;
   cq_context = userContext;
   // Drivers round up, and keep one entry for themselves.
-  const auto asked = static_cast<uint32_t>(entries);
-  cqe = static_cast<int>(isRounded ? std::bit_ceil(asked + 1) - 1 : asked);
+  cqe = static_cast<int>(std::bit_ceil(static_cast<uint32_t>(entries) + 1) - 1);
   ring_.resize(static_cast<size_t>(cqe));
   pthread_mutex_init(&mutex, nullptr);
   pthread_cond_init(&cond, nullptr);
@@ -38,7 +36,7 @@ bool CompletionQueue::push(const ibv_wc& completion, QueuePair* pair, bool isSol
   // Partner: arm() stores and its caller polls once more; one of the two sees the other.
   tail_.store(tail + 1, std::memory_order_seq_cst);
   if (armed_.load(std::memory_order_seq_cst) != kNot)
-    raise(isSolicited || completion.status != IBV_WC_SUCCESS);
+    raise(isSolicited || (completion.status != IBV_WC_SUCCESS && !owner_.isLikeRxe()));
   return true;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A completion queue and the channel that its events go to. push() is called with the context's lock
-// held (by its engine, or by what moves a pair to error); everything else by any thread. Polling
-// takes one short lock and never waits for the engine.
+// A completion queue and the channel that its events go to. push() is called with the context's
+// lock held (by its engine, or by what moves a pair to error); everything else by any thread.
+// Polling takes one short lock and never waits for the engine.
 #pragma once
 
 #include <vector>
@@ -26,7 +26,7 @@ class Channel : public ibv_comp_channel {
 class CompletionQueue : public ibv_cq {
  public:
   // `entries` is what was asked for; there is room for more.
-  CompletionQueue(Context& owner, int entries, void* userContext, Channel* to, bool isRounded);
+  CompletionQueue(Context& owner, int entries, void* userContext, Channel* to);
   ~CompletionQueue();
   CompletionQueue(const CompletionQueue&) = delete;
   static CompletionQueue& of(ibv_cq* queue) { return *static_cast<CompletionQueue*>(queue); }

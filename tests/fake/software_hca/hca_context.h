@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An opened device: the tables that verbs.h calls through, everything that was made in it, and the
-// engine that does the device's work in a thread of its own. One lock for all that is set up and for
-// the engine's turns; posting and polling take locks of their queues only.
+// engine that does the device's work in a thread of its own. One lock for all that is set up and
+// for the engine's turns; posting and polling take locks of their queues only.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -42,7 +42,8 @@ class Context {
   Faults faults;
   Regions regions{*this};
 
-  // The lock of everything below and of all objects' set-up. Whoever sets up goes before the engine.
+  // The lock of everything below and of all objects' set-up. Whoever sets up goes before the
+  // engine.
   class PEERLANE_SCOPED_CAPABILITY Locked {
    public:
     explicit Locked(Context& context) PEERLANE_ACQUIRE(context.mutex_) : context_(context) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the software HCA does to memory of its users: copies of bytes and atomic operations on words,
-// as a device does them, beside whatever the program does there at the same time. Hidden from the
-// thread sanitizer, which would call every polled word a race; what a program may rely on (a word
-// that came in was seen, so everything before it was) is told to it instead. Any thread.
+// What the software HCA does to memory of its users: copies of bytes and atomic operations on
+// words, as a device does them, beside whatever the program does there at the same time. Hidden
+// from the thread sanitizer, which would call every polled word a race; what a program may rely on
+// (a word that came in was seen, so everything before it was) is told to it instead. Any thread.
 #pragma once
 
 #include <cstddef>

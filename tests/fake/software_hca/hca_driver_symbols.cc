@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What libibverbs exports besides, without which programs and the drivers that they are linked to do
-// not load. Calls of drivers end the program, because no driver has a device here; verbs that the
-// software HCA does not have are refused.
+// What libibverbs exports besides, without which programs and the drivers that they are linked to
+// do not load. Calls of drivers end the program, because no driver has a device here; verbs that
+// the software HCA does not have are refused.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>

@@ -58,8 +58,7 @@ class EventQueue {
     for (size_t gone = before - events_.size(); gone > 0; --gone) {
       pollfd ready{fd_, POLLIN, 0};
       uint64_t one = 0;
-      if (poll(&ready, 1, 0) == 1)
-        [[maybe_unused]]
+      if (poll(&ready, 1, 0) == 1) [[maybe_unused]]
         const auto size = read(fd_, &one, sizeof one);
     }
   }

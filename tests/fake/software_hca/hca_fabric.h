@@ -38,7 +38,7 @@ struct Endpoint {
   std::atomic<uint32_t> isUsed;
   std::atomic<uint32_t> generation;  // odd or even, it differs from whoever was here before
   std::atomic<int32_t> device;
-  std::atomic<int32_t> pid;  // for people
+  std::atomic<int32_t> pid;      // for people
   std::atomic<uint32_t> signal;  // its engine sleeps on it
   std::atomic<uint32_t> sleep;   // Sleep
   std::atomic<uint64_t> incoming[kMostLanes / 64];

@@ -144,8 +144,8 @@ Region* Regions::find(const Domain& domain, uint32_t key, uint64_t at, uint64_t 
   const auto found = byKey_.find(key);
   if (found == byKey_.end()) return nullptr;
   Region* region = found->second;
-  const bool isGood = region->domain == &domain && region->holds(at, bytes) &&
-                      (region->access & rights) == rights;
+  const bool isGood =
+      region->domain == &domain && region->holds(at, bytes) && (region->access & rights) == rights;
   return isGood ? region : nullptr;
 }
 
@@ -167,8 +167,7 @@ void Regions::fetch(const Region& region, uint64_t at, void* to, size_t bytes) c
   copyBytes(to, region.at(std::max(at, region.address)), bytes);
 }
 
-bool Regions::areGood(const Domain& domain, std::span<const ibv_sge> pieces,
-                      bool isWritten) const {
+bool Regions::areGood(const Domain& domain, std::span<const ibv_sge> pieces, bool isWritten) const {
   const unsigned rights = isWritten ? IBV_ACCESS_LOCAL_WRITE : 0;
   return std::all_of(pieces.begin(), pieces.end(), [&](const ibv_sge& piece) {
     return piece.length == 0 || find(domain, piece.lkey, piece.addr, piece.length, rights);
@@ -177,14 +176,13 @@ bool Regions::areGood(const Domain& domain, std::span<const ibv_sge> pieces,
 
 bool Regions::scatter(const Domain& domain, std::span<const ibv_sge> pieces, uint64_t offset,
                       const void* from, size_t bytes) const {
-  return forPieces(pieces, offset, bytes,
-                   [&](const ibv_sge& piece, uint64_t at, size_t part, size_t done) {
-                     const Region* region =
-                         find(domain, piece.lkey, at, part, IBV_ACCESS_LOCAL_WRITE);
-                     if (region == nullptr) return false;
-                     place(*region, at, static_cast<const uint8_t*>(from) + done, part);
-                     return true;
-                   });
+  return forPieces(
+      pieces, offset, bytes, [&](const ibv_sge& piece, uint64_t at, size_t part, size_t done) {
+        const Region* region = find(domain, piece.lkey, at, part, IBV_ACCESS_LOCAL_WRITE);
+        if (region == nullptr) return false;
+        place(*region, at, static_cast<const uint8_t*>(from) + done, part);
+        return true;
+      });
 }
 
 bool Regions::gather(const Domain& domain, std::span<const ibv_sge> pieces, uint64_t offset,

@@ -26,7 +26,7 @@ class Region : public ibv_mr {
  public:
   static Region& of(ibv_mr* region) { return *static_cast<Region*>(region); }
   Domain* domain = nullptr;
-  uint64_t address = 0;    // as peers and requests name its begin
+  uint64_t address = 0;      // as peers and requests name its begin
   uint8_t* bytes = nullptr;  // where it lies in this process
   unsigned access = 0;
   bool isMapping = false;  // of a dma-buf: ours, to be unmapped

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of WRITEs on their way into a target's memory, and READs that may be overtaken. In the order
-// in which they came where that is asked for; else pieces wait, for a while that is chosen by seed,
-// and go in any order that the rules allow: into relaxed regions before whatever came earlier; with
-// adaptive routing all of them. flush() is what a SEND, an immediate, an atomic or an
+// Bytes of WRITEs on their way into a target's memory, and READs that may be overtaken. In the
+// order in which they came where that is asked for; else pieces wait, for a while that is chosen by
+// seed, and go in any order that the rules allow: into relaxed regions before whatever came
+// earlier; with adaptive routing all of them. flush() is what a SEND, an immediate, an atomic or an
 // acknowledgement waits for. Under the context's lock.
 #pragma once
 

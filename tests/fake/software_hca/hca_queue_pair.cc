@@ -34,8 +34,9 @@ ibv_qp_cap rounded(const ibv_qp_cap& asked, bool isShared) {
 uint64_t rnrNanoseconds(uint32_t code) {
   // In hundredths of a millisecond, by the code of 5 bits.
   constexpr std::array<uint32_t, 32> kTimes = {
-      65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
-      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+      65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+      48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
   return uint64_t{kTimes[code % kTimes.size()]} * 10'000;
 }
 
@@ -97,6 +98,12 @@ int QueuePair::maySend() const {
   return now == IBV_QPS_RESET || now == IBV_QPS_INIT || now == IBV_QPS_RTR ? EINVAL : 0;
 }
 
+bool QueuePair::isRefusedByRxe(const ibv_send_wr& request) const {
+  const bool isAtomic =
+      request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+  return isAtomic && request.wr.atomic.remote_addr % 8 != 0 && context.isLikeRxe();
+}
+
 int QueuePair::postSend(ibv_send_wr* request, ibv_send_wr** bad) {
   const uint64_t begin = context.isMeasured() ? __rdtsc() : 0;
   int failed = maySend();
@@ -106,7 +113,7 @@ int QueuePair::postSend(ibv_send_wr* request, ibv_send_wr** bad) {
     if (context.faults.isArmed() && failed == 0)
       failed = context.faults.error(SOFTWARE_HCA_POST_FAILS, qp_base.qp_num);
     for (; request != nullptr && failed == 0; request = request->next) {
-      failed = requests.take(*request);
+      failed = isRefusedByRxe(*request) ? EINVAL : requests.take(*request);
       if (failed != 0) break;
     }
     requests.publish();
@@ -119,9 +126,12 @@ int QueuePair::postSend(ibv_send_wr* request, ibv_send_wr** bad) {
 
 int QueuePair::postReceive(ibv_recv_wr* request, ibv_recv_wr** bad) {
   int failed = 0;
-  if (context.isRemoved()) failed = EIO;
-  else if (state() == IBV_QPS_RESET || receives_ == nullptr) failed = EINVAL;
-  else failed = receives_->post(request, bad);
+  if (context.isRemoved())
+    failed = EIO;
+  else if (state() == IBV_QPS_RESET || receives_ == nullptr)
+    failed = EINVAL;
+  else
+    failed = receives_->post(request, bad);
   if (failed == EIO || (failed == EINVAL && (state() == IBV_QPS_RESET || receives_ == nullptr)))
     *bad = request;
   // They are flushed then.
@@ -133,7 +143,7 @@ bool QueuePair::turn(uint64_t now) {
   sender.onTime(now);
   const bool sentSome = sender.turn(now);
   // What was posted since it is in error.
-  if (state() == IBV_QPS_ERR) flushReceives();
+  if (state() == IBV_QPS_ERR && !context.isLikeRxe()) flushReceives();
   return responder.turn(now) || sentSome;
 }
 
@@ -233,12 +243,16 @@ void QueuePair::addCounts(SoftwareHcaCounts& total) const {
 
 void QueuePair::resetCounts() {
   PostCounts& posted = requests.counts;
-  for (Count* count :
-       {&posted.posts, &posted.requests, &posted.signalled, &posted.inlined, &posted.pieces,
-        &posted.doorbells, &posted.writes, &posted.writeBytes, &posted.immediateWrites,
-        &posted.immediateWriteBytes, &posted.reads, &posted.readBytes, &posted.sends,
-        &posted.sendBytes, &posted.atomics, &posted.ticks, &sender.completions, &sender.retries,
-        &sender.rnrRetries, &responder.completions})
+  for (Count* count : {&posted.posts,           &posted.requests,
+                       &posted.signalled,       &posted.inlined,
+                       &posted.pieces,          &posted.doorbells,
+                       &posted.writes,          &posted.writeBytes,
+                       &posted.immediateWrites, &posted.immediateWriteBytes,
+                       &posted.reads,           &posted.readBytes,
+                       &posted.sends,           &posted.sendBytes,
+                       &posted.atomics,         &posted.ticks,
+                       &sender.completions,     &sender.retries,
+                       &sender.rnrRetries,      &responder.completions})
     count->clear();
   if (receives_ != nullptr) receives_->posted.clear();
 }

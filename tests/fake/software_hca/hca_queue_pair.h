@@ -81,6 +81,8 @@ class QueuePair : public ibv_qp_ex {
   int buildError = 0;
 
  private:
+  // Where hardware leaves it to the target.
+  bool isRefusedByRxe(const ibv_send_wr& request) const;
   void enter(ibv_qp_state state);
   void flushReceives();
 

@@ -31,10 +31,10 @@ void Responder::reset() {
 }
 
 bool Responder::isFromPeer(const Packet& packet) const {
+  // Packets on a wire do not say which pair sent them: addresses and numbers decide.
   Packet expected = {};
   pair_.address(expected);
-  return packet.sourceQueuePair == expected.destinationQueuePair &&
-         packet.source == expected.destination && packet.destination == expected.source;
+  return packet.source == expected.destination && packet.destination == expected.source;
 }
 
 void Responder::take(const Packet& request, uint64_t now) {
@@ -44,7 +44,8 @@ void Responder::take(const Packet& request, uint64_t now) {
   const int32_t ahead = psnDistance(expected_, request.psn);
   if (ahead < 0) return takeAgain(request);
   if (ahead > 0) {
-    if (!isGapKnown_) answer(PacketKind::kNak, expected_, static_cast<uint8_t>(NakReason::kSequence));
+    if (!isGapKnown_)
+      answer(PacketKind::kNak, expected_, static_cast<uint8_t>(NakReason::kSequence));
     isGapKnown_ = true;
     return;
   }
@@ -68,12 +69,14 @@ void Responder::takeInOrder(const Packet& request, uint64_t now) {
   pair_.communicates();
   if (request.kind == PacketKind::kRead) {
     const uint32_t mtu = pair_.mtuBytes();
-    const auto packets = static_cast<uint32_t>(std::max<uint64_t>(1, (request.length + mtu - 1) / mtu));
+    const auto packets =
+        static_cast<uint32_t>(std::max<uint64_t>(1, (request.length + mtu - 1) / mtu));
     expected_ = (expected_ + packets) & kPsnMask;
     return;
   }
   expected_ = (expected_ + 1) & kPsnMask;
-  const bool isAnswered = request.kind == PacketKind::kFetchAdd || request.kind == PacketKind::kCompareSwap;
+  const bool isAnswered =
+      request.kind == PacketKind::kFetchAdd || request.kind == PacketKind::kCompareSwap;
   if (!isSet(request, Packet::kLast) || isAnswered) return;
   if (!isAckDue_ && pair_.context.settings.ackDelayNs > 0)
     ackAt_ = now + pair_.context.random() % pair_.context.settings.ackDelayNs;
@@ -84,8 +87,8 @@ void Responder::takeInOrder(const Packet& request, uint64_t now) {
 void Responder::takeAgain(const Packet& request) {
   if (request.kind == PacketKind::kRead) {
     std::erase_if(reads_, [&](const ReadJob& job) { return job.psn == request.psn; });
-    reads_.push_back({request.psn, request.attempt, request.key, request.address, request.length, 0,
-                      false});
+    reads_.push_back(
+        {request.psn, request.attempt, request.key, request.address, request.length, 0, false});
   } else if (request.kind == PacketKind::kFetchAdd || request.kind == PacketKind::kCompareSwap) {
     for (const AtomicResult& result : results_)
       if (result.isValid && result.psn == request.psn)
@@ -129,8 +132,7 @@ bool Responder::takeWrite(const Packet& request, uint64_t now) {
 // False: there is none, which was answered.
 bool Responder::useReceive(const Packet& request) {
   if (hasReceive_) return true;
-  const bool isHidden =
-      pair_.context.faults.strikes(SOFTWARE_HCA_NOT_READY, pair_.qp_base.qp_num);
+  const bool isHidden = pair_.context.faults.strikes(SOFTWARE_HCA_NOT_READY, pair_.qp_base.qp_num);
   if (!isHidden && pair_.takeReceive(receive_)) {
     hasReceive_ = true;
     received_ = 0;
@@ -147,16 +149,18 @@ bool Responder::takeSend(const Packet& request, uint64_t) {
   uint64_t room = 0;
   for (const ibv_sge& piece : receive_.pieces) room += piece.length;
   ibv_wc_status wrong = IBV_WC_SUCCESS;
-  if (received_ + request.payloadBytes > room) wrong = IBV_WC_LOC_LEN_ERR;
+  if (received_ + request.payloadBytes > room)
+    wrong = IBV_WC_LOC_LEN_ERR;
   else if (!regions.scatter(pair_.receiveDomain(), receive_.pieces, received_, request.payload(),
                             request.payloadBytes))
     wrong = IBV_WC_LOC_PROT_ERR;
   if (wrong != IBV_WC_SUCCESS) {
+    const bool isInvalid = wrong == IBV_WC_LOC_LEN_ERR && !pair_.context.isLikeRxe();
+    if (wrong == IBV_WC_LOC_LEN_ERR && !isInvalid) wrong = IBV_WC_LOC_QP_OP_ERR;
     pair_.completeReceive(receive_.id, wrong);
     hasReceive_ = false;
-    refuse(request,
-           wrong == IBV_WC_LOC_LEN_ERR ? NakReason::kInvalidRequest : NakReason::kRemoteOperation,
-           wrong == IBV_WC_LOC_LEN_ERR ? IBV_EVENT_QP_REQ_ERR : kNoEvent);
+    refuse(request, isInvalid ? NakReason::kInvalidRequest : NakReason::kRemoteOperation,
+           isInvalid ? IBV_EVENT_QP_REQ_ERR : kNoEvent);
     return false;
   }
   received_ += request.payloadBytes;
@@ -263,7 +267,8 @@ void Responder::answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t s
 }
 
 bool Responder::sendReadPiece(ReadJob& job) {
-  const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(pair_.mtuBytes(), job.length - job.done));
+  const auto bytes =
+      static_cast<uint32_t>(std::min<uint64_t>(pair_.mtuBytes(), job.length - job.done));
   const Region* region = pair_.context.regions.find(pair_.domain(), job.key, job.address + job.done,
                                                     bytes, IBV_ACCESS_REMOTE_READ);
   if (region == nullptr && bytes > 0) {

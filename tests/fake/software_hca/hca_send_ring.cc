@@ -72,8 +72,7 @@ int SendRing::take(const ibv_send_wr& request) {
     if (length > mostInline_) return EINVAL;
     uint8_t* to = entry->inlined();
     for (uint32_t i = 0; i < pieces; to += request.sg_list[i++].length)
-      memcpy(to, reinterpret_cast<const void*>(request.sg_list[i].addr),
-             request.sg_list[i].length);
+      memcpy(to, reinterpret_cast<const void*>(request.sg_list[i].addr), request.sg_list[i].length);
     entry->pieceCount = 0;
   } else {
     for (uint32_t i = 0; i < pieces; ++i) entry->pieces()[i] = request.sg_list[i];
@@ -94,19 +93,13 @@ void SendRing::count(const SendEntry& entry) {
   if (isSignalled(entry)) counts.signalled.add(1);
   if (entry.isInline()) counts.inlined.add(1);
   switch (entry.opcode) {
-    case IBV_WR_RDMA_WRITE:
-      counts.writes.add(1);
-      return counts.writeBytes.add(entry.length);
+    case IBV_WR_RDMA_WRITE: counts.writes.add(1); return counts.writeBytes.add(entry.length);
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       counts.immediateWrites.add(1);
       return counts.immediateWriteBytes.add(entry.length);
-    case IBV_WR_RDMA_READ:
-      counts.reads.add(1);
-      return counts.readBytes.add(entry.length);
+    case IBV_WR_RDMA_READ: counts.reads.add(1); return counts.readBytes.add(entry.length);
     case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-      counts.sends.add(1);
-      return counts.sendBytes.add(entry.length);
+    case IBV_WR_SEND_WITH_IMM: counts.sends.add(1); return counts.sendBytes.add(entry.length);
     default: return counts.atomics.add(1);
   }
 }

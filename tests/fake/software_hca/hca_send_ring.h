@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The send queue of a pair as posts fill it: entries of one size, with their pieces or their inlined
-// bytes behind the header. Any thread posts (one short lock, no allocation, no system call); the
-// engine reads what is published, and writes only the packet numbers. An entry is free again when a
-// completion of it or of a later one was polled, as with hardware, so who signals too seldom finds
-// the queue full.
+// The send queue of a pair as posts fill it: entries of one size, with their pieces or their
+// inlined bytes behind the header. Any thread posts (one short lock, no allocation, no system
+// call); the engine reads what is published, and writes only the packet numbers. An entry is free
+// again when a completion of it or of a later one was polled, as with hardware, so who signals too
+// seldom finds the queue full.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,8 +26,8 @@ struct SendEntry {
   uint32_t firstPsn, lastPsn;
   uint32_t length;
   uint16_t pieceCount;
-  uint8_t opcode;  // ibv_wr_opcode
-  uint8_t flags;   // ibv_send_flags
+  uint8_t opcode;     // ibv_wr_opcode
+  uint8_t flags;      // ibv_send_flags
   uint64_t answered;  // bytes of a READ or atomic that came back; kAnswered: all
 
   static constexpr uint64_t kAnswered = UINT64_MAX;

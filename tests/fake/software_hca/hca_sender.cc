@@ -300,9 +300,9 @@ void Sender::rewind(uint32_t psn) {
   SendEntry* entry = outstanding(psn, &number);
   if (entry == nullptr) return;
   next_ = number;
-  offset_ = hasPayload(*entry)
-                ? uint64_t{pair_.mtuBytes()} * static_cast<uint32_t>(psnDistance(entry->firstPsn, psn))
-                : 0;
+  offset_ = hasPayload(*entry) ? uint64_t{pair_.mtuBytes()} *
+                                     static_cast<uint32_t>(psnDistance(entry->firstPsn, psn))
+                               : 0;
   psn_ = offset_ == 0 ? entry->firstPsn : psn;
   ++attempt_;
   pair_.context.makeActive(pair_);

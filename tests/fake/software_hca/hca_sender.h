@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The initiator's half of a pair: takes requests from the send ring in order, sends them as packets,
-// sends again what is not acknowledged in time, and completes them in order. All under the context's
-// lock.
+// The initiator's half of a pair: takes requests from the send ring in order, sends them as
+// packets, sends again what is not acknowledged in time, and completes them in order. All under the
+// context's lock.
 #pragma once
 
 #include <cstdint>

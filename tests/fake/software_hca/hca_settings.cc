@@ -128,17 +128,15 @@ Settings Settings::read() {
   settings.seed = number("SOFTWARE_HCA_SEED", 1);
   settings.windowNs = number("SOFTWARE_HCA_WINDOW_US", 100) * 1000;
   settings.ackDelayNs = number("SOFTWARE_HCA_ACK_US", 0) * 1000;
-  settings.dmabufError = choice<int>(
-      "SOFTWARE_HCA_DMABUF",
-      {{"yes", 0}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EPROTONOSUPPORT", EPROTONOSUPPORT}}, EOPNOTSUPP,
-      "yes, EOPNOTSUPP, EPROTONOSUPPORT");
+  settings.dmabufError =
+      choice<int>("SOFTWARE_HCA_DMABUF",
+                  {{"yes", 0}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EPROTONOSUPPORT", EPROTONOSUPPORT}},
+                  EOPNOTSUPP, "yes, EOPNOTSUPP, EPROTONOSUPPORT");
   settings.onDemand = choice<OnDemand>(
-      "SOFTWARE_HCA_ODP",
-      {{"no", OnDemand::kNo}, {"yes", OnDemand::kYes}, {"rxe", OnDemand::kRxe}}, OnDemand::kNo,
-      "no, yes, rxe");
-  settings.dropsUnmapped = choice<bool>("SOFTWARE_HCA_UNMAPPED",
-                                        {{"crash", false}, {"dropped", true}}, false,
-                                        "crash, dropped");
+      "SOFTWARE_HCA_ODP", {{"no", OnDemand::kNo}, {"yes", OnDemand::kYes}, {"rxe", OnDemand::kRxe}},
+      OnDemand::kNo, "no, yes, rxe");
+  settings.dropsUnmapped = choice<bool>(
+      "SOFTWARE_HCA_UNMAPPED", {{"crash", false}, {"dropped", true}}, false, "crash, dropped");
   settings.spinNs = number("SOFTWARE_HCA_SPIN_US", 20) * 1000;
   settings.assists =
       choice<bool>("SOFTWARE_HCA_ASSIST", {{"yes", true}, {"no", false}}, true, "yes, no");

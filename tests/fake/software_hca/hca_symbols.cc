@@ -34,7 +34,11 @@ int refusal(Context& context, uint32_t have, uint32_t most) {
   return context.faults.error(SOFTWARE_HCA_CREATE_FAILS);
 }
 
+// ibv_fork_init() has to be called before.
+std::atomic<bool> wasRegistered{false};
+
 ibv_mr* registered(int error, Region* region) {
+  wasRegistered = true;
   return error == 0 ? region : failed<ibv_mr>(error);
 }
 
@@ -161,8 +165,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, size_t length, uint64_t 
     return failed<ibv_mr>(error);
   const Context::Locked lock(context);
   Region* region = nullptr;
-  const int error =
-      context.regions.add(Domain::of(domain), address, length, iova, access, region);
+  const int error = context.regions.add(Domain::of(domain), address, length, iova, access, region);
   return registered(error, region);
 }
 ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, size_t length, uint64_t iova, int access) {
@@ -183,6 +186,10 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, uint64_t offset, size_t length, uint64
   const int error = context.regions.addDmabuf(Domain::of(domain), offset, length, iova, fd,
                                               static_cast<unsigned>(access), region);
   return registered(error, region);
+}
+// Nothing is left to do: kernels from 5.12 on copy pinned pages when a process forks.
+int ibv_fork_init() {
+  return wasRegistered ? EINVAL : 0;
 }
 int ibv_dereg_mr(ibv_mr* region) {
   Context& context = Context::of(region->context);
@@ -219,8 +226,7 @@ ibv_cq* ibv_create_cq(ibv_context* face, int entries, void* userContext, ibv_com
   ++context.completionQueues;
   if (channel != nullptr) ++channel->refcnt;
   return new CompletionQueue(context, entries, userContext,
-                             channel == nullptr ? nullptr : &Channel::of(channel),
-                             !context.isLikeRxe());
+                             channel == nullptr ? nullptr : &Channel::of(channel));
 }
 int ibv_destroy_cq(ibv_cq* face) {
   CompletionQueue& queue = CompletionQueue::of(face);
@@ -378,8 +384,7 @@ int ibv_get_async_event(ibv_context* face, ibv_async_event* event) {
       case IBV_EVENT_QP_ACCESS_ERR:
       case IBV_EVENT_COMM_EST:
       case IBV_EVENT_SQ_DRAINED:
-      case IBV_EVENT_QP_LAST_WQE_REACHED:
-        return QueuePair::of(first.element.qp).asyncEvents.take();
+      case IBV_EVENT_QP_LAST_WQE_REACHED: return QueuePair::of(first.element.qp).asyncEvents.take();
       default: return;
     }
   });

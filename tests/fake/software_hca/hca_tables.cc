@@ -74,10 +74,10 @@ int queryDevice(ibv_context* face, const ibv_query_device_ex_input*, ibv_device_
 ibv_qp* createPair(ibv_context*, ibv_qp_init_attr_ex* asked) {
   constexpr uint32_t kUnderstood =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-  constexpr uint64_t kOperations =
-      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  constexpr uint64_t kOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                   IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                   IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
   const bool isBuildable = (asked->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool hasFlags =
       (asked->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && asked->create_flags != 0;

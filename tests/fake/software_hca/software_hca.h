@@ -53,16 +53,16 @@ int software_hca_release(struct ibv_context* context);
 int software_hca_settle(struct ibv_context* context);
 
 enum SoftwareHcaFault {
-  SOFTWARE_HCA_LOSE_ANSWERS,   // requests are executed, the initiator hears nothing
-  SOFTWARE_HCA_LOSE_REQUESTS,  // requests never arrive
-  SOFTWARE_HCA_NOT_READY,      // at the target: as if no receive were posted
-  SOFTWARE_HCA_POST_FAILS,     // ibv_post_send returns `error`
+  SOFTWARE_HCA_LOSE_ANSWERS,    // requests are executed, the initiator hears nothing
+  SOFTWARE_HCA_LOSE_REQUESTS,   // requests never arrive
+  SOFTWARE_HCA_NOT_READY,       // at the target: as if no receive were posted
+  SOFTWARE_HCA_POST_FAILS,      // ibv_post_send returns `error`
   SOFTWARE_HCA_REGISTER_FAILS,  // ibv_reg_mr* and ibv_reg_dmabuf_mr fail with `error`
   SOFTWARE_HCA_CREATE_FAILS,    // queue pairs, completion queues and shared receive queues
   SOFTWARE_HCA_FAULTS,
 };
-// Strikes `count` times (-1: until it is cleared by a count of 0) after `after` good ones. `pair` 0:
-// any pair of the context.
+// Strikes `count` times (-1: until it is cleared by a count of 0) after `after` good ones. `pair`
+// 0: any pair of the context.
 int software_hca_inject(struct ibv_context* context, uint32_t pair, enum SoftwareHcaFault fault,
                         uint64_t after, int64_t count, int error);
 

@@ -14,9 +14,7 @@ MessageBatch::~MessageBatch() {
 Status MessageBatch::hold(const std::shared_ptr<RegionRecord>& region) {
   // Neighbours in a batch mostly share their region.
   if (std::find(regions_.rbegin(), regions_.rend(), region) != regions_.rend()) return Status::ok();
-  if (!region->gate.enter())
-    return Status(Code::kClosed,
-                  "region " + std::to_string(region->allocation) + " is being unregistered");
+  if (!region->gate.enter()) return region->whyClosed();
   regions_.push_back(region);
   return Status::ok();
 }

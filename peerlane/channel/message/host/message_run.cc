@@ -104,7 +104,7 @@ Status MessageRun::use(const std::shared_ptr<ImportedRegion>& region) {
   if (!region->gate.enter()) {
     // A peer that is gone has closed its gates as well, and is the better reason.
     PEERLANE_RETURN_IF_ERROR(peer_.failure());
-    return Status(Code::kClosed, "a region of the peer is being unregistered");
+    return region->whyClosed();
   }
   used_ = region;
   engine_ = region->memory.engine;

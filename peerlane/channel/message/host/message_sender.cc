@@ -189,7 +189,7 @@ void LaneSender::conclude(Entry& entry) {
   else if (answer.code == Code::kCancelled)
     why = messageName(entry.number, env_.rank) + " was cancelled";
   const Code code =
-      answer.code == Code::kOk || answer.code > Code::kInternal ? Code::kCorrupt : answer.code;
+      answer.code == Code::kOk || answer.code > kLastCode ? Code::kCorrupt : answer.code;
   end(entry, Status(code, std::move(why)));
 }
 

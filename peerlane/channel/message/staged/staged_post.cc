@@ -150,9 +150,7 @@ Status StagedPost::hold() {
                                            lanes_.front()->why() + ") cannot be part of a graph");
   for (const Part& part : parts_) {
     RegionRecord& region = *part.message->region;
-    if (!region.gate.enter())
-      return Status(Code::kClosed,
-                    "region " + std::to_string(region.allocation) + " is being unregistered");
+    if (!region.gate.enter()) return region.whyClosed();
     ++held_;
     PEERLANE_RETURN_IF_ERROR(DeviceLane::open(region, executor_));
   }

@@ -234,7 +234,8 @@ bool DeviceLane::takeImports() {
 // back.
 void DeviceLane::leaveOut(const Named& named, const Status& why) {
   const MutexLock lock(stateMutex_);
-  const bool isTakenBack = why.code() == Code::kClosed || why.code() == Code::kInvalidArgument;
+  const bool isTakenBack = why.code() == Code::kClosed || why.code() == Code::kRevoked ||
+                           why.code() == Code::kInvalidArgument;
   if (!isTakenBack) unreached_ = why;
   std::erase_if(named_, [&](const Named& each) {
     if (each.slot != named.slot || each.toRead != named.toRead) return false;
@@ -247,8 +248,7 @@ Status DeviceLane::checkImport(const Named& named) const {
   if (named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
     return named.slot->failure;
   if (!named.entered)
-    return Status(Code::kClosed, "region " + std::to_string(named.name.allocation) + " of rank " +
-                                     std::to_string(rank_) + " is being unregistered");
+    return named.slot->region->whyClosed().withContext("rank " + std::to_string(rank_));
   PEERLANE_RETURN_IF_ERROR(openImport(*named.slot->region));
   if (!allows(named.slot->region->memory.grant.access,
               named.toRead ? Access::kRemoteRead : Access::kRemoteWrite))

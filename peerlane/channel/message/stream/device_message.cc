@@ -176,9 +176,7 @@ Status DeviceMessage::holdRegion(const PostedMessage& message, RegionRecord& reg
   const DeviceLane::Item item = itemOf(message, region);
   PEERLANE_RETURN_IF_ERROR(message.lane->check(item));
   if (isCaptured_) PEERLANE_RETURN_IF_ERROR(message.lane->checkPrepared(item));
-  if (!region.gate.enter())
-    return Status(Code::kClosed,
-                  "region " + std::to_string(region.allocation) + " is being unregistered");
+  if (!region.gate.enter()) return region.whyClosed();
   ++held_;
   return item.isReached() ? Status::ok() : DeviceLane::open(region, executor_);
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "peerlane/memory/cuda/cuda_export.h"
+
 namespace peerlane::stream {
 
 class LaneAreas::Area final : public Allocation {
@@ -24,6 +26,13 @@ class LaneAreas::Area final : public Allocation {
     description.text = "GPU memory (lanes of a communicator)";
     return description;
   }
+  Result<MemoryFacts> facts() const override {
+    return cudaFacts({data(), bytes_, block_->gpu.get()});
+  }
+  Result<ExportedRange> exportAs(ExportForm form, const Importer& /*importer*/, uint64_t offset,
+                                 uint64_t bytes) override {
+    return exportCuda(form, {data() + offset, bytes, block_->gpu.get()});
+  }
 
  private:
   const std::shared_ptr<const Block> block_;
@@ -44,6 +53,7 @@ Result<std::unique_ptr<Allocation>> LaneAreas::take(size_t bytes) {
   PEERLANE_ASSIGN(fresh->memory, CudaMapping::create(std::max(bytes, kBlockBytes), *gpu_));
   PEERLANE_ASSIGN(fresh->descriptor, exportDescriptor(fresh->memory->data()));
   fresh->arena = std::make_shared<DescriptorArena>(gpu_, fresh->memory, 0);
+  fresh->gpu = gpu_;
   fresh->device = {DeviceKind::kCuda, gpu_->gpu()};
   fresh->identity = cuda::identityOf(fresh->memory->data());
   blocks_.push_back(fresh);

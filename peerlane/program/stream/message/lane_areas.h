@@ -29,6 +29,7 @@ class LaneAreas {
     std::shared_ptr<DescriptorArena> arena;
     // The exported handle, which peers import. LaneAreas asks the driver for it once, because other
     // threads may hold the driver's locks for long.
+    std::shared_ptr<const cuda::PrimaryContext> gpu;
     Device device;
     Fd descriptor;
     uint64_t identity = 0;
