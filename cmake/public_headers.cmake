@@ -31,6 +31,9 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region_reference.h
   peerlane/os/fd.h
   peerlane/os/topology.h
+  peerlane/os/verbs/device_distance.h
+  peerlane/os/verbs/rdma_report.h
+  peerlane/os/verbs/rdma_trial.h
   peerlane/program/words/copy_device.h
   peerlane/program/device/device_stream.h
   peerlane/program/ring/packet_device.h

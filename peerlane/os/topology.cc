@@ -4,6 +4,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -78,6 +79,22 @@ int numaNodeOf(hwloc_topology_t topology, hwloc_obj_t object) {
   return hwloc_bitmap_first(near->nodeset);
 }
 
+// All memory near one is near the other, or more: below one processor package, say. A device that
+// belongs to the whole machine is near none in particular.
+bool shareNodes(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
+  hwloc_const_bitmap_t all = hwloc_get_root_obj(topology)->nodeset;
+  std::array<hwloc_const_bitmap_t, 2> near{};
+  for (size_t i = 0; i < 2; ++i) {
+    hwloc_obj_t object = i == 0 ? a : b;
+    if (object->type != HWLOC_OBJ_NUMANODE)
+      object = hwloc_get_non_io_ancestor_obj(topology, object);
+    if (object == nullptr || object->nodeset == nullptr) return false;
+    near[i] = object->nodeset;
+    if (hwloc_bitmap_weight(all) > 1 && hwloc_bitmap_isequal(near[i], all)) return false;
+  }
+  return hwloc_bitmap_isincluded(near[0], near[1]) || hwloc_bitmap_isincluded(near[1], near[0]);
+}
+
 // Accelerators, and display controllers of the makers of computing GPUs: not a server's console
 // chip.
 bool isGpuClass(hwloc_obj_t pci) {
@@ -93,6 +110,17 @@ hwloc_obj_t hardwareOf(hwloc_obj_t osDevice) {
   hwloc_obj_t object = osDevice->parent;
   while (object != nullptr && object->type == HWLOC_OBJ_OS_DEVICE) object = object->parent;
   return object != nullptr && object->type == HWLOC_OBJ_PCI_DEVICE ? object : osDevice;
+}
+
+// The states of its ports as hwloc notes them: "Port1State" is "4".
+RdmaFunction rdmaFunctionOf(hwloc_obj_t osDevice) {
+  RdmaFunction found{textOf(osDevice->name), {}};
+  for (unsigned port = 1;; ++port) {
+    const std::string key = "Port" + std::to_string(port) + "State";
+    const char* const state = hwloc_obj_get_info_by_name(osDevice, key.c_str());
+    if (state == nullptr) return found;
+    found.ports.emplace_back(rdmaPortStateName(std::atoi(state)));
+  }
 }
 
 class ReportBuilder {
@@ -198,9 +226,12 @@ void ReportBuilder::addOsDevices() {
         names.insert(names.begin(), textOf(object->name));
         break;
       }
-      case HWLOC_OBJ_OSDEV_OPENFABRICS:
-        deviceAt(hardware, TopologyDeviceKind::kNic).device.aliases.push_back(textOf(object->name));
+      case HWLOC_OBJ_OSDEV_OPENFABRICS: {
+        TopologyDevice& nic = deviceAt(hardware, TopologyDeviceKind::kNic).device;
+        nic.aliases.push_back(textOf(object->name));
+        nic.rdma.push_back(rdmaFunctionOf(object));
         break;
+      }
       case HWLOC_OBJ_OSDEV_GPU:
       case HWLOC_OBJ_OSDEV_COPROC:
         // Recorded files may hold coprocessors that are not on PCI; consoles' display chips are
@@ -263,8 +294,7 @@ DevicePath ReportBuilder::pathBetween(hwloc_obj_t a, hwloc_obj_t b) const {
   }
   // Two functions of one chip may hang on one PCI device.
   if (meeting->type == HWLOC_OBJ_PCI_DEVICE) return {PathKind::kPcieSwitch, hops};
-  int nodeOfA = numaNodeOf(topology_, a);
-  if (nodeOfA >= 0 && nodeOfA == numaNodeOf(topology_, b)) return {PathKind::kNumaNode, hops};
+  if (shareNodes(topology_, a, b)) return {PathKind::kNumaNode, hops};
   return {PathKind::kSystem, hops + 1};
 }
 
@@ -279,6 +309,14 @@ const char* pathKindName(PathKind kind) {
     case PathKind::kSystem: return "system";
   }
   return "unknown";
+}
+
+const char* rdmaPortStateName(int state) {
+  constexpr std::array<const char*, 6> kNames{"without a state", "down",   "initialising",
+                                              "armed",           "active", "active, deferred"};
+  return state >= 0 && static_cast<size_t>(state) < kNames.size()
+             ? kNames[static_cast<size_t>(state)]
+             : "in no known state";
 }
 
 Result<TopologyReport> loadTopology() {

@@ -22,12 +22,19 @@ struct NumaNode {
 
 enum class TopologyDeviceKind : uint8_t { kHostMemory, kNic, kGpu };
 
+// A NIC as libibverbs sees it.
+struct RdmaFunction {
+  std::string name;                // "mlx5_0"
+  std::vector<std::string> ports;  // their states from port 1 on: "active", "down", ...
+};
+
 struct TopologyDevice {
   TopologyDeviceKind kind = TopologyDeviceKind::kHostMemory;
   // "node0", "eth0", "cuda0"; the bus id when the system has no other name for it.
   std::string name;
   // Other names of the same hardware, e.g. the RDMA device "mlx5_0" of the interface "eth0".
   std::vector<std::string> aliases;
+  std::vector<RdmaFunction> rdma;  // also among the names
   std::string busId;  // "0000:17:00.0"; empty for host memory and devices that are not on PCI
   std::string model;  // as the PCI database says; may be empty
   int numaNode = -1;  // os index; -1 when it belongs to several or to none
@@ -38,7 +45,7 @@ enum class PathKind : uint8_t {
   kSame,            // one device
   kPcieSwitch,      // below a common PCIe bridge or switch
   kPcieHostBridge,  // below one host bridge (root complex)
-  kNumaNode,        // through the processor of one NUMA node
+  kNumaNode,        // through the processor of one NUMA node, or of a few that both are near to
   kSystem,          // across NUMA nodes
 };
 
@@ -70,6 +77,9 @@ struct TopologyReport {
 
 // This machine, as far as this process may see it. No driver is initialised for that.
 Result<TopologyReport> loadTopology();
+// "active" for 4, the number that the kernel and verbs have for it.
+const char* rdmaPortStateName(int state);
+
 // A file written by recordTopology or by lstopo (hwloc 2). Errors: kUnavailable or
 // kPermissionDenied (the file), kInvalidArgument (not an hwloc XML).
 Result<TopologyReport> loadTopologyFile(const std::string& path);

@@ -250,7 +250,7 @@ Finding nicFinding(const std::string& names) {
   if (names.empty())
     return {"nic", State::kAbsent,
             "none was found on PCI: other hosts are reached through tcp, if at all", ""};
-  return {"nic", State::kWorks, names + ": used through tcp", ""};
+  return {"nic", State::kWorks, names + ": used through tcp, and as section RDMA says", ""};
 }
 
 }  // namespace

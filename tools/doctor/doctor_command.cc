@@ -12,6 +12,8 @@
 #include "peerlane/core/config.h"
 #include "peerlane/session/context/inspect_process.h"
 #include "tools/doctor/doctor_checks.h"
+#include "tools/doctor/rdma_checks.h"
+#include "tools/doctor/verify_rdma.h"
 #include "tools/memory/device_option.h"
 #include "tools/report/failure_report.h"
 #include "tools/report/text_table.h"
@@ -45,6 +47,10 @@ const SelfTest kSelfTests[] = {
     {"two processes, ring", false, "shm", "ring", TrialMemory::kPrivate, "ring", State::kBroken},
     {"two processes, tcp", false, "tcp", "auto", TrialMemory::kPrivate, nullptr, State::kBroken},
 };
+
+// Where there is a device for it.
+const SelfTest kRdmaTest{"two processes, verbs", false,   "verbs",        "auto",
+                         TrialMemory::kPrivate,  nullptr, State::kLimited};
 
 // The same between GPUs, for both ways in which their memory comes about.
 std::vector<SelfTest> gpuTests(const DeviceChoice& choice) {
@@ -133,17 +139,33 @@ CommandEnd examine(const std::string& device) {
   const DeviceChoice& choice = *devices;
   bool broken = print("Machine", checkMachine());
   broken |= print("Devices", checkDevices());
+  bool hasRdma = false;
+  if (const auto config = Config::fromEnvironment(); config.isOk()) {
+    const RdmaReport report = inspectRdma(*config, RdmaProbe::kTry);
+    broken |= print("RDMA", rdmaFindings(report));
+    for (const RdmaDevice& one : report.devices) hasRdma |= one.refused.empty();
+  }
   const bool badEnvironment = print("Environment", checkEnvironment());
   if (badEnvironment)
     return Status(Code::kInvalidArgument, "the environment is wrong: see above; nothing was tried");
   std::vector<Finding> tried;
   for (const SelfTest& test : kSelfTests) tried.push_back(selfTest(test));
+  if (hasRdma) tried.push_back(selfTest(kRdmaTest));
   for (const SelfTest& test : gpuTests(choice)) tried.push_back(selfTest(test));
   if (!choice.isGpu())
     tried.push_back({"two processes, GPUs", State::kAbsent, "not tried (" + choice.why + ")", ""});
   broken |= print("Tried out", tried);
   if (!broken) return Status::ok();
   return Status(Code::kUnavailable, "something that Peerlane needs is broken here: see above");
+}
+
+CommandEnd verify(const std::vector<std::string>& what) {
+  PEERLANE_ASSIGN(const Config config, Config::fromEnvironment());
+  const auto verdict = verifyRdma(config, what[0], what[1]);
+  if (!verdict.isOk()) return CommandEnd::notRead(verdict.status());
+  const std::string title = "RDMA between " + what[0] + " and " + what[1];
+  (void)print(title.c_str(), verdict->findings);
+  return verdict->best;
 }
 
 Status inspect(int pid) {
@@ -168,11 +190,21 @@ void addDoctorCommand(CLI::App& app, int& exitCode) {
                                                    : "\"" + text + "\" is not a process number";
           },
           "PID"));
+  auto rdma = std::make_shared<std::vector<std::string>>();
+  command
+      ->add_option("--verify-rdma", *rdma,
+                   "Show instead whether this NIC moves the bytes of this memory, by each way of "
+                   "registering it: host or cuda:I, and mlx5_0, say. Status 0: the best way works")
+      ->expected(2)
+      ->type_name("MEMORY DEVICE");
   auto device = std::make_shared<std::string>("auto");
   command->add_option("--device", *device, std::string("What is tried out: ") + kDeviceOption)
       ->capture_default_str();
-  command->callback([&exitCode, pid, device] {
-    exitCode = (*pid != 0 ? CommandEnd(inspect(*pid)) : examine(*device)).report();
+  command->callback([&exitCode, pid, device, rdma] {
+    exitCode = (*pid != 0        ? CommandEnd(inspect(*pid))
+                : !rdma->empty() ? verify(*rdma)
+                                 : examine(*device))
+                   .report();
   });
 }
 

@@ -92,6 +92,33 @@ std::string deviceTable(const TopologyReport& report) {
   return table.toString();
 }
 
+std::string pathText(const DevicePath& path) {
+  return path.kind == PathKind::kSame ? "-"
+                                      : fmt::format("{}/{}", pathKindName(path.kind), path.hops);
+}
+
+// One line is one device as libibverbs names it: how far it is from each memory.
+std::string rdmaTable(const TopologyReport& report) {
+  std::vector<size_t> memories;
+  for (size_t i = 0; i < report.devices.size(); ++i)
+    if (report.devices[i].kind != TopologyDeviceKind::kNic) memories.push_back(i);
+  TextTable table("lll" + std::string(memories.size(), 'l'));
+  std::vector<std::string> cells{"rdma", "nic", "ports"};
+  for (const size_t memory : memories) cells.push_back(report.devices[memory].name);
+  table.addRow(std::move(cells));
+  bool isThere = false;
+  for (size_t nic = 0; nic < report.devices.size(); ++nic)
+    for (const RdmaFunction& rdma : report.devices[nic].rdma) {
+      isThere = true;
+      const TopologyDevice& device = report.devices[nic];
+      cells = {rdma.name, device.name, rdma.ports.empty() ? "?" : joined(rdma.ports)};
+      for (const size_t memory : memories)
+        cells.push_back(device.busId.empty() ? "no place" : pathText(report.path(nic, memory)));
+      table.addRow(std::move(cells));
+    }
+  return isThere ? "\n" + table.toString() : "";
+}
+
 std::string pathTable(const TopologyReport& report) {
   const size_t count = report.devices.size();
   TextTable table("l" + std::string(count, 'l'));
@@ -101,10 +128,7 @@ std::string pathTable(const TopologyReport& report) {
   for (size_t row = 0; row < count; ++row) {
     cells = {report.devices[row].name};
     for (size_t column = 0; column < count; ++column) {
-      const DevicePath& path = report.path(row, column);
-      cells.push_back(path.kind == PathKind::kSame
-                          ? "-"
-                          : fmt::format("{}/{}", pathKindName(path.kind), path.hops));
+      cells.push_back(pathText(report.path(row, column)));
     }
     table.addRow(std::move(cells));
   }
@@ -119,13 +143,18 @@ nlohmann::json jsonOf(const TopologyReport& report) {
   for (const NumaNode& node : report.numaNodes)
     json["numa"].push_back({{"node", node.osIndex}, {"bytes", node.bytes}, {"cpus", node.cpus}});
   json["numa_latencies"] = report.numaLatencies;
-  for (const TopologyDevice& device : report.devices)
+  for (const TopologyDevice& device : report.devices) {
+    nlohmann::json rdma = nlohmann::json::array();
+    for (const RdmaFunction& one : device.rdma)
+      rdma.push_back({{"name", one.name}, {"ports", one.ports}});
     json["devices"].push_back({{"name", device.name},
                                {"kind", kindName(device.kind)},
                                {"aliases", device.aliases},
+                               {"rdma", std::move(rdma)},
                                {"bus", device.busId},
                                {"model", device.model},
                                {"numa", device.numaNode}});
+  }
   for (size_t from = 0; from < report.devices.size(); ++from)
     for (size_t to = 0; to < report.devices.size(); ++to)
       json["paths"].push_back({{"from", report.devices[from].name},
@@ -242,12 +271,12 @@ CommandEnd runTopo(const TopoOptions& options) {
     hasGpu |= device.kind == TopologyDeviceKind::kGpu;
     hasNic |= device.kind == TopologyDeviceKind::kNic;
   }
-  fmt::print("{}: {} package(s), {} cores, {} processors\n\n{}{}\n{}{}\n{}", report.source,
+  fmt::print("{}: {} package(s), {} cores, {} processors\n\n{}{}\n{}{}\n{}{}", report.source,
              report.packages, report.cores, report.processors, nodeTable(report, total),
              latencyTable(report), deviceTable(report),
              fmt::format("{}{}", hasNic ? "" : "no NIC on PCI was found\n",
                          hasGpu ? "" : "no GPU was found on PCI\n"),
-             pathTable(report));
+             pathTable(report), rdmaTable(report));
   nlohmann::json json = jsonOf(report);
   if (options.from.empty()) {  // a recording holds no GPUs as CUDA sees them
     const GpuReport gpus = findGpus();

@@ -32,12 +32,13 @@ Status copy(const Device& device, void* to, const void* from, size_t bytes) {
 }
 
 template <typename Call>
-Call findCall(const char* name) {
+Call findCall(const char* name, unsigned version = 8000) {
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  (void)cudaGetDriverEntryPointByVersion(name, &entry, 8000, cudaEnableDefault, &found);
+  (void)cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found);
 #else
+  (void)version;
   (void)cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
 #endif
   (void)cudaGetLastError();
@@ -76,6 +77,22 @@ Result<RuntimeMemory> allocateByRuntime(const Device& device, uint64_t bytes) {
   void* memory = nullptr;
   PEERLANE_RETURN_IF_ERROR(check(cudaMalloc(&memory, bytes), "cudaMalloc"));
   return RuntimeMemory(static_cast<std::byte*>(memory));
+}
+
+Result<int> exportDmaBuf(const Device& device, const std::byte* at, uint64_t bytes) {
+  using Call = decltype(&cuMemGetHandleForAddressRange);
+  const auto call = findCall<Call>("cuMemGetHandleForAddressRange", 11070);
+  if (call == nullptr)
+    return Status(Code::kNotSupported,
+                  "the driver has no cuMemGetHandleForAddressRange; need one for CUDA 11.7");
+  PEERLANE_RETURN_IF_ERROR(check(cudaSetDevice(device.index), "cudaSetDevice"));
+  int descriptor = -1;
+  const CUresult result = call(&descriptor, reinterpret_cast<CUdeviceptr>(at), bytes,
+                               CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  if (result == CUDA_SUCCESS) return descriptor;
+  return Status(Code::kNotSupported, "cuMemGetHandleForAddressRange: error " +
+                                         std::to_string(static_cast<int>(result)) +
+                                         ": the driver exports no descriptor of this memory");
 }
 
 void RuntimeFree::operator()(std::byte* memory) const {

@@ -23,6 +23,9 @@ Status copyFromDevice(const Device& /*device*/, std::span<std::byte> /*to*/,
 Result<RuntimeMemory> allocateByRuntime(const Device& /*device*/, uint64_t /*bytes*/) {
   return absent();
 }
+Result<int> exportDmaBuf(const Device& /*device*/, const std::byte* /*at*/, uint64_t /*bytes*/) {
+  return absent();
+}
 void RuntimeFree::operator()(std::byte* /*memory*/) const {}
 void StreamEnd::operator()(void* /*stream*/) const {}
 Result<RuntimeStream> makeRuntimeStream(const Device& /*device*/) {

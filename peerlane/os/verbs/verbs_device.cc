@@ -56,25 +56,32 @@ std::string Gid::text() const {
   return std::string(address.data()) + " (" + kKinds[static_cast<size_t>(kind)] + ")";
 }
 
-Result<std::vector<std::unique_ptr<VerbsDevice>>> VerbsDevice::openAll(
-    const Library& library, const InterfaceFilter& filter) {
+Result<VerbsDevice::Survey> VerbsDevice::survey(const Library& library,
+                                                const InterfaceFilter& filter) {
   int count = 0;
   ibv_device** const list = library.ibv_get_device_list(&count);
   if (list == nullptr)
     return Status(Code::kNotSupported, lastError(library.file + ": ibv_get_device_list"));
-  std::vector<std::unique_ptr<VerbsDevice>> devices;
-  std::string why = "no RDMA device that can be used";
+  Survey survey;
   for (int i = 0; i < count; ++i) {
     auto opened = open(library, list[i], filter);
     if (opened)
-      devices.push_back(std::move(*opened));
+      survey.devices.push_back(std::move(*opened));
     else
-      why += std::string("; ") + library.ibv_get_device_name(list[i]) + ": " +
-             std::string(opened.status().message());
+      survey.refused.push_back({library.ibv_get_device_name(list[i]), opened.status()});
   }
   library.ibv_free_device_list(list);
-  if (devices.empty()) return Status(Code::kNotSupported, std::move(why));
-  return devices;
+  return survey;
+}
+
+Result<std::vector<std::unique_ptr<VerbsDevice>>> VerbsDevice::openAll(
+    const Library& library, const InterfaceFilter& filter) {
+  PEERLANE_ASSIGN(Survey found, survey(library, filter));
+  if (!found.devices.empty()) return std::move(found.devices);
+  std::string why = "no RDMA device that can be used";
+  for (const Survey::Refused& one : found.refused)
+    why += "; " + one.name + ": " + std::string(one.why.message());
+  return Status(Code::kNotSupported, std::move(why));
 }
 
 Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(const Library& library, ibv_device* device,
@@ -114,6 +121,13 @@ Status VerbsDevice::choosePort(const InterfaceFilter& filter) {
   }
   return Status(Code::kNotSupported,
                 states.empty() ? "PEERLANE_IB_HCA excludes its ports" : states);
+}
+
+Result<ibv_port_attr> VerbsDevice::stateOf(uint8_t number) const {
+  ibv_port_attr state;
+  if (const int error = queryPort(library_, context_, number, state); error != 0)
+    return Status::system(error, name_ + ": ibv_query_port");
+  return state;
 }
 
 VerbsDevice::~VerbsDevice() {

@@ -38,6 +38,9 @@ class VerbsDevice {
   // Errors: kNotSupported where there is none, with the reason for each device.
   static Result<std::vector<std::unique_ptr<VerbsDevice>>> openAll(const Library& library,
                                                                    const InterfaceFilter& filter);
+  // The same, and those that cannot be used, each with the reason. Errors: there is no list.
+  struct Survey;
+  static Result<Survey> survey(const Library& library, const InterfaceFilter& filter);
   ~VerbsDevice();
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
@@ -49,6 +52,8 @@ class VerbsDevice {
   uint8_t port() const { return port_; }
   const ibv_device_attr& limits() const { return limits_; }
   const ibv_port_attr& portState() const { return portState_; }
+  // Of any port, asked anew. `number` counts from 1 to limits().phys_port_cnt.
+  Result<ibv_port_attr> stateOf(uint8_t number) const;
   bool isEthernet() const { return portState_.link_layer == IBV_LINK_LAYER_ETHERNET; }
   // Of the port, those that are set. Asked anew: addresses come and go.
   Result<std::vector<Gid>> gids() const;
@@ -68,6 +73,15 @@ class VerbsDevice {
   uint8_t port_ = 0;
   ibv_device_attr limits_{};
   ibv_port_attr portState_{};
+};
+
+struct VerbsDevice::Survey {
+  struct Refused {
+    std::string name;
+    Status why;
+  };
+  std::vector<std::unique_ptr<VerbsDevice>> devices;
+  std::vector<Refused> refused;
 };
 
 }  // namespace peerlane::verbs

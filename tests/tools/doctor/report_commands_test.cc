@@ -77,6 +77,28 @@ TEST(TopoCommand, ShowsARecordedMachine) {
     EXPECT_TRUE(matches(topo.out(), "\ndistance .*" + device["name"].get<std::string>()));
 }
 
+TEST(TopoCommand, ShowsHowFarRdmaDevicesAreFromMemory) {
+  const ScratchFile xml(kFourSwitchesXml);
+  const ScratchFile json("");
+  CommandRun topo({"topo", "--from", xml.path(), "--json", json.path()});
+  ASSERT_EQ(topo.wait(), 0) << topo.err();
+  const std::string out = topo.out();
+  EXPECT_TRUE(matches(out, "\nrdma +nic +ports +node0 +node1 +cuda0 +cuda1 +cuda2 ")) << out;
+  EXPECT_TRUE(matches(out,
+                      "\nmlx5_0 +ens1 +active +numa-node/4 +system/5 +pcie-switch/3 +"
+                      "pcie-switch/3 +numa-node/8 "))
+      << out;
+  EXPECT_TRUE(matches(out, "\nmlx5_1 +ens2 +down ")) << out;
+  EXPECT_TRUE(matches(out, "\nmlx5_2 +ibs3 +active,down +system/5 +numa-node/4 +system/9 ")) << out;
+  EXPECT_TRUE(matches(out, "\nrxe0 +rxe0 +active +no place +no place ")) << out;
+  std::ifstream file(json.path());
+  const auto report = nlohmann::json::parse(file);
+  std::vector<std::string> names;
+  for (const auto& device : report["devices"])
+    for (const auto& rdma : device["rdma"]) names.push_back(rdma["name"]);
+  EXPECT_EQ(names, (Strings{"rxe0", "mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"}));
+}
+
 TEST(TopoCommand, WritesWhatItKnowsOfGpus) {
   const ScratchFile json("");
   CommandRun topo({"topo", "--json", json.path()});

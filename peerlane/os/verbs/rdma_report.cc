@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/verbs/rdma_report.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "peerlane/os/topology.h"
+#include "peerlane/os/verbs/device_distance.h"
+#include "peerlane/os/verbs/verbs_device.h"
+
+namespace peerlane {
+namespace {
+
+using verbs::VerbsDevice;
+
+std::string sysfsOf(const std::string& device) {
+  return "/sys/class/infiniband/" + device + "/device";
+}
+
+// The bus id of a device that is a PCI function; else empty.
+std::string busIdOf(const std::string& device) {
+  std::error_code error;
+  const auto path = std::filesystem::canonical(sysfsOf(device), error);
+  const bool isPci = !error && std::filesystem::exists(path / "config", error);
+  return isPci ? path.filename().string() : std::string();
+}
+
+// What the PCI function asks for, in its configuration space: bit 4 of the device control register
+// of the capability of PCI Express.
+RdmaAbility relaxedOrderingOf(const std::string& device) {
+  std::ifstream file(sysfsOf(device) + "/config", std::ios::binary);
+  std::array<unsigned char, 256> config{};
+  file.read(reinterpret_cast<char*>(config.data()), config.size());
+  const auto bytes = static_cast<size_t>(file.gcount());
+  if (bytes == 0) return {false, "the device is no PCI function that can be looked at"};
+  if (bytes < config.size())
+    return {false, "not known: only administrators can read the device's configuration"};
+  constexpr unsigned char kPciExpress = 0x10;
+  size_t at = config[0x34];
+  for (int i = 0; i < 48 && at >= 0x40 && at + 10 <= config.size(); ++i, at = config[at + 1]) {
+    if (config[at] != kPciExpress) continue;
+    const bool isOn = (config[at + 8] & 0x10) != 0;
+    return {isOn, isOn ? "switched on for the PCI function: writes may pass each other where a "
+                         "region allows it"
+                       : "switched off for the PCI function (setpci CAP_EXP+8.w)"};
+  }
+  return {false, "the device is not on PCI Express"};
+}
+
+RdmaAbility dmaBufOf(const VerbsDevice& device, ibv_pd* domain) {
+  if (device.library().ibv_reg_dmabuf_mr == nullptr)
+    return {false, device.library().file + " has no ibv_reg_dmabuf_mr: need rdma-core 34"};
+  // No descriptor is the number -1, so a driver that looks for it says so.
+  errno = 0;
+  ibv_mr* const region =
+      device.library().ibv_reg_dmabuf_mr(domain, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+  if (region != nullptr) {
+    (void)device.library().ibv_dereg_mr(region);
+    return {false, "the driver takes a descriptor that is none"};
+  }
+  if (errno == EBADF) return {true, "the driver takes them (kernel and library, too)"};
+  if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT)
+    return {false, std::string("the driver or the kernel takes none: ") + std::strerror(errno)};
+  return {false, std::string("ibv_reg_dmabuf_mr: ") + std::strerror(errno)};
+}
+
+RdmaAbility onDemandOf(const VerbsDevice& device) {
+  verbs_context* const table = verbs_get_ctx_op(device.handle(), query_device_ex);
+  if (table == nullptr) return {false, "the driver does not tell"};
+  ibv_device_attr_ex limits{};
+  if (const int error = table->query_device_ex(device.handle(), nullptr, &limits, sizeof limits);
+      error != 0)
+    return {false, std::string("ibv_query_device_ex: ") + std::strerror(error)};
+  if ((limits.odp_caps.general_caps & IBV_ODP_SUPPORT) == 0)
+    return {false, "the device has none: regions are pinned"};
+  constexpr uint32_t kNeeded = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  if ((limits.odp_caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded)
+    return {false, "not for writes and reads of reliable connections"};
+  const bool isWhole = (limits.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) != 0;
+  return {true, isWhole ? "regions, and the whole address space" : "regions"};
+}
+
+std::string limitText(int error, uint64_t registered) {
+  rlimit limit{};
+  (void)::getrlimit(RLIMIT_MEMLOCK, &limit);
+  if ((error == ENOMEM || error == EAGAIN) && limit.rlim_cur != RLIM_INFINITY)
+    return std::string(std::strerror(error)) + "; this process may lock " +
+           std::to_string(limit.rlim_cur) + " bytes (ulimit -l)" +
+           (registered > limit.rlim_cur ? ", which was not what stopped it" : "");
+  return std::string(std::strerror(error)) +
+         (error == ENOMEM ? ", though ulimit -l is unlimited" : "");
+}
+
+// The same memory again and again, because each registration counts.
+RdmaCapacity capacityOf(const VerbsDevice& device, ibv_pd* domain) {
+  constexpr uint64_t kStep = 64 << 20;
+  constexpr uint64_t kMost = uint64_t{4} << 30;
+  constexpr uint64_t kLeast = 4096;
+  void* const memory =
+      ::mmap(nullptr, kStep, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return {0, false, std::string("mmap: ") + std::strerror(errno)};
+  RdmaCapacity capacity;
+  std::vector<ibv_mr*> regions;
+  for (uint64_t step = kStep; step >= kLeast && capacity.bytes < kMost;) {
+    ibv_mr* const region = device.library().ibv_reg_mr_iova2(
+        domain, memory, step, reinterpret_cast<uintptr_t>(memory),
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    if (region != nullptr) {
+      regions.push_back(region);
+      capacity.bytes += step;
+    } else {
+      capacity.limit = limitText(errno, capacity.bytes);
+      step /= 2;
+    }
+  }
+  capacity.isAtLeast = capacity.bytes >= kMost;
+  if (capacity.isAtLeast) capacity.limit.clear();
+  for (ibv_mr* const region : regions) (void)device.library().ibv_dereg_mr(region);
+  (void)::munmap(memory, kStep);
+  return capacity;
+}
+
+std::vector<RdmaPort> portsOf(const VerbsDevice& device) {
+  std::vector<RdmaPort> ports;
+  for (unsigned number = 1; number <= device.limits().phys_port_cnt; ++number) {
+    const auto state = device.stateOf(static_cast<uint8_t>(number));
+    if (!state.isOk()) {
+      ports.push_back({number, std::string(state.status().message()), false, "", 0, {}});
+      continue;
+    }
+    RdmaPort port{.number = number,
+                  .state = rdmaPortStateName(state->state),
+                  .isChosen = number == device.port(),
+                  .link = state->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand",
+                  .mtu = 128u << state->active_mtu,
+                  .gids = {}};
+    if (port.isChosen)
+      if (const auto gids = device.gids(); gids.isOk())
+        for (const verbs::Gid& gid : *gids)
+          port.gids.push_back(std::to_string(gid.index) + " " + gid.text());
+    ports.push_back(std::move(port));
+  }
+  return ports;
+}
+
+RdmaDevice inspect(const VerbsDevice& device, RdmaProbe probe) {
+  RdmaDevice report;
+  report.name = device.name();
+  report.firmware = device.limits().fw_ver;
+  report.busId = busIdOf(device.name());
+  report.numaNode = rdmaCandidate(device.name()).numaNode;
+  report.ports = portsOf(device);
+  report.mostRegions = static_cast<uint64_t>(device.limits().max_mr);
+  report.onDemand = onDemandOf(device);
+  report.relaxedOrdering = relaxedOrderingOf(device.name());
+  ibv_pd* const domain = device.library().ibv_alloc_pd(device.handle());
+  if (domain == nullptr) {
+    report.refused = std::string("it makes no protection domain: ") + std::strerror(errno);
+    return report;
+  }
+  report.dmaBuf = dmaBufOf(device, domain);
+  if (probe == RdmaProbe::kTry) report.capacity = capacityOf(device, domain);
+  (void)device.library().ibv_dealloc_pd(domain);
+  return report;
+}
+
+RdmaAbility findPeerMemory() {
+  // Of NVIDIA's module as part of the driver, and of the one before.
+  for (const char* const path :
+       {"/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/module/nvidia_peermem/version"}) {
+    std::string version;
+    if (std::ifstream file(path); file >> version) return {true, version + " (" + path + ")"};
+  }
+  return {false,
+          "no such module is loaded (modprobe nvidia-peermem, where GPU memory shall be "
+          "registered and dma-buf is not there)"};
+}
+
+}  // namespace
+
+RdmaReport inspectRdma(const Config& config, RdmaProbe probe) {
+  RdmaReport report;
+  report.library = config.ibvLibrary;
+  report.peerMemory = findPeerMemory();
+  const auto library = verbs::library(config.ibvLibrary);
+  if (!library.isOk()) {
+    report.refused = library.status().message();
+    return report;
+  }
+  const auto found = VerbsDevice::survey(**library, config.ibDevices);
+  if (!found.isOk()) {
+    report.refused = found.status().message();
+    return report;
+  }
+  for (const auto& device : found->devices) report.devices.push_back(inspect(*device, probe));
+  for (const auto& [name, why] : found->refused) {
+    RdmaDevice& refused = report.devices.emplace_back();
+    refused.name = name;
+    refused.refused = why.message();
+    refused.busId = busIdOf(name);
+    refused.numaNode = rdmaCandidate(name).numaNode;
+  }
+  return report;
+}
+
+}  // namespace peerlane

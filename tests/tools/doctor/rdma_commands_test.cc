@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the commands say and do over RDMA, as processes, on the software HCA.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <regex>
+
+#include "tests/tools/command_run.h"
+
+namespace peerlane {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+bool matches(const std::string& text, const std::string& pattern) {
+  return std::regex_search(text, std::regex(pattern));
+}
+
+// A network of software HCAs for one test.
+class OverRdma : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Strings with(Strings more = {}) const {
+    const char* const library = std::getenv("PEERLANE_IBV_SO");
+    EXPECT_NE(library, nullptr) << "run by ctest";
+    more.push_back("PEERLANE_IBV_SO=" + std::string(library == nullptr ? "" : library));
+    more.push_back("SOFTWARE_HCA_FABRIC=" + folder_);
+    return more;
+  }
+
+  std::string folder_ = "/dev/shm/peerlane-XXXXXX";
+};
+
+TEST_F(OverRdma, DoctorShowsDevicesAndWhatIsRefused) {
+  CommandRun doctor({"doctor"},
+                    with({"SOFTWARE_HCA_DEVICES=sw0,iw0", "SOFTWARE_HCA_IWARP=iw0",
+                          "SOFTWARE_HCA_LIMITS=lockedBytes=268435456", "SOFTWARE_HCA_DMABUF=yes"}));
+  ASSERT_EQ(doctor.wait(), 0) << doctor.out() << doctor.err();
+  const std::string out = doctor.out();
+  EXPECT_TRUE(matches(out, "\n +libibverbs +works +\\S+libibverbs")) << out;
+  EXPECT_TRUE(matches(out, "\n +sw0 +works +no PCI device, firmware \\S")) << out;
+  EXPECT_TRUE(matches(out, "\n +sw0:1 +works +active, Ethernet, packets of 4096 bytes")) << out;
+  EXPECT_TRUE(matches(out, "\n +sw0:1, gid +works +3 ::ffff:10\\.92\\.0\\.\\d \\(RoCE v2\\)"))
+      << out;
+  EXPECT_TRUE(matches(out, "\n +sw0, registering +limited +256 MiB at once; then: Cannot allocate"))
+      << out;
+  EXPECT_TRUE(matches(out, "\n +sw0, dma-buf +works ")) << out;
+  EXPECT_TRUE(matches(out, "\n +sw0, on demand +absent ")) << out;
+  EXPECT_TRUE(matches(out, "\n +iw0 +limited +not used: iWARP, which is not supported")) << out;
+  EXPECT_TRUE(matches(out, "\n +peer memory +(works|absent) ")) << out;
+  EXPECT_TRUE(
+      matches(out, "two processes, verbs +works +engine nic, put and get of 1 MiB verified"))
+      << out;
+}
+
+TEST_F(OverRdma, DoctorSaysWhyThereIsNoLibrary) {
+  CommandRun doctor({"doctor"}, {"PEERLANE_IBV_SO=/nowhere/libibverbs.so.1"});
+  ASSERT_EQ(doctor.wait(), 0) << doctor.out() << doctor.err();
+  EXPECT_TRUE(matches(doctor.out(), "libibverbs +absent +no libibverbs here: /nowhere/libibverbs"))
+      << doctor.out();
+  EXPECT_FALSE(matches(doctor.out(), "two processes, verbs")) << doctor.out();
+}
+
+TEST_F(OverRdma, VerificationTriesEveryPath) {
+  CommandRun doctor({"doctor", "--verify-rdma", "host", "sw0"}, with({"SOFTWARE_HCA_ODP=yes"}));
+  EXPECT_EQ(doctor.wait(), 0) << doctor.err();
+  const std::string out = doctor.out();
+  EXPECT_TRUE(matches(out, "\n +device +works +sw0:1, ::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\)"))
+      << out;
+  for (const char* path : {"plain", "on demand", "staging"})
+    EXPECT_TRUE(matches(out, std::string("\n +") + path +
+                                 " +works +written, read, written to and read from, 16777216 bytes "
+                                 "compared, \\d+\\.\\d\\d GB/s"))
+        << path << out;
+  EXPECT_TRUE(matches(out, "\n +dma-buf +absent +refused: .*no descriptor")) << out;
+  EXPECT_TRUE(matches(out, "link verbs, two processes +works +engine nic")) << out;
+}
+
+TEST_F(OverRdma, VerificationFailsWithItsBestPath) {
+  CommandRun doctor({"doctor", "--verify-rdma", "host", "sw0"},
+                    with({"SOFTWARE_HCA_LIMITS=lockedBytes=1048576"}));
+  EXPECT_EQ(doctor.wait(), 1) << doctor.out();
+  EXPECT_TRUE(matches(doctor.out(),
+                      "\n +plain +absent +refused: .*sw0: it does not register "
+                      "4194304 bytes: Cannot allocate memory"))
+      << doctor.out();
+  EXPECT_TRUE(matches(doctor.err(), "plain, the best path to memory of host, does not work"))
+      << doctor.err();
+}
+
+TEST_F(OverRdma, VerificationRefusesWhatIsNotThere) {
+  const struct {
+    Strings what;
+    int code;
+    const char* says;
+  } kRefused[] = {
+      {{"host", "mlx5_0"}, 1, "there is no RDMA device \"mlx5_0\"; there are: "},
+      {{"host", "iw0"}, 1, "iw0: iWARP"},
+      {{"cuda:0", "sw0"}, 1, "CUDA"},
+      {{"tape", "sw0"}, 2, "tape"},
+  };
+  for (const auto& [what, code, says] : kRefused) {
+    CommandRun doctor({"doctor", "--verify-rdma", what[0], what[1]},
+                      with({"SOFTWARE_HCA_DEVICES=sw0,iw0", "SOFTWARE_HCA_IWARP=iw0"}));
+    EXPECT_EQ(doctor.wait(), code) << what[0] << what[1] << doctor.out() << doctor.err();
+    EXPECT_NE(doctor.err().find(says), std::string::npos) << doctor.err();
+  }
+  CommandRun half({"doctor", "--verify-rdma", "host"}, with());
+  EXPECT_EQ(half.wait(), 2) << half.err();
+}
+
+}  // namespace
+}  // namespace peerlane
