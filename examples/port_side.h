@@ -5,6 +5,9 @@
 // in CPU threads, on host memory. Confined to one thread.
 #pragma once
 
+#include <cstring>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "examples/roles.h"
@@ -58,6 +61,7 @@ inline std::string secretForTrying(const std::string& address) {
 
 // One side of a channel, and all that it takes.
 struct PortSide {
+  std::optional<peerlane::Config> config;  // none: the environment's
   int rank = 0;
   peerlane::Device device;
   std::unique_ptr<peerlane::Context> context;
@@ -73,6 +77,7 @@ struct PortSide {
     rank = bootstrap.rank;
     PEERLANE_ASSIGN(device, deviceOf(rank));
     peerlane::ContextOptions options;
+    options.config = config;
     if (kOnGpu) options.devices = {device};
     if (rank == 0 && !bootstrap.address.empty()) {
       options.listen = {bootstrap.address};
@@ -186,15 +191,29 @@ inline Status expectRounds(const PortSide& side, uint64_t done, uint64_t rounds)
   return Status(Code::kCorrupt, where + ": other bytes are there than the other side has put");
 }
 
-// ---- The program: both sides, or, with "ADDRESS RANK [SECRET]", one of them. ADDRESS is
-// "ip:port" or "interface:ip:port", of rank 0, for both.
+// ---- The program: both sides, or, with "ADDRESS RANK [SECRET] [LINK:DEVICE]", one of them.
+// ADDRESS is "ip:port" or "interface:ip:port", of rank 0, for both. LINK:DEVICE, such as
+// verbs:mlx5_0, allows that link alone, and the RDMA device of that name.
+
+inline Result<peerlane::Config> configFor(const std::string& linkAndDevice) {
+  PEERLANE_ASSIGN(peerlane::Config config, peerlane::Config::fromEnvironment());
+  if (linkAndDevice.empty()) return config;
+  const size_t colon = linkAndDevice.find(':');
+  config.links = {linkAndDevice.substr(0, colon)};
+  config.strict = true;
+  config.ibDevices = {.exact = true, .names = {linkAndDevice.substr(colon + 1)}};
+  return config;
+}
 
 inline int runSides(int argc, char** argv, uint64_t bytes,
                     const std::function<Status(PortSide&)>& play) {
   TicketPipes tickets(1);
+  std::string linkAndDevice;
+  if (argc > 3 && std::strchr(argv[argc - 1], ':') != nullptr) linkAndDevice = argv[--argc];
   const auto role = [&](const SideBootstrap& bootstrap) {
     return Role{"rank " + std::to_string(bootstrap.rank), [&, bootstrap]() -> Status {
                   PortSide side;
+                  PEERLANE_ASSIGN(side.config, configFor(linkAndDevice));
                   PEERLANE_RETURN_IF_ERROR(side.connect(bootstrap, tickets));
                   PEERLANE_RETURN_IF_ERROR(side.openChannel(bytes));
                   PEERLANE_RETURN_IF_ERROR(play(side));
@@ -204,7 +223,8 @@ inline int runSides(int argc, char** argv, uint64_t bytes,
   if (argc == 1) return runRoles({role({.rank = 0}), role({.rank = 1})}, tickets);
   const std::string rank = argc > 2 ? argv[2] : "";
   if (argc > 4 || (rank != "0" && rank != "1")) {
-    std::fprintf(stderr, "usage: %s [ADDRESS RANK [SECRET]], RANK being 0 or 1\n", argv[0]);
+    std::fprintf(stderr, "usage: %s [ADDRESS RANK [SECRET] [LINK:DEVICE]], RANK being 0 or 1\n",
+                 argv[0]);
     return 2;
   }
   const SideBootstrap bootstrap{.rank = rank == "1" ? 1 : 0,

@@ -28,8 +28,7 @@ void addAll() {
   addTransport({"self", 100, LinkScope::kProcess, [](const auto&) { return makeSelfTransport(); }});
   addTransport({"shm", 200, LinkScope::kHost, [](const auto&) { return makeShmTransport(); }});
   addTransport({"cuda_ipc", 300, LinkScope::kHost, cudaIpc});
-  addTransport(
-      {"verbs", 350, LinkScope::kNetwork, [](const auto&) { return makeVerbsTransport(); }});
+  addTransport({"verbs", 350, LinkScope::kNetwork, makeVerbsTransport});
   addTransport({"tcp", 400, LinkScope::kNetwork, [](const auto&) { return makeTcpTransport(); }});
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/log.h"
+#include "peerlane/os/verbs/device_distance.h"
 #include "peerlane/transport/verbs/news.h"
 #include "peerlane/transport/verbs/verbs_link.h"
 #include "peerlane/transport/verbs/verbs_offer.h"
@@ -128,8 +130,36 @@ class PendingVerbsLink final : public PendingLink {
   std::unique_ptr<QueuePair> pair_;
 };
 
+MemorySite siteOf(const cuda::Gpus& gpus) {
+  MemorySite site;
+  if (gpus.empty()) return site;
+  const auto known = cuda::gpus();
+  if (!known) return site;
+  for (const cuda::GpuFacts& each : *known)
+    if (each.index == gpus.front()->gpu()) site.gpuBusId = each.busId;
+  return site;
+}
+
+// Where their distances are not known, the first one.
+size_t nearestOf(const std::vector<std::unique_ptr<VerbsDevice>>& devices, const cuda::Gpus& gpus) {
+  if (devices.size() == 1) return 0;
+  std::vector<RdmaCandidate> candidates;
+  for (const auto& device : devices) candidates.push_back(rdmaCandidate(device->name()));
+  const auto ranked = rankRdmaDevices(siteOf(gpus), candidates);
+  if (!ranked) {
+    PEERLANE_LOG_WARN("the RDMA devices are taken as they come: {}", ranked.status().message());
+    return 0;
+  }
+  const RankedRdmaDevice& nearest = ranked->front();
+  PEERLANE_LOG_INFO("of {} RDMA devices {} is taken: {}", devices.size(),
+                    devices[nearest.index]->name(), nearest.reason);
+  return nearest.index;
+}
+
 class VerbsTransport final : public Transport {
  public:
+  explicit VerbsTransport(cuda::Gpus gpus) : gpus_(std::move(gpus)) {}
+
   std::string_view name() const override { return "verbs"; }
   LinkScope scope() const override { return LinkScope::kNetwork; }
   LinkAbilities abilities() const override { return VerbsLink::abilities(nullptr); }
@@ -149,17 +179,19 @@ class VerbsTransport final : public Transport {
     const Config& config = surroundings.config;
     PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
     PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices));
-    PEERLANE_ASSIGN(nic_, VerbsNic::create(std::move(devices.front()), surroundings));
+    auto& nearest = devices[nearestOf(devices, gpus_)];
+    PEERLANE_ASSIGN(nic_, VerbsNic::create(std::move(nearest), surroundings));
     return nic_;
   }
 
+  const cuda::Gpus gpus_;
   std::shared_ptr<VerbsNic> nic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> makeVerbsTransport() {
-  return std::make_unique<VerbsTransport>();
+std::unique_ptr<Transport> makeVerbsTransport(const cuda::Gpus& gpus) {
+  return std::make_unique<VerbsTransport>(gpus);
 }
 
 }  // namespace peerlane

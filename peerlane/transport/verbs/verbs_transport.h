@@ -5,10 +5,12 @@
 
 #include <memory>
 
+#include "peerlane/os/cuda.h"
 #include "peerlane/transport/transport.h"
 
 namespace peerlane {
 
-std::unique_ptr<Transport> makeVerbsTransport();
+// Of several devices the one nearest to the first of `gpus` is taken, or to host memory.
+std::unique_ptr<Transport> makeVerbsTransport(const cuda::Gpus& gpus = {});
 
 }  // namespace peerlane

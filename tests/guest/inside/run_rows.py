@@ -33,7 +33,7 @@ def run_row(row, build):
     make_devices(row.devices)
     tests = os.path.join(FOLDER, "tests", row.name + ".json")
     log = os.path.join(FOLDER, row.name + ".log")
-    environment = os.environ | row.environment | {"GTEST_OUTPUT": "json:" + tests}
+    environment = os.environ | row.environment | {"BUILD": build} | {"GTEST_OUTPUT": "json:" + tests}
     before = counters.read(row.devices)
     with open(log, "wb") as stream:
         try:
@@ -46,6 +46,8 @@ def run_row(row, build):
     growth = counters.grown(before, counters.read(row.devices))
     with open(log, encoding="utf-8", errors="replace") as stream:
         output = stream.read()
+    if "MOVES" in row.environment:
+        output += f"\nmoved {row.environment['MOVES']} bytes\n"
     outcomes = report.read_outcomes(tests) if os.path.exists(tests) else None
     wrong = []
     if status != 0:
