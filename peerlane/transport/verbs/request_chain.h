@@ -28,9 +28,13 @@ class RequestChain {
   // One more, of no pieces yet. Requires: !isFull().
   ibv_send_wr& add(ibv_wr_opcode opcode) {
     ibv_send_wr& request = requests_[count_];
-    request = {};
+    // Not the whole of it, which takes as long as all the rest: what belongs to the operation is
+    // its maker's to write.
+    request.next = nullptr;
     request.opcode = opcode;
     request.sg_list = pieces_[count_].data();
+    request.num_sge = 0;
+    request.send_flags = 0;
     if (count_ != 0) requests_[count_ - 1].next = &request;
     ++count_;
     return request;
@@ -60,9 +64,9 @@ class RequestChain {
   }
 
  private:
-  std::array<ibv_send_wr, kRequests> requests_;
-  std::array<std::array<ibv_sge, kPieces>, kRequests> pieces_;
-  std::array<std::array<std::byte, kInlineBytes>, kRequests> carried_;
+  std::array<ibv_send_wr, kRequests> requests_{};
+  std::array<std::array<ibv_sge, kPieces>, kRequests> pieces_{};
+  std::array<std::array<std::byte, kInlineBytes>, kRequests> carried_{};
   uint32_t count_ = 0;
 };
 

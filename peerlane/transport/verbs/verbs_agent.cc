@@ -169,7 +169,7 @@ void VerbsAgent::fail(const Status& why) {
 // Makes and posts requests for the works that wait, in their order, as far as there is room.
 void VerbsAgent::pump() {
   // Large, and of one agent at a time.
-  thread_local RequestChain chain;
+  constinit thread_local RequestChain chain;
   chain.clear();
   if (!isOver_) tellPeer(chain);
   while (!waiting_.isEmpty()) {

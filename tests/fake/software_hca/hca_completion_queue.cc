@@ -2,6 +2,8 @@
 #include "tests/fake/software_hca/hca_completion_queue.h"
 
 #include <bit>
+#include <cerrno>
+#include <utility>
 
 #include "tests/fake/software_hca/hca_context.h"
 #include "tests/fake/software_hca/hca_queue_pair.h"
@@ -65,6 +67,18 @@ int CompletionQueue::arm(bool solicitedOnly) {
   uint32_t wish = solicitedOnly ? kSolicited : kAny;
   if (armed_.load() == kAny) wish = kAny;
   armed_.store(wish, std::memory_order_seq_cst);
+  return 0;
+}
+
+int CompletionQueue::resize(int entries) {
+  const SpinHeld held(polling_);
+  const uint64_t head = head_.load(), tail = tail_.load();
+  const auto wanted = static_cast<size_t>(entries);
+  if (tail - head > wanted) return EINVAL;
+  std::vector<Entry> ring(wanted);
+  for (uint64_t at = head; at != tail; ++at) ring[at % wanted] = ring_[at % ring_.size()];
+  ring_ = std::move(ring);
+  cqe = entries;
   return 0;
 }
 

@@ -36,6 +36,8 @@ class CompletionQueue : public ibv_cq {
   bool push(const ibv_wc& completion, QueuePair* pair, bool isSolicited, uint64_t sent = 0);
   int pollMany(int most, ibv_wc* out);
   int arm(bool solicitedOnly);
+  // Room for so many. EINVAL: more are in it. Under the context's lock.
+  int resize(int entries);
   // Of a pair that goes away.
   void forget(const QueuePair* pair);
   // The queue is in error.

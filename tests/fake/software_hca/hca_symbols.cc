@@ -249,8 +249,14 @@ int ibv_destroy_cq(ibv_cq* face) {
   delete &queue;
   return 0;
 }
-int ibv_resize_cq(ibv_cq*, int) {
-  return EOPNOTSUPP;
+int ibv_resize_cq(ibv_cq* face, int entries) {
+  CompletionQueue& queue = CompletionQueue::of(face);
+  Context& context = queue.owner();
+  const Context::Locked lock(context);
+  if (context.isRemoved()) return EIO;
+  const uint32_t most = context.settings.limits.maxCompletions;
+  if (entries < 1 || static_cast<uint32_t>(entries) > most) return EINVAL;
+  return queue.resize(entries);
 }
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** userContext) {
   return Channel::of(channel).events.pop([&](CompletionQueue* of) {
