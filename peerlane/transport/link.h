@@ -47,6 +47,12 @@ struct LinkTraits {
   // What protects bytes between the hosts, for people; empty: they leave no host.
   std::string protection{};
   uint32_t sockets = 0;  // to the peer's host, that may share a large transfer; 0: none
+  // From where to where bytes go, for people: devices with ports and addresses; empty: nothing to
+  // tell.
+  std::string path{};
+  // How memory is made known to the device, best first, for people, and why not in other ways; one
+  // text for each kind of memory and way. Empty: it need not be.
+  std::vector<std::string> registrations{};
   // Alternatives not taken, each with the reason ("cma: EPERM (...)").
   std::vector<std::string> refused{};
   bool isFallback = false;  // a refused one would have been better, and no setting excluded it

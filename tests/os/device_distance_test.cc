@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two recorded machines: that of topology_test.cc, and one of eight GPUs and four NICs: each node
-// has two host bridges, each with a switch that two GPUs and a NIC hang on; and a device in
-// software.
+// Recorded machines: that of topology_test.cc; one of eight GPUs and four NICs, where each node has
+// two host bridges, each with a switch that two GPUs and a NIC hang on, and a device in software;
+// and one of two packages with two nodes and a NIC each.
 #include "peerlane/os/verbs/device_distance.h"
 
 #include <gtest/gtest.h>
@@ -70,6 +70,19 @@ TEST(DeviceDistance, OfTwoSockets) {
             (Strings{"mlx5_0: numa-node/3 from node0", "mlx5_1: system/3 from node0"}));
 }
 
+// A processor may have several nodes, and its NICs be near all of them.
+TEST(DeviceDistance, ANicMayBeNearSeveralNodes) {
+  const TopologyReport report = recorded(kNodesInPairsXml);
+  for (const int node : {0, 1, 2, 3}) {
+    const std::string name = std::to_string(node);
+    const Strings order = ranked(report, {.numaNode = node}, {{"mlx5_0"}, {"mlx5_1"}});
+    EXPECT_EQ(order, node < 2 ? (Strings{"mlx5_0: numa-node/2 from node" + name,
+                                         "mlx5_1: system/3 from node" + name})
+                              : (Strings{"mlx5_1: numa-node/2 from node" + name,
+                                         "mlx5_0: system/3 from node" + name}));
+  }
+}
+
 // A report may miss a device, as in a container without its part of /sys.
 TEST(DeviceDistance, TheKernelsNodeCountsWhereTheReportLacksTheDevice) {
   const TopologyReport report = recorded(kTwoSocketsXml);
@@ -104,11 +117,26 @@ TEST(DeviceDistance, OneDeviceIsNotComparedWithAnything) {
 TEST(DeviceDistance, DevicesInSoftwareKeepTheirOrderHere) {
   const std::vector<RdmaCandidate> candidates{rdmaCandidate("absent0"), rdmaCandidate("absent1")};
   EXPECT_EQ(candidates[0].numaNode, -1);
-  const auto order = rankRdmaDevices(MemorySite{.numaNode = 0}, candidates);
+  for (const MemorySite& memory :
+       {MemorySite{.numaNode = 0}, MemorySite{}, MemorySite{.gpuBusId = "ffff:ff:1f.7"}}) {
+    const auto order = rankRdmaDevices(memory, candidates);
+    ASSERT_TRUE(order.isOk()) << order.status().toString();
+    ASSERT_EQ(order->size(), 2u);
+    EXPECT_EQ((*order)[0].index, 0u);
+    EXPECT_EQ((*order)[1].index, 1u);
+  }
+}
+
+// Here the kernel's word is enough, and there is one for each.
+TEST(DeviceDistance, ForHostMemoryTheNodesOfTheDevicesDecide) {
+  const std::vector<RdmaCandidate> candidates{{"rxe0"}, {"a", 0}, {"b", 1}, {"c", 1}};
+  const auto order = rankRdmaDevices(MemorySite{.numaNode = 1}, candidates);
   ASSERT_TRUE(order.isOk()) << order.status().toString();
-  ASSERT_EQ(order->size(), 2u);
-  EXPECT_EQ((*order)[0].index, 0u);
-  EXPECT_EQ((*order)[1].index, 1u);
+  Strings texts;
+  for (const RankedRdmaDevice& one : *order)
+    texts.push_back(candidates[one.index].name + ": " + one.reason);
+  EXPECT_EQ(texts, (Strings{"b: numa-node from node1 (node1)", "c: numa-node from node1 (node1)",
+                            "a: system from node1 (node0)", "rxe0: no known place"}));
 }
 
 TEST(DeviceDistance, RecordedPortsHaveTheirStates) {

@@ -84,7 +84,7 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
       ->add_option("--memory", options.memory,
                    "mapped (made by the library) or private; GPUs: vmm (the same) or cudamalloc")
       ->capture_default_str();
-  command->add_option("--link", options.link, "auto, shm or tcp")->capture_default_str();
+  command->add_option("--link", options.link, "auto, shm, tcp or verbs")->capture_default_str();
   command
       ->add_option("--engine", options.engine,
                    "auto, mapped, cma or ring; GPUs: auto, ce, sm or inline")

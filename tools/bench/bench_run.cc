@@ -33,6 +33,7 @@ bool isLatency(const std::string& operation) {
 std::string titleOf(const BenchOptions& options, BenchPair& pair) {
   std::string title = "# peerlane bench " + options.operation + ": " + options.memory +
                       " memory, link " + pair.link() + ", engine " + pair.engine();
+  if (const std::string path = pair.route().path; !path.empty()) title += ", " + path;
   if (options.isScattered())
     title += ", " + std::to_string(options.blocks) + " blocks of " +
              formatByteSize(options.blockBytes) + " per call" +
@@ -78,6 +79,11 @@ Status runBench(BenchOptions options, std::ostream& out) {
   BenchReport report(out);
   {
     PEERLANE_ASSIGN(auto pair, BenchPair::create(options, regionBytesFor(options)));
+    if (options.ceiling && options.isOverNetwork() && pair->route().sockets == 0)
+      return Status(Code::kInvalidArgument, "--ceiling with --link " + options.link +
+                                                ": the raw limit is of sockets, and these bytes "
+                                                "take none; leave it out (ib_write_bw of perftest "
+                                                "measures a NIC)");
     report.printHeader(titleOf(options, *pair), isLatency(options.operation));
     PEERLANE_RETURN_IF_ERROR(dispatch(*pair, options, report));
   }

@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/config.h"
 #include "peerlane/core/text.h"
 #include "peerlane/memory/gpu_list.h"
 #include "peerlane/os/topology.h"
+#include "peerlane/os/verbs/rdma_report.h"
 #include "tools/memory/device_bytes.h"
 #include "tools/report/failure_report.h"
 #include "tools/report/output_file.h"
@@ -97,8 +99,31 @@ std::string pathText(const DevicePath& path) {
                                       : fmt::format("{}/{}", pathKindName(path.kind), path.hops);
 }
 
+bool holds(const TopologyReport& report, const std::string& rdmaDevice) {
+  for (const TopologyDevice& device : report.devices)
+    for (const RdmaFunction& rdma : device.rdma)
+      if (rdma.name == rdmaDevice) return true;
+  return false;
+}
+
+// Devices of libibverbs that the report has no place for: those in software.
+std::vector<RdmaDevice> findPlaceless(const TopologyReport& report) {
+  const auto config = Config::fromEnvironment();
+  if (!config.isOk()) return {};  // doctor shows it
+  std::vector<RdmaDevice> devices = inspectRdma(*config, RdmaProbe::kLook).devices;
+  std::erase_if(devices, [&](const RdmaDevice& one) { return holds(report, one.name); });
+  return devices;
+}
+
+std::string portsOf(const RdmaDevice& device) {
+  if (!device.refused.empty()) return "not used: " + device.refused;
+  std::vector<std::string> states;
+  for (const RdmaPort& port : device.ports) states.push_back(port.state);
+  return joined(states);
+}
+
 // One line is one device as libibverbs names it: how far it is from each memory.
-std::string rdmaTable(const TopologyReport& report) {
+std::string rdmaTable(const TopologyReport& report, const std::vector<RdmaDevice>& placeless) {
   std::vector<size_t> memories;
   for (size_t i = 0; i < report.devices.size(); ++i)
     if (report.devices[i].kind != TopologyDeviceKind::kNic) memories.push_back(i);
@@ -106,7 +131,7 @@ std::string rdmaTable(const TopologyReport& report) {
   std::vector<std::string> cells{"rdma", "nic", "ports"};
   for (const size_t memory : memories) cells.push_back(report.devices[memory].name);
   table.addRow(std::move(cells));
-  bool isThere = false;
+  bool isThere = !placeless.empty();
   for (size_t nic = 0; nic < report.devices.size(); ++nic)
     for (const RdmaFunction& rdma : report.devices[nic].rdma) {
       isThere = true;
@@ -116,6 +141,11 @@ std::string rdmaTable(const TopologyReport& report) {
         cells.push_back(device.busId.empty() ? "no place" : pathText(report.path(nic, memory)));
       table.addRow(std::move(cells));
     }
+  for (const RdmaDevice& device : placeless) {
+    cells = {device.name, "-", portsOf(device)};
+    cells.resize(3 + memories.size(), "no place");
+    table.addRow(std::move(cells));
+  }
   return isThere ? "\n" + table.toString() : "";
 }
 
@@ -264,7 +294,10 @@ CommandEnd runTopo(const TopoOptions& options) {
   const auto files = openFiles(options);
   if (!files.isOk()) return CommandEnd::notRead(files.status());
   const TopologyReport& report = files->report;
-  const uint64_t total = options.from.empty() ? machineBytes() : 0;
+  const bool isHere = options.from.empty();
+  const std::vector<RdmaDevice> placeless =
+      isHere ? findPlaceless(report) : std::vector<RdmaDevice>();
+  const uint64_t total = isHere ? machineBytes() : 0;
   bool hasGpu = false;
   bool hasNic = false;
   for (const TopologyDevice& device : report.devices) {
@@ -276,9 +309,11 @@ CommandEnd runTopo(const TopoOptions& options) {
              latencyTable(report), deviceTable(report),
              fmt::format("{}{}", hasNic ? "" : "no NIC on PCI was found\n",
                          hasGpu ? "" : "no GPU was found on PCI\n"),
-             pathTable(report), rdmaTable(report));
+             pathTable(report), rdmaTable(report, placeless));
   nlohmann::json json = jsonOf(report);
-  if (options.from.empty()) {  // a recording holds no GPUs as CUDA sees them
+  for (const RdmaDevice& device : placeless)
+    json["rdma_without_place"].push_back({{"name", device.name}, {"ports", portsOf(device)}});
+  if (isHere) {  // a recording holds no GPUs as CUDA sees them
     const GpuReport gpus = findGpus();
     fmt::print("\n{}{}", gpuTable(gpus), gpuPathTable(gpus));
     addGpus(gpus, json);

@@ -163,7 +163,7 @@ Result<RdmaVerdict> verifyRdma(const Config& config, const std::string& place,
     paths.push_back(findingOf("dma-buf", throughDmaBuf(*trial, subject)));
     paths.push_back(findingOf("peer memory", trial->run(RdmaRegistration::kAddress, memory)));
   } else {
-    paths.push_back(findingOf("plain", trial->run(RdmaRegistration::kAddress, memory)));
+    paths.push_back(findingOf("pages", trial->run(RdmaRegistration::kAddress, memory)));
     paths.push_back(findingOf("on demand", trial->run(RdmaRegistration::kOnDemand, memory)));
     paths.push_back(findingOf("dma-buf", throughDmaBuf(*trial, subject)));
   }

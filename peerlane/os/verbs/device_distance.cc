@@ -93,7 +93,14 @@ std::vector<RankedRdmaDevice> rankRdmaDevices(const TopologyReport& report,
 Result<std::vector<RankedRdmaDevice>> rankRdmaDevices(
     const MemorySite& memory, const std::vector<RdmaCandidate>& candidates) {
   if (candidates.size() < 2) return inOwnOrder(candidates.size(), "the only one");
-  PEERLANE_ASSIGN(const TopologyReport report, loadTopology());
+  TopologyReport report;
+  if (memory.gpuBusId.empty()) {
+    TopologyDevice& node = report.devices.emplace_back();
+    node.name = "node" + std::to_string(memory.numaNode);
+    node.numaNode = memory.numaNode;
+  } else {
+    PEERLANE_ASSIGN(report, loadTopology());
+  }
   return rankRdmaDevices(report, memory, candidates);
 }
 

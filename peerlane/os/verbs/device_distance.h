@@ -35,7 +35,8 @@ struct RankedRdmaDevice {
 std::vector<RankedRdmaDevice> rankRdmaDevices(const TopologyReport& report,
                                               const MemorySite& memory,
                                               const std::vector<RdmaCandidate>& candidates);
-// On this machine. Costs nothing where there is one device, else the reading of the topology.
+// On this machine. Costs nothing where there is one device. For host memory the nodes of the
+// candidates decide; for a GPU the topology is read, which takes tens of milliseconds.
 // Errors: those of loadTopology().
 Result<std::vector<RankedRdmaDevice>> rankRdmaDevices(const MemorySite& memory,
                                                       const std::vector<RdmaCandidate>& candidates);

@@ -175,7 +175,8 @@ RdmaDevice inspect(const VerbsDevice& device, RdmaProbe probe) {
 RdmaAbility findPeerMemory() {
   // Of NVIDIA's module as part of the driver, and of the one before.
   for (const char* const path :
-       {"/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/module/nvidia_peermem/version"}) {
+       {"/sys/kernel/mm/memory_peers/nv_mem/version",
+        "/sys/kernel/mm/memory_peers/nv_mem_nc/version", "/sys/module/nvidia_peermem/version"}) {
     std::string version;
     if (std::ifstream file(path); file >> version) return {true, version + " (" + path + ")"};
   }

@@ -16,9 +16,14 @@ std::string Route::toString() const {
   if (!hostCopies.empty()) text += "  copied by this host:       " + hostCopies + "\n";
   text += "  what cannot go straight:   " + staged + "\n";
   text += "  counters written by:       " + wordsBy + "\n";
-  if (!protection.empty())
-    text += "  data between the hosts:    " + protection + ", over " +
-            (sockets > 1 ? "up to " + std::to_string(sockets) + " sockets" : "one socket") + "\n";
+  if (!protection.empty()) {
+    text += "  data between the hosts:    " + protection;
+    if (sockets == 1) text += ", over one socket";
+    if (sockets > 1) text += ", over up to " + std::to_string(sockets) + " sockets";
+    text += "\n";
+  }
+  if (!path.empty()) text += "  devices:                   " + path + "\n";
+  for (const std::string& one : registrations) text += "  registration:              " + one + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy;
   if (!readOnlyEnforcedBy.empty() && readOnlyEnforcedBy != rightsEnforcedBy)
     text += " (" + readOnlyEnforcedBy + " of memory that Context::allocate made read-only)";
@@ -221,6 +226,8 @@ Route Peer::route() const {
   route.rightsEnforcedBy = enforcerName(enforcer);
   route.protection = traits.protection;
   route.sockets = traits.sockets;
+  route.path = traits.path;
+  route.registrations = traits.registrations;
   route.readOnlyEnforcedBy = enforcerName(traits.readOnlyEnforcer.value_or(enforcer));
   for (const auto& refusal : links.refused())
     route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);

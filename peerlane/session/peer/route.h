@@ -37,6 +37,11 @@ struct Route {
   // host.
   std::string protection;
   uint32_t sockets = 0;  // over which they go, at most (PEERLANE_TCP_SOCKETS on both sides)
+  // The devices that carry them, of this side and of the peer, with ports and addresses; empty:
+  // those of the system's own network.
+  std::string path;
+  // How memory is registered with this side's device, and which ways it refused, with reasons.
+  std::vector<std::string> registrations;
   // The same for memory that Context::allocate made with Access::kRemoteRead.
   std::string readOnlyEnforcedBy;
   // For each kind of memory of the peer that some link reaches from host memory of this side.

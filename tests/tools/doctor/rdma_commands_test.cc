@@ -5,9 +5,14 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <regex>
+#include <span>
 
 #include "tests/tools/command_run.h"
+#include "tools/memory/byte_pattern.h"
 
 namespace peerlane {
 namespace {
@@ -65,13 +70,29 @@ TEST_F(OverRdma, DoctorSaysWhyThereIsNoLibrary) {
   EXPECT_FALSE(matches(doctor.out(), "two processes, verbs")) << doctor.out();
 }
 
+TEST_F(OverRdma, TopoShowsDevicesInSoftware) {
+  const std::string file = folder_ + "/topo.json";
+  CommandRun topo({"topo", "--json", file},
+                  with({"SOFTWARE_HCA_DEVICES=sw0,iw0", "SOFTWARE_HCA_IWARP=iw0"}));
+  ASSERT_EQ(topo.wait(), 0) << topo.err();
+  const std::string out = topo.out();
+  EXPECT_TRUE(matches(out, "\nrdma +nic +ports +node0")) << out;
+  EXPECT_TRUE(matches(out, "\nsw0 +- +active +no place")) << out;
+  EXPECT_TRUE(matches(out, "\niw0 +- +not used: iWARP, which is not supported.* no place")) << out;
+  std::ifstream stream(file);
+  const auto devices = nlohmann::json::parse(stream)["rdma_without_place"];
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0]["name"], "sw0");
+  EXPECT_EQ(devices[0]["ports"], "active");
+}
+
 TEST_F(OverRdma, VerificationTriesEveryPath) {
   CommandRun doctor({"doctor", "--verify-rdma", "host", "sw0"}, with({"SOFTWARE_HCA_ODP=yes"}));
   EXPECT_EQ(doctor.wait(), 0) << doctor.err();
   const std::string out = doctor.out();
   EXPECT_TRUE(matches(out, "\n +device +works +sw0:1, ::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\)"))
       << out;
-  for (const char* path : {"plain", "on demand", "staging"})
+  for (const char* path : {"pages", "on demand", "staging"})
     EXPECT_TRUE(matches(out, std::string("\n +") + path +
                                  " +works +written, read, written to and read from, 16777216 bytes "
                                  "compared, \\d+\\.\\d\\d GB/s"))
@@ -85,10 +106,10 @@ TEST_F(OverRdma, VerificationFailsWithItsBestPath) {
                     with({"SOFTWARE_HCA_LIMITS=lockedBytes=1048576"}));
   EXPECT_EQ(doctor.wait(), 1) << doctor.out();
   EXPECT_TRUE(matches(doctor.out(),
-                      "\n +plain +absent +refused: .*sw0: it does not register "
+                      "\n +pages +absent +refused: .*sw0: it does not register "
                       "4194304 bytes: Cannot allocate memory"))
       << doctor.out();
-  EXPECT_TRUE(matches(doctor.err(), "plain, the best path to memory of host, does not work"))
+  EXPECT_TRUE(matches(doctor.err(), "pages, the best path to memory of host, does not work"))
       << doctor.err();
 }
 
@@ -111,6 +132,70 @@ TEST_F(OverRdma, VerificationRefusesWhatIsNotThere) {
   }
   CommandRun half({"doctor", "--verify-rdma", "host"}, with());
   EXPECT_EQ(half.wait(), 2) << half.err();
+}
+
+TEST_F(OverRdma, ExplainShowsTheLink) {
+  CommandRun explain({"explain", "host:private", "host:shared"}, with({"PEERLANE_LINKS=verbs"}));
+  ASSERT_EQ(explain.wait(), 0) << explain.err();
+  const std::string out = explain.out();
+  EXPECT_TRUE(matches(out, "\nlink verbs\n")) << out;
+  EXPECT_TRUE(matches(out, "data between the hosts: +neither encrypted nor authenticated\n"))
+      << out;
+  EXPECT_TRUE(matches(out, "region rights enforced by: owner")) << out;
+  EXPECT_TRUE(matches(out, "not taken: link tcp: not among PEERLANE_LINKS")) << out;
+  EXPECT_TRUE(matches(out, "host:private -> host:shared: engine nic")) << out;
+}
+
+TEST_F(OverRdma, ExplainSaysWhyThereIsNoLink) {
+  CommandRun explain({"explain", "host:private", "host:shared"},
+                     with({"PEERLANE_LINKS=verbs", "SOFTWARE_HCA_IWARP=sw0"}));
+  EXPECT_EQ(explain.wait(), 1) << explain.out();
+  EXPECT_TRUE(matches(explain.err(), "sw0: iWARP, which is not supported")) << explain.err();
+}
+
+TEST_F(OverRdma, BenchChecksEveryByte) {
+  const std::string report = folder_ + "/report.json";
+  for (const char* operation : {"put", "get", "sendrecv", "pingpong", "post"}) {
+    CommandRun bench({"bench", operation, "--link", "verbs", "-b", "8", "-e", "1M", "-f", "363",
+                      "-n", "3", "-w", "1", "--check", "--json", report},
+                     with());
+    ASSERT_EQ(bench.wait(), 0) << operation << bench.out() << bench.err();
+    EXPECT_TRUE(matches(bench.out(), "link verbs, engine nic")) << bench.out();
+    std::ifstream file(report);
+    const auto rows = nlohmann::json::parse(file)["rows"];
+    ASSERT_GE(rows.size(), 1u) << operation;
+    for (const auto& row : rows) {
+      EXPECT_EQ(row["wrong"], 0) << operation << row;
+      EXPECT_EQ(row["link"], "verbs") << operation;
+    }
+  }
+}
+
+TEST_F(OverRdma, BenchHasNoRawLimitOfANic) {
+  CommandRun bench({"bench", "put", "--link", "verbs", "-e", "8", "--ceiling"}, with());
+  EXPECT_EQ(bench.wait(), 2) << bench.out();
+  EXPECT_TRUE(matches(bench.err(), "--ceiling with --link verbs: .*ib_write_bw")) << bench.err();
+}
+
+TEST_F(OverRdma, FilesTravel) {
+  const std::string there = folder_ + "/there";
+  std::filesystem::create_directory(there);
+  std::vector<std::byte> content((3 << 20) + 5);
+  fillPattern(content, 18);
+  std::ofstream(folder_ + "/file", std::ios::binary)
+      .write(reinterpret_cast<const char*>(content.data()),
+             static_cast<std::streamsize>(content.size()));
+  const Strings environment = with({"PEERLANE_LINKS=verbs"});
+  CommandRun recv({"recv", "--listen", "127.0.0.1:0"}, environment, there);
+  const std::string ticket = recv.firstLine();
+  ASSERT_FALSE(ticket.empty()) << recv.err();
+  CommandRun send({"send", folder_ + "/file", "--to", ticket}, environment);
+  EXPECT_EQ(send.wait(), 0) << send.err();
+  EXPECT_EQ(recv.wait(), 0) << recv.err();
+  std::ifstream file(there + "/file", std::ios::binary);
+  std::vector<char> arrived((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(arrived.size(), content.size());
+  EXPECT_EQ(countWrong(std::as_bytes(std::span(arrived)), 18), 0u);
 }
 
 }  // namespace

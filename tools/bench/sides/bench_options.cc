@@ -77,8 +77,9 @@ Status completeCancel(BenchOptions& options) {
   if (options.operation != "cancel") return Status::ok();
   if (options.link == "auto" && options.engine == "auto") options.link = "tcp";
   if (!options.isOverNetwork() && options.engine != "ring")
-    return invalid("cancel with --link " + options.link + " --engine " + options.engine +
-                   ": the calling thread copies; accepted are --link tcp and --engine ring");
+    return invalid(
+        "cancel with --link " + options.link + " --engine " + options.engine +
+        ": the calling thread copies; accepted are --link tcp, --link verbs and --engine ring");
   if (options.ceiling) return invalid("--ceiling is not for cancel: there is no raw limit");
   return Status::ok();
 }
@@ -133,13 +134,13 @@ Status complete(BenchOptions& options) {
     return invalid("the operation is missing; accepted are " + list(operations()) + ", port");
   PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"mapped", "private"}));
-  PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "shm", "tcp"}));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "shm", "tcp", "verbs"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "mapped", "cma", "ring"}));
   PEERLANE_RETURN_IF_ERROR(
       oneOf("--protocol", options.protocol, {"auto", "eager", "get", "put", "ring"}));
   if (options.isOverNetwork() && options.engine != "auto")
-    return invalid("--engine is \"" + options.engine +
-                   "\"; with --link tcp there is none to choose");
+    return invalid("--engine is \"" + options.engine + "\"; with --link " + options.link +
+                   " there is none to choose");
   if (options.copyThreads != 0 && options.operation != "put" && options.operation != "get")
     return invalid("--copy-threads is for put and get, not for " + options.operation);
   PEERLANE_RETURN_IF_ERROR(completeCancel(options));

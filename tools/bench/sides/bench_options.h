@@ -26,7 +26,7 @@ struct BenchOptions {
   uint64_t blockBytes = 0;
   bool indexed = false;           // the list as fresh block numbers on a prepared layout
   std::string memory = "mapped";  // or "private"
-  std::string link = "auto";      // or "shm", "tcp"
+  std::string link = "auto";      // or "shm", "tcp", "verbs"
   std::string engine = "auto";    // or "mapped", "cma", "ring"
   std::vector<int> cpus;          // of the two processes; empty: the first two cores
   std::string protocol = "auto";  // sendrecv, batch; or "eager", "get", "put", "ring"

@@ -35,7 +35,8 @@ class BenchPair {
   BenchPipe& pipe() { return pipe_; }
   pid_t child() const { return child_; }
   const std::string& childTicket() const { return childTicket_; }
-  std::string link() const { return endpoint_->peer().route().link; }
+  std::string link() const { return route().link; }
+  Route route() const { return endpoint_->peer().route(); }
   std::string engine() const { return endpoint_->otherDestination().remote.engine(); }
 
   // Fills the child's source (or destination) with a pattern.
