@@ -13,7 +13,7 @@
 
 namespace peerlane::explorer {
 
-// What one step leads to. `fault`: it must not be; the search ends there.
+// The state after one step. `fault`: it must not be; the search ends there.
 template <typename State>
 struct Step {
   std::string what;

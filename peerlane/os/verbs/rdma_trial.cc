@@ -277,6 +277,21 @@ std::string RdmaTrial::name() const {
   return device.name() + ":" + std::to_string(device.port()) + ", " + parts_->gid.text();
 }
 
+namespace {
+
+// GB/s of WRITEs, one after the other.
+template <typename Parts, typename Reach>
+Result<double> measure(Parts& parts, const Reach& from, const Reach& to, size_t bytes) {
+  constexpr unsigned kTimes = 32;
+  const auto start = Clock::now();
+  for (unsigned i = 0; i < kTimes; ++i)
+    PEERLANE_RETURN_IF_ERROR(parts.move(IBV_WR_RDMA_WRITE, from, to, bytes));
+  const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  return static_cast<double>(bytes) * kTimes / nanoseconds;
+}
+
+}  // namespace
+
 Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
                                         const RdmaTrialMemory& memory) {
   Parts& parts = *parts_;
@@ -332,12 +347,7 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
     outcome.wrong +=
         countWrongBytes(step.isInto ? std::span<const std::byte>(seen) : host, expected);
   }
-  constexpr unsigned kTimes = 32;
-  const auto start = Clock::now();
-  for (unsigned i = 0; i < kTimes; ++i)
-    PEERLANE_RETURN_IF_ERROR(parts.move(IBV_WR_RDMA_WRITE, hostLocal, itsRemote, memory.bytes));
-  const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-  outcome.gbps = static_cast<double>(memory.bytes) * kTimes / nanoseconds;
+  PEERLANE_ASSIGN(outcome.gbps, measure(parts, hostLocal, itsRemote, memory.bytes));
   return outcome;
 }
 
