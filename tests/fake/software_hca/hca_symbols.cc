@@ -44,6 +44,7 @@ ibv_mr* registered(int error, Region* region) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): names of libibverbs.
 extern "C" {
 
 // --- Devices ---
@@ -415,3 +416,4 @@ void ibv_ack_async_event(ibv_async_event* event) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

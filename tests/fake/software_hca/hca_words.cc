@@ -44,6 +44,7 @@ const Rate* findRate(Matches&& matches) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): names of libibverbs.
 extern "C" {
 
 const char* ibv_wc_status_str(ibv_wc_status status) {
@@ -159,3 +160,4 @@ int ibv_read_sysfs_file(const char* folder, const char* file, char* out, size_t 
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

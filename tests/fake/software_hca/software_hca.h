@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
+// NOLINTBEGIN(readability-identifier-naming): a face of C, beside that of verbs.
 extern "C" {
 
 struct SoftwareHcaCounts {
@@ -80,3 +81,4 @@ int software_hca_break_pair(struct ibv_qp* pair);
 int software_hca_overrun(struct ibv_cq* queue);
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)
