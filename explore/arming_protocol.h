@@ -2,8 +2,8 @@
 //
 // How a device wakes the threads of a context (transport/verbs/shared_queues.h): it does so only
 // once after its queue was armed, and a turn arms it where the bell says that no thread polls. Two
-// threads that poll, leave and sleep, one of them at a time in a turn (progress.h: a thread that finds
-// the turn taken looks again), and a device that makes completions at any moment.
+// threads that poll, leave and sleep, one of them at a time in a turn (progress.h: a thread that
+// finds the turn taken looks again), and a device that makes completions at any moment.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace peerlane::explorer {
 
-// The state after one step. `fault`: it must not be; the search ends there.
+// One step, and the state after it. `fault`: such a step must not be; the search ends with it.
 template <typename State>
 struct Step {
   std::string what;
