@@ -72,6 +72,8 @@ struct RdmaTrial::Parts {
   Status expectNotice();
   Status await(unsigned requests, unsigned notices);
   Status move(ibv_wr_opcode operation, const Reach& local, const Reach& remote, uint64_t bytes);
+  // 10^9 bytes a second.
+  Result<double> measure(const Reach& local, const Reach& remote, uint64_t bytes);
 
   const std::unique_ptr<VerbsDevice> device;
   ibv_pd* domain = nullptr;
@@ -247,6 +249,15 @@ Status RdmaTrial::Parts::move(ibv_wr_opcode operation, const Reach& local, const
   return await(1, 1);
 }
 
+Result<double> RdmaTrial::Parts::measure(const Reach& local, const Reach& remote, uint64_t bytes) {
+  constexpr unsigned kTimes = 32;
+  const auto start = Clock::now();
+  for (unsigned i = 0; i < kTimes; ++i)
+    PEERLANE_RETURN_IF_ERROR(move(IBV_WR_RDMA_WRITE, local, remote, bytes));
+  const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  return static_cast<double>(bytes) * kTimes / nanoseconds;
+}
+
 RdmaTrial::RdmaTrial(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 RdmaTrial::~RdmaTrial() = default;
 
@@ -332,12 +343,7 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
     outcome.wrong +=
         countWrongBytes(step.isInto ? std::span<const std::byte>(seen) : host, expected);
   }
-  constexpr unsigned kTimes = 32;
-  const auto start = Clock::now();
-  for (unsigned i = 0; i < kTimes; ++i)
-    PEERLANE_RETURN_IF_ERROR(parts.move(IBV_WR_RDMA_WRITE, hostLocal, itsRemote, memory.bytes));
-  const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-  outcome.gbps = static_cast<double>(memory.bytes) * kTimes / nanoseconds;
+  PEERLANE_ASSIGN(outcome.gbps, parts.measure(hostLocal, itsRemote, memory.bytes));
   return outcome;
 }
 
