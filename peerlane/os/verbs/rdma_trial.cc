@@ -72,6 +72,8 @@ struct RdmaTrial::Parts {
   Status expectNotice();
   Status await(unsigned requests, unsigned notices);
   Status move(ibv_wr_opcode operation, const Reach& local, const Reach& remote, uint64_t bytes);
+  // 10^9 bytes a second.
+  Result<double> measure(const Reach& local, const Reach& remote, uint64_t bytes);
 
   const std::unique_ptr<VerbsDevice> device;
   ibv_pd* domain = nullptr;
@@ -247,6 +249,15 @@ Status RdmaTrial::Parts::move(ibv_wr_opcode operation, const Reach& local, const
   return await(1, 1);
 }
 
+Result<double> RdmaTrial::Parts::measure(const Reach& local, const Reach& remote, uint64_t bytes) {
+  constexpr unsigned kTimes = 32;
+  const auto start = Clock::now();
+  for (unsigned i = 0; i < kTimes; ++i)
+    PEERLANE_RETURN_IF_ERROR(move(IBV_WR_RDMA_WRITE, local, remote, bytes));
+  const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+  return static_cast<double>(bytes) * kTimes / nanoseconds;
+}
+
 RdmaTrial::RdmaTrial(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 RdmaTrial::~RdmaTrial() = default;
 
@@ -276,21 +287,6 @@ std::string RdmaTrial::name() const {
   const VerbsDevice& device = *parts_->device;
   return device.name() + ":" + std::to_string(device.port()) + ", " + parts_->gid.text();
 }
-
-namespace {
-
-// GB/s of WRITEs, one after the other.
-template <typename Parts, typename Reach>
-Result<double> measure(Parts& parts, const Reach& from, const Reach& to, size_t bytes) {
-  constexpr unsigned kTimes = 32;
-  const auto start = Clock::now();
-  for (unsigned i = 0; i < kTimes; ++i)
-    PEERLANE_RETURN_IF_ERROR(parts.move(IBV_WR_RDMA_WRITE, from, to, bytes));
-  const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-  return static_cast<double>(bytes) * kTimes / nanoseconds;
-}
-
-}  // namespace
 
 Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
                                         const RdmaTrialMemory& memory) {
@@ -347,7 +343,7 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
     outcome.wrong +=
         countWrongBytes(step.isInto ? std::span<const std::byte>(seen) : host, expected);
   }
-  PEERLANE_ASSIGN(outcome.gbps, measure(parts, hostLocal, itsRemote, memory.bytes));
+  PEERLANE_ASSIGN(outcome.gbps, parts.measure(hostLocal, itsRemote, memory.bytes));
   return outcome;
 }
 
