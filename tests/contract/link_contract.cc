@@ -45,6 +45,16 @@ void DataPath::add(std::byte* word, uint64_t value) {
   addWord(word, value);
 }
 
+namespace {
+
+std::atomic<uint64_t> moved{0};
+
+}  // namespace
+
+uint64_t movedBytes() {
+  return moved.load();
+}
+
 MailboxEntry& Poster::claim() {
   MailboxEntry* entry = mailbox_.claim();
   PEERLANE_CHECK(entry != nullptr);  // more than kSlots entries in flight: a defect of the test
@@ -60,6 +70,7 @@ void Poster::copy(Verb verb, std::vector<Piece> pieces) {
     }
     return;
   }
+  for (const Piece& piece : pieces) posted_ += piece.bytes;
   pieces_.push_back(std::move(pieces));
   MailboxEntry& entry = claim();
   entry.verb = verb;
@@ -106,6 +117,8 @@ bool Poster::idle() {
 
 Code Poster::takeCode() {
   const Code code = mailbox_.code();
+  const uint64_t posted = std::exchange(posted_, 0);
+  if (code == Code::kOk) moved += posted;
   mailbox_.resetCode();
   return code;
 }

@@ -76,6 +76,9 @@ class LinkPair {
 // Null: there is nothing here to make one of, and the tests are skipped.
 using MakeLinkPair = std::function<std::unique_ptr<LinkPair>()>;
 
+// That posters have put and got through mailboxes, in entries that ended well. Any thread.
+uint64_t movedBytes();
+
 // Posts entries on one link, or does at once what mapped memory allows. One thread. At most
 // Mailbox::kSlots entries until it is idle again.
 class Poster {
@@ -101,6 +104,7 @@ class Poster {
   DataPath& path_;
   Mailbox mailbox_;
   std::deque<std::vector<Piece>> pieces_;  // of the entries in flight
+  uint64_t posted_ = 0;                    // bytes, since the last takeCode()
 };
 
 class LinkContract : public testing::TestWithParam<MakeLinkPair> {

@@ -68,6 +68,14 @@ Status RegistrationPaths::probeDmaBuf() const {
   return Status::system(errno, "ibv_reg_dmabuf_mr of no descriptor");
 }
 
+std::vector<std::string> RegistrationPaths::texts() const {
+  std::vector<std::string> all{std::string("memory of the host: ") + nameOf(ExportForm::kAddress)};
+  for (const Way& way : forDevicesWays_)
+    all.push_back(std::string("memory of GPUs: ") + nameOf(way.form) +
+                  (way.probed.isOk() ? "" : ", refused: " + std::string(way.probed.message())));
+  return all;
+}
+
 Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& region,
                                                        uint64_t address) const {
   if (region.memory.kind.place == MemoryPlace::kHost) {

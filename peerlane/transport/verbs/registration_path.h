@@ -33,6 +33,8 @@ class RegistrationPaths {
 
   // Device memory may be registered; the reason against it else.
   const Status& forDevices() const { return forDevices_; }
+  // For people: each way of each kind of memory, the best first, and why it is not tried.
+  std::vector<std::string> texts() const;
 
  private:
   struct Way {

@@ -14,7 +14,8 @@ constexpr const char* kEngine = "nic";
 
 }  // namespace
 
-VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent)
+VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent,
+                     std::string path)
     : nic_(std::move(nic)),
       agent_(std::move(agent)),
       traits_{.transport = "verbs",
@@ -22,7 +23,9 @@ VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> 
               .abilities = abilities(&nic_->keys().paths()),
               .peerWritesAlone = true,
               .agentEngine = kEngine,
-              .protection = "neither encrypted nor authenticated"} {}
+              .protection = "neither encrypted nor authenticated",
+              .path = std::move(path),
+              .registrations = nic_->keys().paths().texts()} {}
 
 // The owner's device enforces the rights.
 LinkAbilities VerbsLink::abilities(const RegistrationPaths* paths) {

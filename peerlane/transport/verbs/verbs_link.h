@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "peerlane/transport/link.h"
 #include "peerlane/transport/verbs/verbs_agent.h"
@@ -14,7 +15,8 @@ namespace peerlane {
 
 class VerbsLink final : public Link {
  public:
-  VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent);
+  // `path`: the devices and addresses of both sides, for people.
+  VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent, std::string path);
   ~VerbsLink() override { close(Code::kClosed); }
 
   // With host memory, and with GPUs' where the NIC reaches that; null: all that any NIC can.

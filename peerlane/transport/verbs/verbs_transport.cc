@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/verbs_transport.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -98,7 +100,9 @@ class PendingVerbsLink final : public PendingLink {
         VerbsAgent::Surroundings{nic_->queues(), nic_->keys(), nic_->bounces(),
                                  surroundings_.regions, surroundings_.workArrived},
         std::move(pair_), std::move(*control_), offer_.receives, agreed);
-    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(nic_, std::move(agent)));
+    const std::string path =
+        offer_.device + " at " + own.text() + " to " + theirs.device + " at " + other.text();
+    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(nic_, std::move(agent), path));
   }
 
  private:
@@ -130,8 +134,11 @@ class PendingVerbsLink final : public PendingLink {
   std::unique_ptr<QueuePair> pair_;
 };
 
+// The first GPU, or else the memory of the processor that runs this.
 MemorySite siteOf(const cuda::Gpus& gpus) {
   MemorySite site;
+  unsigned node = 0;
+  if (::getcpu(nullptr, &node) == 0) site.numaNode = static_cast<int>(node);
   if (gpus.empty()) return site;
   const auto known = cuda::gpus();
   if (!known) return site;

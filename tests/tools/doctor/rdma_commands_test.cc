@@ -141,6 +141,13 @@ TEST_F(OverRdma, ExplainShowsTheLink) {
   EXPECT_TRUE(matches(out, "\nlink verbs\n")) << out;
   EXPECT_TRUE(matches(out, "data between the hosts: +neither encrypted nor authenticated\n"))
       << out;
+  EXPECT_TRUE(matches(out,
+                      "devices: +sw0:1 at ::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\) to sw0:1 at "
+                      "::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\)\n"))
+      << out;
+  EXPECT_TRUE(matches(out, "registration: +memory of the host: pages\n")) << out;
+  EXPECT_TRUE(matches(out, "registration: +memory of GPUs: dma-buf, refused: .*takes no dma-buf\n"))
+      << out;
   EXPECT_TRUE(matches(out, "region rights enforced by: owner")) << out;
   EXPECT_TRUE(matches(out, "not taken: link tcp: not among PEERLANE_LINKS")) << out;
   EXPECT_TRUE(matches(out, "host:private -> host:shared: engine nic")) << out;
@@ -160,7 +167,7 @@ TEST_F(OverRdma, BenchChecksEveryByte) {
                       "-n", "3", "-w", "1", "--check", "--json", report},
                      with());
     ASSERT_EQ(bench.wait(), 0) << operation << bench.out() << bench.err();
-    EXPECT_TRUE(matches(bench.out(), "link verbs, engine nic")) << bench.out();
+    EXPECT_TRUE(matches(bench.out(), "link verbs, engine nic, sw0:1 at ")) << bench.out();
     std::ifstream file(report);
     const auto rows = nlohmann::json::parse(file)["rows"];
     ASSERT_GE(rows.size(), 1u) << operation;
