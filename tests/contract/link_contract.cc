@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "peerlane/memory/cuda/cuda_pools.h"
 #include "peerlane/memory/host_provider.h"

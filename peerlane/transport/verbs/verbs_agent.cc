@@ -45,9 +45,20 @@ Code refusalOf(const MailboxEntry& entry) {
 
 // The failure of the entries before this one in its mailbox, as far as it is known: one that is
 // under way ends the pair, if it fails, before the device gets to this one.
-Code failureBefore(const AgentWork& work, const AgentWork* before) {
-  if (before != nullptr) return before->code.load(std::memory_order_acquire);
-  return work.mailbox->code();
+Code failureBefore(const AgentWork& work) {
+  const AgentWork* const before = work.mailbox->previous(work);
+  if (before == nullptr) return work.mailbox->code();
+  const Code code = before->code.load(std::memory_order_acquire);
+  // Its place may have been used again meanwhile.
+  return work.mailbox->previous(work) == nullptr ? work.mailbox->code() : code;
+}
+
+// One before it could not be made, which was not known when it came.
+bool isInVain(AgentWork& work) {
+  if (!work.entry->onlyAfterPrevious) return false;
+  const Code code = failureBefore(work);
+  if (code != Code::kOk) work.code.store(code, std::memory_order_relaxed);
+  return code != Code::kOk;
 }
 
 }  // namespace
@@ -79,7 +90,7 @@ Served VerbsAgent::serve(AgentWork& work) {
   Code code = refusalOf(entry);
   const AgentWork* const before = work.mailbox->previous(work);
   const bool isUnfinished = before != nullptr && !before->finished.load(std::memory_order_acquire);
-  if (code == Code::kOk && entry.onlyAfterPrevious) code = failureBefore(work, before);
+  if (code == Code::kOk && entry.onlyAfterPrevious) code = failureBefore(work);
   const bool isWord = entry.verb == Verb::kStore || entry.verb == Verb::kAdd64;
   if (code == Code::kOk && isUnfinished && !agreed_.ordersWrites && !isWord) return Served::kAgain;
   if (code == Code::kOk) {
@@ -174,7 +185,7 @@ void VerbsAgent::pump() {
   if (!isOver_) tellPeer(chain);
   while (!waiting_.isEmpty()) {
     AgentWork& work = *waiting_.first();
-    const Cut made = cutter_.cut(work, chain, ledger_);
+    const Cut made = isInVain(work) ? Cut::kWhole : cutter_.cut(work, chain, ledger_);
     if (made == Cut::kWhole) makeWhole(work, chain);
     if (made != Cut::kStalled) continue;
     // A chain that is full goes, and the next one begins.

@@ -322,6 +322,29 @@ TEST_F(VerbsFailures, SlotsThatCannotBeMadeEndTheWorkAlone) {
   EXPECT_EQ(joint_->settle(poster), Code::kOk);
 }
 
+// The word is with the agent before it is known that the put cannot be.
+TEST_F(VerbsFailures, AWordDoesNotFollowAPutThatCouldNotBeMade) {
+  const auto loose = sides_[0].memory(kBytes, /*isHeld=*/false);
+  sides_[0].inject(SOFTWARE_HCA_REGISTER_FAILS, -1, ENOMEM);
+  for (const bool isAfter : {true, false}) {
+    const uint64_t value = isAfter ? 1 : 2;
+    Poster poster(*joint_, 0);
+    poster.put({{loose.bytes.data(), &remote_, 0, 4096}});
+    MailboxEntry& word = *poster.mailbox().claim();
+    word.verb = Verb::kStore;
+    word.remote = &remote_;
+    word.remoteOffset = 8192;
+    word.operand = value;
+    word.onlyAfterPrevious = isAfter;
+    poster.mailbox().ring();
+    EXPECT_EQ(joint_->settle(poster), Code::kOutOfMemory);
+    uint64_t seen = 0;
+    std::memcpy(&seen, there_.bytes.data() + 8192, sizeof seen);
+    EXPECT_EQ(seen, isAfter ? 0u : value);
+  }
+  EXPECT_OK(joint_->link(0).health());
+}
+
 TEST_F(VerbsFailures, APairThatCannotBeMadeIsToldAndLeavesNothing) {
   const int before = sides_[0].objects();
   sides_[0].inject(SOFTWARE_HCA_CREATE_FAILS, -1, ENOMEM);

@@ -62,7 +62,7 @@ std::unique_ptr<Link> VerbsJoint::complete(int side, Half& own, const VerbsOffer
       VerbsAgent::Surroundings{
           at.nic()->queues(), at.nic()->keys(), at.nic()->bounces(), at.regions(), {}},
       std::move(own.pair), std::move(own.control), own.receives, agreed);
-  return std::make_unique<VerbsLink>(at.nic(), std::move(agent));
+  return std::make_unique<VerbsLink>(at.nic(), std::move(agent), "a test");
 }
 
 RemoteMemory VerbsJoint::attach(int owner, const VerbsSide::Memory& memory) {
