@@ -143,23 +143,17 @@ void OwnerLinkContract::SetUp() {
   }
 }
 
-namespace {
-
-// By which links get at host memory.
-MemoryProviders& hostProviders() {
+std::unique_ptr<AcquiredMemory> acquireHost(std::span<std::byte> bytes) {
   static auto* const providers = [] {
     auto* made = new MemoryProviders;
     (void)made->add(std::make_shared<HostProvider>()).value();
     return made;
   }();
-  return *providers;
+  return providers->acquire(bytes.data(), bytes.size()).value();
 }
 
-}  // namespace
-
 void fillRecord(const LinkMemory& memory, const RegionGrant& region, RegionRecord& record) {
-  if (memory.kind.place == MemoryPlace::kHost)
-    record.acquired = hostProviders().acquire(memory.bytes.data(), memory.bytes.size()).value();
+  if (memory.kind.place == MemoryPlace::kHost) record.acquired = acquireHost(memory.bytes);
   record.allocation = region.allocation;
   record.generation = region.generation;
   record.base = memory.bytes.data();

@@ -42,6 +42,9 @@ struct LinkMemory {
   std::vector<std::byte> handle{};
 };
 
+// Host memory as its provider holds it for a region.
+std::unique_ptr<AcquiredMemory> acquireHost(std::span<std::byte> bytes);
+
 // The record of memory that is registered as `region` says.
 void fillRecord(const LinkMemory& memory, const RegionGrant& region, RegionRecord& record);
 

@@ -36,6 +36,7 @@ namespace peerlane::verbs {
   ENTRY(ibv_get_cq_event)             \
   ENTRY(ibv_ack_cq_events)            \
   ENTRY(ibv_create_srq)               \
+  ENTRY(ibv_modify_srq)               \
   ENTRY(ibv_destroy_srq)              \
   ENTRY(ibv_create_qp)                \
   ENTRY(ibv_modify_qp)                \

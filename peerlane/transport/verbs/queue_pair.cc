@@ -15,9 +15,9 @@ constexpr uint32_t kInlineBytes = 64;  // a word, a small message
 constexpr uint32_t kPieces = 16;
 constexpr uint8_t kMostReads = 16;
 constexpr uint8_t kHops = 64;
-// After a refusal for want of receives the peer waits 0.64 ms and tries again, six times: receives
+// After a refusal for want of receives the peer waits 2.56 ms and tries again, six times: receives
 // are counted, so only a peer that has stopped, or a defect, brings it about. 7 would be for ever.
-constexpr uint8_t kReceiveWait = 12;
+constexpr uint8_t kReceiveWait = 16;
 constexpr uint8_t kReceiveTries = 6;
 
 uint8_t readsOf(const verbs::VerbsDevice& device) {

@@ -91,6 +91,7 @@ Result<uint32_t> SharedQueues::reserve(uint32_t requests) {
   PEERLANE_RETURN_IF_ERROR(addReceives(receives));
   reserved_ += requests + receives;
   promised_ += receives;
+  watchReceives();
   return receives;
 }
 
@@ -117,6 +118,25 @@ Status SharedQueues::growCompletions(uint32_t wanted) {
   return Status::ok();
 }
 
+// A pair that ends takes with it the completions that nobody has polled, and with them the only
+// word of receives that it took up. The device says when many are gone.
+void SharedQueues::watchReceives() {
+  leastReceives_ = promised_ / 2;
+  ibv_srq_attr attr{};
+  attr.srq_limit = leastReceives_;
+  if (const int error = library_.ibv_modify_srq(receives_, &attr, IBV_SRQ_LIMIT); error != 0)
+    PEERLANE_LOG_WARN(
+        "{}", Status::system(error, domain_->device().name() + ": ibv_modify_srq").message());
+}
+
+// Some that only seem lost come too many; the queue has room, and holds no more than it has.
+void SharedQueues::replaceLost() {
+  (void)handOut();
+  posted_ = std::min(posted_, leastReceives_);
+  if (const Status status = addReceives(0); !status.isOk()) return failAll(status);
+  watchReceives();
+}
+
 // They carry nothing: news is a number that comes with a write.
 Status SharedQueues::addReceives(uint32_t count) {
   if (promised_ + count <= posted_) return Status::ok();  // of a peer that has left
@@ -129,8 +149,12 @@ Status SharedQueues::addReceives(uint32_t count) {
       requests[i].next = i + 1 == now ? nullptr : &requests[i + 1];
     }
     ibv_recv_wr* refused = nullptr;
-    if (const int error = ibv_post_srq_recv(receives_, requests.data(), &refused); error != 0)
-      return Status::system(error, domain_->device().name() + ": ibv_post_srq_recv");
+    const int error = ibv_post_srq_recv(receives_, requests.data(), &refused);
+    if (error == ENOMEM && promised_ + kUsualReceives <= mostReceives_) {
+      posted_ += left;  // it is full
+      return Status::ok();
+    }
+    if (error != 0) return Status::system(error, domain_->device().name() + ": ibv_post_srq_recv");
     left -= now;
     posted_ += now;
   }
@@ -272,6 +296,7 @@ void SharedQueues::handle(ibv_event_type type, uint32_t pair) {
                      : device + " gave up the pair (" + name + ")"));
       return settle(*found->second, /*isPolled=*/false);
     }
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return replaceLost();
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_DEVICE_FATAL:

@@ -81,6 +81,8 @@ class SharedQueues {
   Status makeQueues(EventLoop& loop);
   Status growCompletions(uint32_t wanted) PEERLANE_REQUIRES(right_);
   Status addReceives(uint32_t count) PEERLANE_REQUIRES(right_);
+  void watchReceives() PEERLANE_REQUIRES(right_);
+  void replaceLost() PEERLANE_REQUIRES(right_);
   bool handOut() PEERLANE_REQUIRES(right_);
   void settle(PairOwner& owner, bool isPolled) PEERLANE_REQUIRES(right_);
   void stopPolling() PEERLANE_REQUIRES(right_);
@@ -108,10 +110,11 @@ class SharedQueues {
 
   TurnRight right_;
   bool isArmed_ PEERLANE_GUARDED_BY(right_) = false;
-  uint32_t reserved_ PEERLANE_GUARDED_BY(right_) = 0;  // completions
-  uint32_t promised_ PEERLANE_GUARDED_BY(right_) = 0;  // receives
-  uint32_t posted_ PEERLANE_GUARDED_BY(right_) = 0;    // of them
-  uint32_t takenUp_ PEERLANE_GUARDED_BY(right_) = 0;   // and not posted again yet
+  uint32_t reserved_ PEERLANE_GUARDED_BY(right_) = 0;       // completions
+  uint32_t promised_ PEERLANE_GUARDED_BY(right_) = 0;       // receives
+  uint32_t posted_ PEERLANE_GUARDED_BY(right_) = 0;         // of them
+  uint32_t leastReceives_ PEERLANE_GUARDED_BY(right_) = 0;  // fewer are an event of the device
+  uint32_t takenUp_ PEERLANE_GUARDED_BY(right_) = 0;        // and not posted again yet
   std::unordered_map<uint32_t, PairOwner*> owners_ PEERLANE_GUARDED_BY(right_);
   std::vector<PairOwner*> touched_ PEERLANE_GUARDED_BY(right_);   // since they were last settled
   std::vector<PairOwner*> believed_ PEERLANE_GUARDED_BY(right_);  // their peers believe in polling

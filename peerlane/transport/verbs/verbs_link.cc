@@ -73,6 +73,8 @@ void VerbsLink::detach(RemoteMemory& memory) {
 // A peer that leaves has answered what reached it, and its last words may come by another wire
 // sooner than those answers.
 void VerbsLink::close(Code code) {
+  // News that came counts, though nobody will read it: receives that it took up are others' again.
+  (void)nic_->queues().poll();
   constexpr std::chrono::milliseconds kAnswers{2};
   const auto until = std::chrono::steady_clock::now() + kAnswers;
   while (code == Code::kPeerLost && agent_->isUnderWay() &&

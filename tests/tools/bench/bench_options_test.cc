@@ -56,7 +56,8 @@ TEST(BenchOptions, CancelIsForWhatAnAgentCarries) {
   options.engine = "ring";
   EXPECT_TRUE(complete(options).isOk());
   options.engine = "cma";
-  EXPECT_NE(refusal(options).find("accepted are --link tcp, --link verbs and --engine ring"), std::string::npos);
+  EXPECT_NE(refusal(options).find("accepted are --link tcp, --link verbs and --engine ring"),
+            std::string::npos);
   options = of("cancel");
   options.ceiling = true;
   EXPECT_NE(refusal(options).find("--ceiling"), std::string::npos);

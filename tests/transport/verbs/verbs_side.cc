@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "tests/contract/link_contract.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane {
@@ -134,6 +135,7 @@ VerbsSide::Memory VerbsSide::memory(size_t bytes, bool isHeld, Access access) {
   memory.record->base = memory.bytes.data();
   memory.record->bytes = bytes;
   memory.record->access = access;
+  memory.record->acquired = acquireHost(memory.bytes);
   if (isHeld) regions_->hold(memory.record);
   return memory;
 }
