@@ -223,7 +223,7 @@ std::string refusalInAnotherProcess(const Context& b, const Config& config) {
 }
 
 TEST(Connect, SelfAloneBetweenProcessesNamesTheSetting) {
-  const std::string onBoth = " is self: allow shm or tcp on both sides, or leave it unset";
+  const std::string onBoth = " is self: allow shm or verbs or tcp on both sides, or leave it unset";
   const std::string onOne =
       " is self: allow shm or tcp, which the other side offers, or leave it unset";
   const Config any;
