@@ -25,6 +25,9 @@ ln -s ../../bundle-bench/bin/peerlane "$tests/bin/peerlane"
 cp -P build/lib/libpeerlane_p2p.so* "$bench/lib/"
 # Programs ask for it by its soname.
 cp -L build/lib/libpeerlane_p2p.so.0 build/lib/libpeerlane.so "$tests/lib/"
+# The NIC in software of the tests that need one, where nobody takes it for the machine's own.
+mkdir "$tests/lib/software_hca"
+cp -L build/software_hca/libibverbs.so.1 "$tests/lib/software_hca/"
 strip "$bench"/bin/* $(find "$tests/bin" -type f)
 
 # glibc must be the machine's own: it belongs to the kernel and the loader there.

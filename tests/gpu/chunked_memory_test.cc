@@ -431,7 +431,7 @@ TEST(ChunkedLife, UnregisteredWhileImported) {
         for (const Block& block : {first, other}) {
           auto posted = put(here.peer, {&block, 1});
           const Status closed = posted.isOk() ? posted->wait(kPatience) : posted.status();
-          EXPECT_EQ(closed.code(), Code::kRevoked) << closed.toString();
+          EXPECT_EQ(closed.code(), Code::kClosed) << closed.toString();
         }
       }));
 }

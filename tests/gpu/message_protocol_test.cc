@@ -361,6 +361,7 @@ TEST_P(StreamProtocols, MemoryThatHasGoneWhenItIsImported) {
   for (const Way way : {Way{false, false}, {true, false}, {false, true}})
     EXPECT_TRUE(run([way](Talker& side, int index, const Line& line) {
       const bool gets = GetParam() == Protocol::kGet;
+      const Code gone = way.isFreed ? Code::kRevoked : Code::kClosed;
       must(side.ranks->prepare(side.other, {}), "prepare");
       line.meet();
       const auto post = [&](const Region& region) {
@@ -383,7 +384,7 @@ TEST_P(StreamProtocols, MemoryThatHasGoneWhenItIsImported) {
           EXPECT_EQ(side.context->unregister(brief, 0ns).code(), Code::kTimeout);
         }
         thaw(other);
-        EXPECT_EQ(must(posted, "post").wait(kPatience).code(), Code::kClosed);
+        EXPECT_EQ(must(posted, "post").wait(kPatience).code(), gone);
         must(side.context->unregister(brief, kPatience), "unregister");
         mustSync(side.stream);
       } else {
@@ -405,7 +406,7 @@ TEST_P(StreamProtocols, MemoryThatHasGoneWhenItIsImported) {
         } else {
           posted = post(gets ? side.in : side.out);
           line.send("posted");
-          EXPECT_EQ(must(posted, "post").wait(kPatience).code(), Code::kClosed);
+          EXPECT_EQ(must(posted, "post").wait(kPatience).code(), gone);
           mustSync(side.stream);
         }
       }

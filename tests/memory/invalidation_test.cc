@@ -152,7 +152,7 @@ TEST(RegionExports, ARevokedRegionLetsNothingReachIt) {
   const auto first = std::make_shared<Pinned>(std::vector{Status::ok()});
   const auto second = std::make_shared<Pinned>(
       std::vector{Status(Code::kUnavailable, "pinned for life"), Status::ok()});
-  const auto giving = [](RegionExports::Made made) {
+  const auto giving = [](const RegionExports::Made& made) {
     return [made] { return Result<RegionExports::Made>(made); };
   };
   EXPECT_OK(exports.of(&one, giving(first)).status());

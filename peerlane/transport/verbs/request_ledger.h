@@ -72,15 +72,12 @@ class RequestLedger {
     return id >> 32 == serial_ && index - retired_ < underWay() ? &ring_[index % ring_.size()]
                                                                 : nullptr;
   }
-  // Calls `each` for it and for all before it. Requires: find(id).
-  template <typename Each>
-  void retire(uint64_t id, const Each& each) {
-    for (const uint32_t next = static_cast<uint32_t>(id) + 1; retired_ != next; ++retired_)
-      each(ring_[retired_ % ring_.size()]);
-  }
-  template <typename Each>
-  void retireAll(const Each& each) {
-    for (; retired_ != posted_; ++retired_) each(ring_[retired_ % ring_.size()]);
+  // Takes the oldest one out; null: none is under way. The pointer is valid until the next note().
+  const Request* takeOldest() { return isIdle() ? nullptr : &ring_[retired_++ % ring_.size()]; }
+  // The same, as long as it is the one of the completion or before it. Requires: find(id) was not
+  // null.
+  const Request* takeUntil(uint64_t id) {
+    return retired_ == static_cast<uint32_t>(id) + 1 ? nullptr : takeOldest();
   }
 
  private:

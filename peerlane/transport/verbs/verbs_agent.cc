@@ -253,10 +253,11 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   const TurnHolder turn(right_);
   const Request* const request = isOver_ ? nullptr : ledger_.find(completion.wr_id);
   if (request == nullptr) return;
-  if (completion.status == IBV_WC_SUCCESS)
-    return ledger_.retire(completion.wr_id, [this](const Request& each) PEERLANE_REQUIRES(right_) {
-      release(each, /*isGood=*/true);
-    });
+  if (completion.status == IBV_WC_SUCCESS) {
+    while (const Request* const each = ledger_.takeUntil(completion.wr_id))
+      release(*each, /*isGood=*/true);
+    return;
+  }
   const Status why = requestFailure(name_, pair_->name(), completion);
   PEERLANE_LOG_WARN("{}", why.message());
   end(why, request->work);
@@ -317,10 +318,10 @@ void VerbsAgent::end(const Status& why, const AgentWork* guilty, bool mayAnswer)
     state.setWhole();
     if (state.underWay() == 0) finished_.add(*work);
   }
-  ledger_.retireAll([&](const Request& request) PEERLANE_REQUIRES(right_) {
-    if (request.work != nullptr) mark(*request.work);
-    release(request, /*isGood=*/false);
-  });
+  while (const Request* const each = ledger_.takeOldest()) {
+    if (each->work != nullptr) mark(*each->work);
+    release(*each, /*isGood=*/false);
+  }
 }
 
 }  // namespace peerlane

@@ -273,7 +273,7 @@ TEST_F(Owner, OnTheProgressThreadItWouldWaitForItself) {
   const uint64_t ticket = provider->tickets().at(0);
   const auto other = MUST(Context::create());
   std::atomic<int> code{-1};
-  context->onPeer([&](Peer) {
+  context->onPeer([&](const Peer&) {
     code = static_cast<int>(invalidateMemory(ticket, kSoon).code());
     code.notify_all();
   });
