@@ -81,6 +81,7 @@ VerbsAgent::VerbsAgent(std::string name, const Surroundings& around,
 
 VerbsAgent::~VerbsAgent() {
   close(Code::kClosed);
+  pair_->end();  // before another link gets the control block
   around_.queues.remove(pair_->number());
   around_.queues.giveBack(pair_->limits().requests, receives_);
 }
