@@ -120,8 +120,7 @@ struct Pool {
   Pool(const Pool&) = delete;
   int device = 0;
   unsigned handleTypes = 0;
-  std::atomic<bool> isSynchronous{false};  // SYNC_MEMOPS
-  std::atomic<uint32_t> access{0};         // a bit for each device
+  std::atomic<uint32_t> access{0};  // a bit for each device
   int fd = -1;  // of one that travels: where its memory lies, and what it is known by
   std::string name;
   std::atomic<off_t> end{0};  // of what was taken from the file
@@ -138,8 +137,9 @@ struct Allocation {
   std::shared_ptr<Physical> physical;
   size_t mappedBytes = 0;
   unsigned flags = 0;
-  std::atomic<uint32_t> access{0};  // a bit for each device that was given access
-  int opens = 0;                    // kOpened; under the caller's lock
+  std::atomic<bool> isSynchronous{false};  // SYNC_MEMOPS
+  std::atomic<uint32_t> access{0};         // a bit for each device that was given access
+  int opens = 0;                           // kOpened; under the caller's lock
   std::shared_ptr<Pool> pool;
 
   void* at() const { return reinterpret_cast<void*>(base); }
