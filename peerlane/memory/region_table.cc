@@ -150,6 +150,10 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
   // Regions overlap seldom: the nearest one that begins before `at` nearly always is the one.
   for (auto next = byBase_.upper_bound(at); next != byBase_.begin();) {
     const auto& record = entries_.at((--next)->second).record;
+    // One that is going, or whose host memory may go without a word, is no hold.
+    const bool isHost = record->memory.device.kind == DeviceKind::kHost;
+    if (!record->gate.open() || (isHost && record->isCached.load(std::memory_order_relaxed)))
+      continue;
     const auto offset = static_cast<uint64_t>(at - record->base);
     if (offset <= record->bytes && bytes <= record->bytes - offset) return record;
   }

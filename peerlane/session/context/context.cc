@@ -88,11 +88,11 @@ class Context::State : public std::enable_shared_from_this<Context::State> {
   cuda::Gpus gpus_;
   DeviceExecutors executors_;
   MemoryProviders providers_;
+  std::unique_ptr<Progress> progress_;                  // longer than what transports have there
   std::vector<std::unique_ptr<Transport>> transports_;  // longer than what they made of regions
   RegionTable regions_;
   Absentees absentees_{regions_};
   cpu::HostCopier copier_;
-  std::unique_ptr<Progress> progress_;
   std::unique_ptr<Listeners> listeners_;
   std::vector<std::string> addresses_;  // constant once started; handles may outlive the listeners
   std::unique_ptr<Inspection> inspection_;

@@ -19,10 +19,10 @@ namespace {
 // gets its place while this process lives.
 struct Kept {
   Mutex mutex;
-  std::vector<std::unique_ptr<Allocation>> memory PEERLANE_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<const void>> memory PEERLANE_GUARDED_BY(mutex);
 };
 
-void keepForGood(std::unique_ptr<Allocation> memory) {
+void keepForGood(std::shared_ptr<const void> memory) {
   static auto* const kept = new Kept;
   const MutexLock lock(kept->mutex);
   kept->memory.push_back(std::move(memory));
@@ -85,7 +85,10 @@ void ContextEnd::letGoOfTheRest() {
     const bool isOurs = record->owned != nullptr;
     // Of a GPU: a peer that mapped it holds what it writes to.
     if (isOurs && record->memory.device.kind == DeviceKind::kHost)
-      keepForGood(std::move(record->owned));
+      keepForGood(std::shared_ptr<Allocation>(std::move(record->owned)));
+    // Its provider is not told that the memory is free.
+    if (!isOurs && record->acquired != nullptr && record->memory.device.kind == DeviceKind::kHost)
+      keepForGood(std::shared_ptr<AcquiredMemory>(std::move(record->acquired)));
     PEERLANE_LOG_WARN(
         "region {} ({} bytes at {}) may still be written by a peer that did not say goodbye; {}",
         record->allocation, record->bytes, static_cast<const void*>(record->base),

@@ -15,6 +15,7 @@ void BounceSlots::Unmap::operator()(std::byte* memory) const {
 Result<uint32_t> BounceSlots::take() {
   const MutexLock lock(mutex_);
   if (!memory_) PEERLANE_RETURN_IF_ERROR(make());
+  hasRefused_ |= free_.empty();
   if (free_.empty())
     return Status(Code::kTryAgain, "all " + std::to_string(kSlots) + " bounce slots are in use");
   const uint32_t slot = free_.back();
@@ -22,9 +23,10 @@ Result<uint32_t> BounceSlots::take() {
   return slot;
 }
 
-void BounceSlots::giveBack(uint32_t slot) {
+bool BounceSlots::giveBack(uint32_t slot) {
   const MutexLock lock(mutex_);
   free_.push_back(slot);
+  return std::exchange(hasRefused_, false);
 }
 
 Status BounceSlots::make() {

@@ -28,7 +28,8 @@ class BounceSlots {
 
   // kTryAgain: all are in use. kOutOfMemory, kSystem: there can be none.
   Result<uint32_t> take();
-  void giveBack(uint32_t slot);
+  // True: somebody was refused one since the last time, and should ask again.
+  bool giveBack(uint32_t slot);
   // Of a slot that was taken.
   std::byte* at(uint32_t slot) const { return memory_.get() + uint64_t{slot} * kSlotBytes; }
   uint64_t address(uint32_t slot) const { return reinterpret_cast<uintptr_t>(at(slot)); }
@@ -43,6 +44,7 @@ class BounceSlots {
   const std::shared_ptr<const ProtectionDomain> domain_;
   Mutex mutex_;
   std::vector<uint32_t> free_ PEERLANE_GUARDED_BY(mutex_);
+  bool hasRefused_ PEERLANE_GUARDED_BY(mutex_) = false;
   // Constant once the first slot was taken.
   std::unique_ptr<std::byte, Unmap> memory_;
   DeviceMemory registered_;

@@ -175,7 +175,9 @@ void SharedQueues::remove(uint32_t pair) {
 }
 
 bool SharedQueues::poll() {
-  if (!right_.tryTake()) return false;
+  // A thread that polls for the last time before it sleeps must not be sent away: it arms the
+  // queue.
+  right_.take();
   bool moved = handOut();
   if (nobodyPolls()) {
     stopPolling();
@@ -192,7 +194,7 @@ bool SharedQueues::handOut() {
   if (isArmed_ && member_->mayRead.exchange(false, std::memory_order_relaxed)) takeEvents();
   const bool moved = drain();
   if (takenUp_ != 0) {
-    posted_ -= std::exchange(takenUp_, 0);
+    posted_ -= std::min(posted_, std::exchange(takenUp_, 0));
     if (const Status status = addReceives(0); !status.isOk()) failAll(status);
   }
   const bool isPolled = !touched_.empty() && !nobodyPolls();
@@ -271,6 +273,7 @@ void SharedQueues::deviceEvents() {
   while (library_.ibv_get_async_event(domain_->device().handle(), &event) == 0) {
     const bool isOfPair = event.event_type == IBV_EVENT_QP_FATAL ||
                           event.event_type == IBV_EVENT_QP_REQ_ERR ||
+                          event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
                           event.event_type == IBV_EVENT_QP_ACCESS_ERR;
     const uint32_t pair = isOfPair ? event.element.qp->qp_num : 0;
     // Before it is handled: the end of a pair waits for that of its events.
@@ -286,6 +289,7 @@ void SharedQueues::handle(ibv_event_type type, uint32_t pair) {
   switch (type) {
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
     case IBV_EVENT_QP_ACCESS_ERR: {
       const auto found = owners_.find(pair);
       if (found == owners_.end()) return;

@@ -20,9 +20,6 @@ class PEERLANE_CAPABILITY("right") TurnRight {
   TurnRight(const TurnRight&) = delete;
   TurnRight& operator=(const TurnRight&) = delete;
 
-  bool tryTake() PEERLANE_TRY_ACQUIRE(true) {
-    return !isTaken_.exchange(true, std::memory_order_acquire);
-  }
   void take() PEERLANE_ACQUIRE() {
     for (uint32_t looks = 1; isTaken_.exchange(true, std::memory_order_acquire); ++looks)
       if (looks % kLooksPerYield == 0)

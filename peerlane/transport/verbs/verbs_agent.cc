@@ -143,13 +143,13 @@ bool VerbsAgent::pumpAndTell() {
   right_.take();
   const uint32_t before = ledger_.ever();
   pump();
-  const bool hasEnded = std::exchange(hasNewEnd_, false);
-  const bool moved = ledger_.ever() != before || !finished_.isEmpty() || hasEnded;
+  const bool hasNews = std::exchange(hasNews_, false);
+  const bool moved = ledger_.ever() != before || !finished_.isEmpty() || hasNews;
   WorkList finished = std::exchange(finished_, {});
   right_.letGo();
   while (AgentWork* const work = finished.takeFirst())
     Mailbox::finish(*work, work->code.load(std::memory_order_relaxed));
-  if (hasEnded && around_.workArrived) around_.workArrived();
+  if (hasNews && around_.workArrived) around_.workArrived();
   return moved;
 }
 
@@ -197,7 +197,7 @@ void VerbsAgent::pump() {
     if (!isOnlyFull) break;
   }
   // The work that would have brought the answer was abandoned.
-  if (waiting_.isEmpty() && ledger_.owesAnswer() && !isOver_ &&
+  if (ledger_.owesAnswer() && !isOver_ &&
       cutter_.tellTaken(taken_, /*isAsked=*/false, chain, ledger_)) {
     told_ = taken_;
     ledger_.sign(chain);
@@ -271,7 +271,7 @@ void VerbsAgent::release(const Request& request, bool isGood) {
   if (request.slot != BounceSlots::kNone) {
     if (isGood && request.to != nullptr)
       std::memcpy(request.to, around_.bounces.at(request.slot), request.bytes);
-    around_.bounces.giveBack(request.slot);
+    hasNews_ |= around_.bounces.giveBack(request.slot);
   }
   if (request.work == nullptr) return;
   WorkState state(*request.work);
@@ -290,6 +290,9 @@ void VerbsAgent::arrived(uint32_t number) {
   else if (news.kind != News::Kind::kWord && news.kind != News::Kind::kTaken)
     status = mail_.apply(news);
   ++taken_;
+  // It would take up receives that were promised to others.
+  if (taken_ - told_ > receives_)
+    status = Status(Code::kCorrupt, "the peer sent more news than there are receives for it");
   ++newsPolled_;
   isAsked_ |= news.asks;
   if (status.isOk()) return;
@@ -302,7 +305,7 @@ void VerbsAgent::arrived(uint32_t number) {
 void VerbsAgent::end(const Status& why, const AgentWork* guilty, bool mayAnswer) {
   if (isOver_) return;
   isOver_ = true;
-  hasNewEnd_ = true;
+  hasNews_ = true;
   const Code shared = why.code() == Code::kPermissionDenied ? Code::kPeerLost : why.code();
   {
     const MutexLock lock(failureLock_);

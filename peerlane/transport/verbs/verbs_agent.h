@@ -104,9 +104,10 @@ class VerbsAgent final : public Agent, public PairOwner {
   uint32_t newsPolled_ PEERLANE_GUARDED_BY(right_) = 0;  // that came while they polled
   bool owesWake_ PEERLANE_GUARDED_BY(right_) = false;    // a quiet word may have met a sleeper
   bool isOver_ PEERLANE_GUARDED_BY(right_) = false;
-  bool hasNewEnd_ PEERLANE_GUARDED_BY(right_) = false;  // and nobody was told
-  std::atomic<bool> isWaiting_{false};                  // a hint: works wait for room
-  mutable Mutex failureLock_;                           // taken after right_
+  // Its end, or a slot for which another link waits, that nobody was told of.
+  bool hasNews_ PEERLANE_GUARDED_BY(right_) = false;
+  std::atomic<bool> isWaiting_{false};  // a hint: works wait for room
+  mutable Mutex failureLock_;           // taken after right_
   Status failure_ PEERLANE_GUARDED_BY(failureLock_);
 };
 

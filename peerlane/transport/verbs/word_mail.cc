@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "peerlane/memory/region_table.h"
 #include "peerlane/program/words/word.h"
 #include "peerlane/transport/verbs/control_block.h"
 
@@ -25,10 +26,18 @@ Status WordMail::apply(const News& news) {
                                               " bytes at offset " + std::to_string(offset));
   PEERLANE_ASSIGN(std::byte* const word,
                   regions_.pin(allocation, generation, offset, bytes, Access::kRemoteWrite));
+  const auto region = regions_.holding(word, bytes);
+  const bool isHost = !region || region->memory.device.kind == DeviceKind::kHost;
+  if (!isHost || reinterpret_cast<uintptr_t>(word) % bytes != 0) {
+    regions_.unpin(allocation);
+    return Status(Code::kInvalidArgument,
+                  isHost ? "a word at an address that is not aligned"
+                         : "a word in memory of a device, which this side's CPU does not reach");
+  }
   if (news.kind == News::Kind::kAdd64)
     (void)addWord(word, value);
   else
-    storeWord(word, width, value, std::memory_order_release);
+    storeWord(word, width, value, std::memory_order_seq_cst);
   regions_.unpin(allocation);
   return Status::ok();
 }
