@@ -273,7 +273,6 @@ void SharedQueues::deviceEvents() {
   while (library_.ibv_get_async_event(domain_->device().handle(), &event) == 0) {
     const bool isOfPair = event.event_type == IBV_EVENT_QP_FATAL ||
                           event.event_type == IBV_EVENT_QP_REQ_ERR ||
-                          event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
                           event.event_type == IBV_EVENT_QP_ACCESS_ERR;
     const uint32_t pair = isOfPair ? event.element.qp->qp_num : 0;
     // Before it is handled: the end of a pair waits for that of its events.
@@ -289,7 +288,6 @@ void SharedQueues::handle(ibv_event_type type, uint32_t pair) {
   switch (type) {
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
     case IBV_EVENT_QP_ACCESS_ERR: {
       const auto found = owners_.find(pair);
       if (found == owners_.end()) return;
