@@ -15,7 +15,7 @@ namespace peerlane {
 
 class VerbsPair final : public LinkPair {
  public:
-  explicit VerbsPair(std::chrono::nanoseconds peerTimeout = std::chrono::seconds(1)) {
+  explicit VerbsPair(std::chrono::nanoseconds peerTimeout = std::chrono::seconds(5)) {
     config_.peerTimeout = peerTimeout;
     PeerFacts facts[2];
     facts[0].initiator = true;

@@ -24,7 +24,7 @@ class VerbsFailures : public testing::Test {
   VerbsFailures() {
     setLogSink([](LogLevel, std::string_view, std::string_view) {});  // ends are its subject
     for (VerbsSide& side : sides_) {
-      side.config.ibTimeout = 8;  // about 1 ms
+      side.config.ibTimeout = 14;  // 67 ms: a busy machine is no dead peer
       side.config.ibRetry = 2;
     }
     joint_ = std::make_unique<VerbsJoint>(sides_[0], sides_[1]);
@@ -187,6 +187,12 @@ TEST_F(VerbsFailures, AnswersThatNeverComeEndThePairThoughTheBytesAreThere) {
 }
 
 TEST_F(VerbsFailures, APortThatComesBackInTimeCostsNothing) {
+  for (VerbsSide& side : sides_) {
+    side.config.ibTimeout = 18;  // 1 s
+    side.config.ibRetry = 6;
+  }
+  joint_ = std::make_unique<VerbsJoint>(sides_[0], sides_[1]);
+  remote_ = joint_->attach(1, there_);
   hca().set_port(sides_[0].device(), 0);
   Poster poster(*joint_, 0);
   put(poster);
