@@ -175,7 +175,11 @@ class SoftwareUnmappedTest : public SoftwareTest {
 };
 
 TEST_F(SoftwareUnmappedTest, PagesStayWithTheDevice) {
-  void* at = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Where the system places nothing by itself: another thread must not get the place meanwhile.
+  void* const place = reinterpret_cast<void*>(0x20000000);
+  void* at = mmap(place, 8192, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(at, place);
   ibv_mr* made = verbs.reg_mr(domain, at, 8192, kAllRights);
   ASSERT_NE(made, nullptr);
   munmap(at, 8192);
