@@ -14,6 +14,7 @@
 
 #include "peerlane/os/topology.h"
 #include "peerlane/os/verbs/device_distance.h"
+#include "peerlane/os/verbs/registration_probe.h"
 #include "peerlane/os/verbs/verbs_device.h"
 
 namespace peerlane {
@@ -56,20 +57,9 @@ RdmaAbility relaxedOrderingOf(const std::string& device) {
 }
 
 RdmaAbility dmaBufOf(const VerbsDevice& device, ibv_pd* domain) {
-  if (device.library().ibv_reg_dmabuf_mr == nullptr)
-    return {false, device.library().file + " has no ibv_reg_dmabuf_mr: need rdma-core 34"};
-  // No descriptor is the number -1, so a driver that looks for it says so.
-  errno = 0;
-  ibv_mr* const region =
-      device.library().ibv_reg_dmabuf_mr(domain, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
-  if (region != nullptr) {
-    (void)device.library().ibv_dereg_mr(region);
-    return {false, "the driver takes a descriptor that is none"};
-  }
-  if (errno == EBADF) return {true, "the driver takes them (kernel and library, too)"};
-  if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT)
-    return {false, std::string("the driver or the kernel takes none: ") + std::strerror(errno)};
-  return {false, std::string("ibv_reg_dmabuf_mr: ") + std::strerror(errno)};
+  const Status probed = verbs::probeDmaBuf(device, domain);
+  if (probed.isOk()) return {true, "the driver takes them (kernel and library, too)"};
+  return {false, std::string(probed.message())};
 }
 
 RdmaAbility onDemandOf(const VerbsDevice& device) {
@@ -173,16 +163,8 @@ RdmaDevice inspect(const VerbsDevice& device, RdmaProbe probe) {
 }
 
 RdmaAbility findPeerMemory() {
-  // Of NVIDIA's module as part of the driver, and of the one before.
-  for (const char* const path :
-       {"/sys/kernel/mm/memory_peers/nv_mem/version",
-        "/sys/kernel/mm/memory_peers/nv_mem_nc/version", "/sys/module/nvidia_peermem/version"}) {
-    std::string version;
-    if (std::ifstream file(path); file >> version) return {true, version + " (" + path + ")"};
-  }
-  return {false,
-          "no such module is loaded (modprobe nvidia-peermem, where GPU memory shall be "
-          "registered and dma-buf is not there)"};
+  const Result<std::string> found = verbs::findPeerMemoryModule();
+  return {found.isOk(), found ? *found : std::string(found.status().message())};
 }
 
 }  // namespace

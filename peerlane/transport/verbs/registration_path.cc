@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/registration_path.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <utility>
+
+#include "peerlane/os/verbs/registration_probe.h"
 
 namespace peerlane {
 namespace {
@@ -25,22 +23,13 @@ const char* nameOf(ExportForm form) {
   return form == ExportForm::kDmaBuf ? "dma-buf" : "peer memory";
 }
 
-// The files of kernel modules that give device memory to NICs by its address.
-Status probePeerMemory() {
-  constexpr std::array<const char*, 3> kFiles{"/sys/kernel/mm/memory_peers/nv_mem/version",
-                                              "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
-                                              "/sys/module/nvidia_peermem/version"};
-  for (const char* file : kFiles)
-    if (::access(file, F_OK) == 0) return Status::ok();
-  return Status(Code::kNotSupported, "no peer-memory module is loaded (nvidia-peermem)");
-}
-
 }  // namespace
 
 RegistrationPaths::RegistrationPaths(std::shared_ptr<const ProtectionDomain> domain)
     : domain_(std::move(domain)) {
-  forDevicesWays_ = {{ExportForm::kDmaBuf, probeDmaBuf()},
-                     {ExportForm::kPeerAddress, probePeerMemory()}};
+  forDevicesWays_ = {
+      {ExportForm::kDmaBuf, verbs::probeDmaBuf(domain_->device(), domain_->handle())},
+      {ExportForm::kPeerAddress, verbs::findPeerMemoryModule().status()}};
   if (std::any_of(forDevicesWays_.begin(), forDevicesWays_.end(),
                   [](const Way& way) { return way.probed.isOk(); }))
     return;
@@ -48,24 +37,6 @@ RegistrationPaths::RegistrationPaths(std::shared_ptr<const ProtectionDomain> dom
   for (const Way& way : forDevicesWays_)
     why += std::string("; ") + nameOf(way.form) + ": " + std::string(way.probed.message());
   forDevices_ = Status(Code::kNotSupported, std::move(why));
-}
-
-// Kernels look whether the driver can before they look at the descriptor.
-Status RegistrationPaths::probeDmaBuf() const {
-  const verbs::VerbsDevice& device = domain_->device();
-  if (device.library().ibv_reg_dmabuf_mr == nullptr)
-    return Status(Code::kNotSupported, device.library().file + " has no ibv_reg_dmabuf_mr");
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  errno = 0;
-  ibv_mr* const made = device.library().ibv_reg_dmabuf_mr(domain_->handle(), 0, page, 0, -1, 0);
-  if (made != nullptr) {
-    (void)device.library().ibv_dereg_mr(made);
-    return Status(Code::kNotSupported, device.name() + " registers a descriptor that there is not");
-  }
-  if (errno == EBADF) return Status::ok();
-  if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT || errno == ENOSYS)
-    return Status(Code::kNotSupported, "the driver of " + device.name() + " takes no dma-buf");
-  return Status::system(errno, "ibv_reg_dmabuf_mr of no descriptor");
 }
 
 std::vector<std::string> RegistrationPaths::texts() const {

@@ -42,7 +42,6 @@ class RegistrationPaths {
     Status probed;  // not OK: it is not tried
   };
   Result<DeviceMemory> addBy(ExportForm form, const RegionRecord& region, uint64_t address) const;
-  Status probeDmaBuf() const;
 
   const std::shared_ptr<const ProtectionDomain> domain_;
   std::vector<Way> forDevicesWays_;  // the best first
