@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 
 namespace peerlane::verbs {
@@ -23,7 +24,8 @@ Status probeDmaBuf(const VerbsDevice& device, ibv_pd* domain) {
   }
   if (errno == EBADF) return Status::ok();
   if (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT || errno == ENOSYS)
-    return Status(Code::kNotSupported, "the driver of " + device.name() + " takes no dma-buf");
+    return Status(Code::kNotSupported, std::string(std::strerror(errno)) + ": the driver of " +
+                                           device.name() + " takes no dma-buf");
   return Status::system(errno, "ibv_reg_dmabuf_mr of no descriptor");
 }
 
