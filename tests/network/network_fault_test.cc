@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What networks do to connections.
-#include <signal.h>
-
 #include <thread>
 
 #include "peerlane/os/socket.h"
@@ -180,10 +178,10 @@ TEST_F(NetworkFaultTest, APeerThatStopsReadingIsSilent) {
     party.hear("bye");
   });
   EXPECT_EQ(other_->line().hear(), "stop");
-  ::kill(one_->pid(), SIGSTOP);
+  one_->freeze();
   other_->line().tell("has stopped");
   EXPECT_EQ(other_->line().hear(), "continue");
-  ::kill(one_->pid(), SIGCONT);
+  one_->thaw();
   expectEnds();
 }
 

@@ -188,6 +188,17 @@ void NetworkHost::heal(size_t interface) {
   run("ip link set " + ports_.at(interface).name + " master " + ports_.at(interface).bridge);
 }
 
+void NetworkHost::freeze() const {
+  EXPECT_EQ(::kill(pid_, SIGSTOP), 0);
+  siginfo_t info{};
+  // Reported once the last thread has stopped.
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
+}
+
+void NetworkHost::thaw() const {
+  EXPECT_EQ(::kill(pid_, SIGCONT), 0);
+}
+
 std::string NetworkHost::end() {
   std::string said;
   try {

@@ -89,7 +89,9 @@ class NetworkHost {
   void heal(size_t interface = 0);
   void begin() { line().tell("begin"); }
   const Line& line() const { return *line_; }
-  pid_t pid() const { return pid_; }
+  // SIGSTOP, and every thread of it stands still; thaw() ends that.
+  void freeze() const;
+  void thaw() const;
   // Waits for its end: what it said last if it failed, else empty.
   std::string end();
 

@@ -100,6 +100,13 @@ void CommandRun::signal(int number) const {
   ::kill(pid_, number);
 }
 
+void CommandRun::freeze() const {
+  signal(SIGSTOP);
+  siginfo_t info{};
+  // Reported once the last thread has stopped.
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
+}
+
 void CommandRun::limitFileSize(uint64_t bytes) const {
   const rlimit limit{bytes, bytes};
   EXPECT_EQ(::prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr), 0);

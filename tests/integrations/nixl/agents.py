@@ -204,6 +204,8 @@ def pending(pid=None):
 def frozen(partner):
     """The partner's process is stopped meanwhile."""
     os.kill(partner.pid, signal.SIGSTOP)
+    # A thread of it goes on until the kernel has reached it; on a busy machine, long enough to answer.
+    os.waitid(os.P_PID, partner.pid, os.WSTOPPED)
     try:
         yield
     finally:

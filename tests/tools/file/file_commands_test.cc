@@ -212,7 +212,7 @@ TEST_F(FileCommands, FailWhenTheFileChanges) {
   const auto deadline = std::chrono::steady_clock::now() + seconds(20);
   while (readBytes() < (4u << 20) && std::chrono::steady_clock::now() < deadline) {
   }
-  send.signal(SIGSTOP);
+  send.freeze();
   fs::resize_file(file, 1000);
   ASSERT_LT(readBytes(), kBytes) << "all of it was read before it could be held";
   send.signal(SIGCONT);
@@ -350,7 +350,7 @@ TEST_F(FileCommandsMidway, TheSenderNoticesAKilledReceiver) {
 
 TEST_F(FileCommandsMidway, TheSenderNoticesAFrozenReceiver) {
   start({"PEERLANE_PEER_TIMEOUT=300ms"});
-  recv_->signal(SIGSTOP);
+  recv_->freeze();
   ::fcntl(pipe_, F_SETFL, O_NONBLOCK);
   const std::string more(1 << 18,
                          'x');  // more than the ring holds; it stops reading when that is full
