@@ -20,7 +20,7 @@ ROOMS = {
     "peerlane/program": ["model", "words", "ring", "cpu", "device", "kernel/launch", "kernel/copy", "kernel/message",
                          "kernel/resident", "stream/pools", "stream/message", "stream/queues", "stream/copy",
                          "stream/capture", "stream/submit"],
-    "peerlane/session": ["wire", "staging", "peer", "context"],
+    "peerlane/session": ["wire", "staging", "line", "peer", "context"],
     "peerlane/memory": [".", "cuda"],
     "peerlane/p2p": [".", "stream", "segment", "pair", "process", "calls"],
     "tools": ["report", "memory", "trial", "doctor", "file", "nixl", "measure", "ceiling", "bench/sides", "bench/gpu",

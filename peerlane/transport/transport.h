@@ -27,6 +27,8 @@ class CopyTeam;
 
 namespace peerlane {
 
+class LinkLine;
+
 // The facts that a transport may know about the other side before it makes an offer or a link. All
 // of it comes from the operating system or the authenticated handshake, nothing from a message of
 // the peer.
@@ -44,7 +46,8 @@ struct PeerFacts {
   KeyBytes linkKey;
 };
 
-// Every link gets these from the context that makes it. All references outlive the link.
+// Every link gets these from the context that makes it. All references outlive the link. The line
+// is the one of the link that prepare() is called for.
 struct LinkSurroundings {
   const Config& config;
   EventLoop& loop;
@@ -55,6 +58,9 @@ struct LinkSurroundings {
   std::function<void()> woken{};      // to be called when a peer's wake has come
   cpu::CopyTeam* copyTeam = nullptr;  // threads that help with large copies; null: none
   bool peerKnowsRevoked = true;       // as a code; one that does not is told kClosed
+  // To the other end of this link; null: the peer is of an earlier version that knows none, so
+  // whatever needs one is done without.
+  std::shared_ptr<LinkLine> line{};
 };
 
 struct Offer {

@@ -273,6 +273,7 @@ TEST_P(IntruderTest, WithTheSecretAndTheWrongWords) {
       control::StagedMoveDone{},
       control::RevokeDone{77, Code::kOk},
       control::LinkEnded{"tcp", "before it was made"},
+      control::LinkMessage{"carrier pigeon", {}},
       control::Offers{{{"shm", randomBytes(50, 1), 3}}},
       control::Offers{{{"tcp", {}, 200}}},
   };
@@ -349,6 +350,10 @@ TEST_P(IntruderTest, AsAPeerItsOwnConnectionEnds) {
       {"the end of a link that was not made",
        [](Intruder& it) {
          it.say(control::LinkEnded{"pigeon", "it flew away"});
+       }},
+      {"words about a link that was not offered",
+       [](Intruder& it) {
+         it.say(control::LinkMessage{"pigeon", {}});
        }},
       {"unasked confirmation",
        [](Intruder& it) {

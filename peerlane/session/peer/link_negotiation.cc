@@ -30,6 +30,9 @@ Status LinkNegotiation::begin() {
 void LinkNegotiation::end() {
   pending_.clear();
   offers_.clear();
+  std::vector<std::string> made;
+  for (const Link* link : links_.live()) made.push_back(link->traits().transport);
+  lines_.endAllBut(made);
 }
 
 const Transport* LinkNegotiation::transportOf(const std::string& name) const {
@@ -40,6 +43,7 @@ const Transport* LinkNegotiation::transportOf(const std::string& name) const {
 
 void LinkNegotiation::refuse(const std::string& name, std::string reason) {
   const Transport* const transport = transportOf(name);
+  lines_.end(name);
   links_.refuse(name, std::move(reason),
                 transport == nullptr ? LinkAbilities() : transport->abilities());
 }
@@ -61,20 +65,24 @@ bool isNeedless(const Transport& transport, const LinkAbilities& others) {
 
 }  // namespace
 
+LinkSurroundings LinkNegotiation::surroundingsFor(const std::string& name) {
+  Progress& progress = env_.around.progress;
+  return {env_.around.config,
+          progress.loop(),
+          progress.readiness(),
+          progress.bell(),
+          env_.around.regions,
+          [&progress] { progress.nudge(); },
+          [&progress] { progress.countWakeup(); },
+          env_.around.copier.team(),
+          process_.knowsRevoked(),
+          process_.knowsLinkMessages() ? lines_.make(name) : nullptr};
+}
+
 // On one host the best link almost always works, and another one may open a door that nobody needs
 // (tcp: a listener that every user of the host can reach). So an acceptor there offers what adds to
 // the best ones first, and the rest, `all`, to a peer that can use too little of it.
 Status LinkNegotiation::sendOffers(bool all) {
-  Progress& progress = env_.around.progress;
-  const LinkSurroundings surroundings{env_.around.config,
-                                      progress.loop(),
-                                      progress.readiness(),
-                                      progress.bell(),
-                                      env_.around.regions,
-                                      [&progress] { progress.nudge(); },
-                                      [&progress] { progress.countWakeup(); },
-                                      env_.around.copier.team(),
-                                      process_.knowsRevoked()};
   control::Offers offers;
   offers.devices = !env_.around.devices.empty();
   std::vector<Fd> fds;
@@ -90,7 +98,7 @@ Status LinkNegotiation::sendOffers(bool all) {
       offers.more = true;
       continue;
     }
-    auto pending = transport->prepare(process_.facts(), surroundings);
+    auto pending = transport->prepare(process_.facts(), surroundingsFor(name));
     if (!pending.isOk()) {
       // A shortage passes; a pair that took a worse link for it would stay with that.
       if (pending.status().code() == Code::kUnavailable && !offersLink())

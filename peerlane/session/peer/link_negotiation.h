@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/session/line/link_lines.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/remote_process.h"
@@ -21,8 +22,9 @@ namespace peerlane {
 
 class LinkNegotiation {
  public:
-  LinkNegotiation(PeerEnvironment& env, const RemoteProcess& process, LinkSet& links)
-      : env_(env), process_(process), links_(links) {}
+  LinkNegotiation(PeerEnvironment& env, const RemoteProcess& process, LinkSet& links,
+                  LinkLines& lines)
+      : env_(env), process_(process), links_(links), lines_(lines) {}
 
   // To be called when the peer is known. An acceptor on a Unix socket waits for the first offers: a
   // hello may be a recorded one, so descriptors, and the right to read this process, are given only
@@ -45,6 +47,7 @@ class LinkNegotiation {
  private:
   using Offered = std::map<std::string, Offer>;  // by transport
   Status sendOffers(bool all);
+  LinkSurroundings surroundingsFor(const std::string& name);
   Result<Offered> take(control::Offers& message);
   Status choose(Offered offered, bool peerHasMore);
   Status complete(const std::string& name, Offer theirs, bool& isMade);
@@ -65,6 +68,7 @@ class LinkNegotiation {
   PeerEnvironment& env_;
   const RemoteProcess& process_;
   LinkSet& links_;
+  LinkLines& lines_;
   std::map<std::string, std::unique_ptr<PendingLink>> pending_;  // this side's offers
   Offered offers_;             // the peer's, kept by the acceptor until the initiator chose
   bool hasOffers_ = false;     // acceptor: they came

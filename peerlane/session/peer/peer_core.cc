@@ -38,6 +38,7 @@ PeerCore::~PeerCore() {
     links_.abandon();
     return;
   }
+  lines_.end();  // links may keep theirs for longer
   windows_.close();
   slabs_.end();  // the mapping of the peer's goes before the link that made it
 }
@@ -81,6 +82,7 @@ Status PeerCore::handle(ControlMessage& message) {
                  [&](control::UserMessage& body) { return messages_.handle(body); },
                  [&](control::MessagesTaken& body) { return messages_.handle(body); },
                  [&](control::LinkEnded& body) { return endLink(body); },
+                 [&](control::LinkMessage& body) { return lines_.handle(body); },
                  [&](control::Ready&) { return Status::ok(); },
                  [&](control::TransferFault&) { return Status::ok(); },
                  [&](control::UnknownMessage& body) {
@@ -131,6 +133,7 @@ void PeerCore::maybeReady() {
 void PeerCore::endPending(const Status& why) {
   linkLine_.cancel();
   links_.close(failureCode());
+  lines_.end();
   slabs_.closeGate();
   imports_.fail();
   staging_.fail();
@@ -186,6 +189,7 @@ Status PeerCore::giveUp(Link& link, const Status& why) {
   imports_.leave(link);
   // Not before: what ends now may be posted again at once.
   link.close(Code::kPeerLost);
+  lines_.end(name);
   progress().nudge();
   return Status::ok();
 }

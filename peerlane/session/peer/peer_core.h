@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/session/line/link_lines.h"
 #include "peerlane/session/peer/attachments.h"
 #include "peerlane/session/peer/byte_counters.h"
 #include "peerlane/session/peer/device_windows.h"
@@ -148,7 +149,10 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   Events events_;
   RemoteProcess process_;
   LinkSet links_;
-  LinkNegotiation negotiation_{env_, process_, links_};
+  LinkLines lines_{env_.around.progress, env_.peer, [this](const control::LinkMessage& message) {
+                     (void)env_.connection->sendIfOpen(message);
+                   }};
+  LinkNegotiation negotiation_{env_, process_, links_, lines_};
   SlabPair slabs_{env_, links_};
   DeviceWindows windows_{env_, links_, slabs_};
   Imports imports_{env_, links_};

@@ -19,6 +19,7 @@ using control::kMaxLinks;
 using control::kMaxPartBytes;
 using control::kMaxPieces;
 using control::kMaxTextBytes;
+using control::kMaxWordsBytes;
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 
@@ -190,6 +191,13 @@ Built build(Encoder& to, const control::LinkEnded& message) {
   const auto reason = to.reason(message.reason);
   return {schema::Message::LinkEnded,
           schema::CreateLinkEnded(to.builder, transport, reason).Union()};
+}
+
+Built build(Encoder& to, const control::LinkMessage& message) {
+  const auto transport = to.text("LinkMessage.transport", message.transport);
+  const auto words = to.blob("LinkMessage.words", message.words, kMaxWordsBytes);
+  return {schema::Message::LinkMessage,
+          schema::CreateLinkMessage(to.builder, transport, words).Union()};
 }
 
 Built build(Encoder& to, const control::TransferFault& message) {
@@ -406,6 +414,11 @@ control::LinkEnded read(Decoder& from, const schema::LinkEnded& table) {
           from.text("LinkEnded.reason", table.reason())};
 }
 
+control::LinkMessage read(Decoder& from, const schema::LinkMessage& table) {
+  return {from.text("LinkMessage.transport", table.transport()),
+          from.blob("LinkMessage.words", table.words(), kMaxWordsBytes)};
+}
+
 control::TransferFault read(Decoder& from, const schema::TransferFault& table) {
   if (table.code() == 0) from.status = Status(Code::kCorrupt, "TransferFault.code is OK");
   return {table.lane(), codeOf(table.code()), from.text("TransferFault.reason", table.reason())};
@@ -489,6 +502,7 @@ Result<ControlMessage> readUnion(schema::Message type, const void* table) {
     case schema::Message::StagedMoveDone: return readAs<schema::StagedMoveDone>(table);
     case schema::Message::MessagesTaken: return readAs<schema::MessagesTaken>(table);
     case schema::Message::LinkEnded: return readAs<schema::LinkEnded>(table);
+    case schema::Message::LinkMessage: return readAs<schema::LinkMessage>(table);
   }
   return ControlMessage(control::UnknownMessage{static_cast<uint8_t>(type)});
 }
@@ -518,7 +532,7 @@ std::string_view controlName(const ControlMessage& message) {
       "ImportRequest", "ImportReply",   "Release",        "Revoke",        "RevokeDone",
       "UserMessage",   "TransferFault", "ChunkRequest",   "ChunkReply",    "StagingRequest",
       "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken", "LinkEnded",
-      "UnknownMessage"};
+      "LinkMessage",   "UnknownMessage"};
   return kNames[message.index()];
 }
 

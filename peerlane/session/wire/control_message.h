@@ -25,6 +25,7 @@ inline constexpr size_t kMaxTextBytes = 1024;  // every string
 inline constexpr size_t kMaxBlobBytes = 4096;  // every other byte vector
 static_assert(kMaxBlobBytes == limits::kMessageBytes);
 inline constexpr size_t kMaxPartBytes = 4608;     // the link's own part of a grant
+inline constexpr size_t kMaxWordsBytes = 1024;    // of one LinkMessage
 inline constexpr size_t kMaxLinks = 16;           // offers, and refused alternatives
 inline constexpr size_t kMaxPieces = 512;         // of one StagedMove
 inline constexpr uint32_t kMaxDescriptors = 253;  // what one SCM_RIGHTS message can carry
@@ -238,6 +239,14 @@ struct LinkEnded {
   friend bool operator==(const LinkEnded&, const LinkEnded&) = default;
 };
 
+// From the sender's end of one link to the other end. Only between two sides that both know
+// feature::kLinkMessages, and not before the sender has made the link.
+struct LinkMessage {
+  std::string transport;         // of the link
+  std::vector<std::byte> words;  // read by the same transport of the other side only
+  friend bool operator==(const LinkMessage&, const LinkMessage&) = default;
+};
+
 // A well-formed message of a later minor version. The receiver must skip it.
 struct UnknownMessage {
   uint8_t type = 0;
@@ -252,7 +261,8 @@ using ControlMessage =
                  control::Revoke, control::RevokeDone, control::UserMessage, control::TransferFault,
                  control::ChunkRequest, control::ChunkReply, control::StagingRequest,
                  control::StagingReply, control::StagedMove, control::StagedMoveDone,
-                 control::MessagesTaken, control::LinkEnded, control::UnknownMessage>;
+                 control::MessagesTaken, control::LinkEnded, control::LinkMessage,
+                 control::UnknownMessage>;
 
 // The message's name as logs and dumps show it, e.g. "ImportReply". Lifetime: for ever.
 std::string_view controlName(const ControlMessage& message);

@@ -27,8 +27,9 @@ inline constexpr uint16_t kProtocolMinor = 0;  // both sides speak the smaller o
 
 // Feature bits.
 namespace feature {
-inline constexpr uint64_t kRevoked = 1;  // Code::kRevoked may be sent
-inline constexpr uint64_t kAll = kRevoked;
+inline constexpr uint64_t kRevoked = 1;       // Code::kRevoked may be sent
+inline constexpr uint64_t kLinkMessages = 2;  // the ends of a link may talk
+inline constexpr uint64_t kAll = kRevoked | kLinkMessages;
 }  // namespace feature
 
 inline constexpr size_t kPrefaceBytes =

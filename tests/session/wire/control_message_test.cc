@@ -64,6 +64,7 @@ std::vector<ControlMessage> everyMessage() {
       control::StagedMoveDone{15, Code::kClosed, "it was unregistered"},
       control::MessagesTaken{77, 5},
       control::LinkEnded{"tcp", "the cable was pulled"},
+      control::LinkMessage{"verbs", pattern(1024)},
   };
 }
 
@@ -120,8 +121,11 @@ void expectWithinLimits(const ControlMessage& message) {
     text(moved->reason);
   } else if (const auto* user = std::get_if<control::UserMessage>(&message)) {
     blob(user->content);
+  } else if (const auto* words = std::get_if<control::LinkMessage>(&message)) {
+    text(words->transport);
+    EXPECT_LE(words->words.size(), control::kMaxWordsBytes);
   } else if (const auto* unknown = std::get_if<control::UnknownMessage>(&message)) {
-    EXPECT_GT(unknown->type, 19);
+    EXPECT_GT(unknown->type, 21);
   }
 }
 
@@ -145,7 +149,7 @@ TEST(ControlMessage, DefaultsRoundTrip) {
         ControlMessage(control::ImportReply{}), ControlMessage(control::UserMessage{}),
         ControlMessage(control::ChunkReply{}), ControlMessage(control::StagingReply{}),
         ControlMessage(control::StagedMove{}), ControlMessage(control::StagedMove{0, true, 0, {}}),
-        ControlMessage(control::StagedMoveDone{})}) {
+        ControlMessage(control::StagedMoveDone{}), ControlMessage(control::LinkMessage{})}) {
     const auto back = decodeControl(encodeControl(message).value());
     ASSERT_TRUE(back.isOk()) << controlName(message) << ": " << back.status().toString();
     EXPECT_TRUE(*back == message) << controlName(message);
@@ -157,7 +161,8 @@ TEST(ControlMessage, NamesAndTypeNumbersAreStable) {
       "Offers",        "Accepted",      "Ready",          "Heartbeat",     "Bye",
       "ImportRequest", "ImportReply",   "Release",        "Revoke",        "RevokeDone",
       "UserMessage",   "TransferFault", "ChunkRequest",   "ChunkReply",    "StagingRequest",
-      "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken", "LinkEnded"};
+      "StagingReply",  "StagedMove",    "StagedMoveDone", "MessagesTaken", "LinkEnded",
+      "LinkMessage"};
   const auto messages = everyMessage();
   for (size_t i = 0; i < messages.size(); ++i) {
     EXPECT_EQ(controlName(messages[i]), names[i]);
@@ -238,6 +243,7 @@ TEST(ControlMessage, EncodeRefusesFieldsOutsideTheirLimits) {
       {control::ChunkReply{1, Code::kOk, "", 0, 1, 254}, "ChunkReply.fdCount is 254"},
       {control::ChunkReply{1, Code::kOk, "", 0, 1, 0, pattern(4097)},
        "ChunkReply.handles length is 4097"},
+      {control::LinkMessage{"verbs", pattern(1025)}, "LinkMessage.words length is 1025"},
       {control::UnknownMessage{44}, "unknown type 44"},
       {control::Offers{std::vector<control::LinkOffer>(16, {"a", pattern(4096), 0})},
        "Offers message length"},
@@ -281,6 +287,21 @@ TEST(ControlMessage, DecodeNamesTheFieldOutsideItsLimit) {
     expectCorrupt(finished(builder, schema::Message::UserMessage,
                            schema::CreateUserMessage(builder, 1, content).Union()),
                   "UserMessage.content length is 4097; at most 4096");
+  }
+  {
+    FlatBufferBuilder builder;
+    const auto transport = builder.CreateString("verbs");
+    const auto words = builder.CreateVector(std::vector<uint8_t>(1025));
+    expectCorrupt(finished(builder, schema::Message::LinkMessage,
+                           schema::CreateLinkMessage(builder, transport, words).Union()),
+                  "LinkMessage.words length is 1025; at most 1024");
+  }
+  {
+    FlatBufferBuilder builder;
+    const auto transport = builder.CreateString(std::string(1025, 'v'));
+    expectCorrupt(finished(builder, schema::Message::LinkMessage,
+                           schema::CreateLinkMessage(builder, transport).Union()),
+                  "LinkMessage.transport length is 1025; at most 1024");
   }
   {
     FlatBufferBuilder builder;
@@ -355,7 +376,7 @@ TEST(ControlMessage, MissingMessageAndForeignBytesAreRefused) {
 }
 
 TEST(ControlMessage, LaterMinorsAreSkippedNotRefused) {
-  for (const int type : {21, 22, 255}) {
+  for (const int type : {22, 23, 255}) {
     FlatBufferBuilder builder;
     const auto table = schema::CreateHeartbeat(builder, 5);  // content of any shape
     auto message =
