@@ -370,6 +370,17 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        [](std::string_view text, Config& config) {
          return readNumber(text, 0, 7, config.ibRetry);
        }},
+      {"PEERLANE_IB_PAIRS",
+       {"NCCL_IB_QPS_PER_CONNECTION"},
+       "number",
+       "4",
+       "1 to 8",
+       "How many queue pairs share the puts and gets of 4 MiB and more to one peer. Those after "
+       "the "
+       "first are made when they are first of use; the smaller setting of both sides holds.",
+       [](std::string_view text, Config& config) {
+         return readNumber(text, 1, 8, config.ibPairs);
+       }},
       {"PEERLANE_STAGING_BYTES",
        {},
        "size",

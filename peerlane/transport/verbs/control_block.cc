@@ -2,6 +2,7 @@
 #include "peerlane/transport/verbs/control_block.h"
 
 #include <sys/mman.h>
+#include <atomic>
 
 #include <cerrno>
 #include <cstring>
@@ -21,6 +22,12 @@ ControlBlock::~ControlBlock() {
 
 void ControlBlocks::Unmap::operator()(std::byte* slab) const {
   (void)::munmap(slab, kSlabBytes);
+}
+
+void ControlBlock::clear() const {
+  for (const uint64_t word : {control_block::kTaken, control_block::kPolls})
+    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(data_ + word))
+        .store(0, std::memory_order_release);
 }
 
 Result<ControlBlock> ControlBlocks::take() {

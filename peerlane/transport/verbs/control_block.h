@@ -52,6 +52,9 @@ class ControlBlock {
   ControlBlock& operator=(ControlBlock&&) = delete;
 
   std::byte* data() const { return data_; }
+  // The words that the peer's device writes are 0 again. Requires: no pair is left over which it
+  // could write.
+  void clear() const;
   // For the device; the same address as here.
   uint64_t address() const { return reinterpret_cast<uintptr_t>(data_); }
   uint32_t local() const { return local_; }

@@ -41,13 +41,21 @@ class NewsCredits {
   // Of fewer, two sides would ask each other for ever.
   static constexpr uint32_t kLeastWindow = 4;
 
-  // `taken`: the word that the peer writes.
+  // `taken`: the word that the peer writes. Once more after the word was cleared.
   void begin(const std::byte* taken, uint32_t window) {
     taken_ = reinterpret_cast<const uint64_t*>(taken);
     window_ = window;
+    sent_ = 0;
   }
   uint64_t sent() const { return sent_; }
   uint32_t window() const { return window_; }
+  // Of them, what the peer has taken, as far as it said so.
+  uint64_t taken() const {
+    // The device writes it: partner is its write of the peer's count.
+    const uint64_t taken = std::atomic_ref<const uint64_t>(*taken_).load(std::memory_order_acquire);
+    // A peer that writes more than there were gets nothing by it.
+    return taken <= sent_ ? taken : sent_;
+  }
   // For words, and for an answer.
   bool maySend() const { return left() > 1; }
   bool mayAnswer() const { return left() > 0; }
@@ -56,11 +64,8 @@ class NewsCredits {
   void use() { ++sent_; }
 
  private:
-  // A peer that writes more than there were gets nothing by it.
   uint64_t left() const {
-    // The device writes it: partner is its write of the peer's count.
-    const uint64_t taken = std::atomic_ref<const uint64_t>(*taken_).load(std::memory_order_acquire);
-    const uint64_t underWay = sent_ - (taken <= sent_ ? taken : sent_);
+    const uint64_t underWay = sent_ - taken();
     return underWay >= window_ ? 0 : window_ - underWay;
   }
   const uint64_t* taken_ = nullptr;

@@ -149,6 +149,14 @@ Status QueuePair::prepareToSend(const VerbsOffer& peer, const Config& config) {
                 "ready to send");
 }
 
+void QueuePair::stop() {
+  if (pair_ == nullptr) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  if (const Status status = modify(attr, IBV_QP_STATE, "stopped"); status.isOk()) return;
+  end();
+}
+
 void QueuePair::end() {
   if (pair_ == nullptr) return;
   const verbs::VerbsDevice& device = domain_->device();

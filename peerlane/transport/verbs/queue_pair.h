@@ -47,6 +47,9 @@ class QueuePair {
   int post(ibv_send_wr* first, ibv_send_wr** refused) {
     return ibv_post_send(pair_, first, refused);
   }
+  // The device sends and takes nothing more for it; what it has taken has its completion, or soon
+  // will (SharedQueues::takeRest()). No error: a pair that cannot be stopped is ended.
+  void stop();
   // After it the device touches no memory for this pair. Idempotent.
   void end();
   // "pair 17 of mlx5_0:1"

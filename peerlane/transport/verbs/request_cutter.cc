@@ -26,6 +26,10 @@ uint64_t addressOf(const RemoteMemory& memory, uint64_t offset) {
 RequestCutter::RequestCutter(MemoryKeys& keys, BounceSlots& bounces, const ControlBlock& control,
                              const VerbsAgreement& agreed, const QueuePair::Limits& limits)
     : keys_(keys), bounces_(bounces), control_(control), agreed_(agreed), limits_(limits) {
+  startAgain();
+}
+
+void RequestCutter::startAgain() {
   credits_.begin(control_.data() + control_block::kTaken, agreed_.newsToPeer);
 }
 
@@ -153,7 +157,9 @@ RequestCutter::Cut RequestCutter::cutWord(AgentWork& work, RequestChain& chain,
   request.wr.rdma.remote_addr = addressOf(*entry.remote, entry.remoteOffset);
   std::memcpy(chain.carry(bytes), &entry.operand, bytes);
   if (!isQuiet) addNews(chain, {.kind = News::Kind::kWord});
-  ledger.note(chain, &work).isQuiet = isQuiet;
+  RequestLedger::Request& noted = ledger.note(chain, &work);
+  noted.isQuiet = isQuiet;
+  noted.news = isQuiet ? 0 : credits_.sent();
   return Cut::kWhole;
 }
 
@@ -182,7 +188,7 @@ RequestCutter::Cut RequestCutter::cutAddition(AgentWork& work, RequestChain& cha
 void RequestCutter::addWake(RequestChain& chain, RequestLedger& ledger, AgentWork* work) {
   addToControl(chain, IBV_WR_RDMA_WRITE_WITH_IMM, control_block::kTaken);
   addNews(chain, {.kind = News::Kind::kWord});
-  ledger.note(chain, work);
+  ledger.note(chain, work).news = credits_.sent();
 }
 
 bool RequestCutter::wake(RequestChain& chain, RequestLedger& ledger) {
@@ -214,7 +220,8 @@ bool RequestCutter::tellPolls(bool polls, RequestChain& chain, RequestLedger& le
   return true;
 }
 
-// The peer has applied the mail that was in the slot, because it has taken that news.
+// The peer has applied the mail that was in the slot, because it has taken that news. It is asked,
+// because the word has not been written before it has taken this one, too: the work ends then.
 void RequestCutter::addMail(AgentWork& work, RequestChain& chain, RequestLedger& ledger) {
   const MailboxEntry& entry = *work.entry;
   const auto slot = static_cast<uint16_t>(credits_.sent() % credits_.window());
@@ -226,12 +233,14 @@ void RequestCutter::addMail(AgentWork& work, RequestChain& chain, RequestLedger&
   const News::Kind kind = entry.verb == Verb::kAdd64  ? News::Kind::kAdd64
                           : entry.width == Width::k32 ? News::Kind::kStore32
                                                       : News::Kind::kStore64;
-  addNews(chain, {.kind = kind, .asks = false, .slot = slot});
-  ledger.note(chain, &work);
+  addNews(chain, {.kind = kind, .asks = true, .slot = slot});
+  ledger.note(chain, &work).news = credits_.sent();
+  WorkState(work).setMailed();
+  work.offset = credits_.sent();
 }
 
 void RequestCutter::addNews(RequestChain& chain, News news) {
-  news.asks = credits_.isNextLast();
+  news.asks |= credits_.isNextLast();
   chain.last().imm_data = htobe32(news.encode());
   chain.last().send_flags |= IBV_SEND_SOLICITED;
   credits_.use();
@@ -245,14 +254,18 @@ ibv_send_wr& RequestCutter::addToControl(RequestChain& chain, ibv_wr_opcode opco
   return request;
 }
 
-// Of the peer's control block, which may always be read.
 RequestCutter::Cut RequestCutter::cutFlush(AgentWork& work, RequestChain& chain,
                                            RequestLedger& ledger) {
   if (!ledger.hasRoom(chain, 1)) return Cut::kStalled;
+  prove(work, chain, ledger);
+  return Cut::kWhole;
+}
+
+// Of the peer's control block, which may always be read.
+void RequestCutter::prove(AgentWork& work, RequestChain& chain, RequestLedger& ledger) {
   addToControl(chain, IBV_WR_RDMA_READ, control_block::kTaken);
   chain.addPiece(control_.address() + control_block::kLanding, 8, control_.local());
   ledger.note(chain, &work);
-  return Cut::kWhole;
 }
 
 bool RequestCutter::tellTaken(uint64_t taken, bool isAsked, RequestChain& chain,
@@ -265,7 +278,7 @@ bool RequestCutter::tellTaken(uint64_t taken, bool isAsked, RequestChain& chain,
     // It asks as a word does: nothing else would wake this side once it waits for credits.
     addNews(chain, {.kind = News::Kind::kTaken});
   }
-  ledger.note(chain, nullptr);
+  ledger.note(chain, nullptr).news = isAsked ? credits_.sent() : 0;
   return true;
 }
 

@@ -54,6 +54,13 @@ class RequestCutter {
   bool peerPolls() const;
   // Adds news that only wakes the peer. False: there is no room for it now.
   bool wake(RequestChain& chain, RequestLedger& ledger);
+  // Adds a READ, whose answer says that all writes before it over that pair stand in the peer's
+  // memory. Requires: room for it.
+  void prove(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  // Of the news of this side, how many the peer has taken, as far as it said so.
+  uint64_t taken() const { return credits_.taken(); }
+  // The pairs were made anew and the control block cleared: no news is under way.
+  void startAgain();
 
  private:
   static constexpr uint64_t kMostBytes = 1 << 20;  // of one request

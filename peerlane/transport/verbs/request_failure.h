@@ -15,4 +15,10 @@ namespace peerlane {
 // right. kPeerLost: everything else, because the pair cannot be used any more.
 Status requestFailure(const std::string& link, const std::string& pair, const ibv_wc& completion);
 
+// The request itself is wrong, or its memory: it is not to be made again.
+inline bool isToBlame(ibv_wc_status status) {
+  return status != IBV_WC_WR_FLUSH_ERR && status != IBV_WC_RETRY_EXC_ERR &&
+         status != IBV_WC_RNR_RETRY_EXC_ERR;
+}
+
 }  // namespace peerlane

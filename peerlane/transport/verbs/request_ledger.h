@@ -25,6 +25,7 @@ class RequestLedger {
     uint32_t bytes = 0;
     uint32_t slot = BounceSlots::kNone;
     bool isQuiet = false;  // a word without news, because the peer polled when it was posted
+    uint64_t news = 0;     // which news of this side it carries, counted from 1; 0: none
   };
 
   // `requests`: that the pair takes.
@@ -34,6 +35,7 @@ class RequestLedger {
         ring_(requests) {}
 
   bool isIdle() const { return underWay() == 0; }
+  uint32_t underWay() const { return posted_ - retired_; }
   bool hasRoom(const RequestChain& chain, uint32_t requests) const {
     return chain.count() + requests <= RequestChain::kRequests &&
            underWay() + requests <= ring_.size();
@@ -41,6 +43,9 @@ class RequestLedger {
   uint32_t ever() const { return posted_; }
   // The answer to what is under way for a work will not come by itself.
   bool owesAnswer() const { return owesAnswer_; }
+
+  // The oldest one that is under way has the index 0. Requires: less than underWay().
+  Request& at(uint32_t index) { return ring_[(retired_ + index) % ring_.size()]; }
 
   // Remembers the last request of the chain; `work` may be null. Each mostUnsignalled_-th is
   // answered, so that the room of those before it comes back.
@@ -79,13 +84,15 @@ class RequestLedger {
   const Request* takeUntil(uint64_t id) {
     return retired_ == static_cast<uint32_t>(id) + 1 ? nullptr : takeOldest();
   }
+  // The same without the one of the completion.
+  const Request* takeBefore(uint64_t id) {
+    return retired_ == static_cast<uint32_t>(id) ? nullptr : takeOldest();
+  }
 
  private:
   static constexpr uint32_t kMostUnsignalled = 32;
   static constexpr uint64_t kSerialBits = 0x7fffffff;  // SharedQueues::kReceiveBit stays free
   static inline std::atomic<uint64_t> lastSerial_{0};
-
-  uint32_t underWay() const { return posted_ - retired_; }
 
   const uint32_t mostUnsignalled_;
   const uint64_t serial_;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "peerlane/core/log.h"
@@ -95,6 +97,13 @@ Result<uint32_t> SharedQueues::reserve(uint32_t requests) {
   return receives;
 }
 
+Status SharedQueues::reserveMore(uint32_t requests) {
+  const TurnHolder turn(right_);
+  PEERLANE_RETURN_IF_ERROR(growCompletions(reserved_ + requests));
+  reserved_ += requests;
+  return Status::ok();
+}
+
 // What was posted for the peer serves the next one.
 void SharedQueues::giveBack(uint32_t requests, uint32_t receives) {
   const TurnHolder turn(right_);
@@ -172,6 +181,24 @@ void SharedQueues::remove(uint32_t pair) {
   if (found == owners_.end()) return;
   std::erase(believed_, found->second);
   owners_.erase(found);
+  std::erase(exhausted_, pair);
+}
+
+// The event may come before the completions that it stands for, so they are polled after it.
+bool SharedQueues::takeRest(uint32_t pair) {
+  constexpr std::chrono::milliseconds kLongest{100};
+  const auto until = std::chrono::steady_clock::now() + kLongest;
+  for (bool isLast = false; !isLast; std::this_thread::yield()) {
+    isLast = std::chrono::steady_clock::now() >= until;
+    deviceEvents();
+    right_.take();
+    const bool isExhausted = std::erase(exhausted_, pair) != 0;
+    right_.letGo();
+    while (poll()) {
+    }
+    if (isExhausted) return true;
+  }
+  return false;
 }
 
 bool SharedQueues::poll() {
@@ -273,7 +300,8 @@ void SharedQueues::deviceEvents() {
   while (library_.ibv_get_async_event(domain_->device().handle(), &event) == 0) {
     const bool isOfPair = event.event_type == IBV_EVENT_QP_FATAL ||
                           event.event_type == IBV_EVENT_QP_REQ_ERR ||
-                          event.event_type == IBV_EVENT_QP_ACCESS_ERR;
+                          event.event_type == IBV_EVENT_QP_ACCESS_ERR ||
+                          event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED;
     const uint32_t pair = isOfPair ? event.element.qp->qp_num : 0;
     // Before it is handled: the end of a pair waits for that of its events.
     library_.ibv_ack_async_event(&event);
@@ -291,13 +319,16 @@ void SharedQueues::handle(ibv_event_type type, uint32_t pair) {
     case IBV_EVENT_QP_ACCESS_ERR: {
       const auto found = owners_.find(pair);
       if (found == owners_.end()) return;
-      found->second->fail(
+      found->second->breakOff(
           Status(Code::kPeerLost,
                  type == IBV_EVENT_QP_ACCESS_ERR
                      ? "the peer used memory with a key that does not allow it (" + name + ")"
                      : device + " gave up the pair (" + name + ")"));
       return settle(*found->second, /*isPolled=*/false);
     }
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      if (owners_.contains(pair)) exhausted_.push_back(pair);
+      return;
     case IBV_EVENT_SRQ_LIMIT_REACHED: return replaceLost();
     case IBV_EVENT_CQ_ERR:
     case IBV_EVENT_SRQ_ERR:

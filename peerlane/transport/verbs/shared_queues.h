@@ -26,7 +26,7 @@
 
 namespace peerlane {
 
-// One end of a connection. Called by the thread that hands out completions.
+// One end of a connection of one or more pairs. Called by the thread that hands out completions.
 class PairOwner {
  public:
   virtual ~PairOwner() = default;
@@ -37,7 +37,9 @@ class PairOwner {
   // After the last of the above for now: receives that were taken up are there again. `isPolled`:
   // threads of this side poll. True: the peer believes so, and must be told when they stop.
   virtual bool settle(bool isPolled) = 0;
-  // The device has given up the pair.
+  // The device has given up one of its pairs.
+  virtual void breakOff(const Status& why) = 0;
+  // The device has failed.
   virtual void fail(const Status& why) = 0;
 };
 
@@ -63,6 +65,8 @@ class SharedQueues {
   // naming the limit of the device, kSystem.
   Result<uint32_t> reserve(uint32_t requests);
   void giveBack(uint32_t requests, uint32_t receives);
+  // Makes room for one more pair of the same peer, which takes no news.
+  Status reserveMore(uint32_t requests);
 
   // From now until remove() the owner gets what comes for the pair.
   void add(uint32_t pair, PairOwner& owner);
@@ -70,6 +74,9 @@ class SharedQueues {
 
   // Hands out what has come. True when there was any.
   bool poll();
+  // Hands out the rest of a pair that was stopped. False: the device did not say in time that it
+  // was all. Progress thread.
+  bool takeRest(uint32_t pair);
 
  private:
   static constexpr int kBatch = 32;
@@ -116,6 +123,7 @@ class SharedQueues {
   uint32_t leastReceives_ PEERLANE_GUARDED_BY(right_) = 0;  // fewer are an event of the device
   uint32_t takenUp_ PEERLANE_GUARDED_BY(right_) = 0;        // and not posted again yet
   std::unordered_map<uint32_t, PairOwner*> owners_ PEERLANE_GUARDED_BY(right_);
+  std::vector<uint32_t> exhausted_ PEERLANE_GUARDED_BY(right_);   // pairs that take no more
   std::vector<PairOwner*> touched_ PEERLANE_GUARDED_BY(right_);   // since they were last settled
   std::vector<PairOwner*> believed_ PEERLANE_GUARDED_BY(right_);  // their peers believe in polling
 };

@@ -1,65 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/verbs_agent.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "peerlane/core/log.h"
 #include "peerlane/transport/verbs/request_failure.h"
+#include "peerlane/transport/verbs/work_checks.h"
 
 namespace peerlane {
 namespace {
 
 using Cut = RequestCutter::Cut;
-
-bool isCopy(Verb verb) {
-  return verb == Verb::kPut || verb == Verb::kGet;
-}
-
-// It brings bytes back, so an entry after it in its mailbox must wait for the answer.
-bool readsBack(Verb verb) {
-  return verb == Verb::kGet || verb == Verb::kAdd64 || verb == Verb::kFlush;
-}
-
-Code refusalOf(const RegionGrant& grant, uint64_t offset, uint64_t bytes, Access wanted) {
-  if (bytes > grant.bytes || offset > grant.bytes - bytes) return Code::kInvalidArgument;
-  return allows(grant.access, wanted) ? Code::kOk : Code::kPermissionDenied;
-}
-
-// As this side can see it before the peer's device does, which would end the pair.
-Code refusalOf(const MailboxEntry& entry) {
-  if (entry.verb == Verb::kFlush) return Code::kOk;
-  if (!isCopy(entry.verb)) {
-    const uint64_t bytes = entry.width == Width::k32 ? 4 : 8;
-    if (entry.remoteOffset % bytes != 0) return Code::kInvalidArgument;
-    return refusalOf(entry.remote->grant, entry.remoteOffset, bytes, Access::kRemoteWrite);
-  }
-  const Access wanted = entry.verb == Verb::kPut ? Access::kRemoteWrite : Access::kRemoteRead;
-  for (uint32_t i = 0; i < entry.pieceCount; ++i) {
-    const Piece& piece = entry.pieces[i];
-    const Code code = refusalOf(piece.remote->grant, piece.remoteOffset, piece.bytes, wanted);
-    if (code != Code::kOk) return code;
-  }
-  return Code::kOk;
-}
-
-// The failure of the entries before this one in its mailbox, as far as it is known: one that is
-// under way ends the pair, if it fails, before the device gets to this one.
-Code failureBefore(const AgentWork& work) {
-  const AgentWork* const before = work.mailbox->previous(work);
-  if (before == nullptr) return work.mailbox->code();
-  const Code code = before->code.load(std::memory_order_acquire);
-  // Its place may have been used again meanwhile.
-  return work.mailbox->previous(work) == nullptr ? work.mailbox->code() : code;
-}
-
-// One before it could not be made, which was not known when it came.
-bool isInVain(AgentWork& work) {
-  if (!work.entry->onlyAfterPrevious) return false;
-  const Code code = failureBefore(work);
-  if (code != Code::kOk) work.code.store(code, std::memory_order_relaxed);
-  return code != Code::kOk;
-}
 
 }  // namespace
 
@@ -68,43 +21,63 @@ VerbsAgent::VerbsAgent(std::string name, const Surroundings& around,
                        const VerbsAgreement& agreed)
     : name_(std::move(name)),
       around_(around),
-      pair_(std::move(pair)),
       control_(std::move(control)),
       receives_(receives),
       agreed_(agreed),
-      cutter_(around_.keys, around_.bounces, control_, agreed_, pair_->limits()),
-      ledger_(pair_->limits().requests),
-      mail_(around_.regions,
-            {control_.data() + control_block::kMail, receives_ * control_block::kMailBytes}) {
-  around_.queues.add(pair_->number(), *this);
+      cutter_(around_.keys, around_.bounces, control_, agreed_, pair->limits()),
+      news_(around_.regions,
+            {control_.data() + control_block::kMail, receives_ * control_block::kMailBytes},
+            receives_, agreed_.ordersWrites),
+      lanes_(std::move(pair)) {
+  around_.queues.add(lanes_.first().pair->number(), *this);
 }
 
 VerbsAgent::~VerbsAgent() {
   close(Code::kClosed);
-  pair_->end();  // before another link gets the control block
-  around_.queues.remove(pair_->number());
-  around_.queues.giveBack(pair_->limits().requests, receives_);
+  lanes_.endAll();  // before another link gets the control block
+  for (const uint32_t number : lanes_.numbers()) around_.queues.remove(number);
+  around_.queues.giveBack(0, receives_);
+  for (const auto& lane : lanes_.all()) around_.queues.giveBack(lane->pair->limits().requests, 0);
 }
 
 Served VerbsAgent::serve(AgentWork& work) {
   const MailboxEntry& entry = *work.entry;
   Code code = refusalOf(entry);
-  const AgentWork* const before = work.mailbox->previous(work);
-  const bool isUnfinished = before != nullptr && !before->finished.load(std::memory_order_acquire);
+  const AgentWork* before = work.mailbox->previous(work);
+  if (before != nullptr && before->finished.load(std::memory_order_acquire)) before = nullptr;
   if (code == Code::kOk && entry.onlyAfterPrevious) code = failureBefore(work);
-  const bool isWord = entry.verb == Verb::kStore || entry.verb == Verb::kAdd64;
-  if (code == Code::kOk && isUnfinished && !agreed_.ordersWrites && !isWord) return Served::kAgain;
   if (code == Code::kOk) {
+    const bool isShared = mayBeShared(entry);
     const TurnHolder turn(right_);
-    if (!isOver_) {
-      if (isUnfinished && readsBack(before->entry->verb)) WorkState(work).setFenced();
-      waiting_.add(work);
+    if (state_ != State::kOver) {
+      if (before != nullptr && (isShared || !isReady(entry, *before))) return Served::kAgain;
+      accept(work, before, isShared);
       return Served::kSent;
     }
     code = health().code();
   }
   work.code.store(code, std::memory_order_relaxed);
   return Served::kDone;
+}
+
+// Whether it may be posted while the one before it in its mailbox is under way.
+bool VerbsAgent::isReady(const MailboxEntry& entry, const AgentWork& before) const {
+  if (WorkState::of(before).isStriped()) return false;
+  return agreed_.ordersWrites || isWord(entry.verb);
+}
+
+void VerbsAgent::accept(AgentWork& work, const AgentWork* before, bool isShared) {
+  WorkState state(work);
+  if (before != nullptr && readsBack(before->entry->verb)) state.setFenced();
+  if (isShared) state.setStriped();
+  waiting_.add(work);
+}
+
+bool VerbsAgent::mayBeShared(const MailboxEntry& entry) {
+  const bool isShared = pairs_.load(std::memory_order_relaxed) > 1;
+  if ((!isShared && !around_.wantPairs) || !StripeCutter::isLarge(entry)) return false;
+  if (!isShared && !hasAsked_.exchange(true, std::memory_order_relaxed)) around_.wantPairs();
+  return isShared;
 }
 
 void VerbsAgent::handedOut() {
@@ -114,11 +87,15 @@ void VerbsAgent::handedOut() {
 void VerbsAgent::abandon(AgentWork& work, Code code) {
   {
     const TurnHolder turn(right_);
-    if (!waiting_.remove(work)) return;  // posted whole: it ends by its answer
+    const bool waits = waiting_.remove(work);
     WorkState state(work);
+    // Posted whole: it ends by its answer. None comes when the pairs have failed.
+    if (!waits && (state_ != State::kBroken || state.underWay() == 0)) return;
     state.setWhole();
-    work.code.store(code, std::memory_order_relaxed);
-    if (state.underWay() == 0) finished_.add(work);
+    if (work.code.load(std::memory_order_relaxed) == Code::kOk)
+      work.code.store(code, std::memory_order_relaxed);
+    if (isStopped_) forget(work);
+    if (isStopped_ || state.underWay() == 0) finished_.add(work);
   }
   (void)pumpAndTell();
 }
@@ -130,25 +107,26 @@ bool VerbsAgent::advance() {
 bool VerbsAgent::settle(bool isPolled) {
   {
     const TurnHolder turn(right_);
-    isPolled_ = isPolled;
-    if (!isPolled) newsPolled_ = 0;
+    news_.setPolled(isPolled);
   }
   (void)pumpAndTell();
   const TurnHolder turn(right_);
-  return isBelieved_ && !isOver_;
+  return news_.isBelieved() && state_ != State::kOver;
 }
 
 // Works are told after the right was let go: the mailbox may ask the agent to serve its next entry.
 bool VerbsAgent::pumpAndTell() {
   right_.take();
-  const uint32_t before = ledger_.ever();
+  const uint32_t before = posts_;
   pump();
   const bool hasNews = std::exchange(hasNews_, false);
-  const bool moved = ledger_.ever() != before || !finished_.isEmpty() || hasNews;
+  const bool hasFailed = std::exchange(owesFailure_, false);
+  const bool moved = posts_ != before || !finished_.isEmpty() || hasNews;
   WorkList finished = std::exchange(finished_, {});
   right_.letGo();
   while (AgentWork* const work = finished.takeFirst())
     Mailbox::finish(*work, work->code.load(std::memory_order_relaxed));
+  if (hasFailed) around_.pairFailed();
   if (hasNews && around_.workArrived) around_.workArrived();
   return moved;
 }
@@ -166,152 +144,206 @@ void VerbsAgent::close(Code code) {
   (void)pumpAndTell();
 }
 
+bool VerbsAgent::isBroken() const {
+  const TurnHolder turn(right_);
+  return state_ == State::kBroken;
+}
+
 bool VerbsAgent::isUnderWay() const {
   const TurnHolder turn(right_);
-  return !isOver_ && !ledger_.isIdle();
+  return state_ == State::kRunning && !lanes_.isIdle();
 }
 
 // The caller settles.
 void VerbsAgent::fail(const Status& why) {
   const TurnHolder turn(right_);
-  if (!isOver_) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
+  if (state_ != State::kOver) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
   end(why, nullptr);
 }
 
-// Makes and posts requests for the works that wait, in their order, as far as there is room.
+void VerbsAgent::breakOff(const Status& why) {
+  const TurnHolder turn(right_);
+  if (state_ == State::kRunning) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
+  halt(why, nullptr);
+}
+
 void VerbsAgent::pump() {
   // Large, and of one agent at a time.
   constinit thread_local RequestChain chain;
   chain.clear();
-  if (!isOver_) tellPeer(chain);
-  while (!waiting_.isEmpty()) {
-    AgentWork& work = *waiting_.first();
-    const Cut made = isInVain(work) ? Cut::kWhole : cutter_.cut(work, chain, ledger_);
-    if (made == Cut::kWhole) makeWhole(work, chain);
-    if (made != Cut::kStalled) continue;
-    // A chain that is full goes, and the next one begins.
-    const bool isOnlyFull = !chain.isEmpty() && !ledger_.hasRoom(chain, 2);
-    // What waits may wait for long, or be abandoned: its answer is none for what goes now.
-    if (!isOnlyFull && !chain.isEmpty() && ledger_.owesAnswer()) ledger_.sign(chain);
+  if (state_ == State::kRunning) {
+    news_.tell(cutter_, chain, lanes_.first().ledger);
+    pumpWorks(chain);
+    // The work that would have brought the answer was abandoned.
+    if (state_ == State::kRunning && lanes_.first().ledger.owesAnswer())
+      (void)news_.tellAlways(cutter_, chain, lanes_.first().ledger);
     post(chain);
-    if (!isOnlyFull) break;
   }
-  // The work that would have brought the answer was abandoned.
-  if (ledger_.owesAnswer() && !isOver_ &&
-      cutter_.tellTaken(taken_, /*isAsked=*/false, chain, ledger_)) {
-    told_ = taken_;
-    ledger_.sign(chain);
-  }
-  post(chain);
-  isWaiting_.store(!isOver_ && (!waiting_.isEmpty() || isAsked_ || owesWake_),
+  isWaiting_.store(state_ == State::kRunning && (!waiting_.isEmpty() || news_.isOwing()),
                    std::memory_order_relaxed);
+}
+
+// Makes and posts requests for the works that wait, in their order, as far as there is room.
+void VerbsAgent::pumpWorks(RequestChain& chain) {
+  RequestLedger& ledger = lanes_.first().ledger;
+  StalledMailboxes stalled;
+  AgentWork* before = nullptr;  // the last one that stays
+  for (AgentWork* work = waiting_.first(); work != nullptr && state_ == State::kRunning;) {
+    const Cut made = stalled.holds(work->mailbox) ? Cut::kStalled : cut(*work, chain);
+    if (made == Cut::kMade) continue;
+    if (made == Cut::kWhole) {
+      makeWhole(*work, before, chain);
+      work = before == nullptr ? waiting_.first() : WorkList::after(*before);
+      continue;
+    }
+    // A chain that is full goes, and the next one begins.
+    if (!ledger.hasRoom(chain, 2)) {
+      if (chain.isEmpty()) return;
+      post(chain);
+      continue;
+    }
+    if (!stalled.holds(work->mailbox)) {
+      // What waits may wait for long, or be abandoned: its answer is none for what goes now.
+      if (!chain.isEmpty() && ledger.owesAnswer()) ledger.sign(chain);
+      if (stalled.isFull()) return;
+      stalled.add(work->mailbox);
+    }
+    before = work;
+    work = WorkList::after(*work);
+  }
+}
+
+RequestCutter::Cut VerbsAgent::cut(AgentWork& work, RequestChain& chain) {
+  if (work.code.load(std::memory_order_relaxed) != Code::kOk || isInVain(work)) return Cut::kWhole;
+  RequestLedger& ledger = lanes_.first().ledger;
+  if (!WorkState(work).isStriped()) return cutter_.cut(work, chain, ledger);
+  if (!chain.isEmpty() && ledger.owesAnswer()) ledger.sign(chain);
+  post(chain);
+  Status failure;
+  const Cut made = stripes_.cut(work, lanes_.all(), failure);
+  ++posts_;
+  if (!failure.isOk()) refused(failure);
+  return failure.isOk() ? made : Cut::kStalled;
 }
 
 // No request will be made for it any more. The answer to a later entry of its mailbox does for it,
 // too.
-void VerbsAgent::makeWhole(AgentWork& work, RequestChain& chain) {
+void VerbsAgent::makeWhole(AgentWork& work, AgentWork* before, RequestChain& chain) {
   WorkState state(work);
   state.setWhole();
-  (void)waiting_.takeFirst();
+  waiting_.takeAfter(before);
   if (state.underWay() == 0) return finished_.add(work);
-  const AgentWork* const next = waiting_.first();
-  if (!chain.isEmpty() && (next == nullptr || next->mailbox != work.mailbox)) ledger_.sign(chain);
+  if (state.isMailed()) {
+    state.began();  // the peer's word that it has applied it
+    mailed_.add(work);
+  }
+  const AgentWork* const next = before == nullptr ? waiting_.first() : WorkList::after(*before);
+  if (!chain.isEmpty() && (next == nullptr || next->mailbox != work.mailbox))
+    lanes_.first().ledger.sign(chain);
 }
 
 void VerbsAgent::post(RequestChain& chain) {
   if (chain.isEmpty()) return;
-  ibv_send_wr* refused = nullptr;
-  const int error = pair_->post(chain.first(), &refused);
-  chain.clear();
-  if (error == 0) return;
-  const Status why = Status::system(error, name_ + ": " + pair_->name() + " takes no request");
-  PEERLANE_LOG_WARN("{}", why.message());
-  end(why, nullptr);
+  ++posts_;
+  if (const Status status = lanes_.first().post(chain); !status.isOk()) refused(status);
 }
 
-// News taken: at once when the peer asks. Where writes are placed in order, as soon as half of its
-// news is not told yet: elsewhere an earlier count could be placed over a later one.
-void VerbsAgent::tellPeer(RequestChain& chain) {
-  const bool isEarly = agreed_.ordersWrites && taken_ - told_ >= receives_ / 2;
-  const bool isDue = isAsked_ || isEarly;
-  if (isDue && cutter_.tellTaken(taken_, isAsked_, chain, ledger_)) {
-    told_ = taken_;
-    isAsked_ = false;
-  }
-  if (owesWake_ && cutter_.wake(chain, ledger_)) owesWake_ = false;
-  tellPolls(chain);
-}
-
-// Words of a peer that keeps sending them need no news while threads of this side poll.
-void VerbsAgent::tellPolls(RequestChain& chain) {
-  constexpr uint32_t kFewNews = 4;
-  const bool polls = isPolled_ && (isBelieved_ || newsPolled_ >= kFewNews);
-  if (agreed_.ordersWrites && polls != isBelieved_ && cutter_.tellPolls(polls, chain, ledger_))
-    isBelieved_ = polls;
+void VerbsAgent::refused(const Status& why) {
+  const Status named = why.withContext(name_);
+  PEERLANE_LOG_WARN("{}", named.message());
+  end(named, nullptr);
 }
 
 void VerbsAgent::ended(const ibv_wc& completion) {
   const TurnHolder turn(right_);
-  const Request* const request = isOver_ ? nullptr : ledger_.find(completion.wr_id);
-  if (request == nullptr) return;
+  PairLane* const lane = state_ == State::kOver ? nullptr : lanes_.of(completion.wr_id);
+  if (lane == nullptr) return;
+  RequestLedger& ledger = lane->ledger;
   if (completion.status == IBV_WC_SUCCESS) {
-    while (const Request* const each = ledger_.takeUntil(completion.wr_id))
+    while (const Request* const each = ledger.takeUntil(completion.wr_id))
       release(*each, /*isGood=*/true);
     return;
   }
-  const Status why = requestFailure(name_, pair_->name(), completion);
+  const bool isFirst = completion.status != IBV_WC_WR_FLUSH_ERR;
+  if (!isFirst && state_ == State::kBroken) return;
+  const Status why = requestFailure(name_, lane->pair->name(), completion);
   PEERLANE_LOG_WARN("{}", why.message());
-  end(why, request->work);
+  // The first one that failed: all before it have ended well.
+  while (const Request* const each = isFirst ? ledger.takeBefore(completion.wr_id) : nullptr)
+    release(*each, /*isGood=*/true);
+  AgentWork* const guilty =
+      isToBlame(completion.status) ? ledger.find(completion.wr_id)->work : nullptr;
+  noneExecuted_ |= isToBlame(completion.status) && lane == &lanes_.first();
+  halt(why, guilty);
 }
 
 // A peer that stopped polling says so before it sleeps. Either it said so before the word was
 // acknowledged, and this side sees that now, or it sees the word in its last look.
 void VerbsAgent::release(const Request& request, bool isGood) {
-  if (request.isQuiet && isGood && !cutter_.peerPolls()) owesWake_ = true;
-  if (request.slot != BounceSlots::kNone) {
-    if (isGood && request.to != nullptr)
-      std::memcpy(request.to, around_.bounces.at(request.slot), request.bytes);
-    hasNews_ |= around_.bounces.giveBack(request.slot);
-  }
+  if (request.isQuiet && isGood && !cutter_.peerPolls()) news_.oweWake();
+  giveSlotBack(request, isGood);
   if (request.work == nullptr) return;
+  if (isGood) remakes_ = 0;
   WorkState state(*request.work);
   state.ended();
   if (state.isWhole() && state.underWay() == 0) finished_.add(*request.work);
 }
 
+void VerbsAgent::giveSlotBack(const Request& request, bool isGood) {
+  if (request.slot == BounceSlots::kNone) return;
+  if (isGood && request.to != nullptr)
+    std::memcpy(request.to, around_.bounces.at(request.slot), request.bytes);
+  hasNews_ |= around_.bounces.giveBack(request.slot);
+}
+
 void VerbsAgent::arrived(uint32_t number) {
   const TurnHolder turn(right_);
-  if (isOver_) return;
+  if (state_ == State::kOver) return;
   News news;
-  Status status;
-  if (!News::decode(number, news))
-    status = Status(Code::kCorrupt,
-                    "the peer sent news of no known kind (" + std::to_string(number) + ")");
-  else if (news.kind != News::Kind::kWord && news.kind != News::Kind::kTaken)
-    status = mail_.apply(news);
-  ++taken_;
-  // It would take up receives that were promised to others.
-  if (taken_ - told_ > receives_)
-    status = Status(Code::kCorrupt, "the peer sent more news than there are receives for it");
-  ++newsPolled_;
-  isAsked_ |= news.asks;
+  const Status status = news_.take(number, news);
+  if (news.kind == News::Kind::kTaken) endMails();
   if (status.isOk()) return;
   PEERLANE_LOG_WARN("{}: {}", name_, status.message());
   if (status.code() == Code::kCorrupt) end(status, nullptr);
 }
 
+// Those that the peer has applied.
+void VerbsAgent::endMails() {
+  while (!mailed_.isEmpty() && mailed_.first()->offset <= cutter_.taken()) {
+    AgentWork& work = *mailed_.takeFirst();
+    WorkState state(work);
+    state.ended();
+    if (state.underWay() == 0) finished_.add(work);
+  }
+}
+
+// One work is to blame for a refusal. All others wait until the pairs are made anew, or else end.
+void VerbsAgent::halt(const Status& why, AgentWork* guilty) {
+  if (state_ == State::kOver) return;
+  if (!around_.pairFailed || remakes_ >= kMostRemakes) return end(why, guilty);
+  if (guilty != nullptr && guilty->code.load(std::memory_order_relaxed) == Code::kOk)
+    guilty->code.store(why.code(), std::memory_order_relaxed);
+  if (state_ == State::kBroken) return;
+  state_ = State::kBroken;
+  ++remakes_;
+  owesFailure_ = hasNews_ = true;
+  const MutexLock lock(failureLock_);
+  failure_ = Status(Code::kTryAgain,
+                    name_ + ": its pairs are made anew, because " + std::string(why.message()));
+}
+
 // The device is done with all memory before a work is told to have ended. One work is to blame for
-// a refusal, and the pair ends for all.
+// a refusal, and the link ends for all.
 void VerbsAgent::end(const Status& why, const AgentWork* guilty, bool mayAnswer) {
-  if (isOver_) return;
-  isOver_ = true;
+  if (state_ == State::kOver) return;
+  state_ = State::kOver;
   hasNews_ = true;
   const Code shared = why.code() == Code::kPermissionDenied ? Code::kPeerLost : why.code();
   {
     const MutexLock lock(failureLock_);
     failure_ = shared == why.code() ? why : Status(shared, std::string(why.message()));
   }
-  if (!mayAnswer || !ledger_.isIdle()) pair_->end();
+  if (!mayAnswer || !lanes_.isIdle()) lanes_.endAll();
   const auto mark = [&](AgentWork& work) {
     if (work.code.load(std::memory_order_relaxed) == Code::kOk)
       work.code.store(&work == guilty ? why.code() : shared, std::memory_order_relaxed);
@@ -322,10 +354,127 @@ void VerbsAgent::end(const Status& why, const AgentWork* guilty, bool mayAnswer)
     state.setWhole();
     if (state.underWay() == 0) finished_.add(*work);
   }
-  while (const Request* const each = ledger_.takeOldest()) {
-    if (each->work != nullptr) mark(*each->work);
-    release(*each, /*isGood=*/false);
+  while (AgentWork* const work = mailed_.takeFirst()) {
+    mark(*work);
+    WorkState state(*work);
+    state.ended();
+    if (state.underWay() == 0) finished_.add(*work);
   }
+  for (const auto& lane : lanes_.all())
+    while (const Request* const each = lane->ledger.takeOldest()) {
+      if (each->work != nullptr) mark(*each->work);
+      release(*each, /*isGood=*/false);
+    }
+}
+
+void VerbsAgent::addPairs(std::vector<std::unique_ptr<QueuePair>> pairs) {
+  for (auto& pair : pairs) {
+    around_.queues.add(pair->number(), *this);
+    const TurnHolder turn(right_);
+    lanes_.add(std::move(pair));
+    pairs_.store(static_cast<uint32_t>(lanes_.all().size()), std::memory_order_relaxed);
+  }
+}
+
+std::optional<uint64_t> VerbsAgent::stopPairs() {
+  std::vector<uint32_t> numbers;
+  {
+    const TurnHolder turn(right_);
+    halt(Status(Code::kPeerLost, "the peer makes them anew"), nullptr);
+    owesFailure_ = false;
+    if (state_ == State::kOver) return std::nullopt;
+    lanes_.stopAll();
+    numbers = lanes_.numbers();
+  }
+  const bool isAll = around_.queues.takeRest(numbers.front());
+  for (const uint32_t number : numbers) around_.queues.remove(number);
+  const uint64_t taken = endPairs();
+  (void)pumpAndTell();
+  return isAll ? std::optional(taken) : std::nullopt;
+}
+
+uint64_t VerbsAgent::endPairs() {
+  const TurnHolder turn(right_);
+  lanes_.endAll();
+  if (state_ == State::kOver) return 0;
+  isStopped_ = true;
+  // They would have ended by an answer.
+  for (AgentWork* const work : lanes_.failedWorks()) {
+    forget(*work);
+    finished_.add(*work);
+  }
+  control_.clear();
+  return news_.taken();
+}
+
+void VerbsAgent::join(std::unique_ptr<QueuePair> pair, std::optional<uint64_t> taken) {
+  const uint32_t number = pair->number();
+  std::vector<std::unique_ptr<PairLane>> old;
+  {
+    const TurnHolder turn(right_);
+    replay(taken);
+    old = lanes_.replace(std::move(pair));
+    pairs_.store(1, std::memory_order_relaxed);
+    hasAsked_.store(false, std::memory_order_relaxed);
+    cutter_.startAgain();
+    news_.startAgain();
+    isStopped_ = noneExecuted_ = false;
+    if (state_ == State::kBroken) state_ = State::kJoined;
+  }
+  for (size_t i = 1; i < old.size(); ++i)
+    around_.queues.giveBack(old[i]->pair->limits().requests, 0);
+  around_.queues.add(number, *this);
+  (void)pumpAndTell();
+}
+
+// In the order of their mailboxes. Works of different mailboxes have none.
+void VerbsAgent::replay(std::optional<uint64_t> taken) {
+  Replay replay(taken, noneExecuted_);
+  for (const auto& lane : lanes_.all())
+    lane == lanes_.all().front() ? replay.addFirst(lane->ledger) : replay.addOther(lane->ledger);
+  while (AgentWork* const work = mailed_.takeFirst()) replay.add(*work);
+  while (AgentWork* const work = waiting_.takeFirst()) replay.add(*work);
+  const std::vector<Replay::Judged> judged = replay.judge();
+  const auto isDone = [&](const AgentWork* work) {
+    return std::any_of(judged.begin(), judged.end(), [work](const Replay::Judged& each) {
+      return each.work == work && each.fate == Replay::Fate::kDone;
+    });
+  };
+  for (const auto& lane : lanes_.all())
+    while (const Request* const each = lane->ledger.takeOldest())
+      giveSlotBack(*each, isDone(each->work));
+  for (const Replay::Judged& each : judged) {
+    AgentWork& work = *each.work;
+    if (each.fate == Replay::Fate::kLost) work.code.store(Code::kPeerLost);
+    if (each.fate != Replay::Fate::kAgain) {
+      finished_.add(work);
+      continue;
+    }
+    work.piece = 0;
+    work.offset = 0;
+    WorkState(work).startAgain();
+    const AgentWork* const before = work.mailbox->previous(work);
+    accept(work, before, /*isShared=*/false);
+  }
+}
+
+// Requires: the pairs have ended.
+void VerbsAgent::forget(const AgentWork& work) {
+  mailed_.remove(work);
+  lanes_.forget(work);
+}
+
+void VerbsAgent::goOn() {
+  {
+    const TurnHolder turn(right_);
+    if (state_ != State::kJoined) return;
+    state_ = State::kRunning;
+    hasNews_ = true;
+    const MutexLock lock(failureLock_);
+    failure_ = Status::ok();
+  }
+  PEERLANE_LOG_INFO("{}: its pairs were made anew", name_);
+  (void)pumpAndTell();
 }
 
 }  // namespace peerlane

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VerbsAgent: performs this side's mailbox entries by requests to a NIC over one queue pair, and
-// takes the news of the peer. RequestCutter says which entry becomes which requests.
+// VerbsAgent: performs this side's mailbox entries by requests to a NIC, and takes the news of the
+// peer. RequestCutter says which entry becomes which requests. All go over the first queue pair of
+// the link; large puts and gets over the others, too, once there are any (StripeCutter).
 //
 // Order: requests of one pair are performed in the order in which they are posted; one after a READ
 // of the same mailbox carries a fence, because a device may otherwise go on before the answer is
 // there. Where the devices do not place writes in order, an entry other than a word waits for the
-// one before it. A put ends when its last request is acknowledged.
+// one before it. So do an entry that is shared among the pairs and the one after it. A put ends
+// when its last request is acknowledged. A work that has to wait for the peer holds back its own
+// mailbox alone.
+//
+// Failure: when a pair fails, a work that is to blame ends with its code. Where the sides can make
+// pairs anew (PairRounds), all others wait for that, and Replay decides which go on; else the link
+// ends for all.
 //
 // Threads: any. The posting path takes no lock of the system's and asks for no memory. Mailboxes
 // are finished under no right of the agent's.
@@ -16,18 +23,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/transport/verbs/control_block.h"
-#include "peerlane/transport/verbs/queue_pair.h"
+#include "peerlane/transport/verbs/pair_lanes.h"
+#include "peerlane/transport/verbs/peer_news.h"
+#include "peerlane/transport/verbs/replay.h"
 #include "peerlane/transport/verbs/request_cutter.h"
-#include "peerlane/transport/verbs/request_ledger.h"
 #include "peerlane/transport/verbs/shared_queues.h"
+#include "peerlane/transport/verbs/stripe_cutter.h"
 #include "peerlane/transport/verbs/turn_right.h"
-#include "peerlane/transport/verbs/word_mail.h"
 #include "peerlane/transport/verbs/work_list.h"
 
 namespace peerlane {
@@ -41,6 +51,10 @@ class VerbsAgent final : public Agent, public PairOwner {
     BounceSlots& bounces;
     RegionDirectory& regions;
     std::function<void()> workArrived;
+    // More pairs would be of use; asked once. Null: there are never more. Any thread.
+    std::function<void()> wantPairs{};
+    // A pair has failed: stopPairs() must follow. Null: pairs are not made anew. Any thread.
+    std::function<void()> pairFailed{};
   };
 
   // `name` is for log lines. `pair` is joined to the peer's. `receives`: news of the peer that may
@@ -64,49 +78,87 @@ class VerbsAgent final : public Agent, public PairOwner {
   void close(Code code);
   // Requests of this side have no answer yet.
   bool isUnderWay() const;
+  // As far as large transfers may be shared.
+  uint32_t pairs() const { return pairs_.load(std::memory_order_relaxed); }
+  // A pair has failed, and is not made anew yet.
+  bool isBroken() const;
+
+  // --- Progress thread; for PairRounds ---
+  // The pairs, joined to the peer's, take a share of what is large. Their requests are reserved
+  // with the queues, and given back with them.
+  void addPairs(std::vector<std::unique_ptr<QueuePair>> pairs);
+  // Ends all pairs: after it the devices touch no memory for them, and works wait. Returns how many
+  // news of the peer this side took; null: it cannot tell.
+  std::optional<uint64_t> stopPairs();
+  // `pair`, joined to the peer's, is the only one now. News of the peer is taken from here on;
+  // requests wait for goOn(). `taken`: what the peer returned for its side.
+  void join(std::unique_ptr<QueuePair> pair, std::optional<uint64_t> taken);
+  // The peer has joined its pair, too.
+  void goOn();
 
   void ended(const ibv_wc& completion) override;
   void arrived(uint32_t number) override;
   bool settle(bool isPolled) override;
+  void breakOff(const Status& why) override;
   void fail(const Status& why) override;
 
  private:
   using Request = RequestLedger::Request;
+  enum class State : uint8_t {
+    kRunning,
+    kBroken,  // a pair has failed: stopPairs() and join() follow
+    kJoined,  // the pair is new: nothing is posted until goOn()
+    kOver,
+  };
+  // In a row, without an answer in between.
+  static constexpr uint32_t kMostRemakes = 3;
 
+  bool isReady(const MailboxEntry& entry, const AgentWork& before) const PEERLANE_REQUIRES(right_);
+  bool mayBeShared(const MailboxEntry& entry);
+  void accept(AgentWork& work, const AgentWork* before, bool isShared) PEERLANE_REQUIRES(right_);
   void pump() PEERLANE_REQUIRES(right_);
-  void tellPeer(RequestChain& chain) PEERLANE_REQUIRES(right_);
-  void tellPolls(RequestChain& chain) PEERLANE_REQUIRES(right_);
-  void makeWhole(AgentWork& work, RequestChain& chain) PEERLANE_REQUIRES(right_);
+  void pumpWorks(RequestChain& chain) PEERLANE_REQUIRES(right_);
+  RequestCutter::Cut cut(AgentWork& work, RequestChain& chain) PEERLANE_REQUIRES(right_);
+  void makeWhole(AgentWork& work, AgentWork* before, RequestChain& chain) PEERLANE_REQUIRES(right_);
   void post(RequestChain& chain) PEERLANE_REQUIRES(right_);
+  void refused(const Status& why) PEERLANE_REQUIRES(right_);
   void release(const Request& request, bool isGood) PEERLANE_REQUIRES(right_);
+  void giveSlotBack(const Request& request, bool isGood) PEERLANE_REQUIRES(right_);
+  void endMails() PEERLANE_REQUIRES(right_);
+  uint64_t endPairs();
+  void forget(const AgentWork& work) PEERLANE_REQUIRES(right_);
+  void replay(std::optional<uint64_t> taken) PEERLANE_REQUIRES(right_);
+  void halt(const Status& why, AgentWork* guilty) PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
   bool pumpAndTell();
 
   const std::string name_;
   const Surroundings around_;
-  const std::unique_ptr<QueuePair> pair_;
   const ControlBlock control_;
   const uint32_t receives_;
   const VerbsAgreement agreed_;
 
   mutable TurnRight right_;
-  WorkList waiting_ PEERLANE_GUARDED_BY(right_);   // not posted whole
+  State state_ PEERLANE_GUARDED_BY(right_) = State::kRunning;
+  bool isStopped_ PEERLANE_GUARDED_BY(right_) = false;     // the pairs have ended
+  bool noneExecuted_ PEERLANE_GUARDED_BY(right_) = false;  // as for Replay
+  uint32_t remakes_ PEERLANE_GUARDED_BY(right_) = 0;       // in a row
+  WorkList waiting_ PEERLANE_GUARDED_BY(right_);           // not posted whole
+  WorkList mailed_ PEERLANE_GUARDED_BY(right_);    // posted whole; the peer has to apply them
   WorkList finished_ PEERLANE_GUARDED_BY(right_);  // with their codes, to be told
   RequestCutter cutter_ PEERLANE_GUARDED_BY(right_);
-  RequestLedger ledger_ PEERLANE_GUARDED_BY(right_);
-  WordMail mail_ PEERLANE_GUARDED_BY(right_);
-  uint64_t taken_ PEERLANE_GUARDED_BY(right_) = 0;  // news of the peer
-  uint64_t told_ PEERLANE_GUARDED_BY(right_) = 0;   // of that count to the peer
-  bool isAsked_ PEERLANE_GUARDED_BY(right_) = false;
-  bool isPolled_ PEERLANE_GUARDED_BY(right_) = false;    // by threads of this side
-  bool isBelieved_ PEERLANE_GUARDED_BY(right_) = false;  // the peer thinks so
-  uint32_t newsPolled_ PEERLANE_GUARDED_BY(right_) = 0;  // that came while they polled
-  bool owesWake_ PEERLANE_GUARDED_BY(right_) = false;    // a quiet word may have met a sleeper
-  bool isOver_ PEERLANE_GUARDED_BY(right_) = false;
+  StripeCutter stripes_ PEERLANE_GUARDED_BY(right_){cutter_};
+  PeerNews news_ PEERLANE_GUARDED_BY(right_);
+  PairLanes lanes_ PEERLANE_GUARDED_BY(right_);
+  uint32_t posts_ PEERLANE_GUARDED_BY(right_) = 0;  // ever
+  // pairFailed() has to be called.
+  bool owesFailure_ PEERLANE_GUARDED_BY(right_) = false;
   // Its end, or a slot for which another link waits, that nobody was told of.
   bool hasNews_ PEERLANE_GUARDED_BY(right_) = false;
   std::atomic<bool> isWaiting_{false};  // a hint: works wait for room
+  std::atomic<uint32_t> pairs_{1};      // a hint: lanes_
+  std::atomic<bool> hasAsked_{false};   // for more of them
   mutable Mutex failureLock_;           // taken after right_
   Status failure_ PEERLANE_GUARDED_BY(failureLock_);
 };

@@ -14,9 +14,10 @@ constexpr const char* kEngine = "nic";
 
 }  // namespace
 
-VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent,
-                     std::string path)
+VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> rounds,
+                     std::unique_ptr<VerbsAgent> agent, std::string path)
     : nic_(std::move(nic)),
+      rounds_(std::move(rounds)),
       agent_(std::move(agent)),
       traits_{.transport = "verbs",
               .scope = LinkScope::kNetwork,
@@ -25,7 +26,9 @@ VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> 
               .agentEngine = kEngine,
               .protection = "neither encrypted nor authenticated",
               .path = std::move(path),
-              .registrations = nic_->keys().paths().texts()} {}
+              .registrations = nic_->keys().paths().texts()} {
+  if (rounds_) rounds_->begin(*agent_);
+}
 
 // The owner's device enforces the rights.
 LinkAbilities VerbsLink::abilities(const RegistrationPaths* paths) {
@@ -73,6 +76,7 @@ void VerbsLink::detach(RemoteMemory& memory) {
 // A peer that leaves has answered what reached it, and its last words may come by another wire
 // sooner than those answers.
 void VerbsLink::close(Code code) {
+  if (rounds_) rounds_->stop();
   // News that came counts, though nobody will read it: receives that it took up are others' again.
   (void)nic_->queues().poll();
   constexpr std::chrono::milliseconds kAnswers{2};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "peerlane/transport/link.h"
+#include "peerlane/transport/verbs/pair_rounds.h"
 #include "peerlane/transport/verbs/verbs_agent.h"
 #include "peerlane/transport/verbs/verbs_nic.h"
 
@@ -15,8 +16,10 @@ namespace peerlane {
 
 class VerbsLink final : public Link {
  public:
-  // `path`: the devices and addresses of both sides, for people.
-  VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<VerbsAgent> agent, std::string path);
+  // `path`: the devices and addresses of both sides, for people. `rounds`: as the agent's
+  // surroundings have it; null: its first pair is its only one.
+  VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> rounds,
+            std::unique_ptr<VerbsAgent> agent, std::string path);
   ~VerbsLink() override { close(Code::kClosed); }
 
   // With host memory, and with GPUs' where the NIC reaches that; null: all that any NIC can.
@@ -35,6 +38,7 @@ class VerbsLink final : public Link {
 
  private:
   const std::shared_ptr<VerbsNic> nic_;
+  const std::unique_ptr<PairRounds> rounds_;
   const std::unique_ptr<VerbsAgent> agent_;
   const LinkTraits traits_;
 };

@@ -57,6 +57,7 @@ std::vector<std::byte> encodeVerbsOffer(const VerbsOffer& offer) {
     writer.u8(static_cast<uint8_t>(gid.kind));
     writer.raw(std::as_bytes(std::span(gid.bytes)));
   }
+  writer.u8(offer.pairs);
   PEERLANE_CHECK(writer.ok() && offer.gids.size() <= VerbsOffer::kMostGids);
   return bytes;
 }
@@ -97,7 +98,8 @@ Result<VerbsOffer> parseVerbsOffer(std::span<const std::byte> bytes) {
     reader.rawInto(std::as_writable_bytes(std::span(gid.bytes)));
     offer.gids.push_back(gid);
   }
-  // Later versions of the same format append fields.
+  // Versions of the same format append fields.
+  if (reader.ok() && reader.remaining() != 0) offer.pairs = reader.u8();
   PEERLANE_RETURN_IF_ERROR(reader.finish("verbs offer", Trailing::kAllow));
   return offer;
 }

@@ -33,6 +33,8 @@ struct VerbsOffer {
   uint32_t receives = 0;     // news that it can take before it has confirmed any
   uint64_t control = 0;      // the address of its control block, and the key for it
   uint32_t controlKey = 0;
+  uint8_t pairs = 0;  // that it makes at most for one peer; 0: it does not speak of pairs
+                      // (PairWords)
   std::vector<verbs::Gid> gids;  // of the port; the ones that it prefers come first
 };
 

@@ -69,6 +69,7 @@ class PendingVerbsLink final : public PendingLink {
     offer_.firstPacket = pair_->firstPacket();
     offer_.control = control_->address();
     offer_.controlKey = control_->remote();
+    offer_.pairs = surroundings_.config.ibPairs;
     return Status::ok();
   }
 
@@ -95,14 +96,17 @@ class PendingVerbsLink final : public PendingLink {
                                 .newsToPeer = theirs.receives,
                                 .control = theirs.control,
                                 .controlKey = theirs.controlKey};
-    auto agent = std::make_unique<VerbsAgent>(
-        "verbs link over " + offer_.device + " to " + theirs.device + " at " + other.text(),
-        VerbsAgent::Surroundings{nic_->queues(), nic_->keys(), nic_->bounces(),
-                                 surroundings_.regions, surroundings_.workArrived},
-        std::move(pair_), std::move(*control_), offer_.receives, agreed);
+    const std::string name =
+        "verbs link over " + offer_.device + " to " + theirs.device + " at " + other.text();
+    VerbsAgent::Surroundings around{nic_->queues(), nic_->keys(), nic_->bounces(),
+                                    surroundings_.regions, surroundings_.workArrived};
+    auto rounds = roundsWith(name, {theirs, own, other}, around);
+    auto agent = std::make_unique<VerbsAgent>(name, around, std::move(pair_), std::move(*control_),
+                                              offer_.receives, agreed);
     const std::string path =
         offer_.device + " at " + own.text() + " to " + theirs.device + " at " + other.text();
-    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(nic_, std::move(agent), path));
+    return std::unique_ptr<Link>(
+        std::make_unique<VerbsLink>(nic_, std::move(rounds), std::move(agent), path));
   }
 
  private:
@@ -118,6 +122,17 @@ class PendingVerbsLink final : public PendingLink {
   Result<std::unique_ptr<ControlBlock>> takeControl() {
     PEERLANE_ASSIGN(ControlBlock block, nic_->controls().take());
     return std::make_unique<ControlBlock>(std::move(block));
+  }
+  // Null: the peer does not speak of further pairs.
+  std::unique_ptr<PairRounds> roundsWith(const std::string& name, PairWay way,
+                                         VerbsAgent::Surroundings& around) const {
+    if (!surroundings_.line || way.peer.pairs == 0) return nullptr;
+    const uint32_t most = std::min<uint32_t>(offer_.pairs, way.peer.pairs);
+    auto rounds = std::make_unique<PairRounds>(name, nic_, surroundings_.line, surroundings_.config,
+                                               surroundings_.loop, std::move(way), most);
+    if (most > 1) around.wantPairs = [known = rounds.get()] { known->wantMore(); };
+    around.pairFailed = [known = rounds.get()] { known->failed(); };
+    return rounds;
   }
   // With its place in the table.
   Result<Gid> ownOf(const Gid& agreed) const {

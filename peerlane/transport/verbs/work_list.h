@@ -5,6 +5,9 @@
 // agent knows of one, in the same room. External synchronization.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "peerlane/program/model/mailbox.h"
@@ -14,6 +17,9 @@ namespace peerlane {
 class WorkState {
  public:
   explicit WorkState(AgentWork& work) : bits_(work.scratch[1]) {}
+  static const WorkState of(const AgentWork& work) {
+    return WorkState(const_cast<AgentWork&>(work));
+  }
 
   // Requests that are under way for it.
   uint32_t underWay() const { return static_cast<uint32_t>(bits_); }
@@ -26,10 +32,26 @@ class WorkState {
   bool isFenced() const { return (bits_ & kFenced) != 0; }
   void setFenced() { bits_ |= kFenced; }
   void clearFenced() { bits_ &= ~kFenced; }
+  // It is cut for all pairs of the link (striped_cut.h).
+  bool isStriped() const { return (bits_ & kStriped) != 0; }
+  void setStriped() { bits_ |= kStriped; }
+  // Pairs that have requests of it and no proof yet, by place.
+  uint32_t unproven() const { return static_cast<uint32_t>(bits_ >> kPairs) & 0xff; }
+  void setUnproven(uint32_t place) { bits_ |= uint64_t{1} << (kPairs + place); }
+  void clearUnproven(uint32_t place) { bits_ &= ~(uint64_t{1} << (kPairs + place)); }
+  // A word in a mail: it has ended when the peer says that it has applied it. Its `offset` is the
+  // number of the news.
+  bool isMailed() const { return (bits_ & kMailed) != 0; }
+  void setMailed() { bits_ |= kMailed; }
+  // As when it came: none of its requests counts.
+  void startAgain() { bits_ = 0; }
 
  private:
+  static constexpr uint32_t kPairs = 40;
   static constexpr uint64_t kWhole = uint64_t{1} << 32;
   static constexpr uint64_t kFenced = uint64_t{1} << 33;
+  static constexpr uint64_t kStriped = uint64_t{1} << 34;
+  static constexpr uint64_t kMailed = uint64_t{1} << 35;
   uint64_t& bits_;
 };
 
@@ -64,17 +86,19 @@ class WorkList {
     if (first_ == nullptr) last_ = nullptr;
     return work;
   }
+  // Takes the one after `before` out; null: the first. Requires: there is one.
+  void takeAfter(AgentWork* before) {
+    if (before == nullptr) return void(takeFirst());
+    const AgentWork& work = *after(*before);
+    before->scratch[0] = work.scratch[0];
+    if (last_ == &work) last_ = before;
+  }
   // False: it is not in the list.
-  bool remove(AgentWork& work) {
+  bool remove(const AgentWork& work) {
     AgentWork* before = nullptr;
     for (AgentWork* at = first_; at != nullptr; before = at, at = after(*at)) {
       if (at != &work) continue;
-      if (before == nullptr) {
-        (void)takeFirst();
-        return true;
-      }
-      before->scratch[0] = work.scratch[0];
-      if (last_ == &work) last_ = before;
+      takeAfter(before);
       return true;
     }
     return false;
@@ -83,6 +107,20 @@ class WorkList {
  private:
   AgentWork* first_ = nullptr;
   AgentWork* last_ = nullptr;
+};
+
+// Mailboxes whose next work has to wait for something else than room, in one pass.
+class StalledMailboxes {
+ public:
+  bool isFull() const { return count_ == all_.size(); }
+  bool holds(const Mailbox* mailbox) const {
+    return std::find(all_.begin(), all_.begin() + count_, mailbox) != all_.begin() + count_;
+  }
+  void add(const Mailbox* mailbox) { all_[count_++] = mailbox; }
+
+ private:
+  std::array<const Mailbox*, 16> all_;
+  size_t count_ = 0;
 };
 
 }  // namespace peerlane

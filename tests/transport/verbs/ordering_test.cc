@@ -80,11 +80,10 @@ const auto kName = [](const testing::TestParamInfo<Placing>& each) {
 INSTANTIATE_TEST_SUITE_P(Written, VerbsOrder, kWritten, kName);
 INSTANTIATE_TEST_SUITE_P(Mailed, VerbsOrder, kMailed, kName);
 
-// What holds of a word although the peer's processor attends to nothing.
+// What holds of a word whether or not the peer's processor attends to anything meanwhile.
 class VerbsWordOrder : public VerbsOrder {};
 INSTANTIATE_TEST_SUITE_P(Written, VerbsWordOrder, kWritten, kName);
-// A mailed word is done when its mail has arrived, before it is applied (docs/network.md), so it
-// has no such order.
+INSTANTIATE_TEST_SUITE_P(Mailed, VerbsWordOrder, kMailed, kName);
 
 TEST_P(VerbsOrder, DataIsWholeWhenItsWordIsSeen) {
   for (int round = 1; round <= kRounds; ++round) {

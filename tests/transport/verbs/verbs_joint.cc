@@ -21,7 +21,9 @@ VerbsJoint::VerbsJoint(VerbsSide& a, VerbsSide& b, const JointOptions& options) 
   for (int i : {0, 1})
     EXPECT_OK(
         halves[i].pair->connect(halves[1 - i].offer, ends[i], ends[1 - i], sides_[i]->config));
-  for (int i : {0, 1}) links_[i] = complete(i, halves[i], halves[1 - i].offer, options);
+  if (options.pairs != 0) lines_ = joinedLines(a.surroundings().loop, b.surroundings().loop);
+  for (int i : {0, 1})
+    links_[i] = complete(i, halves[i], {halves[1 - i].offer, ends[i], ends[1 - i]}, options);
 }
 
 VerbsJoint::Half VerbsJoint::begin(VerbsSide& side, const JointOptions& options) {
@@ -49,20 +51,29 @@ VerbsJoint::Half VerbsJoint::begin(VerbsSide& side, const JointOptions& options)
   return half;
 }
 
-std::unique_ptr<Link> VerbsJoint::complete(int side, Half& own, const VerbsOffer& theirs,
+std::unique_ptr<Link> VerbsJoint::complete(int side, Half& own, const PairWay& way,
                                            const JointOptions& options) {
   VerbsSide& at = *sides_[side];
+  const VerbsOffer& theirs = way.peer;
   const VerbsAgreement agreed{.ordersWrites = options.ordersWrites,
                               .adds = options.adds,
                               .newsToPeer = theirs.receives,
                               .control = theirs.control,
                               .controlKey = theirs.controlKey};
-  auto agent = std::make_unique<VerbsAgent>(
-      "side " + std::to_string(side),
-      VerbsAgent::Surroundings{
-          at.nic()->queues(), at.nic()->keys(), at.nic()->bounces(), at.regions(), {}},
-      std::move(own.pair), std::move(own.control), own.receives, agreed);
-  return std::make_unique<VerbsLink>(at.nic(), std::move(agent), "a test");
+  const std::string name = "side " + std::to_string(side);
+  VerbsAgent::Surroundings around{
+      at.nic()->queues(), at.nic()->keys(), at.nic()->bounces(), at.regions(), {}};
+  std::unique_ptr<PairRounds> rounds;
+  if (lines_[side]) {
+    rounds = std::make_unique<PairRounds>(name, at.nic(), lines_[side], at.config,
+                                          at.surroundings().loop, way, options.pairs);
+    if (options.pairs > 1) around.wantPairs = [known = rounds.get()] { known->wantMore(); };
+    around.pairFailed = [known = rounds.get()] { known->failed(); };
+  }
+  auto agent = std::make_unique<VerbsAgent>(name, around, std::move(own.pair),
+                                            std::move(own.control), own.receives, agreed);
+  agents_[side] = agent.get();
+  return std::make_unique<VerbsLink>(at.nic(), std::move(rounds), std::move(agent), "a test");
 }
 
 RemoteMemory VerbsJoint::attach(int owner, const VerbsSide::Memory& memory) {

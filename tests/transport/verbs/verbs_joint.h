@@ -13,6 +13,7 @@
 
 #include "peerlane/transport/verbs/verbs_link.h"
 #include "tests/contract/link_contract.h"
+#include "tests/transport/verbs/joined_lines.h"
 #include "tests/transport/verbs/verbs_side.h"
 
 namespace peerlane {
@@ -22,6 +23,7 @@ struct JointOptions {
   bool ordersWrites = true;
   bool adds = true;
   uint32_t window = 0;  // news under way; 0: as many as the side gives
+  uint32_t pairs = 0;   // at most; 0: the sides have no line, so a pair that fails ends the link
 };
 
 class VerbsJoint final : public LinkPair {
@@ -36,6 +38,7 @@ class VerbsJoint final : public LinkPair {
   VerbsSide& side(int side) { return *sides_[side]; }
   ibv_qp* pair(int side) const { return pairs_[side]; }
   uint32_t number(int side) const { return numbers_[side]; }
+  VerbsAgent& agent(int side) { return *agents_[side]; }
 
   // How side 1 - `owner` reaches memory of `owner`.
   RemoteMemory attach(int owner, const VerbsSide::Memory& memory);
@@ -59,11 +62,13 @@ class VerbsJoint final : public LinkPair {
     VerbsOffer offer;
   };
   static Half begin(VerbsSide& side, const JointOptions& options);
-  std::unique_ptr<Link> complete(int side, Half& own, const VerbsOffer& theirs,
+  std::unique_ptr<Link> complete(int side, Half& own, const PairWay& way,
                                  const JointOptions& options);
 
   std::array<VerbsSide*, 2> sides_;
+  std::array<std::shared_ptr<LinkLine>, 2> lines_;
   std::array<std::unique_ptr<Link>, 2> links_;
+  std::array<VerbsAgent*, 2> agents_{};
   std::array<ibv_qp*, 2> pairs_{};
   std::array<uint32_t, 2> numbers_{};
 };

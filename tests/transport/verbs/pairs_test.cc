@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Links of several pairs, and links whose pairs fail and are made anew: what is large is shared,
+// what was under way is posted again where that cannot harm, and ends as lost where it could.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/log_level.h"
+#include "tests/core/expect_ok.h"
+#include "tests/fake/patterned_bytes.h"
+#include "tests/transport/verbs/verbs_joint.h"
+
+namespace peerlane {
+namespace {
+
+constexpr uint64_t kLarge = 16 << 20;
+constexpr uint64_t kSmall = 64 * 1024;
+
+uint64_t wordAt(const VerbsSide::Memory& memory, uint64_t offset) {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(memory.bytes.data() + offset))
+      .load(std::memory_order_acquire);
+}
+
+struct Stage {
+  explicit Stage(const JointOptions& options, const HcaSettings& settings = {})
+      : a(settings), b(settings) {
+    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // failures are its subject
+    for (VerbsSide* side : {&a, &b}) {
+      side->config.ibTimeout = 14;  // 67 ms: a busy machine is no dead peer
+      side->config.ibRetry = 2;
+    }
+    joint.emplace(a, b, options);
+  }
+  ~Stage() { setLogSink({}); }
+
+  struct Area {
+    VerbsSide::Memory near, far;
+    RemoteMemory remote;
+    ibv_mr* key = nullptr;  // of `far`
+  };
+  Area area(uint64_t bytes) {
+    Area made{a.memory(bytes), b.memory(bytes), {}, nullptr};
+    made.remote = joint->attach(1, made.far);
+    made.key = VerbsSide::lastRegion();
+    return made;
+  }
+  bool isWell() {
+    return joint->until(
+        [&] { return joint->link(0).health().isOk() && joint->link(1).health().isOk(); });
+  }
+  static HcaControl const& hca() { return HcaControl::get(); }
+
+  VerbsSide a, b;
+  std::optional<VerbsJoint> joint;
+};
+
+class VerbsStripes : public testing::TestWithParam<const char*> {
+ protected:
+  // The first large transfer asks for more pairs; this waits until both sides have them.
+  void grow(Stage& stage, Stage::Area& area) {
+    Poster poster(*stage.joint, 0);
+    poster.put({{area.near.bytes.data(), &area.remote, 0, kLarge}});
+    ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+    ASSERT_TRUE(stage.joint->until(
+        [&] { return stage.joint->agent(0).pairs() == 4 && stage.joint->agent(1).pairs() == 4; }));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Placing, VerbsStripes, testing::Values("inorder", "relaxed", "adaptive"));
+
+HcaSettings placing(const std::string& order) {
+  HcaSettings settings;
+  if (order != "inorder") settings = {{"ORDER", order}, {"SEED", "7"}, {"WINDOW_US", "300"}};
+  return settings;
+}
+
+TEST_P(VerbsStripes, AWordAfterASharedPutFindsAllOfIt) {
+  const std::string order = GetParam();
+  Stage stage({.ordersWrites = order != "adaptive", .pairs = 4}, placing(order));
+  Stage::Area data = stage.area(kLarge), flag = stage.area(4096);
+  fillPattern(data.near.bytes, 1);
+  grow(stage, data);
+  for (uint64_t round = 2; round < 8; ++round) {
+    fillPattern(data.near.bytes, round);
+    Poster poster(*stage.joint, 0);
+    poster.put({{data.near.bytes.data(), &data.remote, 0, kLarge}});
+    poster.store(flag.remote, 64, round);
+    ASSERT_TRUE(stage.joint->until([&] { return wordAt(flag.far, 64) == round; }, {&poster}));
+    ASSERT_EQ(firstWrong(data.far.bytes, round), kLarge) << "round " << round;
+    ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+  }
+}
+
+TEST_P(VerbsStripes, ASharedGetBringsAllOfIt) {
+  const std::string order = GetParam();
+  Stage stage({.ordersWrites = order != "adaptive", .pairs = 4}, placing(order));
+  Stage::Area data = stage.area(kLarge);
+  fillPattern(data.near.bytes, 1);
+  grow(stage, data);
+  fillPattern(data.far.bytes, 5);
+  Poster poster(*stage.joint, 0);
+  poster.get({{data.near.bytes.data(), &data.remote, 0, kLarge}});
+  ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+  EXPECT_EQ(firstWrong(data.near.bytes, 5), kLarge);
+}
+
+TEST_F(VerbsStripes, EachPairHasAShare) {
+  Stage stage({.pairs = 4});
+  Stage::Area data = stage.area(kLarge);
+  fillPattern(data.near.bytes, 1);
+  grow(stage, data);
+  SoftwareHcaCounts before{}, after{};
+  EXPECT_EQ(stage.hca().counts(stage.joint->pair(0), &before), 0);
+  stage.a.resetCounts();
+  Poster poster(*stage.joint, 0);
+  poster.put({{data.near.bytes.data(), &data.remote, 0, kLarge}});
+  ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+  EXPECT_EQ(stage.hca().counts(stage.joint->pair(0), &after), 0);
+  const SoftwareHcaCounts all = stage.a.counts();
+  EXPECT_EQ(all.writeBytes, kLarge);
+  EXPECT_LE(after.writeBytes, kLarge / 2) << "the first pair carried more than half";
+  EXPECT_GE(all.reads, 2u) << "a proof for each pair that had a share";
+}
+
+TEST_F(VerbsStripes, SmallTransfersGoByTheFirstPair) {
+  Stage stage({.pairs = 4});
+  Stage::Area data = stage.area(kLarge);
+  grow(stage, data);
+  stage.a.resetCounts();
+  Poster poster(*stage.joint, 0);
+  poster.put({{data.near.bytes.data(), &data.remote, 0, kSmall}});
+  poster.store(data.remote, kSmall, 3);
+  ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+  EXPECT_EQ(stage.a.counts().posts, 1u);
+}
+
+TEST_F(VerbsStripes, NoPairsAreMadeForSmallTransfers) {
+  Stage stage({.pairs = 4});
+  Stage::Area data = stage.area(kLarge);
+  Poster poster(*stage.joint, 0);
+  for (int i = 0; i < 200; ++i) {
+    poster.put({{data.near.bytes.data(), &data.remote, 0, kSmall}});
+    ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+  }
+  EXPECT_EQ(stage.joint->agent(0).pairs(), 1u);
+  EXPECT_EQ(stage.joint->agent(1).pairs(), 1u);
+}
+
+TEST_F(VerbsStripes, ADeviceWithoutFurtherPairsGoesOnWithOne) {
+  Stage stage({.pairs = 4});
+  Stage::Area data = stage.area(kLarge);
+  fillPattern(data.near.bytes, 1);
+  stage.b.inject(SOFTWARE_HCA_CREATE_FAILS, -1, ENOMEM);
+  for (int i = 0; i < 2; ++i) {
+    Poster poster(*stage.joint, 0);
+    poster.put({{data.near.bytes.data(), &data.remote, 0, kLarge}});
+    ASSERT_EQ(stage.joint->settle(poster), Code::kOk);
+  }
+  EXPECT_EQ(stage.joint->agent(0).pairs(), 1u);
+  EXPECT_EQ(firstWrong(data.far.bytes, 1), kLarge);
+  stage.b.inject(SOFTWARE_HCA_CREATE_FAILS, 0);
+}
+
+class VerbsRemake : public testing::Test {
+ protected:
+  Stage stage_{{.pairs = 2}};
+  Stage::Area data_ = stage_.area(kSmall);
+  VerbsJoint& joint_ = *stage_.joint;
+  const HcaControl& hca_ = HcaControl::get();
+};
+
+TEST_F(VerbsRemake, ARevokedKeyEndsItsWorkAndOthersGoOn) {
+  Stage::Area good = stage_.area(kSmall);
+  fillPattern(data_.near.bytes, 1);
+  hca_.hold(stage_.a.device());
+  Poster before(joint_, 0), guilty(joint_, 0), after(joint_, 0);
+  before.put({{data_.near.bytes.data(), &good.remote, 0, 512}});
+  before.serve();
+  guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  guilty.serve();
+  after.put({{data_.near.bytes.data(), &good.remote, 1024, 512}});
+  after.store(good.remote, 2048, 7);
+  after.serve();
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  hca_.release(stage_.a.device());
+  EXPECT_EQ(joint_.settle(before), Code::kOk);
+  EXPECT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
+  EXPECT_EQ(joint_.settle(after), Code::kOk);
+  EXPECT_EQ(firstWrong(good.far.bytes.first(512), 1), 512u);
+  EXPECT_EQ(wordAt(good.far, 2048), 7u);
+  EXPECT_TRUE(stage_.isWell()) << joint_.link(0).health().toString();
+  // Both directions go on.
+  const RemoteMemory back = joint_.attach(0, good.near);
+  Poster there(joint_, 1);
+  there.store(back, 0, 9);
+  EXPECT_EQ(joint_.settle(there), Code::kOk);
+  EXPECT_EQ(wordAt(good.near, 0), 9u);
+}
+
+TEST_F(VerbsRemake, RequestsThatWereLostGoAgain) {
+  fillPattern(data_.near.bytes, 2);
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1, 0, joint_.number(0));
+  Poster poster(joint_, 0);
+  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
+  poster.store(data_.remote, kSmall - 8, 5);
+  EXPECT_EQ(joint_.settle(poster), Code::kOk);
+  EXPECT_EQ(firstWrong(data_.far.bytes.first(kSmall - 8), 2), kSmall - 8);
+  EXPECT_EQ(wordAt(data_.far, kSmall - 8), 5u);
+}
+
+// The consumer that saw the word uses the memory for something else.
+TEST_F(VerbsRemake, WhatAWordWasSeenOfIsNotPostedAgain) {
+  fillPattern(data_.near.bytes, 3);
+  stage_.a.inject(SOFTWARE_HCA_LOSE_ANSWERS, -1, 0, joint_.number(0));
+  Poster poster(joint_, 0);
+  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
+  poster.store(data_.remote, kSmall - 8, 5);
+  ASSERT_TRUE(joint_.until([&] { return wordAt(data_.far, kSmall - 8) == 5; }, {&poster}, {0}));
+  fillPattern(data_.far.bytes, 8);
+  EXPECT_EQ(joint_.settle(poster), Code::kOk) << "the peer said that it took the news";
+  EXPECT_EQ(firstWrong(data_.far.bytes, 8), kSmall) << "posted again";
+}
+
+TEST_F(VerbsRemake, AnAdditionIsNeverDoneTwice) {
+  stage_.a.inject(SOFTWARE_HCA_LOSE_ANSWERS, -1, 0, joint_.number(0));
+  Poster poster(joint_, 0);
+  poster.add64(data_.remote, 0, 5);
+  const Code code = joint_.settle(poster);
+  EXPECT_TRUE(code == Code::kOk || code == Code::kPeerLost) << static_cast<int>(code);
+  EXPECT_EQ(wordAt(data_.far, 0), 5u);
+  EXPECT_TRUE(stage_.isWell());
+}
+
+TEST_F(VerbsRemake, GetsAndFlushesGoAgain) {
+  fillPattern(data_.far.bytes, 6);
+  stage_.a.inject(SOFTWARE_HCA_LOSE_ANSWERS, -1, 0, joint_.number(0));
+  Poster poster(joint_, 0);
+  poster.get({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  poster.flush(data_.remote);
+  EXPECT_EQ(joint_.settle(poster), Code::kOk);
+  EXPECT_EQ(firstWrong(data_.near.bytes, 6), kSmall);
+}
+
+TEST_F(VerbsRemake, BothSidesFailAtOnce) {
+  const RemoteMemory back = joint_.attach(0, data_.near);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    Poster here(joint_, 0), there(joint_, 1);
+    here.put({{data_.near.bytes.data(), &data_.remote, 0, 4096}});
+    there.put({{data_.far.bytes.data() + 8192, &back, 8192, 4096}});
+    here.serve();
+    there.serve();
+    (void)hca_.break_pair(VerbsSide::lastPair());
+    (void)hca_.break_pair(joint_.pair(0));
+    EXPECT_EQ(joint_.settle(here), Code::kOk) << "round " << round;
+    EXPECT_EQ(joint_.settle(there), Code::kOk) << "round " << round;
+    ASSERT_TRUE(stage_.isWell()) << "round " << round;
+    break;
+  }
+}
+
+TEST_F(VerbsRemake, APathThatStaysDeadEndsTheLink) {
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1);
+  Poster poster(joint_, 0);
+  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  EXPECT_EQ(joint_.settle(poster), Code::kPeerLost);
+  EXPECT_EQ(joint_.link(0).health().code(), Code::kPeerLost);
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, 0);
+}
+
+TEST_F(VerbsRemake, AnAbandonedWorkEndsThoughThePeerSaysNothing) {
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1, 0, joint_.number(0));
+  Poster poster(joint_, 0);
+  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  ASSERT_TRUE(joint_.until([&] { return joint_.link(0).health().code() == Code::kTryAgain; },
+                           {&poster}, {0}));
+  poster.mailbox().abort(Code::kCancelled);
+  ASSERT_TRUE(joint_.until([&] { return poster.idle(); }, {&poster}, {0}))
+      << "it waited for the peer";
+  EXPECT_EQ(poster.takeCode(), Code::kCancelled);
+  EXPECT_TRUE(stage_.isWell());
+}
+
+TEST_F(VerbsRemake, WorksThatComeMeanwhileGoAfterwards) {
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1, 0, joint_.number(0));
+  Poster first(joint_, 0), late(joint_, 0);
+  first.put({{data_.near.bytes.data(), &data_.remote, 0, 4096}});
+  ASSERT_TRUE(joint_.until([&] { return joint_.link(0).health().code() == Code::kTryAgain; },
+                           {&first}, {0}));
+  late.store(data_.remote, 8192, 4);
+  late.serve();
+  EXPECT_FALSE(late.idle());
+  EXPECT_EQ(joint_.settle(first), Code::kOk);
+  EXPECT_EQ(joint_.settle(late), Code::kOk);
+  EXPECT_EQ(wordAt(data_.far, 8192), 4u);
+}
+
+TEST_F(VerbsRemake, ManyTimesInARow) {
+  for (uint64_t round = 1; round <= 10; ++round) {
+    stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, 3);
+    fillPattern(data_.near.bytes, round);
+    Poster poster(joint_, 0);
+    poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
+    poster.store(data_.remote, kSmall - 8, round);
+    ASSERT_EQ(joint_.settle(poster), Code::kOk) << "round " << round;
+    ASSERT_EQ(firstWrong(data_.far.bytes.first(kSmall - 8), round), kSmall - 8);
+  }
+  EXPECT_TRUE(stage_.isWell());
+}
+
+TEST_F(VerbsRemake, SharedTransfersGoAgainWhole) {
+  Stage::Area large = stage_.area(kLarge);
+  fillPattern(large.near.bytes, 1);
+  Poster poster(joint_, 0);
+  poster.put({{large.near.bytes.data(), &large.remote, 0, kLarge}});
+  ASSERT_EQ(joint_.settle(poster), Code::kOk);
+  ASSERT_TRUE(joint_.until([&] { return joint_.agent(0).pairs() == 2; }));
+  fillPattern(large.near.bytes, 2);
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, 6, 0, 0, 4);
+  poster.put({{large.near.bytes.data(), &large.remote, 0, kLarge}});
+  ASSERT_EQ(joint_.settle(poster), Code::kOk);
+  EXPECT_EQ(firstWrong(large.far.bytes, 2), kLarge);
+}
+
+}  // namespace
+}  // namespace peerlane
