@@ -64,6 +64,7 @@ struct Config {
   uint8_t ibServiceLevel = 0;
   std::optional<uint8_t> ibTimeout;  // as the exponent of the standard; none: by `peerTimeout`
   uint8_t ibPairs = 4;               // of one peer, for large transfers
+  std::optional<bool> ibAdaptive;    // switches spread the packets of a pair; none: InfiniBand's do
   uint8_t ibRetry = 6;               // with 7 the kernel's software device never gives up
   uint64_t stagingBytes = 16ull << 20;
   std::string ticket;  // secret: never logged, never in an error

@@ -370,6 +370,19 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        [](std::string_view text, Config& config) {
          return readNumber(text, 0, 7, config.ibRetry);
        }},
+      {"PEERLANE_IB_ADAPTIVE",
+       {"NCCL_IB_ADAPTIVE_ROUTING"},
+       "word",
+       "auto",
+       "auto, 0, 1",
+       "1: switches may send the packets of one queue pair by several ways (adaptive routing), so "
+       "verbs links do not rely on their order. auto: those of InfiniBand may, those of RoCE do "
+       "not.",
+       [](std::string_view text, Config& config) {
+         config.ibAdaptive.reset();
+         if (text == "0" || text == "1") config.ibAdaptive = text == "1";
+         return config.ibAdaptive.has_value() || text == "auto";
+       }},
       {"PEERLANE_IB_PAIRS",
        {"NCCL_IB_QPS_PER_CONNECTION"},
        "number",

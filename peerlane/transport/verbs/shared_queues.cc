@@ -194,7 +194,9 @@ bool SharedQueues::takeRest(uint32_t pair) {
     right_.take();
     const bool isExhausted = std::erase(exhausted_, pair) != 0;
     right_.letGo();
-    while (poll()) {
+    // Other pairs may go on meanwhile: no more than can have been there.
+    const int most = completions_->cqe / (kBatch * kBatchesPerTurn) + 1;
+    for (int i = 0; i < most && poll(); ++i) {
     }
     if (isExhausted) return true;
   }

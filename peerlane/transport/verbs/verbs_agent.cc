@@ -412,6 +412,7 @@ void VerbsAgent::join(std::unique_ptr<QueuePair> pair, std::optional<uint64_t> t
   std::vector<std::unique_ptr<PairLane>> old;
   {
     const TurnHolder turn(right_);
+    if (state_ != State::kBroken) return;
     replay(taken);
     old = lanes_.replace(std::move(pair));
     pairs_.store(1, std::memory_order_relaxed);
@@ -419,7 +420,7 @@ void VerbsAgent::join(std::unique_ptr<QueuePair> pair, std::optional<uint64_t> t
     cutter_.startAgain();
     news_.startAgain();
     isStopped_ = noneExecuted_ = false;
-    if (state_ == State::kBroken) state_ = State::kJoined;
+    state_ = State::kJoined;
   }
   for (size_t i = 1; i < old.size(); ++i)
     around_.queues.giveBack(old[i]->pair->limits().requests, 0);

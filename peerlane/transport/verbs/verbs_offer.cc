@@ -57,7 +57,7 @@ std::vector<std::byte> encodeVerbsOffer(const VerbsOffer& offer) {
     writer.u8(static_cast<uint8_t>(gid.kind));
     writer.raw(std::as_bytes(std::span(gid.bytes)));
   }
-  writer.u8(offer.pairs);
+  if (offer.pairs != 0) writer.u8(offer.pairs);
   PEERLANE_CHECK(writer.ok() && offer.gids.size() <= VerbsOffer::kMostGids);
   return bytes;
 }

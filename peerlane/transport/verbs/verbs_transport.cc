@@ -61,7 +61,7 @@ class PendingVerbsLink final : public PendingLink {
     offer_.adds = device.limits().atomic_cap != IBV_ATOMIC_NONE;
     // InfiniBand may send the packets of a pair by several ways. RoCE does so only where a switch
     // is told to.
-    offer_.ordersWrites = device.isEthernet();
+    offer_.ordersWrites = !surroundings_.config.ibAdaptive.value_or(!device.isEthernet());
     offer_.mtu = static_cast<uint8_t>(device.portState().active_mtu);
     offer_.mostReads = pair_->mostReads();
     offer_.lid = device.portState().lid;
