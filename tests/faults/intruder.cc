@@ -76,8 +76,9 @@ bool Intruder::seesTheEnd() {
   }
 }
 
-Intruder::Bytes Intruder::hello(const Secret& secret) {
+Intruder::Bytes Intruder::hello(const Secret& secret, uint64_t features) {
   HandshakeOptions options;
+  options.features = features;
   options.secret = secret;
   options.self = someContext();
   options.hostIdentity = 1;  // of another host: no better way is looked for
@@ -94,8 +95,8 @@ Status Intruder::refusal(const Secret& secret) {
   }
 }
 
-void Intruder::enter(const Secret& secret) {
-  send(hello(secret));
+void Intruder::enter(const Secret& secret, uint64_t features) {
+  send(hello(secret, features));
   for (bool done = false; !done;) {
     if (rest_.empty()) rest_ = receive();
     ASSERT_FALSE(rest_.empty()) << "no answer to the hello";

@@ -35,10 +35,11 @@ class Intruder {
   // What an honest initiator is told who says this hello and is turned away.
   Status refusal(const Secret& secret);
   // The first message of an honest initiator, which a `secret` belongs to.
-  Bytes hello(const Secret& secret);
+  Bytes hello(const Secret& secret, uint64_t features = feature::kAll);
 
   // --- With the secret ---
-  void enter(const Secret& secret);
+  // `features`: those that it says it knows.
+  void enter(const Secret& secret, uint64_t features = feature::kAll);
   Bytes sealed(const ControlMessage& message);
   Bytes sealed(std::span<const std::byte> plain);
   void say(const ControlMessage& message) { send(sealed(message)); }

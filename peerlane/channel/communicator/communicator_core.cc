@@ -437,7 +437,19 @@ void CommunicatorCore::finish(Pair& pair) {
   if (pair.staged) pair.staged->retire();
 }
 
+// Messages that no lane has begun with are not looked at in turns.
+void CommunicatorCore::stirIfRevoked() {
+  const uint64_t revocations = first_->regions().revocations();
+  if (std::exchange(revocations_, revocations) == revocations) return;
+  for (const auto& pair : pairs_) {
+    if (!pair || pair->finished) continue;
+    pair->sender->stirCancelled();
+    pair->receiver->stirCancelled();
+  }
+}
+
 Task::Turn CommunicatorCore::turn() {
+  stirIfRevoked();
   bool moved = false;
   bool all = true;
   for (const auto& pair : pairs_) {
