@@ -32,7 +32,7 @@ Status checkRegion(const PeerCore& peer, const Region& region, uint64_t offset, 
   if (!record) return invalid(kEmptyRegion);
   PEERLANE_RETURN_IF_ERROR(checkRange(*record, offset, bytes));
   auto known = peer.regions().find(record->allocation, record->generation);
-  if (!known.isOk() && known.status().code() == Code::kClosed) return known.status();
+  if (!known.isOk() && known.status().code() != Code::kInvalidArgument) return known.status();
   if (!known.isOk() || *known != record)
     return invalid("the region is not registered with this communicator's context");
   return Status::ok();

@@ -138,9 +138,10 @@ Result<uint64_t> RegionLife::addProvider(std::shared_ptr<MemoryProvider> provide
 }
 
 Status RegionLife::removeProvider(uint64_t id, Duration timeout) {
-  if (around_.progress.onLoopThread())
+  // Of any context: as for invalidateMemory().
+  if (LoopThreadScope::isHere())
     return Status(Code::kInvalidArgument,
-                  "a memory provider was removed from a callback on the progress thread");
+                  "a memory provider was removed from a callback on a progress thread");
   const auto deadline = deadlineIn(timeout);
   PEERLANE_ASSIGN(const auto provider, around_.providers.remove(id));
   Status first;
@@ -325,6 +326,7 @@ void RegionLife::tryFinish(const RevocationRef& revocation) {
   }
   // A link on another thread still asks the provider of the memory, or has just taken it back.
   if (!revocation->record->exports.close()) return tryFinishLater(revocation);
+  revocation->again = {};  // here: the last reference may go on another thread
   around_.regions.remove(record.allocation);
   revocation->record->owned.take();
   revocation->record->acquired.take();

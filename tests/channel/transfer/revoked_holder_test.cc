@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "peerlane/channel/message/host/message_lane.h"
 #include "peerlane/memory/region_table.h"
 #include "tests/channel/communicator/communicator_pair.h"
 #include "tests/channel/port/port_pair.h"
@@ -14,6 +15,7 @@ namespace peerlane {
 namespace {
 
 constexpr size_t kBytes = 64 << 10;
+constexpr port::ThisThread kThread;
 
 // Of context a.
 struct Arena {
@@ -92,7 +94,6 @@ class RevokedPort : public PortRouteTest {};
 INSTANTIATE_TEST_SUITE_P(Routes, RevokedPort, everyRoute(), routeName);
 
 TEST_P(RevokedPort, TheServiceLetsGoAndItsChannelsEnd) {
-  constexpr port::ThisThread kThread;
   ASSERT_OK(open(4096));
   Arena arena(*pair_.a, GetParam().shared);
   const MemoryId memory = MUST(a().service->addMemory(arena.region));
