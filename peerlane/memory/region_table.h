@@ -20,7 +20,8 @@
 
 namespace peerlane {
 
-// What holds the memory of a region: other threads may ask it while its region ends. Thread-safe.
+// A reference to the holder of a region's memory. Other threads may ask the holder while the region
+// ends. Thread-safe.
 template <typename T>
 class MemoryHold {
  public:
